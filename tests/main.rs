@@ -7,8 +7,10 @@ mod attention_reference;
 mod functions;
 mod gradients;
 mod reference;
+mod rotary;
 
 // Every mesh against one rank.
+mod documents;
 mod known_bugs;
 mod optim;
 mod parity;

@@ -23,11 +23,12 @@ mod stack;
 mod style;
 mod tie;
 
+pub use crate::backend::RopeLayout;
 pub use attention::{
     Alibi, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
-    BiasOfScores, Bidirectional, Causal, ExtraAfter, KeysOfQueries, KeysShaped, MaskBetween,
-    Padding, PaddingOf, QueriesKeysValues, QueriesOf, RelativeBias, SameHeads, SameSequence,
-    SinksOfHeads, ValuesShaped,
+    BiasOfScores, Bidirectional, Causal, DocumentsOf, ExtraAfter, KeysOfQueries, KeysShaped,
+    MaskBetween, Padding, PaddingOf, QueriesKeysValues, QueriesOf, RelativeBias, SameHeads,
+    SameSequence, SinksOfHeads, ValuesShaped,
 };
 pub use bias::Bias;
 pub(crate) use builder::declare;
@@ -50,7 +51,7 @@ pub use model::{
     check_output,
 };
 pub use norm::{LayerNorm, NormInput, RmsNorm};
-pub use positions::{LearnedPositions, SequenceInput};
+pub use positions::{DocumentsInput, LearnedPositions, SequenceInput};
 pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,

@@ -13,7 +13,7 @@ use super::score_bias::{Distances, ScoreBias};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an optional operand of attention",
     label = "the fourth element of the operands",
-    note = "optional operands are `Padding<(Batch, Seq)>`, `&Alibi<Heads>` or `&RelativeBias<Buckets, Heads>`, and `&AttentionSinks<Heads>`, or a tuple of them in this order",
+    note = "optional operands are `Documents<(Batch, Seq)>` or `Padding<(Batch, Seq)>`, `&Alibi<Heads>` or `&RelativeBias<Buckets, Heads>`, and `&AttentionSinks<Heads>`, or a tuple of them in this order",
     note = "the kind of mask is a parameter of the layer, `Attention<Heads, KvHeads, HeadDim, Bidirectional>`; windows, soft cap and scale are in `Sizes`"
 )]
 pub trait AttentionExtra<Q, Keys> {
@@ -44,7 +44,7 @@ pub struct SinksOfHeads;
 #[diagnostic::on_unimplemented(
     message = "among the optional operands of attention, `{Self}` cannot come after `{Before}`",
     label = "each kind is given once, in the order keys of queries, bias of scores, sinks",
-    note = "`Padding` limits the keys of queries; `Alibi` and `RelativeBias` are biases of scores: `(q, k, v, (padding, &self.bias, &self.sinks))`"
+    note = "`Documents` and `Padding` limit the keys of queries, so padding of packed rows is a document of its own; `Alibi` and `RelativeBias` are biases of scores: `(q, k, v, (padding, &self.bias, &self.sinks))`"
 )]
 pub trait ExtraAfter<Before> {
     #[doc(hidden)]

@@ -2,6 +2,7 @@
 //! positions, sinks and cross attention.
 
 mod alibi;
+mod documents;
 mod extras;
 mod inputs;
 mod layer_options;
@@ -27,6 +28,7 @@ use inputs::AttentionCore;
 use layer_options::LayerOptions;
 
 pub use alibi::Alibi;
+pub use documents::DocumentsOf;
 pub use extras::{
     AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
 };
@@ -51,7 +53,7 @@ pub use sinks::AttentionSinks;
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
 /// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that
-///   samples have ([`Padding`](crate::nn::Padding)); a bias on the scores by position ([`Alibi`](crate::nn::Alibi) or
+///   queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the scores by position ([`Alibi`](crate::nn::Alibi) or
 ///   [`RelativeBias`](crate::nn::RelativeBias)); [`AttentionSinks`](crate::nn::AttentionSinks):
 ///   `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
 ///
