@@ -3,6 +3,7 @@
 //! All are modules of one program, because each program links the whole runtime.
 
 // One rank.
+mod attention_reference;
 mod functions;
 mod gradients;
 mod reference;

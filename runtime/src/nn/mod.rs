@@ -26,8 +26,9 @@ mod tie;
 pub use crate::backend::RopeLayout;
 pub use attention::{
     Alibi, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
-    Bidirectional, Causal, ExtraAfter, KeysShaped, MaskBetween, Padding, PaddingOf,
-    QueriesKeysValues, QueriesOf, RelativeBias, SameHeads, SameSequence, ValuesShaped,
+    BiasOfScores, Bidirectional, Causal, DocumentsOf, ExtraAfter, KeysOfQueries, KeysShaped,
+    MaskBetween, Padding, PaddingOf, QueriesKeysValues, QueriesOf, RelativeBias, SameHeads,
+    SameSequence, SinksOfHeads, ValuesShaped,
 };
 pub use bias::Bias;
 pub(crate) use builder::declare;

@@ -3,6 +3,7 @@
 
 mod alibi;
 mod context;
+mod documents;
 mod extras;
 mod inputs;
 mod layer_options;
@@ -14,6 +15,8 @@ mod padding;
 mod relative_bias;
 mod score_bias;
 mod sinks;
+#[cfg(test)]
+mod tests;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -26,7 +29,10 @@ use inputs::AttentionCore;
 use layer_options::LayerOptions;
 
 pub use alibi::Alibi;
-pub use extras::{AttentionExtra, ExtraAfter, SameHeads, SameSequence};
+pub use documents::DocumentsOf;
+pub use extras::{
+    AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
+};
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
 pub use operands::{KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use options::AttentionOptions;
@@ -48,9 +54,9 @@ pub use sinks::AttentionSinks;
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
 /// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that
-///   samples have ([`Padding`](crate::nn::Padding)); a bias on the scores by position ([`Alibi`](crate::nn::Alibi) or
-///   [`RelativeBias`](crate::nn::RelativeBias)); [`AttentionSinks`](crate::nn::AttentionSinks):
-///   `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
+///   queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the scores by
+///   position, [`Alibi`](crate::nn::Alibi) or [`RelativeBias`](crate::nn::RelativeBias);
+///   [`AttentionSinks`](crate::nn::AttentionSinks): `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
 ///
 /// A query that sees no key has the result zero.
 pub struct Attention<H, K, D, M = Causal, V = D, Style = Plain> {

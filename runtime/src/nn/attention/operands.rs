@@ -6,7 +6,7 @@ use crate::tensor::{Operand, Tensor};
 use super::super::Plain;
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
-use super::mask::{AttentionMask, MaskBetween};
+use super::mask::MaskBetween;
 
 /// Matching queries, keys and values, `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`, and
 /// optional operands. `H` and `K` are both whole, or split over one axis, or only `H` is split.
@@ -24,31 +24,39 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style> {
     fn attend(&self, core: &AttentionCore) -> Self::Out;
 }
 
-/// Shapes of queries: `(batch, sequence, H, D)`, the heads whole or split.
+/// Shapes of queries, `(batch, sequence, H, D)`, the heads whole or split, beside keys and values that match them.
 #[diagnostic::on_unimplemented(
     message = "the queries are shaped `{Self}`, but this attention has heads `{H}` of `{D}`",
     label = "mismatched queries (the first operand)",
     note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on their projection",
     note = "the tuple is `(queries, keys, values)`, in this order"
 )]
-pub trait QueriesOf<H, D>: Dims {
+pub trait QueriesOf<H, D, K, M, V, Keys, Values>: Dims {
     /// The shape of the result, with heads of `V` elements.
-    type Out<V: Whole>: Dims;
-    /// The shape of keys for these queries: with heads `K`, split like the query heads.
-    type Keys<K: Whole>;
+    type Out: Dims;
+    /// The operation on keys and values as they enter the region of the query heads.
+    const ENTRY: Entry;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
-impl<B: Dim, S: Local, H: Whole, D: Whole> QueriesOf<H, D> for (B, S, H, D) {
-    type Out<V: Whole> = (B, S, H, V);
-    type Keys<K: Whole> = (B, S, K, D);
+impl<B: Dim, S: Local, H: Whole, D: Whole, K: Whole, M, V: Whole, Keys, Values>
+    QueriesOf<H, D, K, M, V, Keys, Values> for (B, S, H, D)
+where
+    Keys: KeysShaped<(B, S, K, D), M, V, Values>,
+{
+    type Out = (B, S, H, V);
+    const ENTRY: Entry = Keys::ENTRY;
     const SEAL: Seal = Seal::new();
 }
 
-impl<B: Dim, S: Local, H: Whole, D: Whole, A: Axis> QueriesOf<H, D> for (B, S, Split<H, A>, D) {
-    type Out<V: Whole> = (B, S, Split<H, A>, V);
-    type Keys<K: Whole> = (B, S, Split<K, A>, D);
+impl<B: Dim, S: Local, H: Whole, A: Axis, D: Whole, K: Whole, M, V: Whole, Keys, Values>
+    QueriesOf<H, D, K, M, V, Keys, Values> for (B, S, Split<H, A>, D)
+where
+    Keys: KeysShaped<(B, S, Split<K, A>, D), M, V, Values>,
+{
+    type Out = (B, S, Split<H, A>, V);
+    const ENTRY: Entry = Keys::ENTRY;
     const SEAL: Seal = Seal::new();
 }
 
@@ -95,31 +103,27 @@ where
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole beside split queries",
     note = "values with heads of another width are declared after the mask: `Attention<Heads, KvHeads, HeadDim, Causal, ValueDim>`"
 )]
-pub trait ValuesShaped<Expected> {}
+pub trait ValuesShaped<Expected> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<S> ValuesShaped<S> for S {}
-
-/// The shape of the keys that queries shaped `Q` have by themselves.
-type KeysOf<Q, H, K, D> = <Q as QueriesOf<H, D>>::Keys<K>;
+impl<S> ValuesShaped<S> for S {
+    const SEAL: Seal = Seal::new();
+}
 
 impl<Q, Keys, Values, H, K, D, M, V> QueriesKeysValues<H, K, D, M, V, Plain> for (Q, Keys, Values)
 where
-    H: Whole,
-    K: Whole,
-    D: Whole,
-    V: Whole,
-    M: AttentionMask,
-    Q: Operand<Shape: QueriesOf<H, D>>,
+    Keys: Operand,
     Values: Operand,
-    Keys: Operand<Shape: KeysShaped<KeysOf<Q::Shape, H, K, D>, M, V, Values::Shape>>,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>,
 {
-    type Out = Tensor<<Q::Shape as QueriesOf<H, D>>::Out<V>>;
+    type Out = Tensor<<Q::Shape as QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>::Out>;
 
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v) = self;
-        let entry = <Keys::Shape as KeysShaped<_, M, V, Values::Shape>>::ENTRY;
-        let inputs = AttentionInputs::new(core, q, k, v, entry);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
         let extras = Extras::of(&inputs);
         Tensor::wrap(inputs.attend(extras))
     }
@@ -128,23 +132,17 @@ where
 impl<Q, Keys, Values, E, H, K, D, M, V> QueriesKeysValues<H, K, D, M, V, Plain>
     for (Q, Keys, Values, E)
 where
-    H: Whole,
-    K: Whole,
-    D: Whole,
-    V: Whole,
-    M: AttentionMask,
-    Q: Operand<Shape: QueriesOf<H, D>>,
+    Keys: Operand,
     Values: Operand,
-    Keys: Operand<Shape: KeysShaped<KeysOf<Q::Shape, H, K, D>, M, V, Values::Shape>>,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>,
     E: AttentionExtra<Q::Shape, Keys::Shape>,
 {
-    type Out = Tensor<<Q::Shape as QueriesOf<H, D>>::Out<V>>;
+    type Out = Tensor<<Q::Shape as QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>::Out>;
 
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v, extra) = self;
-        let entry = <Keys::Shape as KeysShaped<_, M, V, Values::Shape>>::ENTRY;
-        let inputs = AttentionInputs::new(core, q, k, v, entry);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
         let mut extras = Extras::of(&inputs);
         extra.add_to(&mut extras);
         Tensor::wrap(inputs.attend(extras))

@@ -44,10 +44,7 @@ impl<M> Built<M> {
             let params: Vec<String> = self.params.iter().map(ParamRef::declaration).collect();
             let rope = format!("{rope:?} {rope_layout:?}");
             let attention = sizes.attention_text();
-            format!(
-                "{} {norm_eps} {rope} {init_std} {dropout} {attention} {params:?}",
-                rank.seed()
-            )
+            format!("{} {norm_eps} {rope} {init_std} {dropout} {attention} {params:?}", rank.seed())
         });
         self.allocate(rank);
     }

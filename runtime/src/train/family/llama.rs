@@ -41,6 +41,7 @@ impl Family for LlamaConfig {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
+            value_dim: self.head_dim,
             ffn: self.ffn,
             gated: true,
             vocab: self.vocab,
