@@ -1,9 +1,10 @@
 //! Shapes of queries, keys and values that fit together.
 
-use crate::layout::{Axis, Dim, Dims, Entry, Local, Seal, Split, Whole};
+use crate::layout::{Axis, Cp, Dim, Dims, Entry, Seal, Split, Whole};
 use crate::tensor::{Operand, Tensor};
 
 use super::super::Plain;
+use super::context::{Attended, ContextParallel, DistributedOver};
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::{AttentionMask, MaskBetween};
@@ -31,7 +32,7 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style> {
     note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on their projection",
     note = "the tuple is `(queries, keys, values)`, in this order"
 )]
-pub trait QueriesOf<H, D>: Dims {
+pub trait QueriesOf<H, D, Style = Plain>: Dims {
     /// The shape of the result, with heads of `V` elements.
     type Out<V: Whole>: Dims;
     /// The shape of keys for these queries: with heads `K`, split like the query heads.
@@ -40,17 +41,42 @@ pub trait QueriesOf<H, D>: Dims {
     const SEAL: Seal;
 }
 
-impl<B: Dim, S: Local, H: Whole, D: Whole> QueriesOf<H, D> for (B, S, H, D) {
-    type Out<V: Whole> = (B, S, H, V);
-    type Keys<K: Whole> = (B, S, K, D);
-    const SEAL: Seal = Seal::new();
+macro_rules! queries {
+    ($([$($generics:tt)*] $sequence:path, $style:ty;)*) => {$(
+        impl<B: Dim, S: $sequence, H: Whole, D: Whole, $($generics)*> QueriesOf<H, D, $style>
+            for (B, S, H, D)
+        {
+            type Out<V: Whole> = (B, S, H, V);
+            type Keys<K: Whole> = (B, S, K, D);
+            const SEAL: Seal = Seal::new();
+        }
+
+        impl<B: Dim, S: $sequence, H: Whole, D: Whole, A: Axis, $($generics)*>
+            QueriesOf<H, D, $style> for (B, S, Split<H, A>, D)
+        {
+            type Out<V: Whole> = (B, S, Split<H, A>, V);
+            type Keys<K: Whole> = (B, S, Split<K, A>, D);
+            const SEAL: Seal = Seal::new();
+        }
+    )*};
 }
 
-impl<B: Dim, S: Local, H: Whole, D: Whole, A: Axis> QueriesOf<H, D> for (B, S, Split<H, A>, D) {
-    type Out<V: Whole> = (B, S, Split<H, A>, V);
-    type Keys<K: Whole> = (B, S, Split<K, A>, D);
-    const SEAL: Seal = Seal::new();
+queries! {
+    [] Attended, Plain;
+    [W: 'static] DistributedOver<Cp>, ContextParallel<Cp, W>;
 }
+
+/// The sequence of the keys for queries along `S`.
+#[diagnostic::on_unimplemented(
+    message = "context-parallel attention of queries along `{S}` cannot read keys along `{Self}`",
+    label = "the keys (the second operand) have another sequence than the queries",
+    note = "context parallelism is for self-attention: queries, keys and values are along one sequence"
+)]
+pub trait KeysAlong<S, Style>: Dim {}
+
+impl<S, T: Attended> KeysAlong<S, Plain> for T {}
+
+impl<S: DistributedOver<Cp>, W> KeysAlong<S, ContextParallel<Cp, W>> for S {}
 
 /// Shapes of keys that match the queries, and values shaped `Values` with heads of `V`.
 #[diagnostic::on_unimplemented(
@@ -59,7 +85,7 @@ impl<B: Dim, S: Local, H: Whole, D: Whole, A: Axis> QueriesOf<H, D> for (B, S, S
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole beside split queries",
     note = "the sequence of the keys may be another dim than that of the queries if the attention is `Bidirectional`"
 )]
-pub trait KeysShaped<Expected, M, V, Values>: Dims {
+pub trait KeysShaped<Expected, M, V, Values, Style = Plain>: Dims {
     /// The operation on keys and values as they enter the region of the query heads.
     const ENTRY: Entry;
     #[doc(hidden)]
@@ -67,9 +93,10 @@ pub trait KeysShaped<Expected, M, V, Values>: Dims {
 }
 
 /// Keys with heads that are split like those of the queries.
-impl<B: Dim, S, T: Local, K: Dim, D: Dim, M, V, Values> KeysShaped<(B, S, K, D), M, V, Values>
-    for (B, T, K, D)
+impl<B: Dim, S, T, K: Dim, D: Dim, M, V, Values, Style>
+    KeysShaped<(B, S, K, D), M, V, Values, Style> for (B, T, K, D)
 where
+    T: KeysAlong<S, Style>,
     M: MaskBetween<S, T>,
     Values: ValuesShaped<(B, T, K, V)>,
 {
@@ -78,9 +105,10 @@ where
 }
 
 /// Keys with whole heads beside queries with split ones: each rank reads those that its queries need.
-impl<B: Dim, S, T: Local, K: Whole, D: Dim, A: Axis, M, V, Values>
-    KeysShaped<(B, S, Split<K, A>, D), M, V, Values> for (B, T, K, D)
+impl<B: Dim, S, T, K: Whole, D: Dim, A: Axis, M, V, Values, Style>
+    KeysShaped<(B, S, Split<K, A>, D), M, V, Values, Style> for (B, T, K, D)
 where
+    T: KeysAlong<S, Style>,
     M: MaskBetween<S, T>,
     Values: ValuesShaped<(B, T, K, V)>,
 {
@@ -100,7 +128,7 @@ pub trait ValuesShaped<Expected> {}
 impl<S> ValuesShaped<S> for S {}
 
 /// The shape of the keys that queries shaped `Q` have by themselves.
-type KeysOf<Q, H, K, D> = <Q as QueriesOf<H, D>>::Keys<K>;
+pub(super) type KeysOf<Q, H, K, D, Style = Plain> = <Q as QueriesOf<H, D, Style>>::Keys<K>;
 
 impl<Q, Keys, Values, H, K, D, M, V> QueriesKeysValues<H, K, D, M, V, Plain> for (Q, Keys, Values)
 where

@@ -8,7 +8,7 @@ use crate::tensor::Extent;
 /// Where the documents of each sample begin: of position `i` of a sample, the position of the first token of its document.
 /// `[batch, positions]`, whole samples on every rank.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DocumentStarts<'a> {
+pub struct DocumentStarts<'a> {
     starts: &'a [u32],
     seq: usize,
 }
@@ -30,7 +30,7 @@ impl<'a> DocumentStarts<'a> {
 }
 
 /// The positions that each query of a rank sees: those of its document within the band.
-pub(super) struct VisiblePositions {
+pub struct VisiblePositions {
     /// `[batch, queries]`.
     positions: Vec<Range<usize>>,
 }
