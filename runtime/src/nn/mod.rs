@@ -24,10 +24,10 @@ mod style;
 mod tie;
 
 pub use attention::{
-    Alibi, AllPositions, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions,
-    AttentionSinks, Bidirectional, Causal, ContextExtra, ContextParallel, ContextStyle,
-    DistributedOver, Documents, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, Hybrid,
-    HybridStyle, KeysAlong, PackedShape, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle, KeysShaped, MaskBetween, Padding, PaddingOf,
+    Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions,
+    AttentionSinks, Bidirectional, Causal, ContextParallel, ContextStyle,
+    DistributedOver, ExtraAfter, GatherStyle, GatheredKeys, Hybrid,
+    HybridStyle, KeysAlong, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle, KeysShaped, MaskBetween, Padding, PaddingOf,
     QueriesKeysValues, QueriesOf, RelativeBias, SameHeads, SameSequence, ValuesShaped,
 };
 pub use bias::Bias;

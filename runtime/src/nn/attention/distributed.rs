@@ -10,8 +10,7 @@ use crate::tensor::{Operand, Tensor, Value};
 
 use super::super::{Build, Builder, Shard};
 use super::Attention;
-use super::context::{ContextAttention, ContextParallel, TypedContextStyle};
-use super::documents::{ContextExtra, PackedDocuments};
+use super::context::{ContextAttention, ContextParallel, DocumentRanges, TypedContextStyle};
 use super::extras::Extras;
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::AttentionMask;
@@ -78,39 +77,6 @@ where
     }
 }
 
-impl<Q, Keys, Values, E, H, K, D, M, V, W>
-    QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>> for (Q, Keys, Values, E)
-where
-    H: Whole,
-    K: Whole,
-    D: Whole,
-    V: Whole,
-    M: AttentionMask,
-    W: TypedContextStyle,
-    Q: Operand<Shape: QueriesOf<H, D, ContextParallel<Cp, W>>>,
-    Values: Operand,
-    Keys: Operand<
-        Shape: KeysShaped<
-            KeysOf<Q::Shape, H, K, D, ContextParallel<Cp, W>>,
-            M,
-            V,
-            Values::Shape,
-            ContextParallel<Cp, W>,
-        >,
-    >,
-    E: ContextExtra<Q::Shape>,
-{
-    type Out = Tensor<<Q::Shape as QueriesOf<H, D, ContextParallel<Cp, W>>>::Out<V>>;
-
-    #[track_caller]
-    fn attend(&self, core: &AttentionCore) -> Self::Out {
-        let (q, k, v, documents) = self;
-        let entry = entry_of::<Keys, _, M, V, Values, W>();
-        let inputs = AttentionInputs::new(core, q, k, v, entry);
-        Tensor::wrap(inputs.attend_distributed(Some(documents.documents())))
-    }
-}
-
 /// Returns the operation on keys as they enter the region of the query heads.
 fn entry_of<Keys, Expected, M, V, Values, W>() -> Entry
 where
@@ -123,11 +89,11 @@ where
 impl AttentionInputs<'_> {
     /// Computes attention over a sequence that the ranks of `cp` share.
     #[track_caller]
-    fn attend_distributed(&self, documents: Option<&dyn PackedDocuments>) -> Value {
+    fn attend_distributed(&self, documents: Option<DocumentRanges>) -> Value {
         let rank = self.queries.rank();
         if rank.degree_of(CP) == 1 {
             let mut extras = Extras::of(self);
-            extras.ranges = documents.map(|documents| documents.key_ranges(&extras));
+            extras.ranges = documents.map(|DocumentRanges { starts, ends }| [starts, ends]);
             return self.attend(extras);
         }
         let path = &self.core.path;
@@ -148,7 +114,7 @@ impl AttentionInputs<'_> {
             axes: CP,
             shape,
             seq,
-            documents: documents.map(|documents| documents.starts(path, queries).into()),
+            documents,
         };
         let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
         attention.apply(algorithm, [self.queries, &self.keys, &self.values], extents)

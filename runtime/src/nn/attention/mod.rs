@@ -4,7 +4,6 @@
 mod alibi;
 mod context;
 mod distributed;
-mod documents;
 mod extras;
 mod inputs;
 mod layer_options;
@@ -32,7 +31,6 @@ pub use context::{
     Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid, HybridStyle, Ring,
     RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
 };
-pub use documents::{AllPositions, ContextExtra, Documents, DocumentsOf, PackedShape};
 pub use extras::{AttentionExtra, ExtraAfter, SameHeads, SameSequence};
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
 pub use operands::{KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{BlockCopy, Buffer, DType, View};
+use crate::backend::{BlockCopy, Buffer, Category, DType, View};
 
 use super::call::ContextCall;
 use super::order::ZigZagPart;
@@ -109,8 +109,10 @@ impl HeadExchange<'_> {
             }
         }
         let received = self.all_to_all(message, to, |_| to(index));
-        let mut whole =
-            tensors.each_ref().map(|tensor| rank.alloc(self.size * tensor.message_len(index)));
+        let mut whole = tensors.each_ref().map(|tensor| {
+            let len = self.size * tensor.message_len(index);
+            rank.allocator().alloc(dtype, len, Category::Activations)
+        });
         let mut at = 0;
         for from in 0..self.size {
             for (whole, tensor) in whole.iter_mut().zip(tensors) {

@@ -11,12 +11,12 @@ use crate::tensor::{
 };
 
 use super::call::ContextCall;
-use super::documents::DocumentStarts;
+use super::documents::DocumentRanges;
 use super::gather::KeyGather;
 use super::local::OutputGradient;
 use super::ring::Ring;
 use super::style::ContextAlgorithm;
-use super::ulysses::{ExchangedAttention, Ulysses};
+use super::ulysses::{ExchangedAttention, Ulysses, distribute_documents};
 
 /// Attention over a sequence that is distributed over ranks.
 pub(in crate::nn::attention) struct ContextAttention {
@@ -27,15 +27,15 @@ pub(in crate::nn::attention) struct ContextAttention {
     pub shape: AttentionShape,
     /// Positions of the whole sequence.
     pub seq: usize,
-    /// Where documents begin in the whole samples of this rank, `[batch, positions]`.
-    pub documents: Option<Arc<[u32]>>,
+    /// The documents of this rank's queries, if samples are several.
+    pub documents: Option<DocumentRanges>,
 }
 
 impl ContextAttention {
     /// Computes the attention of `inputs`: queries, keys and values.
     #[track_caller]
     pub fn apply(
-        self,
+        mut self,
         algorithm: ContextAlgorithm,
         inputs: [&Value; 3],
         extents: Vec<Extent>,
@@ -56,6 +56,11 @@ impl ContextAttention {
                 apply(KeysOfAllRanks { attention: self, ring: false }, operands(InBackward::Reads))
             }
             ContextAlgorithm::Exchange(size) => {
+                let own = self.documents.take();
+                let rank = inputs[0].rank();
+                // Outside of the operation, since a backward may come without a forward before it.
+                self.documents =
+                    own.map(|own| self.on(rank, |call| distribute_documents(call, size, &own)));
                 let operation = HeadsOfAllRanks { attention: self, size };
                 apply(operation, operands(InBackward::Ignores))
             }
@@ -64,14 +69,13 @@ impl ContextAttention {
 
     /// Runs `body` with this call on a rank.
     fn on<T>(&self, rank: &Rank, body: impl FnOnce(&ContextCall<'_>) -> T) -> T {
-        let documents = self.documents.as_deref();
         body(&ContextCall {
             rank,
             group: &rank.process_group(self.axes),
             site: &self.site,
             shape: self.shape,
             seq: self.seq,
-            documents: documents.map(|starts| DocumentStarts::new(starts, self.seq)),
+            documents: self.documents.as_ref(),
         })
     }
 }
