@@ -138,7 +138,7 @@ impl LanguageModel for Llama {
             .with(Layers, config.layers)
             .with_flag("tie_word_embeddings", config.tied);
         sizes.norm_eps = config.norm_eps as f32;
-        sizes.rope_theta = config.rope_theta as f32;
+        sizes.rope = config.rope;
         sizes
     }
 

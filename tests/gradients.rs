@@ -2,7 +2,7 @@
 
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
-use meshwright::nn::{Built, Linear, Sizes, build};
+use meshwright::nn::{AttentionOptions, Built, Linear, Padding, Sizes, build};
 use meshwright::tensor::function::apply;
 use meshwright::tensor::{
     Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
@@ -11,7 +11,7 @@ use meshwright_examples::gated_norm::GatedNorm;
 use meshwright_tests::compare::{Report, distance, scalar_distance};
 use meshwright_tests::data::numbers;
 use meshwright_tests::models::operations::{
-    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Operations, Seq, Stream, Vocab,
+    Batch, Buckets, Ffn, HeadDim, Heads, Hidden, KvHeads, Memory, Operations, Seq, Stream, Vocab,
 };
 use meshwright_tests::run::on_mesh;
 
@@ -75,6 +75,32 @@ const OPERATIONS: &[Operation] = &[
     ("attention", |ops, x, y| {
         let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
         probe(&ops.o.forward(&ops.attention.forward(&(q, k, v))))
+    }),
+    ("attention with window, cap and scale", |ops, x, y| {
+        let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
+        probe(&ops.windowed.forward(&(q, k, v)))
+    }),
+    ("attention with wide values and sinks", |ops, x, y| {
+        let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.wide_v.forward(&(x * y)));
+        probe(&ops.wide.forward(&(q, k, v, &ops.sinks)))
+    }),
+    ("attention with linear biases", |ops, x, y| {
+        let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
+        probe(&ops.attention.forward(&(q, k, v, (&ops.alibi, &ops.sinks))))
+    }),
+    ("attention with padding and learned biases", |ops, x, y| {
+        let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
+        let padding = Padding::<(Batch, Seq)>::from_block(x.rank(), 1, &[1..4]);
+        probe(&ops.bidirectional.forward(&(q, k, v, (padding, &ops.relative, &ops.sinks))))
+    }),
+    ("causal attention with learned biases", |ops, x, y| {
+        let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
+        probe(&ops.attention.forward(&(q, k, v, &ops.relative)))
+    }),
+    ("cross attention", |ops, x, _| {
+        let memory: Tensor<(Batch, Memory, Hidden)> = numbers(x.rank(), "memory", &[1, 3, HIDDEN]);
+        let (k, v) = (ops.k.forward(&memory), ops.v.forward(&memory.scale(-0.5)));
+        probe(&ops.bidirectional.forward(&(ops.q.forward(x), k, v)))
     }),
     ("embedding", |ops, x, _| probe(&(ops.embed.forward(&tokens(x.rank())) * x))),
     ("head", |ops, x, _| probe(&ops.head.logits(x))),
@@ -243,8 +269,19 @@ fn model(rank: &Rank) -> Built<Operations> {
         .with(Heads, 4)
         .with(KvHeads, 2)
         .with(HeadDim, 4)
-        .with(Vocab, VOCAB);
+        .with(Vocab, VOCAB)
+        .with(Buckets, 4)
+        .with_attention(
+            "windowed",
+            AttentionOptions {
+                windows: vec![Some(3)],
+                soft_cap: Some(0.7),
+                scale: Some(0.9),
+                ..AttentionOptions::default()
+            },
+        );
     sizes.init_std = 0.5;
+    sizes.attention.max_distance = 3;
     sizes.dropout = 0.3;
     let built = build::<Operations>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
     for param in built.params() {

@@ -3,11 +3,14 @@
 //! All are modules of one program, because each program links the whole runtime.
 
 // One rank.
+mod attention_reference;
 mod functions;
 mod gradients;
 mod reference;
+mod rotary;
 
 // Every mesh against one rank.
+mod documents;
 mod known_bugs;
 mod optim;
 mod parity;

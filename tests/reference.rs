@@ -52,6 +52,11 @@ fn weights_in_several_files() {
 }
 
 #[test]
+fn frequencies_scaled_as_in_llama_3() {
+    check::<Llama>("llama3_scaling");
+}
+
+#[test]
 fn a_gpt2_with_as_many_positions_as_tokens() {
     check::<Gpt2>("gpt2");
 }

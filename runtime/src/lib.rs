@@ -16,6 +16,7 @@ pub mod optim;
 pub mod pipeline;
 pub mod prelude;
 pub mod random;
+pub mod rotary;
 pub mod schedule;
 pub mod state_dict;
 pub mod tensor;

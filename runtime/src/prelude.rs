@@ -8,7 +8,7 @@ pub use crate::nn::{
 };
 pub use crate::state_dict::HfName;
 pub use crate::tensor::{
-    Gradients, InFlight, Init, Loss, Param, Partial, Rank, Targets, Tensor, Tokens,
+    Documents, Gradients, InFlight, Init, Loss, Param, Partial, Rank, Targets, Tensor, Tokens,
 };
 pub use crate::train::{LanguageModel, Trainer};
 pub use crate::{dims, forward, model};

@@ -2,8 +2,8 @@
 //!
 //! Saved per layer, in elements of the compute dtype: input and output of each norm (`x y`, `x' y'`: this rank's shard
 //! of the sequence, as backward repeats the all-gather), queries, keys and values, the attention output, gate, up, and
-//! their product. In f32: one statistic per token for each norm, and one per token and head for attention. The rotary
-//! tables of a layer live as long as the model.
+//! their product. In f32: one statistic per token for each norm, and one per token and head for attention. All
+//! layers share the rotary tables.
 //!
 //! | `--recompute` | saved per layer | during recomputation |
 //! |---|---|---|
@@ -37,7 +37,7 @@ fn each_layer_saves_the_inputs_of_its_backward() {
             let case = Case { recompute, ..case };
             let more = Case { layers: case.layers + run, ..case };
             let slope = more.activations() - case.activations();
-            assert_eq!(slope, kept + run * case.tables(), "{case:?}");
+            assert_eq!(slope, kept, "{case:?}");
         }
     }
 }
@@ -113,10 +113,5 @@ impl Case {
     fn around_attention(self) -> usize {
         let inner = self.buffer(self.tokens() * self.ffn / self.tp);
         5 * self.stream() + 2 * self.statistic(self.own_tokens()) + 2 * inner
-    }
-
-    /// Cosines and sines of every position, for half of a head's elements.
-    fn tables(self) -> usize {
-        2 * self.statistic(self.seq * self.hidden / HEADS / 2)
     }
 }

@@ -1,5 +1,6 @@
 //! Test models, and variants that the build script derives from the source text of models.
 
+pub mod attention;
 pub mod gated;
 pub mod gpt;
 pub mod mixer;

@@ -19,6 +19,10 @@ dims! {
     HeadDim,
     /// Token ids.
     Vocab,
+    /// Positions of what cross attention reads.
+    Memory,
+    /// Buckets of relative positions.
+    Buckets,
 }
 
 /// A tensor shaped like a residual stream.
@@ -61,6 +65,20 @@ pub struct Operations {
     pub rope: Rope<HeadDim>,
     /// Layers.
     pub attention: Attention<Heads, KvHeads, HeadDim>,
+    /// Values with wider heads.
+    pub wide_v: Linear<Hidden, (KvHeads, Hidden)>,
+    /// With a window, a soft cap and a scale, by options of its own.
+    pub windowed: Attention<Heads, KvHeads, HeadDim>,
+    /// With values of another width.
+    pub wide: Attention<Heads, KvHeads, HeadDim, Causal, Hidden>,
+    /// For encoders, and cross attention.
+    pub bidirectional: Attention<Heads, KvHeads, HeadDim, Bidirectional>,
+    /// Optional operands of attention.
+    pub alibi: Alibi<Heads>,
+    /// Optional operands of attention.
+    pub relative: RelativeBias<Buckets, Heads>,
+    /// Optional operands of attention.
+    pub sinks: AttentionSinks<Heads>,
     /// Out of heads.
     pub o: Linear<(Heads, HeadDim), Hidden>,
 }

@@ -2,6 +2,7 @@
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::build;
+use meshwright::rotary::RopeParameters;
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::data::TokenData;
@@ -144,7 +145,7 @@ impl Case {
             head_dim: 8,
             vocab: self.vocab,
             norm_eps: 1e-5,
-            rope_theta: 10_000.0,
+            rope: RopeParameters::default(),
             tied: self.tied,
             max_positions: self.seq,
             bos: serde_json::Value::Null,

@@ -1,5 +1,6 @@
 //! Parity of every mesh with one rank.
 
+mod attention;
 mod bf16;
 mod gpt;
 mod gpt2;

@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama import modeling_llama
 
+import rope_tables
 from case import INIT_STD, LAYERS, Case
 
 
@@ -20,6 +21,8 @@ class LlamaCase(Case):
     head_dim: int | None = None
     tied: bool = False
     plain_rope_theta: bool = False
+    rope_scaling: dict | None = None
+    max_positions: int = 64
 
     model_class = LlamaForCausalLM
     final_parameters = [
@@ -40,10 +43,11 @@ class LlamaCase(Case):
             num_key_value_heads=self.kv_heads,
             head_dim=self.head_dim,
             rms_norm_eps=self.eps,
-            max_position_embeddings=64,
+            max_position_embeddings=self.max_positions,
             initializer_range=INIT_STD,
             tie_word_embeddings=self.tied,
-            rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta},
+            rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta}
+            | (self.rope_scaling or {}),
             use_cache=False,
             dtype="float32",
         )
@@ -73,12 +77,17 @@ def exact_norm(self, x):
 
 
 def exact_rope(self, x, position_ids):
-    """The default RoPE table in the input's own precision; transformers computes it in f32."""
-    half_dims = torch.arange(0, self.config.head_dim, 2, dtype=x.dtype) / self.config.head_dim
-    frequencies = self.config.rope_parameters["rope_theta"] ** -half_dims
-    angles = (position_ids[..., None].to(x.dtype) * frequencies).repeat(1, 1, 2)
-    return angles.cos(), angles.sin()
+    """The RoPE table in the input's own precision; transformers computes it in f32."""
+    per_position, magnitude = rope_tables.frequencies(self.config)
+    angles = (position_ids[..., None].to(x.dtype) * per_position).repeat(1, 1, 2)
+    return angles.cos() * magnitude, angles.sin() * magnitude
 
+
+# Of the four pairs of a head one keeps its frequency, one is interpolated, and two are divided by 8.
+LLAMA3_SCALING = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 
 CASES = [
     LlamaCase("untied_mha", 1, 32, 80, 4, 101, 24, kv_heads=4, rope_theta=10000.0, clip=2.8),
@@ -90,4 +99,6 @@ CASES = [
               tied=True, masked=True, plain_rope_theta=True),
     LlamaCase("sharded_files", 5, 40, 64, 8, 128, 16, kv_heads=2, rope_theta=100.0, head_dim=8,
               eps=1e-6, plain_rope_theta=True, max_shard_size="40KB"),
+    LlamaCase("llama3_scaling", 6, 32, 48, 4, 61, 24, kv_heads=2, rope_theta=500.0,
+              rope_scaling=LLAMA3_SCALING, max_positions=512),
 ]

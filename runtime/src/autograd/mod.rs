@@ -3,6 +3,7 @@
 mod activation_checkpointing;
 mod backward;
 mod contraction;
+mod document_ids;
 mod function;
 mod grad_mode;
 mod matmul;
@@ -23,6 +24,7 @@ pub use segment_data::SegmentData;
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
+pub(crate) use document_ids::{DocumentIds, DocumentUse, IdBlock};
 pub(crate) use function::{
     AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
     OperationParam, apply,
@@ -33,5 +35,5 @@ pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
 pub(crate) use segment_data::{Part, PartKind, data_of_parts, parts_of};
 pub(crate) use tape::{NodeId, TapeGradients};
-pub(crate) use token_ids::TokenIds;
+pub(crate) use token_ids::{RowDocuments, TokenIds};
 pub(crate) use value::Value;

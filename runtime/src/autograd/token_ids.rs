@@ -8,14 +8,27 @@ use crate::backend::{Buffer, Category};
 use crate::context::Rank;
 use crate::mesh::Extent;
 
+use super::document_ids::{DocumentIds, IdBlock};
+
 /// Token ids without the type of their dims. A clone shares the numbers.
 #[derive(Clone)]
 pub struct TokenIds {
     rank: Rank,
     extents: Vec<Extent>,
-    on_device: Arc<Buffer>,
-    on_host: Arc<[u32]>,
+    block: IdBlock,
+    documents: RowDocuments,
     counted: Rc<OnceCell<Arc<Buffer>>>,
+}
+
+/// The documents in the rows of token ids.
+#[derive(Clone)]
+pub(crate) enum RowDocuments {
+    /// Each row is one document.
+    Whole,
+    /// Rows of several documents.
+    Several(Rc<DocumentIds>),
+    /// Unknown: the ids were received from another rank without them.
+    NotReceived,
 }
 
 impl TokenIds {
@@ -24,23 +37,31 @@ impl TokenIds {
 
     /// Creates token ids from this rank's block, row-major.
     pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
-        let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
-        TokenIds::with_host_copy(rank, extents, on_device, block.into())
+        TokenIds::of_block(rank, extents, IdBlock::new(rank, block))
     }
 
-    /// Creates token ids from a buffer of this rank's block, which is copied to the host.
+    /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.
     pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Arc<Buffer>) -> TokenIds {
-        let on_host = block.view().to_vec::<u32>();
-        TokenIds::with_host_copy(rank, extents, block, on_host.into())
+        let on_host = block.view().to_vec::<u32>().into();
+        let ids = TokenIds::of_block(rank, extents, IdBlock { on_device: block, on_host });
+        TokenIds { documents: RowDocuments::NotReceived, ..ids }
     }
 
-    fn with_host_copy(
-        rank: &Rank,
-        extents: Vec<Extent>,
-        on_device: Arc<Buffer>,
-        on_host: Arc<[u32]>,
-    ) -> TokenIds {
-        TokenIds { rank: rank.clone(), extents, on_device, on_host, counted: Rc::default() }
+    /// Creates token ids from this rank's block.
+    pub(crate) fn of_block(rank: &Rank, extents: Vec<Extent>, block: IdBlock) -> TokenIds {
+        let (documents, counted) = (RowDocuments::Whole, Rc::default());
+        TokenIds { rank: rank.clone(), extents, block, documents, counted }
+    }
+
+    /// Returns the same token ids with documents in their rows.
+    pub(crate) fn with_documents(&self, documents: DocumentIds) -> TokenIds {
+        let documents = RowDocuments::Several(Rc::new(documents));
+        TokenIds { documents, ..self.clone() }
+    }
+
+    /// Returns the documents in the rows.
+    pub(crate) fn documents(&self) -> &RowDocuments {
+        &self.documents
     }
 
     /// Returns the rank that holds the block.
@@ -55,19 +76,19 @@ impl TokenIds {
 
     /// Returns the ids for kernels.
     pub(crate) fn on_device(&self) -> &Arc<Buffer> {
-        &self.on_device
+        &self.block.on_device
     }
 
     /// Returns the ids on the host.
     pub(crate) fn on_host(&self) -> &[u32] {
-        &self.on_host
+        &self.block.on_host
     }
 
     /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.
     pub(crate) fn counted(&self) -> &Arc<Buffer> {
         self.counted.get_or_init(|| {
             let weight = |id: &u32| if *id == Self::IGNORED { 0.0f32 } else { 1.0 };
-            let weights: Vec<f32> = self.on_host.iter().map(weight).collect();
+            let weights: Vec<f32> = self.on_host().iter().map(weight).collect();
             Arc::new(self.rank.allocator().copy_of(&weights, Category::Activations))
         })
     }

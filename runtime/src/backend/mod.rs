@@ -34,8 +34,8 @@ pub use ops::{
     ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, KeyRanges,
     LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MaxExpSumArgs,
     MergeAttentionArgs, MiddleDim, NormOps, OptimizerOps, RandomOps, ReduceOp, ReductionOps,
-    ResidualSum, RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps,
-    RoutingShape, SequenceLayout, SgdArgs, SgdStep, SoftmaxOps, TopKArgs,
+    ResidualSum, RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeLayout, RopeOps, RopeShape,
+    RoutingOps, RoutingShape, SequenceLayout, SgdArgs, SgdStep, SoftmaxOps, TopKArgs,
 };
 pub use out_of_memory::OutOfMemory;
 pub use unary_function::UnaryFunction;

@@ -24,6 +24,7 @@ fn state(step: u64) -> TrainState {
         batch: 4,
         order: Order::Shuffled,
         seed: u64::MAX,
+        documents: None,
     };
     let config = serde_json::json!({ "lr": 0.1 });
     TrainState { step, seed: u64::MAX, mesh: "tp=2".into(), data, config }

@@ -2,15 +2,17 @@
 
 use std::ops::Range;
 
-use super::{DataError, Order, Place, Sampler, TokenFile};
+use super::Place;
 
 /// The tokens of some samples, row after row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Inputs: rows x seq.
     pub tokens: Vec<u32>,
-    /// For every input the token that follows it: rows x seq.
+    /// For every input the token that follows it, or [`Batch::IGNORED`]: rows x seq.
     pub targets: Vec<u32>,
+    /// For every input the position in its row at which its document begins, if rows hold documents: rows x seq.
+    pub starts: Option<Vec<u32>>,
     /// Number of samples.
     pub rows: usize,
     /// Place of each sample in the data.
@@ -22,13 +24,18 @@ pub struct Batch {
 pub struct MicroBatch<'a> {
     /// Inputs: rows x seq.
     pub tokens: &'a [u32],
-    /// For every input the token that follows it: rows x seq.
+    /// For every input the token that follows it, or [`Batch::IGNORED`]: rows x seq.
     pub targets: &'a [u32],
+    /// For every input the position in its row at which its document begins, if rows hold documents: rows x seq.
+    pub starts: Option<&'a [u32]>,
     /// Their rows in the batch.
     pub rows: Range<usize>,
 }
 
 impl Batch {
+    /// A target that does not count in losses, as [`Targets::IGNORED`](crate::tensor::Targets::IGNORED).
+    pub const IGNORED: u32 = u32::MAX;
+
     /// Returns micro-batch `index` of `count`, with the rows of [`micro_batch_rows`].
     ///
     /// # Panics
@@ -39,7 +46,8 @@ impl Batch {
         let elements = rows.start * seq..rows.end * seq;
         MicroBatch {
             tokens: &self.tokens[elements.clone()],
-            targets: &self.targets[elements],
+            targets: &self.targets[elements.clone()],
+            starts: self.starts.as_ref().map(|starts| &starts[elements]),
             rows,
         }
     }
@@ -62,70 +70,10 @@ pub fn micro_batch_rows(rows: usize, count: usize, index: usize) -> Range<usize>
     (index * rows).div_ceil(count)..((index + 1) * rows).div_ceil(count)
 }
 
-/// Tokens and the order in which they are trained on.
-#[derive(Debug)]
-pub struct Dataset {
-    file: TokenFile,
-    sampler: Sampler,
-}
-
-impl Dataset {
-    /// Samples of `seq` tokens from `file`, `batch` of them a step.
-    ///
-    /// # Errors
-    /// A file that is shorter than one sample, `seq + 1` tokens.
-    pub fn new(
-        file: TokenFile,
-        seq: usize,
-        batch: usize,
-        order: Order,
-        seed: u64,
-    ) -> Result<Dataset, DataError> {
-        match Sampler::new(file.len(), seq, batch, order, seed) {
-            Some(sampler) => Ok(Dataset { file, sampler }),
-            None => {
-                let (name, tokens) = (file.name().to_owned(), file.len());
-                Err(DataError::TooShort { name, tokens, seq })
-            }
-        }
-    }
-
-    /// The rows `rows` of the global batch of `step` (from 0).
-    ///
-    /// # Errors
-    /// A token beyond the vocabulary, and a file that has become shorter.
-    pub fn rows(&self, step: u64, rows: Range<usize>) -> Result<Batch, DataError> {
-        self.file.check_length()?;
-        let seq = self.sampler.seq();
-        let n_rows = rows.len();
-        let mut tokens = vec![0; n_rows * seq];
-        let mut targets = vec![0; n_rows * seq];
-        let mut sample = vec![0; seq + 1];
-        let places: Vec<Place> = rows.map(|row| self.sampler.place(step, row)).collect();
-        for ((place, tokens), targets) in
-            places.iter().zip(tokens.chunks_exact_mut(seq)).zip(targets.chunks_exact_mut(seq))
-        {
-            self.file.read(place.start, &mut sample)?;
-            tokens.copy_from_slice(&sample[..seq]);
-            targets.copy_from_slice(&sample[1..]);
-        }
-        Ok(Batch { tokens, targets, rows: n_rows, places })
-    }
-
-    /// The tokens.
-    pub fn file(&self) -> &TokenFile {
-        &self.file
-    }
-
-    /// The order.
-    pub fn sampler(&self) -> &Sampler {
-        &self.sampler
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{DataError, Dataset, Order, TokenFile};
 
     fn dataset(len: usize, seq: usize, batch: usize) -> Result<Dataset, DataError> {
         let text = (0..len).map(|i| i as u8).collect();

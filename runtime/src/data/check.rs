@@ -25,12 +25,13 @@ impl BatchHash {
     /// Words that [`BatchHash::to_words`] makes of a row.
     const WORDS_PER_ROW: usize = 4;
 
-    /// XXH3 of the place, and of inputs and targets, of every row of `batch`.
+    /// XXH3 of the place, and of inputs, targets and starts of documents, of every row of `batch`.
     pub fn of(batch: &Batch) -> BatchHash {
         let seq = batch.tokens.len().checked_div(batch.rows).unwrap_or(0);
         let hash_row = |(row, place): (usize, &super::Place)| {
             let of_row = row * seq..(row + 1) * seq;
-            let ids = [&batch.tokens[of_row.clone()], &batch.targets[of_row]].concat();
+            let starts = batch.starts.as_ref().map_or(&[][..], |starts| &starts[of_row.clone()]);
+            let ids = [&batch.tokens[of_row.clone()], &batch.targets[of_row], starts].concat();
             let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
             let place = [place.epoch, place.start as u64].map(u64::to_le_bytes).concat();
             RowHash { place: xxh3_64(&place), ids: xxh3_64(&ids) }

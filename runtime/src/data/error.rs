@@ -73,6 +73,27 @@ pub enum DataError {
         /// Tokens of a sample.
         seq: usize,
     },
+    /// No document ends in the data.
+    #[error(
+        "--documents: token {end} does not occur in the first {searched} tokens of {name}, so no document ends there; give \
+         the token that ends documents (`tokenize --append-eos` writes one), or leave --documents out"
+    )]
+    NoDocuments {
+        /// The file.
+        name: String,
+        /// The token that ends documents.
+        end: u32,
+        /// Tokens that were searched.
+        searched: usize,
+    },
+    /// A token that ends documents, which the model does not know.
+    #[error("--documents: token {end} is beyond the vocabulary of {vocab}")]
+    UnknownEnd {
+        /// The token that ends documents.
+        end: u32,
+        /// The model's vocabulary size.
+        vocab: usize,
+    },
     /// A token that the model does not know.
     #[error(
         "--data: {name} has token id {id} at position {position}, beyond the vocabulary of {vocab}; the file was made \

@@ -8,8 +8,11 @@
 mod batch;
 mod check;
 mod corpus;
+mod dataset;
+mod documents;
 mod error;
 mod ids;
+mod packing;
 mod permutation;
 mod position;
 mod prefetch;
@@ -17,11 +20,14 @@ mod sampler;
 mod tokenize;
 mod tokens;
 
-pub use batch::{Batch, Dataset, MicroBatch, micro_batch_rows};
+pub use batch::{Batch, MicroBatch, micro_batch_rows};
 pub use check::{BatchHash, RankBatch, check_batches};
 pub use corpus::read_corpus;
+pub use dataset::Dataset;
+pub use documents::DocumentOptions;
 pub use error::DataError;
 pub use ids::{Encoding, Ids};
+pub use packing::{Packing, PackingWaste};
 pub use permutation::Permutation;
 pub use position::DataPosition;
 pub use prefetch::Prefetch;

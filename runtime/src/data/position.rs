@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{DataError, Dataset, Order};
+use super::{DataError, Dataset, DocumentOptions, Order};
 
 /// Bytes of the data that are hashed to recognise it.
 const FINGERPRINT_BYTES: usize = 1 << 20;
@@ -27,6 +27,9 @@ pub struct DataPosition {
     pub order: Order,
     /// Seed of a shuffled order.
     pub seed: u64,
+    /// How rows are made of documents; `None` if each row is one document.
+    #[serde(default)]
+    pub documents: Option<DocumentOptions>,
 }
 
 impl DataPosition {
@@ -44,6 +47,7 @@ impl DataPosition {
             batch: sampler.batch(),
             order: sampler.order(),
             seed: sampler.seed(),
+            documents: dataset.documents(),
         }
     }
 
@@ -68,6 +72,17 @@ impl DataPosition {
         compare("batch", self.batch.to_string(), now.batch.to_string());
         compare("order", self.order.to_string(), now.order.to_string());
         compare("seed", self.seed.to_string(), now.seed.to_string());
+        let documents = |position: &DataPosition, of: fn(&DocumentOptions) -> String| {
+            position.documents.as_ref().map_or("none".to_owned(), of)
+        };
+        let flags: [(&str, fn(&DocumentOptions) -> String); 3] = [
+            ("documents", |options| options.end.to_string()),
+            ("pack", |options| options.packs.to_string()),
+            ("mask-borders", |options| options.masks_borders.to_string()),
+        ];
+        for (flag, of) in flags {
+            compare(flag, documents(self, of), documents(now, of));
+        }
         if differences.is_empty() { Ok(()) } else { Err(DataError::OtherPosition { differences }) }
     }
 }
@@ -101,5 +116,34 @@ mod tests {
             assert!(text.contains(part), "no `{part}` in {text}");
         }
         assert!(!text.contains("--order"), "{text}");
+    }
+
+    #[test]
+    fn positions_need_the_same_documents() {
+        let position = |end: u8, packs, masks_borders| {
+            let file =
+                TokenFile::from_text(b"two words, some bytes".to_vec(), 256, "text").unwrap();
+            let options = DocumentOptions { end: end.into(), packs, masks_borders };
+            let dataset = Dataset::of_documents(file, 2, 4, Order::Shuffled, 0, options).unwrap();
+            DataPosition::after(3, &dataset)
+        };
+        let saved = position(b' ', true, false);
+        let json = serde_json::to_value(&saved).unwrap();
+        assert_eq!(serde_json::from_value::<DataPosition>(json.clone()).unwrap(), saved);
+        saved.check_resume(&saved).unwrap();
+        let text = saved.check_resume(&position(b',', false, true)).unwrap_err().to_string();
+        for part in [
+            "--documents: 44, but 32 was saved",
+            "--pack: false, but true was saved",
+            "--mask-borders: true, but false was saved",
+        ] {
+            assert!(text.contains(part), "no `{part}` in {text}");
+        }
+        // Checkpoints of runs before documents were told apart.
+        let mut older = json;
+        older.as_object_mut().unwrap().remove("documents");
+        let older = serde_json::from_value::<DataPosition>(older).unwrap();
+        let text = saved.check_resume(&older).unwrap_err().to_string();
+        assert!(text.contains("--documents: none, but 32 was saved"), "{text}");
     }
 }

@@ -140,7 +140,7 @@ mod tests {
     /// Creates a batch with its step in it.
     fn numbered(step: u64) -> Batch {
         let tokens = vec![step as u32];
-        Batch { targets: tokens.clone(), tokens, rows: 1, places: Vec::new() }
+        Batch { targets: tokens.clone(), tokens, starts: None, rows: 1, places: Vec::new() }
     }
 
     #[test]

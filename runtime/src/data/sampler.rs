@@ -60,11 +60,28 @@ impl Sampler {
         seed: u64,
     ) -> Option<Sampler> {
         let samples = tokens.saturating_sub(1).checked_div(seq)? as u64;
+        Sampler::of_samples(samples, seq, batch, order, seed)
+    }
+
+    /// For a number of samples of `seq` tokens, `batch` of them a step; `None` when there is none.
+    pub(super) fn of_samples(
+        samples: u64,
+        seq: usize,
+        batch: usize,
+        order: Order,
+        seed: u64,
+    ) -> Option<Sampler> {
         (samples > 0).then_some(Sampler { order, seed, seq, batch, samples })
     }
 
-    /// The place of sample `index` of the global batch of `step` (from 0).
+    /// The place of sample `index` of the global batch of `step` (from 0), for samples that follow one another in the data.
     pub fn place(&self, step: u64, index: usize) -> Place {
+        let (epoch, sample) = self.sample(step, index);
+        Place { epoch, start: sample as usize * self.seq }
+    }
+
+    /// The epoch of sample `index` of the global batch of `step`, and its number in the data.
+    pub(super) fn sample(&self, step: u64, index: usize) -> (u64, u64) {
         let number = step * self.batch as u64 + index as u64;
         let (epoch, place) = (number / self.samples, number % self.samples);
         let sample = match self.order {
@@ -74,7 +91,7 @@ impl Sampler {
                 Permutation::new(self.samples, key).at(place)
             }
         };
-        Place { epoch, start: sample as usize * self.seq }
+        (epoch, sample)
     }
 
     /// The order of samples.

@@ -10,8 +10,8 @@ use crate::layout::{
 };
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Init, Operands, Operation, OperationBackward,
-    OperationForward, OperationParam, Param, ParamRef, Tensor, Tokens, Value, apply, gradient_axes,
-    leave_region,
+    OperationForward, OperationParam, Param, ParamRef, Rank, Tensor, Tokens, Value, apply,
+    gradient_axes, leave_region,
 };
 
 use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
@@ -130,11 +130,24 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens
 #[track_caller]
 pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
     let rank = tokens.rank();
-    let [vocab, hidden] = [weight.local_extents()[0], weight.local_extents()[1]];
+    let vocab = weight.local_extents()[0];
     // No rank holds a row beyond the vocabulary.
     if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }
+    look_up_ids(rank, Arc::clone(tokens.ids()), tokens.local_extents(), weight, axes)
+}
+
+/// Looks up the rows of `ids` of the given extents, all of them rows of the table, in this rank's shard.
+#[track_caller]
+pub(super) fn look_up_ids(
+    rank: &Rank,
+    ids: Arc<Buffer>,
+    extents: &[Extent],
+    weight: &ParamRef,
+    axes: AxisSet,
+) -> Value {
+    let [vocab, hidden] = [weight.local_extents()[0], weight.local_extents()[1]];
     let weight =
         OperationParam { param: weight, gradient_axes: axes, in_backward: InBackward::Ignores };
     let operands = Operands::<Count<0>, Count<1>> {
@@ -142,9 +155,9 @@ pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes:
         path: weight.param.path(),
         inputs: [],
         params: [weight],
-        extents: [tokens.local_extents(), &[hidden]].concat(),
+        extents: [extents, &[hidden]].concat(),
     };
-    apply(LookUp { ids: Arc::clone(tokens.ids()), vocab, hidden }, operands)
+    apply(LookUp { ids, vocab, hidden }, operands)
 }
 
 /// Looks up the rows of `ids` in this rank's shard of a table.

@@ -23,12 +23,14 @@ mod stack;
 mod style;
 mod tie;
 
+pub use crate::backend::RopeLayout;
 pub use attention::{
-    Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions,
-    AttentionSinks, Bidirectional, Causal, ContextParallel, ContextStyle,
-    DistributedOver, ExtraAfter, GatherStyle, GatheredKeys, Hybrid,
-    HybridStyle, KeysAlong, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle, KeysShaped, MaskBetween, Padding, PaddingOf,
-    QueriesKeysValues, QueriesOf, RelativeBias, SameHeads, SameSequence, ValuesShaped,
+    Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
+    BiasOfScores, Bidirectional, Causal, ContextExtra, ContextParallel, ContextStyle,
+    DistributedOver, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, Hybrid, HybridStyle,
+    KeysAlong, KeysOfQueries, KeysShaped, MaskBetween, Padding, PaddingOf, QueriesKeysValues,
+    QueriesOf, RelativeBias, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads,
+    TypedContextStyle, Ulysses, UlyssesStyle, ValuesShaped,
 };
 pub use bias::Bias;
 pub(crate) use builder::declare;
@@ -51,7 +53,7 @@ pub use model::{
     check_output,
 };
 pub use norm::{LayerNorm, NormInput, RmsNorm};
-pub use positions::{LearnedPositions, SequenceInput};
+pub use positions::{DocumentsInput, LearnedPositions, SequenceInput};
 pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,

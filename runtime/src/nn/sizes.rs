@@ -3,7 +3,9 @@
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 
+use crate::backend::RopeLayout;
 use crate::layout::{DimInfo, Whole};
+use crate::rotary::RopeParameters;
 
 use super::{AttentionOptions, ContextStyle, RecomputeOverride};
 
@@ -14,8 +16,10 @@ pub struct Sizes {
     flags: HashSet<String>,
     /// Epsilon of norms, added under the square root.
     pub norm_eps: f32,
-    /// Base of the wavelengths of rotary embeddings.
-    pub rope_theta: f32,
+    /// Base, rotated part and scaling of rotary embeddings.
+    pub rope: RopeParameters,
+    /// Elements that rotary embeddings rotate together.
+    pub rope_layout: RopeLayout,
     /// Standard deviation of initial weights.
     pub init_std: f32,
     /// Dropout rate of the model.
@@ -36,7 +40,8 @@ impl Default for Sizes {
             dims: HashMap::new(),
             flags: HashSet::new(),
             norm_eps: 1e-5,
-            rope_theta: 10_000.0,
+            rope: RopeParameters::default(),
+            rope_layout: RopeLayout::HalfSplit,
             init_std: 0.02,
             dropout: 0.0,
             attention: AttentionOptions::default(),
@@ -48,8 +53,9 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000, weights of standard
-    /// deviation 0.02, no dropout, attention without windows and soft cap, recomputation as the model declares.
+    /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000 without scaling,
+    /// half-split rotary pairs, weights of standard deviation 0.02, no dropout, attention without windows and soft cap,
+    /// recomputation as the model declares.
     pub fn new() -> Sizes {
         Sizes::default()
     }

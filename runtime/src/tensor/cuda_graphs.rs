@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::backend::{CapturedGraph, Category, DType, GraphBuffer, GraphPool};
+use crate::autograd::DocumentIds;
+use crate::backend::{Buffer, CapturedGraph, Category, DType, GraphBuffer, GraphPool};
 use crate::comm::CommStats;
 use crate::context::{Rank, fail};
 use crate::fsdp::CapturedBuffers;
@@ -28,6 +29,8 @@ pub(crate) struct Pass<'a> {
     pub first: usize,
     pub tokens: &'a [u32],
     pub targets: &'a [u32],
+    /// Starts of the documents of the tokens, if rows hold several.
+    pub starts: Option<&'a [u32]>,
     /// Name in messages.
     pub name: &'a str,
 }
@@ -37,6 +40,8 @@ pub(crate) struct CapturedPass<S> {
     recording: CapturedGraph,
     tokens: GraphBuffer,
     targets: GraphBuffer,
+    /// Starts, ends and places of documents.
+    documents: Option<[GraphBuffer; 3]>,
     /// For each target, whether it is ignored.
     ignored: Vec<bool>,
     /// Address of the sum of the loss.
@@ -123,17 +128,23 @@ impl PassGraphs {
         let prepare = || {
             inputs.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
             let of = |ids| Tokens::from_rows(rank, pass.sizes, pass.first, ids);
-            [of(pass.tokens), of(pass.targets)]
+            let (tokens, targets) = (of(pass.tokens), of(pass.targets));
+            match pass.starts {
+                Some(starts) => [tokens.with_documents(starts), targets],
+                None => [tokens, targets],
+            }
         };
         let recorded = self.recordings.capture(prepare, |[tokens, targets]| {
-            let places = [&tokens, &targets].map(|ids| self.recordings.buffer(ids.ids().view()));
+            let buffer = |ids: &Arc<Buffer>| self.recordings.buffer(ids.view());
+            let places = [&tokens, &targets].map(|ids| buffer(ids.ids()));
+            let documents = tokens.document_buffers().map(|blocks| blocks.map(buffer));
             let metric = work(&tokens, &targets);
             rank.offloading().finish_transfers(rank);
             let sum = metric.place(&self.recordings);
-            (places, sum, metric.count())
+            ((places, documents), sum, metric.count())
         });
         let recorded = recorded.and_then(|(places, recording)| {
-            let ([tokens, targets], sum, count) = places;
+            let (([tokens, targets], documents), sum, count) = places;
             if !self.are_whole() {
                 return Err("there is not enough memory for that".to_owned());
             }
@@ -141,6 +152,7 @@ impl PassGraphs {
                 recording,
                 tokens,
                 targets,
+                documents,
                 ignored: ignored::<S>(pass.targets).collect(),
                 sum: sum.ok_or("the loss is not a number of the device")?,
                 count,
@@ -180,6 +192,11 @@ impl PassGraphs {
         }
         recorded.tokens.write(pass.tokens);
         recorded.targets.write(pass.targets);
+        if let (Some(documents), Some(starts)) = (&recorded.documents, pass.starts) {
+            let seq = pass.sizes.last().copied().unwrap_or_default();
+            let blocks = DocumentIds::blocks(seq, starts);
+            documents.iter().zip(&blocks).for_each(|(buffer, block)| buffer.write(block));
+        }
         let Added { flops, recomputed, sent } = &recorded.added;
         self.launch_graph(recorded, pass.name, sent);
         rank.backend().count_flops(*flops);

@@ -3,6 +3,7 @@
 mod combine;
 mod contract;
 mod cuda_graphs;
+mod documents;
 mod elementwise;
 mod forward_pass;
 pub mod function;
@@ -26,6 +27,7 @@ pub use combine::{
     Accumulate, Combine, Moved, Product, Scale, TakenByValue, TakesValues, Trailing,
 };
 pub use contract::{Contract, FromValue};
+pub use documents::Documents;
 pub use forward_pass::{ActivationGradients, ForwardPass};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};

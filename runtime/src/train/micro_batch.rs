@@ -103,9 +103,22 @@ impl<S: Shape> MicroBatchLauncher<S> for EagerLauncher<'_> {
         pass: &MicroBatchFn<'_, S>,
     ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
         let MicroBatchInput { sizes, data, .. } = micro_batch;
-        let from_rows = |ids: &[u32]| Tokens::from_rows(self.rank, sizes, data.rows.start, ids);
-        let (tokens, targets) = (from_rows(data.tokens), from_rows(data.targets));
+        let (tokens, targets) = tokens_and_targets(self.rank, sizes, data);
         Ok(pass(&tokens, &targets, gradients))
+    }
+}
+
+/// Creates the tokens of a micro-batch, with their documents, and its targets.
+pub fn tokens_and_targets<S: Shape>(
+    rank: &Rank,
+    sizes: &[usize],
+    data: &MicroBatch<'_>,
+) -> (Tokens<S>, Tokens<S>) {
+    let from_rows = |ids: &[u32]| Tokens::from_rows(rank, sizes, data.rows.start, ids);
+    let (tokens, targets) = (from_rows(data.tokens), from_rows(data.targets));
+    match data.starts {
+        Some(starts) => (tokens.with_documents(starts), targets),
+        None => (tokens, targets),
     }
 }
 

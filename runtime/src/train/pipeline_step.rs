@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::pipeline::{ExecutorError, Pipeline, PipelineStep};
-use crate::tensor::{Rank, Tokens};
+use crate::tensor::Rank;
 
 use super::LanguageModel;
-use super::micro_batch::{StepGradients, StepInput};
+use super::micro_batch::{StepGradients, StepInput, tokens_and_targets};
 
 /// Times of one rank in a pipeline schedule.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +39,10 @@ pub fn run_schedule<M: LanguageModel>(
     // Every rank reads the tokens and targets of its data rank, so none are sent.
     let (mut tokens, mut targets) = (Vec::new(), Vec::new());
     for micro_batch in input.micro_batches() {
-        let (sizes, data) = (&micro_batch.sizes, micro_batch.data);
-        tokens.push(Tokens::from_rows(rank, sizes, data.rows.start, data.tokens));
-        targets.push(Tokens::from_rows(rank, sizes, data.rows.start, data.targets));
+        let (own_tokens, own_targets) =
+            tokens_and_targets(rank, &micro_batch.sizes, micro_batch.data);
+        tokens.push(own_tokens);
+        targets.push(own_targets);
     }
     let start = Instant::now();
     let step = pipeline.run_step(model, &tokens, |model, output, micro_batch| {

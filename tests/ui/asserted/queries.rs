@@ -1,13 +1,14 @@
 //! A hand-written impl that allows attention on a shard of the sequence.
 
+use meshwright::layout::Entry;
 use meshwright::nn::QueriesOf;
 use meshwright::prelude::*;
 
 dims! { Batch @ data, Seq @ cp, Heads, HeadDim }
 
-impl QueriesOf<Heads, HeadDim> for (Batch, Seq, Heads, HeadDim) {
-    type Shape = (Batch, Seq, Heads, HeadDim);
-    type Keys<K: Whole> = (Batch, Seq, K, HeadDim);
+impl<K, M, V, Keys, Values> QueriesOf<Heads, HeadDim, K, M, V, Keys, Values> for (Batch, Seq, Heads, HeadDim) {
+    type Out = (Batch, Seq, Heads, HeadDim);
+    const ENTRY: Entry = Entry::Stay;
 }
 
 fn attend(

@@ -1,4 +1,4 @@
-//! The queries' heads are split, those of keys and values are not.
+//! The heads of keys and values are split, those of the queries are not.
 
 use meshwright::prelude::*;
 
@@ -6,12 +6,12 @@ dims! { Batch @ data, Seq, Hidden, Heads, KvHeads, HeadDim }
 
 #[model]
 struct SelfAttention {
-    #[sharded(tp = "col")]
     q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
     k: Linear<Hidden, (KvHeads, HeadDim)>,
+    #[sharded(tp = "col")]
     v: Linear<Hidden, (KvHeads, HeadDim)>,
     core: Attention<Heads, KvHeads, HeadDim>,
-    #[sharded(tp = "row")]
     o: Linear<(Heads, HeadDim), Hidden>,
 }
 

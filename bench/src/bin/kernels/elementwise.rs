@@ -76,7 +76,7 @@ pub fn rows<T: Number>(report: &mut Report) {
             dbias: db,
         });
     });
-    let rope = RopeShape { batch: 4, seq: 512, heads: 8, head_dim: 64 };
+    let rope = RopeShape::whole_heads(4, 512, 8, 64);
     let table = filled::<f32>(512 * 32, 0.7);
     report.row("rope, q and k, both ways", 4 * LAYERS, moved(2), |cpu| {
         cpu.rope(

@@ -14,6 +14,7 @@ use meshwright::comm::{CommError, launch};
 use meshwright::mesh::MeshShape;
 use meshwright::nn::{Built, Sizes, build};
 use meshwright::optim::{AdamW, AdamWOptions};
+use meshwright::rotary::RopeParameters;
 use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine};
 use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
@@ -46,7 +47,7 @@ fn main() {
         head_dim: 64,
         vocab: 32000,
         norm_eps: 1e-5,
-        rope_theta: 500_000.0,
+        rope: RopeParameters::with_theta(500_000.0),
         tied: false,
         max_positions: 4096,
         bos: serde_json::Value::Null,

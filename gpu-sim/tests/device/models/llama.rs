@@ -5,6 +5,7 @@ use std::sync::Arc;
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::RecomputeOverride;
+use meshwright::rotary::RopeParameters;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_examples::llama::Llama;
@@ -119,7 +120,7 @@ fn setup_of<M: LanguageModel<Config = LlamaConfig>>(compute: DType) -> Setup {
         head_dim: 8,
         vocab: DATA.vocab,
         norm_eps: 1e-5,
-        rope_theta: 10_000.0,
+        rope: RopeParameters::default(),
         tied: false,
         max_positions: DATA.seq,
         bos: serde_json::Value::Null,

@@ -39,7 +39,7 @@ pub use norm::{
 pub use optim::{AdamStep, AdamwArgs, OptimizerOps, SgdArgs, SgdStep};
 pub use random::{BlockIndex, RandomOps};
 pub use reduce::{MiddleDim, ReduceOp, ReductionOps};
-pub use rope::{RopeArgs, RopeOps, RopeShape};
+pub use rope::{RopeArgs, RopeLayout, RopeOps, RopeShape};
 pub use routing::{
     CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, MAX_TOP_K,
     RoutingOps, RoutingShape, TopKArgs,

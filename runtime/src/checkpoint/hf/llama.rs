@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
+use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, Settings};
+use crate::rotary::{RopeParameters, RopeScaling};
 
 /// The sizes and constants of a Llama model.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,8 +27,8 @@ pub struct LlamaConfig {
     pub vocab: usize,
     /// `rms_norm_eps`: added to the mean square in RMSNorm.
     pub norm_eps: f64,
-    /// `rope_theta`: base of the rotary frequencies.
-    pub rope_theta: f64,
+    /// `rope_parameters`: rotary frequencies.
+    pub rope: RopeParameters,
     /// `tie_word_embeddings`: one weight for embedding and head.
     pub tied: bool,
     /// `max_position_embeddings`: the longest sequence that the model was made for.
@@ -62,6 +64,7 @@ impl HfConfig for LlamaConfig {
         if !head_dim.is_multiple_of(2) {
             return Err(format!("head_dim {head_dim} is odd; rotary positions need an even width"));
         }
+        let max_positions = keys.count("max_position_embeddings")?.unwrap_or(2048);
         Ok(LlamaConfig {
             hidden,
             ffn: keys.required("intermediate_size")?,
@@ -71,17 +74,20 @@ impl HfConfig for LlamaConfig {
             head_dim,
             vocab: keys.required("vocab_size")?,
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
-            rope_theta: rope_theta(keys)?,
+            rope: read_parameters(keys, head_dim, max_positions)?,
             tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
-            max_positions: keys.count("max_position_embeddings")?.unwrap_or(2048),
+            max_positions,
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
             eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
         })
     }
 
-    /// The rotary base is in two places: for versions of `transformers` before 5, and for later ones.
     fn to_json(&self) -> Value {
-        json!({
+        let max_positions = match self.rope.scaling {
+            RopeScaling::Dynamic { trained_positions, .. } => trained_positions,
+            _ => self.max_positions,
+        };
+        let mut config = json!({
             "architectures": ["LlamaForCausalLM"],
             "model_type": LlamaConfig::MODEL_TYPE,
             "hidden_size": self.hidden,
@@ -92,17 +98,19 @@ impl HfConfig for LlamaConfig {
             "head_dim": self.head_dim,
             "vocab_size": self.vocab,
             "rms_norm_eps": self.norm_eps,
-            "rope_theta": self.rope_theta,
-            "rope_parameters": { "rope_theta": self.rope_theta, "rope_type": "default" },
             "tie_word_embeddings": self.tied,
-            "max_position_embeddings": self.max_positions,
+            "max_position_embeddings": max_positions,
             "bos_token_id": self.bos,
             "eos_token_id": self.eos,
             "hidden_act": "silu",
             "attention_bias": false,
             "mlp_bias": false,
             "torch_dtype": "float32",
-        })
+        });
+        if let Value::Object(config) = &mut config {
+            write_parameters(&self.rope, config);
+        }
+        config
     }
 
     fn layers(&self) -> (&'static str, usize) {
@@ -130,27 +138,5 @@ fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
             Err(format!("attention_dropout is {rate}; only 0 is supported"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Reads the base of the rotary frequencies: from `rope_parameters` since version 5 of `transformers`, from the top level
-/// before.
-fn rope_theta(keys: &Settings<'_>) -> Result<f64, String> {
-    let mut theta = keys.number("rope_theta")?;
-    for key in ["rope_parameters", "rope_scaling"] {
-        let Some(parameters) = keys.object(key)? else { continue };
-        let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
-        if let Some(kind) = kind.filter(|kind| *kind != "default") {
-            return Err(format!("{key} asks for rope type {kind}; only \"default\" is supported"));
-        }
-        let share = parameters.number("partial_rotary_factor")?;
-        if let Some(share) = share.filter(|share| *share != 1.0) {
-            return Err(format!("{key}.partial_rotary_factor is {share}; only 1 is supported"));
-        }
-        theta = parameters.number("rope_theta")?.or(theta);
-    }
-    match theta.unwrap_or(10_000.0) {
-        theta if theta > 0.0 => Ok(theta),
-        theta => Err(format!("rope_theta must be above 0, not {theta}")),
     }
 }

@@ -5,6 +5,7 @@ mod family;
 mod gpt2;
 mod import;
 mod llama;
+mod rope;
 mod settings;
 
 pub use export::HfExport;
@@ -14,6 +15,8 @@ pub use import::HfFolder;
 pub use llama::LlamaConfig;
 pub use settings::Settings;
 
+#[cfg(test)]
+mod rope_tests;
 #[cfg(test)]
 mod test_tensors;
 #[cfg(test)]

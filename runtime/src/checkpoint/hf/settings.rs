@@ -20,6 +20,11 @@ impl<'a> Settings<'a> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
+    /// Returns the names of all keys.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Returns a required size.
     ///
     /// # Errors

@@ -78,11 +78,18 @@ where
     message = "the queries have heads `{Self}`, but the bias is `Alibi<{H}>`",
     label = "mismatched heads of a bias (the fourth element)"
 )]
-pub trait HeadsOf<H> {}
+pub trait HeadsOf<H> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<H> HeadsOf<H> for H {}
+impl<H> HeadsOf<H> for H {
+    const SEAL: Seal = Seal::new();
+}
 
-impl<H: Whole, A: Axis> HeadsOf<H> for Split<H, A> {}
+impl<H: Whole, A: Axis> HeadsOf<H> for Split<H, A> {
+    const SEAL: Seal = Seal::new();
+}
 
 impl<H: Whole, B, S, Heads: Dim + HeadsOf<H>, D, C, T, K, E>
     AttentionExtra<(B, S, Heads, D), (C, T, K, E)> for Alibi<H>

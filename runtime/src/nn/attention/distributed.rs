@@ -5,16 +5,16 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::comm::Site;
-use crate::layout::{AxisId, AxisSet, Cp, Entry, OnEveryRank, Whole};
-use crate::tensor::{Operand, Tensor, Value};
+use crate::layout::{AxisId, AxisSet, Cp, OnEveryRank, Whole};
+use crate::tensor::{Documents, Operand, Tensor, Value};
 
 use super::super::{Build, Builder, Shard};
 use super::Attention;
 use super::context::{ContextAttention, ContextParallel, DocumentRanges, TypedContextStyle};
-use super::extras::Extras;
+use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::AttentionMask;
-use super::operands::{KeysOf, KeysShaped, QueriesKeysValues, QueriesOf};
+use super::operands::{QueriesKeysValues, QueriesOf};
 
 const CP: AxisSet = AxisSet::of(AxisId::Cp);
 
@@ -45,55 +45,88 @@ where
     }
 }
 
-impl<Q, Keys, Values, H, K, D, M, V, W>
-    QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>> for (Q, Keys, Values)
+impl<Q, Keys, Values, H, K, D, M, V, W> QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>>
+    for (Q, Keys, Values)
 where
-    H: Whole,
-    K: Whole,
-    D: Whole,
-    V: Whole,
-    M: AttentionMask,
-    W: TypedContextStyle,
-    Q: Operand<Shape: QueriesOf<H, D, ContextParallel<Cp, W>>>,
+    Keys: Operand,
     Values: Operand,
-    Keys: Operand<
-        Shape: KeysShaped<
-            KeysOf<Q::Shape, H, K, D, ContextParallel<Cp, W>>,
-            M,
-            V,
-            Values::Shape,
-            ContextParallel<Cp, W>,
-        >,
+    Q: Operand<
+        Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>,
     >,
 {
-    type Out = Tensor<<Q::Shape as QueriesOf<H, D, ContextParallel<Cp, W>>>::Out<V>>;
+    type Out = Tensor<
+        <Q::Shape as QueriesOf<
+            H,
+            D,
+            K,
+            M,
+            V,
+            Keys::Shape,
+            Values::Shape,
+            ContextParallel<Cp, W>,
+        >>::Out,
+    >;
 
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v) = self;
-        let entry = entry_of::<Keys, _, M, V, Values, W>();
-        let inputs = AttentionInputs::new(core, q, k, v, entry);
-        Tensor::wrap(inputs.attend_distributed(None))
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let extras = Extras::of(&inputs);
+        Tensor::wrap(inputs.attend_distributed(extras))
     }
 }
 
-/// Returns the operation on keys as they enter the region of the query heads.
-fn entry_of<Keys, Expected, M, V, Values, W>() -> Entry
+impl<Q, Keys, Values, E, H, K, D, M, V, W>
+    QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>> for (Q, Keys, Values, E)
 where
-    Keys: Operand<Shape: KeysShaped<Expected, M, V, Values::Shape, ContextParallel<Cp, W>>>,
+    Keys: Operand,
     Values: Operand,
+    Q: Operand<
+        Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>,
+    >,
+    E: ContextExtra<Q::Shape, Keys::Shape>,
 {
-    <Keys::Shape as KeysShaped<Expected, M, V, Values::Shape, ContextParallel<Cp, W>>>::ENTRY
+    type Out = Tensor<
+        <Q::Shape as QueriesOf<
+            H,
+            D,
+            K,
+            M,
+            V,
+            Keys::Shape,
+            Values::Shape,
+            ContextParallel<Cp, W>,
+        >>::Out,
+    >;
+
+    #[track_caller]
+    fn attend(&self, core: &AttentionCore) -> Self::Out {
+        let (q, k, v, documents) = self;
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let mut extras = Extras::of(&inputs);
+        documents.add_to(&mut extras);
+        Tensor::wrap(inputs.attend_distributed(extras))
+    }
 }
+
+/// An optional operand of context-parallel attention, for queries shaped `Q` and keys shaped `Keys`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an optional operand of context-parallel attention",
+    label = "the fourth element of the operands",
+    note = "context-parallel attention takes `tokens.documents()`; padding, biases and sinks need attention over a sequence that is whole on each rank"
+)]
+pub trait ContextExtra<Q, Keys>: AttentionExtra<Q, Keys> {}
+
+impl<P, Q, Keys> ContextExtra<Q, Keys> for Documents<P> where Documents<P>: AttentionExtra<Q, Keys> {}
+
+impl<E: ContextExtra<Q, Keys>, Q, Keys> ContextExtra<Q, Keys> for &E {}
 
 impl AttentionInputs<'_> {
     /// Computes attention over a sequence that the ranks of `cp` share.
     #[track_caller]
-    fn attend_distributed(&self, documents: Option<DocumentRanges>) -> Value {
+    fn attend_distributed(&self, extras: Extras<'_>) -> Value {
         let rank = self.queries.rank();
         if rank.degree_of(CP) == 1 {
-            let mut extras = Extras::of(self);
-            extras.ranges = documents.map(|DocumentRanges { starts, ends }| [starts, ends]);
             return self.attend(extras);
         }
         let path = &self.core.path;
@@ -114,7 +147,7 @@ impl AttentionInputs<'_> {
             axes: CP,
             shape,
             seq,
-            documents,
+            documents: extras.ranges.map(|[starts, ends]| DocumentRanges { starts, ends }),
         };
         let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
         attention.apply(algorithm, [self.queries, &self.keys, &self.values], extents)

@@ -13,7 +13,7 @@ use super::score_bias::{Distances, ScoreBias};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an optional operand of attention",
     label = "the fourth element of the operands",
-    note = "optional operands are `Padding<(Batch, Seq)>`, `&Alibi<Heads>` or `&RelativeBias<Buckets, Heads>`, and `&AttentionSinks<Heads>`, or a tuple of them in this order",
+    note = "optional operands are `Documents<(Batch, Seq)>` or `Padding<(Batch, Seq)>`, `&Alibi<Heads>` or `&RelativeBias<Buckets, Heads>`, and `&AttentionSinks<Heads>`, or a tuple of them in this order",
     note = "the kind of mask is a parameter of the layer, `Attention<Heads, KvHeads, HeadDim, Bidirectional>`; windows, soft cap and scale are in `Sizes`"
 )]
 pub trait AttentionExtra<Q, Keys> {
@@ -44,13 +44,22 @@ pub struct SinksOfHeads;
 #[diagnostic::on_unimplemented(
     message = "among the optional operands of attention, `{Self}` cannot come after `{Before}`",
     label = "each kind is given once, in the order keys of queries, bias of scores, sinks",
-    note = "`Padding` limits the keys of queries; `Alibi` and `RelativeBias` are biases of scores: `(q, k, v, (padding, &self.bias, &self.sinks))`"
+    note = "`Documents` and `Padding` limit the keys of queries, so padding of packed rows is a document of its own; `Alibi` and `RelativeBias` are biases of scores: `(q, k, v, (padding, &self.bias, &self.sinks))`"
 )]
-pub trait ExtraAfter<Before> {}
+pub trait ExtraAfter<Before> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl ExtraAfter<KeysOfQueries> for BiasOfScores {}
-impl ExtraAfter<KeysOfQueries> for SinksOfHeads {}
-impl ExtraAfter<BiasOfScores> for SinksOfHeads {}
+impl ExtraAfter<KeysOfQueries> for BiasOfScores {
+    const SEAL: Seal = Seal::new();
+}
+impl ExtraAfter<KeysOfQueries> for SinksOfHeads {
+    const SEAL: Seal = Seal::new();
+}
+impl ExtraAfter<BiasOfScores> for SinksOfHeads {
+    const SEAL: Seal = Seal::new();
+}
 
 /// Heads of queries that an operand with heads `Held` fits: the same heads, split alike.
 #[diagnostic::on_unimplemented(
@@ -58,9 +67,14 @@ impl ExtraAfter<BiasOfScores> for SinksOfHeads {}
     label = "mismatched heads of a bias or of sinks (the fourth element)",
     note = "the parameters of each head are where its queries are: `#[sharded(tp = \"col\")]` on the field of the bias or sinks if it is on the projection of the queries, and on neither otherwise"
 )]
-pub trait SameHeads<Held, Operand> {}
+pub trait SameHeads<Held, Operand> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<H, Operand> SameHeads<H, Operand> for H {}
+impl<H, Operand> SameHeads<H, Operand> for H {
+    const SEAL: Seal = Seal::new();
+}
 
 /// The sequence of keys that has the positions of the queries' sequence `S`.
 #[diagnostic::on_unimplemented(
@@ -68,9 +82,14 @@ impl<H, Operand> SameHeads<H, Operand> for H {}
     label = "an operand of self-attention (the fourth element) in cross attention",
     note = "cross attention takes `Padding` of its keys, and sinks"
 )]
-pub trait SameSequence<S, Operand> {}
+pub trait SameSequence<S, Operand> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<S, Operand> SameSequence<S, Operand> for S {}
+impl<S, Operand> SameSequence<S, Operand> for S {
+    const SEAL: Seal = Seal::new();
+}
 
 impl<E: AttentionExtra<Q, Keys>, Q, Keys> AttentionExtra<Q, Keys> for &E {
     type First = E::First;

@@ -40,8 +40,15 @@ impl AttentionMask for Bidirectional {
     label = "the keys (the second operand) have another sequence than the queries",
     note = "cross attention reads all keys: `Attention<Heads, KvHeads, HeadDim, Bidirectional>`"
 )]
-pub trait MaskBetween<S, T>: AttentionMask {}
+pub trait MaskBetween<S, T>: AttentionMask {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<S> MaskBetween<S, S> for Causal {}
+impl<S> MaskBetween<S, S> for Causal {
+    const SEAL: Seal = Seal::new();
+}
 
-impl<S, T> MaskBetween<S, T> for Bidirectional {}
+impl<S, T> MaskBetween<S, T> for Bidirectional {
+    const SEAL: Seal = Seal::new();
+}

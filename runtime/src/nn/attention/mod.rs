@@ -4,6 +4,7 @@
 mod alibi;
 mod context;
 mod distributed;
+mod documents;
 mod extras;
 mod inputs;
 mod layer_options;
@@ -15,6 +16,8 @@ mod padding;
 mod relative_bias;
 mod score_bias;
 mod sinks;
+#[cfg(test)]
+mod tests;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -31,7 +34,11 @@ pub use context::{
     Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid, HybridStyle, Ring,
     RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
 };
-pub use extras::{AttentionExtra, ExtraAfter, SameHeads, SameSequence};
+pub use distributed::ContextExtra;
+pub use documents::DocumentsOf;
+pub use extras::{
+    AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
+};
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
 pub use operands::{KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use options::AttentionOptions;
@@ -53,7 +60,7 @@ pub use sinks::AttentionSinks;
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
 /// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that
-///   samples have ([`Padding`](crate::nn::Padding)); a bias on the scores by position ([`Alibi`](crate::nn::Alibi) or
+///   queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the scores by position ([`Alibi`](crate::nn::Alibi) or
 ///   [`RelativeBias`](crate::nn::RelativeBias)); [`AttentionSinks`](crate::nn::AttentionSinks):
 ///   `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
 ///

@@ -7,7 +7,7 @@ use super::super::Plain;
 use super::context::{Attended, ContextParallel, DistributedOver};
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
-use super::mask::{AttentionMask, MaskBetween};
+use super::mask::MaskBetween;
 
 /// Matching queries, keys and values, `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`, and
 /// optional operands. `H` and `K` are both whole, or split over one axis, or only `H` is split.
@@ -25,37 +25,41 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style> {
     fn attend(&self, core: &AttentionCore) -> Self::Out;
 }
 
-/// Shapes of queries: `(batch, sequence, H, D)`, the heads whole or split.
+/// Shapes of queries, `(batch, sequence, H, D)`, the heads whole or split, beside keys and values that match them.
 #[diagnostic::on_unimplemented(
     message = "the queries are shaped `{Self}`, but this attention has heads `{H}` of `{D}`",
     label = "mismatched queries (the first operand)",
     note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on their projection",
     note = "the tuple is `(queries, keys, values)`, in this order"
 )]
-pub trait QueriesOf<H, D, Style = Plain>: Dims {
+pub trait QueriesOf<H, D, K, M, V, Keys, Values, Style = Plain>: Dims {
     /// The shape of the result, with heads of `V` elements.
-    type Out<V: Whole>: Dims;
-    /// The shape of keys for these queries: with heads `K`, split like the query heads.
-    type Keys<K: Whole>;
+    type Out: Dims;
+    /// The operation on keys and values as they enter the region of the query heads.
+    const ENTRY: Entry;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
 macro_rules! queries {
     ($([$($generics:tt)*] $sequence:path, $style:ty;)*) => {$(
-        impl<B: Dim, S: $sequence, H: Whole, D: Whole, $($generics)*> QueriesOf<H, D, $style>
-            for (B, S, H, D)
+        impl<B: Dim, S: $sequence, H: Whole, D: Whole, K: Whole, M, V: Whole, Keys, Values, $($generics)*>
+            QueriesOf<H, D, K, M, V, Keys, Values, $style> for (B, S, H, D)
+        where
+            Keys: KeysShaped<(B, S, K, D), M, V, Values, $style>,
         {
-            type Out<V: Whole> = (B, S, H, V);
-            type Keys<K: Whole> = (B, S, K, D);
+            type Out = (B, S, H, V);
+            const ENTRY: Entry = Keys::ENTRY;
             const SEAL: Seal = Seal::new();
         }
 
-        impl<B: Dim, S: $sequence, H: Whole, D: Whole, A: Axis, $($generics)*>
-            QueriesOf<H, D, $style> for (B, S, Split<H, A>, D)
+        impl<B: Dim, S: $sequence, H: Whole, A: Axis, D: Whole, K: Whole, M, V: Whole, Keys, Values, $($generics)*>
+            QueriesOf<H, D, K, M, V, Keys, Values, $style> for (B, S, Split<H, A>, D)
+        where
+            Keys: KeysShaped<(B, S, Split<K, A>, D), M, V, Values, $style>,
         {
-            type Out<V: Whole> = (B, S, Split<H, A>, V);
-            type Keys<K: Whole> = (B, S, Split<K, A>, D);
+            type Out = (B, S, Split<H, A>, V);
+            const ENTRY: Entry = Keys::ENTRY;
             const SEAL: Seal = Seal::new();
         }
     )*};
@@ -63,7 +67,7 @@ macro_rules! queries {
 
 queries! {
     [] Attended, Plain;
-    [W: 'static] DistributedOver<Cp>, ContextParallel<Cp, W>;
+    [W] DistributedOver<Cp>, ContextParallel<Cp, W>;
 }
 
 /// The sequence of the keys for queries along `S`.
@@ -72,11 +76,18 @@ queries! {
     label = "the keys (the second operand) have another sequence than the queries",
     note = "context parallelism is for self-attention: queries, keys and values are along one sequence"
 )]
-pub trait KeysAlong<S, Style>: Dim {}
+pub trait KeysAlong<S, Style>: Dim {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<S, T: Attended> KeysAlong<S, Plain> for T {}
+impl<S, T: Attended> KeysAlong<S, Plain> for T {
+    const SEAL: Seal = Seal::new();
+}
 
-impl<S: DistributedOver<Cp>, W> KeysAlong<S, ContextParallel<Cp, W>> for S {}
+impl<S: DistributedOver<Cp>, W> KeysAlong<S, ContextParallel<Cp, W>> for S {
+    const SEAL: Seal = Seal::new();
+}
 
 /// Shapes of keys that match the queries, and values shaped `Values` with heads of `V`.
 #[diagnostic::on_unimplemented(
@@ -123,31 +134,27 @@ where
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole beside split queries",
     note = "values with heads of another width are declared after the mask: `Attention<Heads, KvHeads, HeadDim, Causal, ValueDim>`"
 )]
-pub trait ValuesShaped<Expected> {}
+pub trait ValuesShaped<Expected> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<S> ValuesShaped<S> for S {}
-
-/// The shape of the keys that queries shaped `Q` have by themselves.
-pub(super) type KeysOf<Q, H, K, D, Style = Plain> = <Q as QueriesOf<H, D, Style>>::Keys<K>;
+impl<S> ValuesShaped<S> for S {
+    const SEAL: Seal = Seal::new();
+}
 
 impl<Q, Keys, Values, H, K, D, M, V> QueriesKeysValues<H, K, D, M, V, Plain> for (Q, Keys, Values)
 where
-    H: Whole,
-    K: Whole,
-    D: Whole,
-    V: Whole,
-    M: AttentionMask,
-    Q: Operand<Shape: QueriesOf<H, D>>,
+    Keys: Operand,
     Values: Operand,
-    Keys: Operand<Shape: KeysShaped<KeysOf<Q::Shape, H, K, D>, M, V, Values::Shape>>,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>,
 {
-    type Out = Tensor<<Q::Shape as QueriesOf<H, D>>::Out<V>>;
+    type Out = Tensor<<Q::Shape as QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>::Out>;
 
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v) = self;
-        let entry = <Keys::Shape as KeysShaped<_, M, V, Values::Shape>>::ENTRY;
-        let inputs = AttentionInputs::new(core, q, k, v, entry);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
         let extras = Extras::of(&inputs);
         Tensor::wrap(inputs.attend(extras))
     }
@@ -156,23 +163,17 @@ where
 impl<Q, Keys, Values, E, H, K, D, M, V> QueriesKeysValues<H, K, D, M, V, Plain>
     for (Q, Keys, Values, E)
 where
-    H: Whole,
-    K: Whole,
-    D: Whole,
-    V: Whole,
-    M: AttentionMask,
-    Q: Operand<Shape: QueriesOf<H, D>>,
+    Keys: Operand,
     Values: Operand,
-    Keys: Operand<Shape: KeysShaped<KeysOf<Q::Shape, H, K, D>, M, V, Values::Shape>>,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>,
     E: AttentionExtra<Q::Shape, Keys::Shape>,
 {
-    type Out = Tensor<<Q::Shape as QueriesOf<H, D>>::Out<V>>;
+    type Out = Tensor<<Q::Shape as QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape>>::Out>;
 
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v, extra) = self;
-        let entry = <Keys::Shape as KeysShaped<_, M, V, Values::Shape>>::ENTRY;
-        let inputs = AttentionInputs::new(core, q, k, v, entry);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
         let mut extras = Extras::of(&inputs);
         extra.add_to(&mut extras);
         Tensor::wrap(inputs.attend(extras))

@@ -146,9 +146,14 @@ impl<S: PaddedShape> Clone for Padding<S> {
     label = "mismatched padding (the fourth element)",
     note = "padding hides keys: in cross attention it is that of the keys' sequence"
 )]
-pub trait PaddingOf<B, T> {}
+pub trait PaddingOf<B, T> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<B, T> PaddingOf<B, T> for (B, T) {}
+impl<B, T> PaddingOf<B, T> for (B, T) {
+    const SEAL: Seal = Seal::new();
+}
 
 impl<P, Q, B, T, H, D> AttentionExtra<Q, (B, T, H, D)> for Padding<P>
 where

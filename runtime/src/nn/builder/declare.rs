@@ -40,13 +40,11 @@ impl<M> Built<M> {
         let name =
             "the configuration of a model (its sizes and settings, and the seed of the rank)";
         rank.declared_values().note_setting(name, Location::caller(), || {
-            let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
+            let Sizes { norm_eps, rope, rope_layout, init_std, dropout, .. } = sizes;
             let params: Vec<String> = self.params.iter().map(ParamRef::declaration).collect();
+            let rope = format!("{rope:?} {rope_layout:?}");
             let attention = sizes.attention_text();
-            format!(
-                "{} {norm_eps} {rope_theta} {init_std} {dropout} {attention} {params:?}",
-                rank.seed()
-            )
+            format!("{} {norm_eps} {rope} {init_std} {dropout} {attention} {params:?}", rank.seed())
         });
         self.allocate(rank);
     }

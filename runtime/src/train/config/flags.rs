@@ -196,6 +196,15 @@ pub const FLAGS: &[Flag] = &[
         .value("ORDER")
         .default("sequential")
         .help("Order of the samples: sequential, or reshuffled every epoch"),
+    Flag::new(DATA, "documents", COUNT).value("ID").help(
+        "Keep documents apart, each of which ends after the token ID; the model must use them [default: each row is one]",
+    ),
+    Flag::new(DATA, "pack", FlagKind::Switch).help(
+        "Pack each row with whole documents, best fit first; only documents longer than --seq are cut [needs --documents]",
+    ),
+    Flag::new(DATA, "mask-borders", FlagKind::Switch).help(
+        "Do not count the prediction of the next document's first token in the loss [needs --documents]",
+    ),
     Flag::new(DATA, "batch", POSITIVE)
         .value("B")
         .default("16")

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-use crate::data::Order;
+use crate::data::{DocumentOptions, Order};
 use crate::mesh::MeshShape;
 use crate::nn::RecomputeOverride;
 use crate::tensor::{Settings, ZeroStage};
@@ -77,6 +77,8 @@ pub struct Config {
     pub tokenizer: Option<PathBuf>,
     /// `--order`.
     pub order: Order,
+    /// `--documents`, `--pack` and `--mask-borders`: how rows are made of documents; `None` if each row is one.
+    pub documents: Option<DocumentOptions>,
     /// `--batch`: the global batch, in sequences.
     pub batch: usize,
     /// `--seq`: sequence length in tokens.

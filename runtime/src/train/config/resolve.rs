@@ -7,7 +7,7 @@ use super::{
     Config, ConfigError, Device, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
     pipeline, sharding,
 };
-use crate::data::Order;
+use crate::data::{DocumentOptions, Order};
 use crate::mesh::{MeshError, MeshShape};
 
 /// Flags with the sizes of a new model.
@@ -40,6 +40,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
             "shuffled" => Order::Shuffled,
             _ => Order::Sequential,
         },
+        documents: documents(&mut values),
         batch: values.size("batch"),
         seq: values.size("seq"),
         steps: values.count("steps").unwrap_or(1),
@@ -136,6 +137,19 @@ fn model(values: &mut Values) -> ModelSource {
         vocab,
         tied: values.switch("tied"),
     })
+}
+
+fn documents(values: &mut Values) -> Option<DocumentOptions> {
+    let end = values.count("documents");
+    let (packs, masks_borders) = (values.switch("pack"), values.switch("mask-borders"));
+    if end.is_none() {
+        for name in ["pack", "mask-borders"] {
+            if values.is_given(name) {
+                values.problem(name, "needs --documents ID".into());
+            }
+        }
+    }
+    Some(DocumentOptions { end: end? as u32, packs, masks_borders })
 }
 
 fn save(values: &mut Values) -> Option<SaveConfig> {

@@ -88,7 +88,7 @@ fn flags_reach_their_fields() {
     let config = parse(
         "--mesh fsdp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --micro-batches 4 \
          --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
-         --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
+         --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
          --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
          --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics m.jsonl --trace t.json --sample-tokens 0",
     )
@@ -118,6 +118,7 @@ fn flags_reach_their_fields() {
         data: Some("d.bin".into()),
         tokenizer: Some("t.json".into()),
         order: Order::Shuffled,
+        documents: Some(DocumentOptions { end: 7, packs: true, masks_borders: true }),
         batch: 8,
         seq: 32,
         steps: 50,
@@ -299,7 +300,7 @@ fn flags_override_the_file() {
 #[test]
 fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
-        tokenizer optimizer momentum ema reduce-dtype memory-limit order batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
+        tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
         keep resume export-hf metrics trace explain config";
     for name in contract.split_whitespace() {
         let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
@@ -430,6 +431,9 @@ fn values_out_of_range() {
         ("--betas 0.9,1.0", "--betas: must be two numbers in [0, 1)"),
         ("--betas -0.1,0.9", "--betas: must be two numbers in [0, 1)"),
         ("--order random", "--order: must be one of sequential, shuffled, not `random`"),
+        ("--documents end", "--documents: must be a whole number of at least 0, not `end`"),
+        ("--pack", "--pack: needs --documents ID"),
+        ("--mask-borders", "--mask-borders: needs --documents ID"),
         ("--lr-schedule cosin", "not `cosin`; did you mean cosine?"),
         ("--device gpu", "--device: must be one of cpu, cuda, meta, not `gpu`"),
         ("--mesh dp=0", "--mesh: entry `dp=0`: a degree is at least 1"),

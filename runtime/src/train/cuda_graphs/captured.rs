@@ -69,6 +69,7 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
             first: data.rows.start,
             tokens: data.tokens,
             targets: data.targets,
+            starts: data.starts,
             name: &name,
         };
         let captured = self.graphs.iter().find(|(captured, _)| captured == kind);

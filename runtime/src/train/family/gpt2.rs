@@ -36,6 +36,7 @@ impl Family for Gpt2Config {
             heads: self.heads,
             kv_heads: self.heads,
             head_dim: self.head_dim(),
+            value_dim: self.head_dim(),
             ffn: self.ffn,
             gated: false,
             vocab: self.vocab,

@@ -1,6 +1,7 @@
 //! Llama: a new model's configuration from the flags, and its outline.
 
 use crate::checkpoint::hf::LlamaConfig;
+use crate::rotary::RopeParameters;
 use crate::train::config::ModelSizes;
 
 use super::{Family, Outline};
@@ -25,7 +26,7 @@ impl Family for LlamaConfig {
             head_dim,
             vocab,
             norm_eps: 1e-5,
-            rope_theta: 10_000.0,
+            rope: RopeParameters::default(),
             tied,
             max_positions: seq,
             bos: serde_json::Value::Null,
@@ -40,6 +41,7 @@ impl Family for LlamaConfig {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
+            value_dim: self.head_dim,
             ffn: self.ffn,
             gated: true,
             vocab: self.vocab,

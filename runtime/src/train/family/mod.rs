@@ -41,8 +41,10 @@ pub struct Outline {
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Width of a head.
+    /// Width of a head of queries and keys.
     pub head_dim: usize,
+    /// Width of a head of values.
+    pub value_dim: usize,
     /// Width of the feed-forward.
     pub ffn: usize,
     /// Set if the feed-forward multiplies two projections elementwise, as SwiGLU does.

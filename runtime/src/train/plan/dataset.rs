@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::data::{
-    DataError, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus, tokenize_text,
+    DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus,
+    tokenize_text,
 };
 
 use crate::train::Result;
@@ -30,6 +31,15 @@ pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<
         }
     };
     Ok((file, Some(tokenizer)))
+}
+
+/// Returns the samples of `file`: of documents, if `--documents` is given.
+pub fn sample(file: TokenFile, config: &Config) -> Result<Dataset> {
+    let Config { seq, batch, order, seed, .. } = *config;
+    Ok(match config.documents {
+        Some(options) => Dataset::of_documents(file, seq, batch, order, seed, options)?,
+        None => Dataset::new(file, seq, batch, order, seed)?,
+    })
 }
 
 /// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, else bytes.

@@ -1,5 +1,6 @@
 //! The plan in words, for the first lines of a run.
 
+use crate::data::PackingWaste;
 use crate::train::config::{Config, ModelSource};
 use crate::train::console::with_commas;
 
@@ -34,8 +35,22 @@ impl Plan {
             config.seq,
             with_commas(dataset.file().len() as u64),
             dataset.file().name(),
-        ) + &pipeline
+        ) + &describe_packing(dataset.packing_waste())
+            + &pipeline
     }
+}
+
+/// Describes packed rows, and what they waste, on a line of its own.
+fn describe_packing(waste: Option<PackingWaste>) -> String {
+    let Some(waste) = waste else { return String::new() };
+    let cut = if waste.cut == 1 { "1 is".to_owned() } else { format!("{} are", waste.cut) };
+    format!(
+        "\n{} documents packed into {} rows of {} tokens, {:.2} % of which are padding; {cut} longer than a row and cut",
+        with_commas(waste.documents as u64),
+        with_commas(waste.rows as u64),
+        waste.tokens / waste.rows.max(1),
+        100.0 * waste.fraction(),
+    )
 }
 
 /// Describes the ranks: `4 ranks (dp=2,tp=2)`, `1 rank`.

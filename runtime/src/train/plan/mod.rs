@@ -95,7 +95,7 @@ impl Plan {
             None => None,
         };
         let (file, tokenizer) = dataset::open_dataset(&config, outline.vocab)?;
-        let dataset = Dataset::new(file, config.seq, config.batch, config.order, config.seed)?;
+        let dataset = dataset::sample(file, &config)?;
         let resume = match &config.resume {
             Some(path) => Some(resume::open(path, &config, &dataset, &params)?),
             None => None,

@@ -77,7 +77,8 @@ mod tests {
     use crate::dims;
     use crate::mesh::MeshShape;
     use crate::nn::{
-        Attention, Build, Builder, Embedding, LearnedPositions, LmHead, Sizes, declare,
+        Attention, AttentionOptions, Bidirectional, Build, Builder, Causal, Embedding,
+        LearnedPositions, LmHead, Sizes, declare,
     };
 
     dims! { crate = crate; Vocab, Hidden, Heads, KvHeads, HeadDim, Places }
@@ -114,6 +115,37 @@ mod tests {
             assert_eq!(built.global_len(), if tied { 440 } else { 480 });
             let expected = 6.0 * 40.0 + 12.0 * (6 * 5 * 7) as f64;
             assert_eq!(model_flops_per_token(&built, 7), expected, "tied: {tied}");
+        }
+    }
+
+    struct Windows;
+
+    impl Build for Windows {
+        fn build(builder: &mut Builder<'_>) -> Windows {
+            type Wide<M> = Attention<Heads, KvHeads, HeadDim, M, Hidden>;
+            Wide::<Causal>::build(&mut builder.field("wide"));
+            Wide::<Causal>::build(&mut builder.field("windowed"));
+            Wide::<Bidirectional>::build(&mut builder.field("both_sides"));
+            Windows
+        }
+    }
+
+    /// Heads of 5 + 4 elements, of queries and of values; in windows of 3, 3 keys and 5 keys of up to 7.
+    #[test]
+    fn model_flops_count_windows_and_value_widths() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let window = AttentionOptions { windows: vec![Some(3)], ..AttentionOptions::default() };
+        let sizes = Sizes::new()
+            .with(Hidden, 4)
+            .with(Heads, 6)
+            .with(KvHeads, 3)
+            .with(HeadDim, 5)
+            .with_attention("windowed", window.clone())
+            .with_attention("both_sides", window);
+        let built = declare::<Windows>(&rank, &sizes).unwrap();
+        for (seq, keys) in [(7, 7 + 3 + 5), (4, 4 + 3 + 4), (2, 6)] {
+            assert_eq!(model_flops_per_token(&built, seq), (6 * 6 * 9 * keys) as f64, "{seq}");
         }
     }
 

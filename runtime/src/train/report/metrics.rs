@@ -35,6 +35,9 @@ pub struct StepMetrics {
     /// Share of the time of the pipeline schedule in which ranks compute nothing, if the mesh has a `pp` axis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bubble: Option<f64>,
+    /// Fraction of the tokens of the step's rows that hold no document, if rows are packed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub padding: Option<f64>,
 }
 
 /// A metrics file that cannot be used.
@@ -123,6 +126,7 @@ mod tests {
             peak_bytes: BTreeMap::from([("parameters", 4096), ("gradients", 2048)]),
             comm_bytes: BTreeMap::from([("dp".into(), 128), ("tp".into(), 0)]),
             bubble: None,
+            padding: None,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Metrics of a step, from the counters of all ranks.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::comm::Site;
+use crate::data::Dataset;
 use crate::layout::AxisSet;
 use crate::nn::Built;
 use crate::tensor::Rank;
@@ -21,6 +22,7 @@ use super::{MetricsFile, StepMetrics};
 pub struct MetricsRecorder<'a> {
     /// Written by rank 0.
     file: Option<&'a Mutex<MetricsFile>>,
+    dataset: Arc<Dataset>,
     flops_per_token: f64,
     /// Peak FLOP/s of the machine.
     peak: f64,
@@ -39,6 +41,7 @@ impl<'a> MetricsRecorder<'a> {
     ) -> MetricsRecorder<'a> {
         MetricsRecorder {
             file,
+            dataset: Arc::clone(&plan.dataset),
             flops_per_token: model_flops_per_token(built, plan.config.seq),
             peak: plan
                 .machine
@@ -79,6 +82,7 @@ impl<'a> MetricsRecorder<'a> {
             peak_bytes,
             comm_bytes,
             bubble,
+            padding: self.dataset.padding_of_step(step),
         };
         Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line)?)
     }

@@ -2,6 +2,7 @@
 
 mod batch_check;
 mod divergence;
+mod documents;
 mod rank_loop;
 mod sample;
 mod save;

@@ -20,6 +20,7 @@ use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary}
 
 use super::batch_check::check_first_batches;
 use super::divergence::divergence_origin;
+use super::documents::check_documents_are_used;
 use super::sample::sample_continuation;
 use super::save::save_checkpoint;
 
@@ -84,6 +85,10 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         let obstacle = match &pipeline {
             Some(_) => Some("a pipeline schedule runs eagerly".to_owned()),
+            None if plan.dataset.ignores_targets() => Some(
+                "the targets that --pack and --mask-borders ignore differ from step to step"
+                    .to_owned(),
+            ),
             None => plan.machine.cuda_graph_obstacle(),
         };
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
@@ -107,6 +112,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 recorder.begin_step(&rank);
             }
             let stats = usage.count(&rank, || self.run_step(step))?;
+            if step == first && self.plan.dataset.documents().is_some() {
+                check_documents_are_used(&rank)?;
+            }
             if let Some(recorder) = &self.recorder {
                 recorder.record_step(&rank, step, &stats)?;
             }

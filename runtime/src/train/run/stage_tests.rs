@@ -77,6 +77,7 @@ fn train_state(mesh: &str) -> TrainState {
         batch: 4,
         order: Order::Shuffled,
         seed: 0,
+        documents: None,
     };
     TrainState { step: 2, seed: 7, mesh: mesh.into(), data, config: Value::Null }
 }

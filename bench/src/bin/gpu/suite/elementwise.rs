@@ -185,7 +185,7 @@ fn sums(report: &mut Report, model: &Model) {
 
 fn rope(report: &mut Report, model: &Model) {
     let (batch, seq, heads, head_dim) = (model.batch, model.seq, model.heads, model.head_dim());
-    let shape = RopeShape { batch, seq, heads, head_dim };
+    let shape = RopeShape::whole_heads(batch, seq, heads, head_dim);
     let [cos, sin] = [(); 2].map(|()| report.random(DType::F32, seq * head_dim / 2));
     let len = model.tokens() * model.hidden;
     let x = report.random(DType::Bf16, len);

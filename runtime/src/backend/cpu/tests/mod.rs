@@ -9,6 +9,7 @@ mod math;
 mod matrix;
 mod norm;
 mod random;
+mod rope;
 mod routing;
 
 use super::CpuBackend;

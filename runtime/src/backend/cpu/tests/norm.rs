@@ -1,7 +1,6 @@
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
 use crate::backend::{
     Backend, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, RmsNormArgs, RmsNormBackwardArgs,
-    RopeArgs, RopeShape,
 };
 
 const EPS: f32 = 1e-3;
@@ -144,44 +143,4 @@ fn parameter_gradients_do_not_depend_on_threads() {
     for centered in [false, true] {
         assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centered, true).concat());
     }
-}
-
-#[test]
-fn rope_rotates_pairs_by_position_and_back() {
-    let s = RopeShape { batch: 2, seq: 5, heads: 3, head_dim: 14 };
-    let angle = |t: usize, j: usize| t as f64 / 100f64.powf(j as f64 / 7.0);
-    let table = |f: fn(f64) -> f64| -> Vec<f32> {
-        (0..35).map(|i| f(angle(i / 7, i % 7)) as f32).collect()
-    };
-    let (cos, sin) = (table(f64::cos), table(f64::sin));
-    let x = values(2 * 5 * 3 * 14, 1);
-    let mut expected = wide(&x);
-    for (head, rotated) in expected.chunks_exact_mut(14).enumerate() {
-        let position = head / 3 % 5;
-        for j in 0..7 {
-            let (a, b, angle) = (rotated[j], rotated[j + 7], angle(position, j));
-            rotated[j] = a * angle.cos() - b * angle.sin();
-            rotated[j + 7] = b * angle.cos() + a * angle.sin();
-        }
-    }
-    on_every_backend(|cpu| {
-        let [mut turned, mut back] = [(); 2].map(|()| vec![f32::NAN; x.len()]);
-        let (cos, sin) = ((&cos[..]).into(), (&sin[..]).into());
-        cpu.rope(
-            &s,
-            RopeArgs { x: (&x[..]).into(), cos, sin, inverse: false, y: (&mut turned[..]).into() },
-        );
-        assert_close("rope", &turned, &expected, 1e-6);
-        cpu.rope(
-            &s,
-            RopeArgs {
-                x: (&turned[..]).into(),
-                cos,
-                sin,
-                inverse: true,
-                y: (&mut back[..]).into(),
-            },
-        );
-        assert_close("rope and back", &back, &wide(&x), 1e-6);
-    });
 }

@@ -4,7 +4,7 @@ use super::launch::{aligned, at, covering, float_name, wide};
 use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROPE;
-use crate::backend::{DType, RopeArgs, RopeOps, RopeShape};
+use crate::backend::{DType, RopeArgs, RopeLayout, RopeOps, RopeShape};
 
 /// Heads that a thread rotates, as in `kernels/rope.cu`.
 const HEADS: u64 = 2;
@@ -13,14 +13,10 @@ impl RopeOps for CudaBackend {
     fn rope(&self, s: &RopeShape, args: RopeArgs) {
         let RopeArgs { x, cos, sin, inverse, y } = args;
         let gpu = self.gpu();
-        let (half, y) = (s.head_dim / 2, y.as_view());
-        assert!(s.head_dim.is_multiple_of(2), "rope pairs the elements of a head");
+        s.check_pairs();
+        let (half, pass, y) = (s.rotary_dim / 2, s.head_dim - s.rotary_dim, y.as_view());
         for operand in [x, y] {
-            assert_eq!(
-                operand.len(),
-                s.batch * s.seq * s.heads * s.head_dim,
-                "rope operands fit {s:?}"
-            );
+            assert_eq!(operand.len(), s.elements(), "rope operands fit {s:?}");
             assert_eq!(operand.dtype(), x.dtype(), "rope: operands of one dtype");
         }
         for table in [cos, sin] {
@@ -28,19 +24,26 @@ impl RopeOps for CudaBackend {
             assert_eq!(table.dtype(), DType::F32, "rope tables are f32");
         }
         let width = wide(x.dtype());
-        let vectors = half.is_multiple_of(width) && aligned(&[x, y, cos, sin], width);
+        let vectors = half.is_multiple_of(width)
+            && pass.is_multiple_of(width)
+            && aligned(&[x, y, cos, sin], width);
         let (form, width) = if vectors { ("", width) } else { ("any_", 1) };
-        let name = format!("rope_{form}{}", float_name(x.dtype()));
+        let layout = match s.layout {
+            RopeLayout::HalfSplit => "",
+            RopeLayout::Interleaved => "interleaved_",
+        };
+        let name = format!("rope_{layout}{form}{}", float_name(x.dtype()));
         let sign: f32 = if inverse { -1.0 } else { 1.0 };
-        let [positions, seq, heads, half] =
-            [s.batch * s.seq, s.seq, s.heads, half].map(|n| n as u64);
-        let grid = covering(gpu, positions * heads.div_ceil(HEADS) * (half / width as u64));
+        let [positions, seq, heads, half, pass] =
+            [s.batch * s.seq, s.seq, s.heads, half, pass].map(|n| n as u64);
+        let grid =
+            covering(gpu, positions * heads.div_ceil(HEADS) * ((half + pass) / width as u64));
         // SAFETY: the operands have the sizes that were checked, of the dtype in the name, and the alignment of the form.
         unsafe {
             gpu.launch(
                 (&ROPE, &name),
                 grid,
-                args![at(x), at(y), at(cos), at(sin), sign, positions, seq, heads, half],
+                args![at(x), at(y), at(cos), at(sin), sign, positions, seq, heads, half, pass],
             )
         };
     }

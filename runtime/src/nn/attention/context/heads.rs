@@ -169,6 +169,10 @@ impl HeadExchange<'_> {
         let groups = tensor.disjoint_groups();
         if let [all] = &groups[..] {
             let mut own = rank.alloc(len);
+            if tensor.of_rank.iter().map(Range::len).sum::<usize>() < tensor.heads {
+                // No query head of these ranks reads the others.
+                backend.fill(own.view_mut(), 0.0);
+            }
             all.iter().for_each(|&index| place(index, &mut own));
             return own;
         }

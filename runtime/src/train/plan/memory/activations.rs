@@ -130,10 +130,10 @@ struct MicroBatchWork {
     /// Tokens whose residual stream the rank holds, of those (sequence parallelism).
     own_tokens: f64,
     hidden: f64,
-    /// Elements of the queries of a token.
-    queries: f64,
-    /// Elements of the keys of a token.
-    keys: f64,
+    /// Elements of the queries and keys of a token.
+    scored: f64,
+    /// Elements of the values of a token, and of the output of attention.
+    weighted: f64,
     heads: f64,
     ffn: f64,
     /// Projections to the feed-forward width: two if gated.
@@ -147,13 +147,14 @@ impl MicroBatchWork {
         let tp = size(config.mesh.degree(AxisId::Tp));
         let parts = size(config.mesh.degree_of(AxisSet::DATA)) * size(config.micro_batches);
         let sequences = size(config.batch) / parts;
+        let all_heads = size(outline.heads) + size(outline.kv_heads);
         MicroBatchWork {
             element: size(config.dtype.dtype().bytes()),
             tokens: sequences * size(config.seq),
             own_tokens: sequences * (size(config.seq) / tp).ceil(),
             hidden: size(outline.hidden),
-            queries: size(outline.heads) * size(outline.head_dim) / tp,
-            keys: size(outline.kv_heads) * size(outline.head_dim) / tp,
+            scored: all_heads * size(outline.head_dim) / tp,
+            weighted: all_heads * size(outline.value_dim) / tp,
             heads: size(outline.heads) / tp,
             ffn: size(outline.ffn) / tp,
             projections: if outline.gated { 2.0 } else { 1.0 },
@@ -169,7 +170,7 @@ impl MicroBatchWork {
     /// Returns the bytes of all activations of a layer that backward needs.
     fn layer(&self) -> f64 {
         let statistics = F32 * (self.tokens * self.heads + 2.0 * self.own_tokens);
-        let elements = 2.0 * self.queries + 2.0 * self.keys + (self.projections + 1.0) * self.ffn;
+        let elements = self.scored + self.weighted + (self.projections + 1.0) * self.ffn;
         4.0 * self.stream() + self.element * self.tokens * elements + statistics
     }
 
@@ -183,7 +184,7 @@ impl MicroBatchWork {
     /// Returns the bytes that are recomputed then: queries, keys, values, the output with its statistics, and elementwise
     /// results, which are the inputs of the second norm and of the last matmul.
     fn with_attention(&self) -> f64 {
-        let elements = 2.0 * self.queries + 2.0 * self.keys + self.ffn;
+        let elements = self.scored + self.weighted + self.ffn;
         self.stream() + self.element * self.tokens * elements + F32 * self.tokens * self.heads
     }
 
@@ -261,6 +262,19 @@ mod tests {
         assert_kept("attn", 10, kept, kept + attention);
         let unknown = of("", 10, KeptActivations::Unknown);
         assert_eq!((unknown.at_head, unknown.in_layers), (STREAM + HEAD, LAYER));
+    }
+
+    /// Heads of values twice as wide: 12 elements of values and output per token, instead of 6.
+    #[test]
+    fn values_of_another_width_count() {
+        let config = Config::parse("t --mesh 1 --batch 2 --seq 8".split(' ')).unwrap();
+        let of = |value_dim| {
+            let outline = Outline { layers: 10, value_dim, ..tiny() };
+            let passes = LivePasses::of_whole_model(&outline);
+            let kept = KeptActivations::As("none".parse().unwrap());
+            ActivationBytes::of_passes(&config, &outline, kept, passes).in_layers
+        };
+        assert_eq!(of(4), of(2) + 10.0 * 16.0 * 6.0 * 4.0);
     }
 
     #[test]

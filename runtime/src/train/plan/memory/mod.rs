@@ -256,6 +256,7 @@ mod tests {
             heads: 2,
             kv_heads: 1,
             head_dim: 2,
+            value_dim: 2,
             ffn: 6,
             gated: true,
             vocab: 10,

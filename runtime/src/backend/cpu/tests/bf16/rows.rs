@@ -4,7 +4,7 @@ use super::{Kernel, Results, assert_rounds, input, unwritten, values, view, view
 use crate::backend::cpu::float::Float;
 use crate::backend::{
     Backend, CrossEntropyGradArgs, ExpSumArgs, LayerNormArgs, LayerNormBackwardArgs, LeafGrad,
-    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeShape,
+    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeLayout, RopeShape,
 };
 
 const SIZES: [(usize, usize); 5] = [(1, 1), (3, 7), (130, 64), (257, 200), (300, 515)];
@@ -171,7 +171,7 @@ impl Kernel for Rope {
         let Rope(s, inverse) = self;
         let x = input::<T>(s.batch * s.seq * s.heads * s.head_dim, 1, 2.0);
         let mut y = unwritten::<T>(x.len());
-        let angles = (0..s.seq * s.head_dim / 2).map(|i| i as f32 * 0.37);
+        let angles = (0..s.seq * s.rotary_dim / 2).map(|i| i as f32 * 0.37);
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
         cpu.rope(
             s,
@@ -189,9 +189,12 @@ impl Kernel for Rope {
 
 #[test]
 fn rope() {
+    let part = RopeShape { rotary_dim: 24, ..RopeShape::whole_heads(2, 9, 3, 40) };
     for s in [
-        RopeShape { batch: 2, seq: 5, heads: 3, head_dim: 14 },
-        RopeShape { batch: 1, seq: 70, heads: 4, head_dim: 64 },
+        RopeShape::whole_heads(2, 5, 3, 14),
+        RopeShape::whole_heads(1, 70, 4, 64),
+        part,
+        RopeShape { layout: RopeLayout::Interleaved, ..part },
     ] {
         for inverse in [false, true] {
             assert_rounds(&format!("rope, {s:?}, inverse {inverse}"), &Rope(s, inverse), 1e-6);

@@ -1,0 +1,116 @@
+//! Documents of a block of tokens: where the document of each token begins and ends.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Category};
+use crate::context::Rank;
+
+/// Numbers of a block, on the host and on the device. A clone shares them.
+#[derive(Clone)]
+pub(crate) struct IdBlock {
+    pub(crate) on_device: Arc<Buffer>,
+    pub(crate) on_host: Arc<[u32]>,
+}
+
+impl IdBlock {
+    /// Copies a block to the device.
+    pub(crate) fn new(rank: &Rank, block: &[u32]) -> IdBlock {
+        let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
+        IdBlock { on_device, on_host: block.into() }
+    }
+}
+
+/// Documents of whole rows: for each token, three positions.
+pub(crate) struct DocumentIds {
+    /// Position in the row at which the token's document begins.
+    pub(crate) starts: IdBlock,
+    /// Position in the row after the document's last token.
+    pub(crate) ends: IdBlock,
+    /// Position of the token in its document.
+    pub(crate) places: IdBlock,
+}
+
+impl DocumentIds {
+    /// Copies documents of rows of `seq` tokens to the device; `starts` are positions in the row.
+    ///
+    /// # Panics
+    /// If `starts` are not those of documents that follow one another.
+    #[track_caller]
+    pub(crate) fn new(rank: &Rank, seq: usize, starts: &[u32]) -> DocumentIds {
+        let [starts, ends, places] =
+            DocumentIds::blocks(seq, starts).map(|block| IdBlock::new(rank, &block));
+        DocumentIds { starts, ends, places }
+    }
+
+    /// Returns starts, ends and places of rows of `seq` tokens.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub(crate) fn blocks(seq: usize, starts: &[u32]) -> [Vec<u32>; 3] {
+        assert!(
+            starts.len().is_multiple_of(seq.max(1)),
+            "{} starts of documents are not those of whole rows of {seq} tokens",
+            starts.len()
+        );
+        let (mut ends, mut places) = (vec![0; starts.len()], vec![0; starts.len()]);
+        let rows = starts.chunks_exact(seq.max(1)).zip(ends.chunks_exact_mut(seq.max(1)));
+        for ((row, (starts, ends)), places) in
+            rows.enumerate().zip(places.chunks_exact_mut(seq.max(1)))
+        {
+            let mut end = seq as u32;
+            for position in (0..seq).rev() {
+                let start = starts[position];
+                let previous = position.checked_sub(1).map(|before| starts[before]);
+                let begins = start as usize == position;
+                assert!(
+                    begins || previous == Some(start),
+                    "the token at position {position} of row {row} cannot be in a document that begins at {start}: a \
+                     token begins a document, or is in that of the token before it"
+                );
+                (ends[position], places[position]) = (end, position as u32 - start);
+                if begins {
+                    end = position as u32;
+                }
+            }
+        }
+        [starts.to_vec(), ends, places]
+    }
+}
+
+/// State of a rank: set when a model uses the documents of its tokens.
+#[derive(Default)]
+pub(crate) struct DocumentUse(pub(crate) Cell<bool>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_and_places_follow_from_starts() {
+        let [starts, ends, places] = DocumentIds::blocks(5, &[0, 0, 2, 2, 4, 0, 1, 2, 2, 2]);
+        assert_eq!(starts, [0, 0, 2, 2, 4, 0, 1, 2, 2, 2]);
+        assert_eq!(ends, [2, 2, 4, 4, 5, 1, 2, 5, 5, 5]);
+        assert_eq!(places, [0, 1, 0, 1, 0, 0, 0, 0, 1, 2]);
+        assert!(DocumentIds::blocks(0, &[]).iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn starts_that_are_not_of_documents_are_refused() {
+        for (starts, expected) in [
+            (vec![0, 0, 1], "position 2 of row 0 cannot be in a document that begins at 1"),
+            (vec![0, 2, 2], "position 1 of row 0 cannot be in a document that begins at 2"),
+            (vec![1, 1, 1], "position 0 of row 0 cannot be in a document that begins at 1"),
+            (
+                vec![0, 0, 0, 3, 3, 3],
+                "position 0 of row 1 cannot be in a document that begins at 3",
+            ),
+            (vec![0, 0], "2 starts of documents are not those of whole rows of 3 tokens"),
+        ] {
+            let caught = std::panic::catch_unwind(|| DocumentIds::blocks(3, &starts)).unwrap_err();
+            let message = caught.downcast_ref::<String>().unwrap();
+            assert!(message.contains(expected), "{starts:?}: {message}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Documents in the rows of a batch: where they begin, and the targets that cross their borders.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Batch, DataError, TokenFile};
+
+/// Tokens that are searched for the end of a document when rows are not packed, so that files of any size open quickly.
+const SEARCHED: usize = 1 << 26;
+
+/// `--documents` and its settings: how rows are made of documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DocumentOptions {
+    /// The token that ends a document.
+    pub end: u32,
+    /// Rows are packed with whole documents; otherwise they follow one another in the file, and cut documents.
+    pub packs: bool,
+    /// Targets that belong to the next document are not counted.
+    pub masks_borders: bool,
+}
+
+impl DocumentOptions {
+    /// Checks that documents of `file` can end with the token.
+    ///
+    /// # Errors
+    /// A token beyond the vocabulary, or none in the file.
+    pub(super) fn check(&self, file: &TokenFile) -> Result<(), DataError> {
+        let (end, vocab) = (self.end, file.vocab());
+        if end as usize >= vocab {
+            return Err(DataError::UnknownEnd { end, vocab });
+        }
+        let searched = if self.packs { file.len() } else { file.len().min(SEARCHED) };
+        let mut is_found = false;
+        read_blocks(file, searched, |_, block| {
+            is_found |= block.contains(&end);
+            !is_found
+        })?;
+        if is_found {
+            return Ok(());
+        }
+        Err(DataError::NoDocuments { name: file.name().to_owned(), end, searched })
+    }
+
+    /// Returns the position in the row at which the document of each of its `tokens` begins.
+    pub(super) fn starts(&self, tokens: &[u32]) -> Vec<u32> {
+        let mut start = 0;
+        let of_token = |(position, token): (usize, &u32)| {
+            let own = start;
+            if *token == self.end {
+                start = position as u32 + 1;
+            }
+            own
+        };
+        tokens.iter().enumerate().map(of_token).collect()
+    }
+
+    /// Ignores the targets after the last tokens of documents, if asked to.
+    pub(super) fn mask_targets(&self, tokens: &[u32], targets: &mut [u32]) {
+        if self.masks_borders {
+            for (token, target) in tokens.iter().zip(targets) {
+                if *token == self.end {
+                    *target = Batch::IGNORED;
+                }
+            }
+        }
+    }
+}
+
+/// Reads the first `len` tokens of `file` block by block, each with the index of its first token, until `visit` returns
+/// false.
+pub(super) fn read_blocks(
+    file: &TokenFile,
+    len: usize,
+    mut visit: impl FnMut(usize, &[u32]) -> bool,
+) -> Result<(), DataError> {
+    const BLOCK: usize = 1 << 16;
+    let mut block = vec![0; BLOCK.min(len)];
+    for start in (0..len).step_by(BLOCK) {
+        let block = &mut block[..BLOCK.min(len - start)];
+        file.read(start, block)?;
+        if !visit(start, block) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(end: u32, masks_borders: bool) -> DocumentOptions {
+        DocumentOptions { end, packs: false, masks_borders }
+    }
+
+    #[test]
+    fn documents_begin_after_the_end_of_others() {
+        assert_eq!(options(9, false).starts(&[1, 9, 9, 2, 3, 9]), [0, 0, 2, 3, 3, 3]);
+        assert_eq!(options(7, false).starts(&[1, 9, 9]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn targets_of_other_documents_are_masked_if_asked() {
+        let tokens = [1, 9, 9, 2];
+        for (masks, expected) in
+            [(false, [9, 9, 2, 3]), (true, [9, Batch::IGNORED, Batch::IGNORED, 3])]
+        {
+            let mut targets = [9, 9, 2, 3];
+            options(9, masks).mask_targets(&tokens, &mut targets);
+            assert_eq!(targets, expected);
+        }
+    }
+
+    #[test]
+    fn ends_that_do_not_occur_are_refused() {
+        let file = TokenFile::from_text(b"one two".to_vec(), 256, "words").unwrap();
+        options(u32::from(b' '), false).check(&file).unwrap();
+        for packs in [false, true] {
+            let text = DocumentOptions { packs, ..options(10, false) }.check(&file).unwrap_err();
+            let expected = "--documents: token 10 does not occur in the first 7 tokens of words";
+            assert!(text.to_string().starts_with(expected), "{text}");
+        }
+        let text = options(256, false).check(&file).unwrap_err().to_string();
+        assert!(
+            text.starts_with("--documents: token 256 is beyond the vocabulary of 256"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! Documents of packed sequences: queries attend to the keys of their own document.
+
+use std::sync::Arc;
+
+use crate::layout::{Dims, Seal};
+use crate::tensor::Documents;
+
+use super::extras::{AttentionExtra, Extras, KeysOfQueries, SameSequence};
+
+/// Shapes of documents of queries shaped `(B, S, ..)`.
+#[diagnostic::on_unimplemented(
+    message = "the documents are those of `{Self}`, but the queries are those of `({B}, {S})`",
+    label = "mismatched documents (the fourth element)",
+    note = "documents are those of the tokens that the queries are computed from: `tokens.documents()`"
+)]
+pub trait DocumentsOf<B, S> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<B, S> DocumentsOf<B, S> for (B, S) {
+    const SEAL: Seal = Seal::new();
+}
+
+/// Queries attend to the keys of their own document.
+impl<P, B, S, H, D, C, T, K, E> AttentionExtra<(B, S, H, D), (C, T, K, E)> for Documents<P>
+where
+    P: Dims + DocumentsOf<B, S>,
+    T: SameSequence<S, Documents<P>>,
+{
+    type First = KeysOfQueries;
+    type Last = KeysOfQueries;
+    const SEAL: Seal = Seal::new();
+
+    #[track_caller]
+    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
+        extras.rank.check_same(self.rank());
+        let (own, queries) = (self.local_extents(), &extras.queries[..2]);
+        assert!(
+            own == queries,
+            "`{}`: the documents are those of {} rows of {} tokens, from row {} on, but the queries have {} rows of {}, from row \
+             {} on: take those of the tokens that they are computed from",
+            extras.path,
+            own[0].local,
+            own[1].local,
+            own[0].offset,
+            queries[0].local,
+            queries[1].local,
+            queries[0].offset
+        );
+        // A row of one document needs no limits.
+        if let (Some(starts), Some(ends)) = (self.starts(), self.ends()) {
+            extras.ranges = Some([starts, ends].map(Arc::clone));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Tables of cosines and sines, which all layers of a rank share.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use crate::backend::{Buffer, Category};
+use crate::rotary::{RopeParameters, RotaryFrequencies};
+use crate::tensor::{Extent, Rank};
+
+/// Cosines and sines of the angles of the positions that a rank holds, f32 `[positions, rotary_dim / 2]`.
+pub(super) struct RopeTables {
+    key: TableKey,
+    pub cos: Buffer,
+    pub sin: Buffer,
+}
+
+/// Everything that a table is computed from.
+#[derive(Clone, PartialEq)]
+pub(super) struct TableKey {
+    pub parameters: RopeParameters,
+    pub head_dim: usize,
+    /// The positions of the rank.
+    pub sequence: Extent,
+}
+
+/// Tables of a rank. Layers own them, so they are freed with the last layer that uses them.
+#[derive(Default)]
+struct TablesInUse(RefCell<Vec<Weak<RopeTables>>>);
+
+impl RopeTables {
+    /// Returns the tables of `key`, which are computed unless a layer of this rank has them.
+    pub(super) fn shared(rank: &Rank, key: &TableKey) -> Rc<RopeTables> {
+        let TablesInUse(in_use) = rank.session_state();
+        let mut in_use = in_use.borrow_mut();
+        in_use.retain(|tables| tables.strong_count() > 0);
+        let found = in_use.iter().filter_map(Weak::upgrade).find(|tables| tables.key == *key);
+        found.unwrap_or_else(|| {
+            let tables = Rc::new(RopeTables::compute(rank, key));
+            in_use.push(Rc::downgrade(&tables));
+            tables
+        })
+    }
+
+    /// Returns true if these are the tables of `key`.
+    pub(super) fn are_for(&self, key: &TableKey) -> bool {
+        self.key == *key
+    }
+
+    fn compute(rank: &Rank, key: &TableKey) -> RopeTables {
+        let TableKey { parameters, head_dim, sequence } = key;
+        let frequencies = RotaryFrequencies::new(parameters, *head_dim, sequence.global)
+            .unwrap_or_else(|problem| panic!("rotary embedding: {problem}"));
+        let table = |f: fn(f64) -> f64| {
+            let values = table_of(&frequencies, positions(sequence), f);
+            rank.allocator().copy_of(&values, Category::Activations)
+        };
+        RopeTables { key: key.clone(), cos: table(f64::cos), sin: table(f64::sin) }
+    }
+}
+
+/// The positions that a rank holds, in the order in which it holds them.
+fn positions(sequence: &Extent) -> impl Iterator<Item = u32> {
+    (sequence.offset..sequence.offset + sequence.local).map(|position| position as u32)
+}
+
+/// Computes `f` of the angle of each pair at each position, in f64, times the magnitude.
+fn table_of(
+    frequencies: &RotaryFrequencies,
+    positions: impl Iterator<Item = u32>,
+    f: fn(f64) -> f64,
+) -> Vec<f32> {
+    let RotaryFrequencies { per_position, magnitude } = frequencies;
+    positions
+        .flat_map(|position| {
+            let angles = per_position.iter().map(move |of_pair| f64::from(position) * of_pair);
+            angles.map(|angle| (f(angle) * magnitude) as f32)
+        })
+        .collect()
+}

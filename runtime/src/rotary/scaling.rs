@@ -1,0 +1,179 @@
+//! Scalings of rotary frequencies, which extend a trained model to longer sequences.
+
+/// How rotary frequencies are scaled. Names and numbers are those of Hugging Face's `modeling_rope_utils`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum RopeScaling {
+    /// `default`: not at all (Su et al., 2021).
+    #[default]
+    Default,
+    /// `linear`: all frequencies are divided by the factor, as if positions were (position interpolation, Chen et al.,
+    /// "Extending Context Window of Large Language Models via Positional Interpolation", 2023).
+    Linear {
+        /// At least 1.
+        factor: f64,
+    },
+    /// `dynamic`: the base grows with the length of the sequence, once that exceeds `trained_positions`, so that high
+    /// frequencies change least (dynamic NTK; Peng et al., "YaRN", 2023, appendix).
+    Dynamic {
+        /// At least 1.
+        factor: f64,
+        /// `max_position_embeddings`: up to this length nothing is scaled.
+        trained_positions: usize,
+    },
+    /// `yarn`: high frequencies stay, low ones are divided by the factor.
+    Yarn(YarnScaling),
+    /// `llama3`: as Llama 3.1 was trained.
+    Llama3(Llama3Scaling),
+}
+
+/// Parameters of YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct YarnScaling {
+    /// At least 1.
+    pub factor: f64,
+    /// `original_max_position_embeddings`: the sequence length before the extension.
+    pub original_positions: usize,
+    /// `attention_factor`: factor of cosines and sines, whose square scales attention scores; by default
+    /// `0.1 ln(factor) + 1`, or what follows from the two scales below.
+    pub attention_factor: Option<f64>,
+    /// `beta_fast`: pairs with at least this many rotations in the original length keep their frequency; by default 32.
+    pub beta_fast: f64,
+    /// `beta_slow`: pairs with at most this many rotations are interpolated; by default 1.
+    pub beta_slow: f64,
+    /// `mscale` of DeepSeek: with `mscale_all_dim`, the attention factor is
+    /// `(0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1)`.
+    pub mscale: Option<f64>,
+    /// `mscale_all_dim` of DeepSeek.
+    pub mscale_all_dim: Option<f64>,
+    /// `truncate`: the ends of the ramp between the two betas are rounded outwards to whole pairs; by default true.
+    pub truncate: bool,
+}
+
+/// Parameters of the scaling of Llama 3.1 (Meta, `apply_scaling` of the reference code).
+///
+/// Pairs whose wavelength is below `original_positions / high_freq_factor` keep their frequency, those above
+/// `original_positions / low_freq_factor` are divided by `factor`, and those between are interpolated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Llama3Scaling {
+    /// At least 1.
+    pub factor: f64,
+    /// `low_freq_factor`, above 0.
+    pub low_freq_factor: f64,
+    /// `high_freq_factor`, above `low_freq_factor`.
+    pub high_freq_factor: f64,
+    /// `original_max_position_embeddings`: the sequence length before the extension.
+    pub original_positions: usize,
+}
+
+impl RopeScaling {
+    /// Returns the name of the scaling in `config.json`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            RopeScaling::Default => "default",
+            RopeScaling::Linear { .. } => "linear",
+            RopeScaling::Dynamic { .. } => "dynamic",
+            RopeScaling::Yarn(_) => "yarn",
+            RopeScaling::Llama3(_) => "llama3",
+        }
+    }
+
+    /// Checks the numbers, for a base of `theta` and `rotary_dim` rotated elements.
+    ///
+    /// # Errors
+    /// The first number that is out of range, by its name in `config.json`.
+    pub(super) fn check(&self, theta: f64, rotary_dim: usize) -> Result<(), String> {
+        match *self {
+            RopeScaling::Default => Ok(()),
+            RopeScaling::Linear { factor } => check_factor(factor),
+            RopeScaling::Dynamic { factor, trained_positions } => {
+                check_factor(factor)?;
+                check_positions("max_position_embeddings", trained_positions)?;
+                if rotary_dim <= 2 {
+                    return Err(format!(
+                        "dynamic scaling changes the base by a power of {rotary_dim} / ({rotary_dim} - 2), so more than 2 \
+                         elements of a head must rotate"
+                    ));
+                }
+                Ok(())
+            }
+            RopeScaling::Yarn(yarn) => yarn.check(theta),
+            RopeScaling::Llama3(llama3) => llama3.check(),
+        }
+    }
+}
+
+impl YarnScaling {
+    /// Creates the scaling of the paper: betas of 32 and 1, and the attention factor that follows from `factor`.
+    pub fn new(factor: f64, original_positions: usize) -> YarnScaling {
+        YarnScaling {
+            factor,
+            original_positions,
+            attention_factor: None,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            mscale: None,
+            mscale_all_dim: None,
+            truncate: true,
+        }
+    }
+
+    fn check(&self, theta: f64) -> Result<(), String> {
+        check_factor(self.factor)?;
+        check_positions("original_max_position_embeddings", self.original_positions)?;
+        for (name, number) in [("beta_fast", self.beta_fast), ("beta_slow", self.beta_slow)] {
+            check_above_zero(name, number)?;
+        }
+        if self.beta_fast < self.beta_slow {
+            return Err(format!(
+                "beta_fast is {}, below the beta_slow of {}",
+                self.beta_fast, self.beta_slow
+            ));
+        }
+        if let Some(factor) = self.attention_factor {
+            check_above_zero("attention_factor", factor)?;
+        }
+        for (name, scale) in [("mscale", self.mscale), ("mscale_all_dim", self.mscale_all_dim)] {
+            if scale.is_some_and(|scale| !(0.0..f64::INFINITY).contains(&scale)) {
+                return Err(format!("{name} must be a number of at least 0, not {scale:?}"));
+            }
+        }
+        if theta <= 1.0 {
+            return Err(format!("yarn needs a rope_theta above 1, not {theta}"));
+        }
+        Ok(())
+    }
+}
+
+impl Llama3Scaling {
+    fn check(&self) -> Result<(), String> {
+        check_factor(self.factor)?;
+        check_positions("original_max_position_embeddings", self.original_positions)?;
+        let (low, high) = (self.low_freq_factor, self.high_freq_factor);
+        check_above_zero("low_freq_factor", low)?;
+        check_above_zero("high_freq_factor", high)?;
+        if low >= high {
+            return Err(format!(
+                "low_freq_factor is {low}, not below the high_freq_factor of {high}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_factor(factor: f64) -> Result<(), String> {
+    if (1.0..f64::INFINITY).contains(&factor) {
+        return Ok(());
+    }
+    Err(format!("factor must be a number of at least 1, not {factor}"))
+}
+
+fn check_positions(name: &str, positions: usize) -> Result<(), String> {
+    if positions > 0 { Ok(()) } else { Err(format!("{name} must be at least 1, not 0")) }
+}
+
+fn check_above_zero(name: &str, number: f64) -> Result<(), String> {
+    if number > 0.0 && number.is_finite() {
+        return Ok(());
+    }
+    Err(format!("{name} must be a number above 0, not {number}"))
+}

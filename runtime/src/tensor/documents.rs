@@ -1,0 +1,175 @@
+//! Documents in the rows of a batch, as a value that a model passes to the layers that keep them apart.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::autograd::{
+    DocumentIds, DocumentUse, IdBlock, Part, PartKind, RowDocuments, SegmentData, TokenIds,
+};
+use crate::backend::Buffer;
+use crate::context::Rank;
+use crate::layout::{Dims, Internal};
+use crate::mesh::{Extent, local_len};
+
+use super::Tokens;
+
+/// The documents of [`Tokens`] shaped `S`: rows may hold several, which attention and learned positions keep apart.
+///
+/// A model gets them from its tokens and passes them on, so one program serves rows of one document and of several:
+///
+/// ```
+/// # use meshwright::prelude::*;
+/// # dims! { Batch @ data, Seq, Hidden, Vocab }
+/// # type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+/// # #[model]
+/// # struct Ends {
+/// #     #[sharded(tp = "vocab", scatter = Seq)]
+/// #     embed: Embedding<Vocab, Hidden>,
+/// #     positions: LearnedPositions<Seq, Hidden>,
+/// # }
+/// #[forward]
+/// impl Ends {
+///     fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+///         self.positions.forward_in(&self.embed.forward(tokens), &tokens.documents())
+///     }
+/// }
+/// ```
+///
+/// They can enter and leave recomputed segments, and cross from one pipeline stage to the next.
+pub struct Documents<S> {
+    starts: TokenIds,
+    ends: TokenIds,
+    places: TokenIds,
+    shape: PhantomData<S>,
+}
+
+impl<S: Dims> Tokens<S> {
+    /// Returns the same tokens, with several documents in their rows. `starts` holds, for each token of this rank's block,
+    /// the position in its row at which its document begins.
+    ///
+    /// # Panics
+    /// If the block is not made of whole rows, or `starts` are not those of documents that follow one another.
+    #[track_caller]
+    pub fn with_documents(&self, starts: &[u32]) -> Tokens<S> {
+        let (rank, extents) = (self.rank(), self.local_extents());
+        let sequence = extents.last().expect("tokens have a sequence");
+        assert!(
+            sequence.local == sequence.global && starts.len() == local_len(extents),
+            "documents need whole rows, and a start for each of the {} tokens of the block, not {}",
+            local_len(extents),
+            starts.len()
+        );
+        let documents = DocumentIds::new(rank, sequence.global, starts);
+        Tokens::of_untyped(self.untyped().with_documents(documents))
+    }
+
+    /// Returns the documents in the rows: with `--documents`, those of the data; without, each row is one.
+    ///
+    /// # Panics
+    /// If the tokens were received from another pipeline stage, which has not sent their documents.
+    #[track_caller]
+    pub fn documents(&self) -> Documents<S> {
+        let (rank, extents) = (self.rank(), self.local_extents());
+        rank.session_state::<DocumentUse>().0.set(true);
+        let of_block = |block: &IdBlock| TokenIds::of_block(rank, extents.to_vec(), block.clone());
+        match self.untyped().documents() {
+            RowDocuments::Several(documents) => Documents {
+                starts: of_block(&documents.starts),
+                ends: of_block(&documents.ends),
+                places: of_block(&documents.places),
+                shape: PhantomData,
+            },
+            RowDocuments::Whole => {
+                let none = IdBlock::new(rank, &vec![TokenIds::IGNORED; local_len(extents)]);
+                let [starts, ends, places] = [(); 3].map(|()| of_block(&none));
+                Documents { starts, ends, places, shape: PhantomData }
+            }
+            RowDocuments::NotReceived => panic!(
+                "these tokens come from another pipeline stage, without their documents: call `tokens.documents()` in the \
+                 first stage, and let the stages pass the documents on beside the tokens"
+            ),
+        }
+    }
+}
+
+impl<S: Dims> Tokens<S> {
+    /// Returns the buffers of starts, ends and places of documents, if rows hold several.
+    pub(super) fn document_buffers(&self) -> Option<[&Arc<Buffer>; 3]> {
+        match self.untyped().documents() {
+            RowDocuments::Several(documents) => {
+                let DocumentIds { starts, ends, places } = &**documents;
+                Some([starts, ends, places].map(|block| &block.on_device))
+            }
+            RowDocuments::Whole | RowDocuments::NotReceived => None,
+        }
+    }
+}
+
+impl Rank {
+    /// Returns true if the documents of tokens were used on this rank.
+    pub(crate) fn has_used_documents(&self) -> bool {
+        self.session_state::<DocumentUse>().0.get()
+    }
+}
+
+impl<S: Dims> Documents<S> {
+    /// Returns the rank that holds the block.
+    pub fn rank(&self) -> &Rank {
+        self.starts.rank()
+    }
+
+    /// Returns the local extent of each dim.
+    pub fn local_extents(&self) -> &[Extent] {
+        self.starts.extents()
+    }
+
+    /// Returns, for each token, the position in its row at which its document begins: u32, shaped as the block. `None` if
+    /// each row is one document.
+    pub fn starts(&self) -> Option<&Arc<Buffer>> {
+        self.of_several(&self.starts)
+    }
+
+    /// Returns, for each token, the position in its row after the last token of its document, as [`starts`](Self::starts).
+    pub fn ends(&self) -> Option<&Arc<Buffer>> {
+        self.of_several(&self.ends)
+    }
+
+    /// Returns the position of each token in its document, as [`starts`](Self::starts).
+    pub fn places(&self) -> Option<&Arc<Buffer>> {
+        self.of_several(&self.places)
+    }
+
+    /// A block of the largest id stands for rows of one document each.
+    fn of_several<'a>(&self, ids: &'a TokenIds) -> Option<&'a Arc<Buffer>> {
+        let none = self.starts.on_host().first() == Some(&TokenIds::IGNORED);
+        (!none).then(|| ids.on_device())
+    }
+}
+
+impl<S> Clone for Documents<S> {
+    fn clone(&self) -> Self {
+        let [starts, ends, places] =
+            [&self.starts, &self.ends, &self.places].map(|ids| ids.clone());
+        Documents { starts, ends, places, shape: PhantomData }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> SegmentData for Documents<S> {
+    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+        kinds.extend([PartKind::TokenIds(S::DIMS); 3]);
+    }
+
+    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
+        let ids = [&self.starts, &self.ends, &self.places];
+        parts.extend(ids.map(|ids| Part::TokenIds(ids.clone())));
+    }
+
+    fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Documents<S> {
+        let [starts, ends, places] = [(); 3].map(|()| match next() {
+            Part::TokenIds(ids) => ids,
+            Part::Activation(_) => unreachable!("the parts of documents are ids"),
+        });
+        Documents { starts, ends, places, shape: PhantomData }
+    }
+}

@@ -1,0 +1,378 @@
+//! Documents in the rows of a batch: positions, masks, packing, and runs that are resumed.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::data::{Batch as Rows, Dataset, DocumentOptions, Order, TokenFile};
+use meshwright::nn::build;
+use meshwright::prelude::*;
+use meshwright::train::Summary;
+use meshwright_examples::gpt2::Gpt2;
+use meshwright_tests::compare::{Report, Tensors, assert_same_bits};
+use meshwright_tests::run::{on_mesh, train_with_words};
+use tempfile::TempDir;
+
+dims! {
+    Batch @ data,
+    Seq,
+    Positions,
+    Hidden,
+    Ffn,
+    Vocab,
+}
+
+type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+/// The stream, with the documents of its tokens.
+type Flow = (Stream, Documents<(Batch, Seq)>);
+
+/// Adds learned positions within documents, and an MLP. Nothing reads along the sequence.
+#[model]
+struct Block {
+    positions: LearnedPositions<Positions, Hidden>,
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, flow: &Flow) -> Flow {
+        let (x, documents) = flow;
+        let x = self.positions.forward_in(x, documents);
+        let y = &x + self.down.forward(&self.up.forward(&x).gelu());
+        (y, documents.clone())
+    }
+}
+
+/// Embeds tokens, and takes their documents along.
+#[model]
+struct Start {
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: Embedding<Vocab, Hidden>,
+}
+
+#[forward]
+impl Start {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
+        (self.embed.forward(tokens), tokens.documents())
+    }
+}
+
+/// Drops the documents.
+#[model]
+struct End {
+    norm: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl End {
+    fn forward(&self, flow: &Flow) -> Stream {
+        self.norm.forward(&flow.0)
+    }
+}
+
+/// A model whose blocks restart positions; documents cross its pipeline stages, and recomputed segments.
+#[model]
+struct Bags {
+    #[pipeline_stage]
+    start: Start,
+    #[pipeline_stage]
+    #[recompute(every = 1)]
+    blocks: Stack<Block>,
+    #[pipeline_stage]
+    end: End,
+    #[pipeline_stage(last)]
+    #[sharded(tp = "vocab")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Bags {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
+}
+
+impl LanguageModel for Bags {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Sizes::new()
+            .with(Positions, config.positions)
+            .with(Hidden, config.hidden)
+            .with(Ffn, config.ffn)
+            .with(Vocab, config.vocab)
+            .with(Layers, config.layers)
+    }
+
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
+    }
+}
+
+const SEQ: usize = 12;
+const ROWS: usize = 4;
+
+fn sizes() -> Sizes {
+    Sizes::new().with(Positions, SEQ).with(Hidden, 8).with(Ffn, 12).with(Vocab, 16).with(Layers, 2)
+}
+
+/// Lengths of the documents of each row: one, two, documents of one token, many.
+const LENGTHS: [&[usize]; ROWS] = [&[12], &[5, 7], &[1, 10, 1], &[3, 1, 1, 4, 3]];
+
+fn starts() -> Vec<u32> {
+    let row = |lengths: &&[usize]| {
+        let mut start = 0;
+        let of_document = |len: &usize| {
+            let own = start;
+            start += *len as u32;
+            vec![own; *len]
+        };
+        lengths.iter().flat_map(of_document).collect::<Vec<u32>>()
+    };
+    LENGTHS.iter().flat_map(row).collect()
+}
+
+fn token(row: usize, position: usize) -> u32 {
+    ((row * 31 + position * 7 + position * position) % 16) as u32
+}
+
+/// Loss and gradients of rows of several documents on `mesh`.
+fn of_packed_rows(mesh: &str) -> (f64, Tensors) {
+    let starts = starts();
+    on_mesh(mesh, 1, |rank| {
+        let built = build::<Bags>(rank, &sizes()).unwrap();
+        let own = rank_rows(rank);
+        let block = |id: fn(usize, usize) -> u32| -> Vec<u32> {
+            own.clone().flat_map(|row| (0..SEQ).map(move |position| id(row, position))).collect()
+        };
+        let from_block = |ids: &[u32]| Tokens::from_block(rank, &[ROWS, SEQ], ids);
+        let tokens =
+            from_block(&block(token)).with_documents(&starts[own.start * SEQ..own.end * SEQ]);
+        let targets = from_block(&block(|row, position| token(row, position + 1)));
+        gradients_of(&built, &tokens, &targets)
+    })
+    .remove(0)
+}
+
+/// The rows of a data rank.
+fn rank_rows(rank: &Rank) -> std::ops::Range<usize> {
+    let axes = meshwright::layout::AxisSet::DATA;
+    let (index, of) = (rank.position(axes), rank.degree_of(axes));
+    index * ROWS / of..(index + 1) * ROWS / of
+}
+
+fn gradients_of(
+    built: &meshwright::nn::Built<Bags>,
+    tokens: &Tokens<(Batch, Seq)>,
+    targets: &Targets<(Batch, Seq)>,
+) -> (f64, Tensors) {
+    let loss = built.model.loss(tokens, targets);
+    let mean = loss.reduce().value();
+    let gradients = loss.backward().reduce();
+    let params = built.params();
+    let gathered = params.iter().map(|param| (param.path().to_owned(), gradients.gather(param)));
+    (mean, gathered.collect())
+}
+
+/// Rows of several documents have the loss and gradients of each document in a row of its own, after which nothing counts.
+#[test]
+fn documents_in_one_row_are_as_documents_apart() {
+    let expected = on_mesh("1", 1, |rank| {
+        let built = build::<Bags>(rank, &sizes()).unwrap();
+        let documents: Vec<(usize, usize, usize)> = (0..ROWS)
+            .flat_map(|row| {
+                let mut start = 0;
+                LENGTHS[row].iter().map(move |len| {
+                    start += len;
+                    (row, start - len, *len)
+                })
+            })
+            .collect();
+        let block = |id: &dyn Fn(usize, usize, bool) -> u32| -> Vec<u32> {
+            let of_document = |(row, start, len): &(usize, usize, usize)| {
+                let (row, start, len) = (*row, *start, *len);
+                (0..SEQ).map(|place| id(row, start + place, place < len)).collect::<Vec<u32>>()
+            };
+            documents.iter().flat_map(of_document).collect()
+        };
+        let from_block = |ids: &[u32]| Tokens::from_block(rank, &[documents.len(), SEQ], ids);
+        let tokens = block(&|row, position, counts| if counts { token(row, position) } else { 0 });
+        let ignored = Targets::<(Batch, Seq)>::IGNORED;
+        let targets = block(&|row, position, counts| {
+            if counts { token(row, position + 1) } else { ignored }
+        });
+        gradients_of(&built, &from_block(&tokens), &from_block(&targets))
+    })
+    .remove(0);
+    let mut report = Report::default();
+    for mesh in ["1", "dp=2", "tp=2", "tp=4", "fsdp=2,tp=2", "dp=4"] {
+        let (loss, gradients) = of_packed_rows(mesh);
+        report.scalars("loss", mesh, &[loss], &[expected.0], 1e-6);
+        report.tensors("gradient", mesh, &gradients, &expected.1, 2e-6);
+    }
+    report.print();
+}
+
+#[test]
+fn rows_of_one_document_are_rows_without_documents() {
+    on_mesh("1", 1, |rank| {
+        let built = build::<Bags>(rank, &sizes()).unwrap();
+        let ids: Vec<u32> = (0..SEQ).map(|position| token(0, position)).collect();
+        let tokens = Tokens::from_block(rank, &[1, SEQ], &ids);
+        assert!(tokens.documents().starts().is_none() && tokens.documents().ends().is_none());
+        let one = tokens.with_documents(&[0; SEQ]);
+        let documents = one.documents();
+        let held = |block: Option<&std::sync::Arc<meshwright::backend::Buffer>>| {
+            block.unwrap().view().to_vec::<u32>()
+        };
+        assert_eq!(held(documents.starts()), [0; SEQ]);
+        assert_eq!(held(documents.ends()), [SEQ as u32; SEQ]);
+        let [plain, in_one] = [&tokens, &one].map(|tokens| gradients_of(&built, tokens, tokens));
+        assert_eq!(plain.0, in_one.0);
+        assert_same_bits("gradients", &in_one.1, &plain.1);
+    });
+}
+
+#[test]
+fn documents_of_other_rows_are_refused() {
+    on_mesh("1", 1, |rank| {
+        let built = build::<Bags>(rank, &sizes()).unwrap();
+        let tokens = |rows: usize| {
+            let ids = vec![1; rows * SEQ];
+            Tokens::<(Batch, Seq)>::from_block(rank, &[rows, SEQ], &ids)
+                .with_documents(&vec![0; rows * SEQ])
+        };
+        let (two, three) = (tokens(2), tokens(3));
+        let flow = built.model.start.forward(&two);
+        let mixed = || built.model.blocks.forward(&(flow.0.clone(), three.documents()));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(mixed)).err().unwrap();
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert!(text.contains("documents of 3 rows of 12 tokens"), "{text}");
+    });
+}
+
+/// Text of lines of many lengths, one of them longer than a row.
+fn text() -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in 0..150usize {
+        let len = if line == 40 { 60 } else { line * line % 23 };
+        text.extend((0..len).map(|index| b'a' + ((line + index * index) % 26) as u8));
+        text.push(b'\n');
+    }
+    text
+}
+
+struct Run {
+    dir: TempDir,
+}
+
+impl Run {
+    fn new() -> Run {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("text.txt"), text()).unwrap();
+        Run { dir }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn train<M: LanguageModel>(&self, words: &str) -> meshwright::Result<Summary> {
+        let data = self.path("text.txt");
+        let line = format!(
+            "--data {data} --hidden 16 --ffn 24 --heads 2 --layers 2 --seq 24 --batch 8 --documents 10 {words}"
+        );
+        train_with_words::<M>(line.split_whitespace().map(OsStr::new))
+    }
+}
+
+const STEPS: u64 = 6;
+
+#[test]
+fn packed_runs_resume_bitwise_on_other_meshes() {
+    let run = Run::new();
+    for (index, (mesh, words)) in [
+        ("1", "--pack"),
+        ("dp=2", "--pack --mask-borders --order shuffled --micro-batches 2"),
+        ("fsdp=2,tp=2", "--mask-borders --order shuffled"),
+        ("pp=2", "--pack --order shuffled --micro-batches 4"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let saved = run.path(&format!("saved {index}").replace(' ', "-"));
+        let words = format!("{words} --mesh {mesh} --steps {STEPS}");
+        let whole = run.train::<Bags>(&format!("{words} --save {saved} --save-every 3")).unwrap();
+        assert!(whole.losses.iter().all(|loss| loss.is_finite()));
+        let half = format!("{saved}/step-00000003");
+        let rest = run.train::<Bags>(&format!("{words} --resume {half}")).unwrap();
+        assert_eq!(rest.losses, whole.losses[3..], "{mesh}");
+        assert_eq!(rest.grad_norms, whole.grad_norms[3..], "{mesh}");
+        let one = words.replace(&format!("--mesh {mesh}"), "--mesh 1");
+        let one = run.train::<Bags>(&one).unwrap();
+        for (found, expected) in whole.losses.iter().zip(&one.losses) {
+            assert!((found - expected).abs() < 1e-5 * expected, "{mesh}: {found}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_resumed_run_needs_the_same_documents() {
+    let run = Run::new();
+    let saved = run.path("saved");
+    run.train::<Bags>(&format!("--pack --steps 2 --mesh 1 --save {saved}")).unwrap();
+    let refused = |words: &str| {
+        let words = format!("{words} --steps 4 --mesh 1 --resume {saved}/latest");
+        run.train::<Bags>(&words).unwrap_err().to_string()
+    };
+    let text = refused("--mask-borders");
+    assert!(text.contains("--pack: false, but true was saved"), "{text}");
+    assert!(text.contains("--mask-borders: true, but false was saved"), "{text}");
+    run.train::<Bags>(&format!("--pack --steps 4 --mesh 1 --resume {saved}/latest")).unwrap();
+}
+
+#[test]
+fn models_that_do_not_use_documents_are_refused() {
+    let run = Run::new();
+    for mesh in ["1", "dp=2", "tp=2", "pp=2"] {
+        let words = format!("--steps 2 --mesh {mesh} --save {}", run.path("never"));
+        let text = run.train::<Gpt2>(&words).unwrap_err().to_string();
+        assert!(text.contains("--documents: the model does not use documents"), "{mesh}: {text}");
+        assert!(text.contains("tokens.documents()"), "{text}");
+    }
+    assert!(!Path::new(&run.path("never")).join("latest").exists());
+}
+
+#[test]
+fn metrics_have_the_padding_of_each_step() {
+    let run = Run::new();
+    let metrics = run.path("m.jsonl");
+    let words = format!("--pack --steps 3 --mesh dp=2 --order shuffled --metrics {metrics}");
+    run.train::<Bags>(&words).unwrap();
+    let file = TokenFile::from_text(text(), 256, "text").unwrap();
+    let options = DocumentOptions { end: 10, packs: true, masks_borders: false };
+    let dataset = Dataset::of_documents(file, 24, 8, Order::Shuffled, 0, options).unwrap();
+    let lines = std::fs::read_to_string(metrics).unwrap();
+    for (step, line) in lines.lines().enumerate() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let batch = dataset.rows(step as u64, 0..8).unwrap();
+        // Padding is the end of documents, as documents that begin and end with it.
+        let padding = dataset.padding_of_step(step as u64).unwrap();
+        assert_eq!(line["padding"].as_f64().unwrap(), padding, "step {step}");
+        let counted = batch.targets.iter().filter(|target| **target != Rows::IGNORED).count();
+        assert_eq!(line["tokens"].as_u64().unwrap(), counted as u64, "step {step}");
+    }
+    run.train::<Bags>(&format!("--steps 1 --mesh 1 --metrics {}", run.path("plain"))).unwrap();
+    let plain = std::fs::read_to_string(run.path("plain")).unwrap();
+    assert!(!plain.contains("padding"), "{plain}");
+}
