@@ -1,21 +1,22 @@
-//! Forward: per tile of queries, the keys in chunks with an online softmax (Dao et al. 2022; Milakov and Gimelshein
-//! 2018).
+//! Forward: per tile of queries, the keys in chunks with an online softmax.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::heads::{Head, Shared};
+#[cfg(target_arch = "x86_64")]
+use super::dots;
+use super::heads::{Head, Heads};
+use super::mask::{Mask, VisibleKeys};
+use super::results::{Results, Shared};
+use super::scoring::Scoring;
+use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
+use super::soften::soften;
 use super::widened;
 use super::{LINE, Parts};
-#[cfg(target_arch = "x86_64")]
-use super::{by_dots, dots};
-use crate::backend::AttentionArgs;
-use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::float::Float;
-use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
 use crate::backend::cpu::scratch::with_scratch;
-use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
+use crate::backend::{AttentionArgs, AttentionShape};
 
 /// Queries per tile. Half of the tile on the diagonal is wasted work.
 pub(super) const QUERIES: usize = 32;
@@ -23,42 +24,67 @@ pub(super) const QUERIES: usize = 32;
 /// Keys per chunk, a multiple of `QUERIES`: the scores of a tile stay in the second-level cache.
 pub(super) const KEYS: usize = 512;
 
+/// Keys that packed operands keep together.
+const PACKED: usize = 16;
+
 pub fn attention<T: Float>(
     workers: &Workers,
     flops: &AtomicU64,
-    s: &DenseAttention,
+    s: &AttentionShape,
     args: AttentionArgs,
 ) {
-    let AttentionArgs { q, k, v, mut out, mut lse, .. } = args;
+    let AttentionArgs { q, k, v, ranges, bias, sinks, out, lse } = args;
     let (q, k, v) = (q.typed::<T>(), k.typed::<T>(), v.typed::<T>());
-    let (out, lse) = (out.typed::<T>(), lse.typed());
-    check(s, q.len(), k.len(), lse.len());
-    assert_eq!((v.len(), out.len()), (k.len(), q.len()), "attention operands fit {s:?}");
-    if q.is_empty() {
-        return;
+    let lse = lse.into_typed::<f32>();
+    let sinks = sinks.map(|sinks| sinks.typed::<f32>());
+    check_shape(s);
+    check_rows(s, s.queries, [s.heads, s.head_dim], &[q.len()]);
+    check_rows(s, s.queries, [s.heads, s.value_dim], &[out.len()]);
+    check_rows(s, s.keys, [s.kv_heads, s.head_dim], &[k.len()]);
+    check_rows(s, s.keys, [s.kv_heads, s.value_dim], &[v.len()]);
+    check_lse(s, lse.len());
+    if let Some(sinks) = sinks {
+        check_heads(s, 1, sinks.len());
     }
-    let (out, lse) = (Shared::new(out), Shared::new(lse));
-    let group = s.heads / s.kv_heads;
-    workers.each(s.batch * s.kv_heads, |task| {
-        let (batch, kv_head) = (task / s.kv_heads, task % s.kv_heads);
-        let kv_sizes = [s.seq, s.kv_heads, s.head_dim];
-        let key = Head::new(k, kv_sizes, batch, kv_head);
-        let value = Head::new(v, kv_sizes, batch, kv_head);
-        with_scratch(scratch_len::<T>(s), |scratch| {
-            let mut parts = Parts(scratch);
-            let mut tiles = tiles_of(s, key, value, &mut parts);
-            for head in kv_head * group..(kv_head + 1) * group {
-                tiles.turn_to(Head::new(q, [s.seq, s.heads, s.head_dim], batch, head));
-                let mut task = Task { s, tiles: &mut *tiles, out: &out, lse: &lse, batch, head };
-                for start in (0..s.seq).step_by(QUERIES) {
-                    task.tile(start, parts.0, flops);
-                }
-            }
-        });
+    let call = Call {
+        s,
+        queries: Heads::new(q, s.queries, [s.heads, s.head_dim]),
+        keys: Heads::new(k, s.keys, [s.kv_heads, s.head_dim]),
+        values: Heads::new(v, s.keys, [s.kv_heads, s.value_dim]),
+        mask: Mask::new(s, ranges),
+        scoring: Scoring::new(s, bias),
+        sinks,
+        out: Results::new(out, s.queries, [s.heads, s.value_dim], false),
+        lse: Shared::new(lse),
+        flops,
+    };
+    let section = section_len(s, ranges.is_some(), workers.threads());
+    let sections = s.queries.len.div_ceil(section);
+    workers.each(s.batch * s.kv_heads * sections, |task| {
+        let (head, section_index) = (task / sections, task % sections);
+        let start = section_index * section;
+        let queries = start..s.queries.len.min(start + section);
+        call.section(head / s.kv_heads, head % s.kv_heads, queries);
     });
 }
 
-/// The products of tiles of queries with chunks of keys and values.
+/// Returns the queries of a task, a multiple of a tile.
+///
+/// All of a sample, unless threads would have nothing to do, or packed keys would be far more than a task needs.
+fn section_len(s: &AttentionShape, has_ranges: bool, threads: usize) -> usize {
+    // Below, packing the keys for every task would not pay.
+    const MIN: usize = 4 * QUERIES;
+    // Above, the keys before the first visible one would take more memory than packing some of them twice takes time.
+    const MAX_OF_WINDOWS: usize = 4096;
+    let tasks = (s.batch * s.kv_heads).max(1);
+    // Tasks of causal sections differ in work, so each thread gets several.
+    let parts = if tasks < threads { (4 * threads).div_ceil(tasks) } else { 1 };
+    let is_window = s.band.before.is_some() || has_ranges;
+    let most = if is_window { MAX_OF_WINDOWS } else { usize::MAX };
+    s.queries.len.div_ceil(parts).clamp(MIN, most).next_multiple_of(QUERIES)
+}
+
+/// The products of tiles of queries with chunks of keys and values of one task.
 pub(super) trait Tiles<'a, T> {
     /// Turns to another query head.
     fn turn_to(&mut self, query: Head<'a, T>);
@@ -66,172 +92,168 @@ pub(super) trait Tiles<'a, T> {
     /// The length of a row of scores of this many keys, and of a row of sums of this many elements.
     fn row(&self, len: usize) -> usize;
 
-    /// `scores = queries * keys^T`.
+    /// `scores = queries * keys^T`. All keys are of one [chunk](chunks).
     fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]);
 
-    /// `sum += weights * values`, or without `sum +=` at the first key.
-    fn add_values(&mut self, weights: &[f32], keys: Range<usize>, sum: &mut [f32]);
+    /// `sum += weights * values`, or without `sum +=` unless `accumulate`.
+    fn add_values(
+        &mut self,
+        weights: &[f32],
+        keys: Range<usize>,
+        accumulate: bool,
+        sum: &mut [f32],
+    );
 }
 
 fn tiles_of<'a, T: Float>(
-    s: &'a DenseAttention,
+    sizes: TaskSizes,
     key: Head<'a, T>,
     value: Head<'a, T>,
     scratch: &mut Parts<'a>,
 ) -> Box<dyn Tiles<'a, T> + 'a> {
     #[cfg(target_arch = "x86_64")]
-    if by_dots::<T>(s) {
-        return Box::new(dots::Forward::new(s, key, value, scratch));
+    if sizes.by_dots::<T>() {
+        return Box::new(dots::Forward::new(sizes, key, value, scratch));
     }
-    Box::new(widened::Forward::new(s, key, value, scratch))
+    Box::new(widened::Forward::new(sizes, key, value, scratch))
 }
 
-fn scratch_len<T: Float>(s: &DenseAttention) -> usize {
-    let rows = QUERIES.min(s.seq);
-    let [dim, keys] = [s.head_dim, KEYS.min(s.seq)].map(|len| len.next_multiple_of(LINE));
+fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
+    let rows = QUERIES.min(sizes.queries);
+    let [dim, keys] = [sizes.value_dim, KEYS.min(sizes.keys)].map(|len| len.next_multiple_of(LINE));
     let tile = rows * (dim + keys + 2);
     #[cfg(target_arch = "x86_64")]
-    if by_dots::<T>(s) {
-        return tile + dots::Forward::scratch_len(s);
+    if sizes.by_dots::<T>() {
+        return tile + dots::Forward::scratch_len(sizes);
     }
-    tile + widened::Forward::scratch_len::<T>(s)
+    tile + widened::Forward::scratch_len::<T>(sizes)
 }
 
-/// Sizes that both directions rely on.
-pub(super) fn check(s: &DenseAttention, q: usize, k: usize, lse: usize) {
-    let rows = s.batch * s.seq;
-    assert!(s.scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
-    assert!(s.kv_heads > 0 && s.heads.is_multiple_of(s.kv_heads), "kv_heads divide heads: {s:?}");
-    assert_eq!(q, rows * s.heads * s.head_dim, "attention operands fit {s:?}");
-    assert_eq!(k, rows * s.kv_heads * s.head_dim, "attention operands fit {s:?}");
-    assert_eq!(lse, rows * s.heads, "attention operands fit {s:?}");
+/// Keys in chunks, which end at multiples of [`KEYS`].
+pub(super) fn chunks(keys: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let starts = std::iter::successors(Some(keys.start), |start| Some((start / KEYS + 1) * KEYS));
+    starts
+        .take_while(move |start| *start < keys.end)
+        .map(move |start| start..keys.end.min((start / KEYS + 1) * KEYS))
 }
 
-/// The first `keys` keys in chunks.
-pub(super) fn chunks(keys: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..keys).step_by(KEYS).map(move |start| start..keys.min(start + KEYS))
+/// The operands of a call.
+struct Call<'a, T> {
+    s: &'a AttentionShape,
+    queries: Heads<'a, T>,
+    keys: Heads<'a, T>,
+    values: Heads<'a, T>,
+    mask: Mask,
+    scoring: Scoring<'a>,
+    sinks: Option<&'a [f32]>,
+    out: Results<'a, T>,
+    lse: Shared<'a, f32>,
+    flops: &'a AtomicU64,
+}
+
+impl<T: Float> Call<'_, T> {
+    /// Some queries of all heads that read a key/value head.
+    fn section(&self, sample: usize, kv_head: usize, queries: Range<usize>) {
+        let visible = self.mask.of_sample(sample);
+        let keys = visible.of(queries.clone()).keys();
+        // Chunks of keys begin at the same keys for all sections.
+        let keys = keys.start / KEYS * KEYS..keys.end;
+        let &AttentionShape { head_dim, value_dim, .. } = self.s;
+        let sizes = TaskSizes { queries: queries.len(), keys: keys.len(), head_dim, value_dim };
+        with_scratch(scratch_len::<T>(sizes), |scratch| {
+            let mut parts = Parts(scratch);
+            let key = self.keys.head(sample, kv_head).rows(keys.clone());
+            let value = self.values.head(sample, kv_head).rows(keys.clone());
+            let mut tiles = tiles_of(sizes, key, value, &mut parts);
+            for head in self.s.heads_of(kv_head) {
+                tiles.turn_to(self.queries.head(sample, head).rows(queries.clone()));
+                let mut pass = Pass {
+                    call: self,
+                    visible,
+                    tiles: &mut *tiles,
+                    first: [queries.start, keys.start],
+                    sample,
+                    head,
+                };
+                for start in queries.clone().step_by(QUERIES) {
+                    pass.tile(start..queries.end.min(start + QUERIES), parts.0);
+                }
+            }
+        });
+    }
 }
 
 /// One query head.
-struct Task<'a, 't, T> {
-    s: &'a DenseAttention,
+struct Pass<'a, 't, T> {
+    call: &'a Call<'a, T>,
+    visible: VisibleKeys<'a>,
     tiles: &'a mut (dyn Tiles<'t, T> + 't),
-    out: &'a Shared<'a, T>,
-    lse: &'a Shared<'a, f32>,
-    batch: usize,
+    /// First query and first key of the tiles.
+    first: [usize; 2],
+    sample: usize,
     head: usize,
 }
 
-impl<T: Float> Task<'_, '_, T> {
-    /// The queries from `start` on.
-    fn tile(&mut self, start: usize, scratch: &mut [f32], flops: &AtomicU64) {
-        let &DenseAttention { seq, heads, head_dim, scale, causal, .. } = self.s;
-        let rows = QUERIES.min(seq - start);
-        let queries = start..start + rows;
-        let last_key = if causal { queries.end } else { seq };
-        let dim = self.tiles.row(head_dim);
+impl<T: Float> Pass<'_, '_, T> {
+    fn tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
+        let Call { s, scoring, .. } = self.call;
+        let rows = queries.len();
+        let visible = self.visible.of(queries.clone());
+        let keys = visible.keys();
+        let dim = self.tiles.row(s.value_dim);
         let (sum, rest) = scratch.split_at_mut(rows * dim);
         let (max, rest) = rest.split_at_mut(rows);
         let (total, scores) = rest.split_at_mut(rows);
         max.fill(f32::NEG_INFINITY);
         total.fill(0.0);
-        for chunk in chunks(last_key) {
+        if keys.is_empty() {
+            sum.fill(0.0);
+        }
+        let [first_query, first_key] = self.first;
+        let packed = keys.start / PACKED * PACKED..keys.end;
+        for (index, chunk) in chunks(packed.clone()).enumerate() {
             let row = self.tiles.row(chunk.len());
             let scores = &mut scores[..rows * row];
-            self.tiles.scores(queries.clone(), chunk.clone(), scores);
-            // What fills up a row is hidden like the keys after a query.
-            let visible = if causal { start + 1 - chunk.start } else { chunk.len() };
-            soften(scores, row, visible, causal, scale, max, total, sum);
-            self.tiles.add_values(scores, chunk, sum);
+            let inside = chunk.start - first_key..chunk.end - first_key;
+            let tile = queries.start - first_query..queries.end - first_query;
+            self.tiles.scores(tile, inside.clone(), scores);
+            scoring.apply(self.head, queries.clone(), chunk.start, row, scores);
+            soften(scores, row, visible, chunk.start, scoring.scale_left(), max, total, sum);
+            self.tiles.add_values(scores, inside, index > 0, sum);
         }
-        flops.fetch_add(4 * (rows * last_key * head_dim) as u64, Ordering::Relaxed);
+        let count = 2 * (rows * packed.len() * (s.head_dim + s.value_dim)) as u64;
+        self.call.flops.fetch_add(count, Ordering::Relaxed);
 
-        let lse_at = (self.batch * heads + self.head) * seq + start;
+        let lse_at = (self.sample * s.heads + self.head) * s.queries.pitch + queries.start;
         // SAFETY: this sample, head and tile belong to this task alone.
-        let lse = unsafe { self.lse.piece(lse_at, rows) };
+        let lse = unsafe { self.call.lse.piece(lse_at, rows) };
+        let sink = self.call.sinks.map(|sinks| sinks[self.head]);
         for row in 0..rows {
-            lse[row] = max[row] + total[row].ln();
-            let at = ((self.batch * seq + start + row) * heads + self.head) * head_dim;
+            let (row_lse, factor) = normalize(max[row], total[row], sink);
+            lse[row] = row_lse;
+            let place = [self.sample, queries.start + row, self.head];
+            let sum = &mut sum[row * dim..][..s.value_dim];
+            if visible.first[row] >= visible.end[row] {
+                // Hidden values have weight zero, which is not zero times NaN.
+                sum.fill(0.0);
+            }
             // SAFETY: as above.
-            let out = unsafe { self.out.piece(at, head_dim) };
-            scale_into(&sum[row * dim..][..head_dim], 1.0 / total[row], out);
+            unsafe { self.call.out.put(place, sum, factor) };
         }
     }
 }
 
-dispatch! {
-    fn scale_into<const FMA: bool, T: Float>(x: &[f32], factor: f32, out: &mut [T]) {
-        for (out, x) in out.iter_mut().zip(x) {
-            *out = T::narrow(x * factor);
+/// Returns the log-sum-exp of a row, and the factor that makes weights relative to `max` those of the softmax.
+fn normalize(max: f32, total: f32, sink: Option<f32>) -> (f32, f32) {
+    let (max, total, rescale) = match sink {
+        Some(sink) if sink > f32::NEG_INFINITY || sink.is_nan() => {
+            let largest = if max > sink { max } else { sink };
+            let rescale = (max - largest).exp();
+            (largest, total * rescale + (sink - largest).exp(), rescale)
         }
-    }
-}
-
-dispatch! {
-    /// Turns scores into unnormalised weights relative to the running maximum, and rescales what was summed before.
-    ///
-    /// Row `i` sees `visible + i` keys of the chunk if causal, else `visible`.
-    fn soften<const FMA: bool>(
-        scores: &mut [f32],
-        keys: usize,
-        visible: usize,
-        causal: bool,
-        scale: f32,
-        max: &mut [f32],
-        total: &mut [f32],
-        sum: &mut [f32],
-    ) {
-        // Rows whose maxima are found before their weights, so that the CPU need not wait for each one.
-        const GROUP: usize = 8;
-        let dim = sum.len() / max.len();
-        for (group, scores) in scores.chunks_mut(GROUP * keys).enumerate() {
-            let mut new = [0f32; GROUP];
-            for (i, scores) in scores.chunks_exact_mut(keys).enumerate() {
-                let row = group * GROUP + i;
-                let visible = if causal { keys.min(visible + row) } else { visible };
-                // Whole groups of lanes are much faster: a few hidden scores are worked on too, and get weight zero.
-                let padded = keys.min(visible.next_multiple_of(LANES));
-                scores[visible..padded].fill(f32::NEG_INFINITY);
-                scores[padded..].fill(0.0);
-                // A NaN may get lost here; its weight is NaN all the same.
-                let largest = scale * lane_max(&scores[..padded], larger_number);
-                new[i] = larger_number(max[row], largest);
-            }
-            for (i, scores) in scores.chunks_exact_mut(keys).enumerate() {
-                let row = group * GROUP + i;
-                let visible = if causal { keys.min(visible + row) } else { visible };
-                let padded = keys.min(visible.next_multiple_of(LANES));
-                let weights = weigh::<FMA>(&mut scores[..padded], scale, new[i]);
-                let old = max[row];
-                max[row] = new[i];
-                if old == f32::NEG_INFINITY {
-                    total[row] = weights;
-                } else {
-                    let rescale = exp::<FMA>(old - new[i]);
-                    total[row] = total[row] * rescale + weights;
-                    for sum in &mut sum[row * dim..][..dim] {
-                        *sum *= rescale;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Replaces scores by `exp(scale * score - max)` and returns their sum.
-#[inline(always)]
-fn weigh<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32 {
-    let mut lanes = [0f32; LANES];
-    let mut parts = scores.chunks_exact_mut(LANES);
-    for part in &mut parts {
-        for (lane, score) in lanes.iter_mut().zip(part) {
-            *score = exp::<FMA>(fma::<FMA>(*score, scale, -max));
-            *lane += *score;
-        }
-    }
-    for (lane, score) in lanes.iter_mut().zip(parts.into_remainder()) {
-        *score = exp::<FMA>(fma::<FMA>(*score, scale, -max));
-        *lane += *score;
-    }
-    fold(lanes, |a, b| a + b)
+        _ => (max, total, 1.0),
+    };
+    // Of no weights at all.
+    let factor = if total == 0.0 { 0.0 } else { rescale / total };
+    (max + total.ln(), factor)
 }

@@ -1,14 +1,38 @@
-//! One head inside `[batch, seq, heads, head_dim]`.
+//! One head inside `[batch, positions, heads, dim]`.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
+use crate::backend::SequenceLayout;
 #[cfg(target_arch = "x86_64")]
 use crate::backend::cpu::dots::Source;
 use crate::backend::cpu::float::{Float, cast, workplace_len};
 use crate::backend::cpu::gemm::Matrix;
 
-/// Rows of one head: `seq` rows of `dim` elements, `stride` elements apart.
+/// An operand `[batch, positions, heads, dim]`.
+#[derive(Clone, Copy)]
+pub(super) struct Heads<'a, T> {
+    data: &'a [T],
+    layout: SequenceLayout,
+    heads: usize,
+    dim: usize,
+}
+
+impl<'a, T: Float> Heads<'a, T> {
+    pub fn new(data: &'a [T], layout: SequenceLayout, [heads, dim]: [usize; 2]) -> Self {
+        Heads { data, layout, heads, dim }
+    }
+
+    /// Returns one head of one sample.
+    pub fn head(&self, sample: usize, head: usize) -> Head<'a, T> {
+        let stride = self.heads * self.dim;
+        let first = sample * self.layout.pitch * stride + head * self.dim;
+        // Without positions there is no first one either.
+        let data = if self.layout.len == 0 { &[] } else { &self.data[first..] };
+        Head { data, stride, dim: self.dim }.rows(0..self.layout.len)
+    }
+}
+
+/// Rows of one head: rows of `dim` elements, `stride` elements apart.
 #[derive(Clone, Copy)]
 pub(super) struct Head<'a, T> {
     data: &'a [T],
@@ -17,10 +41,13 @@ pub(super) struct Head<'a, T> {
 }
 
 impl<'a, T: Float> Head<'a, T> {
-    pub fn new(x: &'a [T], [seq, heads, dim]: [usize; 3], batch: usize, head: usize) -> Self {
-        let stride = heads * dim;
-        let first = batch * seq * stride + head * dim;
-        Head { data: &x[first..first + (seq - 1) * stride + dim], stride, dim }
+    /// Returns some of the rows.
+    pub fn rows(&self, rows: Range<usize>) -> Head<'a, T> {
+        let data = match rows.len().checked_sub(1) {
+            None => &[],
+            Some(last) => &self.data[rows.start * self.stride..][..last * self.stride + self.dim],
+        };
+        Head { data, ..*self }
     }
 
     /// All rows, as they lie in the tensor.
@@ -88,34 +115,5 @@ impl<'a> WideRows<'a> {
     pub fn from(&self, first: usize) -> Matrix<'_> {
         let (data, stride) = self.in_place.unwrap_or((self.gathered, self.dim));
         Matrix::rows(&data[first * stride..], stride)
-    }
-}
-
-/// An exclusive operand that tasks write in interleaved but disjoint pieces.
-pub(super) struct Shared<'a, T> {
-    ptr: *mut T,
-    len: usize,
-    memory: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: a `Shared` is a `&mut [T]` whose disjoint parts go to several threads, as with `split_at_mut`.
-unsafe impl<T: Float> Send for Shared<'_, T> {}
-// SAFETY: as above; `piece` demands that parts do not overlap.
-unsafe impl<T: Float> Sync for Shared<'_, T> {}
-
-impl<'a, T: Float> Shared<'a, T> {
-    pub fn new(slice: &'a mut [T]) -> Self {
-        Shared { ptr: slice.as_mut_ptr(), len: slice.len(), memory: PhantomData }
-    }
-
-    /// The elements `start..start + len`.
-    ///
-    /// # Safety
-    /// No two live pieces overlap, on any thread.
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn piece(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start + len <= self.len, "a piece lies inside its operand");
-        // SAFETY: inside the slice this was made from; exclusive by the contract of this function.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }
     }
 }

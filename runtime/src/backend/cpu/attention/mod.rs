@@ -1,49 +1,50 @@
-//! Scaled dot-product attention in tiles (flash attention); no `seq x seq` matrix exists.
+//! Scaled dot-product attention in tiles (flash attention); no matrix of queries by keys exists.
 //!
 //! Work is partitioned by (sample, key/value head): the query heads that share keys and values run on one thread, so that
-//! the gradients of keys and values are summed in a fixed order. Scores, weights and sums of a tile are f32. Their
-//! matmuls are computed in f32 ([`widened`]), or in bf16 if the CPU has bf16 dot products ([`dots`]): then weights and
-//! gradients of scores are rounded to bf16 before they are multiplied.
+//! the gradients of keys and values are summed in a fixed order. The forward pass, whose rows are independent, is also
+//! partitioned by queries. Scores, weights and sums of a tile are f32. Their matmuls are computed in f32 ([`widened`]), or
+//! in bf16 if the CPU has bf16 dot products ([`dots`]): then weights and gradients of scores are rounded to bf16 before
+//! they are multiplied.
+//!
+//! The mask is the first visible key of each query and the end of its visible keys ([`mask`]), from which follow the tiles
+//! that are computed at all. Soft caps and biases are passes of their own over a tile ([`scoring`]), which plain attention
+//! does not have.
 
 mod backward;
-mod dense;
 #[cfg(target_arch = "x86_64")]
 mod dots;
 mod forward;
+mod head_sums;
 mod heads;
+mod mask;
+mod merge;
+mod results;
+mod scoring;
+mod shift;
+mod sizes;
+mod soften;
 mod widened;
 
 use super::CpuBackend;
-use super::float::{Float, by_float};
-use crate::backend::cpu::attention::dense::DenseAttention;
+use super::float::by_float;
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, MergeAttentionArgs,
 };
 
 impl AttentionOps for CpuBackend {
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
-        let shape = &DenseAttention::of(shape).expect("dense");
         by_float!(args.q.dtype() => T;
             forward::attention::<T>(&self.workers, &self.flops, shape, args));
     }
 
     fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
-        let shape = &DenseAttention::of(shape).expect("dense");
         by_float!(args.q.dtype() => T;
             backward::attention_backward::<T>(&self.workers, &self.flops, shape, args));
     }
 
-    fn merge_attention(&self, _: &AttentionShape, _: MergeAttentionArgs) {
-        unimplemented!()
+    fn merge_attention(&self, shape: &AttentionShape, args: MergeAttentionArgs) {
+        merge::merge_attention(&self.workers, shape, args);
     }
-}
-
-/// Returns true if tiles of operands of type `T` are multiplied by [`dots`].
-#[cfg(target_arch = "x86_64")]
-fn by_dots<T: Float>(s: &DenseAttention) -> bool {
-    use super::simd::Level;
-    // Pairs of an odd head would reach into the next one.
-    !T::IS_F32 && s.head_dim.is_multiple_of(2) && Level::detect() == Level::Avx512Bf16
 }
 
 /// Elements of a cache line and of the widest register.

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use super::heads::{Head, WideRows};
+use super::sizes::TaskSizes;
 use super::{Parts, backward, forward};
-use crate::backend::cpu::attention::dense::DenseAttention;
-use crate::backend::cpu::float::{Float, cast};
+use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, multiply};
 
 /// Tiles of the forward pass.
 pub struct Forward<'a> {
-    s: &'a DenseAttention,
+    sizes: TaskSizes,
     /// Transposed keys, chunk by chunk.
     keys: &'a mut [f32],
     values: WideRows<'a>,
@@ -18,28 +18,31 @@ pub struct Forward<'a> {
 }
 
 impl<'a> Forward<'a> {
-    pub fn scratch_len<T: Float>(s: &DenseAttention) -> usize {
-        let whole = s.seq * s.head_dim;
-        let wide = WideRows::scratch::<T>(whole);
-        Parts::len(&[whole, wide, wide])
+    pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
+        let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
+        let [values, queries] = [keys * value_dim, queries * head_dim].map(WideRows::scratch::<T>);
+        Parts::len(&[keys * head_dim, values, queries])
     }
 
     pub fn new<T: Float>(
-        s: &'a DenseAttention,
+        sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let whole = s.seq * s.head_dim;
-        let keys = scratch.take(whole);
-        for chunk in forward::chunks(s.seq) {
-            let at = chunk.start * s.head_dim..chunk.end * s.head_dim;
+        let TaskSizes { head_dim, value_dim, .. } = sizes;
+        let keys = scratch.take(sizes.keys * head_dim);
+        for chunk in forward::chunks(0..sizes.keys) {
+            let at = chunk.start * head_dim..chunk.end * head_dim;
             key.transpose(chunk, &mut keys[at]);
         }
-        let mut rows = || WideRows::new(scratch.take(WideRows::scratch::<T>(whole)), s.head_dim);
-        let (mut values, queries) = (rows(), rows());
+        let mut rows = |count: usize, dim: usize| {
+            WideRows::new(scratch.take(WideRows::scratch::<T>(count * dim)), dim)
+        };
+        let mut values = rows(sizes.keys, value_dim);
+        let queries = rows(sizes.queries, head_dim);
         values.turn_to(value);
-        Forward { s, keys, values, queries }
+        Forward { sizes, keys, values, queries }
     }
 }
 
@@ -53,24 +56,32 @@ impl<'a, T: Float> forward::Tiles<'a, T> for Forward<'a> {
     }
 
     fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
-        let dim = self.s.head_dim;
-        // Transposed in its chunk, of which this may be the beginning only.
-        let whole = forward::KEYS.min(self.s.seq - keys.start);
-        let keys_t = Matrix::rows(&self.keys[keys.start * dim..][..whole * dim], whole);
+        let dim = self.sizes.head_dim;
+        // Transposed in its chunk, of which this may be a part only.
+        let chunk = keys.start / forward::KEYS * forward::KEYS;
+        let whole = forward::KEYS.min(self.sizes.keys - chunk);
+        let keys_t = &self.keys[chunk * dim..][..whole * dim];
+        let keys_t = Matrix::rows(&keys_t[keys.start - chunk..], whole);
         let sizes = [queries.len(), keys.len(), dim];
         multiply(sizes, self.queries.from(queries.start), keys_t, false, scores);
     }
 
-    fn add_values(&mut self, weights: &[f32], keys: Range<usize>, sum: &mut [f32]) {
-        let sizes = [weights.len() / keys.len(), self.s.head_dim, keys.len()];
+    fn add_values(
+        &mut self,
+        weights: &[f32],
+        keys: Range<usize>,
+        accumulate: bool,
+        sum: &mut [f32],
+    ) {
+        let sizes = [weights.len() / keys.len(), self.sizes.value_dim, keys.len()];
         let weights = Matrix::rows(weights, keys.len());
-        multiply(sizes, weights, self.values.from(keys.start), keys.start > 0, sum);
+        multiply(sizes, weights, self.values.from(keys.start), accumulate, sum);
     }
 }
 
 /// Tiles of the backward pass.
 pub struct Backward<'a> {
-    dim: usize,
+    sizes: TaskSizes,
     /// Keys next to each other.
     keys: &'a mut [f32],
     /// Transposed keys, block by block.
@@ -85,34 +96,36 @@ pub struct Backward<'a> {
 }
 
 impl<'a> Backward<'a> {
-    pub fn scratch_len<T: Float>(s: &DenseAttention) -> usize {
-        let whole = s.seq * s.head_dim;
-        let wide = WideRows::scratch::<T>(whole);
-        Parts::len(&[whole; 6]) + Parts::len(&[wide; 2])
+    pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
+        let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
+        let (key, value, query) = (keys * head_dim, keys * value_dim, queries * head_dim);
+        let [wide_queries, wide_douts] = [query, queries * value_dim].map(WideRows::scratch::<T>);
+        Parts::len(&[key, key, value, key, value, query, wide_queries, wide_douts])
     }
 
     pub fn new<T: Float>(
-        s: &DenseAttention,
+        sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let &DenseAttention { seq, head_dim: dim, .. } = s;
-        let whole = seq * dim;
-        let [keys, keys_t, values_t, dkeys, dvalues, dqueries] =
-            [(); 6].map(|()| scratch.take(whole));
-        key.gather(0..seq, keys);
-        for start in (0..seq).step_by(backward::KEYS) {
-            let block = start..seq.min(start + backward::KEYS);
-            let at = start * dim..block.end * dim;
-            key.transpose(block.clone(), &mut keys_t[at.clone()]);
-            value.transpose(block, &mut values_t[at]);
+        let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
+        let [keys, keys_t, dkeys] = [(); 3].map(|()| scratch.take(count * head_dim));
+        let [values_t, dvalues] = [(); 2].map(|()| scratch.take(count * value_dim));
+        let dqueries = scratch.take(queries * head_dim);
+        key.gather(0..count, keys);
+        for start in (0..count).step_by(backward::KEYS) {
+            let block = start..count.min(start + backward::KEYS);
+            let at = |dim: usize| start * dim..block.end * dim;
+            key.transpose(block.clone(), &mut keys_t[at(head_dim)]);
+            value.transpose(block.clone(), &mut values_t[at(value_dim)]);
         }
         dkeys.fill(0.0);
         dvalues.fill(0.0);
-        let mut rows = || WideRows::new(scratch.take(WideRows::scratch::<T>(whole)), dim);
-        let (queries, douts) = (rows(), rows());
-        Backward { dim, keys, keys_t, values_t, dkeys, dvalues, dqueries, queries, douts }
+        let mut rows =
+            |dim: usize| WideRows::new(scratch.take(WideRows::scratch::<T>(queries * dim)), dim);
+        let (queries, douts) = (rows(head_dim), rows(value_dim));
+        Backward { sizes, keys, keys_t, values_t, dkeys, dvalues, dqueries, queries, douts }
     }
 }
 
@@ -133,38 +146,53 @@ impl<'a, T: Float> backward::Tiles<'a, T> for Backward<'a> {
         scores: &mut [f32],
         dweights: &mut [f32],
     ) {
-        let at = keys.start * self.dim..keys.end * self.dim;
-        let sizes = [queries.len(), keys.len(), self.dim];
-        let keys_t = Matrix::rows(&self.keys_t[at.clone()], keys.len());
+        let TaskSizes { head_dim, value_dim, .. } = self.sizes;
+        let at = |dim: usize| keys.start * dim..keys.end * dim;
+        let sizes = [queries.len(), keys.len(), head_dim];
+        let keys_t = Matrix::rows(&self.keys_t[at(head_dim)], keys.len());
         multiply(sizes, self.queries.from(queries.start), keys_t, false, scores);
-        let values_t = Matrix::rows(&self.values_t[at], keys.len());
+        let sizes = [queries.len(), keys.len(), value_dim];
+        let values_t = Matrix::rows(&self.values_t[at(value_dim)], keys.len());
         multiply(sizes, self.douts.from(queries.start), values_t, false, dweights);
     }
 
-    fn add(&mut self, queries: Range<usize>, keys: Range<usize>, weights: &[f32], dscores: &[f32]) {
-        let (n, dim) = (keys.len(), self.dim);
-        let at = keys.start * dim..keys.end * dim;
+    fn add(
+        &mut self,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        weights: &[f32],
+        dscores: &[f32],
+        add_dqueries: bool,
+    ) {
+        let TaskSizes { head_dim, value_dim, .. } = self.sizes;
+        let n = keys.len();
+        let at = |dim: usize| keys.start * dim..keys.end * dim;
         let (query, dout) = (self.queries.from(queries.start), self.douts.from(queries.start));
-        let sizes = [n, dim, queries.len()];
         let weights_t = Matrix::transposed(weights, n);
-        multiply(sizes, weights_t, dout, true, &mut self.dvalues[at.clone()]);
+        let sizes = [n, value_dim, queries.len()];
+        multiply(sizes, weights_t, dout, true, &mut self.dvalues[at(value_dim)]);
         let dscores_t = Matrix::transposed(dscores, n);
-        multiply(sizes, dscores_t, query, true, &mut self.dkeys[at.clone()]);
-        let dqueries = &mut self.dqueries[queries.start * dim..queries.end * dim];
-        let sizes = [queries.len(), dim, n];
-        let keys_in = Matrix::rows(&self.keys[at], dim);
-        multiply(sizes, Matrix::rows(dscores, n), keys_in, keys.start > 0, dqueries);
+        let sizes = [n, head_dim, queries.len()];
+        multiply(sizes, dscores_t, query, true, &mut self.dkeys[at(head_dim)]);
+        let dqueries = &mut self.dqueries[queries.start * head_dim..queries.end * head_dim];
+        let sizes = [queries.len(), head_dim, n];
+        let keys_in = Matrix::rows(&self.keys[at(head_dim)], head_dim);
+        multiply(sizes, Matrix::rows(dscores, n), keys_in, add_dqueries, dqueries);
     }
 
-    fn write_dquery(&self, row: usize, out: &mut [T]) {
-        cast(&self.dqueries[row * self.dim..][..self.dim], out);
+    fn clear_dqueries(&mut self) {
+        self.dqueries.fill(0.0);
     }
 
-    fn write_dkey(&self, row: usize, out: &mut [T]) {
-        cast(&self.dkeys[row * self.dim..][..self.dim], out);
+    fn dquery(&self, row: usize) -> &[f32] {
+        &self.dqueries[row * self.sizes.head_dim..][..self.sizes.head_dim]
     }
 
-    fn write_dvalue(&self, row: usize, out: &mut [T]) {
-        cast(&self.dvalues[row * self.dim..][..self.dim], out);
+    fn dkey(&self, row: usize) -> &[f32] {
+        &self.dkeys[row * self.sizes.head_dim..][..self.sizes.head_dim]
+    }
+
+    fn dvalue(&self, row: usize) -> &[f32] {
+        &self.dvalues[row * self.sizes.value_dim..][..self.sizes.value_dim]
     }
 }

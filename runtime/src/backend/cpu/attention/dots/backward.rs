@@ -3,19 +3,19 @@ use std::ops::Range;
 use super::{padded, panels_of_columns, panels_of_rows};
 use crate::backend::cpu::attention::Parts;
 use crate::backend::cpu::attention::backward::{KEYS, QUERIES, Tiles};
-use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::attention::heads::Head;
+use crate::backend::cpu::attention::sizes::TaskSizes;
 use crate::backend::cpu::dots::{
     PANEL, PairRows, Panels, Source, Target, multiply, pair_columns, pair_rows, transpose,
 };
-use crate::backend::cpu::float::{Float, cast};
+use crate::backend::cpu::float::Float;
 
 /// Tiles of the backward pass.
 ///
 /// A contraction over queries has the gradient or the query, transposed, on its left, and weights or gradients of
 /// scores on its right: so the sums for keys and values are transposed, block of keys by block.
 pub struct Backward<'a> {
-    sizes: Sizes,
+    sizes: TaskSizes,
     /// Panels of pairs of elements, of keys and of values.
     keys_t: &'a mut [u32],
     values_t: &'a mut [u32],
@@ -46,65 +46,88 @@ struct Sums<'a> {
     rows: &'a mut [f32],
 }
 
+/// Lengths of operands in pairs.
 #[derive(Clone, Copy)]
-struct Sizes {
-    seq: usize,
+struct Rows {
+    count: usize,
     dim: usize,
 }
 
-impl Sizes {
-    /// Of operands with all rows or all elements in pairs, filled up on both sides.
+impl Rows {
+    /// With all rows or all elements in pairs, filled up on both sides.
     fn whole(self) -> usize {
-        padded(self.seq) * padded(self.dim) / 2
+        padded(self.count) * padded(self.dim) / 2
     }
 
-    /// Of one tile in pairs, filled up on both sides.
-    fn tile(self) -> usize {
-        padded(QUERIES.min(self.seq)) * padded(KEYS.min(self.seq)) / 2
-    }
-
-    /// Of transposed queries, one row per element.
+    /// Transposed, one row per element.
     fn transposed(self) -> usize {
         padded(self.dim) * self.pair_stride()
     }
 
-    /// From one element to the next in transposed queries.
+    /// From one element to the next in transposed rows.
     fn pair_stride(self) -> usize {
-        padded(self.seq.div_ceil(2))
+        padded(self.count.div_ceil(2))
     }
+}
 
-    /// From one panel of pairs of rows to the next.
-    fn panel(self) -> usize {
-        padded(self.seq) / 2 * PANEL
+/// Lengths of the operands of a task, by what they hold.
+struct Lens {
+    keys: Rows,
+    values: Rows,
+    queries: Rows,
+    douts: Rows,
+    /// Of one tile in pairs, filled up on both sides.
+    tile: usize,
+    /// Of rows before they are transposed.
+    zipped: usize,
+}
+
+impl Lens {
+    fn of(sizes: TaskSizes) -> Lens {
+        let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
+        let rows = |count: usize, dim: usize| Rows { count, dim };
+        let (dim, count) = (head_dim.max(value_dim), queries.max(keys));
+        Lens {
+            keys: rows(keys, head_dim),
+            values: rows(keys, value_dim),
+            queries: rows(queries, head_dim),
+            douts: rows(queries, value_dim),
+            tile: padded(QUERIES.min(queries)) * padded(KEYS.min(keys)) / 2,
+            zipped: rows(count, dim).whole(),
+        }
     }
 }
 
 impl<'a> Backward<'a> {
-    pub fn scratch_len(s: &DenseAttention) -> usize {
-        let sizes = Sizes { seq: s.seq, dim: s.head_dim };
-        Parts::len(&[sizes.whole(); 6])
-            + Parts::len(&[sizes.transposed(); 2])
-            + Parts::len(&[sizes.tile(); 3])
-            + Parts::len(&[2 * sizes.whole(); 5])
+    pub fn scratch_len(sizes: TaskSizes) -> usize {
+        let Lens { keys, values, queries, douts, tile, zipped } = Lens::of(sizes);
+        let keys = Parts::len(&[keys.whole(); 2]) + Parts::len(&[2 * keys.whole(); 2]);
+        let values = Parts::len(&[values.whole()]) + Parts::len(&[2 * values.whole(); 2]);
+        let queries = Parts::len(&[queries.whole(), queries.transposed(), 2 * queries.whole()]);
+        let douts = Parts::len(&[douts.whole(), douts.transposed()]);
+        keys + values + queries + douts + Parts::len(&[tile, tile, tile, zipped])
     }
 
     pub fn new<T: Float>(
-        s: &DenseAttention,
+        sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let sizes = Sizes { seq: s.seq, dim: s.head_dim };
-        let [keys_t, values_t, keys, queries, douts, zipped] =
-            [(); 6].map(|()| scratch.take_pairs(sizes.whole()));
-        let [queries_t, douts_t] = [(); 2].map(|()| scratch.take_pairs(sizes.transposed()));
-        let [weights, dscores, dscore_rows] = [(); 3].map(|()| scratch.take_pairs(sizes.tile()));
-        let mut sums = || scratch.take(2 * sizes.whole());
-        let dkeys = Sums { transposed: sums(), rows: sums() };
-        let dvalues = Sums { transposed: sums(), rows: sums() };
-        let dqueries = sums();
-        panels_of_rows(&key, queries, keys_t);
-        panels_of_rows(&value, queries, values_t);
+        let lens = Lens::of(sizes);
+        let mut pairs = |len: usize| scratch.take_pairs(len);
+        let (keys_t, keys) = (pairs(lens.keys.whole()), pairs(lens.keys.whole()));
+        let values_t = pairs(lens.values.whole());
+        let (queries, queries_t) = (pairs(lens.queries.whole()), pairs(lens.queries.transposed()));
+        let (douts, douts_t) = (pairs(lens.douts.whole()), pairs(lens.douts.transposed()));
+        let [weights, dscores, dscore_rows] = [(); 3].map(|()| pairs(lens.tile));
+        let zipped = pairs(lens.zipped);
+        let mut sums = |rows: Rows| scratch.take(2 * rows.whole());
+        let dkeys = Sums { transposed: sums(lens.keys), rows: sums(lens.keys) };
+        let dvalues = Sums { transposed: sums(lens.values), rows: sums(lens.values) };
+        let dqueries = sums(lens.queries);
+        panels_of_rows(&key, zipped, keys_t);
+        panels_of_rows(&value, zipped, values_t);
         panels_of_columns(&key, keys);
         dkeys.transposed.fill(0.0);
         dvalues.transposed.fill(0.0);
@@ -130,10 +153,10 @@ impl<'a> Backward<'a> {
 
 impl Sums<'_> {
     /// Turns `[block, element, key]` into `[key, element]`, elements filled up to whole panels.
-    fn transpose(&mut self, Sizes { seq, dim }: Sizes) {
+    fn transpose(&mut self, Rows { count, dim }: Rows) {
         let row = padded(dim);
-        for start in (0..seq).step_by(KEYS) {
-            let keys = padded(KEYS.min(seq - start));
+        for start in (0..count).step_by(KEYS) {
+            let keys = padded(KEYS.min(count - start));
             let block = bytemuck::cast_slice(&self.transposed[start * dim..][..keys * dim]);
             let rows = bytemuck::cast_slice_mut(&mut self.rows[start * row..][..keys * row]);
             transpose(block, keys, rows, Target { row, panel: PANEL });
@@ -147,7 +170,7 @@ impl Sums<'_> {
 
 /// The rows of a head as they are, and transposed.
 fn both_ways<T: Float>(
-    sizes: Sizes,
+    sizes: Rows,
     head: &Head<T>,
     zipped: &mut [u32],
     rows: &mut [u32],
@@ -157,15 +180,16 @@ fn both_ways<T: Float>(
     pair_columns(source, rows);
     let width = padded(sizes.dim);
     pair_rows(source, zipped, Target { row: width, panel: PANEL });
-    let zipped = &zipped[..sizes.seq.div_ceil(2) * width];
+    let zipped = &zipped[..sizes.count.div_ceil(2) * width];
     // One row per element; what fills up the width makes rows that nothing reads.
     transpose(zipped, width, transposed, Target { row: sizes.pair_stride(), panel: PANEL });
 }
 
 impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
     fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
-        both_ways(self.sizes, &query, self.zipped, self.queries, self.queries_t);
-        both_ways(self.sizes, &dout, self.zipped, self.douts, self.douts_t);
+        let Lens { queries, douts, .. } = Lens::of(self.sizes);
+        both_ways(queries, &query, self.zipped, self.queries, self.queries_t);
+        both_ways(douts, &dout, self.zipped, self.douts, self.douts_t);
     }
 
     fn row(&self, keys: usize) -> usize {
@@ -179,20 +203,26 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
         scores: &mut [f32],
         dweights: &mut [f32],
     ) {
-        let pairs = self.sizes.dim / 2;
-        let sizes = [queries.len(), padded(keys.len()), pairs];
-        let product = |rows: &[u32], panels: &[u32], out: &mut [f32]| {
+        let product = |rows: &[u32], panels: &[u32], pairs: usize, out: &mut [f32]| {
+            let sizes = [queries.len(), padded(keys.len()), pairs];
             let rows = PairRows { pairs: &rows[queries.start * pairs..], stride: pairs };
             let panels = Panels { pairs: &panels[keys.start * pairs..], stride: PANEL * pairs };
             // SAFETY: tiles of this kind are chosen where the CPU has these instructions.
             unsafe { multiply(sizes, rows, panels, false, out) };
         };
-        product(self.queries, self.keys_t, scores);
-        product(self.douts, self.values_t, dweights);
+        product(self.queries, self.keys_t, self.sizes.head_dim / 2, scores);
+        product(self.douts, self.values_t, self.sizes.value_dim / 2, dweights);
     }
 
-    fn add(&mut self, queries: Range<usize>, keys: Range<usize>, weights: &[f32], dscores: &[f32]) {
-        let dim = self.sizes.dim;
+    fn add(
+        &mut self,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        weights: &[f32],
+        dscores: &[f32],
+        add_dqueries: bool,
+    ) {
+        let TaskSizes { head_dim, value_dim, .. } = self.sizes;
         let (count, width) = (queries.len(), padded(keys.len()));
         let tile = |data| Source { data, stride: width, count, width };
         let stride = count.div_ceil(2) * PANEL;
@@ -201,40 +231,45 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
         pair_rows(tile(dscores), self.dscores, to);
         pair_columns(tile(dscores), self.dscore_rows);
 
-        let sizes = [dim, width, count.div_ceil(2)];
-        let at = keys.start * dim..keys.start * dim + dim * width;
-        let product = |rows: &[u32], panels: &[u32], sums: &mut [f32]| {
-            let rows =
-                PairRows { pairs: &rows[queries.start / 2..], stride: self.sizes.pair_stride() };
+        let row_stride = Lens::of(self.sizes).queries.pair_stride();
+        let product = |rows: &[u32], panels: &[u32], dim: usize, sums: &mut [f32]| {
+            let sizes = [dim, width, count.div_ceil(2)];
+            let rows = PairRows { pairs: &rows[queries.start / 2..], stride: row_stride };
+            let sums = &mut sums[keys.start * dim..][..dim * width];
             // SAFETY: as above.
             unsafe { multiply(sizes, rows, Panels { pairs: panels, stride }, true, sums) };
         };
-        product(self.douts_t, self.weights, &mut self.dvalues.transposed[at.clone()]);
-        product(self.queries_t, self.dscores, &mut self.dkeys.transposed[at]);
+        product(self.douts_t, self.weights, value_dim, self.dvalues.transposed);
+        product(self.queries_t, self.dscores, head_dim, self.dkeys.transposed);
 
-        let sizes = [count, padded(dim), width / 2];
+        let sizes = [count, padded(head_dim), width / 2];
         let rows = PairRows { pairs: self.dscore_rows, stride: width / 2 };
-        let stride = self.sizes.panel();
+        let stride = padded(self.sizes.keys) / 2 * PANEL;
         let keys_in = Panels { pairs: &self.keys[keys.start / 2 * PANEL..], stride };
-        let dqueries = &mut self.dqueries[queries.start * padded(dim)..];
+        let dqueries = &mut self.dqueries[queries.start * padded(head_dim)..];
         // SAFETY: as above.
-        unsafe { multiply(sizes, rows, keys_in, keys.start > 0, dqueries) };
+        unsafe { multiply(sizes, rows, keys_in, add_dqueries, dqueries) };
     }
 
-    fn write_dquery(&self, row: usize, out: &mut [T]) {
-        cast(&self.dqueries[row * padded(self.sizes.dim)..][..self.sizes.dim], out);
+    fn clear_dqueries(&mut self) {
+        self.dqueries.fill(0.0);
+    }
+
+    fn dquery(&self, row: usize) -> &[f32] {
+        &self.dqueries[row * padded(self.sizes.head_dim)..][..self.sizes.head_dim]
     }
 
     fn finish(&mut self) {
-        self.dkeys.transpose(self.sizes);
-        self.dvalues.transpose(self.sizes);
+        let Lens { keys, values, .. } = Lens::of(self.sizes);
+        self.dkeys.transpose(keys);
+        self.dvalues.transpose(values);
     }
 
-    fn write_dkey(&self, row: usize, out: &mut [T]) {
-        cast(self.dkeys.row(row, self.sizes.dim), out);
+    fn dkey(&self, row: usize) -> &[f32] {
+        self.dkeys.row(row, self.sizes.head_dim)
     }
 
-    fn write_dvalue(&self, row: usize, out: &mut [T]) {
-        cast(self.dvalues.row(row, self.sizes.dim), out);
+    fn dvalue(&self, row: usize) -> &[f32] {
+        self.dvalues.row(row, self.sizes.value_dim)
     }
 }

@@ -2,16 +2,16 @@ use std::ops::Range;
 
 use super::{padded, panels_of_columns, panels_of_rows};
 use crate::backend::cpu::attention::Parts;
-use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::attention::forward::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
+use crate::backend::cpu::attention::sizes::TaskSizes;
 use crate::backend::cpu::dots::Source;
 use crate::backend::cpu::dots::{PANEL, PairRows, Panels, multiply, pair_columns};
 use crate::backend::cpu::float::Float;
 
 /// Tiles of the forward pass.
 pub struct Forward<'a> {
-    s: &'a DenseAttention,
+    sizes: TaskSizes,
     /// Panels of pairs of elements.
     keys: &'a mut [u32],
     /// Panels of pairs of rows.
@@ -21,27 +21,30 @@ pub struct Forward<'a> {
 }
 
 impl<'a> Forward<'a> {
-    pub fn scratch_len(s: &DenseAttention) -> usize {
-        Parts::len(&Self::lens(s))
+    pub fn scratch_len(sizes: TaskSizes) -> usize {
+        Parts::len(&Self::lens(sizes))
     }
 
     /// Of keys, values, queries and weights.
-    fn lens(s: &DenseAttention) -> [usize; 4] {
-        let seq = padded(s.seq);
-        let tile = QUERIES.min(s.seq) * padded(KEYS.min(s.seq)) / 2;
-        [seq * s.head_dim / 2, seq * padded(s.head_dim) / 2, s.seq * s.head_dim / 2, tile]
+    fn lens(sizes: TaskSizes) -> [usize; 4] {
+        let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
+        let tile = QUERIES.min(queries) * padded(KEYS.min(keys)) / 2;
+        // Keys lie in the place of queries before they are transposed.
+        let rows = queries.max(keys);
+        let (keys, values) = (padded(keys) * head_dim / 2, padded(keys) * padded(value_dim) / 2);
+        [keys, values, rows * head_dim / 2, tile]
     }
 
     pub fn new<T: Float>(
-        s: &'a DenseAttention,
+        sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let [keys, values, queries, weights] = Self::lens(s).map(|len| scratch.take_pairs(len));
+        let [keys, values, queries, weights] = Self::lens(sizes).map(|len| scratch.take_pairs(len));
         panels_of_rows(&key, queries, keys);
         panels_of_columns(&value, values);
-        Forward { s, keys, values, queries, weights }
+        Forward { sizes, keys, values, queries, weights }
     }
 }
 
@@ -55,7 +58,7 @@ impl<'a, T: Float> Tiles<'a, T> for Forward<'a> {
     }
 
     fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
-        let pairs = self.s.head_dim / 2;
+        let pairs = self.sizes.head_dim / 2;
         let sizes = [queries.len(), padded(keys.len()), pairs];
         let queries = PairRows { pairs: &self.queries[queries.start * pairs..], stride: pairs };
         let keys = Panels { pairs: &self.keys[keys.start * pairs..], stride: PANEL * pairs };
@@ -63,15 +66,21 @@ impl<'a, T: Float> Tiles<'a, T> for Forward<'a> {
         unsafe { multiply(sizes, queries, keys, false, scores) };
     }
 
-    fn add_values(&mut self, weights: &[f32], keys: Range<usize>, sum: &mut [f32]) {
+    fn add_values(
+        &mut self,
+        weights: &[f32],
+        keys: Range<usize>,
+        accumulate: bool,
+        sum: &mut [f32],
+    ) {
         let width = padded(keys.len());
         let count = weights.len() / width;
         pair_columns(Source { data: weights, stride: width, count, width }, self.weights);
-        let sizes = [count, padded(self.s.head_dim), width / 2];
+        let sizes = [count, padded(self.sizes.value_dim), width / 2];
         let weights = PairRows { pairs: self.weights, stride: width / 2 };
-        let stride = padded(self.s.seq) / 2 * PANEL;
+        let stride = padded(self.sizes.keys) / 2 * PANEL;
         let values = Panels { pairs: &self.values[keys.start / 2 * PANEL..], stride };
         // SAFETY: as above.
-        unsafe { multiply(sizes, weights, values, keys.start > 0, sum) };
+        unsafe { multiply(sizes, weights, values, accumulate, sum) };
     }
 }

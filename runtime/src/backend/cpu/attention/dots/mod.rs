@@ -16,7 +16,7 @@ fn padded(len: usize) -> usize {
 }
 
 /// Panels of pairs along the elements of a head, whose columns are the rows of the head: the right operand of
-/// `queries * keys^T`. `rows` is scratch for `seq * dim / 2` pairs, and keeps the rows of the head.
+/// `queries * keys^T`. `rows` is scratch for `rows * dim / 2` pairs, and keeps the rows of the head.
 fn panels_of_rows<T: Float>(head: &Head<T>, rows: &mut [u32], panels: &mut [u32]) {
     let source = head.source();
     let pairs = source.width / 2;
@@ -26,11 +26,11 @@ fn panels_of_rows<T: Float>(head: &Head<T>, rows: &mut [u32], panels: &mut [u32]
 }
 
 /// Panels of pairs along the rows of a head, whose columns are its elements: the right operand of `weights * values`.
-/// Zeros beyond the last row, up to `padded(seq)`.
+/// Zeros beyond the last row, up to whole panels.
 fn panels_of_columns<T: Float>(head: &Head<T>, panels: &mut [u32]) {
     let source = head.source();
     let stride = padded(source.count) / 2 * PANEL;
-    for panel in panels.chunks_exact_mut(stride) {
+    for panel in panels.chunks_exact_mut(stride.max(1)) {
         panel[source.count.div_ceil(2) * PANEL..].fill(0);
     }
     pair_rows(source, panels, Target { row: PANEL, panel: stride });

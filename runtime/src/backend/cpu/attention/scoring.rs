@@ -1,0 +1,212 @@
+//! Scores beyond scaled dot products: soft caps and distance biases.
+//!
+//! These are passes of their own over a tile, before the softmax.
+
+use std::ops::Range;
+
+use super::mask::VisibleKeys;
+use super::sizes::check_heads;
+use crate::backend::cpu::math::tanh;
+use crate::backend::cpu::simd::dispatch;
+use crate::backend::{AttentionShape, DistanceBias};
+
+/// A function of dot products that gives the scores of the softmax.
+#[derive(Clone, Copy)]
+pub(super) struct Scoring<'a> {
+    scale: f32,
+    soft_cap: Option<f32>,
+    bias: Option<Biases<'a>>,
+}
+
+/// The biases of all heads.
+#[derive(Clone, Copy)]
+struct Biases<'a> {
+    values: &'a [f32],
+    distances: Distances,
+}
+
+/// The distances from queries to keys that have a bias of their own.
+#[derive(Clone, Copy)]
+pub(super) struct Distances {
+    pub count: usize,
+    /// Index of the bias of key 0 for query 0, before it is clamped.
+    origin: isize,
+}
+
+impl Distances {
+    pub fn new(s: &AttentionShape, bias: &DistanceBias) -> Distances {
+        assert!(bias.distances > 0, "a bias has distances: {s:?}");
+        let origin = isize::try_from(bias.zero).expect("an index") - s.band.offset;
+        Distances { count: bias.distances, origin }
+    }
+
+    /// Returns, for `len` keys from `start` on: how many share the first distance, how many up to the last distance have
+    /// one of their own, and the index of the first one of these. The rest shares the last distance.
+    fn split(&self, query: usize, start: usize, len: usize) -> (usize, usize, usize) {
+        let first = start as isize - query as isize + self.origin;
+        let before = first.min(0).unsigned_abs().min(len);
+        let index = first.max(0).unsigned_abs().min(self.count);
+        let own = (len - before).min(self.count - index);
+        (before, own, index)
+    }
+
+    /// Adds the gradients of the visible scores of a tile of `keys` keys from `start` on to those of their biases.
+    pub fn add_tile(
+        &self,
+        queries: Range<usize>,
+        visible: VisibleKeys,
+        [start, keys]: [usize; 2],
+        row_len: usize,
+        dscores: &[f32],
+        dbias: &mut [f64],
+    ) {
+        for ((row, query), dscores) in queries.enumerate().zip(dscores.chunks_exact(row_len)) {
+            let (first, end) = visible.inside(row, start, keys);
+            self.add_row(query, start + first, &dscores[first..end], dbias);
+        }
+    }
+
+    fn add_row(&self, query: usize, start: usize, dscores: &[f32], dbias: &mut [f64]) {
+        let (before, own, index) = self.split(query, start, dscores.len());
+        let (first, rest) = dscores.split_at(before);
+        let (middle, last) = rest.split_at(own);
+        dbias[0] += sum(first);
+        dbias[self.count - 1] += sum(last);
+        for (dbias, dscore) in dbias[index..][..own].iter_mut().zip(middle) {
+            *dbias += f64::from(*dscore);
+        }
+    }
+}
+
+fn sum(x: &[f32]) -> f64 {
+    x.iter().map(|x| f64::from(*x)).sum()
+}
+
+impl<'a> Scoring<'a> {
+    pub fn new(s: &AttentionShape, bias: Option<DistanceBias<'a>>) -> Scoring<'a> {
+        let bias = bias.map(|bias| {
+            let values: &[f32] = bias.values.typed();
+            check_heads(s, bias.distances, values.len());
+            Biases { values, distances: Distances::new(s, &bias) }
+        });
+        Scoring { scale: s.scale, soft_cap: s.soft_cap, bias }
+    }
+
+    /// Returns true if scores are scaled dot products and nothing else.
+    pub fn is_plain(&self) -> bool {
+        self.soft_cap.is_none() && self.bias.is_none()
+    }
+
+    /// Returns the factor on dot products in the softmax: with a pass before it, none is left.
+    pub fn scale_left(&self) -> f32 {
+        if self.is_plain() { self.scale } else { 1.0 }
+    }
+
+    /// Turns dot products of queries with the keys from `start` on into scores, if a pass is needed.
+    pub fn apply(
+        &self,
+        head: usize,
+        queries: Range<usize>,
+        start: usize,
+        row_len: usize,
+        scores: &mut [f32],
+    ) {
+        if self.is_plain() {
+            return;
+        }
+        match self.soft_cap {
+            None => scale_by(scores, self.scale),
+            Some(cap) => soften_to(scores, self.scale, cap),
+        }
+        self.add_bias(head, queries, start, row_len, scores);
+    }
+
+    /// As [`apply`](Self::apply), and writes the derivatives of scores with respect to dot products.
+    pub fn apply_with_slopes(
+        &self,
+        head: usize,
+        queries: Range<usize>,
+        start: usize,
+        row_len: usize,
+        scores: &mut [f32],
+        slopes: &mut [f32],
+    ) {
+        match self.soft_cap {
+            None => {
+                scale_by(scores, self.scale);
+                slopes.fill(self.scale);
+            }
+            Some(cap) => soften_with_slopes(scores, slopes, self.scale, cap),
+        }
+        self.add_bias(head, queries, start, row_len, scores);
+    }
+
+    fn add_bias(
+        &self,
+        head: usize,
+        queries: Range<usize>,
+        start: usize,
+        row_len: usize,
+        scores: &mut [f32],
+    ) {
+        let Some(Biases { values, distances }) = self.bias else { return };
+        let values = &values[head * distances.count..][..distances.count];
+        for (query, scores) in queries.zip(scores.chunks_exact_mut(row_len)) {
+            let (before, own, index) = distances.split(query, start, row_len);
+            let (first, rest) = scores.split_at_mut(before);
+            let (middle, last) = rest.split_at_mut(own);
+            add_one(first, values[0]);
+            add_each(middle, &values[index..][..own]);
+            add_one(last, values[distances.count - 1]);
+        }
+    }
+}
+
+dispatch! {
+    fn scale_by<const FMA: bool>(x: &mut [f32], factor: f32) {
+        for x in x {
+            *x *= factor;
+        }
+    }
+}
+
+dispatch! {
+    fn soften_to<const FMA: bool>(scores: &mut [f32], scale: f32, cap: f32) {
+        let inner = scale / cap;
+        for score in scores {
+            *score = cap * tanh::<FMA>(*score * inner);
+        }
+    }
+}
+
+dispatch! {
+    fn soften_with_slopes<const FMA: bool>(
+        scores: &mut [f32],
+        slopes: &mut [f32],
+        scale: f32,
+        cap: f32,
+    ) {
+        let inner = scale / cap;
+        for (score, slope) in scores.iter_mut().zip(slopes) {
+            let t = tanh::<FMA>(*score * inner);
+            *score = cap * t;
+            *slope = scale * (1.0 - t * t);
+        }
+    }
+}
+
+dispatch! {
+    fn add_one<const FMA: bool>(x: &mut [f32], y: f32) {
+        for x in x {
+            *x += y;
+        }
+    }
+}
+
+dispatch! {
+    fn add_each<const FMA: bool>(x: &mut [f32], y: &[f32]) {
+        for (x, y) in x.iter_mut().zip(y) {
+            *x += y;
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The softmax of tiles, with an online maximum (Dao et al. 2022; Milakov and Gimelshein 2018), and its backward.
+
+use super::mask::VisibleKeys;
+use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
+use crate::backend::cpu::simd::dispatch;
+
+/// What is subtracted from scores before their exponentials: their maximum or log-sum-exp. It is `-inf` if all scores are;
+/// so must then be the differences.
+#[inline(always)]
+fn finite_base(largest: f32) -> f32 {
+    if largest == f32::NEG_INFINITY { 0.0 } else { largest }
+}
+
+dispatch! {
+    /// Turns scores of the keys from `start` on into unnormalized weights relative to the running maximum, and rescales
+    /// what was summed before. Hidden keys get weight zero.
+    pub(super) fn soften<const FMA: bool>(
+        scores: &mut [f32],
+        row_len: usize,
+        visible: VisibleKeys,
+        start: usize,
+        scale: f32,
+        max: &mut [f32],
+        total: &mut [f32],
+        sum: &mut [f32],
+    ) {
+        // Rows whose maxima are found before their weights, so that the CPU need not wait for each one.
+        const GROUP: usize = 8;
+        let dim = sum.len() / max.len();
+        for (group, scores) in scores.chunks_mut(GROUP * row_len).enumerate() {
+            let mut new = [0f32; GROUP];
+            for (i, scores) in scores.chunks_exact_mut(row_len).enumerate() {
+                let row = group * GROUP + i;
+                let (first, end) = visible.inside(row, start, row_len);
+                let (padded_first, padded_end) = padded(first, end, row_len);
+                scores[..padded_first].fill(0.0);
+                scores[padded_first..first].fill(f32::NEG_INFINITY);
+                scores[end..padded_end].fill(f32::NEG_INFINITY);
+                scores[padded_end..].fill(0.0);
+                // A NaN may get lost here; its weight is NaN all the same.
+                let largest = scale * lane_max(&scores[padded_first..padded_end], larger_number);
+                new[i] = larger_number(max[row], largest);
+            }
+            for (i, scores) in scores.chunks_exact_mut(row_len).enumerate() {
+                let row = group * GROUP + i;
+                let (first, end) = visible.inside(row, start, row_len);
+                if first == end {
+                    continue;
+                }
+                let (first, end) = padded(first, end, row_len);
+                let weights = weigh::<FMA>(&mut scores[first..end], scale, finite_base(new[i]));
+                let old = max[row];
+                max[row] = new[i];
+                if old == f32::NEG_INFINITY {
+                    total[row] = weights;
+                } else {
+                    let rescale = exp::<FMA>(old - new[i]);
+                    total[row] = total[row] * rescale + weights;
+                    for sum in &mut sum[row * dim..][..dim] {
+                        *sum *= rescale;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the part of a row that is worked on. Whole groups of lanes are much faster: a few hidden scores are worked on
+/// too, and get weight zero.
+#[inline(always)]
+fn padded(first: usize, end: usize, row_len: usize) -> (usize, usize) {
+    (first / LANES * LANES, row_len.min(end.next_multiple_of(LANES)))
+}
+
+/// Replaces scores by `exp(scale * score - max)` and returns their sum.
+#[inline(always)]
+fn weigh<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let mut parts = scores.chunks_exact_mut(LANES);
+    for part in &mut parts {
+        for (lane, score) in lanes.iter_mut().zip(part) {
+            *score = exp::<FMA>(fma::<FMA>(*score, scale, -max));
+            *lane += *score;
+        }
+    }
+    for (lane, score) in lanes.iter_mut().zip(parts.into_remainder()) {
+        *score = exp::<FMA>(fma::<FMA>(*score, scale, -max));
+        *lane += *score;
+    }
+    fold(lanes, |a, b| a + b)
+}
+
+dispatch! {
+    /// `weights`: scores of a block of keys (its start and length) become weights. `dscores`: gradients of weights become
+    /// gradients of scores times `factor`. Both are zero for hidden keys.
+    pub(super) fn soften_backward<const FMA: bool>(
+        weights: &mut [f32],
+        dscores: &mut [f32],
+        row_len: usize,
+        visible: VisibleKeys,
+        block: [usize; 2],
+        scale: f32,
+        factor: f32,
+        lse: &[f32],
+        shift: &[f32],
+    ) {
+        let [start, keys] = block;
+        let rows = weights.chunks_exact_mut(row_len).zip(dscores.chunks_exact_mut(row_len));
+        for (row, (weights, dscores)) in rows.enumerate() {
+            let (first, end) = visible.inside(row, start, keys);
+            let (lse, shift) = (finite_base(lse[row]), shift[row]);
+            // A whole row is much faster than a part: hidden scores are worked on too, and give exact zeros.
+            weights[..first].fill(f32::NEG_INFINITY);
+            dscores[..first].fill(0.0);
+            weights[end..].fill(f32::NEG_INFINITY);
+            dscores[end..].fill(0.0);
+            for (weight, dscore) in weights.iter_mut().zip(dscores) {
+                *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
+                *dscore = *weight * (*dscore - shift) * factor;
+            }
+        }
+    }
+}
+
+dispatch! {
+    /// Multiplies the gradients of visible scores by their derivatives.
+    pub(super) fn multiply_visible<const FMA: bool>(
+        dscores: &mut [f32],
+        slopes: &[f32],
+        row_len: usize,
+        visible: VisibleKeys,
+        block: [usize; 2],
+    ) {
+        let [start, keys] = block;
+        let rows = dscores.chunks_exact_mut(row_len).zip(slopes.chunks_exact(row_len));
+        for (row, (dscores, slopes)) in rows.enumerate() {
+            let (first, end) = visible.inside(row, start, keys);
+            for (dscore, slope) in dscores[first..end].iter_mut().zip(&slopes[first..end]) {
+                *dscore *= slope;
+            }
+        }
+    }
+}

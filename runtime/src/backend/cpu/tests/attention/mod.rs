@@ -1,0 +1,131 @@
+//! Attention against the textbook in f64.
+
+pub(super) mod case;
+pub(super) mod families;
+mod parts;
+mod reference;
+mod rows;
+
+use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend};
+use crate::backend::{AttentionShape, Backend, Band};
+use case::{Case, GAP};
+
+fn shape(
+    batch: usize,
+    seq: usize,
+    [heads, kv_heads, head_dim]: [usize; 3],
+    causal: bool,
+) -> AttentionShape {
+    let scale = 1.3 / (head_dim as f32).sqrt();
+    let band = if causal { Band::CAUSAL } else { Band::ALL };
+    AttentionShape { scale, ..AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band) }
+}
+
+fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..a).flat_map(move |x| (0..b).flat_map(move |y| (0..c).map(move |z| (x, y, z))))
+}
+
+/// Results, in order.
+const NAMES: [&str; 7] = ["out", "lse", "dq", "dk", "dv", "dbias", "dsinks"];
+
+/// Of the largest element of a result.
+const TOLERANCE: f64 = 3e-6;
+
+/// Asserts that results are near, and that what lies between samples is as it was.
+#[track_caller]
+fn assert_results(what: &str, got: &[Vec<f32>; 7], expected: &[Vec<f64>; 7], tolerance: f64) {
+    for ((name, got), expected) in NAMES.iter().zip(got).zip(expected) {
+        let what = format!("{name} of {what}");
+        assert_eq!(got.len(), expected.len(), "{what}: length");
+        let mut numbers = (Vec::new(), Vec::new());
+        for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+            if *expected == f64::from(GAP) || *expected == f64::NEG_INFINITY {
+                assert_eq!(f64::from(*got), *expected, "{what}[{i}]");
+            } else {
+                numbers.0.push(*got);
+                numbers.1.push(*expected);
+            }
+        }
+        assert_close(&what, &numbers.0, &numbers.1, tolerance);
+    }
+}
+
+#[test]
+fn forward_and_backward_follow_the_formula() {
+    for causal in [true, false] {
+        for s in [
+            shape(2, 7, [2, 1, 8], causal),
+            shape(1, 1, [1, 1, 2], causal),
+            shape(1, 64, [2, 2, 64], causal),
+            shape(2, 65, [4, 2, 18], causal),
+            shape(1, 129, [3, 3, 34], causal),
+            shape(1, 515, [2, 1, 16], causal),
+            shape(1, 640, [1, 1, 128], causal),
+        ] {
+            let case = Case::new(s);
+            let expected = case.reference();
+            on_every_backend(|cpu| {
+                assert_results(&format!("{s:?}"), &case.run(cpu), &expected, 3e-6);
+            });
+        }
+    }
+}
+
+#[test]
+fn results_are_the_same_on_any_number_of_threads() {
+    let case = Case::new(shape(2, 100, [4, 2, 16], true));
+    assert_same_on_any_threads("attention", |cpu| case.run(cpu).concat());
+}
+
+/// With fewer heads than threads, queries are partitioned too.
+#[test]
+fn one_head_is_the_same_on_any_number_of_threads() {
+    let case = Case::new(shape(1, 1100, [2, 1, 8], true));
+    assert_same_on_any_threads("attention", |cpu| case.run(cpu).concat());
+}
+
+#[test]
+fn a_nan_reaches_every_row_that_sees_it_and_no_other() {
+    let mut case = Case::new(shape(1, 200, [1, 1, 8], true));
+    case.k[70 * 8] = f32::NAN;
+    on_every_backend(|cpu| {
+        let [out, lse, ..] = case.run(cpu);
+        for (i, row) in out.chunks_exact(8).enumerate() {
+            assert_eq!(row[0].is_nan(), i >= 70, "row {i}");
+            assert_eq!(lse[i].is_nan(), i >= 70, "row {i}");
+        }
+    });
+}
+
+#[test]
+fn operations_are_counted_as_executed() {
+    let count = |s: AttentionShape| {
+        let cpu = CpuBackend::new(1).expect("one thread starts nothing");
+        Case::new(s).run(&cpu);
+        cpu.flops()
+    };
+    let s = shape(1, 128, [1, 1, 8], false);
+    assert_eq!(count(s), (4 + 10) * 128 * 128 * 8);
+    let wide = AttentionShape { value_dim: 32, ..s };
+    // Two products along values in each direction, two and three along keys.
+    assert_eq!(count(wide), 128 * 128 * (2 * (8 + 32) + 6 * 8 + 4 * 32));
+}
+
+/// Tiles outside of a window cost nothing.
+#[test]
+fn hidden_tiles_are_skipped() {
+    let s = shape(1, 4096, [1, 1, 8], true);
+    let count = |case: Case| {
+        let cpu = CpuBackend::new(1).expect("one thread starts nothing");
+        case.run(&cpu);
+        cpu.flops() as f64
+    };
+    let window = Band { before: Some(255), ..Band::CAUSAL };
+    let windowed = count(Case::new(AttentionShape { band: window, ..s }));
+    let documents = |_, query| [query as u32 / 256 * 256, query as u32 / 256 * 256 + 256];
+    let documents = count(Case::new(s).with_ranges(documents));
+    // Pairs that queries see, and those that tiles add.
+    let pairs = 4096.0 * 256.0;
+    assert!(windowed < 14.0 * 8.0 * pairs * 1.3, "{}", windowed / (14.0 * 8.0 * pairs));
+    assert!(documents < 14.0 * 8.0 * pairs * 0.7, "{}", documents / (14.0 * 8.0 * pairs));
+}
