@@ -63,7 +63,10 @@ impl Sharded {
         let fsdp = fsdp.value.map(|given| given.key);
         let is_named = fsdp.is_some() || cp.value.is_some();
         let is_cut = tp.value.is_some() || cx.n_errors() > n_errors;
-        if !is_cut && is_named && let Some(scatter) = &scatter.value {
+        if !is_cut
+            && is_named
+            && let Some(scatter) = &scatter.value
+        {
             cx.error(
                 scatter.key.span(),
                 "`scatter` says where the sum of a layer that is cut goes, and this one is not: say how, \
@@ -77,7 +80,8 @@ impl Sharded {
                  or `\"vocab\"`; or that it is a unit: `#[sharded(fsdp)]`",
             );
         }
-        let cut = |given: Keyed<(&'static str, &'static StyleRow)>, scatter: Option<Keyed<Path>>| {
+        let cut = |given: Keyed<(&'static str, &'static StyleRow)>,
+                   scatter: Option<Keyed<Path>>| {
             let Keyed { key, value: (axis, style) } = given;
             // After a misspelled word, the combination is not reported as well.
             let scatter = scatter.filter(|_| style.sums || cx.n_errors() == n_errors);

@@ -1,5 +1,8 @@
 //! Attention over a sequence that is distributed over ranks: its types, its build, and its application.
 
+#[cfg(test)]
+mod tests;
+
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
@@ -40,7 +43,8 @@ where
         if let Err(problem) = style.algorithm(builder.rank().degree_of(CP), heads, kv_heads) {
             builder.problem(format_args!("{problem}"));
         }
-        let core = AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
+        let core =
+            AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
         Attention { core, kind: PhantomData }
     }
 }
@@ -50,9 +54,7 @@ impl<Q, Keys, Values, H, K, D, M, V, W> QueriesKeysValues<H, K, D, M, V, Context
 where
     Keys: Operand,
     Values: Operand,
-    Q: Operand<
-        Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>,
-    >,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>>,
 {
     type Out = Tensor<
         <Q::Shape as QueriesOf<
@@ -76,14 +78,12 @@ where
     }
 }
 
-impl<Q, Keys, Values, E, H, K, D, M, V, W>
-    QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>> for (Q, Keys, Values, E)
+impl<Q, Keys, Values, E, H, K, D, M, V, W> QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>>
+    for (Q, Keys, Values, E)
 where
     Keys: Operand,
     Values: Operand,
-    Q: Operand<
-        Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>,
-    >,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>>,
     E: ContextExtra<Q::Shape, Keys::Shape>,
 {
     type Out = Tensor<

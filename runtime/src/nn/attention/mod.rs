@@ -31,8 +31,8 @@ use layer_options::LayerOptions;
 
 pub use alibi::Alibi;
 pub use context::{
-    Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid, HybridStyle, Ring,
-    RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
+    Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid,
+    HybridStyle, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
 };
 pub use distributed::ContextExtra;
 pub use documents::DocumentsOf;

@@ -227,7 +227,8 @@ impl<'a> Builder<'a> {
 
     /// Returns over how many ranks the parameters of this model that were declared before this field split dim `D`.
     pub(in crate::nn) fn split_degree<D: Whole>(&self) -> usize {
-        let model = self.path.rsplit_once('.').map_or(String::new(), |(model, _)| format!("{model}."));
+        let model =
+            self.path.rsplit_once('.').map_or(String::new(), |(model, _)| format!("{model}."));
         let params = self.state.params.borrow();
         let here = params.iter().filter(|param| param.path().starts_with(&model));
         let mut dims = here.flat_map(|param| param.dims());

@@ -71,8 +71,7 @@ impl HeadTensor {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut group = 0;
         for index in 0..self.of_rank.len() {
-            let shares_head =
-                index > 0 && self.of_rank[index].start < self.of_rank[index - 1].end;
+            let shares_head = index > 0 && self.of_rank[index].start < self.of_rank[index - 1].end;
             group = if shares_head { group + 1 } else { 0 };
             if group == groups.len() {
                 groups.push(Vec::new());

@@ -1,8 +1,8 @@
 //! Attention of the queries of one rank over the keys of one source, block by block.
 
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, Category, DType, KeyRanges,
-    MergeAttentionArgs, SequenceLayout, View, ViewMut,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, Category, DType,
+    KeyRanges, MergeAttentionArgs, SequenceLayout, View, ViewMut,
 };
 use crate::tensor::{Extent, Rank};
 

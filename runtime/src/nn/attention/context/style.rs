@@ -153,9 +153,13 @@ impl FromStr for ContextStyle {
             },
             Some(("hybrid", size)) => match size.parse() {
                 Ok(size) if size > 0 => Ok(ContextStyle::Hybrid(Some(size))),
-                _ => Err(format!("`{text}`: `hybrid=N` takes the number of ranks that exchange heads")),
+                _ => Err(format!(
+                    "`{text}`: `hybrid=N` takes the number of ranks that exchange heads"
+                )),
             },
-            Some((style, _)) => Err(format!("`{text}`: `{style}` takes no number, only `hybrid=N` does")),
+            Some((style, _)) => {
+                Err(format!("`{text}`: `{style}` takes no number, only `hybrid=N` does"))
+            }
         }
     }
 }

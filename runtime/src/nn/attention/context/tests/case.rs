@@ -167,8 +167,14 @@ impl Case {
             let group = rank.process_group(AxisSet::of(AxisId::Cp));
             let site = Site::new("attn.core");
             let (shape, seq) = (self.shape(self.seq / ranks), self.seq);
-            let call =
-                ContextCall { rank: &rank, group: &group, site: &site, shape, seq, documents: None };
+            let call = ContextCall {
+                rank: &rank,
+                group: &group,
+                site: &site,
+                shape,
+                seq,
+                documents: None,
+            };
             let own = documents.as_ref().map(|ids| {
                 let [starts, ends] = ids.each_ref().map(|ids| {
                     let places = self.places(group.rank(), ranks, 1);
@@ -202,7 +208,12 @@ impl Case {
     }
 
     /// Computes the results of one rank, and the bytes that it has sent in forward and in backward.
-    fn on_rank(&self, call: &ContextCall<'_>, style: Style, operands: &Arrays) -> (Arrays, [u64; 2]) {
+    fn on_rank(
+        &self,
+        call: &ContextCall<'_>,
+        style: Style,
+        operands: &Arrays,
+    ) -> (Arrays, [u64; 2]) {
         let ContextCall { rank, group, .. } = *call;
         let part = |(data, row): (&Vec<f32>, usize)| -> Buffer {
             let places = self.places(group.rank(), group.size(), row);
