@@ -78,6 +78,7 @@ trait Attends: Build {
 attention!(CausalOnly, Causal, keys along Seq, |_model, rank| ());
 attention!(BidirectionalOnly, Bidirectional, keys along Seq, |_model, rank| ());
 attention!(WithPadding, Bidirectional, keys along Memory, |_model, rank| (padding(rank)));
+attention!(WithDocuments, Causal, keys along Seq, |_model, rank| (documents(rank)));
 attention!(WithAlibi, Causal, keys along Seq, { alibi: Alibi<Heads> }, |model, rank| (&model.alibi));
 attention!(
     WithSinks, Causal, keys along Seq,
@@ -110,6 +111,23 @@ fn padding(rank: &Rank) -> Padding<(Batch, Memory)> {
     let own: Tensor<(Batch,)> = Tensor::from_fn(rank, &[BATCH], |_| 0.0);
     let own = own.local_extents()[0];
     Padding::from_block(rank, BATCH, &all[own.offset..own.offset + own.local])
+}
+
+/// The documents of the case `packed`.
+fn documents(rank: &Rank) -> Documents<(Batch, Seq)> {
+    let lengths: [&[usize]; 2] = [&[5, 1, 7], &[10, 3]];
+    let own: Tensor<(Batch,)> = Tensor::from_fn(rank, &[BATCH], |_| 0.0);
+    let own = own.local_extents()[0];
+    let mut starts = Vec::new();
+    for lengths in &lengths[own.offset..own.offset + own.local] {
+        let mut start = 0;
+        for length in *lengths {
+            starts.extend(std::iter::repeat_n(start, *length));
+            start += *length as u32;
+        }
+    }
+    let tokens = Tokens::<(Batch, Seq)>::from_block(rank, &[BATCH, SEQ], &vec![0; starts.len()]);
+    tokens.with_documents(&starts).documents()
 }
 
 /// Sizes of a case beside those that all have.
@@ -258,4 +276,9 @@ fn relative_biases_of_t5() {
 #[test]
 fn padding_of_pytorch() {
     case("padded").check::<WithPadding>();
+}
+
+#[test]
+fn documents_of_pytorch() {
+    case("packed").check::<WithDocuments>();
 }

@@ -100,6 +100,39 @@ impl Encoder {
     }
 }
 
+/// Causal attention within the documents of packed rows, with a learned bias of positions and sinks.
+#[model]
+pub struct Packed {
+    #[sharded(tp = "col")]
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (KvHeads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (KvHeads, HeadDim)>,
+    core: Attention<Heads, KvHeads, HeadDim>,
+    #[sharded(tp = "col")]
+    bias: RelativeBias<Buckets, Heads>,
+    #[sharded(tp = "col")]
+    sinks: AttentionSinks<Heads>,
+    #[sharded(tp = "row")]
+    o: Linear<(Heads, HeadDim), Hidden>,
+}
+
+impl Packed {
+    /// Applies attention within `documents`, and then within all of each row.
+    pub fn forward(&self, x: &Stream, documents: &Documents<(Batch, Seq)>) -> Stream {
+        let (q, k, v) = (self.q.forward(x), self.k.forward(x), self.v.forward(x));
+        let within = self.core.forward(&(
+            q.clone(),
+            k.clone(),
+            v.clone(),
+            (documents, &self.bias, &self.sinks),
+        ));
+        let all = self.core.forward(&(q, k, v));
+        x + self.o.forward(&(within + all))
+    }
+}
+
 /// Causal attention with linear biases, and the sinks and bias of heads that are not split.
 #[model]
 pub struct Biased {

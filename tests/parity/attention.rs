@@ -6,11 +6,11 @@ use std::ops::Range;
 use meshwright::layout::Shape;
 use meshwright::nn::{AttentionOptions, Layers, Module, RecomputeOverride, Sizes};
 use meshwright::prelude::Padding;
-use meshwright::tensor::{Loss, Rank, Tensor};
+use meshwright::tensor::{Loss, Rank, Tensor, Tokens};
 use meshwright_tests::data::numbers;
 use meshwright_tests::models::attention::{
     Batch, Biased, Buckets, Cross, Decoder, Encoder, HeadDim, Heads, Hidden, KvHeads, Memory,
-    SharedKeys, Stream, ValueDim,
+    Packed, Seq, SharedKeys, Stream, ValueDim,
 };
 use meshwright_tests::run::Setup;
 
@@ -97,6 +97,33 @@ fn learned_biases_and_padding() {
             let x: Stream = input(rank, SEQ);
             let padding = Padding::from_block(rank, BATCH, &valid(&x, SEQ));
             loss(&model.forward(&x, &padding))
+        });
+    }
+}
+
+/// Rows of documents of 1 to 5 tokens, others in each row.
+#[test]
+fn documents_of_packed_rows() {
+    for window in [None, Some(3)] {
+        let attention = AttentionOptions { windows: vec![window], ..options() };
+        let what = format!("documents, window {window:?}");
+        check(&what, &MESHES, &setup(4, attention), |model: &Packed, rank, _| {
+            let x: Stream = input(rank, SEQ);
+            let rows = x.local_extents()[0];
+            let starts = (rows.offset..rows.offset + rows.local).flat_map(|row| {
+                let mut start = 0;
+                (0..SEQ).map(move |position| {
+                    if (position + row) % 5 == 0 || (position * row) % 7 == 6 {
+                        start = position;
+                    }
+                    start as u32
+                })
+            });
+            let starts: Vec<u32> = starts.collect();
+            let ids = vec![0; starts.len()];
+            let tokens = Tokens::<(Batch, Seq)>::from_block(rank, &[BATCH, SEQ], &ids);
+            let documents = tokens.with_documents(&starts).documents();
+            loss(&model.forward(&x, &documents))
         });
     }
 }

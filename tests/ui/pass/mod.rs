@@ -1,5 +1,6 @@
 //! Models that must compile.
 
+mod attention;
 mod contraction;
 mod custom_layer;
 mod data_axes;

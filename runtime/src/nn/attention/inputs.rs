@@ -11,7 +11,7 @@ use crate::tensor::{Extent, Operand, Value, enter_region};
 use super::context::ContextStyle;
 use super::layer_options::LayerOptions;
 
-/// What an attention knows when it is built, besides its types.
+/// The field and the settings of an attention, which are known when it is built.
 pub struct AttentionCore {
     /// The field.
     pub(super) path: Arc<str>,

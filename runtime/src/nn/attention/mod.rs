@@ -60,9 +60,9 @@ pub use sinks::AttentionSinks;
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
 /// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that
-///   queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the scores by position ([`Alibi`](crate::nn::Alibi) or
-///   [`RelativeBias`](crate::nn::RelativeBias)); [`AttentionSinks`](crate::nn::AttentionSinks):
-///   `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
+///   queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the scores by
+///   position, [`Alibi`](crate::nn::Alibi) or [`RelativeBias`](crate::nn::RelativeBias);
+///   [`AttentionSinks`](crate::nn::AttentionSinks): `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
 ///
 /// A query that sees no key has the result zero.
 pub struct Attention<H, K, D, M = Causal, V = D, Style = Plain> {

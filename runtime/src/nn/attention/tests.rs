@@ -1,4 +1,4 @@
-//! What attention refuses: at build impossible settings, at the call operands whose sizes do not fit.
+//! Refusals of attention: impossible settings at build, and at the call operands whose sizes do not fit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
