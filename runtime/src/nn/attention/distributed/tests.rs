@@ -68,6 +68,11 @@ fn sizes() -> Sizes {
     sizes
 }
 
+fn with_style(style: ContextStyle, mut sizes: Sizes) -> Sizes {
+    sizes.context = Some(style);
+    sizes
+}
+
 /// The loss, and the gradients of all parameters by path.
 type Results = (f64, Vec<(String, Vec<f32>)>);
 
@@ -196,7 +201,7 @@ fn every_style_and_mesh_has_the_gradients_of_one_rank() {
             if mesh == "cp=3" && style == ContextStyle::Ulysses {
                 continue;
             }
-            let sizes = Sizes { context: Some(style), ..run.sizes.clone() };
+            let sizes = with_style(style, run.sizes.clone());
             let actual = Run { sizes, ..run.clone() }.on(mesh);
             assert_near(&format!("{mesh} {style} packed={packed}"), &actual, &expected);
         }
@@ -208,13 +213,18 @@ fn every_style_and_mesh_has_the_gradients_of_one_rank() {
 fn other_settings_have_the_gradients_of_one_rank() {
     let mut windowed = sizes();
     windowed.attention = AttentionOptions { windows: vec![Some(5), None], ..Default::default() };
+    let recomputed = |what| {
+        let mut sizes = sizes();
+        sizes.recompute = Some(what);
+        Run::new(sizes)
+    };
     let runs = [
         Run::new(windowed.clone()),
         Run { packed: true, ..Run::new(windowed) },
         Run { micro_batches: 2, ..Run::new(sizes()) },
         Run { zero: ZeroStage::Parameters, ..Run::new(sizes()) },
-        Run::new(Sizes { recompute: Some(RecomputeOverride::Full), ..sizes() }),
-        Run::new(Sizes { recompute: Some(RecomputeOverride::Attention), ..sizes() }),
+        recomputed(RecomputeOverride::Full),
+        recomputed(RecomputeOverride::Attention),
     ];
     for run in runs {
         let expected = run.on("dp=1");
@@ -225,7 +235,7 @@ fn other_settings_have_the_gradients_of_one_rank() {
             ("fsdp=2,cp=2", ContextStyle::Ring),
             ("fsdp=2,cp=4", ContextStyle::Hybrid(Some(2))),
         ] {
-            let sizes = Sizes { context: Some(style), ..run.sizes.clone() };
+            let sizes = with_style(style, run.sizes.clone());
             let actual = Run { sizes, ..run.clone() }.on(mesh);
             assert_near(&format!("{mesh} {style}"), &actual, &expected);
         }
@@ -239,7 +249,7 @@ fn impossible_styles_are_refused_at_build() {
         let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
         declare::<Lm>(&rank, sizes).map(drop).unwrap_err().problems
     };
-    let ulysses = Sizes { context: Some(ContextStyle::Ulysses), ..sizes() };
+    let ulysses = with_style(ContextStyle::Ulysses, sizes());
     assert_eq!(
         problems("cp=4,tp=2", &ulysses),
         [
@@ -247,7 +257,7 @@ fn impossible_styles_are_refused_at_build() {
           `cp = \"gather\"`, which take any number, or `--cp ring`"
         ]
     );
-    let hybrid = Sizes { context: Some(ContextStyle::Hybrid(Some(3))), ..sizes() };
+    let hybrid = with_style(ContextStyle::Hybrid(Some(3)), sizes());
     assert_eq!(
         problems("cp=4", &hybrid),
         [
