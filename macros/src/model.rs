@@ -199,8 +199,8 @@ fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> StructAttributes {
     if sharded.is_empty() {
         return found;
     }
-    let Some(Sharded { cut, fsdp }) = Sharded::parse(cx, &sharded) else { return found };
-    if let Some(cut) = cut {
+    let Some(Sharded { cuts, fsdp }) = Sharded::parse(cx, &sharded) else { return found };
+    for cut in cuts {
         let written = cut.shown();
         cx.error(
             cut.style.key.span(),

@@ -12,8 +12,8 @@ use crate::tokens::shown;
 
 /// `#[sharded(tp = "row", scatter = Seq, fsdp)]`.
 pub struct Sharded {
-    /// The split of the layer over a mesh axis.
-    pub cut: Option<Cut>,
+    /// The splits of the layer over mesh axes, each over another one.
+    pub cuts: Vec<Cut>,
     /// The flag that makes the field an FSDP unit.
     pub fsdp: Option<Ident>,
 }
@@ -32,7 +32,7 @@ impl Sharded {
     /// Parses all `sharded` attributes of one item as one; `None` if they have no arguments.
     pub fn parse(cx: &Ctxt, attrs: &[&Attribute]) -> Option<Self> {
         let n_errors = cx.n_errors();
-        let mut style = Once::default();
+        let [mut tp, mut cp] = [Once::default(), Once::default()];
         let mut scatter = Once::default();
         let mut fsdp = Once::default();
         for attr in attrs {
@@ -43,7 +43,8 @@ impl Sharded {
                     Value::Style { axis, styles } => {
                         args::equals(row, &key, input, "\"col\"")?;
                         if let Some(found) = style_of(cx, &key, styles, input)? {
-                            style.set(args, key, (axis, found));
+                            let cut = if axis == "Cp" { &mut cp } else { &mut tp };
+                            cut.set(args, key, (axis, found));
                         }
                     }
                     Value::Flag => {
@@ -60,34 +61,43 @@ impl Sharded {
             });
         }
         let fsdp = fsdp.value.map(|given| given.key);
-        let is_cut = style.value.is_some() || cx.n_errors() > n_errors;
-        if !is_cut && let (Some(_), Some(scatter)) = (&fsdp, &scatter.value) {
+        let is_named = fsdp.is_some() || cp.value.is_some();
+        let is_cut = tp.value.is_some() || cx.n_errors() > n_errors;
+        if !is_cut
+            && is_named
+            && let Some(scatter) = &scatter.value
+        {
             cx.error(
                 scatter.key.span(),
                 "`scatter` says where the sum of a layer that is cut goes, and this one is not: say how, \
                  as in `tp = \"row\"`, or remove `scatter`",
             );
         }
-        if !is_cut && fsdp.is_none() {
+        if !is_cut && !is_named {
             cx.error_at(
                 attrs[0],
                 "`#[sharded]` has to say how the layer is cut: `#[sharded(tp = \"col\")]`, `\"row\"` \
                  or `\"vocab\"`; or that it is a unit: `#[sharded(fsdp)]`",
             );
         }
-        let cut = style.value.map(|Keyed { key, value: (axis, style) }| {
+        let cut = |given: Keyed<(&'static str, &'static StyleRow)>,
+                   scatter: Option<Keyed<Path>>| {
+            let Keyed { key, value: (axis, style) } = given;
             // After a misspelled word, the combination is not reported as well.
-            let scatter = scatter.value.filter(|_| style.sums || cx.n_errors() == n_errors);
+            let scatter = scatter.filter(|_| style.sums || cx.n_errors() == n_errors);
             Cut { axis, style: Keyed { key, value: style }, scatter }
-        });
-        (cut.is_some() || fsdp.is_some()).then_some(Self { cut, fsdp })
+        };
+        let tp = tp.value.map(|given| cut(given, scatter.value));
+        let cp = cp.value.map(|given| cut(given, None));
+        let cuts: Vec<Cut> = tp.into_iter().chain(cp).collect();
+        (!cuts.is_empty() || fsdp.is_some()).then_some(Self { cuts, fsdp })
     }
 
     /// Formats the arguments: `tp = "row", scatter = Seq, fsdp`.
     pub fn shown(&self) -> String {
-        let cut = self.cut.as_ref().map(Cut::shown);
+        let cuts = self.cuts.iter().map(Cut::shown);
         let fsdp = self.fsdp.as_ref().map(Ident::to_string);
-        cut.into_iter().chain(fsdp).collect::<Vec<_>>().join(", ")
+        cuts.chain(fsdp).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -106,6 +106,33 @@ const TP_STYLES: &[StyleRow] = &[
     },
 ];
 
+const CP_STYLES: &[StyleRow] = &[
+    StyleRow {
+        name: "ring",
+        runtime: "Ring",
+        sums: false,
+        meaning: "keys and values travel around a ring of ranks, hidden behind the attention to those of the hop before",
+    },
+    StyleRow {
+        name: "ulysses",
+        runtime: "Ulysses",
+        sums: false,
+        meaning: "ranks exchange positions for heads by all-to-all; the number of heads must be divisible by the ranks",
+    },
+    StyleRow {
+        name: "gather",
+        runtime: "GatheredKeys",
+        sums: false,
+        meaning: "each rank gathers the keys and values of all ranks",
+    },
+    StyleRow {
+        name: "hybrid",
+        runtime: "Hybrid",
+        sums: false,
+        meaning: "ulysses among neighbors, and a ring among the ranks that have the same heads",
+    },
+];
+
 const CRATE: KeyRow = KeyRow {
     name: "crate",
     value: Value::Crate,
@@ -149,7 +176,11 @@ pub const SHARDED: AttributeRow = AttributeRow {
             value: Value::Flag,
             meaning: "the parameters of the field form an FSDP unit: they are unsharded, reduced and updated together; on a struct: for every field of that type. By default each element of a `Stack` is a unit, and each field of the root model",
         },
-        KeyRow { name: "cp", value: Value::Later("context-parallel attention"), meaning: "" },
+        KeyRow {
+            name: "cp",
+            value: Value::Style { axis: "Cp", styles: CP_STYLES },
+            meaning: "context parallelism, for an attention over a sequence declared `@ cp`",
+        },
         KeyRow { name: "ep", value: Value::Later("expert parallelism"), meaning: "" },
         KeyRow {
             name: "dp",

@@ -61,9 +61,11 @@ fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
 
 /// `scatter` selects the reduction at the end of a layer. A layer without a reduction has nothing to scatter.
 fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
-    let Some(cut) = field.sharded.as_ref().and_then(|sharded| sharded.cut.as_ref()) else { return };
-    let (Some(scatter), style) = (&cut.scatter, cut.style.value) else { return };
-    if !style.sums {
+    for cut in field.sharded.iter().flat_map(|sharded| &sharded.cuts) {
+        let (Some(scatter), style) = (&cut.scatter, cut.style.value) else { continue };
+        if style.sums {
+            continue;
+        }
         cx.error(
             scatter.key.span(),
             format_args!(

@@ -81,11 +81,11 @@ fn sharded_struct(model: &Model) -> TokenStream {
 
 /// Returns true if the expansion changes the type of the field.
 fn is_rewritten(field: &Field) -> bool {
-    cut_of(field).is_some() || field.recompute.is_some()
+    cuts_of(field).next().is_some() || field.recompute.is_some()
 }
 
-fn cut_of(field: &Field) -> Option<&Cut> {
-    field.sharded.as_ref()?.cut.as_ref()
+fn cuts_of(field: &Field) -> impl Iterator<Item = &Cut> {
+    field.sharded.iter().flat_map(|sharded| &sharded.cuts)
 }
 
 /// Names a field of size zero after a rewritten last field.
@@ -110,7 +110,7 @@ fn field_type(runtime: &Runtime, field: &Field) -> TokenStream {
     let private = runtime.private(end);
     let open = quote_spanned!(start=> <);
     let mut form = quote!(#ty);
-    if let Some(cut) = cut_of(field) {
+    for cut in cuts_of(field) {
         let style = style_type(&private, cut, end);
         form = quote_spanned!(end=> #open #form as #private::Shard<#style>>::Sharded);
     }

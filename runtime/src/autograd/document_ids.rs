@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Category};
 use crate::context::Rank;
+use crate::mesh::Extent;
 
 /// Numbers of a block, on the host and on the device. A clone shares them.
 #[derive(Clone)]
@@ -21,7 +22,7 @@ impl IdBlock {
     }
 }
 
-/// Documents of whole rows: for each token, three positions.
+/// Documents of the tokens of a block: for each token, three positions.
 pub(crate) struct DocumentIds {
     /// Position in the row at which the token's document begins.
     pub(crate) starts: IdBlock,
@@ -32,14 +33,20 @@ pub(crate) struct DocumentIds {
 }
 
 impl DocumentIds {
-    /// Copies documents of rows of `seq` tokens to the device; `starts` are positions in the row.
+    /// Copies documents of rows to the device, for the tokens of `sequence` that this rank holds; `starts` are those of whole
+    /// rows, and positions in the row.
     ///
     /// # Panics
     /// If `starts` are not those of documents that follow one another.
     #[track_caller]
-    pub(crate) fn new(rank: &Rank, seq: usize, starts: &[u32]) -> DocumentIds {
+    pub(crate) fn new(rank: &Rank, sequence: &Extent, starts: &[u32]) -> DocumentIds {
+        let seq = sequence.global;
+        let own = |rows: Vec<u32>| -> Vec<u32> {
+            let of_row = |row: &[u32]| sequence.positions().map(|at| row[at]).collect::<Vec<_>>();
+            rows.chunks(seq.max(1)).flat_map(of_row).collect()
+        };
         let [starts, ends, places] =
-            DocumentIds::blocks(seq, starts).map(|block| IdBlock::new(rank, &block));
+            DocumentIds::blocks(seq, starts).map(|block| IdBlock::new(rank, &own(block)));
         DocumentIds { starts, ends, places }
     }
 

@@ -31,7 +31,14 @@ pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use ops::{
     AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
-    Backend, Band, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps, CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, CudaKernel, DispatchTokensArgs, DistanceBias, ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, KernelArg, KeyRanges, LaunchGrid, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MaxExpSumArgs, MergeAttentionArgs, MiddleDim, NormOps, OptimizerOps, RandomOps, ReductionOps, ResidualSum, RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeLayout, RopeOps, RopeShape, RoutingOps, RoutingShape, SequenceLayout, SgdArgs, SgdStep, SoftmaxOps, TopKArgs,
+    Backend, Band, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, CudaKernel, DispatchTokensArgs,
+    DistanceBias, ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs,
+    KernelArg, KeyRanges, LaunchGrid, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps,
+    MAX_TOP_K, MatmulOps, MaxExpSumArgs, MergeAttentionArgs, MiddleDim, NormOps, OptimizerOps,
+    RandomOps, ReductionOps, ResidualSum, RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeLayout,
+    RopeOps, RopeShape, RoutingOps, RoutingShape, SequenceLayout, SgdArgs, SgdStep, SoftmaxOps,
+    TopKArgs,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

@@ -25,10 +25,12 @@ mod tie;
 
 pub use crate::backend::RopeLayout;
 pub use attention::{
-    Alibi, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
-    BiasOfScores, Bidirectional, Causal, DocumentsOf, ExtraAfter, KeysOfQueries, KeysShaped,
-    MaskBetween, Padding, PaddingOf, QueriesKeysValues, QueriesOf, RelativeBias, SameHeads,
-    SameSequence, SinksOfHeads, ValuesShaped,
+    Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
+    BiasOfScores, Bidirectional, Causal, ContextExtra, ContextParallel, ContextStyle,
+    DistributedOver, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, Hybrid, HybridStyle,
+    KeysAlong, KeysOfQueries, KeysShaped, MaskBetween, Padding, PaddingOf, QueriesKeysValues,
+    QueriesOf, RelativeBias, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads,
+    TypedContextStyle, Ulysses, UlyssesStyle, ValuesShaped,
 };
 pub use bias::Bias;
 pub(crate) use builder::declare;

@@ -7,7 +7,7 @@ use crate::backend::RopeLayout;
 use crate::layout::{DimInfo, Whole};
 use crate::rotary::RopeParameters;
 
-use super::{AttentionOptions, RecomputeOverride};
+use super::{AttentionOptions, ContextStyle, RecomputeOverride};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ pub struct Sizes {
     /// [`with_attention`](Self::with_attention).
     pub attention: AttentionOptions,
     attention_of_fields: Vec<(String, AttentionOptions)>,
+    /// Replaces the style of the context-parallel attentions of the model.
+    pub context: Option<ContextStyle>,
     /// Override of the recomputation that the model's attributes declare.
     pub recompute: Option<RecomputeOverride>,
 }
@@ -44,6 +46,7 @@ impl Default for Sizes {
             dropout: 0.0,
             attention: AttentionOptions::default(),
             attention_of_fields: Vec::new(),
+            context: None,
             recompute: None,
         }
     }
@@ -107,7 +110,7 @@ impl Sizes {
 
     /// Returns all options of attentions as text, which is equal for equal options.
     pub(super) fn attention_text(&self) -> String {
-        format!("{:?} {:?}", self.attention, self.attention_of_fields)
+        format!("{:?} {:?} {:?}", self.attention, self.attention_of_fields, self.context)
     }
 
     pub(crate) fn dim_size(&self, dim: &DimInfo) -> Option<usize> {

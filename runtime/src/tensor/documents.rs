@@ -44,22 +44,22 @@ pub struct Documents<S> {
 }
 
 impl<S: Dims> Tokens<S> {
-    /// Returns the same tokens, with several documents in their rows. `starts` holds, for each token of this rank's block,
-    /// the position in its row at which its document begins.
+    /// Returns the same tokens, with several documents in their rows. `starts` holds, for each token of the whole rows of this
+    /// rank's block, the position in its row at which its document begins.
     ///
     /// # Panics
-    /// If the block is not made of whole rows, or `starts` are not those of documents that follow one another.
+    /// If `starts` are not those of whole rows, or not those of documents that follow one another.
     #[track_caller]
     pub fn with_documents(&self, starts: &[u32]) -> Tokens<S> {
         let (rank, extents) = (self.rank(), self.local_extents());
-        let sequence = extents.last().expect("tokens have a sequence");
+        let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
+        let len = local_len(rows) * sequence.global;
         assert!(
-            sequence.local == sequence.global && starts.len() == local_len(extents),
-            "documents need whole rows, and a start for each of the {} tokens of the block, not {}",
-            local_len(extents),
+            starts.len() == len,
+            "documents need whole rows, and a start for each of the {len} tokens in the rows of the block, not {}",
             starts.len()
         );
-        let documents = DocumentIds::new(rank, sequence.global, starts);
+        let documents = DocumentIds::new(rank, sequence, starts);
         Tokens::of_untyped(self.untyped().with_documents(documents))
     }
 

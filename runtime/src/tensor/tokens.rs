@@ -73,6 +73,29 @@ impl<S> Tokens<S> {
         Tokens::declared(&rank.with_micro_batch(micro_batch), extents, block)
     }
 
+    /// Creates the token ids of a micro-batch of `whole` rows, of which this rank takes its positions; some of the rows of
+    /// this rank's block, from row `first` on. The rows of a sequence that is whole on each rank are taken as they are.
+    ///
+    /// # Panics
+    /// If `whole` does not hold whole rows, or more than follow row `first`.
+    #[track_caller]
+    pub fn from_whole_rows(rank: &Rank, sizes: &[usize], first: usize, whole: &[u32]) -> Tokens<S>
+    where
+        S: Shape,
+    {
+        let extents = extents_of::<S>(&rank.with_whole_batch(), sizes);
+        let sequence = extents.last().expect("tokens have a sequence");
+        assert!(
+            whole.len().is_multiple_of(sequence.global.max(1)),
+            "{} tokens are not whole rows of {} tokens",
+            whole.len(),
+            sequence.global
+        );
+        let rows = whole.chunks(sequence.global.max(1));
+        let own: Vec<u32> = rows.flat_map(|row| sequence.positions().map(|at| row[at])).collect();
+        Tokens::from_rows(rank, sizes, first, &own)
+    }
+
     /// Creates token ids that are declared the same on ranks with equal positions along the axes of `S`.
     #[track_caller]
     fn declared(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S>

@@ -114,7 +114,8 @@ pub fn tokens_and_targets<S: Shape>(
     sizes: &[usize],
     data: &MicroBatch<'_>,
 ) -> (Tokens<S>, Tokens<S>) {
-    let from_rows = |ids: &[u32]| Tokens::from_rows(rank, sizes, data.rows.start, ids);
+    // Targets are those of whole rows, so they are right at the borders of a rank's positions, too.
+    let from_rows = |ids: &[u32]| Tokens::from_whole_rows(rank, sizes, data.rows.start, ids);
     let (tokens, targets) = (from_rows(data.tokens), from_rows(data.targets));
     match data.starts {
         Some(starts) => (tokens.with_documents(starts), targets),

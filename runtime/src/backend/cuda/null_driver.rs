@@ -6,12 +6,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use super::dense_attention::DenseAttention;
 use super::driver::{
     AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
     FusedAttention, Graph, Grid, Module, Source, Stream,
 };
 use super::gpu::lock;
-use super::dense_attention::DenseAttention;
 use super::matmul::{MatMul, MatMulOperands};
 
 /// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.

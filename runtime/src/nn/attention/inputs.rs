@@ -8,6 +8,7 @@ use crate::comm::Site;
 use crate::layout::{DimInfo, Dims, Entry};
 use crate::tensor::{Extent, Operand, Value, enter_region};
 
+use super::context::ContextStyle;
 use super::layer_options::LayerOptions;
 
 /// The field and the settings of an attention, which are known when it is built.
@@ -16,6 +17,8 @@ pub struct AttentionCore {
     pub(super) path: Arc<str>,
     pub(super) is_causal: bool,
     pub(super) options: LayerOptions,
+    /// How ranks that share the sequence compute it, if they may.
+    pub(super) context: Option<ContextStyle>,
 }
 
 /// Queries, keys and values of one application, inside of the region of the query heads.
@@ -115,7 +118,7 @@ impl<'a> AttentionInputs<'a> {
         let LayerOptions { window, soft_cap, scale } = self.core.options;
         let (heads, kv_heads) = (q[2], k[2]);
         let group = heads.global / kv_heads.global;
-        let positions = q[1].local.max(k[1].local);
+        let positions = q[1].global.max(k[1].global);
         let before = window.filter(|window| *window < positions).map(|window| window - 1);
         let after = if self.core.is_causal { Some(0) } else { before };
         let band = Band { offset: 0, before, after };

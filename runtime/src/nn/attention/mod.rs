@@ -3,6 +3,7 @@
 
 mod alibi;
 mod context;
+mod distributed;
 mod documents;
 mod extras;
 mod inputs;
@@ -29,12 +30,17 @@ use inputs::AttentionCore;
 use layer_options::LayerOptions;
 
 pub use alibi::Alibi;
+pub use context::{
+    Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid,
+    HybridStyle, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
+};
+pub use distributed::ContextExtra;
 pub use documents::DocumentsOf;
 pub use extras::{
     AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
 };
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
-pub use operands::{KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
+pub use operands::{KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use options::AttentionOptions;
 pub use padding::{Padding, PaddingOf};
 pub use relative_bias::RelativeBias;
@@ -83,6 +89,15 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
+        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder), kind: PhantomData }
+    }
+}
+
+impl AttentionCore {
+    /// Checks the sizes of the attention that `builder` builds, and notes it.
+    fn of<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
+        builder: &mut Builder<'_>,
+    ) -> AttentionCore {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
         if heads % kv_heads != 0 {
             builder.problem(format_args!(
@@ -100,8 +115,7 @@ where
             window: options.window.filter(|window| *window > 0).map(visible),
         });
         let path: Arc<str> = builder.site().field().into();
-        let core = AttentionCore { path, is_causal: M::IS_CAUSAL, options };
-        Attention { core, kind: PhantomData }
+        AttentionCore { path, is_causal: M::IS_CAUSAL, options, context: None }
     }
 }
 

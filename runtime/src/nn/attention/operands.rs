@@ -1,9 +1,10 @@
 //! Shapes of queries, keys and values that fit together.
 
-use crate::layout::{Axis, Dim, Dims, Entry, Local, Seal, Split, Whole};
+use crate::layout::{Axis, Cp, Dim, Dims, Entry, Seal, Split, Whole};
 use crate::tensor::{Operand, Tensor};
 
 use super::super::Plain;
+use super::context::{Attended, ContextParallel, DistributedOver};
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::MaskBetween;
@@ -31,7 +32,7 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style> {
     note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on their projection",
     note = "the tuple is `(queries, keys, values)`, in this order"
 )]
-pub trait QueriesOf<H, D, K, M, V, Keys, Values>: Dims {
+pub trait QueriesOf<H, D, K, M, V, Keys, Values, Style = Plain>: Dims {
     /// The shape of the result, with heads of `V` elements.
     type Out: Dims;
     /// The operation on keys and values as they enter the region of the query heads.
@@ -40,23 +41,51 @@ pub trait QueriesOf<H, D, K, M, V, Keys, Values>: Dims {
     const SEAL: Seal;
 }
 
-impl<B: Dim, S: Local, H: Whole, D: Whole, K: Whole, M, V: Whole, Keys, Values>
-    QueriesOf<H, D, K, M, V, Keys, Values> for (B, S, H, D)
-where
-    Keys: KeysShaped<(B, S, K, D), M, V, Values>,
-{
-    type Out = (B, S, H, V);
-    const ENTRY: Entry = Keys::ENTRY;
+macro_rules! queries {
+    ($([$($generics:tt)*] $sequence:path, $style:ty;)*) => {$(
+        impl<B: Dim, S: $sequence, H: Whole, D: Whole, K: Whole, M, V: Whole, Keys, Values, $($generics)*>
+            QueriesOf<H, D, K, M, V, Keys, Values, $style> for (B, S, H, D)
+        where
+            Keys: KeysShaped<(B, S, K, D), M, V, Values, $style>,
+        {
+            type Out = (B, S, H, V);
+            const ENTRY: Entry = Keys::ENTRY;
+            const SEAL: Seal = Seal::new();
+        }
+
+        impl<B: Dim, S: $sequence, H: Whole, A: Axis, D: Whole, K: Whole, M, V: Whole, Keys, Values, $($generics)*>
+            QueriesOf<H, D, K, M, V, Keys, Values, $style> for (B, S, Split<H, A>, D)
+        where
+            Keys: KeysShaped<(B, S, Split<K, A>, D), M, V, Values, $style>,
+        {
+            type Out = (B, S, Split<H, A>, V);
+            const ENTRY: Entry = Keys::ENTRY;
+            const SEAL: Seal = Seal::new();
+        }
+    )*};
+}
+
+queries! {
+    [] Attended, Plain;
+    [W] DistributedOver<Cp>, ContextParallel<Cp, W>;
+}
+
+/// The sequence of the keys for queries along `S`.
+#[diagnostic::on_unimplemented(
+    message = "context-parallel attention of queries along `{S}` cannot read keys along `{Self}`",
+    label = "the keys (the second operand) have another sequence than the queries",
+    note = "context parallelism is for self-attention: queries, keys and values are along one sequence"
+)]
+pub trait KeysAlong<S, Style>: Dim {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<S, T: Attended> KeysAlong<S, Plain> for T {
     const SEAL: Seal = Seal::new();
 }
 
-impl<B: Dim, S: Local, H: Whole, A: Axis, D: Whole, K: Whole, M, V: Whole, Keys, Values>
-    QueriesOf<H, D, K, M, V, Keys, Values> for (B, S, Split<H, A>, D)
-where
-    Keys: KeysShaped<(B, S, Split<K, A>, D), M, V, Values>,
-{
-    type Out = (B, S, Split<H, A>, V);
-    const ENTRY: Entry = Keys::ENTRY;
+impl<S: DistributedOver<Cp>, W> KeysAlong<S, ContextParallel<Cp, W>> for S {
     const SEAL: Seal = Seal::new();
 }
 
@@ -67,7 +96,7 @@ where
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole beside split queries",
     note = "the sequence of the keys may be another dim than that of the queries if the attention is `Bidirectional`"
 )]
-pub trait KeysShaped<Expected, M, V, Values>: Dims {
+pub trait KeysShaped<Expected, M, V, Values, Style = Plain>: Dims {
     /// The operation on keys and values as they enter the region of the query heads.
     const ENTRY: Entry;
     #[doc(hidden)]
@@ -75,9 +104,10 @@ pub trait KeysShaped<Expected, M, V, Values>: Dims {
 }
 
 /// Keys with heads that are split like those of the queries.
-impl<B: Dim, S, T: Local, K: Dim, D: Dim, M, V, Values> KeysShaped<(B, S, K, D), M, V, Values>
-    for (B, T, K, D)
+impl<B: Dim, S, T, K: Dim, D: Dim, M, V, Values, Style>
+    KeysShaped<(B, S, K, D), M, V, Values, Style> for (B, T, K, D)
 where
+    T: KeysAlong<S, Style>,
     M: MaskBetween<S, T>,
     Values: ValuesShaped<(B, T, K, V)>,
 {
@@ -86,9 +116,10 @@ where
 }
 
 /// Keys with whole heads beside queries with split ones: each rank reads those that its queries need.
-impl<B: Dim, S, T: Local, K: Whole, D: Dim, A: Axis, M, V, Values>
-    KeysShaped<(B, S, Split<K, A>, D), M, V, Values> for (B, T, K, D)
+impl<B: Dim, S, T, K: Whole, D: Dim, A: Axis, M, V, Values, Style>
+    KeysShaped<(B, S, Split<K, A>, D), M, V, Values, Style> for (B, T, K, D)
 where
+    T: KeysAlong<S, Style>,
     M: MaskBetween<S, T>,
     Values: ValuesShaped<(B, T, K, V)>,
 {

@@ -67,13 +67,14 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         matmuls: RefCell::default(),
         attention_inputs: RefCell::default(),
         attention_fields: RefCell::default(),
+        has_context: Cell::new(false),
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
         problems: RefCell::default(),
     };
     let model = M::build(&mut Builder::new(&state));
-    let unused: Vec<String> =
-        state.unused_override().into_iter().chain(state.unused_attention_options()).collect();
+    let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
+    let unused: Vec<String> = unused.chain(state.unused_context_style()).collect();
     let recomputes = state.declares_recompute.get();
     let BuildState { units, attentions, attention_paths, matmuls, problems, params, tied, .. } =
         state;
@@ -110,6 +111,8 @@ pub(super) struct BuildState<'a> {
     pub(super) attention_inputs: RefCell<BTreeSet<String>>,
     /// Names of the fields that have read options of attention.
     pub(super) attention_fields: RefCell<BTreeSet<String>>,
+    /// True if an attention is context-parallel.
+    pub(super) has_context: Cell<bool>,
     /// True if an attribute of the model declares recomputation.
     pub(super) declares_recompute: Cell<bool>,
     /// True if the override has found a field to recompute.
@@ -134,6 +137,15 @@ impl BuildState<'_> {
         let problem =
             format!("`recompute = {wanted}` applies to nothing: the model has no {missing}");
         (!self.is_recomputed.get()).then_some(problem)
+    }
+
+    /// Returns the problem of a style of context parallelism that no attention uses.
+    fn unused_context_style(&self) -> Option<String> {
+        let style = self.sizes.context.filter(|_| !self.has_context.get())?;
+        Some(format!(
+            "the style `{style}` of context parallelism applies to nothing: no attention of the model has \
+             `#[sharded(cp = ..)]`"
+        ))
     }
 
     /// Returns the problems of options for attentions that the model does not have.

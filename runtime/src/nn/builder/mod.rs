@@ -8,10 +8,10 @@ use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::comm::Site;
-use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
+use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims, Whole};
 use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, shape_name};
 
-use super::{AttentionOptions, RecomputePolicy, Sizes};
+use super::{AttentionOptions, ContextStyle, RecomputePolicy, Sizes};
 use declare::BuildState;
 use unit_family::UnitFamily;
 
@@ -226,6 +226,23 @@ impl<'a> Builder<'a> {
         let field = self.path.rsplit('.').next().unwrap_or_default();
         self.state.attention_fields.borrow_mut().insert(field.to_owned());
         self.state.sizes.attention_of(field)
+    }
+
+    /// Returns the style of this context-parallel attention, which declares `declared`.
+    pub(in crate::nn) fn context_style(&self, declared: ContextStyle) -> ContextStyle {
+        self.state.has_context.set(true);
+        self.state.sizes.context.unwrap_or(declared)
+    }
+
+    /// Returns over how many ranks the parameters of this model that were declared before this field split dim `D`.
+    pub(in crate::nn) fn split_degree<D: Whole>(&self) -> usize {
+        let model =
+            self.path.rsplit_once('.').map_or(String::new(), |(model, _)| format!("{model}."));
+        let params = self.state.params.borrow();
+        let here = params.iter().filter(|param| param.path().starts_with(&model));
+        let mut dims = here.flat_map(|param| param.dims());
+        let split = dims.find_map(|dim| dim.split.filter(|_| (dim.key)() == TypeId::of::<D>()));
+        split.map_or(1, |axis| self.state.rank.degree(axis))
     }
 
     /// Returns the index of the layer in the innermost stack around this field, if there is one.

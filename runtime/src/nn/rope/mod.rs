@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, RopeArgs, RopeLayout, RopeShape};
-use crate::layout::{Dim, Local, OnEveryRank, Whole};
+use crate::layout::{Dim, OnEveryRank, Whole};
 use crate::rotary::RopeParameters;
 use crate::tensor::{
     AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
@@ -72,12 +72,9 @@ impl Operation<Count<1>, Count<0>> for Rotation {
 }
 
 impl<D> Rope<D> {
-    /// Rotates `x` shaped `[batch, sequence, heads, D]`; the sequence must be whole on each rank.
+    /// Rotates `x` shaped `[batch, sequence, heads, D]`, by the positions in the whole sequence of those that this rank holds.
     #[track_caller]
-    pub fn forward<B: Dim, S: Local, H: Dim>(
-        &self,
-        x: &Tensor<(B, S, H, D)>,
-    ) -> Tensor<(B, S, H, D)>
+    pub fn forward<B: Dim, S: Dim, H: Dim>(&self, x: &Tensor<(B, S, H, D)>) -> Tensor<(B, S, H, D)>
     where
         D: Whole,
     {

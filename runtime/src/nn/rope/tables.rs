@@ -51,28 +51,23 @@ impl RopeTables {
         let frequencies = RotaryFrequencies::new(parameters, *head_dim, sequence.global)
             .unwrap_or_else(|problem| panic!("rotary embedding: {problem}"));
         let table = |f: fn(f64) -> f64| {
-            let values = table_of(&frequencies, positions(sequence), f);
+            let values = table_of(&frequencies, sequence.positions(), f);
             rank.allocator().copy_of(&values, Category::Activations)
         };
         RopeTables { key: key.clone(), cos: table(f64::cos), sin: table(f64::sin) }
     }
 }
 
-/// The positions that a rank holds, in the order in which it holds them.
-fn positions(sequence: &Extent) -> impl Iterator<Item = u32> {
-    (sequence.offset..sequence.offset + sequence.local).map(|position| position as u32)
-}
-
 /// Computes `f` of the angle of each pair at each position, in f64, times the magnitude.
 fn table_of(
     frequencies: &RotaryFrequencies,
-    positions: impl Iterator<Item = u32>,
+    positions: impl Iterator<Item = usize>,
     f: fn(f64) -> f64,
 ) -> Vec<f32> {
     let RotaryFrequencies { per_position, magnitude } = frequencies;
     positions
         .flat_map(|position| {
-            let angles = per_position.iter().map(move |of_pair| f64::from(position) * of_pair);
+            let angles = per_position.iter().map(move |of_pair| position as f64 * of_pair);
             angles.map(|angle| (f(angle) * magnitude) as f32)
         })
         .collect()

@@ -45,11 +45,7 @@ impl AttentionBlock {
 /// With causal attention and keys of a rank in zig-zag order these are, as in zig-zag ring attention (Zhu 2024,
 /// "ring-flash-attention"): the square below the diagonal for the rank's own keys, all queries and the first half of the
 /// keys of an earlier rank, the second half of the queries and all keys of a later rank.
-pub(super) fn visible_blocks(
-    queries: &Extent,
-    keys: &Extent,
-    band: Band,
-) -> Vec<AttentionBlock> {
+pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec<AttentionBlock> {
     debug_assert_eq!(band.offset, 0, "positions of queries and keys are those of the sequence");
     // Equal positions ascend on both sides, so comparing indices compares positions.
     if queries.ranges() == keys.ranges() && band == Band::CAUSAL {
@@ -161,8 +157,7 @@ mod tests {
                     let seq = 2 * ranks * chunk;
                     for part in 0..parts {
                         let queries = Extent::zig_zag(seq, part, parts);
-                        let sources =
-                            (0..parts).map(|source| Extent::zig_zag(seq, source, parts));
+                        let sources = (0..parts).map(|source| Extent::zig_zag(seq, source, parts));
                         let pairs: usize =
                             sources.map(|source| check(&queries, &source, band)).sum();
                         assert_eq!(check(&queries, &Extent::whole(seq), band), pairs);

@@ -4,7 +4,7 @@ use crate::backend::{AttentionShape, Buffer, DType, View, ViewMut};
 use crate::comm::{CommError, Communicator, Pending, Site};
 use crate::tensor::{Rank, fail};
 
-use super::documents::DocumentStarts;
+use super::documents::DocumentRanges;
 
 /// A call of attention over a sequence that is distributed over a process group in zig-zag order.
 #[derive(Clone, Copy)]
@@ -17,8 +17,9 @@ pub(super) struct ContextCall<'a> {
     pub shape: AttentionShape,
     /// Positions of the whole sequence.
     pub seq: usize,
-    /// Where documents begin, if samples are several.
-    pub documents: Option<DocumentStarts<'a>>,
+    /// The documents of the queries, if samples are several. If heads are exchanged: those of the queries of all ranks that
+    /// exchange.
+    pub documents: Option<&'a DocumentRanges>,
 }
 
 impl ContextCall<'_> {

@@ -1,32 +1,17 @@
 //! Packed documents: the keys of a source that each query of a rank sees.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::backend::Band;
+use crate::backend::{Band, Buffer};
 use crate::tensor::Extent;
 
-/// Where the documents of each sample begin: of position `i` of a sample, the position of the first token of its document.
-/// `[batch, positions]`, whole samples on every rank.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DocumentStarts<'a> {
-    starts: &'a [u32],
-    seq: usize,
-}
-
-impl<'a> DocumentStarts<'a> {
-    /// Creates the starts of samples of `seq` positions.
-    pub fn new(starts: &'a [u32], seq: usize) -> DocumentStarts<'a> {
-        debug_assert_eq!(starts.len() % seq.max(1), 0, "starts of whole samples");
-        DocumentStarts { starts, seq }
-    }
-
-    /// Returns the positions of the document at `position` of `sample`.
-    fn document(&self, sample: usize, position: usize) -> Range<usize> {
-        let starts = &self.starts[sample * self.seq..(sample + 1) * self.seq];
-        let start = starts[position];
-        let end = starts.partition_point(|other| *other <= start);
-        start as usize..end
-    }
+/// The document of each query: the position of its first token, and the position after its last one. Both are u32, `[batch,
+/// queries]`.
+#[derive(Clone)]
+pub(in crate::nn::attention) struct DocumentRanges {
+    pub starts: Arc<Buffer>,
+    pub ends: Arc<Buffer>,
 }
 
 /// The positions that each query of a rank sees: those of its document within the band.
@@ -36,22 +21,20 @@ pub(super) struct VisiblePositions {
 }
 
 impl VisiblePositions {
-    /// Finds the positions that `queries` of `batch` samples see.
-    pub fn new(
-        batch: usize,
-        queries: &Extent,
-        documents: &DocumentStarts<'_>,
-        band: Band,
-    ) -> VisiblePositions {
-        let visible = |(sample, position): (usize, usize)| {
-            let document = documents.document(sample, position);
-            let start = band.before.map_or(0, |before| position.saturating_sub(before));
-            let end = band.after.map_or(usize::MAX, |after| position.saturating_add(after + 1));
-            document.start.max(start)..document.end.min(end)
+    /// Finds the positions that `queries` see of the positions of their `documents`.
+    pub fn new(queries: &Extent, documents: &DocumentRanges, band: Band) -> VisiblePositions {
+        let [starts, ends] =
+            [&documents.starts, &documents.ends].map(|ids| ids.view().to_vec::<u32>());
+        let samples = starts.chunks(queries.local).zip(ends.chunks(queries.local));
+        let visible = |(position, (start, end)): (usize, (&u32, &u32))| {
+            let first = band.before.map_or(0, |before| position.saturating_sub(before));
+            let last = band.after.map_or(usize::MAX, |after| position.saturating_add(after + 1));
+            first.max(*start as usize)..last.min(*end as usize)
         };
-        let queries =
-            (0..batch).flat_map(|sample| queries.positions().map(move |at| (sample, at)));
-        VisiblePositions { positions: queries.map(visible).collect() }
+        let visible_in = |(starts, ends): (&[u32], &[u32])| {
+            queries.positions().zip(starts.iter().zip(ends)).map(visible).collect::<Vec<_>>()
+        };
+        VisiblePositions { positions: samples.flat_map(visible_in).collect() }
     }
 
     /// Returns, of each query, the first key of a source that it sees and the end of those that it sees.
@@ -72,20 +55,24 @@ impl VisiblePositions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{CachingAllocator, Category};
 
-    /// Returns the starts of documents with these lengths, which fill a sample.
-    fn starts_of(lengths: &[usize]) -> Vec<u32> {
-        let mut starts = Vec::new();
+    /// Returns the starts and ends of documents with these lengths, which fill a sample.
+    fn ranges_of(lengths: &[usize]) -> [Vec<u32>; 2] {
+        let [mut starts, mut ends] = [Vec::new(), Vec::new()];
         for &length in lengths {
-            starts.extend(vec![starts.len() as u32; length]);
+            let start = starts.len();
+            starts.extend(vec![start as u32; length]);
+            ends.extend(vec![(start + length) as u32; length]);
         }
-        starts
+        [starts, ends]
     }
 
     /// Every number of ranks, packing and band, of each rank's queries and the keys of each source and of all, against
     /// comparisons of positions.
     #[test]
     fn key_ranges_show_one_document_in_the_band() {
+        let allocator = CachingAllocator::new();
         let band = |before, after| Band { offset: 0, before, after };
         let bands = [
             Band::CAUSAL,
@@ -98,11 +85,19 @@ mod tests {
             [&[48], &[1, 47], &[5, 1, 17, 25], &[24, 24], &[6, 12, 30], &[1; 48]];
         for (ranks, band) in [1, 2, 3, 4, 6, 8].into_iter().flat_map(|p| bands.map(|b| (p, b))) {
             for (packing, next) in packings.iter().zip(packings.iter().cycle().skip(1)) {
-                let starts = [starts_of(packing), starts_of(next)].concat();
-                let documents = DocumentStarts::new(&starts, 48);
+                let samples = [ranges_of(packing), ranges_of(next)];
+                let starts = [&samples[0][0][..], &samples[1][0]].concat();
                 let part = |rank: usize| Extent::zig_zag(48, rank, ranks);
                 for queries in (0..ranks).map(part) {
-                    let visible = VisiblePositions::new(2, &queries, &documents, band);
+                    let of_queries = |which: usize| {
+                        let of_sample = |sample: &[Vec<u32>; 2]| {
+                            queries.positions().map(|at| sample[which][at]).collect::<Vec<_>>()
+                        };
+                        let ids: Vec<u32> = samples.iter().flat_map(of_sample).collect();
+                        Arc::new(allocator.copy_of(&ids, Category::Activations))
+                    };
+                    let documents = DocumentRanges { starts: of_queries(0), ends: of_queries(1) };
+                    let visible = VisiblePositions::new(&queries, &documents, band);
                     for keys in (0..ranks).map(part).chain([Extent::whole(48)]) {
                         check(&queries, &keys, &starts, band, &visible);
                     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{BlockCopy, Buffer, DType, View};
+use crate::backend::{BlockCopy, Buffer, Category, DType, View};
 
 use super::call::ContextCall;
 use super::order::ZigZagPart;
@@ -71,8 +71,7 @@ impl HeadTensor {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut group = 0;
         for index in 0..self.of_rank.len() {
-            let shares_head =
-                index > 0 && self.of_rank[index].start < self.of_rank[index - 1].end;
+            let shares_head = index > 0 && self.of_rank[index].start < self.of_rank[index - 1].end;
             group = if shares_head { group + 1 } else { 0 };
             if group == groups.len() {
                 groups.push(Vec::new());
@@ -109,8 +108,10 @@ impl HeadExchange<'_> {
             }
         }
         let received = self.all_to_all(message, to, |_| to(index));
-        let mut whole =
-            tensors.each_ref().map(|tensor| rank.alloc(self.size * tensor.message_len(index)));
+        let mut whole = tensors.each_ref().map(|tensor| {
+            let len = self.size * tensor.message_len(index);
+            rank.allocator().alloc(dtype, len, Category::Activations)
+        });
         let mut at = 0;
         for from in 0..self.size {
             for (whole, tensor) in whole.iter_mut().zip(tensors) {
@@ -167,6 +168,10 @@ impl HeadExchange<'_> {
         let groups = tensor.disjoint_groups();
         if let [all] = &groups[..] {
             let mut own = rank.alloc(len);
+            if tensor.of_rank.iter().map(Range::len).sum::<usize>() < tensor.heads {
+                // No query head of these ranks reads the others.
+                backend.fill(own.view_mut(), 0.0);
+            }
             all.iter().for_each(|&index| place(index, &mut own));
             return own;
         }

@@ -1,13 +1,13 @@
 //! Attention of the queries of one rank over the keys of one source, block by block.
 
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, Category, DType, KeyRanges,
-    MergeAttentionArgs, SequenceLayout, View, ViewMut,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, Category, DType,
+    KeyRanges, MergeAttentionArgs, SequenceLayout, View, ViewMut,
 };
 use crate::tensor::{Extent, Rank};
 
 use super::blocks::{AttentionBlock, visible_blocks};
-use super::documents::{DocumentStarts, VisiblePositions};
+use super::documents::{DocumentRanges, VisiblePositions};
 
 /// The queries of one rank, or of the heads that it has of the queries of several ranks.
 pub(super) struct LocalAttention<'a> {
@@ -60,12 +60,12 @@ impl<'a> LocalAttention<'a> {
         rank: &'a Rank,
         shape: AttentionShape,
         queries: Extent,
-        documents: Option<DocumentStarts<'_>>,
+        documents: Option<&DocumentRanges>,
     ) -> LocalAttention<'a> {
-        let AttentionShape { batch, band, .. } = shape;
-        let find = |documents| VisiblePositions::new(batch, &queries, &documents, band);
+        let find = |documents| VisiblePositions::new(&queries, documents, shape.band);
+        let visible = documents.map(find);
         let shape = AttentionShape { queries: SequenceLayout::dense(queries.local), ..shape };
-        LocalAttention { rank, shape, queries, visible: documents.map(find) }
+        LocalAttention { rank, shape, queries, visible }
     }
 
     /// Elements of the output.

@@ -16,8 +16,17 @@ mod documents;
 mod gather;
 mod heads;
 mod local;
+mod operation;
 mod order;
 mod ring;
+mod style;
 #[cfg(test)]
 mod tests;
 mod ulysses;
+
+pub(super) use documents::DocumentRanges;
+pub(super) use operation::ContextAttention;
+pub use style::{
+    Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid,
+    HybridStyle, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
+};

@@ -34,9 +34,9 @@ fn bytes_are_as_the_closed_forms() {
     let mut checked = 0;
     for (heads, kv_heads) in [(4, 4), (8, 2), (8, 1)] {
         let case = Case::causal(48, heads, kv_heads);
-        for (ranks, dtype) in [2, 3, 4, 8].into_iter().flat_map(|p| {
-            [(p, DType::F32), (p, DType::Bf16)]
-        }) {
+        for (ranks, dtype) in
+            [2, 3, 4, 8].into_iter().flat_map(|p| [(p, DType::F32), (p, DType::Bf16)])
+        {
             let exchanges = (2..=ranks).filter(|u| ranks % u == 0 && heads % u == 0);
             let styles = [Style::Ring, Style::Gather].into_iter();
             for style in styles.chain(exchanges.map(Style::Exchange)) {

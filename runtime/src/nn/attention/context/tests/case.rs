@@ -10,11 +10,11 @@ use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, Rank, Settings};
 
 use super::super::call::ContextCall;
-use super::super::documents::DocumentStarts;
+use super::super::documents::DocumentRanges;
 use super::super::gather::KeyGather;
 use super::super::local::OutputGradient;
 use super::super::ring::Ring;
-use super::super::ulysses::{ExchangedAttention, Ulysses};
+use super::super::ulysses::{ExchangedAttention, Ulysses, distribute_documents};
 
 /// How ranks compute attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,19 +75,20 @@ impl Case {
         self.rows().map(|row| (0..BATCH * self.seq * row).map(|_| next()).collect())
     }
 
-    /// Of each position of each sample, the position at which its document begins.
-    pub fn starts(&self) -> Option<Vec<u32>> {
+    /// Of each position of each sample, the position at which its document begins, and that after its end.
+    pub fn document_ranges(&self) -> Option<[Vec<u32>; 2]> {
         let documents = self.documents.as_ref()?;
-        let mut starts = Vec::new();
+        let [mut starts, mut ends] = [Vec::new(), Vec::new()];
         for lengths in documents {
             let mut start = 0;
             for &length in lengths {
                 starts.extend(vec![start as u32; length]);
                 start += length;
+                ends.extend(vec![start as u32; length]);
             }
             assert_eq!(start, self.seq, "documents fill a sample");
         }
-        Some(starts)
+        Some([starts, ends])
     }
 
     /// Computes the results in f64, pair by pair.
@@ -95,7 +96,7 @@ impl Case {
         let [q, k, v, dout] = self.operands().map(|x| x.into_iter().map(f64::from).collect());
         let (q, k, v, dout): (Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>) = (q, k, v, dout);
         let [q_row, k_row, v_row, out_row] = self.rows();
-        let starts = self.starts();
+        let starts = self.document_ranges().map(|[starts, _]| starts);
         let mut out = vec![0.0; dout.len()];
         let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| vec![0.0; x.len()]);
         let scale = f64::from(self.shape(self.seq).scale);
@@ -158,21 +159,35 @@ impl Case {
     ) -> RankResults {
         let mesh = format!("cp={ranks}").parse().unwrap();
         let operands = self.operands();
-        let starts = self.starts();
+        let documents = self.document_ranges();
         let of_ranks = launch(&mesh, |comms| {
             let backend = Box::new(CpuBackend::new(1).unwrap());
             let settings = Settings { compute: dtype, ..Settings::new(0) };
             let rank = Rank::with_settings(change(comms), backend, settings);
             let group = rank.process_group(AxisSet::of(AxisId::Cp));
             let site = Site::new("attn.core");
+            let (shape, seq) = (self.shape(self.seq / ranks), self.seq);
             let call = ContextCall {
                 rank: &rank,
                 group: &group,
                 site: &site,
-                shape: self.shape(self.seq / ranks),
-                seq: self.seq,
-                documents: starts.as_ref().map(|starts| DocumentStarts::new(starts, self.seq)),
+                shape,
+                seq,
+                documents: None,
             };
+            let own = documents.as_ref().map(|ids| {
+                let [starts, ends] = ids.each_ref().map(|ids| {
+                    let places = self.places(group.rank(), ranks, 1);
+                    let own: Vec<u32> = places.map(|at| ids[at.start]).collect();
+                    Arc::new(rank.allocator().copy_of(&own, Category::Activations))
+                });
+                DocumentRanges { starts, ends }
+            });
+            let documents = own.map(|own| match style {
+                Style::Exchange(size) => distribute_documents(&call, size, &own),
+                _ => own,
+            });
+            let call = ContextCall { documents: documents.as_ref(), ..call };
             Ok::<_, CommError>(self.on_rank(&call, style, &operands))
         });
         let of_ranks = of_ranks.unwrap_or_else(|error| panic!("{style:?} {self:?}: {error}"));
@@ -193,7 +208,12 @@ impl Case {
     }
 
     /// Computes the results of one rank, and the bytes that it has sent in forward and in backward.
-    fn on_rank(&self, call: &ContextCall<'_>, style: Style, operands: &Arrays) -> (Arrays, [u64; 2]) {
+    fn on_rank(
+        &self,
+        call: &ContextCall<'_>,
+        style: Style,
+        operands: &Arrays,
+    ) -> (Arrays, [u64; 2]) {
         let ContextCall { rank, group, .. } = *call;
         let part = |(data, row): (&Vec<f32>, usize)| -> Buffer {
             let places = self.places(group.rank(), group.size(), row);
@@ -203,12 +223,13 @@ impl Case {
         };
         let mut parts = operands.iter().zip(self.rows()).map(part);
         let [q, k, v, dout] = [(); 4].map(|()| parts.next().unwrap());
-        let forward_bytes;
+        let start = group.comm_bytes();
+        let forward_end;
         let (out, gradients) = match style {
             Style::Exchange(size) => {
                 let ulysses = Ulysses::new(call, size);
                 let (out, of) = ulysses.forward(q.view(), k.view(), v.view());
-                forward_bytes = group.comm_bytes();
+                forward_end = group.comm_bytes();
                 let ExchangedAttention { q, k, v, out: exchanged, lse } = of;
                 let [q, k, v, exchanged, lse] = [q, k, v, exchanged, lse].map(Arc::new);
                 let of = ExchangedAttention { q, k, v, out: exchanged, lse };
@@ -220,7 +241,7 @@ impl Case {
                     Style::Ring => ring.forward(q.view(), k.view(), v.view()),
                     _ => gather.forward(q.view(), k.view(), v.view()),
                 };
-                forward_bytes = group.comm_bytes();
+                forward_end = group.comm_bytes();
                 let (lse, dout) = (lse.view(), dout.view());
                 let of = OutputGradient { q: q.view(), out: out.view(), lse, dout };
                 let gradients = match style {
@@ -232,7 +253,7 @@ impl Case {
         };
         let [dq, dk, dv] = gradients;
         let results = [out, dq, dk, dv].map(|data| rank.read(data.view()));
-        (results, [forward_bytes, group.comm_bytes() - forward_bytes])
+        (results, [forward_end - start, group.comm_bytes() - forward_end])
     }
 
     /// Returns the elements of each position of a rank in arrays of all positions, in local order.

@@ -1,0 +1,155 @@
+//! Attention over a sequence that is distributed over ranks: its types, its build, and its application.
+
+#[cfg(test)]
+mod tests;
+
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::comm::Site;
+use crate::layout::{AxisId, AxisSet, Cp, OnEveryRank, Whole};
+use crate::tensor::{Documents, Operand, Tensor, Value};
+
+use super::super::{Build, Builder, Shard};
+use super::Attention;
+use super::context::{ContextAttention, ContextParallel, DocumentRanges, TypedContextStyle};
+use super::extras::{AttentionExtra, Extras};
+use super::inputs::{AttentionCore, AttentionInputs};
+use super::mask::AttentionMask;
+use super::operands::{QueriesKeysValues, QueriesOf};
+
+const CP: AxisSet = AxisSet::of(AxisId::Cp);
+
+#[diagnostic::do_not_recommend]
+impl<H, K, D, M, V, W> Shard<ContextParallel<Cp, W>> for Attention<H, K, D, M, V> {
+    type Sharded = Attention<H, K, D, M, V, ContextParallel<Cp, W>>;
+}
+
+impl<H, K, D, M, V, W> Build for Attention<H, K, D, M, V, ContextParallel<Cp, W>>
+where
+    H: Whole<Home: OnEveryRank<H>>,
+    K: Whole<Home: OnEveryRank<K>>,
+    D: Whole<Home: OnEveryRank<D>>,
+    V: Whole<Home: OnEveryRank<V>>,
+    M: AttentionMask,
+    W: TypedContextStyle,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let style = builder.context_style(W::STYLE);
+        let local = |size: usize, degree: usize| size.div_ceil(degree);
+        let heads = local(builder.size::<H>(), builder.split_degree::<H>());
+        let kv_heads = local(builder.size::<K>(), builder.split_degree::<K>());
+        if let Err(problem) = style.algorithm(builder.rank().degree_of(CP), heads, kv_heads) {
+            builder.problem(format_args!("{problem}"));
+        }
+        let core =
+            AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
+        Attention { core, kind: PhantomData }
+    }
+}
+
+impl<Q, Keys, Values, H, K, D, M, V, W> QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>>
+    for (Q, Keys, Values)
+where
+    Keys: Operand,
+    Values: Operand,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>>,
+{
+    type Out = Tensor<
+        <Q::Shape as QueriesOf<
+            H,
+            D,
+            K,
+            M,
+            V,
+            Keys::Shape,
+            Values::Shape,
+            ContextParallel<Cp, W>,
+        >>::Out,
+    >;
+
+    #[track_caller]
+    fn attend(&self, core: &AttentionCore) -> Self::Out {
+        let (q, k, v) = self;
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let extras = Extras::of(&inputs);
+        Tensor::wrap(inputs.attend_distributed(extras))
+    }
+}
+
+impl<Q, Keys, Values, E, H, K, D, M, V, W> QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>>
+    for (Q, Keys, Values, E)
+where
+    Keys: Operand,
+    Values: Operand,
+    Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>>,
+    E: ContextExtra<Q::Shape, Keys::Shape>,
+{
+    type Out = Tensor<
+        <Q::Shape as QueriesOf<
+            H,
+            D,
+            K,
+            M,
+            V,
+            Keys::Shape,
+            Values::Shape,
+            ContextParallel<Cp, W>,
+        >>::Out,
+    >;
+
+    #[track_caller]
+    fn attend(&self, core: &AttentionCore) -> Self::Out {
+        let (q, k, v, documents) = self;
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let mut extras = Extras::of(&inputs);
+        documents.add_to(&mut extras);
+        Tensor::wrap(inputs.attend_distributed(extras))
+    }
+}
+
+/// An optional operand of context-parallel attention, for queries shaped `Q` and keys shaped `Keys`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an optional operand of context-parallel attention",
+    label = "the fourth element of the operands",
+    note = "context-parallel attention takes `tokens.documents()`; padding, biases and sinks need attention over a sequence that is whole on each rank"
+)]
+pub trait ContextExtra<Q, Keys>: AttentionExtra<Q, Keys> {}
+
+impl<P, Q, Keys> ContextExtra<Q, Keys> for Documents<P> where Documents<P>: AttentionExtra<Q, Keys> {}
+
+impl<E: ContextExtra<Q, Keys>, Q, Keys> ContextExtra<Q, Keys> for &E {}
+
+impl AttentionInputs<'_> {
+    /// Computes attention over a sequence that the ranks of `cp` share.
+    #[track_caller]
+    fn attend_distributed(&self, extras: Extras<'_>) -> Value {
+        let rank = self.queries.rank();
+        if rank.degree_of(CP) == 1 {
+            return self.attend(extras);
+        }
+        let path = &self.core.path;
+        let queries = self.queries.extents();
+        let shape = self.shape();
+        let style = self.core.context.expect("context-parallel attention has a style");
+        let algorithm = style
+            .algorithm(rank.degree_of(CP), shape.heads, shape.kv_heads)
+            .unwrap_or_else(|problem| panic!("`{path}`: {problem}"));
+        let (seq, chunks) = (queries[1].global, 2 * rank.degree_of(CP));
+        assert!(
+            seq.is_multiple_of(chunks),
+            "`{path}`: a sequence of {seq} positions is not divisible into {chunks} chunks of equal length, two for each rank \
+             of cp; use a multiple of {chunks}"
+        );
+        let attention = ContextAttention {
+            site: Site::new(Arc::clone(path)).at(Location::caller()),
+            axes: CP,
+            shape,
+            seq,
+            documents: extras.ranges.map(|[starts, ends]| DocumentRanges { starts, ends }),
+        };
+        let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
+        attention.apply(algorithm, [self.queries, &self.keys, &self.values], extents)
+    }
+}
