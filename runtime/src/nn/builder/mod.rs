@@ -241,8 +241,8 @@ impl<'a> Builder<'a> {
         let params = self.state.params.borrow();
         let here = params.iter().filter(|param| param.path().starts_with(&model));
         let mut dims = here.flat_map(|param| param.dims());
-        let split = dims.find_map(|dim| dim.split.filter(|_| (dim.key)() == TypeId::of::<D>()));
-        split.map_or(1, |axis| self.state.rank.degree(axis))
+        let split = dims.find(|dim| !dim.split.is_empty() && (dim.key)() == TypeId::of::<D>());
+        split.map_or(1, |dim| self.state.rank.degree_of(dim.split))
     }
 
     /// Returns the index of the layer in the innermost stack around this field, if there is one.
