@@ -147,14 +147,17 @@ fn run_whole(sizes: &Sizes) -> Result<StepTimes> {
         let built = build::<Llama>(rank, sizes)?;
         let inputs = micro_batches(rank);
         measure(|| {
-            let mut gradients: Option<Gradients<_>> = None;
-            for (tokens, targets) in &inputs {
-                let loss = built.model.loss(tokens, targets);
-                gradients = Some(match gradients {
+            let (last, earlier) = inputs.split_last().expect("there are micro-batches");
+            let loss = |(tokens, targets): &Micro| built.model.loss(tokens, targets);
+            let accumulated = earlier.iter().fold(None, |sum: Option<Gradients<_>>, next| {
+                let loss = loss(next);
+                Some(match sum {
                     Some(gradients) => gradients.accumulate(loss),
                     None => loss.accumulate(),
-                });
-            }
+                })
+            });
+            let gradients = accumulated.expect("there are several").backward(loss(last));
+            drop(gradients.reduce());
             Ok(0.0)
         })
     })?;

@@ -27,9 +27,8 @@ pub struct PipelineExecutor {
 
 /// Steps of a run on devices without lookahead.
 ///
-/// In the first ones the host may wait for the device: to load a kernel, to allocate, or because the library connects two
-/// ranks at their first message. If the device had a receive posted whose sender waits for work that this host has yet to
-/// submit, none of them would go on.
+/// In the first ones the host may wait for the device: to load a kernel, or to allocate memory. If the device had a receive
+/// posted whose sender waits for work that this host has yet to submit, none of them would go on.
 const STEPS_WITHOUT_LOOKAHEAD: usize = 2;
 
 impl PipelineExecutor {
