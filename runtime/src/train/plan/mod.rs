@@ -24,7 +24,7 @@ use super::console::say;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
-use checks::{check_length, check_mesh};
+use checks::{check_context, check_length, check_mesh};
 use declaration::{declare_model, estimate_parameters};
 use memory::{KeptActivations, kept_activations};
 use pipeline::model_parts;
@@ -61,10 +61,12 @@ impl Plan {
     /// Opens every file that the run reads, and checks the settings against them. Writes nothing.
     pub fn new<M: LanguageModel>(config: Config, machine: Box<dyn Machine>) -> Result<Plan> {
         check_mesh(&config)?;
+        check_context::<M>(&config)?;
         let (family, weights) = open_model::<M::Config>(&config)?;
         let outline = family.outline();
         let mut sizes = M::sizes(&family);
         sizes.recompute = config.recompute.or(sizes.recompute);
+        sizes.context = config.context.or(sizes.context);
         check_length(&config, &outline, sizes.get::<M::Seq>())?;
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let available = machine.memory();
