@@ -180,7 +180,7 @@ fn meshes() {
             (
                 &on("fsdp=2,pp=2,cp=2,ep=2"),
                 &[
-                    "--mesh: ep=2,cp=2 comes with a later version; leave it out, or use dp, fsdp, tp and pp",
+                    "--mesh: ep=2 comes with a later version; leave it out, or use dp, fsdp, cp, tp and pp",
                 ],
             ),
             (

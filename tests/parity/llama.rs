@@ -1,12 +1,12 @@
 //! The Llama of the examples, with a sequence-parallel and a whole stream.
 
 use meshwright::checkpoint::hf::LlamaConfig;
-use meshwright::nn::build;
+use meshwright::nn::{ContextStyle, build};
 use meshwright::rotary::RopeParameters;
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::plain_llama;
+use meshwright_tests::models::{context_llama, plain_llama};
 use meshwright_tests::run::{Setup, on_mesh};
 
 use super::table::{MESHES, NARROW_MESHES, check};
@@ -68,6 +68,21 @@ fn more_data_ranks_than_counted_sequences() {
 #[test]
 fn sequences_shorter_than_the_axis() {
     Case { seq: 3, ..EVEN }.check("three positions", &MESHES);
+}
+
+/// Sequences that the ranks of `cp` share: rings alone, beside every kind of other axis, and with every style.
+#[test]
+fn sequences_over_context_parallel_ranks() {
+    let meshes = ["cp=2", "cp=4", "dp=2,cp=2", "cp=2,tp=2", "fsdp=2,cp=2", "fsdp=2,cp=2,tp=2"];
+    for case in [EVEN, Case { kv_heads: 2, tied: true, masked: true, ..EVEN }] {
+        case.check_model::<context_llama::Llama>("context-parallel", &meshes);
+    }
+    for style in [ContextStyle::Gather, ContextStyle::Ulysses, ContextStyle::Hybrid(Some(2))] {
+        let mut setup = EVEN.setup::<context_llama::Llama>();
+        setup.sizes.context = Some(style);
+        let what = format!("context-parallel by {style}");
+        EVEN.check_setup::<context_llama::Llama>(&what, &["cp=4", "cp=2,tp=2"], &setup);
+    }
 }
 
 /// The head computes the tokens in chunks, whose number depends on the mesh.

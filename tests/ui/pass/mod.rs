@@ -1,6 +1,7 @@
 //! Models that must compile.
 
 mod attention;
+mod context;
 mod contraction;
 mod custom_layer;
 mod data_axes;

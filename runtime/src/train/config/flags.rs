@@ -112,7 +112,7 @@ pub const FLAGS: &[Flag] = &[
         .value("FILE.toml")
         .help("Read settings from a file with the same keys; flags override it"),
     Flag::new(MACHINE, "mesh", FlagKind::Text).value("AXIS=N,..").help(
-        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), pp (pipeline), such as \
+        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel), pp (pipeline), such as \
          dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without --data and --init-from, else one rank]",
     ),
     Flag::new(MACHINE, "mesh-order", FlagKind::Text).value("AXIS,..").help(
@@ -156,6 +156,10 @@ pub const FLAGS: &[Flag] = &[
         "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments of N \
          layers), sqrt (segments of about the square root of the number of layers), attn (attention only) [default: as \
          the model declares]",
+    ),
+    Flag::new(SHARDING, "cp", FlagKind::Text).value("STYLE").help(
+        "Style of the model's context-parallel attention: ring, ulysses, gather, hybrid, or hybrid=N (N ranks exchange heads) \
+         [default: as the model declares]",
     ),
     Flag::new(SHARDING, "memory-limit", FlagKind::Bytes)
         .value("BYTES")
@@ -289,7 +293,6 @@ pub const FLAGS: &[Flag] = &[
         .value("N")
         .default("200")
         .help("Tokens of the continuation sampled at the end"),
-    later("cp", "context-parallel attention"),
     later("explain", "the list of generated collectives"),
 ];
 

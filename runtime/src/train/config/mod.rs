@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::data::{DocumentOptions, Order};
 use crate::mesh::MeshShape;
-use crate::nn::RecomputeOverride;
+use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::tensor::{Settings, ZeroStage};
 
 mod error;
@@ -57,6 +57,9 @@ pub struct Config {
     /// `--recompute`: activation checkpointing; `None` leaves it to the model.
     #[serde(serialize_with = "as_optional_text")]
     pub recompute: Option<RecomputeOverride>,
+    /// `--cp`: style of context-parallel attention; `None` leaves it to the model.
+    #[serde(serialize_with = "as_optional_text")]
+    pub context: Option<ContextStyle>,
     /// `--memory-limit`, in bytes per rank.
     pub memory_limit: Option<usize>,
     /// `--device`.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::backend::DType;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
-use crate::nn::{RecomputeOverride, UnknownRecompute};
+use crate::nn::{ContextStyle, RecomputeOverride, UnknownRecompute};
 use crate::tensor::ZeroStage;
 
 use super::Device;
@@ -75,6 +75,11 @@ pub(super) fn recompute(values: &mut Values) -> Option<RecomputeOverride> {
     let text = values.text("recompute")?;
     let parsed: Result<_, UnknownRecompute> = text.parse();
     parsed.map_err(|error| values.problem("recompute", error.to_string())).ok()
+}
+
+pub(super) fn context(values: &mut Values) -> Option<ContextStyle> {
+    let parsed: Result<_, String> = values.text("cp")?.parse();
+    parsed.map_err(|error| values.problem("cp", error)).ok()
 }
 
 /// Returns the dtypes of the computation and of the gradient reduction.

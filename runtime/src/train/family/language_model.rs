@@ -1,6 +1,6 @@
 //! Models that the trainer can train.
 
-use crate::layout::{BatchDim, Local};
+use crate::layout::{BatchDim, Local, Whole};
 use crate::nn::{Model, Module, Sizes};
 use crate::state_dict::HfName;
 use crate::tensor::{Loss, Targets, Tensor, Tokens};
@@ -16,8 +16,8 @@ pub trait LanguageModel:
 {
     /// The dim of sequences, declared `@ data`.
     type Batch: BatchDim;
-    /// The dim of positions.
-    type Seq: Local;
+    /// The dim of positions; declared `@ cp` if the ranks of `cp` may share a sequence.
+    type Seq: Whole;
     /// The dim of token ids.
     type Vocab: Local;
 

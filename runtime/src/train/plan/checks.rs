@@ -1,9 +1,9 @@
 //! Checks of the mesh, the batch and the sequence length.
 
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::{AxisGroup, AxisId, AxisSet, Whole};
 use crate::train::config::{Config, Device};
 use crate::train::console::counted;
-use crate::train::{Error, Outline, Result};
+use crate::train::{Error, LanguageModel, Outline, Result};
 
 use super::description::describe_mesh;
 
@@ -28,15 +28,10 @@ pub fn check_length(config: &Config, outline: &Outline, fixed: Option<usize>) ->
 /// Checks that this version supports the axes, that one process can hold the ranks, and that the batch divides.
 pub fn check_mesh(config: &Config) -> Result<()> {
     let mesh = &config.mesh;
-    let later: Vec<String> = [AxisId::Ep, AxisId::Cp]
-        .into_iter()
-        .filter(|axis| mesh.degree(*axis) > 1)
-        .map(|axis| format!("{axis}={}", mesh.degree(axis)))
-        .collect();
-    if !later.is_empty() {
+    let experts = mesh.degree(AxisId::Ep);
+    if experts > 1 {
         return Err(Error::Input(format!(
-            "--mesh: {} comes with a later version; leave it out, or use dp, fsdp, tp and pp",
-            later.join(",")
+            "--mesh: ep={experts} comes with a later version; leave it out, or use dp, fsdp, cp, tp and pp"
         )));
     }
     let world = mesh.world_size();
@@ -52,6 +47,30 @@ pub fn check_mesh(config: &Config) -> Result<()> {
         )));
     }
     check_batch(config)
+}
+
+/// Checks that a sequence can be distributed over the ranks of `cp`: that the model declares it so, and that it has an early
+/// and a late chunk for each of them.
+pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {
+    let ranks = config.mesh.degree(AxisId::Cp);
+    if ranks == 1 {
+        return Ok(());
+    }
+    if !<<M::Seq as Whole>::Home as AxisGroup>::AXES.contains(AxisId::Cp) {
+        let seq = <M::Seq as Whole>::DECLARED_NAME;
+        return Err(Error::Input(format!(
+            "--mesh: cp={ranks} needs a model whose sequence is distributed over cp, but each rank has all of `{seq}`: declare \
+             it `{seq} @ cp`, and put `#[sharded(cp = \"ring\")]` on its attention; or leave cp out"
+        )));
+    }
+    let (seq, chunks) = (config.seq, 2 * ranks);
+    if !seq.is_multiple_of(chunks) {
+        return Err(Error::Input(format!(
+            "--seq: {seq} does not divide into 2 x cp = {chunks} chunks (zig-zag order of cp={ranks}); use a multiple of \
+             {chunks}"
+        )));
+    }
+    Ok(())
 }
 
 /// Checks that the batch divides evenly into the micro-batches of all data ranks.

@@ -24,7 +24,7 @@ use super::console::say;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
-use checks::check_mesh;
+use checks::{check_context, check_mesh};
 use model_plan::{ModelPlan, hf_tensors};
 
 pub use description::describe_mesh;
@@ -62,6 +62,7 @@ impl Plan {
     /// Opens every file that the run reads, and checks the settings against them. Writes nothing.
     pub fn new<M: LanguageModel>(config: Config, machine: Box<dyn Machine>) -> Result<Plan> {
         check_mesh(&config)?;
+        check_context::<M>(&config)?;
         let (family, weights) = open_model::<M::Config>(&config)?;
         if let (ModelSource::InitFrom(folder), Some(left_out)) = (&config.model, family.warning()) {
             say(&format!("warning: --init-from {}: {left_out}", folder.display()));
@@ -106,6 +107,7 @@ impl Plan {
     /// The first reason why it does not fit.
     pub fn check_fit<M: LanguageModel>(config: &Config, available: Option<f64>) -> Result<()> {
         check_mesh(config)?;
+        check_context::<M>(config)?;
         let (family, weights) = open_model::<M::Config>(config)?;
         let model = ModelPlan::new::<M>(config, &family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)

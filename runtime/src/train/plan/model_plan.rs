@@ -42,6 +42,7 @@ impl ModelPlan {
         let outline = family.outline();
         let mut sizes = M::sizes(family);
         sizes.recompute = config.recompute.or(sizes.recompute);
+        sizes.context = config.context.or(sizes.context);
         check_length(config, &outline, sizes.get::<M::Seq>())?;
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let rank = dry_run_rank(config)?;

@@ -1,7 +1,7 @@
 //! Sampling of a continuation from the trained model.
 
 use crate::comm::Site;
-use crate::layout::AxisSet;
+use crate::layout::{AxisId, AxisSet};
 use crate::pipeline::Pipeline;
 use crate::random;
 use crate::tensor::{Rank, Tensor, Tokens};
@@ -31,7 +31,11 @@ pub fn sample_continuation<M: LanguageModel>(
     // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is quick. A
     // model with parameters over its sequence dim takes that length only.
     let fixed = plan.sizes.get::<M::Seq>();
-    let width = fixed.unwrap_or(seq.min(end));
+    let width = fixed.unwrap_or_else(|| {
+        // Two chunks for each rank of cp; `seq` has as many.
+        let chunks = 2 * rank.degree(AxisId::Cp);
+        if chunks == 2 { seq.min(end) } else { seq.min(end).next_multiple_of(chunks) }
+    });
     // All data-parallel ranks compute the same row.
     let rows = rank.degree_of(AxisSet::DATA);
     let key = random::key(plan.config.seed, "sample");
@@ -41,26 +45,41 @@ pub fn sample_continuation<M: LanguageModel>(
         // Attention is causal: positions after the last token do not affect its prediction.
         let mut block = window.to_vec();
         block.resize(width, 0);
-        let input = Tokens::from_block(rank, &[rows, width], &block);
+        let input = Tokens::from_whole_rows(rank, &[rows, width], 0, &block);
+        let place = input.local_extents()[1].positions().position(|position| position == last);
         let draw = |logits: Tensor<(M::Batch, M::Seq, M::Vocab)>| {
+            // One rank of cp has the last position.
+            let place = place?;
+            let local = logits.local_extents()[1].local;
             let logits = logits.to_local_vec();
-            let vocab = logits.len() / width;
+            let vocab = logits.len() / local;
             let key = random::subkey(key, (tokens.len() - prompt_len) as u64);
-            draw_token(&logits[last * vocab..(last + 1) * vocab], key)
+            Some(draw_token(&logits[place * vocab..(place + 1) * vocab], key))
         };
         let next = match pipeline {
-            None => Some(rank.evaluate(|| draw(model.logits(&input)))),
-            Some(pipeline) => {
-                pipeline.evaluate(model, &input, |output| draw(model.logits_of_output(output)))?
-            }
+            None => rank.evaluate(|| draw(model.logits(&input))),
+            Some(pipeline) => pipeline
+                .evaluate(model, &input, |output| draw(model.logits_of_output(output)))?
+                .flatten(),
         };
-        // Ranks without the last pipeline stage have no logits.
+        // Ranks without the last pipeline stage, or the last position, have no logits.
         let mut next = [next.unwrap_or_default()];
+        let cp = AxisSet::of(AxisId::Cp);
+        let (holder, site) = (holder_of(last, width, rank.degree(AxisId::Cp)), Site::new("sample"));
+        if rank.degree(AxisId::Cp) > 1 {
+            rank.process_group(cp).broadcast(&site, holder, next.as_mut_slice().into())?;
+        }
         let root = pipeline.map_or(0, |pipeline| pipeline.first_rank_of_last_stage());
-        rank.comms().world().broadcast(&Site::new("sample"), root, next.as_mut_slice().into())?;
+        rank.comms().world().broadcast(&site, root, next.as_mut_slice().into())?;
         tokens.push(next[0]);
     }
     Ok((tokens, prompt_len))
+}
+
+/// Returns the rank of `cp` that has a position of a sequence in zig-zag order.
+fn holder_of(position: usize, seq: usize, ranks: usize) -> usize {
+    let chunk = position * 2 * ranks / seq;
+    chunk.min(2 * ranks - 1 - chunk)
 }
 
 /// Draws a token from `softmax(logits / TEMPERATURE)`, by inverting the cumulative distribution at a number that follows from
@@ -83,6 +102,19 @@ fn draw_token(logits: &[f32], key: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mesh::Extent;
+
+    #[test]
+    fn one_rank_has_each_position() {
+        for (seq, ranks) in [(8, 1), (12, 2), (24, 3), (16, 4)] {
+            for position in 0..seq {
+                let has = |rank: usize| {
+                    Extent::zig_zag(seq, rank, ranks).positions().any(|other| other == position)
+                };
+                assert!(has(holder_of(position, seq, ranks)));
+            }
+        }
+    }
 
     #[test]
     fn tokens_are_drawn_by_probability() {

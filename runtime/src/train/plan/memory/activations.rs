@@ -147,11 +147,12 @@ impl MicroBatchWork {
         let tp = size(config.mesh.degree(AxisId::Tp));
         let parts = size(config.mesh.degree_of(AxisSet::DATA)) * size(config.micro_batches);
         let sequences = size(config.batch) / parts;
+        let seq = size(config.seq) / size(config.mesh.degree(AxisId::Cp));
         let all_heads = size(outline.heads) + size(outline.kv_heads);
         MicroBatchWork {
             element: size(config.dtype.dtype().bytes()),
-            tokens: sequences * size(config.seq),
-            own_tokens: sequences * (size(config.seq) / tp).ceil(),
+            tokens: sequences * seq,
+            own_tokens: sequences * (seq / tp).ceil(),
             hidden: size(outline.hidden),
             scored: all_heads * size(outline.head_dim) / tp,
             weighted: all_heads * size(outline.value_dim) / tp,

@@ -1,0 +1,13 @@
+//! Words for context parallelism on a layer that reads no other positions, and one that is none.
+
+use meshwright::prelude::*;
+
+dims! { Hidden }
+
+#[model]
+struct Layers {
+    #[sharded(cp = "ring")]
+    up: Linear<Hidden, Hidden>,
+}
+
+fn main() {}
