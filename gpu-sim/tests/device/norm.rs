@@ -13,9 +13,10 @@ use crate::support::{
 
 const EPS: f32 = 1e-3;
 
-/// Rows and columns: less than a warp, a warp, a block, and more than registers hold.
+/// Rows and columns: less than a warp, a warp, a block, and more than registers hold. Rows are few, but enough for two blocks,
+/// or for groups that sum several rows.
 const SIZES: [[usize; 2]; 9] =
-    [[0, 8], [1, 1], [3, 7], [40, 64], [20, 200], [30, 768], [9, 515], [2, 4104], [2, 8256]];
+    [[0, 8], [1, 1], [3, 7], [34, 64], [10, 200], [6, 768], [5, 515], [2, 4104], [1, 8256]];
 
 /// Destination of a gradient.
 fn grad(to: &mut Operand, accumulate: bool) -> LeafGrad<'_> {
@@ -93,7 +94,9 @@ fn run(
 #[test]
 fn norms_and_gradients_match_the_cpu() {
     for (centered, add) in [(false, false), (false, true), (true, false), (true, true)] {
-        for [rows, cols] in SIZES {
+        // Each large size with one of the norms only, as accumulation does not depend on the norm.
+        let sizes = SIZES.into_iter().filter(|[_, cols]| *cols < 4096 || add != centered);
+        for [rows, cols] in sizes {
             for dtype in FLOATS {
                 let compare = |got: &Vec<Vec<f32>>, expected: &Vec<Vec<f32>>| {
                     let names = ["y", "inv", "dx", "dweight", "mean", "dbias"];

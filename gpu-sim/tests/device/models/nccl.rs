@@ -16,7 +16,7 @@ use meshwright_gpu_sim::{Kind, SimDriver, not_checked_on_gpu};
 use meshwright_tests::compare::Report;
 use meshwright_tests::run::{Setup, train};
 
-use super::graphs::{assert_same, run_on};
+use super::graphs::{assert_same, run_of_size};
 use super::llama::{DATA, setup};
 use super::{F32, compare};
 use crate::nccl_stub::hub::Hub;
@@ -128,6 +128,9 @@ const CALLS: [(&str, ZeroStage, &str); 8] = [
     ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
 ];
 
+/// Sizes of runs of up to 8 ranks, each on a simulated GPU: the calls of the ranks do not depend on them.
+const SMALL: &str = "--batch 4 --seq 4 --hidden 16";
+
 #[test]
 fn captured_collectives_are_the_same() {
     if not_checked_on_gpu() {
@@ -153,7 +156,7 @@ fn captured_collectives_are_the_same() {
         let run = |words: &str| {
             let cluster = Cluster::new(ranks);
             let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
-            (run_on::<Llama>(words, Box::new(cluster)), drivers, hub)
+            (run_of_size::<Llama>(SMALL, words, Box::new(cluster)), drivers, hub)
         };
         let (expected, _, asked) = run(&format!("{words} --no-graphs"));
         let (got, drivers, recorded) = run(&words);
@@ -181,14 +184,14 @@ fn failed_capture_of_one_rank_disables_all() {
     }
     let words = "--dtype f32 --steps 5 --mesh fsdp=2 --micro-batches 2";
     let without = Box::new(Cluster::new(2));
-    let expected = run_on::<Llama>(&format!("{words} --no-graphs"), without);
+    let expected = run_of_size::<Llama>(SMALL, &format!("{words} --no-graphs"), without);
     for succeed in 0..2 {
         let cluster = Cluster::new(2);
         let drivers = cluster.drivers.clone();
         let reason = "not today".to_owned();
         let error = DriverError::Call { call: "capture", reason };
         drivers[1].device().fail(Kind::EndCapture, succeed, error);
-        let got = run_on::<Llama>(words, Box::new(cluster));
+        let got = run_of_size::<Llama>(SMALL, words, Box::new(cluster));
         assert_eq!(got.summary.losses, expected.summary.losses);
         assert_eq!(got.summary.grad_norms, expected.summary.grad_norms);
         for driver in drivers {
