@@ -12,7 +12,8 @@ use super::{AxisGroup, AxisSet, Data, Here, Home, SplitAxes};
 /// Its items follow from the declaration; there is nothing to implement.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a dim",
-    note = "declare it: `dims! {{ Batch @ data, Seq, Hidden }}`"
+    note = "declare it: `dims! {{ Batch @ data, Seq, Hidden }}`",
+    note = "a split is that of a declared dim, over an axis or over several as a tuple, from the outermost to the innermost and each once: `Split<Experts, (Ep, Tp)>`; the order is `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp`, `Tp`"
 )]
 pub trait Dim: Sized + 'static {
     /// The declared name, without a split.

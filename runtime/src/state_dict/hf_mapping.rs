@@ -249,11 +249,11 @@ mod tests {
     use crate::backend::cpu::CpuBackend;
     use crate::comm::RankComms;
     use crate::dims;
-    use crate::mesh::MeshShape;
+    use crate::layout::{Ep, Split, Stacked};
     use crate::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};
-    use crate::tensor::Rank;
+    use crate::tensor::{Init, Rank};
 
-    dims! { crate = crate; Vocab, Hidden }
+    dims! { crate = crate; Vocab, Hidden, Experts }
 
     struct Twins;
 
@@ -266,13 +266,26 @@ mod tests {
         }
     }
 
+    struct Stack;
+
+    impl Build for Stack {
+        fn build(builder: &mut Builder<'_>) -> Stack {
+            builder.param::<Stacked<Split<Experts, Ep>, Hidden, Vocab>>("weight", Init::Zeros);
+            Stack
+        }
+    }
+
     const HEAD: HfName = HfName::transposed("head.weight", "lm_head");
 
-    fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
-        let comms = RankComms::unattended(MeshShape::SINGLE);
+    fn params<M: Build>(mesh: &str) -> Vec<ParamRef> {
+        let comms = RankComms::unattended(mesh.parse().unwrap());
         let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
-        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4);
-        let params = declare::<Twins>(&rank, &sizes).unwrap().params();
+        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4).with(Experts, 6);
+        declare::<M>(&rank, &sizes).unwrap().params()
+    }
+
+    fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
+        let params = params::<Twins>("1");
         let mapping = HfMapping::new(&[first, second, HEAD], &params);
         mapping.map(|mapping| mapping.shapes()).map_err(|error| error.to_string())
     }
@@ -287,6 +300,42 @@ mod tests {
         let found = shapes(first.fused(), HfName::same("second.weight", "a").fused()).unwrap();
         assert_eq!(found[0], (a, vec![8]));
         assert_eq!(found.len(), 2);
+    }
+
+    /// Each weight of a stack is transposed, and a rank reads those of its experts.
+    #[test]
+    fn stacked_weights_are_three_dims() {
+        let params = params::<Stack>("ep=2");
+        let value = |expert: usize, input: usize, output: usize| {
+            (expert * 100 + input * 10 + output) as f32
+        };
+        for (name, is_transposed) in
+            [(HfName::same("weight", "w"), false), (HfName::transposed("weight", "w"), true)]
+        {
+            let names = [name];
+            let mapping = HfMapping::new(&names, &params).unwrap();
+            let [tensor] = mapping.tensors() else { panic!("one tensor") };
+            let [(slot, param)] = tensor.parts.as_slice() else { panic!("one part") };
+            assert_eq!(tensor.shape, if is_transposed { [6, 10, 4] } else { [6, 4, 10] });
+            let held = if is_transposed { [3, 10, 4] } else { [3, 4, 10] };
+            // An unattended rank is the last one.
+            assert_eq!(slot.local_region(), Region::new(&[3, 0, 0], &held));
+            let all = |experts: usize, is_transposed: bool| {
+                let (rows, cols) = if is_transposed { (10, 4) } else { (4, 10) };
+                let element = move |index: usize| {
+                    let (row, col) = (index / cols % rows, index % cols);
+                    let (input, output) = if is_transposed { (col, row) } else { (row, col) };
+                    value(index / (rows * cols), input, output)
+                };
+                (0..experts * rows * cols).map(element).collect::<Vec<_>>()
+            };
+            let mut block = vec![0.0; param.local_len()];
+            slot.copy_to_param(&all(3, is_transposed), &mut block);
+            assert_eq!(block, all(3, false));
+            let mut exported = vec![0.0; 6 * 40];
+            slot.unsharded().copy_to_tensor(&all(6, false), &mut exported);
+            assert_eq!(exported, all(6, is_transposed));
+        }
     }
 
     #[test]

@@ -23,10 +23,7 @@ impl Function<((Batch, Hidden),), (Weight,)> for PerExpert {
     fn backward_pass(&self, _: Backward<'_, ((Batch, Hidden),), (Weight,), ()>) {}
 }
 
-fn outputs(
-    x: &Tensor<(Batch, Hidden)>,
-    weight: &Param<Weight>,
-) -> Tensor<(Batch, Ffn)> {
+fn outputs(x: &Tensor<(Batch, Hidden)>, weight: &Param<Weight>) -> Tensor<(Batch, Ffn)> {
     apply(PerExpert, (x,), (weight,))
 }
 

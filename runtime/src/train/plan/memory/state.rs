@@ -295,6 +295,22 @@ mod tests {
     }
 
     #[test]
+    fn experts_are_sharded_over_the_axes_that_do_not_split_them() {
+        let ep = AxisSet::of(crate::layout::AxisId::Ep);
+        let of = |mesh: &str, split| {
+            let layout = layout(&format!("--mesh {mesh} --zero 3 --batch 8"));
+            let units = [UnitSize { split, ..unit(16 * 64) }];
+            (layout.of_units(&units).total() / (16.0 * 64.0), layout.exchanged(&units))
+        };
+        assert_eq!(of("fsdp=2,ep=2", AxisSet::NONE).0, 16.0 / 4.0);
+        assert_eq!(of("fsdp=2,ep=2", ep).0, 16.0 / 2.0);
+        assert_eq!(of("fsdp=2,ep=2,cp=2", ep).0, 16.0 / 4.0);
+        // One rank has all of these experts: nothing is sharded, gathered or summed.
+        assert_eq!(of("ep=4", AxisSet::NONE).0, 16.0 / 4.0);
+        assert_eq!(of("ep=4", ep), (16.0, 0.0));
+    }
+
+    #[test]
     fn what_is_exchanged_follows_backward() {
         let units = [unit(1600), unit(320), unit(640)];
         let exchanged = |line: &str| layout(line).exchanged(&units);
