@@ -72,17 +72,14 @@ impl DataPosition {
         compare("batch", self.batch.to_string(), now.batch.to_string());
         compare("order", self.order.to_string(), now.order.to_string());
         compare("seed", self.seed.to_string(), now.seed.to_string());
-        let documents = |position: &DataPosition, of: fn(&DocumentOptions) -> String| {
-            position.documents.as_ref().map_or("none".to_owned(), of)
+        let [saved, now] = [self, now].map(|position| position.documents.as_ref());
+        let mut compare_documents = |flag: &str, of: fn(&DocumentOptions) -> String| {
+            let [saved, now] = [saved, now].map(|options| options.map_or("none".to_owned(), of));
+            compare(flag, saved, now);
         };
-        let flags: [(&str, fn(&DocumentOptions) -> String); 3] = [
-            ("documents", |options| options.end.to_string()),
-            ("pack", |options| options.packs.to_string()),
-            ("mask-borders", |options| options.masks_borders.to_string()),
-        ];
-        for (flag, of) in flags {
-            compare(flag, documents(self, of), documents(now, of));
-        }
+        compare_documents("documents", |options| options.end.to_string());
+        compare_documents("pack", |options| options.packs.to_string());
+        compare_documents("mask-borders", |options| options.masks_borders.to_string());
         if differences.is_empty() { Ok(()) } else { Err(DataError::OtherPosition { differences }) }
     }
 }

@@ -32,7 +32,7 @@ impl<P, H> LearnedPositions<P, H> {
         T::Shape: SequenceInput<H>,
     {
         let x = x.operand();
-        let lead = self.lead(&x);
+        let lead = self.lead(x);
         let places =
             Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::places(x.value().rank(), lead);
         let rows = look_up_rows(&places, &self.weight, gradient_axes_of::<T::Shape>());
@@ -55,7 +55,7 @@ impl<P, H> LearnedPositions<P, H> {
     {
         let Some(places) = documents.places() else { return self.forward(x) };
         let x = x.operand();
-        let lead = self.lead(&x);
+        let lead = self.lead(x);
         let rank = x.value().rank();
         rank.check_same(documents.rank());
         let ids = part_of_rows(rank, places, documents.local_extents(), lead);
