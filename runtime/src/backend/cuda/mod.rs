@@ -18,7 +18,7 @@ mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
-pub use dense_attention::DenseAttention;
+pub use dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
 pub use driver::*;
 pub use gpu::GpuContext;
 pub use kernels::attention::{
