@@ -1,4 +1,4 @@
-//! The attention that the vendor library computes.
+//! The attention that the vendor library computes: sizes and operands.
 
 use crate::backend::{AttentionShape, Band, SequenceLayout};
 
@@ -40,4 +40,32 @@ impl DenseAttention {
             && s.soft_cap.is_none();
         dense.then_some(DenseAttention { batch, seq, heads, kv_heads, head_dim, scale, causal })
     }
+}
+
+/// Device addresses of the operands of fused attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionOperands {
+    /// Queries.
+    pub q: u64,
+    /// Keys.
+    pub k: u64,
+    /// Values.
+    pub v: u64,
+    /// Output.
+    pub out: u64,
+    /// Log-sum-exp of the scores of each row, f32 `[batch, heads, seq]`.
+    pub lse: u64,
+}
+
+/// Device addresses of the gradients of fused attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionGradients {
+    /// Gradient of the output.
+    pub dout: u64,
+    /// Gradient of the queries.
+    pub dq: u64,
+    /// Gradient of the keys.
+    pub dk: u64,
+    /// Gradient of the values.
+    pub dv: u64,
 }

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::fmt;
 
 use super::algorithm_choices::{AlgorithmChoices, AttentionChoice};
-use super::dense_attention::DenseAttention;
+use super::dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
 use super::matmul::{MatMul, MatMulOperands};
 use crate::backend::DeviceFailure;
 
@@ -268,35 +268,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     fn free_graph(&self, graph: Graph) -> Result<(), DriverError>;
 }
 
-/// Device addresses of the operands of fused attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionOperands {
-    /// Queries.
-    pub q: u64,
-    /// Keys.
-    pub k: u64,
-    /// Values.
-    pub v: u64,
-    /// Output.
-    pub out: u64,
-    /// Log-sum-exp of the scores of each row, f32 `[batch, heads, seq]`.
-    pub lse: u64,
-}
-
-/// Device addresses of the gradients of fused attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionGradients {
-    /// Gradient of the output.
-    pub dout: u64,
-    /// Gradient of the queries.
-    pub dq: u64,
-    /// Gradient of the keys.
-    pub dk: u64,
-    /// Gradient of the values.
-    pub dv: u64,
-}
-
-/// Fused attention of a vendor library over bf16 operands in the layout of [`AttentionShape`](crate::backend::AttentionShape).
+/// Fused attention of a vendor library over bf16 operands.
 ///
 /// Addresses are multiples of 16; other addresses are an error.
 ///

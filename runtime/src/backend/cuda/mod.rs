@@ -20,10 +20,10 @@ mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
-pub use dense_attention::DenseAttention;
+pub use dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
 pub use driver::{
-    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
-    FusedAttention, Graph, Grid, Module, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, Module,
+    Source, Stream,
 };
 pub use gpu::GpuContext;
 pub use kernels::attention::{

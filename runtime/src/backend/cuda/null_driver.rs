@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use super::dense_attention::DenseAttention;
+use super::dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
 use super::driver::{
-    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
+    DeviceProperties, Driver, DriverError, Event, Function,
     FusedAttention, Graph, Grid, Module, Source, Stream,
 };
 use super::gpu::lock;

@@ -122,7 +122,7 @@ impl Tiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
             ..=64 if variant.is_large() => (2, 64, 2),
             ..=64 => (2, 64, 3),
-            65..=128 if variant.converts() => (2, 32, 2),
+            65..=128 if variant.converts() || variant.wide => (2, 32, 2),
             65..=128 => (2, 64, 2),
             // Sums are as wide as values.
             129..=192 if dims[1] <= 128 => (1, 64, 2),
