@@ -68,9 +68,10 @@ fn assert_panics<T>(call: impl FnOnce() -> T, part: &str) {
 #[test]
 fn impossible_settings_are_refused_at_build() {
     let zero = "a window of 0 positions shows a query no key: a window of 1 is its own position";
-    let sizes_of = |options| Sizes { attention: options, ..sizes() };
+    let mut of_all = sizes();
+    of_all.attention = window(Some(0));
     assert_refused(
-        &sizes_of(window(Some(0))),
+        &of_all,
         &[&format!("`core`: {zero}"), &format!("`cross`: {zero}")],
     );
     for cap in [0.0, -1.0, f32::INFINITY, f32::NAN] {
@@ -140,7 +141,8 @@ fn windows_repeat_over_layers() {
 
     let windows = vec![Some(5), None, Some(7)];
     let attention = AttentionOptions { windows, ..AttentionOptions::default() };
-    let sizes = Sizes { attention, ..sizes().with(Layers, 5) };
+    let mut sizes = sizes().with(Layers, 5);
+    sizes.attention = attention;
     let built = build::<Stacked>(&rank(), &sizes).unwrap();
     let windows: Vec<_> = built.model.0.layers().iter().map(|layer| layer.0).collect();
     assert_eq!(windows, [Some(5), None, Some(7), Some(5), None]);
