@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use super::dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
 use super::driver::{
-    DeviceProperties, Driver, DriverError, Event, Function,
-    FusedAttention, Graph, Grid, Module, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, Module,
+    Source, Stream,
 };
 use super::gpu::lock;
 use super::matmul::{MatMul, MatMulOperands};
