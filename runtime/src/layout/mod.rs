@@ -16,7 +16,7 @@ mod usage;
 pub use axis::{AxisId, AxisSet};
 pub use dim::{BatchDim, Dim, DimInfo, Local, OnEveryRank, Split, Whole};
 pub use marker::{
-    ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Pp, Tp,
+    ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Pp, SequenceHome, Tp,
 };
 pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};

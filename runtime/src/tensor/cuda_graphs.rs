@@ -116,7 +116,7 @@ impl PassGraphs {
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.
-    pub(crate) fn record<S: Shape>(
+    pub(crate) fn record<S: Dims>(
         &self,
         pass: &Pass<'_>,
         work: impl FnOnce(&Tokens<S>, &Tokens<S>) -> Metric<S>,

@@ -44,16 +44,12 @@ impl Styles {
 /// All styles compute the same, so four of them are four times one.
 #[test]
 fn styles_of_one_model_compute_the_same() {
-    let mut sizes =
-        Sizes::new().with(Hidden, 8).with(Heads, 4).with(KvHeads, 2).with(HeadDim, 2);
+    let mut sizes = Sizes::new().with(Hidden, 8).with(Heads, 4).with(KvHeads, 2).with(HeadDim, 2);
     sizes.init_std = 0.5;
     let results = std::sync::Mutex::new(Vec::new());
-    for (mesh, style) in [
-        ("1", None),
-        ("cp=2", None),
-        ("cp=2,tp=2", None),
-        ("cp=4", Some(ContextStyle::Ring)),
-    ] {
+    for (mesh, style) in
+        [("1", None), ("cp=2", None), ("cp=2,tp=2", None), ("cp=4", Some(ContextStyle::Ring))]
+    {
         sizes.context = style;
         super::on_mesh::<Styles>(mesh, &sizes, |rank, built| {
             let x = Tensor::from_fn(rank, &[2, 16, 8], |index| {
