@@ -154,14 +154,14 @@ impl Case {
     fn check<M: Attends>(self) {
         let fixture = read_fixture(self.name);
         let mut report = Report::default();
-        let sizes = Sizes::new()
+        let mut sizes = Sizes::new()
             .with(Rows, BATCH * SEQ)
             .with(Heads, self.heads)
             .with(KvHeads, self.kv_heads)
             .with(HeadDim, self.head_dim)
             .with(ValueDim, 8)
             .with(Buckets, 8);
-        let sizes = Sizes { attention: self.options.clone(), ..sizes };
+        sizes.attention = self.options.clone();
         for mesh in MESHES {
             let results = on_mesh(mesh, 1, |rank| {
                 let built = build::<M>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));

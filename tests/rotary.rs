@@ -121,7 +121,7 @@ fn every_scaling_rotates_as_in_transformers() {
             let expected = fixture.floats(&format!("{name}.{kind}"));
             on_mesh("1", 1, |rank| {
                 let built = build::<RopeOnly>(rank, &sizes(heads, head_dim, rope, layout)).unwrap();
-                let x = Tensor::from_block(rank, &[2, seq, heads, head_dim], &x);
+                let x: Queries = Tensor::from_block(rank, &[2, seq, heads, head_dim], &x);
                 let rotated = built.model.rope.forward(&x).to_local_vec();
                 for (row, expected) in expected.chunks_exact(width).enumerate() {
                     let found = &rotated[row_of(row)..][..width];
@@ -198,7 +198,7 @@ fn layers_share_their_tables() {
         let rope = RopeParameters::default();
         let [one, other] = [rope, RopeParameters::with_theta(500.0)]
             .map(|rope| build::<Twice>(rank, &sizes(2, 8, rope, RopeLayout::HalfSplit)).unwrap());
-        let table_bytes = |seq: usize| 2 * seq * 4 * size_of::<f32>() as u64;
+        let table_bytes = |seq: usize| (2 * seq * 4 * size_of::<f32>()) as u64;
         let run = |model: &Twice, seq: usize| {
             let x: Queries = numbers(rank, "x", &[1, seq, 2, 8]);
             rank.evaluate(|| model.forward(&x));

@@ -213,11 +213,11 @@ pub struct AttentionBackwardArgs<'a> {
     pub bias: Option<DistanceBias<'a>>,
     /// Sinks of the forward pass; read for `dsinks` only, since `lse` includes them.
     pub sinks: Option<View<'a>>,
-    /// Output of the forward pass.
+    /// Output of the forward pass; of the dtype of the queries, or f32.
     pub out: View<'a>,
     /// Log-sum-exp of the forward pass.
     pub lse: View<'a>,
-    /// Gradient of the output.
+    /// Gradient of the output, of the dtype of the queries.
     pub dout: View<'a>,
     /// True: `dq`, `dk`, `dv` and `dbias` are added to what is there. False: they are written.
     pub accumulate: bool,

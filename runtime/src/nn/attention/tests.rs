@@ -68,13 +68,10 @@ fn assert_panics<T>(call: impl FnOnce() -> T, part: &str) {
 #[test]
 fn impossible_settings_are_refused_at_build() {
     let zero = "a window of 0 positions shows a query no key: a window of 1 is its own position";
-    let sizes_of = |options| {
-        let mut sizes = sizes();
-        sizes.attention = options;
-        sizes
-    };
+    let mut of_all = sizes();
+    of_all.attention = window(Some(0));
     assert_refused(
-        &sizes_of(window(Some(0))),
+        &of_all,
         &[&format!("`core`: {zero}"), &format!("`cross`: {zero}")],
     );
     for cap in [0.0, -1.0, f32::INFINITY, f32::NAN] {

@@ -432,7 +432,7 @@ fn values_out_of_range() {
         ("--betas 0.9,1.0", "--betas: must be two numbers in [0, 1)"),
         ("--betas -0.1,0.9", "--betas: must be two numbers in [0, 1)"),
         ("--order random", "--order: must be one of sequential, shuffled, not `random`"),
-        ("--documents end", "--documents: must be a whole number of at least 0, not `end`"),
+        ("--documents end", "--documents: must be a whole number, not `end`"),
         ("--pack", "--pack: needs --documents ID"),
         ("--mask-borders", "--mask-borders: needs --documents ID"),
         ("--lr-schedule cosin", "not `cosin`; did you mean cosine?"),

@@ -156,6 +156,10 @@ impl<T: Float> Call<'_, T> {
     fn section(&self, sample: usize, kv_head: usize, queries: Range<usize>) {
         let visible = self.mask.of_sample(sample);
         let keys = visible.of(queries.clone()).keys();
+        let heads = self.s.heads_of(kv_head);
+        if heads.is_empty() {
+            return;
+        }
         // Chunks of keys begin at the same keys for all sections.
         let keys = keys.start / KEYS * KEYS..keys.end;
         let &AttentionShape { head_dim, value_dim, .. } = self.s;
@@ -165,7 +169,7 @@ impl<T: Float> Call<'_, T> {
             let key = self.keys.head(sample, kv_head).rows(keys.clone());
             let value = self.values.head(sample, kv_head).rows(keys.clone());
             let mut tiles = tiles_of(sizes, key, value, &mut parts);
-            for head in self.s.heads_of(kv_head) {
+            for head in heads {
                 tiles.turn_to(self.queries.head(sample, head).rows(queries.clone()));
                 let mut pass = Pass {
                     call: self,
@@ -206,11 +210,13 @@ impl<T: Float> Pass<'_, '_, T> {
         let (total, scores) = rest.split_at_mut(rows);
         max.fill(f32::NEG_INFINITY);
         total.fill(0.0);
-        if keys.is_empty() {
-            sum.fill(0.0);
-        }
         let [first_query, first_key] = self.first;
-        let packed = keys.start / PACKED * PACKED..keys.end;
+        let packed = if keys.is_empty() {
+            sum.fill(0.0);
+            keys
+        } else {
+            keys.start / PACKED * PACKED..keys.end
+        };
         for (index, chunk) in chunks(packed.clone()).enumerate() {
             let row = self.tiles.row(chunk.len());
             let scores = &mut scores[..rows * row];

@@ -1,4 +1,4 @@
-//! What the softmax subtracts from the gradients of weights.
+//! Shifts: per query, the sum of `dout * out`, which the softmax subtracts from the gradients of weights.
 
 use super::heads::{Head, Heads};
 use super::results::Shared;

@@ -4,8 +4,8 @@ use super::mask::VisibleKeys;
 use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
 use crate::backend::cpu::simd::dispatch;
 
-/// What is subtracted from scores before their exponentials: their maximum or log-sum-exp. It is `-inf` if all scores are;
-/// so must then be the differences.
+/// Returns the number to subtract from scores before their exponentials: their maximum or log-sum-exp, but zero if all
+/// scores are `-inf`, so that differences are, too.
 #[inline(always)]
 fn finite_base(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }

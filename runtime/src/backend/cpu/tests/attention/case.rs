@@ -7,7 +7,7 @@ use crate::backend::{
     SequenceLayout, View, ViewMut,
 };
 
-/// What results hold between samples before and after a call.
+/// The value of results between samples, before and after a call.
 pub const GAP: f32 = -3e33;
 
 /// Operands of both directions.
