@@ -81,6 +81,15 @@ impl<S> Tokens<S> {
     where
         S: Dims,
     {
+        Tokens::of_rows(rank, sizes, first, &Tokens::<S>::own_positions(rank, sizes, whole))
+    }
+
+    /// Returns this rank's positions of whole rows.
+    #[track_caller]
+    pub(crate) fn own_positions(rank: &Rank, sizes: &[usize], whole: &[u32]) -> Vec<u32>
+    where
+        S: Dims,
+    {
         let extents = extents_of::<S>(&rank.with_whole_batch(), sizes);
         let sequence = extents.last().expect("tokens have a sequence");
         assert!(
@@ -89,9 +98,7 @@ impl<S> Tokens<S> {
             whole.len(),
             sequence.global
         );
-        let rows = whole.chunks(sequence.global.max(1));
-        let own: Vec<u32> = rows.flat_map(|row| sequence.positions().map(|at| row[at])).collect();
-        Tokens::of_rows(rank, sizes, first, &own)
+        sequence.of_rows(whole)
     }
 
     #[track_caller]
