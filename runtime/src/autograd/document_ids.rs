@@ -40,14 +40,18 @@ impl DocumentIds {
     /// If `starts` are not those of documents that follow one another.
     #[track_caller]
     pub(crate) fn new(rank: &Rank, sequence: &Extent, starts: &[u32]) -> DocumentIds {
-        let seq = sequence.global;
-        let own = |rows: Vec<u32>| -> Vec<u32> {
-            let of_row = |row: &[u32]| sequence.positions().map(|at| row[at]).collect::<Vec<_>>();
-            rows.chunks(seq.max(1)).flat_map(of_row).collect()
-        };
         let [starts, ends, places] =
-            DocumentIds::blocks(seq, starts).map(|block| IdBlock::new(rank, &own(block)));
+            DocumentIds::own_blocks(sequence, starts).map(|block| IdBlock::new(rank, &block));
         DocumentIds { starts, ends, places }
+    }
+
+    /// Returns starts, ends and places of the tokens of `sequence` in each row.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub(crate) fn own_blocks(sequence: &Extent, starts: &[u32]) -> [Vec<u32>; 3] {
+        DocumentIds::blocks(sequence.global, starts).map(|rows| sequence.of_rows(&rows))
     }
 
     /// Returns starts, ends and places of rows of `seq` tokens.
@@ -55,7 +59,7 @@ impl DocumentIds {
     /// # Panics
     /// As [`new`](Self::new).
     #[track_caller]
-    pub(crate) fn blocks(seq: usize, starts: &[u32]) -> [Vec<u32>; 3] {
+    fn blocks(seq: usize, starts: &[u32]) -> [Vec<u32>; 3] {
         assert!(
             starts.len().is_multiple_of(seq.max(1)),
             "{} starts of documents are not those of whole rows of {seq} tokens",

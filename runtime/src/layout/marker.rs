@@ -162,6 +162,25 @@ axis_groups! {
     Tp: AxisSet::of(AxisId::Tp), [Unused Unused Unused Unused Unused Once];
 }
 
+/// The home of a sequence of tokens: on every rank, or distributed over `cp`.
+#[diagnostic::on_unimplemented(
+    message = "the sequence of a language model cannot be distributed over `{Self}`",
+    label = "samples are distributed over the data axes, not positions",
+    note = "declare it without an axis, or over `cp`: `dims! {{ Batch @ data, Seq @ cp }}`"
+)]
+pub trait SequenceHome: Home {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl SequenceHome for Here {
+    const SEAL: Seal = Seal::new();
+}
+
+impl SequenceHome for Cp {
+    const SEAL: Seal = Seal::new();
+}
+
 macro_rules! homes {
     ($($home:ident apart from $($axis:ident)*;)*) => {$(
         impl Home for $home {}

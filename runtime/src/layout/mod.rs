@@ -18,7 +18,7 @@ pub use axis::{AxisId, AxisSet};
 pub use dim::{BatchDim, Dim, DimInfo, Local, OnEveryRank, Split, Whole};
 pub use marker::{
     ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Outside, Pp,
-    SplitAxes, Tp,
+    SequenceHome, SplitAxes, Tp,
 };
 pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};

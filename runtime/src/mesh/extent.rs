@@ -59,6 +59,12 @@ impl Extent {
         (0..extent.local).map(move |local| extent.index(local))
     }
 
+    /// Returns the elements of this extent in each of the rows of a global tensor.
+    pub(crate) fn of_rows(&self, rows: &[u32]) -> Vec<u32> {
+        let own = |row: &[u32]| self.positions().map(|at| row[at]).collect::<Vec<_>>();
+        rows.chunks(self.global.max(1)).flat_map(own).collect()
+    }
+
     /// Returns the number of elements before the gap, and the number of indices in the gap: `local` and 0 for one range.
     pub fn gap(&self) -> (usize, usize) {
         (self.gap.at, self.gap.len)

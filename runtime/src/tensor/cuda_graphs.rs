@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crate::autograd::DocumentIds;
 use crate::backend::{Buffer, CapturedGraph, Category, DType, GraphBuffer, GraphPool};
 use crate::comm::CommStats;
-use crate::context::{Rank, fail};
+use crate::context::{Rank, extents_of, fail};
 use crate::fsdp::CapturedBuffers;
-use crate::layout::{AxisSet, Dims, Shape};
+use crate::layout::{AxisSet, Dims};
 
 use super::{Gradients, Metric, Tokens};
 
@@ -116,7 +116,7 @@ impl PassGraphs {
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.
-    pub(crate) fn record<S: Shape>(
+    pub(crate) fn record<S: Dims>(
         &self,
         pass: &Pass<'_>,
         work: impl FnOnce(&Tokens<S>, &Tokens<S>) -> Metric<S>,
@@ -127,7 +127,7 @@ impl PassGraphs {
         let before = Counters::of(rank);
         let prepare = || {
             inputs.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
-            let of = |ids| Tokens::from_rows(rank, pass.sizes, pass.first, ids);
+            let of = |ids| Tokens::of_whole_rows(rank, pass.sizes, pass.first, ids);
             let (tokens, targets) = (of(pass.tokens), of(pass.targets));
             match pass.starts {
                 Some(starts) => [tokens.with_documents(starts), targets],
@@ -190,11 +190,13 @@ impl PassGraphs {
         {
             return None;
         }
-        recorded.tokens.write(pass.tokens);
-        recorded.targets.write(pass.targets);
+        let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
+        recorded.tokens.write(&own(pass.tokens));
+        recorded.targets.write(&own(pass.targets));
         if let (Some(documents), Some(starts)) = (&recorded.documents, pass.starts) {
-            let seq = pass.sizes.last().copied().unwrap_or_default();
-            let blocks = DocumentIds::blocks(seq, starts);
+            let extents = extents_of::<S>(&rank.with_whole_batch(), pass.sizes);
+            let sequence = extents.last().expect("tokens have a sequence");
+            let blocks = DocumentIds::own_blocks(sequence, starts);
             documents.iter().zip(&blocks).for_each(|(buffer, block)| buffer.write(block));
         }
         let Added { flops, recomputed, sent } = &recorded.added;

@@ -1,6 +1,6 @@
 //! Models that the trainer can train.
 
-use crate::layout::{BatchDim, Local, Whole};
+use crate::layout::{BatchDim, Local, SequenceHome, Whole};
 use crate::nn::{Model, Module, Sizes};
 use crate::state_dict::HfName;
 use crate::tensor::{Loss, Targets, Tensor, Tokens};
@@ -17,7 +17,7 @@ pub trait LanguageModel:
     /// The dim of sequences, declared `@ data`.
     type Batch: BatchDim;
     /// The dim of positions; declared `@ cp` if the ranks of `cp` may share a sequence.
-    type Seq: Whole;
+    type Seq: Whole<Home: SequenceHome>;
     /// The dim of token ids.
     type Vocab: Local;
 

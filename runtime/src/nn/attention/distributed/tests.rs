@@ -111,7 +111,7 @@ impl Run {
         let local = BATCH / data_ranks;
         let rows = local / self.micro_batches;
         let mut gradients = None;
-        let mut sum = 0.0;
+        let mut loss_of_step = 0.0;
         for micro_batch in 0..self.micro_batches {
             let first = micro_batch * rows;
             let own = data_rank * local + first..data_rank * local + first + rows;
@@ -135,7 +135,10 @@ impl Run {
             let flow = (model.embed.forward(&tokens), tokens.documents());
             let (x, _) = model.blocks.forward(&flow);
             let loss = model.head.loss(&model.norm.forward(&x), &targets);
-            sum += loss.reduce().value();
+            // The mean of a micro-batch depends on its rows, which are others on each mesh.
+            if self.micro_batches == 1 {
+                loss_of_step = loss.reduce().value();
+            }
             let is_last = micro_batch + 1 == self.micro_batches;
             gradients = Some(match (gradients.take(), is_last) {
                 (None, true) => Step::Done(loss.backward()),
@@ -152,7 +155,7 @@ impl Run {
             |param: &crate::tensor::ParamRef| (param.path().to_owned(), gradients.gather(param));
         let mut all: Vec<(String, Vec<f32>)> = built.params().iter().map(of).collect();
         all.push(("the norm".into(), vec![norm as f32]));
-        (sum, all)
+        (loss_of_step, all)
     }
 }
 
