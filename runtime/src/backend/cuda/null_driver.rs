@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::driver::{
-    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
-    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    MatMulOperands, Module, Source, Stream,
 };
 use super::gpu::lock;
-use crate::backend::cuda::DenseAttention;
+use crate::backend::cuda::{AttentionGradients, AttentionOperands, DenseAttention};
 
 /// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.
 #[derive(Debug, Clone, Copy)]
