@@ -120,14 +120,13 @@ impl Case {
     /// The contents of `dq`, `dk`, `dv` and `dbias` before the backward: NaN unless they are added to.
     pub fn before(&self) -> [Vec<f32>; 4] {
         let lens = [self.q.len(), self.k.len(), self.v.len(), self.bias_len()];
-        let fill = |(i, len): (usize, usize)| match self.accumulate {
-            true => {
-                let dtype = if i == 3 { DType::F32 } else { self.result() };
-                values(len, 7 + i as u64).into_iter().map(|x| round(dtype, x)).collect()
+        [0, 1, 2, 3].map(|i| {
+            if !self.accumulate {
+                return vec![f32::NAN; lens[i]];
             }
-            false => vec![f32::NAN; len],
-        };
-        [0, 1, 2, 3].map(|i| fill((i, lens[i])))
+            let dtype = if i == 3 { DType::F32 } else { self.result() };
+            values(lens[i], 7 + i as u64).into_iter().map(|x| round(dtype, x)).collect()
+        })
     }
 
     fn bias_len(&self) -> usize {

@@ -43,7 +43,7 @@ enum Pass {
     BackwardQueries,
 }
 
-/// What a tensor-core kernel does beyond causal or full attention with results in bf16. Every combination is compiled on
+/// Additions of a tensor-core kernel to causal or full attention with results in bf16. Every combination is compiled on
 /// its own, so that none pays for what it does not use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Variant {

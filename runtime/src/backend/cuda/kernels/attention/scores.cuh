@@ -1,6 +1,6 @@
 // Scores of the tensor-core kernels: soft cap and distance bias, and the keys that rows see by key ranges.
 
-// Scores that are capped or biased are converted to natural units at once; others when they are exponentiated.
+// Scores that are capped or biased are converted to natural units first; others when they are exponentiated.
 constexpr bool CONVERTS = SOFT_CAP || BIAS;
 
 __device__ inline float remaining_scale(const Sizes& s) { return CONVERTS ? 1.0f : s.scale; }

@@ -90,9 +90,10 @@ fn write_bounds(
 pub(super) fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View, delta: u64) {
     let (rows, dim) = (rows(s), s.value_dim as i32);
     let [of_out, of_dout] = [out, dout].map(|view| float_name(view.dtype()));
-    let name = match of_out == of_dout {
-        true => format!("attention_deltas_{of_dout}"),
-        false => format!("attention_deltas_{of_out}_{of_dout}"),
+    let name = if of_out == of_dout {
+        format!("attention_deltas_{of_dout}")
+    } else {
+        format!("attention_deltas_{of_out}_{of_dout}")
     };
     let is_wide =
         aligned(&[out, dout], 8) && (s.value_dim * dout.dtype().bytes()).is_multiple_of(16);

@@ -26,9 +26,10 @@ pub(super) fn note(
 /// Describes a shape, such as `2 x 4096 x 4096, 32/8 heads of 128, causal`.
 fn sizes(s: &AttentionShape) -> String {
     let &AttentionShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } = s;
-    let dim = match head_dim == value_dim {
-        true => head_dim.to_string(),
-        false => format!("{head_dim}/{value_dim}"),
+    let dim = if head_dim == value_dim {
+        head_dim.to_string()
+    } else {
+        format!("{head_dim}/{value_dim}")
     };
     let band = match s.band {
         Band::ALL => "full".to_string(),

@@ -17,8 +17,8 @@ pub(super) fn forward_kernel(
     [q, k, v, out]: [View; 4],
 ) -> Option<Tiles> {
     let variant = Variant { wide: out.dtype() == DType::F32, ..variant };
-    let tiles = takes(s, &[q, k, v], &[out]).then(|| Tiles::forward(dims(s), variant))?;
-    fits(gpu, &tiles).then_some(tiles)
+    (takes(s, &[q, k, v], &[out]) && fits(gpu, s, variant))
+        .then(|| Tiles::forward(dims(s), variant))
 }
 
 pub(super) fn forward(
@@ -53,16 +53,11 @@ impl Backward {
     ) -> Option<Backward> {
         let &Given { q, k, v, dout, .. } = given;
         let &Gradients { dq, dk, dv } = gradients;
-        if !takes(s, &[q, k, v, dout], &[dq, dk, dv]) {
-            return None;
-        }
         let of = |to: View| Variant { wide: to.dtype() == DType::F32, sinks: false, ..variant };
-        let of_keys = Tiles::backward_keys(dims(s), of(dk));
-        let of_queries = Tiles::backward_queries(dims(s), of(dq));
-        [&of_keys, &of_queries]
-            .iter()
-            .all(|tiles| fits(gpu, tiles))
-            .then_some(Backward { of_keys, of_queries })
+        (takes(s, &[q, k, v, dout], &[dq, dk, dv]) && fits(gpu, s, variant)).then(|| Backward {
+            of_keys: Tiles::backward_keys(dims(s), of(dk)),
+            of_queries: Tiles::backward_queries(dims(s), of(dq)),
+        })
     }
 
     /// Returns the names of the sources.
@@ -126,8 +121,12 @@ fn dims(s: &AttentionShape) -> [usize; 2] {
     [s.head_dim, s.value_dim]
 }
 
-fn fits(gpu: &GpuContext, tiles: &Tiles) -> bool {
-    tiles.shared_bytes() <= gpu.driver().properties().shared_memory
+/// Returns true if the device has the shared memory of all passes, so that they run on one kind of kernels.
+fn fits(gpu: &GpuContext, s: &AttentionShape, variant: Variant) -> bool {
+    let most = gpu.driver().properties().shared_memory;
+    [Tiles::forward, Tiles::backward_keys, Tiles::backward_queries]
+        .iter()
+        .all(|tiles| tiles(dims(s), variant).shared_bytes() <= most)
 }
 
 fn grid(tiles: &Tiles, blocks: [u32; 3]) -> Grid {
