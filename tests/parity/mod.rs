@@ -2,6 +2,7 @@
 
 mod attention;
 mod bf16;
+mod context;
 mod gpt;
 mod gpt2;
 mod llama;
