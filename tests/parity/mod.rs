@@ -2,7 +2,7 @@
 
 mod attention;
 mod bf16;
-mod context;
+mod context_trainer;
 mod gpt;
 mod gpt2;
 mod llama;
