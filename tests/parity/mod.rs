@@ -3,6 +3,7 @@
 mod attention;
 mod bf16;
 mod context;
+mod context_trainer;
 mod experts;
 mod gpt;
 mod gpt2;

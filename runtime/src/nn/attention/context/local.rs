@@ -30,7 +30,7 @@ pub(super) struct KeySource<'a> {
     pub v: View<'a>,
 }
 
-/// What a backward reads of its forward, and the gradient of the output.
+/// Operands and results of forward that a backward reads, and the gradient of the output.
 #[derive(Clone, Copy)]
 pub(super) struct OutputGradient<'a> {
     pub q: View<'a>,

@@ -1,0 +1,52 @@
+//! The Llama of the examples with sequences that the ranks of `cp` share, trained by the trainer.
+
+use meshwright::train::{Config, Summary, Trainer};
+use meshwright_examples::llama::Llama;
+use meshwright_tests::models::context_llama;
+
+const SMALL: &str = "train --hidden 32 --heads 4 --kv-heads 2 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1";
+
+fn train(flags: &str) -> meshwright::Result<Summary> {
+    let words = format!("{SMALL} {flags}");
+    Trainer::<context_llama::Llama>::new(Config::parse(words.split(' '))?)?.train()
+}
+
+/// Sampled windows are shorter than a sequence, and need not divide into the chunks of `cp`.
+#[test]
+fn the_trainer_trains_and_samples_over_cp() {
+    let alone = train("--mesh 1 --seq 32 --sample-tokens 5").unwrap();
+    assert!(alone.losses[2] < alone.losses[0]);
+    for flags in ["--mesh cp=2", "--mesh cp=4 --cp hybrid=2", "--mesh fsdp=2,cp=2,tp=2"] {
+        let shared = train(&format!("{flags} --seq 32 --sample-tokens 5")).unwrap();
+        for (loss, expected) in shared.losses.iter().zip(&alone.losses) {
+            assert!((loss - expected).abs() < 1e-5 * expected, "{flags}: {loss}, alone {expected}");
+        }
+        assert_eq!(shared.sample, alone.sample, "{flags}");
+    }
+}
+
+/// Before training, with the fix.
+#[test]
+fn impossible_sequences_over_cp_are_refused() {
+    let refused = |flags: &str| train(flags).unwrap_err().to_string();
+    assert_eq!(
+        refused("--mesh cp=4 --seq 100"),
+        "--seq: 100 does not divide into 2 x cp = 8 chunks (zig-zag order of cp=4); use a multiple of 8"
+    );
+    let text = refused("--mesh cp=3 --seq 30 --cp ulysses");
+    let part = "4 query heads of a rank cannot be exchanged among 3 ranks of cp";
+    assert!(text.contains(part), "{text}");
+    assert!(refused("--mesh cp=2 --seq 32 --cp spiral").contains("`spiral` is no style"));
+
+    let words = format!("{SMALL} --seq 32 --mesh cp=2");
+    let config = Config::parse(words.split(' ')).unwrap();
+    let whole = Trainer::<Llama>::new(config).and_then(Trainer::train).unwrap_err().to_string();
+    assert!(
+        whole.starts_with("--mesh: cp=2 needs a model whose sequence is distributed over cp"),
+        "{whole}"
+    );
+    let words = format!("{SMALL} --seq 32 --mesh 1 --cp ring");
+    let config = Config::parse(words.split(' ')).unwrap();
+    let unused = Trainer::<Llama>::new(config).and_then(Trainer::train).unwrap_err().to_string();
+    assert!(unused.contains("no attention of the model has `#[sharded(cp = ..)]`"), "{unused}");
+}
