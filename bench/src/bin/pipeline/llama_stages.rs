@@ -6,6 +6,7 @@ use std::time::Instant;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::{Sizes, build};
 use meshwright::pipeline::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
+use meshwright::rotary::RopeParameters;
 use meshwright::schedule::{Schedule, ScheduleKind, verify};
 use meshwright::tensor::{Gradients, Rank, Targets, Tokens};
 use meshwright::train::{Error, LanguageModel, Result};
@@ -96,7 +97,7 @@ fn sizes() -> Sizes {
         head_dim: 64,
         vocab: VOCAB,
         norm_eps: 1e-5,
-        rope_theta: 10_000.0,
+        rope: RopeParameters::with_theta(10_000.0),
         tied: false,
         max_positions: SHAPE[1],
         bos: serde_json::Value::Null,
