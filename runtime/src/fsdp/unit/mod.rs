@@ -63,9 +63,10 @@ pub struct Unit {
 impl Unit {
     /// Creates the unit of those parameters in `scope`, the path of a field, that `split` splits.
     pub(crate) fn new(rank: &Rank, scope: &Rc<str>, split: AxisSet) -> Rc<Unit> {
-        let name = match split.is_empty() {
-            true => scope.to_string(),
-            false => format!("{scope} (split over {split})"),
+        let name = if split.is_empty() {
+            scope.to_string()
+        } else {
+            format!("{scope} (split over {split})")
         };
         Rc::new_cyclic(|this| Unit {
             this: Weak::clone(this),

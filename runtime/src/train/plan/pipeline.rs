@@ -57,9 +57,10 @@ impl PipelinePlan {
             .pipeline
             .is_some()
             .then(|| describe(&pipeline.schedule, verified.lowered(), &stages));
-        let (stages, verified) = match is_measured {
-            true => split_stages(&stages, verified.lowered())?,
-            false => (stages, verified),
+        let (stages, verified) = if is_measured {
+            split_stages(&stages, verified.lowered())?
+        } else {
+            (stages, verified)
         };
         let (name, verified) = (pipeline.schedule, Arc::new(verified));
         Ok(Some(PipelinePlan { name, description, verified, stages }))
