@@ -90,7 +90,8 @@ const OPERATIONS: &[Operation] = &[
     }),
     ("attention with padding and learned biases", |ops, x, y| {
         let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
-        let padding = Padding::<(Batch, Seq)>::from_block(x.rank(), 1, &[1..4]);
+        let padding =
+            Padding::<(Batch, Seq)>::from_block(x.rank(), 1, std::slice::from_ref(&(1..4)));
         probe(&ops.bidirectional.forward(&(q, k, v, (padding, &ops.relative, &ops.sinks))))
     }),
     ("causal attention with learned biases", |ops, x, y| {

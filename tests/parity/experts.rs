@@ -116,6 +116,8 @@ struct Net {
 }
 
 type Tokens = Tensor<(Group, Seq, Hidden)>;
+type OverEpAndTp = (Group, Seq, Split<Experts, (Ep, Tp)>, Ffn);
+type Folded = (Group, Split<Experts, (Ep, Cp, Tp)>, Ffn);
 
 impl Block {
     /// Experts over `ep`, whose mean leaves the axis.
@@ -126,13 +128,13 @@ impl Block {
     }
 
     /// Experts over `ep` and `tp`.
-    fn loss_over_ep_and_tp(&self, x: &Tokens) -> Loss<(Group, Seq, Split<Experts, (Ep, Tp)>, Ffn)> {
+    fn loss_over_ep_and_tp(&self, x: &Tokens) -> Loss<OverEpAndTp> {
         let y = apply(PerExpert, (&self.before.forward(x).tanh(),), (&self.over_ep_and_tp,));
         Loss::mean_of(&self.after.forward(&y).tanh().exp())
     }
 
     /// Experts over `ep`, `cp` and `tp`, of the mean of each sequence.
-    fn folded_loss(&self, x: &Tokens) -> Loss<(Group, Split<Experts, (Ep, Cp, Tp)>, Ffn)> {
+    fn folded_loss(&self, x: &Tokens) -> Loss<Folded> {
         let x = self.before.forward(x).tanh().mean(Seq).all_reduce();
         let y = apply(PerExpert, (&x,), (&self.folded,));
         Loss::mean_of(&self.after.forward(&y).tanh().exp())

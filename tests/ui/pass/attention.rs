@@ -7,13 +7,13 @@ use meshwright::prelude::*;
 dims! { Batch @ data, Seq, Hidden, Heads, KvHeads, HeadDim, ValueDim }
 
 /// Self-attention with any mask, and values of any width.
-fn masked<B: Dim, S: Local, H: Local, D: Local, V: Local, M: AttentionMask>(
+fn masked<B: Dim, S: Local, H: Local, D: Local, V: Local, M>(
     core: &Attention<H, H, D, M, V>,
     x: &Tensor<(B, S, H, D)>,
     values: &Tensor<(B, S, H, V)>,
 ) -> Tensor<(B, S, H, V)>
 where
-    M: MaskBetween<S, S>,
+    M: AttentionMask + MaskBetween<S, S>,
 {
     core.forward(&(x.clone(), x.clone(), values.clone()))
 }
