@@ -70,10 +70,7 @@ fn impossible_settings_are_refused_at_build() {
     let zero = "a window of 0 positions shows a query no key: a window of 1 is its own position";
     let mut of_all = sizes();
     of_all.attention = window(Some(0));
-    assert_refused(
-        &of_all,
-        &[&format!("`core`: {zero}"), &format!("`cross`: {zero}")],
-    );
+    assert_refused(&of_all, &[&format!("`core`: {zero}"), &format!("`cross`: {zero}")]);
     for cap in [0.0, -1.0, f32::INFINITY, f32::NAN] {
         let text = format!(
             "`core`: the soft cap of its scores is {cap}, but must be positive and finite; `None` leaves the scores as they are"
