@@ -34,9 +34,10 @@ impl Styles {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k.forward(x));
         let qkv = (q, k, self.v.forward(x));
-        let (q, k, v) = &qkv;
         let y = self.ring.forward(&qkv) + self.ulysses.forward(&qkv);
-        let y = y + self.gather.forward(&qkv) + self.hybrid.forward(&(q, k, v, documents));
+        let y = y + self.gather.forward(&qkv);
+        let (q, k, v) = qkv;
+        let y = y + self.hybrid.forward(&(q, k, v, documents));
         self.o.forward(&y)
     }
 }
