@@ -4,7 +4,8 @@ use meshwright::train::{Config, Summary, Trainer};
 use meshwright_examples::llama::Llama;
 use meshwright_tests::models::context_llama;
 
-const SMALL: &str = "train --hidden 32 --heads 4 --kv-heads 2 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1";
+const SMALL: &str =
+    "train --hidden 32 --heads 4 --kv-heads 2 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1";
 
 fn train(flags: &str) -> meshwright::Result<Summary> {
     let words = format!("{SMALL} {flags}");

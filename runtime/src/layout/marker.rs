@@ -1,7 +1,7 @@
 //! Mesh axes as types, for the types of tensors.
 
 use super::sealed::Seal;
-use super::usage::{Once, Unused, UsageSet};
+use super::usage::{Distinct, Once, Unused, UsageSet};
 use super::{AxisId, AxisSet};
 
 /// A set of mesh axes as a type: one axis, several as a tuple, all data axes, or none.
@@ -162,13 +162,19 @@ axis_groups! {
     Tp: AxisSet::of(AxisId::Tp), [Unused Unused Unused Unused Unused Once];
 }
 
-/// The home of a sequence of tokens: on every rank, or distributed over `cp`.
+/// [`AxisGroup::Usage`] of [`Data`].
+type DataUsage = (Unused<Pp>, Once<Dp>, Once<Fsdp>, Once<Ep>, Unused<Cp>, Unused<Tp>);
+
+/// The home of a sequence of tokens: on every rank, or distributed over `cp`. So tokens of samples and positions have a
+/// [`Shape`](super::Shape), also in code that is generic in the model.
 #[diagnostic::on_unimplemented(
     message = "the sequence of a language model cannot be distributed over `{Self}`",
     label = "samples are distributed over the data axes, not positions",
     note = "declare it without an axis, or over `cp`: `dims! {{ Batch @ data, Seq @ cp }}`"
 )]
-pub trait SequenceHome: Home {
+pub trait SequenceHome:
+    Home + AxisGroup<Usage: UsageSet<Plus<DataUsage>: UsageSet<Verdict = Distinct>>>
+{
     #[doc(hidden)]
     const SEAL: Seal;
 }

@@ -11,7 +11,7 @@ use crate::backend::{Buffer, CapturedGraph, Category, DType, GraphBuffer, GraphP
 use crate::comm::CommStats;
 use crate::context::{Rank, extents_of, fail};
 use crate::fsdp::CapturedBuffers;
-use crate::layout::{AxisSet, Dims};
+use crate::layout::{AxisSet, Dims, Shape};
 
 use super::{Gradients, Metric, Tokens};
 
@@ -116,7 +116,7 @@ impl PassGraphs {
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.
-    pub(crate) fn record<S: Dims>(
+    pub(crate) fn record<S: Shape>(
         &self,
         pass: &Pass<'_>,
         work: impl FnOnce(&Tokens<S>, &Tokens<S>) -> Metric<S>,
@@ -127,7 +127,7 @@ impl PassGraphs {
         let before = Counters::of(rank);
         let prepare = || {
             inputs.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
-            let of = |ids| Tokens::of_whole_rows(rank, pass.sizes, pass.first, ids);
+            let of = |ids| Tokens::from_whole_rows(rank, pass.sizes, pass.first, ids);
             let (tokens, targets) = (of(pass.tokens), of(pass.targets));
             match pass.starts {
                 Some(starts) => [tokens.with_documents(starts), targets],

@@ -54,58 +54,6 @@ impl<S> Tokens<S> {
     where
         S: Shape,
     {
-        Tokens::of_rows(rank, sizes, first, block)
-    }
-
-    /// Creates the token ids of a micro-batch of `whole` rows, of which this rank takes its positions; some of the rows of
-    /// this rank's block, from row `first` on. The rows of a sequence that is whole on each rank are taken as they are.
-    ///
-    /// # Panics
-    /// If `whole` does not hold whole rows, or more than follow row `first`.
-    #[track_caller]
-    pub fn from_whole_rows(rank: &Rank, sizes: &[usize], first: usize, whole: &[u32]) -> Tokens<S>
-    where
-        S: Shape,
-    {
-        Tokens::of_whole_rows(rank, sizes, first, whole)
-    }
-
-    /// Creates what [`from_whole_rows`](Self::from_whole_rows) does, of dims that the caller knows to be a shape.
-    #[track_caller]
-    pub(crate) fn of_whole_rows(
-        rank: &Rank,
-        sizes: &[usize],
-        first: usize,
-        whole: &[u32],
-    ) -> Tokens<S>
-    where
-        S: Dims,
-    {
-        Tokens::of_rows(rank, sizes, first, &Tokens::<S>::own_positions(rank, sizes, whole))
-    }
-
-    /// Returns this rank's positions of whole rows.
-    #[track_caller]
-    pub(crate) fn own_positions(rank: &Rank, sizes: &[usize], whole: &[u32]) -> Vec<u32>
-    where
-        S: Dims,
-    {
-        let extents = extents_of::<S>(&rank.with_whole_batch(), sizes);
-        let sequence = extents.last().expect("tokens have a sequence");
-        assert!(
-            whole.len().is_multiple_of(sequence.global.max(1)),
-            "{} tokens are not whole rows of {} tokens",
-            whole.len(),
-            sequence.global
-        );
-        sequence.of_rows(whole)
-    }
-
-    #[track_caller]
-    fn of_rows(rank: &Rank, sizes: &[usize], first: usize, block: &[u32]) -> Tokens<S>
-    where
-        S: Dims,
-    {
         let rank = &rank.with_whole_batch();
         let mut extents = extents_of::<S>(rank, sizes);
         let row = local_len(&extents[1..]);
@@ -123,6 +71,36 @@ impl<S> Tokens<S> {
         extents[0] = extents[0].range(first, rows);
         let micro_batch = MicroBatch::new(&S::DIMS[0], extents[0]);
         Tokens::declared(&rank.with_micro_batch(micro_batch), extents, block)
+    }
+
+    /// Creates the token ids of a micro-batch of `whole` rows, of which this rank takes its positions; some of the rows of
+    /// this rank's block, from row `first` on. The rows of a sequence that is whole on each rank are taken as they are.
+    ///
+    /// # Panics
+    /// If `whole` does not hold whole rows, or more than follow row `first`.
+    #[track_caller]
+    pub fn from_whole_rows(rank: &Rank, sizes: &[usize], first: usize, whole: &[u32]) -> Tokens<S>
+    where
+        S: Shape,
+    {
+        Tokens::from_rows(rank, sizes, first, &Tokens::<S>::own_positions(rank, sizes, whole))
+    }
+
+    /// Returns this rank's positions of whole rows.
+    #[track_caller]
+    pub(crate) fn own_positions(rank: &Rank, sizes: &[usize], whole: &[u32]) -> Vec<u32>
+    where
+        S: Dims,
+    {
+        let extents = extents_of::<S>(&rank.with_whole_batch(), sizes);
+        let sequence = extents.last().expect("tokens have a sequence");
+        assert!(
+            whole.len().is_multiple_of(sequence.global.max(1)),
+            "{} tokens are not whole rows of {} tokens",
+            whole.len(),
+            sequence.global
+        );
+        sequence.of_rows(whole)
     }
 
     /// Creates token ids that are declared the same on ranks with equal positions along the axes of `S`.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::data::MicroBatch;
-use crate::layout::Dims;
+use crate::layout::Shape;
 use crate::tensor::{Accumulating, Gradients, Loss, Metric, Pending, Rank, Tokens};
 
 /// The input of one training step on this rank.
@@ -95,7 +95,7 @@ impl<'a> StepInput<'a> {
     }
 }
 
-impl<S: Dims> MicroBatchLauncher<S> for EagerLauncher<'_> {
+impl<S: Shape> MicroBatchLauncher<S> for EagerLauncher<'_> {
     fn launch(
         &mut self,
         micro_batch: &MicroBatchInput<'_>,
@@ -109,13 +109,13 @@ impl<S: Dims> MicroBatchLauncher<S> for EagerLauncher<'_> {
 }
 
 /// Creates the tokens of a micro-batch, with their documents, and its targets.
-pub fn tokens_and_targets<S: Dims>(
+pub fn tokens_and_targets<S: Shape>(
     rank: &Rank,
     sizes: &[usize],
     data: &MicroBatch<'_>,
 ) -> (Tokens<S>, Tokens<S>) {
     // Targets are those of whole rows, so they are right at the borders of a rank's positions, too.
-    let from_rows = |ids: &[u32]| Tokens::of_whole_rows(rank, sizes, data.rows.start, ids);
+    let from_rows = |ids: &[u32]| Tokens::from_whole_rows(rank, sizes, data.rows.start, ids);
     let (tokens, targets) = (from_rows(data.tokens), from_rows(data.targets));
     match data.starts {
         Some(starts) => (tokens.with_documents(starts), targets),
@@ -126,7 +126,7 @@ pub fn tokens_and_targets<S: Dims>(
 impl GradAccumulator {
     /// Runs the backward pass of `loss` and adds its gradients. After the last micro-batch, the gradient reduction over
     /// the data ranks is in progress.
-    pub fn backward<S: Dims>(self, loss: Loss<S>, is_last: bool) -> GradAccumulator {
+    pub fn backward<S: Shape>(self, loss: Loss<S>, is_last: bool) -> GradAccumulator {
         match (self, is_last) {
             (GradAccumulator::Empty, false) => GradAccumulator::Partial(loss.accumulate()),
             (GradAccumulator::Empty, true) => GradAccumulator::Complete(loss.backward()),

@@ -1,7 +1,7 @@
 //! Capture and replay of micro-batches.
 
 use crate::backend::DeviceFailure;
-use crate::layout::Dims;
+use crate::layout::Shape;
 use crate::tensor::{CapturedPass, Metric, Pass, PassGraphs};
 use crate::train::micro_batch::{
     CaptureError, GradAccumulator, MicroBatchFn, MicroBatchInput, MicroBatchKind,
@@ -54,7 +54,7 @@ impl<S> CapturedGraphs<S> {
     }
 }
 
-impl<S: Dims> MicroBatchLauncher<S> for CapturedGraphs<S> {
+impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
     /// Replays the graph for this kind of micro-batch, or captures it in the first step.
     fn launch(
         &mut self,

@@ -6,7 +6,7 @@
 
 mod captured;
 
-use crate::layout::Dims;
+use crate::layout::Shape;
 use crate::tensor::{PassGraphs, PassVariation, Rank};
 
 use super::console::say;
@@ -37,7 +37,7 @@ enum GraphState<S> {
     Captured(CapturedGraphs<S>),
 }
 
-impl<S: Dims> CudaGraphs<S> {
+impl<S: Shape> CudaGraphs<S> {
     /// Creates the state of a rank on which steps are captured if `wanted`, unless there is an `obstacle`.
     pub fn new(rank: &Rank, wanted: bool, obstacle: Option<&str>) -> CudaGraphs<S> {
         let state = if wanted { GraphState::WarmUp(WARM_UP_STEPS) } else { GraphState::Off };

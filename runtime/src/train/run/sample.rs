@@ -45,7 +45,7 @@ pub fn sample_continuation<M: LanguageModel>(
         // Attention is causal: positions after the last token do not affect its prediction.
         let mut block = window.to_vec();
         block.resize(width, 0);
-        let input = Tokens::of_whole_rows(rank, &[rows, width], 0, &block);
+        let input = Tokens::from_whole_rows(rank, &[rows, width], 0, &block);
         let place = input.local_extents()[1].positions().position(|position| position == last);
         let draw = |logits: Tensor<(M::Batch, M::Seq, M::Vocab)>| {
             // One rank of cp has the last position.
