@@ -37,8 +37,9 @@ impl TokenData {
         let first = own.offset + part.offset;
         let rows = first..first + part.local;
         let step = turn.step;
+        let sequence = Extent::of(&S::DIMS[1], self.seq, rank);
         let places =
-            || rows.clone().flat_map(|row| (0..self.seq).map(move |position| (row, position)));
+            || rows.clone().flat_map(|row| sequence.positions().map(move |place| (row, place)));
         let token = |row: usize, position: usize| {
             let key = random::subkey(random::key(step, "tokens"), (row * 1000 + position) as u64);
             (key % self.vocab as u64) as u32

@@ -5,6 +5,7 @@ pub mod gated;
 pub mod gpt;
 pub mod mixer;
 pub mod operations;
+pub mod token_mlp;
 
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
 use meshwright::nn::Sizes;

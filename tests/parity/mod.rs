@@ -2,7 +2,9 @@
 
 mod attention;
 mod bf16;
+mod context;
 mod context_trainer;
+mod experts;
 mod gpt;
 mod gpt2;
 mod llama;

@@ -136,7 +136,7 @@ pub fn check_levels<M: LanguageModel>(
 }
 
 /// Returns all ZeRO stages on all meshes, with and without gradient accumulation.
-fn variants<'a>(
+pub fn variants<'a>(
     what: &'a str,
     setup: &'a Setup,
     meshes: &'static [&'static str],

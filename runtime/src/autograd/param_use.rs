@@ -41,8 +41,8 @@ impl ParamUse {
 
     /// Calls `write` with the gradient to contribute to, and whether to accumulate into it, and counts the use as done.
     ///
-    /// If the gradient is reduced over more axes than this use needs (another use needs them, or they are data axes, over
-    /// which every gradient is reduced), the contribution of this use is the same on every rank of those axes, and only
+    /// If the gradient is reduced over more axes than this use needs (another use needs them, or its ranks read other tokens,
+    /// so that every gradient is summed over it), the contribution of this use is the same on every rank of those axes, and only
     /// the first rank of them contributes it.
     pub(crate) fn finish(
         &self,

@@ -23,10 +23,8 @@ impl Extent {
                 Extent::part(size, index, parts).range(0, usize::MAX)
             }
         });
-        info.split.map_or(whole, |axis| {
-            let (index, parts) = position(AxisSet::of(axis));
-            whole.split(index, parts)
-        })
+        let (index, parts) = position(info.split);
+        whole.split(index, parts)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, CachingAllocator, DType, StreamKind};
 use crate::comm::{DeviceSpan, RankComms, Timeline};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisSet;
 
 use super::declared_values::DeclaredValues;
 use super::grad_mode::GradMode;
@@ -155,13 +155,15 @@ impl Rank {
         self.context.settings.logits_limit
     }
 
-    /// Returns the ZeRO stage in effect: 0 if the `fsdp` axis has one rank.
+    /// Returns the ZeRO stage of units whose state is sharded over more than one rank: 0 if the axes
+    /// [`ZERO`](AxisSet::ZERO) have one rank together.
     pub fn zero_stage(&self) -> ZeroStage {
-        if self.degree(AxisId::Fsdp) == 1 {
-            ZeroStage::Replicated
-        } else {
-            self.context.settings.zero
-        }
+        self.zero_stage_over(AxisSet::ZERO)
+    }
+
+    /// Returns the ZeRO stage of a unit whose state can be sharded over `axes`: 0 if they have one rank.
+    pub(crate) fn zero_stage_over(&self, axes: AxisSet) -> ZeroStage {
+        if self.degree_of(axes) == 1 { ZeroStage::Replicated } else { self.context.settings.zero }
     }
 
     /// Returns the current training step, which keys dropout.

@@ -12,9 +12,9 @@ pub struct Settings {
     /// Dtype of activations and of the values that layers read: `F32`, or `Bf16` with f32 master weights. Activations
     /// are also summed over ranks in this dtype, with the partial sums of all ranks accumulated in f32.
     pub compute: DType,
-    /// Dtype in which gradients are reduced over the data axes. They are accumulated in f32 before and after.
+    /// Dtype in which gradients are reduced over the data axes and `cp`. They are accumulated in f32 before and after.
     pub reduce: DType,
-    /// ZeRO stage: which state is sharded over the `fsdp` axis.
+    /// ZeRO stage: which state is sharded over the `fsdp`, `ep` and `cp` axes.
     pub zero: ZeroStage,
     /// Limit in bytes of all buffers of the rank together; `None` for the memory of the machine.
     pub memory_limit: Option<usize>,
@@ -25,7 +25,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates settings with everything in f32, nothing sharded over `fsdp`, and no limits.
+    /// Creates settings with everything in f32, no state sharded, and no limits.
     pub fn new(seed: u64) -> Settings {
         Settings {
             seed,

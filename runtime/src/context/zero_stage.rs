@@ -1,7 +1,8 @@
-//! ZeRO stages: which state the ranks of the `fsdp` axis shard.
+//! ZeRO stages: which state is sharded over ranks.
 
-/// ZeRO stage: which state is sharded over the ranks of the `fsdp` axis instead of replicated on each (Rajbhandari et
-/// al., "ZeRO", 2020). The `dp` axis outside of it always replicates.
+/// ZeRO stage: which state is sharded over the ranks of the `fsdp`, `ep` and `cp` axes instead of replicated on each
+/// (Rajbhandari et al., "ZeRO", 2020), except over axes that split the parameter itself. The `dp` axis outside of them
+/// always replicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ZeroStage {
     /// Stage 0: nothing is sharded; gradients are all-reduced.

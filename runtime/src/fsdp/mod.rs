@@ -20,7 +20,7 @@ pub use param_entry::Init;
 pub use unit::{Unit, UnitSlice};
 
 pub(crate) use backward_pass::{BackwardPass, CompletedUnits};
-pub(crate) use param_entry::Role;
+pub(crate) use param_entry::{ParamDims, Role};
 pub(crate) use param_gradient::InBackward;
 pub(crate) use prefetch::StepPhase;
 pub(crate) use recorded_uses::{ForwardRecord, UnitUse};

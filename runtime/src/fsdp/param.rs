@@ -8,7 +8,7 @@ use crate::context::Rank;
 use crate::layout::{AxisSet, DimInfo};
 use crate::mesh::{Extent, global_sizes, local_len, named_sizes};
 
-use super::param_entry::{Init, ParamEntry, Role};
+use super::param_entry::{Init, ParamDims, ParamEntry, Role};
 use super::unit::Unit;
 
 /// Handle of a parameter: its place in the model, and its block of the unit's buffers.
@@ -22,14 +22,13 @@ impl ParamRef {
     /// Declares a parameter, and appends it to `unit`.
     pub(crate) fn new(
         path: &str,
-        infos: &'static [DimInfo],
-        contracted: usize,
+        dims: ParamDims,
         extents: Vec<Extent>,
         init: Init,
         role: Role,
         unit: &Rc<Unit>,
     ) -> ParamRef {
-        let entry = ParamEntry::new(path, infos, contracted, extents, init, role, unit.len());
+        let entry = ParamEntry::new(path, dims, extents, init, role, unit.len());
         let entry = Rc::new(entry);
         unit.push_param(&entry);
         ParamRef { entry, unit: Rc::clone(unit) }
@@ -100,9 +99,21 @@ impl ParamRef {
         self.entry.varies
     }
 
-    /// Returns the number of leading dims that a weight reads, the others being those it writes.
+    /// Returns the number of leading dims that count stacked weights: 1 of a weight for each expert, 0 of others.
+    pub fn stacked(&self) -> usize {
+        self.entry.stacked
+    }
+
+    /// Returns the number of dims behind the [stacked](Self::stacked) ones that a weight reads, the others being those it
+    /// writes.
     pub fn contracted(&self) -> usize {
         self.entry.contracted
+    }
+
+    /// Returns the range of the dims that a weight reads, and that of the dims it writes.
+    pub(crate) fn sides(&self) -> [Range<usize>; 2] {
+        let (reads, writes) = (self.stacked(), self.stacked() + self.contracted());
+        [reads..writes, writes..self.dims().len()]
     }
 
     /// Returns true if weight decay applies: to parameters of two dims or more, where a bias over a pair such as

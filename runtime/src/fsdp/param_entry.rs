@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::backend::{Buffer, DType};
 use crate::comm::Site;
 use crate::context::{Rank, block_index};
-use crate::layout::{AxisSet, DimInfo};
+use crate::layout::{AxisSet, DimInfo, Dims};
 use crate::mesh::{Extent, global_sizes, local_len};
 use crate::random;
 
@@ -33,6 +33,21 @@ pub(crate) enum Role {
     Field,
 }
 
+/// The dims of a parameter: those that count stacked weights, those that a weight reads, and those that it writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ParamDims {
+    infos: &'static [DimInfo],
+    stacked: usize,
+    contracted: usize,
+}
+
+impl ParamDims {
+    /// Returns the dims of a parameter shaped `S`.
+    pub(crate) fn of<S: Dims>() -> ParamDims {
+        ParamDims { infos: S::DIMS, stacked: S::STACKS, contracted: S::READS }
+    }
+}
+
 /// A declared parameter at its place in a unit's flat buffers, and the state of its gradient.
 pub(crate) struct ParamEntry {
     pub(super) site: Site,
@@ -41,6 +56,7 @@ pub(crate) struct ParamEntry {
     init: Init,
     pub(super) start: usize,
     pub(super) varies: AxisSet,
+    pub(super) stacked: usize,
     pub(super) contracted: usize,
     pub(super) role: Role,
     /// The axes over which uses so far have declared the gradient partial.
@@ -54,13 +70,13 @@ impl ParamEntry {
     /// Places a parameter at element `start` of the flat buffers.
     pub(super) fn new(
         path: &str,
-        infos: &'static [DimInfo],
-        contracted: usize,
+        dims: ParamDims,
         extents: Vec<Extent>,
         init: Init,
         role: Role,
         start: usize,
     ) -> ParamEntry {
+        let ParamDims { infos, stacked, contracted } = dims;
         let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.or(info.axes()));
         ParamEntry {
             site: Site::new(path),
@@ -68,6 +84,7 @@ impl ParamEntry {
             init,
             start,
             varies,
+            stacked,
             contracted,
             role,
             gradient_axes: Cell::default(),
@@ -89,11 +106,6 @@ impl ParamEntry {
     /// Returns the range of the unit's flat buffers that holds the parameter.
     pub(super) fn range(&self) -> Range<usize> {
         self.start..self.start + self.local_len()
-    }
-
-    /// Returns the axes besides the data axes over which the gradient in the unit's buffer is still to be reduced.
-    pub(super) fn model_reduce_axes(&self) -> AxisSet {
-        self.reduce_axes.get().minus(AxisSet::DATA)
     }
 
     /// Marks the gradient as having no contribution yet.

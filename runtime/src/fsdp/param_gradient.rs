@@ -37,7 +37,7 @@ impl ParamRef {
     }
 
     /// Returns this rank's block of the reduced gradient in f32, row-major; zeros without contributions. If it is sharded
-    /// over the `fsdp` axis, all of its ranks call it.
+    /// over ranks, all of them call it.
     #[track_caller]
     pub(crate) fn gradient(&self) -> Vec<f32> {
         self.check_owned();
@@ -57,9 +57,10 @@ impl ParamRef {
     /// Earlier contributions may be the same on all ranks of an axis that only a later use varies over. Then they are
     /// kept on the first rank of the axis, and cleared on others.
     pub(crate) fn widen_gradient_axes(&self, rank: &Rank) -> AxisSet {
-        let axes = self.gradient_axes().or(AxisSet::DATA);
+        let summed = self.unit.sum_axes();
+        let axes = self.gradient_axes().or(summed);
         let before = self.entry.reduce_axes.replace(axes);
-        let added = axes.minus(before).minus(AxisSet::DATA);
+        let added = axes.minus(before).minus(summed);
         if self.entry.has_gradient.get() && rank.position(added) != 0 {
             self.unit.gradient_mut().view_mut().slice(self.range()).clear();
         }

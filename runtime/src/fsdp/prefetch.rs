@@ -208,10 +208,10 @@ impl Prefetcher {
         self.reshard_all_but(&[]);
     }
 
-    /// Reshards all units but `kept`, and those whose values are borrowed at the moment.
+    /// Reshards all units but those of the fields of `kept`, and those whose values are borrowed at the moment.
     fn reshard_all_but(&mut self, kept: &[Option<&Rc<Unit>>]) {
         self.unsharded.retain(|unit| {
-            let is_kept = kept.iter().flatten().any(|kept| Rc::ptr_eq(kept, unit));
+            let is_kept = kept.iter().flatten().any(|kept| kept.is_of_scope_of(unit));
             is_kept || !unit.reshard()
         });
     }

@@ -56,6 +56,12 @@ impl AxisSet {
     /// The axes over which ranks read different samples: `dp`, `fsdp` and `ep` together.
     pub const DATA: AxisSet =
         AxisSet::of(AxisId::Dp).or(AxisSet::of(AxisId::Fsdp)).or(AxisSet::of(AxisId::Ep));
+    /// The axes over which ranks read different tokens: the data axes, and `cp`. The gradient of a parameter is summed
+    /// over those of them that do not split it.
+    pub const TOKENS: AxisSet = AxisSet::DATA.or(AxisSet::of(AxisId::Cp));
+    /// The axes over which ZeRO shards state: `fsdp`, `ep` and `cp`, without those that split the parameter. Along `dp`
+    /// it is replicated.
+    pub const ZERO: AxisSet = AxisSet::TOKENS.minus(AxisSet::of(AxisId::Dp));
 
     /// Creates the set of one axis.
     pub const fn of(axis: AxisId) -> AxisSet {

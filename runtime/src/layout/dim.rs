@@ -1,18 +1,19 @@
-//! Tensor dims as marker types, and their split over a mesh axis.
+//! Tensor dims as marker types, and their split over mesh axes.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
 
 use super::sealed::Seal;
 use super::usage::UsageSet;
-use super::{Axis, AxisGroup, AxisId, AxisSet, Data, Here, Home};
+use super::{AxisGroup, AxisSet, Data, Here, Home, SplitAxes};
 
 /// One dim of a tensor, possibly split: a dim declared by [`dims!`](crate::dims), or a [`Split`] of one.
 ///
 /// Its items follow from the declaration; there is nothing to implement.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a dim",
-    note = "declare it: `dims! {{ Batch @ data, Seq, Hidden }}`"
+    note = "declare it: `dims! {{ Batch @ data, Seq, Hidden }}`",
+    note = "a split is that of a declared dim, over an axis or over several as a tuple, from the outermost to the innermost and each once: `Split<Experts, (Ep, Tp)>`; the order is `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp`, `Tp`"
 )]
 pub trait Dim: Sized + 'static {
     /// The declared name, without a split.
@@ -45,8 +46,12 @@ pub trait Whole: Sized + 'static {
 impl<D: Whole> Dim for D {
     const NAME: &'static str = D::DECLARED_NAME;
     const VARIES: AxisSet = D::Home::AXES;
-    const INFO: DimInfo =
-        DimInfo { name: D::DECLARED_NAME, key: TypeId::of::<D>, split: None, home: D::Home::AXES };
+    const INFO: DimInfo = DimInfo {
+        name: D::DECLARED_NAME,
+        key: TypeId::of::<D>,
+        split: AxisSet::NONE,
+        home: D::Home::AXES,
+    };
     type Usage = <D::Home as AxisGroup>::Usage;
     const SEAL: Seal = Seal::new();
 }
@@ -84,15 +89,15 @@ impl<D> OnEveryRank<D> for Here {
 )]
 pub trait BatchDim: Whole<Home = Data> {}
 
-/// Dim `D` split over mesh axis `A`: rank `r` of `p` holds elements `r*n/p .. (r+1)*n/p` of the `n` elements that the
+/// Dim `D` split over mesh axis `A`, or over several as a tuple ([`SplitAxes`]): rank `r` of `p` holds elements `r*n/p .. (r+1)*n/p` of the `n` elements that the
 /// home of `D` leaves to its group.
 pub struct Split<D, A>(PhantomData<(D, A)>);
 
 #[diagnostic::do_not_recommend]
-impl<D: Whole, A: Axis> Dim for Split<D, A> {
+impl<D: Whole, A: SplitAxes> Dim for Split<D, A> {
     const NAME: &'static str = D::DECLARED_NAME;
     const VARIES: AxisSet = <D as Dim>::VARIES.joined(A::AXES);
-    const INFO: DimInfo = DimInfo { split: Some(A::ID), ..<D as Dim>::INFO };
+    const INFO: DimInfo = DimInfo { split: A::AXES, ..<D as Dim>::INFO };
     type Usage = <<D as Dim>::Usage as UsageSet>::Plus<A::Usage>;
     const SEAL: Seal = Seal::new();
 }
@@ -104,8 +109,8 @@ pub struct DimInfo {
     pub name: &'static str,
     /// Identity of the declared dim, independent of its name.
     pub key: fn() -> TypeId,
-    /// The axis that splits it, if any.
-    pub split: Option<AxisId>,
+    /// The axes that split it.
+    pub split: AxisSet,
     /// The axes that distribute it by declaration.
     pub home: AxisSet,
 }
@@ -113,7 +118,7 @@ pub struct DimInfo {
 impl DimInfo {
     /// Returns the axes over which ranks hold different shards of the dim.
     pub fn axes(&self) -> AxisSet {
-        self.split.map_or(self.home, |axis| self.home.or(AxisSet::of(axis)))
+        self.home.or(self.split)
     }
 
     /// Returns true if both are the same declared dim, split alike.
@@ -124,9 +129,10 @@ impl DimInfo {
 
 impl std::fmt::Display for DimInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.split {
-            Some(axis) => write!(f, "Split<{}, {axis}>", self.name),
-            None => f.write_str(self.name),
+        if self.split.is_empty() {
+            f.write_str(self.name)
+        } else {
+            write!(f, "Split<{}, {}>", self.name, self.split)
         }
     }
 }

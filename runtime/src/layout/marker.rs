@@ -4,7 +4,7 @@ use super::sealed::Seal;
 use super::usage::{Distinct, Once, Unused, UsageSet};
 use super::{AxisId, AxisSet};
 
-/// A set of mesh axes as a type: one axis, all data axes, or none.
+/// A set of mesh axes as a type: one axis, several as a tuple, all data axes, or none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a mesh axis",
     note = "the axes are `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp` and `Tp`; `Data` stands for `Dp`, `Fsdp` and `Ep` together"
@@ -23,6 +23,45 @@ pub trait Axis: AxisGroup {
     /// The axis that this type represents.
     const ID: AxisId;
 }
+
+/// Axes over which a dim can be split: one axis, or several as a tuple, from the outermost to the innermost, such as
+/// `(Ep, Cp, Tp)`. So each set of axes has one type.
+#[diagnostic::on_unimplemented(
+    message = "no dim can be split over `{Self}`",
+    label = "neither an axis nor a tuple of two or three axes, from the outermost to the innermost",
+    note = "the axes are, from the outermost on, `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp` and `Tp`: `Split<Experts, (Ep, Tp)>`"
+)]
+pub trait SplitAxes: AxisGroup {}
+
+impl<A: Axis> SplitAxes for A {}
+
+impl<A: Axis + Outside<B>, B: Axis> SplitAxes for (A, B) {}
+
+impl<A: Axis + Outside<B>, B: Axis + Outside<C>, C: Axis> SplitAxes for (A, B, C) {}
+
+impl<A: Axis + Outside<B>, B: Axis> AxisGroup for (A, B) {
+    const AXES: AxisSet = A::AXES.joined(B::AXES);
+    type Usage = <A::Usage as UsageSet>::Plus<B::Usage>;
+    const SEAL: Seal = Seal::new();
+}
+
+impl<A: Axis + Outside<B>, B: Axis + Outside<C>, C: Axis> AxisGroup for (A, B, C) {
+    const AXES: AxisSet = A::AXES.joined(B::AXES).joined(C::AXES);
+    type Usage = <<A::Usage as UsageSet>::Plus<B::Usage> as UsageSet>::Plus<C::Usage>;
+    const SEAL: Seal = Seal::new();
+}
+
+/// An axis whose neighboring ranks are further apart than those of `A`: an outer axis of the mesh.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not outside of `{A}` on the mesh",
+    label = "axes of a split are written from the outermost to the innermost, each once",
+    note = "the axes are, from the outermost on, `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp` and `Tp`; so each set of axes has one type"
+)]
+pub trait Outside<A> {}
+
+impl<X: Outside<A>, A, B> Outside<(A, B)> for X {}
+
+impl<X: Outside<A>, A, B, C> Outside<(A, B, C)> for X {}
 
 /// The axes that distribute a dim by declaration: none ([`Here`]), or those after `@` (`Batch @ data`, `Seq @ cp`).
 ///
@@ -86,6 +125,20 @@ axes! {
     Cp;
     /// Tensor parallelism.
     Tp;
+}
+
+macro_rules! order {
+    ($($outer:ident outside $($inner:ident)+;)*) => {$($(
+        impl Outside<$inner> for $outer {}
+    )+)*};
+}
+
+order! {
+    Pp outside Dp Fsdp Ep Cp Tp;
+    Dp outside Fsdp Ep Cp Tp;
+    Fsdp outside Ep Cp Tp;
+    Ep outside Cp Tp;
+    Cp outside Tp;
 }
 
 macro_rules! axis_groups {

@@ -10,17 +10,20 @@ mod same;
 mod sealed;
 mod select;
 mod shape;
+mod stacked;
 mod tensor_parallel;
 mod usage;
 
 pub use axis::{AxisId, AxisSet};
 pub use dim::{BatchDim, Dim, DimInfo, Local, OnEveryRank, Split, Whole};
 pub use marker::{
-    ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Pp, SequenceHome, Tp,
+    ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Outside, Pp,
+    SequenceHome, SplitAxes, Tp,
 };
 pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};
 pub use select::{At, GatherDim, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
+pub use stacked::{StackDim, Stacked};
 pub use tensor_parallel::{Ends, Enter, Entry, ScatterLast, Unsplit, With};
 pub(crate) use usage::{AxesCovered, Distinct, OneDimPerAxis, UsageSet};

@@ -37,7 +37,9 @@ pub trait Dims: SameShape<Self> + 'static {
     const VARIES: AxisSet;
     /// The dims, outermost first.
     const DIMS: &'static [DimInfo];
-    /// Number of leading input dims, if this is the shape of a weight; the others are output dims.
+    /// Number of leading dims that count stacked weights: 1 of [`Stacked`](super::Stacked), 0 of all others.
+    const STACKS: usize = 0;
+    /// Number of input dims behind these, if this is the shape of a weight; the others are output dims.
     const READS: usize = 1;
     /// The number of dims that each mesh axis distributes, as a type.
     type Usage: UsageSet;
@@ -198,7 +200,7 @@ where
 /// The shape of a parameter: dims declared without `@`, whole or split over an axis of tensor parallelism.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the shape of a parameter",
-    note = "a parameter is shaped `(Hidden,)`, `(Hidden, Ffn)` or `(Hidden, (Heads, HeadDim))`"
+    note = "a parameter is shaped `(Hidden,)`, `(Hidden, Ffn)` or `(Hidden, (Heads, HeadDim))`; a weight of each expert, `Stacked<Experts, Hidden, Ffn>`"
 )]
 pub trait ParamShape: Shape {}
 

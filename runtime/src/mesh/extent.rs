@@ -17,7 +17,7 @@ pub struct Extent {
     pub offset: usize,
     /// The gap between the two ranges.
     gap: Gap,
-    /// What a [`Split`](crate::layout::Split) of the dim cuts: the whole dim, the part that the home of the dim leaves to
+    /// The elements that a [`Split`](crate::layout::Split) of the dim cuts: the whole dim, the part that the home of the dim leaves to
     /// this rank, or the rows of a micro-batch.
     cut: Ranges,
 }
@@ -270,7 +270,7 @@ mod tests {
                         let end = covered.len() + part.local;
                         check(&part, size, &expected[covered.len()..end]);
                         assert_eq!(part.unsplit(), held);
-                        // The part of another rank can be computed from one's own.
+                        // The part of another rank follows from that of this one.
                         assert_eq!(part.split(0, parts), held.split(0, parts));
                         covered.extend(part.positions());
                     }
@@ -307,7 +307,7 @@ mod tests {
         const SEQ: DimInfo = DimInfo {
             name: "Seq",
             key: std::any::TypeId::of::<()>,
-            split: None,
+            split: AxisSet::NONE,
             home: AxisSet::NONE,
         };
         let sizes = named_sizes(&[SEQ], &[Extent::zig_zag(8, 0, 2)]);

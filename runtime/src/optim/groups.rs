@@ -169,8 +169,9 @@ impl ParamGroups {
     }
 }
 
+/// Returns true if the parameter is one matrix: stacked weights are several.
 fn has_two_sides(param: &ParamRef) -> bool {
-    (1..param.dims().len()).contains(&param.contracted())
+    param.stacked() == 0 && param.sides().iter().all(|side| !side.is_empty())
 }
 
 impl Select {

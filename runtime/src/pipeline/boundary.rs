@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-use crate::layout::{AxisSet, DimInfo, Internal};
+use crate::layout::{DimInfo, Internal};
 use crate::mesh::{Extent, local_len};
 use crate::nn::Sizes;
 use crate::schedule::{Message, MessageKind};
@@ -115,8 +115,5 @@ fn input_extent(rank: &Rank, dim: &DimInfo, input: &[(DimInfo, Extent)]) -> Opti
         return Some(*extent);
     }
     let whole = extent.unsplit();
-    Some(dim.split.map_or(whole, |axis| {
-        let axes = AxisSet::of(axis);
-        whole.split(rank.position(axes), rank.degree_of(axes))
-    }))
+    Some(whole.split(rank.position(dim.split), rank.degree_of(dim.split)))
 }

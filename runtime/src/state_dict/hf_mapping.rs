@@ -99,11 +99,19 @@ impl NameTable<'_> {
             )));
         };
         let (inputs, outputs) = matrix_sides(param);
+        let stack = (param.stacked() > 0).then(|| param.local_extents()[0]);
         let (outputs_before, all_outputs) =
             if entry.fused { self.fused_outputs(entry, &numbers) } else { (0, outputs.global) };
         let (is_transposed, is_fused) = (entry.transposed, entry.fused);
-        let slot =
-            TensorSlot { is_transposed, is_fused, inputs, outputs, outputs_before, all_outputs };
+        let slot = TensorSlot {
+            is_transposed,
+            is_fused,
+            stack,
+            inputs,
+            outputs,
+            outputs_before,
+            all_outputs,
+        };
         Ok((numbered(entry.name, &numbers), slot))
     }
 
@@ -121,11 +129,12 @@ impl NameTable<'_> {
     }
 }
 
-/// Returns inputs and outputs of a parameter: the rows and columns of its row-major block. A vector has outputs only.
+/// Returns inputs and outputs of a parameter, or of each of its stacked weights: the rows and columns of its row-major
+/// block. A vector has outputs only.
 fn matrix_sides(param: &ParamRef) -> (Option<Extent>, Extent) {
-    match param.local_extents().split_at(param.contracted()) {
-        (vector, []) | ([], vector) => (None, Extent::flattened(vector)),
-        (inputs, outputs) => (Some(Extent::flattened(inputs)), Extent::flattened(outputs)),
+    match param.sides().map(|side| &param.local_extents()[side]) {
+        [vector, []] | [[], vector] => (None, Extent::flattened(vector)),
+        [inputs, outputs] => (Some(Extent::flattened(inputs)), Extent::flattened(outputs)),
     }
 }
 
@@ -134,6 +143,8 @@ fn matrix_sides(param: &ParamRef) -> (Option<Extent>, Extent) {
 pub(super) struct TensorSlot {
     is_transposed: bool,
     is_fused: bool,
+    /// The first dim of tensor and parameter, if they are stacked weights.
+    stack: Option<Extent>,
     inputs: Option<Extent>,
     outputs: Extent,
     /// Outputs of other parameters before this one's.
@@ -145,31 +156,31 @@ pub(super) struct TensorSlot {
 impl TensorSlot {
     /// Returns the shape of the whole tensor.
     fn tensor_shape(&self) -> Vec<usize> {
-        self.in_tensor_order(self.inputs.map(|inputs| inputs.global), self.all_outputs)
+        self.in_tensor_order(|extent| extent.global, self.all_outputs)
     }
 
     /// Returns this rank's part of the tensor.
     pub fn local_region(&self) -> Region {
-        let offset = self.in_tensor_order(
-            self.inputs.map(|inputs| inputs.offset),
-            self.outputs_before + self.outputs.offset,
-        );
-        let shape =
-            self.in_tensor_order(self.inputs.map(|inputs| inputs.local), self.outputs.local);
+        let first_output = self.outputs_before + self.outputs.offset;
+        let offset = self.in_tensor_order(|extent| extent.offset, first_output);
+        let shape = self.in_tensor_order(|extent| extent.local, self.outputs.local);
         Region::new(&offset, &shape)
     }
 
-    fn in_tensor_order(&self, inputs: Option<usize>, outputs: usize) -> Vec<usize> {
-        match (inputs, self.is_transposed) {
+    /// Returns a number for each dim of the tensor: `of` the stack and of the inputs, and `outputs`.
+    fn in_tensor_order(&self, of: impl Fn(&Extent) -> usize, outputs: usize) -> Vec<usize> {
+        let sides = match (&self.inputs, self.is_transposed) {
             (None, _) => vec![outputs],
-            (Some(inputs), false) => vec![inputs, outputs],
-            (Some(inputs), true) => vec![outputs, inputs],
-        }
+            (Some(inputs), false) => vec![of(inputs), outputs],
+            (Some(inputs), true) => vec![outputs, of(inputs)],
+        };
+        self.stack.iter().map(of).chain(sides).collect()
     }
 
     /// Returns the slot of the unsharded parameter.
     pub fn unsharded(&self) -> TensorSlot {
         TensorSlot {
+            stack: self.stack.map(|stack| Extent::whole(stack.global)),
             inputs: self.inputs.map(|inputs| Extent::whole(inputs.global)),
             outputs: Extent::whole(self.outputs.global),
             ..*self
@@ -178,6 +189,12 @@ impl TensorSlot {
 
     /// Copies the local region of the tensor to the parameter's block.
     pub fn copy_to_param(&self, values: &[f32], block: &mut [f32]) {
+        let len = self.inputs.map_or(1, |inputs| inputs.local) * self.outputs.local;
+        let weights = values.chunks_exact(len.max(1)).zip(block.chunks_exact_mut(len.max(1)));
+        weights.for_each(|(values, block)| self.copy_weight_to_param(values, block));
+    }
+
+    fn copy_weight_to_param(&self, values: &[f32], block: &mut [f32]) {
         match self.inputs.filter(|_| self.is_transposed) {
             Some(inputs) => transpose(self.outputs.local, inputs.local, values, block),
             None => block.copy_from_slice(values),
@@ -186,6 +203,15 @@ impl TensorSlot {
 
     /// Copies the parameter's block to its slot in the tensor.
     pub fn copy_to_tensor(&self, block: &[f32], tensor: &mut [f32]) {
+        let len = self.inputs.map_or(1, |inputs| inputs.local) * self.outputs.local;
+        let row = self.inputs.map_or(1, |inputs| inputs.global) * self.all_outputs;
+        let first = self.stack.map_or(0, |stack| stack.offset);
+        let weights = tensor.chunks_exact_mut(row.max(1)).skip(first);
+        let weights = block.chunks_exact(len.max(1)).zip(weights);
+        weights.for_each(|(block, tensor)| self.copy_weight_to_tensor(block, tensor));
+    }
+
+    fn copy_weight_to_tensor(&self, block: &[f32], tensor: &mut [f32]) {
         let rows = self.inputs.map_or(1, |inputs| inputs.local);
         let (width, first) = (self.outputs.local, self.outputs_before + self.outputs.offset);
         match self.inputs.filter(|_| self.is_transposed) {
@@ -223,11 +249,11 @@ mod tests {
     use crate::backend::cpu::CpuBackend;
     use crate::comm::RankComms;
     use crate::dims;
-    use crate::mesh::MeshShape;
+    use crate::layout::{Ep, Split, Stacked};
     use crate::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};
-    use crate::tensor::Rank;
+    use crate::tensor::{Init, Rank};
 
-    dims! { crate = crate; Vocab, Hidden }
+    dims! { crate = crate; Vocab, Hidden, Experts }
 
     struct Twins;
 
@@ -240,13 +266,26 @@ mod tests {
         }
     }
 
+    struct Stack;
+
+    impl Build for Stack {
+        fn build(builder: &mut Builder<'_>) -> Stack {
+            builder.param::<Stacked<Split<Experts, Ep>, Hidden, Vocab>>("weight", Init::Zeros);
+            Stack
+        }
+    }
+
     const HEAD: HfName = HfName::transposed("head.weight", "lm_head");
 
-    fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
-        let comms = RankComms::unattended(MeshShape::SINGLE);
+    fn params<M: Build>(mesh: &str) -> Vec<ParamRef> {
+        let comms = RankComms::unattended(mesh.parse().unwrap());
         let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
-        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4);
-        let params = declare::<Twins>(&rank, &sizes).unwrap().params();
+        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4).with(Experts, 6);
+        declare::<M>(&rank, &sizes).unwrap().params()
+    }
+
+    fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
+        let params = params::<Twins>("1");
         let mapping = HfMapping::new(&[first, second, HEAD], &params);
         mapping.map(|mapping| mapping.shapes()).map_err(|error| error.to_string())
     }
@@ -261,6 +300,42 @@ mod tests {
         let found = shapes(first.fused(), HfName::same("second.weight", "a").fused()).unwrap();
         assert_eq!(found[0], (a, vec![8]));
         assert_eq!(found.len(), 2);
+    }
+
+    /// Each weight of a stack is transposed, and a rank reads those of its experts.
+    #[test]
+    fn stacked_weights_are_three_dims() {
+        let params = params::<Stack>("ep=2");
+        let value = |expert: usize, input: usize, output: usize| {
+            (expert * 100 + input * 10 + output) as f32
+        };
+        for (name, is_transposed) in
+            [(HfName::same("weight", "w"), false), (HfName::transposed("weight", "w"), true)]
+        {
+            let names = [name];
+            let mapping = HfMapping::new(&names, &params).unwrap();
+            let [tensor] = mapping.tensors() else { panic!("one tensor") };
+            let [(slot, param)] = tensor.parts.as_slice() else { panic!("one part") };
+            assert_eq!(tensor.shape, if is_transposed { [6, 10, 4] } else { [6, 4, 10] });
+            let held = if is_transposed { [3, 10, 4] } else { [3, 4, 10] };
+            // An unattended rank is the last one.
+            assert_eq!(slot.local_region(), Region::new(&[3, 0, 0], &held));
+            let all = |experts: usize, is_transposed: bool| {
+                let (rows, cols) = if is_transposed { (10, 4) } else { (4, 10) };
+                let element = move |index: usize| {
+                    let (row, col) = (index / cols % rows, index % cols);
+                    let (input, output) = if is_transposed { (col, row) } else { (row, col) };
+                    value(index / (rows * cols), input, output)
+                };
+                (0..experts * rows * cols).map(element).collect::<Vec<_>>()
+            };
+            let mut block = vec![0.0; param.local_len()];
+            slot.copy_to_param(&all(3, is_transposed), &mut block);
+            assert_eq!(block, all(3, false));
+            let mut exported = vec![0.0; 6 * 40];
+            slot.unsharded().copy_to_tensor(&all(6, false), &mut exported);
+            assert_eq!(exported, all(6, is_transposed));
+        }
     }
 
     #[test]

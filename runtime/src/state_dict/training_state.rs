@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::checkpoint::{Checkpoint, CheckpointError, Region, ShardEntry, TensorSource};
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::{Ema, Optimizer, UnitState};
-use crate::tensor::{ParamRef, Rank, UnitSlice, ZeroStage};
+use crate::tensor::{ParamRef, Rank, UnitSlice};
 
 /// Kind of the parameters in a checkpoint, next to the kinds of optimizer state and moving average.
 const PARAMETER: &str = "params";
@@ -51,13 +51,10 @@ pub fn with_shard_entries<T>(
     state: &TrainingState<'_>,
     write: impl FnOnce(&[ShardEntry<'_>]) -> T,
 ) -> T {
-    let sharded = match rank.zero_stage() {
-        ZeroStage::Replicated => AxisSet::NONE,
-        _ => AxisSet::of(AxisId::Fsdp),
-    };
-    let within_stage = AxisSet::ALL.minus(AxisSet::of(AxisId::Pp)).minus(sharded);
+    let within_stage = AxisSet::ALL.minus(AxisSet::of(AxisId::Pp));
     let is_saved = |param: &ParamRef| {
-        rank.position(within_stage.minus(param.varies())) == 0 && param.is_first_owner()
+        let held_apart = param.varies().or(param.unit().shard_axes());
+        rank.position(within_stage.minus(held_apart)) == 0 && param.is_first_owner()
     };
     let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
     let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();

@@ -14,9 +14,6 @@ use crate::layout::{AxisId, AxisSet, Dims};
 
 use super::Losses;
 
-/// The axes along which ranks hold different parameters.
-const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
-
 /// State of gradients during gradient accumulation: further micro-batches follow.
 #[derive(Debug)]
 pub struct Accumulating;
@@ -247,13 +244,17 @@ impl<State> Gradients<State> {
     fn norm_over(&self, params: &[ParamRef]) -> f64 {
         self.pass.check_valid();
         let mut squares = [self.local_squares_of(params)];
-        // The axes along which ranks hold different gradients.
-        let axes = match self.rank.zero_stage() {
-            ZeroStage::Replicated => MODEL_AXES,
-            _ => MODEL_AXES.or(AxisSet::of(AxisId::Fsdp)),
-        };
-        self.rank.all_reduce_f64(axes, &Site::here("Gradients::norm"), &mut squares);
+        self.rank.all_reduce_f64(self.norm_axes(), &Site::here("Gradients::norm"), &mut squares);
         squares[0].sqrt() * f64::from(self.scale)
+    }
+
+    /// Returns the axes along which ranks hold different gradients, the same on every rank.
+    fn norm_axes(&self) -> AxisSet {
+        let replicated = match self.rank.zero_stage() {
+            ZeroStage::Replicated => AxisSet::of(AxisId::Dp).or(AxisSet::of(AxisId::Fsdp)),
+            _ => AxisSet::of(AxisId::Dp),
+        };
+        AxisSet::ALL.minus(replicated)
     }
 
     /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before that.
@@ -270,7 +271,7 @@ impl<State> Gradients<State> {
     }
 
     /// Returns this rank's block, row-major, of the gradient of the parameter with path `path`, if there is one:
-    /// [`gather`](Self::gather) returns all of it. If it is sharded over the `fsdp` axis, all of its ranks call it.
+    /// [`gather`](Self::gather) returns all of it. If it is sharded over ranks, all of them call it.
     #[track_caller]
     pub fn local_block_of(&self, path: &str) -> Option<Vec<f32>>
     where
@@ -343,9 +344,10 @@ impl<State> Gradients<State> {
     /// rank of the axis; one that is sharded, by each rank as far as it owns it; and one of a pipeline stage, by its first
     /// owner.
     fn local_squares_of(&self, params: &[ParamRef]) -> f64 {
-        let within_stage = MODEL_AXES.minus(AxisSet::of(AxisId::Pp));
+        let within_stage = self.norm_axes().minus(AxisSet::of(AxisId::Pp));
         let is_counted = |param: &&ParamRef| {
-            let is_first = self.rank.position(within_stage.minus(param.varies())) == 0;
+            let held_apart = param.varies().or(param.unit().shard_axes());
+            let is_first = self.rank.position(within_stage.minus(held_apart)) == 0;
             is_first && param.is_first_owner()
         };
         let counted: Vec<&ParamRef> = params.iter().filter(is_counted).collect();

@@ -1,5 +1,5 @@
-//! Data parallelism: gradient reduction over the data axes in the background, by all-reduce at ZeRO stage 0 and
-//! reduce-scatter above. With replicas of the shards (hybrid sharding, HSDP) an all-reduce over them follows.
+//! Data parallelism: gradient reduction over the ranks that read other tokens, in the background, by all-reduce at ZeRO
+//! stage 0 and reduce-scatter above. With replicas of the shards (hybrid sharding, HSDP) an all-reduce over them follows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::context::{Rank, ZeroStage, fail};
 use crate::layout::AxisSet;
 
 use super::super::param_entry::ParamEntry;
-use super::{FSDP, REPLICAS, Unit};
+use super::Unit;
 
 /// The unit of a rank whose gradient reduction started last.
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub(super) struct Reduction {
 enum ReductionStage {
     #[default]
     Idle,
-    /// The reduce-scatter over the `fsdp` axis, and whether the all-reduce over the replicas follows.
+    /// The reduce-scatter over the axes that shard the unit, and whether the all-reduce over the replicas follows.
     ReduceScatter { pending: Pending, is_last: bool },
     /// The all-reduce over the replicas.
     AllReduce(Pending),
@@ -85,7 +85,7 @@ impl Unit {
              among those that an earlier pass was to complete, by `WeightGradients::Now {{ complete }}` or \
              `DeferredWeightGradients::run`; list it with the last pass that reaches it",
             self.rank.backward_line(),
-            self.name
+            self.name()
         );
         self.reduction.has_contribution.set(true);
     }
@@ -131,7 +131,7 @@ impl Unit {
                 gradient.view_mut().slice(param.range()).clear();
             }
             clear_gaps(&params, gradient.view_mut());
-            self.reduce_over_model_axes(gradient.view_mut());
+            self.reduce_over_further_axes(gradient.view_mut());
         }
         if per_micro_batch {
             self.reset_contributions();
@@ -140,7 +140,7 @@ impl Unit {
             self.start_replica_all_reduce();
         } else {
             let payload = self.take_payload();
-            let group = self.rank.process_group(FSDP);
+            let group = self.rank.process_group(self.shard_axes());
             let site = self.site("gradient");
             let pending = group.start_reduce_scatter_in_place(&site, payload, &self.shard_blocks());
             *self.reduction.stage.borrow_mut() = ReductionStage::ReduceScatter { pending, is_last };
@@ -190,8 +190,7 @@ impl Unit {
     /// Starts the all-reduce over the ranks that replicate the shard, if there are any.
     fn start_replica_all_reduce(&self) {
         let is_replicated = self.stage() == ZeroStage::Replicated;
-        let axes = if is_replicated { AxisSet::DATA } else { REPLICAS };
-        let group = self.rank.process_group(axes);
+        let group = self.rank.process_group(self.sum_axes().minus(self.shard_axes()));
         if group.size() == 1 {
             return;
         }
@@ -227,19 +226,25 @@ impl Unit {
         copy
     }
 
+    /// Returns the axes over which the gradient of a parameter is partial, besides those over which all of the unit is
+    /// summed.
+    fn further_axes(&self, param: &ParamEntry) -> AxisSet {
+        param.reduce_axes.get().minus(self.sum_axes())
+    }
+
     /// Reduces the gradients that are partial over further axes, such as those of norms in a sequence-parallel stream:
     /// they are small, and staged into one all-reduce per set of axes.
-    fn reduce_over_model_axes(&self, mut gradient: ViewMut<'_>) {
+    fn reduce_over_further_axes(&self, mut gradient: ViewMut<'_>) {
         let (rank, params) = (&self.rank, self.entries());
         let sets: BTreeSet<AxisSet> = params
             .iter()
-            .map(|param| param.model_reduce_axes())
+            .map(|param| self.further_axes(param))
             .filter(|axes| rank.degree_of(*axes) > 1)
             .collect();
         for axes in sets {
             let ranges: Vec<Range<usize>> = params
                 .iter()
-                .filter(|param| param.model_reduce_axes() == axes)
+                .filter(|param| self.further_axes(param) == axes)
                 .map(|param| param.range())
                 .collect();
             let len = ranges.iter().map(Range::len).sum();

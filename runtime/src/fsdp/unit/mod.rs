@@ -32,12 +32,19 @@ const LINE: usize = 16;
 
 /// FSDP unit: parameters that are reduced, and gathered, together, in one flat buffer of each kind.
 ///
-/// From ZeRO stage 1 on, each rank of the `fsdp` axis owns a range of whole cache lines of every flat buffer, the
-/// [`shard`](Unit::shard). Shards may differ by a line, and be empty; nothing is padded.
+/// From ZeRO stage 1 on, each rank of the axes that [shard](Unit::shard_axes) the unit owns a range of whole cache lines
+/// of every flat buffer, the [`shard`](Unit::shard). Shards may differ by a line, and be empty; nothing is padded.
+///
+/// All parameters of a unit are split over the same of the axes whose ranks read different tokens: none, except for
+/// experts. So their gradients are summed, and their state is sharded, over the same ranks.
 pub struct Unit {
     this: Weak<Unit>,
     rank: Rank,
     name: String,
+    /// The path of the field whose parameters these are, shared by all units of the field.
+    scope: Rc<str>,
+    /// The axes of [`AxisSet::TOKENS`] that split its parameters.
+    split: AxisSet,
     len: Cell<usize>,
     params: RefCell<Vec<Weak<ParamEntry>>>,
     values: Values,
@@ -54,11 +61,18 @@ pub struct Unit {
 }
 
 impl Unit {
-    pub(crate) fn new(rank: &Rank, name: &str) -> Rc<Unit> {
+    /// Creates the unit of those parameters in `scope`, the path of a field, that `split` splits.
+    pub(crate) fn new(rank: &Rank, scope: &Rc<str>, split: AxisSet) -> Rc<Unit> {
+        let name = match split.is_empty() {
+            true => scope.to_string(),
+            false => format!("{scope} (split over {split})"),
+        };
         Rc::new_cyclic(|this| Unit {
             this: Weak::clone(this),
             rank: rank.clone(),
-            name: name.to_owned(),
+            name,
+            scope: Rc::clone(scope),
+            split,
             len: Cell::new(0),
             params: RefCell::default(),
             values: Values::default(),
@@ -81,9 +95,39 @@ impl Unit {
         &self.this
     }
 
-    /// Returns the path of the field whose parameters these are.
+    /// Returns the path of the field whose parameters these are, and the axes that split them:
+    /// `blocks.3 (split over ep)`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns true if both units hold parameters of the same field, or are the same.
+    pub(super) fn is_of_scope_of(&self, other: &Unit) -> bool {
+        Rc::ptr_eq(&self.scope, &other.scope)
+    }
+
+    /// Returns the axes that split its parameters, of those whose ranks read different tokens: `ep` for experts.
+    pub fn split_axes(&self) -> AxisSet {
+        self.split
+    }
+
+    /// Returns the axes over which the gradient is summed: those whose ranks read different tokens, without those that
+    /// split the parameters.
+    pub(crate) fn sum_axes(&self) -> AxisSet {
+        AxisSet::TOKENS.minus(self.split)
+    }
+
+    /// Returns the axes over which state is sharded: none at ZeRO stage 0.
+    pub(crate) fn shard_axes(&self) -> AxisSet {
+        match self.stage() {
+            ZeroStage::Replicated => AxisSet::NONE,
+            _ => self.shardable_axes(),
+        }
+    }
+
+    /// Returns the axes over which the ZeRO stages above 0 shard state.
+    fn shardable_axes(&self) -> AxisSet {
+        AxisSet::ZERO.minus(self.split)
     }
 
     /// Returns the number of elements of each flat buffer, alignment gaps included.
@@ -102,7 +146,7 @@ impl Unit {
             return 0..self.len();
         }
         let shards = self.shard_blocks();
-        let group_rank = self.rank.position(FSDP);
+        let group_rank = self.rank.position(self.shard_axes());
         let start = shards.start(group_rank);
         start..start + shards.lens[group_rank]
     }
@@ -201,8 +245,8 @@ impl Unit {
         self.change_values(range, |master, copy| visit(master, gradient.view(), copy));
     }
 
-    /// Gathers `own`, which is shaped like the shard, from all `fsdp` ranks, in the order of the flat buffers. At ZeRO
-    /// stage 0 that is `own`; above, all ranks of the axis call it.
+    /// Gathers `own`, which is shaped like the shard, from all ranks of the axes that shard the unit, in the order of the
+    /// flat buffers. At ZeRO stage 0 that is `own`; above, all of these ranks call it.
     pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
         let mut whole = self.rank.scratch(DType::F32, self.len());
         if self.stage() == ZeroStage::Replicated {
@@ -210,7 +254,7 @@ impl Unit {
             return whole;
         }
         self.rank
-            .process_group(FSDP)
+            .process_group(self.shard_axes())
             .all_gather(&self.site("gather"), own, whole.view_mut(), &self.shard_blocks())
             .unwrap_or_else(|error| fail(error));
         whole
@@ -223,25 +267,21 @@ impl Unit {
 
     /// Returns the ZeRO stage in effect.
     pub(super) fn stage(&self) -> ZeroStage {
-        self.rank.zero_stage()
+        self.rank.zero_stage_over(self.shardable_axes())
     }
 
-    /// Returns the shards of all ranks of the `fsdp` axis.
+    /// Returns the shards of all ranks of the axes that shard the unit.
     fn shard_blocks(&self) -> Blocks {
-        let (lines, parts) = (self.len() / LINE, self.rank.degree(AxisId::Fsdp));
+        let (lines, parts) = (self.len() / LINE, self.rank.degree_of(self.shard_axes()));
         let lens: Vec<usize> =
             (0..parts).map(|part| Extent::part(lines, part, parts).local * LINE).collect();
         Blocks::new(1, lens)
     }
 
     fn site(&self, purpose: &str) -> Site {
-        Site::new(format!("{} ({purpose})", self.name))
+        Site::new(format!("{} ({purpose})", self.name()))
     }
 }
 
-/// The axis over which state is sharded.
-const FSDP: AxisSet = AxisSet::of(AxisId::Fsdp);
 /// The axis over which pipeline stages are distributed.
 const PP: AxisSet = AxisSet::of(AxisId::Pp);
-/// The axes over which sharded state is replicated.
-const REPLICAS: AxisSet = AxisSet::DATA.minus(FSDP);

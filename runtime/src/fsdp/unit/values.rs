@@ -9,7 +9,7 @@ use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::Pending;
 use crate::context::{ZeroStage, fail};
 
-use super::{FSDP, Unit};
+use super::Unit;
 
 /// Buffers of a unit's values.
 ///
@@ -109,7 +109,7 @@ impl Unit {
         if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
             let rank = &self.rank;
             let gathered = rank.allocator().alloc(own.dtype(), self.len(), Category::Communication);
-            let group = rank.process_group(FSDP);
+            let group = rank.process_group(self.shard_axes());
             let site = self.site("parameters");
             *whole = Whole::Arriving(group.start_all_gather(
                 &site,
@@ -223,7 +223,7 @@ impl Unit {
                 let mut whole = self.values.whole.borrow_mut();
                 *whole = match std::mem::take(&mut *whole) {
                     Whole::Here(buffer) => {
-                        let group = self.rank.process_group(FSDP);
+                        let group = self.rank.process_group(self.shard_axes());
                         let site = self.site("parameters");
                         let shards = self.shard_blocks();
                         Whole::Arriving(group.start_all_gather_in_place(&site, buffer, &shards))

@@ -72,9 +72,7 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         is_recomputed: Cell::new(false),
         problems: RefCell::default(),
     };
-    let root = Unit::new(rank, "model");
-    state.units.borrow_mut().push(Rc::clone(&root));
-    let model = M::build(&mut Builder::new(&state, root));
+    let model = M::build(&mut Builder::new(&state));
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
     let unused: Vec<String> = unused.chain(state.unused_context_style()).collect();
     let recomputes = state.declares_recompute.get();

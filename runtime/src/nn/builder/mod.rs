@@ -2,16 +2,18 @@
 
 mod built;
 mod declare;
+mod unit_family;
 
 use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::comm::Site;
-use crate::layout::{AxisId, Dim, DimInfo, Dims, Whole};
-use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit, shape_name};
+use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims, Whole};
+use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, shape_name};
 
 use super::{AttentionOptions, ContextStyle, RecomputePolicy, Sizes};
 use declare::BuildState;
+use unit_family::UnitFamily;
 
 pub use built::{AttentionSizes, BuildError, Built};
 pub(crate) use declare::declare;
@@ -21,7 +23,7 @@ pub use declare::{Build, build};
 pub struct Builder<'a> {
     state: &'a BuildState<'a>,
     path: String,
-    unit: Rc<Unit>,
+    units: Rc<UnitFamily>,
     /// Prefix of a tied path, and the prefix to replace it with.
     tie: Option<(String, String)>,
     /// The recomputation policy of this field.
@@ -41,9 +43,10 @@ pub enum ShardSizes {
 
 impl<'a> Builder<'a> {
     /// Creates the builder of the root model.
-    fn new(state: &'a BuildState<'a>, unit: Rc<Unit>) -> Builder<'a> {
+    fn new(state: &'a BuildState<'a>) -> Builder<'a> {
         let (path, stacked) = (String::new(), Vec::new());
-        Builder { state, path, unit, tie: None, recompute: None, stacked }
+        let units = UnitFamily::new(state, "model");
+        Builder { state, path, units, tie: None, recompute: None, stacked }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -65,10 +68,10 @@ impl<'a> Builder<'a> {
     }
 
     /// Begins a new FSDP unit for the parameters declared from here on, except those of nested units: they are
-    /// unsharded, reduced and updated together. Called for `#[sharded(fsdp)]`.
+    /// unsharded, reduced and updated together. Parameters that are split over data axes or `cp`, as those of experts,
+    /// are summed over other ranks, so they make up a unit of their own. Called for `#[sharded(fsdp)]`.
     pub fn unit(&mut self) -> &mut Self {
-        self.unit = Unit::new(self.state.rank, &self.path);
-        self.state.units.borrow_mut().push(Rc::clone(&self.unit));
+        self.units = UnitFamily::new(self.state, &self.path);
         self
     }
 
@@ -149,7 +152,7 @@ impl<'a> Builder<'a> {
         shards: ShardSizes,
         role: Role,
     ) -> Param<S> {
-        self.check_param_dims(S::DIMS);
+        self.check_param_dims(S::DIMS, S::STACKS);
         if let Some(target) = self.tied_path(&path) {
             if let Some(param) = self.state.declared_param(&target) {
                 self.check_tie(&param, S::DIMS);
@@ -160,18 +163,24 @@ impl<'a> Builder<'a> {
                 "is tied to `{target}`, which is not a parameter declared before it"
             ));
         }
+        self.state.rank.note_use_of(S::VARIES);
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, shards)).collect();
-        let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, role, &self.unit);
+        let unit = self.units.of(self.state, S::VARIES);
+        let dims = ParamDims::of::<S>();
+        let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         Param::new(param)
     }
 
-    /// Checks that no dim of a parameter is distributed over an axis whose ranks compute with the same parameters.
-    fn check_param_dims(&self, dims: &[DimInfo]) {
-        let is_wrong = |dim: &&DimInfo| {
-            !dim.home.is_empty() || dim.split.is_some_and(|axis| axis != AxisId::Tp)
+    /// Checks that no dim of a parameter, except one that counts `stacked` weights, is distributed over an axis whose ranks
+    /// compute with the same parameters.
+    fn check_param_dims(&self, dims: &[DimInfo], stacked: usize) {
+        let [tp, pp] = [AxisId::Tp, AxisId::Pp].map(AxisSet::of);
+        let is_wrong = |(index, dim): &(usize, &DimInfo)| {
+            let allowed = if *index < stacked { AxisSet::ALL.minus(pp) } else { tp };
+            !dim.home.is_empty() || !dim.split.minus(allowed).is_empty()
         };
-        if let Some(dim) = dims.iter().find(is_wrong) {
+        if let Some((_, dim)) = dims.iter().enumerate().find(is_wrong) {
             self.problem(format_args!(
                 "a parameter cannot have the dim `{dim}`, which is distributed over {}: the ranks of the axis compute with \
                  the same parameters; declare the dims of parameters without `@`, and split them over tp if at all",
@@ -232,8 +241,8 @@ impl<'a> Builder<'a> {
         let params = self.state.params.borrow();
         let here = params.iter().filter(|param| param.path().starts_with(&model));
         let mut dims = here.flat_map(|param| param.dims());
-        let split = dims.find_map(|dim| dim.split.filter(|_| (dim.key)() == TypeId::of::<D>()));
-        split.map_or(1, |axis| self.state.rank.degree(axis))
+        let split = dims.find(|dim| (dim.key)() == TypeId::of::<D>() && !dim.split.is_empty());
+        split.map_or(1, |dim| self.state.rank.degree_of(dim.split))
     }
 
     /// Returns the index of the layer in the innermost stack around this field, if there is one.
@@ -296,7 +305,7 @@ impl<'a> Builder<'a> {
         Builder {
             state: self.state,
             path: self.join(name),
-            unit: Rc::clone(&self.unit),
+            units: Rc::clone(&self.units),
             tie: self.tie.clone(),
             recompute: None,
             stacked: self.stacked.clone(),
@@ -332,16 +341,14 @@ impl<'a> Builder<'a> {
 
     fn extent(&self, dim: &DimInfo, shards: ShardSizes) -> Extent {
         let size = self.size_of(dim);
-        if let Some(axis) = dim.split {
-            let degree = self.state.rank.degree(axis);
-            if shards == ShardSizes::Even && !size.is_multiple_of(degree) {
-                self.problem(format_args!(
-                    "{} = {size} is not divisible by {axis} = {degree}",
-                    dim.name
-                ));
-            } else if size < degree {
-                self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
-            }
+        let (axes, degree) = (dim.split, self.state.rank.degree_of(dim.split));
+        if shards == ShardSizes::Even && !size.is_multiple_of(degree) {
+            self.problem(format_args!(
+                "{} = {size} is not divisible by {axes} = {degree}",
+                dim.name
+            ));
+        } else if size < degree {
+            self.problem(format_args!("{} = {size} is less than {axes} = {degree}", dim.name));
         }
         Extent::of(dim, size, self.state.rank)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Category, DType, SgdArgs, SgdStep, View, ViewMut};
 use crate::comm::{Blocks, Communicator, Pending, Site};
 use crate::layout::{AxisId, AxisSet};
-use crate::tensor::{Extent, ParamRef, Rank, Unit, ZeroStage, fail};
+use crate::tensor::{Extent, ParamRef, Rank, Unit, fail};
 
 use super::super::{Group, OptimizerStep, ParamGroups, UnitState};
 use super::matrix::{MatrixBlock, MatrixShard};
@@ -294,11 +294,7 @@ fn matrix_shard(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) 
             Extent::part(extent.global, mesh.index_in_group(world, axes), mesh.degree_of(axes))
         })
         .collect();
-    let sharded = match rank.zero_stage() {
-        ZeroStage::Replicated => AxisSet::NONE,
-        _ => AxisSet::of(AxisId::Fsdp),
-    };
-    let replicas = AxisSet::ALL.minus(param.varies()).minus(sharded);
+    let replicas = AxisSet::ALL.minus(param.varies()).minus(param.unit().shard_axes());
     let replica = mesh.index_in_group(world, replicas);
     MatrixShard { replica, block: MatrixBlock::new(param, &extents), run }
 }

@@ -25,8 +25,8 @@ pub struct MatrixBlock {
 impl MatrixBlock {
     /// Creates the block of `param` on a rank with these extents of its dims.
     pub fn new(param: &ParamRef, extents: &[Extent]) -> MatrixBlock {
-        let (reads, writes) = extents.split_at(param.contracted());
-        MatrixBlock { rows: Extent::flattened(reads), cols: Extent::flattened(writes) }
+        let [rows, cols] = param.sides().map(|side| Extent::flattened(&extents[side]));
+        MatrixBlock { rows, cols }
     }
 
     /// Returns the number of rows of the complete matrix.

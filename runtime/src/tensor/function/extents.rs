@@ -103,9 +103,7 @@ pub(super) fn output_extents(
         }
         if let Some((_, extent)) = all().find(|(info, _)| is_same(info, dim)) {
             let whole = extent.unsplit();
-            let axes = dim.split.map(AxisSet::of);
-            return axes
-                .map_or(whole, |axes| whole.split(rank.position(axes), rank.degree_of(axes)));
+            return whole.split(rank.position(dim.split), rank.degree_of(dim.split));
         }
         let size = new_size(dim).unwrap_or_else(|| {
             panic!(

@@ -1,6 +1,6 @@
 //! Advice for a run that does not fit in memory.
 
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisSet;
 use crate::nn::RecomputeOverride;
 use crate::tensor::ZeroStage;
 
@@ -16,7 +16,7 @@ pub fn memory_advice(config: &Config) -> String {
     if config.recompute != Some(RecomputeOverride::Full) {
         ways.push("--recompute full");
     }
-    if config.mesh.degree(AxisId::Fsdp) > 1 && config.zero < ZeroStage::Parameters {
+    if config.mesh.degree_of(AxisSet::ZERO) > 1 && config.zero < ZeroStage::Parameters {
         ways.push("a higher --zero");
     }
     ways.extend(["more fsdp or tp ranks", "a smaller --batch or --seq", "a smaller model"]);

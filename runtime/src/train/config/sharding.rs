@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::backend::DType;
-use crate::layout::AxisId;
+use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::nn::{ContextStyle, RecomputeOverride, UnknownRecompute};
 use crate::tensor::ZeroStage;
@@ -31,12 +31,17 @@ impl Precision {
     }
 }
 
-/// Returns the ZeRO stage, which above 0 needs an `fsdp` axis.
+/// Returns the ZeRO stage, which above 0 needs ranks that state can be sharded over. The default depends on `fsdp`, whose
+/// purpose it is.
 pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
     let degree = mesh.degree(AxisId::Fsdp);
     let given = values.count("zero").and_then(|level| ZeroStage::ALL.get(level as usize).copied());
     match given {
-        Some(level) if level > ZeroStage::Replicated && degree == 1 && values.fits("mesh") => {
+        Some(level)
+            if level > ZeroStage::Replicated
+                && mesh.degree_of(AxisSet::ZERO) == 1
+                && values.fits("mesh") =>
+        {
             let message = format!(
                 "{} shards over the fsdp axis, whose degree is 1 in --mesh {mesh}; use {}, or --zero 0",
                 level.number(),

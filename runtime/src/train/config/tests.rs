@@ -164,7 +164,12 @@ fn zero_stage_defaults_to_the_mesh() {
     assert_eq!(zero("--mesh dp=2 --zero 0"), ZeroStage::Replicated);
     assert_eq!(zero("--mesh dp=2,fsdp=2"), ZeroStage::Parameters);
     for level in ZeroStage::ALL {
-        assert_eq!(zero(&format!("--mesh fsdp=2,tp=2 --zero {}", level.number())), level);
+        for mesh in ["fsdp=2,tp=2", "ep=2", "cp=2,tp=2"] {
+            assert_eq!(zero(&format!("--mesh {mesh} --zero {}", level.number())), level, "{mesh}");
+        }
+    }
+    for mesh in ["ep=2", "cp=2"] {
+        assert_eq!(zero(&format!("--mesh {mesh}")), ZeroStage::Replicated, "{mesh}");
     }
 }
 

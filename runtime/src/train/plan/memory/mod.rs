@@ -235,7 +235,7 @@ pub fn unit_sizes<'a>(units: impl IntoIterator<Item = &'a Rc<Unit>>) -> Vec<Unit
         // Parameters take whole lines of the buffers.
         let elements = |param: &ParamRef| (param.local_len() as u64).next_multiple_of(LINE);
         let by_group = params.iter().map(|param| (groups.of(param), elements(param))).collect();
-        UnitSize { len: unit.len() as u64, by_group }
+        UnitSize { split: unit.split_axes(), len: unit.len() as u64, by_group }
     };
     units.into_iter().map(size).collect()
 }
@@ -243,6 +243,7 @@ pub fn unit_sizes<'a>(units: impl IntoIterator<Item = &'a Rc<Unit>>) -> Vec<Unit
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::AxisSet;
     use crate::optim::Group;
 
     /// Parameters of the tiny model.
@@ -318,7 +319,8 @@ mod tests {
         let config = config("--mesh pp=2,dp=2");
         let kept = KeptActivations::As(RecomputeOverride::Off);
         let part = |len, count, has_head| {
-            let units = vec![UnitSize { len, by_group: vec![(Group::ALL[0], len)] }];
+            let units =
+                vec![UnitSize { split: AxisSet::NONE, len, by_group: vec![(Group::ALL[0], len)] }];
             ModelPart { units, passes: LivePasses { layers: 1, count, has_head } }
         };
         let of = |parts: &[ModelPart]| MemoryPlan::of_parts(&config, &tiny(), kept, parts, None);
@@ -339,7 +341,11 @@ mod tests {
     #[test]
     fn larger_of_communication_and_activations_counts() {
         let fsdp = config("--mesh fsdp=2");
-        let unit = UnitSize { len: 1 << 20, by_group: vec![(Group::ALL[0], 1 << 20)] };
+        let unit = UnitSize {
+            split: AxisSet::NONE,
+            len: 1 << 20,
+            by_group: vec![(Group::ALL[0], 1 << 20)],
+        };
         let units = [unit.clone(), unit];
         let kept = KeptActivations::As(RecomputeOverride::Off);
         let passes = LivePasses::of_whole_model(&tiny());

@@ -1,6 +1,6 @@
 //! Memory plan of parameters, gradients and optimizer state, and of their communication buffers.
 //!
-//! Bytes per parameter on each rank, with `N` ranks along `fsdp` and AdamW; in bf16, the values that layers read have 2
+//! Bytes per parameter on each rank, with `N` ranks along `fsdp`, `ep` and `cp` and AdamW; in bf16, the values that layers read have 2
 //! bytes, and the optimizer keeps master weights of 4:
 //!
 //! | ZeRO stage | f32: values + gradient + optimizer | | bf16 | |
@@ -15,7 +15,8 @@
 
 use std::sync::Arc;
 
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisSet;
+use crate::mesh::MeshShape;
 use crate::optim::{Group, UpdateRule};
 use crate::tensor::ZeroStage;
 use crate::train::config::Config;
@@ -31,21 +32,42 @@ const F32: u64 = 4;
 #[derive(Debug, Clone)]
 pub struct StateLayout {
     zero: ZeroStage,
-    /// Ranks that a unit is sharded over.
-    shards: u64,
-    /// True if gradients are summed over replicas after the shards (HSDP).
-    has_replicas: bool,
-    /// True if there is more than one data rank.
-    has_data_ranks: bool,
+    mesh: MeshShape,
     compute: u64,
     reduce: u64,
     rule: Arc<dyn UpdateRule>,
     ema: bool,
 }
 
+/// The ranks among which a unit is sharded and summed.
+#[derive(Debug, Clone, Copy)]
+struct UnitSharding {
+    /// The stage in effect: 0 if there is one shard.
+    zero: ZeroStage,
+    shards: u64,
+    /// True if gradients are summed over replicas after the shards (HSDP).
+    has_replicas: bool,
+    /// True if gradients are summed over ranks.
+    is_summed: bool,
+}
+
+impl UnitSharding {
+    /// Returns the elements of the largest shard: lines are distributed evenly, up to one.
+    fn shard(&self, len: u64) -> u64 {
+        (len / LINE).div_ceil(self.shards) * LINE
+    }
+
+    /// Returns the elements that a rank holds of state which is sharded from `stage` on.
+    fn held(&self, stage: ZeroStage, len: u64) -> u64 {
+        if self.zero >= stage { self.shard(len) } else { len }
+    }
+}
+
 /// Elements of a unit's flat buffers on the rank that has most.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitSize {
+    /// The axes that split its parameters, and so neither shard nor sum them.
+    pub split: AxisSet,
     /// Elements of each flat buffer.
     pub len: u64,
     /// Elements of the parameters in each group, on which their optimizer state depends.
@@ -78,13 +100,9 @@ impl StateBytes {
 impl StateLayout {
     pub fn of(config: &Config) -> StateLayout {
         let settings = config.settings();
-        let shards = config.mesh.degree(AxisId::Fsdp) as u64;
-        let data = config.mesh.degree_of(AxisSet::DATA) as u64;
         StateLayout {
             zero: config.zero,
-            shards,
-            has_replicas: data > shards,
-            has_data_ranks: data > 1,
+            mesh: config.mesh,
             compute: settings.compute.bytes() as u64,
             reduce: settings.reduce.bytes() as u64,
             rule: config.optimizer.rule(),
@@ -92,9 +110,18 @@ impl StateLayout {
         }
     }
 
+    /// Returns the ranks among which a unit is sharded whose parameters are split over `split`.
+    fn sharding(&self, split: AxisSet) -> UnitSharding {
+        let shards = self.mesh.degree_of(AxisSet::ZERO.minus(split)) as u64;
+        let summed = self.mesh.degree_of(AxisSet::TOKENS.minus(split)) as u64;
+        let zero = if shards == 1 { ZeroStage::Replicated } else { self.zero };
+        UnitSharding { zero, shards, has_replicas: summed > shards, is_summed: summed > 1 }
+    }
+
     /// Returns the bytes of one parameter on each rank if everything divides evenly.
     pub fn per_parameter(&self) -> StateBytes {
-        let share = |level| if self.zero >= level { 1.0 / self.shards as f64 } else { 1.0 };
+        let sharding = self.sharding(AxisSet::NONE);
+        let share = |stage| if sharding.zero >= stage { 1.0 / sharding.shards as f64 } else { 1.0 };
         let counts = Group::ALL.map(|group| self.rule.state_kinds(group).len() as u64);
         let states = counts.into_iter().min().unwrap_or(0);
         StateBytes {
@@ -109,7 +136,7 @@ impl StateLayout {
     pub fn of_units(&self, units: &[UnitSize]) -> StateBytes {
         let mut bytes = StateBytes::default();
         for unit in units {
-            let held = |level| if self.zero >= level { self.shard(unit.len) } else { unit.len };
+            let held = |stage| self.sharding(unit.split).held(stage, unit.len);
             let owned = held(ZeroStage::Optimizer);
             // A shard may hold all of the elements with the fewest states.
             let states = (1..=self.most_states(unit)).map(|count| {
@@ -131,16 +158,19 @@ impl StateLayout {
     /// Backward reads no values of the first unit, usually an embedding; before the last one it has read none.
     pub fn exchanged(&self, units: &[UnitSize]) -> f64 {
         let (mut peak, mut scattering, mut summing) = (0f64, 0.0, 0.0);
-        let values = |unit: &UnitSize| buffer(unit.len * self.compute);
+        let values = |unit: &UnitSize| match self.sharding(unit.split).zero {
+            ZeroStage::Parameters => buffer(unit.len * self.compute),
+            _ => 0.0,
+        };
         for (index, unit) in units.iter().enumerate().rev() {
             let is_last = index + 1 == units.len();
-            let gathered = match (self.zero, index) {
-                (ZeroStage::Parameters, 0) => 0.0,
-                (ZeroStage::Parameters, index) if index == 1 || is_last => values(unit),
-                (ZeroStage::Parameters, index) => values(unit) + values(&units[index - 1]),
-                _ => 0.0,
+            let zero = self.sharding(unit.split).zero;
+            let gathered = match index {
+                0 => 0.0,
+                index if index == 1 || is_last => values(unit),
+                index => values(unit) + values(&units[index - 1]),
             };
-            let is_transient = self.zero >= ZeroStage::Gradients;
+            let is_transient = zero >= ZeroStage::Gradients;
             let gradient = if is_transient { buffer(unit.len * F32) } else { 0.0 };
             peak = peak.max(gathered + gradient + scattering + summing);
             // The all-reduce of the unit after this one starts before the reduce-scatter of this one.
@@ -148,7 +178,7 @@ impl StateLayout {
             let sent = self.payload(unit);
             let copied = if self.reduce == F32 { 0.0 } else { gradient };
             peak = peak.max(gathered + copied + sent + summing);
-            match self.zero {
+            match zero {
                 ZeroStage::Replicated => summing += sent,
                 _ => scattering = sent,
             }
@@ -158,14 +188,16 @@ impl StateLayout {
 
     /// Returns the bytes of a unit's gradient in a communication buffer, 0 if it is sent from where it is accumulated.
     fn payload(&self, unit: &UnitSize) -> f64 {
-        let is_held = self.zero < ZeroStage::Gradients && self.reduce == F32;
-        if self.has_data_ranks && !is_held { buffer(unit.len * self.reduce) } else { 0.0 }
+        let sharding = self.sharding(unit.split);
+        let is_held = sharding.zero < ZeroStage::Gradients && self.reduce == F32;
+        if sharding.is_summed && !is_held { buffer(unit.len * self.reduce) } else { 0.0 }
     }
 
     /// Returns the bytes of a unit's shard while it is all-reduced over replicas.
     fn of_replicas(&self, unit: &UnitSize) -> f64 {
-        if self.has_replicas && self.zero > ZeroStage::Replicated {
-            buffer(self.shard(unit.len) * self.reduce)
+        let sharding = self.sharding(unit.split);
+        if sharding.has_replicas && sharding.zero > ZeroStage::Replicated {
+            buffer(sharding.shard(unit.len) * self.reduce)
         } else {
             0.0
         }
@@ -175,11 +207,6 @@ impl StateLayout {
     fn most_states(&self, unit: &UnitSize) -> usize {
         let groups = unit.by_group.iter();
         groups.map(|(group, _)| self.rule.state_kinds(*group).len()).max().unwrap_or(0)
-    }
-
-    /// Returns the elements of the largest shard: lines are distributed evenly, up to one.
-    fn shard(&self, len: u64) -> u64 {
-        (len / LINE).div_ceil(self.shards) * LINE
     }
 
     /// Returns the number of f32 copies of the parameters: master weights, and the moving average.
@@ -202,7 +229,7 @@ mod tests {
     }
 
     fn unit(len: u64) -> UnitSize {
-        UnitSize { len, by_group: vec![(Group::ALL[0], len)] }
+        UnitSize { split: AxisSet::NONE, len, by_group: vec![(Group::ALL[0], len)] }
     }
 
     /// Asserts the bytes per parameter with four shards: by `per_parameter`, and of a unit that divides evenly.
@@ -259,11 +286,28 @@ mod tests {
     #[test]
     fn muon_has_one_moment_of_matrices() {
         let [rest, matrix, ..] = Group::ALL;
-        let units = [UnitSize { len: 160, by_group: vec![(matrix, 128), (rest, 32)] }];
+        let by_group = vec![(matrix, 128), (rest, 32)];
+        let units = [UnitSize { split: AxisSet::NONE, len: 160, by_group }];
         let bytes = |line: &str| layout(line).of_units(&units).optimizer;
         assert_eq!(bytes("--mesh 1 --optimizer muon"), (160 + 32) as f64 * 4.0);
         // A shard of 80 elements may be cut from the matrix.
         assert_eq!(bytes("--mesh fsdp=2 --optimizer muon"), 80.0 * 4.0);
+    }
+
+    #[test]
+    fn experts_are_sharded_over_the_axes_that_do_not_split_them() {
+        let ep = AxisSet::of(crate::layout::AxisId::Ep);
+        let of = |mesh: &str, split| {
+            let layout = layout(&format!("--mesh {mesh} --zero 3 --batch 8"));
+            let units = [UnitSize { split, ..unit(16 * 64) }];
+            (layout.of_units(&units).total() / (16.0 * 64.0), layout.exchanged(&units))
+        };
+        assert_eq!(of("fsdp=2,ep=2", AxisSet::NONE).0, 16.0 / 4.0);
+        assert_eq!(of("fsdp=2,ep=2", ep).0, 16.0 / 2.0);
+        assert_eq!(of("fsdp=2,ep=2,cp=2", ep).0, 16.0 / 4.0);
+        // One rank has all of these experts: nothing is sharded, gathered or summed.
+        assert_eq!(of("ep=4", AxisSet::NONE).0, 16.0 / 4.0);
+        assert_eq!(of("ep=4", ep), (16.0, 0.0));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub fn sizes(random: &mut Random) -> AttentionShape {
         let most = random.one_of(&[2, 40, 40, 150, 150, 700]);
         1 + random.below(most)
     };
-    let mut layout = |random: &mut Random| {
+    let layout = |random: &mut Random| {
         let len = len(random);
         SequenceLayout { len, pitch: len + random.one_of(&[0, 0, 1, 7]) }
     };

@@ -1,0 +1,58 @@
+//! The shape of several weights in one parameter.
+
+use std::marker::PhantomData;
+
+use super::sealed::Seal;
+use super::usage::UsageSet;
+use super::{
+    AxisSet, Dim, DimInfo, Dims, OnEveryRank, Outside, ParamDim, ParamShape, Pp, SameShape, Shape,
+    Split, SplitAxes, Whole,
+};
+
+/// The shape of a weight `(I, O)` for each element of `E`, such as for each expert.
+///
+/// Unlike the dims of a weight, `E` may be split over any axes but `pp`: `Stacked<Split<Experts, (Ep, Tp)>, Hidden, Ffn>`. Ranks of
+/// these axes hold the weights of different experts, and no output that leaves `E` out, or is distributed over the same
+/// axis otherwise, can be computed from them without a sum.
+pub struct Stacked<E, I, O>(PhantomData<(E, I, O)>);
+
+impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
+    const VARIES: AxisSet = E::VARIES.joined(I::VARIES).joined(O::VARIES);
+    const DIMS: &'static [DimInfo] = &[E::INFO, I::INFO, O::INFO];
+    const STACKS: usize = 1;
+    type Usage = <<E::Usage as UsageSet>::Plus<I::Usage> as UsageSet>::Plus<O::Usage>;
+    const SEAL: Seal = Seal::new();
+}
+
+impl<E, I, O> SameShape<Stacked<E, I, O>> for Stacked<E, I, O> {}
+
+/// A dim that counts stacked weights: declared without `@`, whole or split over any axes but `pp`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot count the weights of a stack",
+    label = "not a dim declared without `@`, whole or split",
+    note = "experts are `Stacked<Split<Experts, Ep>, Hidden, Ffn>`, of a dim declared without `@`"
+)]
+pub trait StackDim: Dim {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<D: Whole> StackDim for D
+where
+    D::Home: OnEveryRank<D>,
+{
+    const SEAL: Seal = Seal::new();
+}
+
+impl<D: Whole, A: SplitAxes> StackDim for Split<D, A>
+where
+    D::Home: OnEveryRank<D>,
+    Pp: Outside<A>,
+{
+    const SEAL: Seal = Seal::new();
+}
+
+impl<E: StackDim, I: ParamDim, O: ParamDim> ParamShape for Stacked<E, I, O> where
+    Stacked<E, I, O>: Shape
+{
+}
