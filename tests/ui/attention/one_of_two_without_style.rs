@@ -16,8 +16,8 @@ struct Pair {
 #[forward]
 impl Pair {
     fn forward(&self, x: &Operand) -> Operand {
-        let y = self.first.forward(&(x, x, x));
-        self.second.forward(&(&y, &y, &y))
+        let y = self.first.forward(&(x.clone(), x.clone(), x.clone()));
+        self.second.forward(&(y.clone(), y.clone(), y))
     }
 }
 

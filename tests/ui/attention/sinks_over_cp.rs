@@ -16,7 +16,7 @@ struct WithSinks {
 #[forward]
 impl WithSinks {
     fn forward(&self, x: &Operand) -> Operand {
-        self.core.forward(&(x, x, x, &self.sinks))
+        self.core.forward(&(x.clone(), x.clone(), x.clone(), &self.sinks))
     }
 }
 

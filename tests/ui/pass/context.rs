@@ -37,7 +37,7 @@ impl Styles {
         let y = self.ring.forward(&qkv) + self.ulysses.forward(&qkv);
         let y = y + self.gather.forward(&qkv);
         let (q, k, v) = qkv;
-        let y = y + self.hybrid.forward(&(q, k, v, documents.clone()));
+        let y = y + self.hybrid.forward(&(q, k, v, documents));
         self.o.forward(&y)
     }
 }

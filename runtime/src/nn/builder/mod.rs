@@ -241,7 +241,7 @@ impl<'a> Builder<'a> {
         let params = self.state.params.borrow();
         let here = params.iter().filter(|param| param.path().starts_with(&model));
         let mut dims = here.flat_map(|param| param.dims());
-        let split = dims.find(|dim| !dim.split.is_empty() && (dim.key)() == TypeId::of::<D>());
+        let split = dims.find(|dim| (dim.key)() == TypeId::of::<D>() && !dim.split.is_empty());
         split.map_or(1, |dim| self.state.rank.degree_of(dim.split))
     }
 

@@ -1,4 +1,4 @@
-//! Words for context parallelism on a layer that reads no other positions, and one that is none.
+//! A style of context parallelism on a layer that reads no other positions.
 
 use meshwright::prelude::*;
 
