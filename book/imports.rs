@@ -11,8 +11,6 @@ type ModulePath = Vec<String>;
 /// The files of one module of the runtime, by module path, and the imports of each.
 pub struct Imports {
     modules: BTreeMap<ModulePath, Vec<Import>>,
-    /// Folders whose files may import from each other.
-    tolerated: Vec<ModulePath>,
 }
 
 /// An imported item, and the name that it has in the importing file.
@@ -38,18 +36,11 @@ impl Imports {
         });
         let is_test = |path: &ModulePath| path.iter().any(|part| part == "tests");
         let modules = files.filter(|(path, _)| !is_test(path)).collect();
-        let imports = Imports { modules, tolerated: Vec::new() };
+        let imports = Imports { modules };
         if let Some((module, path)) = imports.glob() {
             panic!("{module} imports all items of {path}, which hides where they are defined");
         }
         imports
-    }
-
-    /// Leaves out imports between two files of one of `folders`, which are given as module paths.
-    pub fn without_cycles_in(mut self, folders: &[&str]) -> Imports {
-        self.tolerated =
-            folders.iter().map(|folder| folder.split("::").map(str::to_owned).collect()).collect();
-        self
     }
 
     /// Returns a cycle of files that import from each other, beyond parent and child, if there is one.
@@ -96,15 +87,7 @@ impl Imports {
     fn imported_modules(&self, module: &ModulePath) -> BTreeSet<ModulePath> {
         let imported =
             self.modules[module].iter().filter_map(|import| self.definition(module, &import.path));
-        let is_tolerated = |other: &ModulePath| {
-            self.tolerated
-                .iter()
-                .any(|folder| module.starts_with(folder) && other.starts_with(folder))
-        };
-        imported
-            .filter(|other| !other.starts_with(module) && !module.starts_with(other))
-            .filter(|other| !is_tolerated(other))
-            .collect()
+        imported.filter(|other| !other.starts_with(module) && !module.starts_with(other)).collect()
     }
 
     /// Returns the file that defines the item at `path`, as `module` names it: re-exports are followed. `None` for items of
@@ -223,7 +206,6 @@ fn cycles_are_found_through_re_exports() {
             .iter()
             .map(|(path, text)| (path.split("::").map(str::to_owned).collect(), imports(text)))
             .collect(),
-        tolerated: Vec::new(),
     };
     let root = ("room", "mod a;\nmod b;\npub use a::A;\npub(crate) use b::{B, C as D};\n");
     let cycle = |a: &str, b: &str| imports_of(&[root, ("room::a", a), ("room::b", b)]).cycle();

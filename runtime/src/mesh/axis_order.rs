@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::layout::{AxisId, AxisSet};
 
 use super::MeshError;
-use super::parse::parse_axis;
+use super::axis_name::parse_axis;
 
 /// The axes of a mesh from outermost to innermost: ranks that differ along the innermost axis only are neighbors, which
 /// share the fastest links.

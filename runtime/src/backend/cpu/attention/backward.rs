@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::backward_tiles::{KEYS, QUERIES, Tiles};
 #[cfg(target_arch = "x86_64")]
 use super::dots;
 use super::head_sums::HeadSums;
@@ -19,12 +20,6 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 use crate::backend::{AttentionBackwardArgs, AttentionShape};
-
-/// Keys per block. Half of the tile on the diagonal is wasted work.
-pub(super) const KEYS: usize = 64;
-
-/// Queries per chunk: two tiles of scores stay in the second-level cache.
-pub(super) const QUERIES: usize = 512;
 
 pub fn attention_backward<T: Float>(
     workers: &Workers,
@@ -78,50 +73,6 @@ pub fn attention_backward<T: Float>(
     drop(call);
     let sums = dbias.map(|(_, sums)| sums).into_iter().chain(dsinks.map(|(_, sums)| sums));
     sums.for_each(HeadSums::finish);
-}
-
-/// The products of chunks of queries with blocks of keys and values, and the gradients that they are summed up to.
-pub(super) trait Tiles<'a, T> {
-    /// Turns to another query head, and the gradient of its output.
-    fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>);
-
-    /// The length of a row of scores of this many keys.
-    fn row(&self, keys: usize) -> usize;
-
-    /// `scores = queries * keys^T` and `dweights = douts * values^T`. The first query is an even one.
-    fn products(
-        &mut self,
-        queries: Range<usize>,
-        keys: Range<usize>,
-        scores: &mut [f32],
-        dweights: &mut [f32],
-    );
-
-    /// `dvalues += weights^T * douts`, `dkeys += dscores^T * queries`, and `dqueries += dscores * keys`, or without
-    /// `dqueries +=` unless `add_dqueries`.
-    fn add(
-        &mut self,
-        queries: Range<usize>,
-        keys: Range<usize>,
-        weights: &[f32],
-        dscores: &[f32],
-        add_dqueries: bool,
-    );
-
-    /// Sets the gradients of all queries of the present head to zero.
-    fn clear_dqueries(&mut self);
-
-    /// The gradient of one query of the present head.
-    fn dquery(&self, row: usize) -> &[f32];
-
-    /// Ends the sums over query heads.
-    fn finish(&mut self) {}
-
-    /// The gradient of one key, once finished.
-    fn dkey(&self, row: usize) -> &[f32];
-
-    /// The gradient of one value, once finished.
-    fn dvalue(&self, row: usize) -> &[f32];
 }
 
 fn tiles_of<'a, T: Float>(

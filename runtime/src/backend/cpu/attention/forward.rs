@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use super::dots;
+use super::forward_tiles::{KEYS, QUERIES, Tiles, chunks};
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
 use super::results::{Results, Shared};
@@ -17,12 +18,6 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 use crate::backend::{AttentionArgs, AttentionShape};
-
-/// Queries per tile. Half of the tile on the diagonal is wasted work.
-pub(super) const QUERIES: usize = 32;
-
-/// Keys per chunk, a multiple of `QUERIES`: the scores of a tile stay in the second-level cache.
-pub(super) const KEYS: usize = 512;
 
 /// Keys that packed operands keep together.
 const PACKED: usize = 16;
@@ -84,27 +79,6 @@ fn section_len(s: &AttentionShape, has_ranges: bool, threads: usize) -> usize {
     s.queries.len.div_ceil(parts).clamp(MIN, most).next_multiple_of(QUERIES)
 }
 
-/// The products of tiles of queries with chunks of keys and values of one task.
-pub(super) trait Tiles<'a, T> {
-    /// Turns to another query head.
-    fn turn_to(&mut self, query: Head<'a, T>);
-
-    /// The length of a row of scores of this many keys, and of a row of sums of this many elements.
-    fn row(&self, len: usize) -> usize;
-
-    /// `scores = queries * keys^T`. All keys are of one [chunk](chunks).
-    fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]);
-
-    /// `sum += weights * values`, or without `sum +=` unless `accumulate`.
-    fn add_values(
-        &mut self,
-        weights: &[f32],
-        keys: Range<usize>,
-        accumulate: bool,
-        sum: &mut [f32],
-    );
-}
-
 fn tiles_of<'a, T: Float>(
     sizes: TaskSizes,
     key: Head<'a, T>,
@@ -127,14 +101,6 @@ fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         return tile + dots::Forward::scratch_len(sizes);
     }
     tile + widened::Forward::scratch_len::<T>(sizes)
-}
-
-/// Keys in chunks, which end at multiples of [`KEYS`].
-pub(super) fn chunks(keys: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let starts = std::iter::successors(Some(keys.start), |start| Some((start / KEYS + 1) * KEYS));
-    starts
-        .take_while(move |start| *start < keys.end)
-        .map(move |start| start..keys.end.min((start / KEYS + 1) * KEYS))
 }
 
 /// The operands of a call.

@@ -11,9 +11,11 @@
 //! does not have.
 
 mod backward;
+mod backward_tiles;
 #[cfg(target_arch = "x86_64")]
 mod dots;
 mod forward;
+mod forward_tiles;
 mod head_sums;
 mod heads;
 mod mask;

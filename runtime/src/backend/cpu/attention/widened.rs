@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::heads::{Head, WideRows};
 use super::sizes::TaskSizes;
-use super::{Parts, backward, forward};
+use super::{Parts, backward_tiles, forward_tiles};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, multiply};
 
@@ -32,7 +32,7 @@ impl<'a> Forward<'a> {
     ) -> Self {
         let TaskSizes { head_dim, value_dim, .. } = sizes;
         let keys = scratch.take(sizes.keys * head_dim);
-        for chunk in forward::chunks(0..sizes.keys) {
+        for chunk in forward_tiles::chunks(0..sizes.keys) {
             let at = chunk.start * head_dim..chunk.end * head_dim;
             key.transpose(chunk, &mut keys[at]);
         }
@@ -46,7 +46,7 @@ impl<'a> Forward<'a> {
     }
 }
 
-impl<'a, T: Float> forward::Tiles<'a, T> for Forward<'a> {
+impl<'a, T: Float> forward_tiles::Tiles<'a, T> for Forward<'a> {
     fn turn_to(&mut self, query: Head<'a, T>) {
         self.queries.turn_to(query);
     }
@@ -58,8 +58,8 @@ impl<'a, T: Float> forward::Tiles<'a, T> for Forward<'a> {
     fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
         let dim = self.sizes.head_dim;
         // Transposed in its chunk, of which this may be a part only.
-        let chunk = keys.start / forward::KEYS * forward::KEYS;
-        let whole = forward::KEYS.min(self.sizes.keys - chunk);
+        let chunk = keys.start / forward_tiles::KEYS * forward_tiles::KEYS;
+        let whole = forward_tiles::KEYS.min(self.sizes.keys - chunk);
         let keys_t = &self.keys[chunk * dim..][..whole * dim];
         let keys_t = Matrix::rows(&keys_t[keys.start - chunk..], whole);
         let sizes = [queries.len(), keys.len(), dim];
@@ -114,8 +114,8 @@ impl<'a> Backward<'a> {
         let [values_t, dvalues] = [(); 2].map(|()| scratch.take(count * value_dim));
         let dqueries = scratch.take(queries * head_dim);
         key.gather(0..count, keys);
-        for start in (0..count).step_by(backward::KEYS) {
-            let block = start..count.min(start + backward::KEYS);
+        for start in (0..count).step_by(backward_tiles::KEYS) {
+            let block = start..count.min(start + backward_tiles::KEYS);
             let at = |dim: usize| start * dim..block.end * dim;
             key.transpose(block.clone(), &mut keys_t[at(head_dim)]);
             value.transpose(block.clone(), &mut values_t[at(value_dim)]);
@@ -129,7 +129,7 @@ impl<'a> Backward<'a> {
     }
 }
 
-impl<'a, T: Float> backward::Tiles<'a, T> for Backward<'a> {
+impl<'a, T: Float> backward_tiles::Tiles<'a, T> for Backward<'a> {
     fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
         self.queries.turn_to(query);
         self.douts.turn_to(dout);

@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use super::{padded, panels_of_columns, panels_of_rows};
 use crate::backend::cpu::attention::Parts;
-use crate::backend::cpu::attention::forward::{KEYS, QUERIES, Tiles};
+use crate::backend::cpu::attention::forward_tiles::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::attention::sizes::TaskSizes;
 use crate::backend::cpu::dots::Source;
