@@ -55,7 +55,7 @@ impl TokenData {
             })
             .collect();
         let sizes = [self.batch, self.seq];
-        let from_rows = |ids: &[u32]| Tokens::from_whole_rows(rank, &sizes, part.offset, ids);
+        let from_rows = |ids: &[u32]| Tokens::from_rows(rank, &sizes, part.offset, ids);
         (from_rows(&tokens), from_rows(&targets))
     }
 }

@@ -77,11 +77,12 @@ fn sequences_over_context_parallel_ranks() {
     for case in [EVEN, Case { kv_heads: 2, tied: true, masked: true, ..EVEN }] {
         case.check_model::<context_llama::Llama>("context-parallel", &meshes);
     }
-    for style in [ContextStyle::Gather, ContextStyle::Ulysses, ContextStyle::Hybrid(Some(2))] {
-        let mut setup = EVEN.setup::<context_llama::Llama>();
+    let grouped = Case { kv_heads: 2, ..EVEN };
+    for style in [ContextStyle::Gather, ContextStyle::Ulysses, ContextStyle::Hybrid(None)] {
+        let mut setup = grouped.setup::<context_llama::Llama>();
         setup.sizes.context = Some(style);
         let what = format!("context-parallel by {style}");
-        EVEN.check_setup::<context_llama::Llama>(&what, &["cp=4", "cp=2,tp=2"], &setup);
+        grouped.check_setup::<context_llama::Llama>(&what, &["cp=4", "cp=2,tp=2"], &setup);
     }
 }
 

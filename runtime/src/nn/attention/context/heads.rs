@@ -55,7 +55,7 @@ impl HeadTensor {
 
     /// Returns the copies of a message at `at`, with the positions of rank `from` and the heads of rank `own`, to their
     /// places in the order of positions.
-    fn of_message(&self, from: usize, own: usize, at: usize) -> [BlockCopy; 2] {
+    fn placed_message(&self, from: usize, own: usize, at: usize) -> [BlockCopy; 2] {
         let part = ZigZagPart {
             batch: self.batch,
             chunk: self.positions / 2,
@@ -115,7 +115,7 @@ impl HeadExchange<'_> {
         let mut at = 0;
         for from in 0..self.size {
             for (whole, tensor) in whole.iter_mut().zip(tensors) {
-                for copy in tensor.of_message(from, index, at) {
+                for copy in tensor.placed_message(from, index, at) {
                     rank.backend().copy_blocks(&copy, received.view(), whole.view_mut());
                 }
                 at += tensor.message_len(index);
@@ -137,7 +137,7 @@ impl HeadExchange<'_> {
         let mut at = 0;
         for to in 0..self.size {
             for (whole, tensor) in whole.iter().zip(tensors) {
-                for copy in tensor.of_message(to, index, at) {
+                for copy in tensor.placed_message(to, index, at) {
                     rank.backend().copy_blocks(&copy.reversed(), *whole, message.view_mut());
                 }
                 at += tensor.message_len(index);
