@@ -1,4 +1,5 @@
-//! A Llama: sequence-parallel residual stream, column- and row-parallel layers, vocabulary-parallel embedding and head.
+//! A Llama: context-parallel attention, sequence-parallel residual stream, column- and row-parallel layers,
+//! vocabulary-parallel embedding and head.
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::prelude::*;
@@ -6,8 +7,8 @@ use meshwright::prelude::*;
 dims! {
     /// Sequences of the global batch, distributed over the data axes.
     Batch @ data,
-    /// Positions.
-    Seq,
+    /// Positions, distributed over the ranks of `cp`.
+    Seq @ cp,
     /// Residual stream.
     Hidden,
     /// Hidden layer of the MLP.
@@ -53,6 +54,7 @@ pub struct SelfAttention {
     #[sharded(tp = "col")]
     v: Linear<Hidden, (KvHeads, HeadDim)>,
     rope: Rope<HeadDim>,
+    #[sharded(cp = "ring")]
     core: Attention<Heads, KvHeads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
     o: Linear<(Heads, HeadDim), Hidden>,

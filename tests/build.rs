@@ -15,12 +15,6 @@ const WHOLE_STREAM: [(&str, &str); 7] = [
     (".slice(Seq, Tp)", ""),
 ];
 
-/// Replacements that distribute sequences over the ranks of `cp`.
-const CONTEXT: [(&str, &str); 2] = [
-    ("    Seq,\n", "    Seq @ cp,\n"),
-    ("    core: Attention", "    #[sharded(cp = \"ring\")]\n    core: Attention"),
-];
-
 /// Replacements that recompute pairs of layers, with some results saved.
 const SAVING: [(&str, &str); 1] = [(
     "    blocks: Stack<Block>",
@@ -49,7 +43,6 @@ fn main() {
         ("../examples/gpt2.rs", "plain_gpt2.rs", &WHOLE_STREAM),
         ("models/gpt.rs", "plain_gpt.rs", &WHOLE_STREAM),
         ("models/mixer.rs", "plain_mixer.rs", &WHOLE_STREAM),
-        ("../examples/llama.rs", "context_llama.rs", &CONTEXT),
         ("../examples/llama.rs", "saving_llama.rs", &SAVING),
         ("../examples/llama.rs", "nested_llama.rs", &NESTED),
         ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),

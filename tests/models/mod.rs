@@ -52,11 +52,6 @@ pub mod plain_mixer {
     include!(concat!(env!("OUT_DIR"), "/plain_mixer.rs"));
 }
 
-/// The Llama of the examples with sequences that the ranks of `cp` share.
-pub mod context_llama {
-    include!(concat!(env!("OUT_DIR"), "/context_llama.rs"));
-}
-
 /// The Llama of the examples with segments of two layers, and some results saved.
 pub mod saving_llama {
     include!(concat!(env!("OUT_DIR"), "/saving_llama.rs"));

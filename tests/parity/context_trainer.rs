@@ -1,15 +1,15 @@
 //! The Llama of the examples with sequences that the ranks of `cp` share, trained by the trainer.
 
 use meshwright::train::{Config, Summary, Trainer};
+use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
-use meshwright_tests::models::context_llama;
 
 const SMALL: &str =
     "train --hidden 32 --heads 4 --kv-heads 2 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1";
 
 fn train(flags: &str) -> meshwright::Result<Summary> {
     let words = format!("{SMALL} {flags}");
-    Trainer::<context_llama::Llama>::new(Config::parse(words.split(' '))?)?.train()
+    Trainer::<Llama>::new(Config::parse(words.split(' '))?)?.train()
 }
 
 /// Sampled windows are shorter than a sequence, and need not divide into the chunks of `cp`.
@@ -17,7 +17,14 @@ fn train(flags: &str) -> meshwright::Result<Summary> {
 fn the_trainer_trains_and_samples_over_cp() {
     let alone = train("--mesh 1 --seq 32 --sample-tokens 5").unwrap();
     assert!(alone.losses[2] < alone.losses[0]);
-    for flags in ["--mesh cp=2", "--mesh cp=4 --cp hybrid=2", "--mesh fsdp=2,cp=2,tp=2"] {
+    for flags in [
+        "--mesh cp=2",
+        "--mesh cp=4 --cp hybrid=2",
+        "--mesh fsdp=2,cp=2,tp=2",
+        "--mesh pp=2,cp=2 --micro-batches 2",
+        "--mesh pp=2,cp=2,tp=2 --micro-batches 2 --schedule zb-v",
+        "--mesh pp=2,fsdp=2,cp=2,tp=2",
+    ] {
         let shared = train(&format!("{flags} --seq 32 --sample-tokens 5")).unwrap();
         for (loss, expected) in shared.losses.iter().zip(&alone.losses) {
             assert!((loss - expected).abs() < 1e-5 * expected, "{flags}: {loss}, alone {expected}");
@@ -39,15 +46,17 @@ fn impossible_sequences_over_cp_are_refused() {
     assert!(text.contains(part), "{text}");
     assert!(refused("--mesh cp=2 --seq 32 --cp spiral").contains("`spiral` is no style"));
 
-    let words = format!("{SMALL} --seq 32 --mesh cp=2");
-    let config = Config::parse(words.split(' ')).unwrap();
-    let whole = Trainer::<Llama>::new(config).and_then(Trainer::train).unwrap_err().to_string();
+    // A GPT-2 has all of its sequence on each rank.
+    let refused = |flags: &str| {
+        let small = SMALL.replace(" --kv-heads 2", "").replace(" --ffn 48", "");
+        let config = Config::parse(format!("{small} --seq 32 {flags}").split(' ')).unwrap();
+        Trainer::<Gpt2>::new(config).and_then(Trainer::train).unwrap_err().to_string()
+    };
+    let whole = refused("--mesh cp=2");
     assert!(
         whole.starts_with("--mesh: cp=2 needs a model whose sequence is distributed over cp"),
         "{whole}"
     );
-    let words = format!("{SMALL} --seq 32 --mesh 1 --cp ring");
-    let config = Config::parse(words.split(' ')).unwrap();
-    let unused = Trainer::<Llama>::new(config).and_then(Trainer::train).unwrap_err().to_string();
+    let unused = refused("--mesh 1 --cp ring");
     assert!(unused.contains("no attention of the model has `#[sharded(cp = ..)]`"), "{unused}");
 }

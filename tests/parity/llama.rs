@@ -6,7 +6,7 @@ use meshwright::rotary::RopeParameters;
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::{context_llama, plain_llama};
+use meshwright_tests::models::plain_llama;
 use meshwright_tests::run::{Setup, on_mesh};
 
 use super::table::{MESHES, NARROW_MESHES, check};
@@ -75,14 +75,14 @@ fn sequences_shorter_than_the_axis() {
 fn sequences_over_context_parallel_ranks() {
     let meshes = ["cp=2", "cp=4", "dp=2,cp=2", "cp=2,tp=2", "fsdp=2,cp=2", "fsdp=2,cp=2,tp=2"];
     for case in [EVEN, Case { kv_heads: 2, tied: true, masked: true, ..EVEN }] {
-        case.check_model::<context_llama::Llama>("context-parallel", &meshes);
+        case.check_model::<Llama>("context-parallel", &meshes);
     }
     let grouped = Case { kv_heads: 2, ..EVEN };
     for style in [ContextStyle::Gather, ContextStyle::Ulysses, ContextStyle::Hybrid(None)] {
-        let mut setup = grouped.setup::<context_llama::Llama>();
+        let mut setup = grouped.setup::<Llama>();
         setup.sizes.context = Some(style);
         let what = format!("context-parallel by {style}");
-        grouped.check_setup::<context_llama::Llama>(&what, &["cp=4", "cp=2,tp=2"], &setup);
+        grouped.check_setup::<Llama>(&what, &["cp=4", "cp=2,tp=2"], &setup);
     }
 }
 
