@@ -20,13 +20,14 @@ __device__ inline void pass_through(const T* x, T* y, uint64_t start, uint64_t w
     }
 }
 
-// Rotates N pairs of two vectors that were loaded: (a[n], b[n]), or with INTERLEAVED neighbors of a followed by b.
+// Rotates N pairs of two vectors that were loaded: (v[0][n], v[1][n]), or with INTERLEAVED neighbors of the first followed by
+// the second.
 template <int N, bool INTERLEAVED>
-__device__ inline void rotate(float (&a)[N], float (&b)[N], const float (&c)[N], const float (&s)[N], float sign) {
+__device__ inline void rotate(float (&v)[2][N], const float (&c)[N], const float (&s)[N], float sign) {
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        float& first = INTERLEAVED ? (2 * n < N ? a : b)[2 * n % N] : a[n];
-        float& second = INTERLEAVED ? (2 * n + 1 < N ? a : b)[(2 * n + 1) % N] : b[n];
+        int i = INTERLEAVED ? 2 * n : n, j = INTERLEAVED ? 2 * n + 1 : N + n;
+        float &first = v[i / N][i % N], &second = v[j / N][j % N];
         float turned = first * c[n] - second * (s[n] * sign);
         second = second * c[n] + first * (s[n] * sign);
         first = turned;
@@ -49,21 +50,21 @@ __device__ inline void rope(const T* x, T* y, const float* cos, const float* sin
         }
         uint64_t in_table = modulo(position, sizes.seq) * half + j;
         uint64_t start = row + (INTERLEAVED ? 2 * j : j), second = INTERLEAVED ? N : half;
-        float c[N], s[N], a[HEADS][N], b[HEADS][N];
+        float c[N], s[N], v[HEADS][2][N];
         load_vector(cos + in_table, c, LoadConstant());
         load_vector(sin + in_table, s, LoadConstant());
 #pragma unroll
         for (int h = 0; h < HEADS; h++) {
             if (h >= heads) break;
-            load_vector(x + start + h * width, a[h], LoadConstant());
-            load_vector(x + start + h * width + second, b[h], LoadConstant());
+            load_vector(x + start + h * width, v[h][0], LoadConstant());
+            load_vector(x + start + h * width + second, v[h][1], LoadConstant());
         }
 #pragma unroll
         for (int h = 0; h < HEADS; h++) {
             if (h >= heads) break;
-            rotate<N, INTERLEAVED>(a[h], b[h], c, s, sign);
-            store_vector(y + start + h * width, a[h]);
-            store_vector(y + start + h * width + second, b[h]);
+            rotate<N, INTERLEAVED>(v[h], c, s, sign);
+            store_vector(y + start + h * width, v[h][0]);
+            store_vector(y + start + h * width + second, v[h][1]);
         }
     }
 }
