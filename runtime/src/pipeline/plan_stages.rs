@@ -25,7 +25,7 @@ pub fn plan_stages<M: Model + Module<In: SegmentData>>(
     plan_declared_stages(rank, &declare::<M>(rank, sizes)?, sizes, request)
 }
 
-/// Cuts the stages of a model that is [declared](crate::nn::declare) already, as [`plan_stages`] does.
+/// Cuts the stages of a model that is declared already, as [`plan_stages`] does.
 ///
 /// # Errors
 /// As [`plan_stages`].

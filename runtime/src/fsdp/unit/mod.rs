@@ -32,7 +32,7 @@ const LINE: usize = 16;
 
 /// FSDP unit: parameters that are reduced, and gathered, together, in one flat buffer of each kind.
 ///
-/// From ZeRO stage 1 on, each rank of the axes that [shard](Unit::shard_axes) the unit owns a range of whole cache lines
+/// From ZeRO stage 1 on, each rank of the axes that shard the unit owns a range of whole cache lines
 /// of every flat buffer, the [`shard`](Unit::shard). Shards may differ by a line, and be empty; nothing is padded.
 ///
 /// All parameters of a unit are split over the same of the axes whose ranks read different tokens: none, except for
