@@ -22,7 +22,7 @@ fn the_trainer_trains_and_samples_over_cp() {
         "--mesh cp=4 --cp hybrid=2",
         "--mesh fsdp=2,cp=2,tp=2",
         "--mesh pp=2,cp=2 --micro-batches 2",
-        "--mesh pp=2,cp=2,tp=2 --micro-batches 2 --schedule zb-v",
+        "--mesh pp=2,cp=2,tp=2 --micro-batches 2 --schedule zb-h1",
         "--mesh pp=2,fsdp=2,cp=2,tp=2",
     ] {
         let shared = train(&format!("{flags} --seq 32 --sample-tokens 5")).unwrap();
