@@ -63,7 +63,7 @@ impl Sampler {
         Sampler::of_samples(samples, seq, batch, order, seed)
     }
 
-    /// For a number of samples of `seq` tokens, `batch` of them a step; `None` when there is none.
+    /// Creates a sampler of `samples` samples of `seq` tokens, `batch` of them a step; `None` if there are no samples.
     pub(super) fn of_samples(
         samples: u64,
         seq: usize,

@@ -10,7 +10,7 @@ use super::auto_mesh::{ChosenMesh, choose_mesh};
 use super::config::{Config, GivenSettings};
 use super::console::say;
 use super::machine::{Machine, open_machine, suggested_ranks};
-use super::plan::Plan;
+use super::plan::{Plan, open_model};
 use super::run::{RankLoop, SharedFiles};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
 
@@ -55,18 +55,20 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn with_settings(settings: GivenSettings) -> Result<Trainer<M>> {
         let Some(auto) = settings.auto_mesh()? else { return Trainer::new(settings.resolve()?) };
         let ranks = auto.ranks.map_or_else(|| suggested_ranks(auto.device), Ok)?;
-        // The devices depend on the number of ranks only.
-        let mut machine = None;
+        // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
+        let mut opened = None;
         let chosen = choose_mesh(&settings, ranks, |config| {
-            let opened = match machine.take() {
-                Some(machine) => machine,
-                None => open_machine(config)?,
+            let (machine, model) = match &mut opened {
+                Some(opened) => opened,
+                None => opened.insert((open_machine(config)?, open_model(config)?)),
             };
-            let opened = machine.insert(opened);
-            Plan::check_fit::<M>(config, opened.memory())
+            Plan::check_fit::<M>(config, model, machine.memory())
         })?;
         let ChosenMesh { config, reason } = chosen;
-        let machine = machine.map_or_else(|| open_machine(&config), Ok)?;
+        let machine = match opened {
+            Some((machine, _)) => machine,
+            None => open_machine(&config)?,
+        };
         if machine.own_rank().is_none_or(|rank| rank == 0) {
             say(&reason);
         }

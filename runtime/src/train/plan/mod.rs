@@ -100,16 +100,19 @@ impl Plan {
         })
     }
 
-    /// Checks that a model fits the mesh and `available` bytes for all ranks, of which the plan, a lower bound, may take a
-    /// fraction of [`PLANNED_MEMORY`]. Opens the folder of its weights, if there is one.
+    /// Checks that an [opened](open_model) model fits the mesh and `available` bytes for all ranks, of which the plan, a lower
+    /// bound, may take a fraction of [`PLANNED_MEMORY`].
     ///
     /// # Errors
     /// The first reason why it does not fit.
-    pub fn check_fit<M: LanguageModel>(config: &Config, available: Option<f64>) -> Result<()> {
+    pub fn check_fit<M: LanguageModel>(
+        config: &Config,
+        (family, weights): &(M::Config, Option<HfFolder>),
+        available: Option<f64>,
+    ) -> Result<()> {
         check_mesh(config)?;
         check_context::<M>(config)?;
-        let (family, weights) = open_model::<M::Config>(config)?;
-        let model = ModelPlan::new::<M>(config, &family, weights.as_ref(), available)?;
+        let model = ModelPlan::new::<M>(config, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)
     }
 
@@ -120,7 +123,7 @@ impl Plan {
 }
 
 /// Returns the configuration of the model to train, and the folder of its weights if it is not new.
-fn open_model<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
+pub fn open_model<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
     match &config.model {
         ModelSource::InitFrom(folder) => {
             let opened = HfFolder::open::<F>(folder).map_err(Error::of_flag("--init-from"));
