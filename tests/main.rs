@@ -25,5 +25,6 @@ mod trace;
 mod faults;
 mod state;
 
-// The programs of tests themselves.
+// The programs of tests themselves, and scripts.
+mod gpu_check;
 mod test_files;

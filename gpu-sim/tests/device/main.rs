@@ -34,6 +34,9 @@ mod workspace;
 // The simulated device itself.
 mod simulator;
 
+// Benchmarks of GPUs.
+mod gpu_tables;
+
 // Shared by the tests above.
 mod nccl_stub;
 #[allow(dead_code, reason = "also used by the tests of collectives")]

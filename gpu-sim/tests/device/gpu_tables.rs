@@ -1,7 +1,7 @@
-//! Tests of the tables of the program `gpu`, on a simulated device with small sizes.
+//! The tables of the benchmark program `gpu`, on a simulated device with small sizes.
 
 #[allow(dead_code, reason = "a test needs no files and no sizes of a GPU")]
-#[path = "../src/bin/gpu/suite/mod.rs"]
+#[path = "../../../bench/src/bin/gpu/suite/mod.rs"]
 mod suite;
 
 use std::collections::{BTreeSet, HashMap};

@@ -7,7 +7,7 @@ use std::process::Command;
 
 #[test]
 fn the_check_kit_does_what_its_tests_say() {
-    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu");
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/gpu");
     let mut command = Command::new("python3");
     command.args(["-m", "unittest", "discover", "-s", "tests"]);
     // No bytecode is written next to the sources.
