@@ -1,6 +1,6 @@
-//! Training on CPU ranks, against formulas, finite differences, PyTorch, and other meshes.
+//! Training on CPU ranks, against formulas, finite differences and PyTorch.
 //!
-//! All are modules of one program, because each program links the whole runtime.
+//! All are modules of one program, because each program links the whole runtime. `meshes` is another one.
 
 // One rank.
 mod attention_reference;
@@ -8,13 +8,6 @@ mod functions;
 mod gradients;
 mod reference;
 mod rotary;
-
-// Every mesh against one rank.
-mod documents;
-mod known_bugs;
-mod optim;
-mod parity;
-mod promise;
 
 // Memory, communication, FLOPs and traces of a run.
 mod counting;

@@ -8,7 +8,7 @@ use meshwright::tensor::Losses;
 use super::harness::{Numbers, Steps, assert_mesh_parity, built, mesh, numbers, refused, stage3};
 use super::net::*;
 
-const FILE: &str = "tests/promise/micro.rs";
+const FILE: &str = "tests/meshes/promise/micro.rs";
 
 #[track_caller]
 fn check(name: &str, sizes: &Sizes, alike: bool, loss: impl Fn(&Net, &Batched) -> Losses + Sync) {

@@ -7,7 +7,7 @@ use meshwright::tensor::Rank;
 use super::harness::{Spot, built, mesh, refused, stage3};
 use super::net::*;
 
-const FILE: &str = "tests/promise/checks.rs";
+const FILE: &str = "tests/meshes/promise/checks.rs";
 
 /// Reduces the gradients of a loss on `x`, which ends the first step.
 fn first_step(rank: &Rank, x: impl FnOnce(&Net, &Stream) -> Stream) -> f64 {
@@ -113,7 +113,7 @@ fn a_shard_typed_as_whole_is_refused() {
 #[test]
 fn tensors_made_at_different_lines_are_refused() {
     let other = &["made it at another line"];
-    refused(mesh("tp=2"), "tests/promise/checks.rs", other, |rank, spot| {
+    refused(mesh("tp=2"), "tests/meshes/promise/checks.rs", other, |rank, spot| {
         first_step(rank, |_, x| {
             let mask: Mask = if tp(rank) == 0 {
                 spot.next(line!());

@@ -7,7 +7,7 @@ use meshwright::tensor::{Applicable, Pending, Rank, Reduced};
 use super::harness::{MESH_CASES, MeshCase, Spot, built, mesh, on, refused, stage3};
 use super::net::*;
 
-const FILE: &str = "tests/promise/tokens.rs";
+const FILE: &str = "tests/meshes/promise/tokens.rs";
 
 fn loss(net: &Net, rank: &Rank, index: usize) -> Loss<(Batch, Seq, Hidden)> {
     let batch = micro_batch(rank, (8, 6), (index, 2), false);
@@ -131,7 +131,7 @@ fn overwriting_gradients_is_refused() {
     });
 }
 
-const STALE: &[&str] = &["were overwritten by the backward at tests/promise/tokens.rs"];
+const STALE: &[&str] = &["were overwritten by the backward at tests/meshes/promise/tokens.rs"];
 
 fn two(net: &Net, rank: &Rank) -> (Gradients<Reduced>, Gradients<Reduced>) {
     let older = loss(net, rank, 0).backward().reduce();

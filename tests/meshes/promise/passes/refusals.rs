@@ -8,7 +8,7 @@ use super::super::harness::{MeshCase, ONE, Spot, mesh, refused, stage3};
 use super::super::net::Ids;
 use super::{Lm, Stream, batch, model};
 
-const FILE: &str = "tests/promise/passes/refusals.rs";
+const FILE: &str = "tests/meshes/promise/passes/refusals.rs";
 
 const MISUSE_CASES: [MeshCase; 3] = [ONE, mesh("tp=2"), stage3("fsdp=2")];
 

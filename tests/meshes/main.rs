@@ -1,0 +1,9 @@
+//! Training on meshes of CPU ranks, against one rank.
+//!
+//! A program of its own, because the compiler checks one program on one core.
+
+mod documents;
+mod known_bugs;
+mod optim;
+mod parity;
+mod promise;
