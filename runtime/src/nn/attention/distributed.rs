@@ -13,7 +13,7 @@ use crate::tensor::{Documents, Operand, Tensor, Value};
 
 use super::super::{Build, Builder, Shard};
 use super::Attention;
-use super::context::{ContextAttention, ContextParallel, DocumentRanges, TypedContextStyle};
+use super::context::{ContextAttention, ContextParallel, TypedContextStyle};
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::AttentionMask;
@@ -147,7 +147,7 @@ impl AttentionInputs<'_> {
             axes: CP,
             shape,
             seq,
-            documents: extras.ranges.map(|[starts, ends]| DocumentRanges { starts, ends }),
+            documents: extras.documents,
         };
         let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
         attention.apply(algorithm, [self.queries, &self.keys, &self.values], extents)

@@ -1,5 +1,6 @@
 //! Documents of packed sequences: queries attend to the keys of their own document.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::layout::{Dims, Seal};
@@ -49,8 +50,9 @@ where
             queries[0].offset
         );
         // A row of one document needs no limits.
-        if let (Some(starts), Some(ends)) = (self.starts(), self.ends()) {
-            extras.ranges = Some([starts, ends].map(Arc::clone));
+        if let Some(documents) = self.ids() {
+            extras.ranges = Some([&documents.starts, &documents.ends].map(Arc::clone));
+            extras.documents = Some(Rc::clone(documents));
         }
     }
 }
