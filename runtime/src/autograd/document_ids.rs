@@ -57,11 +57,6 @@ impl DocumentIds {
         }
     }
 
-    /// Returns the documents of the whole rows.
-    pub(crate) fn rows(&self) -> &DocumentRows {
-        &self.rows
-    }
-
     /// Returns, for each query of a block, the first key that it sees and the end of those that it sees, u32 `[batch, queries]`
     /// and by their number in the block. `find` computes them the first time; all layers share them, and their backward.
     pub(crate) fn key_ranges(

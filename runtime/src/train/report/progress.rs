@@ -33,8 +33,14 @@ impl Progress {
         Progress { bar, first_step, steps, start: Instant::now(), last_line: None }
     }
 
-    /// Shows a completed `step` (from 0).
-    pub fn show_step(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
+    /// Shows a completed `step` (from 0), with the balance of attention over the ranks of `cp`, if the mesh has this axis.
+    pub fn show_step(
+        &mut self,
+        step: u64,
+        loss: f64,
+        tokens_per_s: f64,
+        attention_balance: Option<f64>,
+    ) {
         let now = Instant::now();
         let done = step + 1;
         let spent = now - self.start;
@@ -43,7 +49,10 @@ impl Progress {
             done.saturating_sub(self.first_step),
             self.steps - done.min(self.steps),
         );
-        let line = progress_line(done, self.steps, loss, tokens_per_s, left);
+        let mut line = progress_line(done, self.steps, loss, tokens_per_s, left);
+        if let Some(balance) = attention_balance {
+            line += &format!("  attention balance {balance:.2}");
+        }
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
