@@ -167,11 +167,7 @@ impl LanguageModel for Gpt2 {
         sizes
     }
 
-    fn loss_of_output(
-        &self,
-        (x, _): &Flow,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 

@@ -147,11 +147,7 @@ impl LanguageModel for Llama {
         sizes
     }
 
-    fn loss_of_output(
-        &self,
-        (x, _): &Flow,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 

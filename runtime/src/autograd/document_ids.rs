@@ -70,7 +70,8 @@ impl DocumentIds {
             return ranges.each_ref().map(Arc::clone);
         }
         drop(known);
-        let upload = |ids: Vec<u32>| Arc::new(rank.allocator().copy_of(&ids, Category::Activations));
+        let upload =
+            |ids: Vec<u32>| Arc::new(rank.allocator().copy_of(&ids, Category::Activations));
         let ranges = find(&self.rows).map(upload);
         self.key_ranges.borrow_mut().push((block, ranges.each_ref().map(Arc::clone)));
         ranges

@@ -54,7 +54,9 @@ impl PartKind {
     /// Returns the dims of the part.
     pub fn dims(&self) -> &'static [DimInfo] {
         match self {
-            PartKind::Activation(dims) | PartKind::TokenIds(dims) | PartKind::Documents(dims) => dims,
+            PartKind::Activation(dims) | PartKind::TokenIds(dims) | PartKind::Documents(dims) => {
+                dims
+            }
         }
     }
 

@@ -50,7 +50,14 @@ impl TokenIds {
     pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
         let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
         let (documents, counted) = (RowDocuments::Whole, Rc::default());
-        TokenIds { rank: rank.clone(), extents, on_device, on_host: block.into(), documents, counted }
+        TokenIds {
+            rank: rank.clone(),
+            extents,
+            on_device,
+            on_host: block.into(),
+            documents,
+            counted,
+        }
     }
 
     /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.

@@ -61,9 +61,10 @@ impl BoundaryShape {
             extent.unwrap_or_else(|| panic!("the dim {dim} of a stage boundary has no size"))
         };
         let part = |kind: &PartKind| match kind {
-            PartKind::Documents(dims) => {
-                BoundaryPart::Documents(tokens_of_documents(dims, input_kinds.iter().zip(input_parts)))
-            }
+            PartKind::Documents(dims) => BoundaryPart::Documents(tokens_of_documents(
+                dims,
+                input_kinds.iter().zip(input_parts),
+            )),
             _ => BoundaryPart::Sent(*kind, kind.dims().iter().map(extent).collect()),
         };
         BoundaryShape { parts: kinds.iter().map(part).collect() }
@@ -75,7 +76,8 @@ impl BoundaryShape {
             MessageKind::Activation => true,
             MessageKind::Gradient => matches!(part, PartKind::Activation(_)),
         };
-        let sent = self.parts.iter().filter_map(BoundaryPart::sent).filter(|(part, _)| is_sent(part));
+        let sent =
+            self.parts.iter().filter_map(BoundaryPart::sent).filter(|(part, _)| is_sent(part));
         let part = |(part, extents): (&PartKind, &Vec<Extent>)| MessagePart {
             dtype: part.dtype(rank),
             len: local_len(extents),
@@ -91,7 +93,8 @@ impl BoundaryShape {
         assert_eq!(self.parts.len(), output.len(), "the parts of a boundary");
         for (part, output) in self.parts.iter().zip(output) {
             if let (BoundaryPart::Documents(tokens), Part::Documents(own)) = (part, output) {
-                let [known, own] = [tokens, own].map(|ids| ids.documents().several().map(Rc::as_ptr));
+                let [known, own] =
+                    [tokens, own].map(|ids| ids.documents().several().map(Rc::as_ptr));
                 assert!(
                     known == own,
                     "documents that cross from one pipeline stage to the next must be those of the tokens that the model \

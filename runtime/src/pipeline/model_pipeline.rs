@@ -174,7 +174,8 @@ impl Pipeline {
                     }
                 };
                 let boundary = shapes.get(stage);
-                let sent = boundary.map_or_else(Vec::new, |boundary| boundary.buffers_of_parts(&sent));
+                let sent =
+                    boundary.map_or_else(Vec::new, |boundary| boundary.buffers_of_parts(&sent));
                 Ok::<_, CommError>(sent)
             });
             outcome.unwrap_or_else(|error| fail(error));

@@ -82,7 +82,8 @@ impl AttentionBalance {
         let mut work = AttentionWork::default();
         for micro_batch in micro_batches {
             let mut of_ranks = vec![0; self.ranks];
-            let mut add = |row: &[u64]| of_ranks.iter_mut().zip(row).for_each(|(sum, own)| *sum += own);
+            let mut add =
+                |row: &[u64]| of_ranks.iter_mut().zip(row).for_each(|(sum, own)| *sum += own);
             match micro_batch.starts {
                 None => micro_batch.rows.clone().for_each(|_| add(&self.whole_row)),
                 Some(starts) => {

@@ -93,7 +93,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                     .to_owned(),
             ),
             None if plan.dataset.documents().is_some() && rank.degree(AxisId::Cp) > 1 => Some(
-                "the keys that --documents shows each rank of cp differ from step to step".to_owned(),
+                "the keys that --documents shows each rank of cp differ from step to step"
+                    .to_owned(),
             ),
             None => plan.machine.cuda_graph_obstacle(),
         };

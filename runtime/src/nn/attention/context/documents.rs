@@ -9,7 +9,8 @@ use crate::tensor::{DocumentRows, KeyBlock};
 pub(super) fn find_key_ranges(block: &KeyBlock, documents: &DocumentRows) -> [Vec<u32>; 2] {
     let KeyBlock { queries, keys, band } = block;
     let keys_before = |position: usize| keys.count_before(position) as u32;
-    let samples = documents.starts.chunks(queries.global).zip(documents.ends.chunks(queries.global));
+    let samples =
+        documents.starts.chunks(queries.global).zip(documents.ends.chunks(queries.global));
     let visible = samples.flat_map(|(starts, ends)| {
         queries.positions().map(move |position| {
             let first = band.before.map_or(0, |before| position.saturating_sub(before));
@@ -55,7 +56,8 @@ mod tests {
         for (ranks, band) in [1, 2, 3, 4, 6, 8].into_iter().flat_map(|p| bands.map(|b| (p, b))) {
             for (packing, next) in packings.iter().zip(packings.iter().cycle().skip(1)) {
                 let samples = [ranges_of(packing), ranges_of(next)];
-                let [starts, ends] = [0, 1].map(|which| [&samples[0][which][..], &samples[1][which]].concat());
+                let [starts, ends] =
+                    [0, 1].map(|which| [&samples[0][which][..], &samples[1][which]].concat());
                 let documents = DocumentRows { starts, ends };
                 let part = |rank: usize| Extent::zig_zag(48, rank, ranks);
                 for queries in (0..ranks).map(part) {

@@ -7,8 +7,8 @@ use crate::backend::{AttentionShape, Buffer};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::tensor::{
-    Count, DocumentIds, Extent, InBackward, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, Rank, Value, apply,
+    Count, DocumentIds, Extent, InBackward, Operands, Operation, OperationBackward,
+    OperationForward, OperationInput, Rank, Value, apply,
 };
 
 use super::call::ContextCall;
