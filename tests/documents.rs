@@ -412,9 +412,54 @@ fn a_resumed_run_needs_the_same_documents() {
     run.train::<Bags>(&format!("--pack --steps 4 --mesh 1 --resume {saved}/latest")).unwrap();
 }
 
+/// A model that takes documents along, and keeps none apart.
+#[model]
+struct Passing {
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+    norm: RmsNorm<Hidden>,
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Passing {
+    fn forward(
+        &self,
+        tokens: &Tokens<(Batch, Seq)>,
+    ) -> (Tensor<(Batch, Seq, Hidden)>, Documents<(Batch, Seq)>) {
+        Layer::forward(&self.norm, &self.embed.forward(tokens))
+    }
+}
+
+impl LanguageModel for Passing {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Bags::sizes(config)
+    }
+
+    fn loss_of_output(
+        &self,
+        (x, _): &Self::Out,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, (x, _): &Self::Out) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x)
+    }
+}
+
 #[test]
 fn models_that_do_not_use_documents_are_refused() {
     let run = Run::new();
+    let text = run.train::<Passing>("--steps 1 --mesh dp=2").unwrap_err().to_string();
+    assert!(text.contains("--documents: the model does not use documents"), "{text}");
     for mesh in ["1", "dp=2", "tp=2", "pp=2"] {
         let words = format!("--steps 2 --mesh {mesh} --save {}", run.path("never"));
         let text = run.train::<Unaware>(&words).unwrap_err().to_string();

@@ -122,7 +122,7 @@ impl DocumentIds {
     }
 }
 
-/// State of a rank: set when a model uses the documents of its tokens.
+/// State of a rank: set when a layer reads the documents of tokens.
 #[derive(Default)]
 pub(crate) struct DocumentUse(pub(crate) Cell<bool>);
 

@@ -75,7 +75,6 @@ impl<S: Dims> Tokens<S> {
     /// If the tokens were received from another pipeline stage, which has not sent their documents.
     #[track_caller]
     pub fn documents(&self) -> Documents<S> {
-        self.rank().session_state::<DocumentUse>().0.set(true);
         if let RowDocuments::NotReceived = self.untyped().documents() {
             panic!(
                 "these tokens come from another pipeline stage, without their documents: call `tokens.documents()` in the \
@@ -95,7 +94,7 @@ impl<S: Dims> Tokens<S> {
 }
 
 impl Rank {
-    /// Returns true if the documents of tokens were used on this rank.
+    /// Returns true if a layer of this rank has read documents.
     pub(crate) fn has_used_documents(&self) -> bool {
         self.session_state::<DocumentUse>().0.get()
     }
@@ -128,8 +127,9 @@ impl<S: Dims> Documents<S> {
         Some(&self.ids()?.places)
     }
 
-    /// Returns the documents; `None` if each row is one.
+    /// Returns the documents, for a layer that keeps them apart; `None` if each row is one.
     pub(crate) fn ids(&self) -> Option<&Rc<DocumentIds>> {
+        self.rank().session_state::<DocumentUse>().0.set(true);
         self.tokens.documents().several()
     }
 }
