@@ -7,7 +7,7 @@ use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::data::{Batch as Rows, Dataset, DocumentOptions, Order, TokenFile};
 use meshwright::nn::build;
 use meshwright::prelude::*;
-use meshwright::train::Summary;
+use meshwright::train::{Config, Summary};
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits};
@@ -350,12 +350,14 @@ impl Run {
         &self,
         words: &str,
     ) -> meshwright::Result<Summary> {
+        train_with_words::<M>(self.line(words).split_whitespace().map(OsStr::new))
+    }
+
+    /// Returns the flags of a small model on the text.
+    fn line(&self, words: &str) -> String {
         let data = self.path("text.txt");
         let heads = if words.contains("--heads") { "" } else { "--heads 2" };
-        let line = format!(
-            "--data {data} --hidden 16 --ffn 24 {heads} --layers 2 --seq 24 --batch 8 {words}"
-        );
-        train_with_words::<M>(line.split_whitespace().map(OsStr::new))
+        format!("--data {data} --hidden 16 --ffn 24 {heads} --layers 2 --seq 24 --batch 8 {words}")
     }
 
     /// Returns a metric of each step.
@@ -517,8 +519,11 @@ const MESHES: [&str; 13] = [
 fn check_example<M: LanguageModel>(documents: &str) {
     let run = Run::new();
     let train = |words: &str| {
-        let words = format!("{EXAMPLE} --steps 3 --sample-tokens 6 {documents} {words}");
-        run.train::<M>(&words).unwrap_or_else(|error| panic!("{words}: {error}"))
+        let line = run.line(&format!("{EXAMPLE} --documents 10 {documents} {words}"));
+        let line = format!("train --steps 3 --sample-tokens 6 {line}");
+        let config = Config::parse(line.split_whitespace()).unwrap();
+        let trained = Trainer::<M>::new(config).and_then(Trainer::train);
+        trained.unwrap_or_else(|error| panic!("{words}: {error}"))
     };
     let one = train("--mesh 1");
     let near = |a: f64, b: f64, tolerance: f64| (a - b).abs() <= tolerance * b.abs();

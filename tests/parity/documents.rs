@@ -74,15 +74,22 @@ fn check<M: LanguageModel>(what: &str, setup: &Setup, others: &[(&str, Setup)]) 
 
 #[test]
 fn every_mesh() {
-    check::<llama::Llama>("llama", &llama(), &MESHES.map(|mesh| (mesh, llama())));
+    // Fewer key-value heads than four ranks of tp.
+    let llama_meshes = MESHES.map(|mesh| if mesh == "tp=4" { "tp=2" } else { mesh });
+    check::<llama::Llama>("llama", &llama(), &llama_meshes.map(|mesh| (mesh, llama())));
     check::<gpt2::Gpt2>("gpt2", &gpt2(), &MESHES.map(|mesh| (mesh, gpt2())));
 }
 
 #[test]
 fn a_whole_stream() {
     let meshes = ["cp=2", "cp=2,tp=2", "tp=2"];
-    check::<plain_llama::Llama>("plain llama", &llama(), &meshes.map(|mesh| (mesh, llama())));
-    check::<plain_gpt2::Gpt2>("plain gpt2", &gpt2(), &meshes.map(|mesh| (mesh, gpt2())));
+    let setup = Setup { steps: 3, micro_batches: 2, ..CASE.setup::<plain_llama::Llama>() };
+    let others = meshes.map(|mesh| (mesh, setup.clone()));
+    check::<plain_llama::Llama>("plain llama", &setup, &others);
+    let sizes = small_gpt2::<plain_gpt2::Gpt2>(&CASE.data(), 2);
+    let setup = Setup { sizes, ..gpt2() };
+    let others = meshes.map(|mesh| (mesh, setup.clone()));
+    check::<plain_gpt2::Gpt2>("plain gpt2", &setup, &others);
 }
 
 #[test]
@@ -128,10 +135,10 @@ fn windows_micro_batches_recomputation_and_stages() {
     check::<llama::Llama>("llama with windows", &with(llama(), &windows), &others);
 }
 
-/// Documents cross stages without a message, and on one rank of each stage the bits are those without stages.
+/// Documents cross stages without a message. The bits are those without stages, unless tied weights are on several of them.
 #[test]
 fn pipeline_stages() {
-    let llama = Case { layers: 4, ..CASE }.setup::<llama::Llama>();
+    let llama = Case { layers: 4, tied: false, ..CASE }.setup::<llama::Llama>();
     let llama = Setup { steps: 3, micro_batches: 2, ..llama };
     check_stages::<llama::Llama>("llama", &llama);
     let sizes = small_gpt2::<gpt2::Gpt2>(&CASE.data(), 4);
@@ -153,7 +160,7 @@ fn check_stages<M: LanguageModel>(what: &str, setup: &Setup) {
             let got = train_stages::<M>(mesh, &setup, &schedule, &StageCut::Even, data);
             let (got, place) = (without_noise(got), format!("{what}, {kind} on {mesh}"));
             report_parity(&place, &got, &one, &mut report);
-            if mesh == "pp=2" && kind == ScheduleKind::OneFOneB {
+            if mesh == "pp=2" && what != "gpt2" {
                 assert_eq!(got.losses, one.losses, "{place}");
                 assert_same_bits(&place, &got.gradients, &one.gradients);
             }
