@@ -1,4 +1,5 @@
-//! A GPT-2: learned positions, LayerNorm, biases, GELU and a tied head, on a sequence-parallel residual stream.
+//! A GPT-2: learned positions, LayerNorm, biases, GELU and a tied head, on a sequence-parallel residual stream, with
+//! context-parallel attention.
 
 use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::prelude::*;
@@ -6,8 +7,8 @@ use meshwright::prelude::*;
 dims! {
     /// Sequences of the global batch, distributed over the data axes.
     Batch @ data,
-    /// Positions of a sequence.
-    Seq,
+    /// Positions of a sequence, distributed over the ranks of `cp`.
+    Seq @ cp,
     /// Rows of the position table: the maximum sequence length.
     Positions,
     /// Residual stream.
@@ -24,6 +25,9 @@ dims! {
 
 /// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// The stream with the documents in the rows of its tokens, which attention keeps apart.
+pub type Flow = (Stream, Documents<(Batch, Seq)>);
 
 /// MLP with biases.
 #[model]
@@ -60,6 +64,7 @@ pub struct SelfAttention {
     v: Linear<Hidden, (Heads, HeadDim)>,
     #[sharded(tp = "col")]
     v_bias: Bias<(Heads, HeadDim)>,
+    #[sharded(cp = "ring")]
     core: Attention<Heads, Heads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
     o: Linear<(Heads, HeadDim), Hidden>,
@@ -68,11 +73,12 @@ pub struct SelfAttention {
 
 #[forward]
 impl SelfAttention {
-    fn forward(&self, x: &Stream) -> Stream {
+    fn forward(&self, (x, documents): &Flow) -> Stream {
         let q = self.q_bias.forward(&self.q.forward(x));
         let k = self.k_bias.forward(&self.k.forward(x));
         let v = self.v_bias.forward(&self.v.forward(x));
-        self.o_bias.forward(&self.o.forward(&self.core.forward(&(q, k, v))))
+        let attended = self.core.forward(&(q, k, v, documents));
+        self.o_bias.forward(&self.o.forward(&attended))
     }
 }
 
@@ -89,9 +95,9 @@ pub struct Block {
 
 #[forward]
 impl Block {
-    fn forward(&self, x: &Stream) -> Stream {
-        let x = x + self.attn.forward(&self.attn_norm.forward(x));
-        &x + self.mlp.forward(&self.mlp_norm.forward(&x))
+    fn forward(&self, (x, documents): &Flow) -> Flow {
+        let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
+        (&x + self.mlp.forward(&self.mlp_norm.forward(&x)), documents.clone())
     }
 }
 
@@ -100,7 +106,7 @@ impl Block {
 pub struct Gpt2 {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
-    embed: Embedding<Vocab, Hidden>,
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
     #[pipeline_stage]
     positions: LearnedPositions<Positions, Hidden>,
     #[pipeline_stage]
@@ -115,7 +121,7 @@ pub struct Gpt2 {
 
 #[forward]
 impl Gpt2 {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
 }
 
 impl LanguageModel for Gpt2 {
@@ -161,11 +167,11 @@ impl LanguageModel for Gpt2 {
         sizes
     }
 
-    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

@@ -26,6 +26,9 @@ dims! {
 /// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
+/// The stream with the documents in the rows of its tokens, which attention keeps apart.
+pub type Flow = (Stream, Documents<(Batch, Seq)>);
+
 /// SwiGLU MLP.
 #[model]
 pub struct Mlp {
@@ -62,11 +65,11 @@ pub struct SelfAttention {
 
 #[forward]
 impl SelfAttention {
-    fn forward(&self, x: &Stream) -> Stream {
+    fn forward(&self, (x, documents): &Flow) -> Stream {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k.forward(x));
         let v = self.v.forward(x);
-        self.o.forward(&self.core.forward(&(q, k, v)))
+        self.o.forward(&self.core.forward(&(q, k, v, documents)))
     }
 }
 
@@ -81,9 +84,9 @@ pub struct Block {
 
 #[forward]
 impl Block {
-    fn forward(&self, x: &Stream) -> Stream {
-        let x = x + self.attn.forward(&self.attn_norm.forward(x));
-        &x + self.mlp.forward(&self.mlp_norm.forward(&x))
+    fn forward(&self, (x, documents): &Flow) -> Flow {
+        let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
+        (&x + self.mlp.forward(&self.mlp_norm.forward(&x)), documents.clone())
     }
 }
 
@@ -92,7 +95,7 @@ impl Block {
 pub struct Llama {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
-    embed: Embedding<Vocab, Hidden>,
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
     #[pipeline_stage]
     blocks: Stack<Block>,
     #[pipeline_stage]
@@ -105,7 +108,7 @@ pub struct Llama {
 
 #[forward]
 impl Llama {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
 }
 
 impl LanguageModel for Llama {
@@ -144,11 +147,11 @@ impl LanguageModel for Llama {
         sizes
     }
 
-    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

@@ -29,13 +29,75 @@ pub struct TokenData {
     pub masked: bool,
 }
 
+/// Batches of training steps.
+pub trait Batches: Copy + Sync {
+    /// Tokens of a sequence.
+    fn seq(&self) -> usize;
+
+    /// Returns this rank's tokens and targets of a micro-batch.
+    fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>);
+}
+
+impl Batches for TokenData {
+    fn seq(&self) -> usize {
+        self.seq
+    }
+
+    fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
+        TokenData::block(self, rank, turn)
+    }
+}
+
+/// The same tokens and targets, in rows of several documents: one, some that begin at the borders of chunks of `cp`, some that
+/// do not, and many of one token.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedData(pub TokenData);
+
+impl PackedData {
+    /// Returns the start of the document of each token of a row.
+    pub fn starts(&self, row: usize) -> Vec<u32> {
+        let quarter = (self.0.seq / 4).max(1);
+        let begins = |position: usize| match row % 4 {
+            0 => false,
+            1 => position.is_multiple_of(quarter),
+            2 => position % 5 == 3,
+            _ => position < quarter + 1 || position == 2 * quarter + 1,
+        };
+        let mut start = 0;
+        let start_of = |position| {
+            if begins(position) {
+                start = position as u32;
+            }
+            start
+        };
+        (0..self.0.seq).map(start_of).collect()
+    }
+}
+
+impl Batches for PackedData {
+    fn seq(&self) -> usize {
+        self.0.seq
+    }
+
+    fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
+        let (tokens, targets) = self.0.block(rank, turn);
+        let starts: Vec<u32> = self.0.rows(rank, turn).flat_map(|row| self.starts(row)).collect();
+        (tokens.with_documents(&starts), targets)
+    }
+}
+
 impl TokenData {
+    /// Returns the rows of the global batch in a micro-batch of this rank.
+    fn rows(&self, rank: &Rank, turn: Turn) -> std::ops::Range<usize> {
+        let own = data_extent(self.batch, rank);
+        let part = Extent::part(own.local, turn.index, turn.count);
+        own.offset + part.offset..own.offset + part.offset + part.local
+    }
+
     /// Returns this rank's tokens and targets of a micro-batch.
     pub fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
         let own = data_extent(self.batch, rank);
-        let part = Extent::part(own.local, turn.index, turn.count);
-        let first = own.offset + part.offset;
-        let rows = first..first + part.local;
+        let rows = self.rows(rank, turn);
         let step = turn.step;
         let sequence = Extent::of(&S::DIMS[1], self.seq, rank);
         let places =
@@ -55,7 +117,7 @@ impl TokenData {
             })
             .collect();
         let sizes = [self.batch, self.seq];
-        let from_rows = |ids: &[u32]| Tokens::from_rows(rank, &sizes, part.offset, ids);
+        let from_rows = |ids: &[u32]| Tokens::from_rows(rank, &sizes, rows.start - own.offset, ids);
         (from_rows(&tokens), from_rows(&targets))
     }
 }

@@ -5,6 +5,7 @@ pub use crate::nn::{
     Alibi, Attention, AttentionOptions, AttentionSinks, Bias, Bidirectional, Build, Builder,
     Causal, CrossEntropy, Dropout, Embedding, Layer, LayerNorm, Layers, LearnedPositions, Linear,
     LmHead, Model, Module, Padding, RelativeBias, RmsNorm, Rope, Shard, Sizes, Stack,
+    WithDocuments,
 };
 pub use crate::state_dict::HfName;
 pub use crate::tensor::{

@@ -7,8 +7,9 @@ use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::data::{Batch as Rows, Dataset, DocumentOptions, Order, TokenFile};
 use meshwright::nn::build;
 use meshwright::prelude::*;
-use meshwright::train::Summary;
+use meshwright::train::{Config, Summary};
 use meshwright_examples::gpt2::Gpt2;
+use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits};
 use meshwright_tests::run::{on_mesh, train_with_words};
 use tempfile::TempDir;
@@ -108,6 +109,60 @@ impl LanguageModel for Bags {
             .with(Ffn, config.ffn)
             .with(Vocab, config.vocab)
             .with(Layers, config.layers)
+    }
+
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
+    }
+}
+
+/// A model that does not ask for the documents of its tokens.
+#[model]
+struct Unaware {
+    #[pipeline_stage]
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
+    blocks: Stack<UnawareBlock>,
+    #[pipeline_stage(last)]
+    #[sharded(tp = "vocab")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[model]
+struct UnawareBlock {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl UnawareBlock {
+    fn forward(&self, x: &Stream) -> Stream {
+        x + self.down.forward(&self.up.forward(x).gelu())
+    }
+}
+
+#[forward]
+impl Unaware {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
+}
+
+impl LanguageModel for Unaware {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Bags::sizes(config)
     }
 
     fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
@@ -288,11 +343,29 @@ impl Run {
     }
 
     fn train<M: LanguageModel>(&self, words: &str) -> meshwright::Result<Summary> {
+        self.train_without_documents::<M>(&format!("--documents 10 {words}"))
+    }
+
+    fn train_without_documents<M: LanguageModel>(
+        &self,
+        words: &str,
+    ) -> meshwright::Result<Summary> {
+        train_with_words::<M>(self.line(words).split_whitespace().map(OsStr::new))
+    }
+
+    /// Returns the flags of a small model on the text.
+    fn line(&self, words: &str) -> String {
         let data = self.path("text.txt");
-        let line = format!(
-            "--data {data} --hidden 16 --ffn 24 --heads 2 --layers 2 --seq 24 --batch 8 --documents 10 {words}"
-        );
-        train_with_words::<M>(line.split_whitespace().map(OsStr::new))
+        let heads = if words.contains("--heads") { "" } else { "--heads 2" };
+        format!("--data {data} --hidden 16 --ffn 24 {heads} --layers 2 --seq 24 --batch 8 {words}")
+    }
+
+    /// Returns a metric of each step.
+    fn metric(&self, path: &str, name: &str) -> Vec<Option<f64>> {
+        let lines = std::fs::read_to_string(path).unwrap();
+        let of_line =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()[name].as_f64();
+        lines.lines().map(of_line).collect()
     }
 }
 
@@ -341,12 +414,57 @@ fn a_resumed_run_needs_the_same_documents() {
     run.train::<Bags>(&format!("--pack --steps 4 --mesh 1 --resume {saved}/latest")).unwrap();
 }
 
+/// A model that takes documents along, and keeps none apart.
+#[model]
+struct Passing {
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+    norm: RmsNorm<Hidden>,
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Passing {
+    fn forward(
+        &self,
+        tokens: &Tokens<(Batch, Seq)>,
+    ) -> (Tensor<(Batch, Seq, Hidden)>, Documents<(Batch, Seq)>) {
+        Layer::forward(&self.norm, &self.embed.forward(tokens))
+    }
+}
+
+impl LanguageModel for Passing {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Bags::sizes(config)
+    }
+
+    fn loss_of_output(
+        &self,
+        (x, _): &Self::Out,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, (x, _): &Self::Out) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x)
+    }
+}
+
 #[test]
 fn models_that_do_not_use_documents_are_refused() {
     let run = Run::new();
+    let text = run.train::<Passing>("--steps 1 --mesh dp=2").unwrap_err().to_string();
+    assert!(text.contains("--documents: the model does not use documents"), "{text}");
     for mesh in ["1", "dp=2", "tp=2", "pp=2"] {
         let words = format!("--steps 2 --mesh {mesh} --save {}", run.path("never"));
-        let text = run.train::<Gpt2>(&words).unwrap_err().to_string();
+        let text = run.train::<Unaware>(&words).unwrap_err().to_string();
         assert!(text.contains("--documents: the model does not use documents"), "{mesh}: {text}");
         assert!(text.contains("tokens.documents()"), "{text}");
     }
@@ -375,4 +493,158 @@ fn metrics_have_the_padding_of_each_step() {
     run.train::<Bags>(&format!("--steps 1 --mesh 1 --metrics {}", run.path("plain"))).unwrap();
     let plain = std::fs::read_to_string(run.path("plain")).unwrap();
     assert!(!plain.contains("padding"), "{plain}");
+}
+
+/// Flags of the models of the examples whose heads can be exchanged among four ranks.
+const EXAMPLE: &str = "--heads 4 --lr 0.01";
+
+/// Meshes with flags, of which each trains as one rank does.
+const MESHES: [&str; 13] = [
+    "--mesh cp=2",
+    "--mesh cp=4 --micro-batches 2",
+    "--mesh cp=4 --cp gather",
+    "--mesh cp=4 --cp ulysses",
+    "--mesh cp=4 --cp hybrid=2 --recompute full",
+    "--mesh cp=2,tp=2 --micro-batches 2",
+    "--mesh fsdp=2,cp=2 --zero 3 --micro-batches 4",
+    "--mesh fsdp=2,cp=2 --zero 1 --recompute attn",
+    "--mesh pp=2 --micro-batches 4 --schedule zb-h1",
+    "--mesh pp=2,cp=2 --micro-batches 2",
+    "--mesh pp=2,cp=2,tp=2 --micro-batches 2 --recompute full",
+    "--mesh dp=2 --micro-batches 2",
+    "--mesh dp=2,tp=2",
+];
+
+#[track_caller]
+fn check_example<M: LanguageModel>(documents: &str) {
+    let run = Run::new();
+    let train = |words: &str| {
+        let line = run.line(&format!("{EXAMPLE} --documents 10 {documents} {words}"));
+        let line = format!("train --steps 3 --sample-tokens 6 {line}");
+        let config = Config::parse(line.split_whitespace()).unwrap();
+        let trained = Trainer::<M>::new(config).and_then(Trainer::train);
+        trained.unwrap_or_else(|error| panic!("{words}: {error}"))
+    };
+    let one = train("--mesh 1");
+    let near = |a: f64, b: f64, tolerance: f64| (a - b).abs() <= tolerance * b.abs();
+    for words in MESHES {
+        let got = train(words);
+        for (found, expected) in got.losses.iter().zip(&one.losses) {
+            assert!(
+                near(*found, *expected, 5e-6),
+                "{documents} {words}: loss {found}, not {expected}"
+            );
+        }
+        for (found, expected) in got.grad_norms.iter().zip(&one.grad_norms) {
+            assert!(
+                near(*found, *expected, 5e-5),
+                "{documents} {words}: norm {found}, not {expected}"
+            );
+        }
+        assert_eq!(got.sample, one.sample, "{documents} {words}");
+    }
+    let apart = run.train_without_documents::<M>(&format!("{EXAMPLE} --steps 3 --mesh 1")).unwrap();
+    assert_ne!(apart.losses, one.losses, "documents matter");
+}
+
+#[test]
+fn a_llama_trains_on_documents_on_every_mesh() {
+    check_example::<Llama>("");
+    check_example::<Llama>("--pack --mask-borders --order shuffled");
+}
+
+#[test]
+fn a_gpt2_trains_on_documents_on_every_mesh() {
+    check_example::<Gpt2>("--mask-borders");
+    check_example::<Gpt2>("--pack --order shuffled");
+}
+
+#[track_caller]
+fn check_resumed<M: LanguageModel>(mesh: &str) {
+    let run = Run::new();
+    let words = format!("{EXAMPLE} --pack --order shuffled --mesh {mesh} --steps 4");
+    let saved = run.path("saved");
+    let whole = run.train::<M>(&format!("{words} --save {saved} --save-every 2")).unwrap();
+    let half = format!("{saved}/step-00000002");
+    let rest = run.train::<M>(&format!("{words} --resume {half}")).unwrap();
+    assert_eq!(rest.losses, whole.losses[2..], "{mesh}");
+    assert_eq!(rest.grad_norms, whole.grad_norms[2..], "{mesh}");
+    // A checkpoint does not depend on the ranks of cp.
+    let words = words.replace(&format!("--mesh {mesh}"), "--mesh 1");
+    let other = run.train::<M>(&format!("{words} --resume {half}")).unwrap();
+    for (found, expected) in other.losses.iter().zip(&rest.losses) {
+        assert!((found - expected).abs() < 1e-5 * expected, "{mesh}: {found}, not {expected}");
+    }
+}
+
+#[test]
+fn examples_resume_bitwise_with_documents() {
+    for mesh in ["cp=4", "pp=2,cp=2 --micro-batches 2", "fsdp=2,cp=2"] {
+        check_resumed::<Llama>(mesh);
+        check_resumed::<Gpt2>(mesh);
+    }
+}
+
+/// Counted pair by pair, in the rows that the data has.
+#[test]
+fn metrics_have_the_balance_of_attention() {
+    const STEPS: usize = 3;
+    let run = Run::new();
+    let metrics = run.path("m.jsonl");
+    let balance = |words: &str| {
+        let words = format!("{EXAMPLE} --steps {STEPS} --metrics {metrics} {words}");
+        let train = if words.contains("--pack") {
+            Run::train::<Llama>
+        } else {
+            Run::train_without_documents::<Llama>
+        };
+        train(&run, &words).unwrap();
+        run.metric(&metrics, "attention_balance")
+    };
+    let file = TokenFile::from_text(text(), 256, "text").unwrap();
+    let options = DocumentOptions { end: 10, packs: true, masks_borders: false };
+    let dataset = Dataset::of_documents(file, 24, 8, Order::Shuffled, 0, options).unwrap();
+    // Visible pairs of the queries of each rank, in some rows of a step.
+    let pairs = |step: usize, rows: std::ops::Range<usize>, ranks: usize| {
+        let starts = dataset.rows(step as u64, rows).unwrap().starts.unwrap();
+        let mut of_ranks = vec![0u64; ranks];
+        for row in starts.chunks(24) {
+            for (query, key) in (0..24).flat_map(|query| (0..=query).map(move |key| (query, key))) {
+                let chunk = query * 2 * ranks / 24;
+                of_ranks[chunk.min(2 * ranks - 1 - chunk)] += u64::from(row[query] == row[key]);
+            }
+        }
+        of_ranks
+    };
+    let packed = "--pack --order shuffled --mesh";
+    for (mesh, ranks, parts) in [
+        ("cp=2", 2, 1),
+        ("cp=4", 4, 1),
+        ("cp=4 --cp gather --micro-batches 2", 4, 2),
+        ("dp=2,cp=2", 2, 2),
+        ("pp=2,cp=2 --micro-batches 4", 2, 4),
+        ("fsdp=2,cp=2,tp=2 --micro-batches 2", 2, 4),
+        ("cp=4 --cp hybrid=2", 2, 1),
+    ] {
+        let found = balance(&format!("{packed} {mesh}"));
+        assert_eq!(found.len(), STEPS);
+        for (step, found) in found.into_iter().enumerate() {
+            // Ranks wait for one another in each micro-batch of each data rank.
+            let of_part =
+                |part: usize| pairs(step, part * 8 / parts..(part + 1) * 8 / parts, ranks);
+            let all: Vec<Vec<u64>> = (0..parts).map(of_part).collect();
+            let total: u64 = all.iter().flatten().sum();
+            let longest: u64 = all.iter().map(|part| part.iter().max().unwrap()).sum();
+            let expected = total as f64 / (ranks as u64 * longest) as f64;
+            assert!(expected < 0.99, "packed rows are unequal work");
+            let found = found.unwrap();
+            assert!(
+                (found - expected).abs() < 1e-12,
+                "{mesh}, step {step}: {found}, not {expected}"
+            );
+        }
+    }
+    assert_eq!(balance(&format!("{packed} cp=4 --cp ulysses")), [Some(1.0); STEPS]);
+    assert_eq!(balance("--mesh cp=4"), [Some(1.0); STEPS]);
+    assert_eq!(balance(&format!("{packed} dp=2")), [None; STEPS]);
 }

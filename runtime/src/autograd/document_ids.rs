@@ -1,35 +1,38 @@
 //! Documents of a block of tokens: where the document of each token begins and ends.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category};
+use crate::backend::{Band, Buffer, Category};
 use crate::context::Rank;
 use crate::mesh::Extent;
 
-/// Numbers of a block, on the host and on the device. A clone shares them.
-#[derive(Clone)]
-pub(crate) struct IdBlock {
-    pub(crate) on_device: Arc<Buffer>,
-    pub(crate) on_host: Arc<[u32]>,
-}
-
-impl IdBlock {
-    /// Copies a block to the device.
-    pub(crate) fn new(rank: &Rank, block: &[u32]) -> IdBlock {
-        let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
-        IdBlock { on_device, on_host: block.into() }
-    }
-}
-
-/// Documents of the tokens of a block: for each token, three positions.
+/// Documents of the tokens of a block: for each token, three positions, u32 and shaped as the block.
 pub(crate) struct DocumentIds {
     /// Position in the row at which the token's document begins.
-    pub(crate) starts: IdBlock,
+    pub(crate) starts: Arc<Buffer>,
     /// Position in the row after the document's last token.
-    pub(crate) ends: IdBlock,
+    pub(crate) ends: Arc<Buffer>,
     /// Position of the token in its document.
-    pub(crate) places: IdBlock,
+    pub(crate) places: Arc<Buffer>,
+    rows: DocumentRows,
+    key_ranges: RefCell<Vec<(KeyBlock, [Arc<Buffer>; 2])>>,
+}
+
+/// Documents of whole rows, on the host: for each token of a row, where its document begins and ends, as positions in the row.
+///
+/// A rank that has some positions of its rows only knows those of the others from here, so none are exchanged.
+pub(crate) struct DocumentRows {
+    pub(crate) starts: Vec<u32>,
+    pub(crate) ends: Vec<u32>,
+}
+
+/// Queries and keys of a sequence, by their positions in it, and the positions that a query sees.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct KeyBlock {
+    pub(crate) queries: Extent,
+    pub(crate) keys: Extent,
+    pub(crate) band: Band,
 }
 
 impl DocumentIds {
@@ -40,9 +43,38 @@ impl DocumentIds {
     /// If `starts` are not those of documents that follow one another.
     #[track_caller]
     pub(crate) fn new(rank: &Rank, sequence: &Extent, starts: &[u32]) -> DocumentIds {
-        let [starts, ends, places] =
-            DocumentIds::own_blocks(sequence, starts).map(|block| IdBlock::new(rank, &block));
-        DocumentIds { starts, ends, places }
+        let [starts, ends, places] = DocumentIds::blocks(sequence.global, starts);
+        let upload = |rows: &[u32]| {
+            let own = sequence.of_rows(rows);
+            Arc::new(rank.allocator().copy_of(&own, Category::Activations))
+        };
+        DocumentIds {
+            starts: upload(&starts),
+            ends: upload(&ends),
+            places: upload(&places),
+            rows: DocumentRows { starts, ends },
+            key_ranges: RefCell::default(),
+        }
+    }
+
+    /// Returns, for each query of a block, the first key that it sees and the end of those that it sees, u32 `[batch, queries]`
+    /// and by their number in the block. `find` computes them the first time; all layers share them, and their backward.
+    pub(crate) fn key_ranges(
+        &self,
+        rank: &Rank,
+        block: KeyBlock,
+        find: impl FnOnce(&DocumentRows) -> [Vec<u32>; 2],
+    ) -> [Arc<Buffer>; 2] {
+        let known = self.key_ranges.borrow();
+        if let Some((_, ranges)) = known.iter().find(|(of, _)| *of == block) {
+            return ranges.each_ref().map(Arc::clone);
+        }
+        drop(known);
+        let upload =
+            |ids: Vec<u32>| Arc::new(rank.allocator().copy_of(&ids, Category::Activations));
+        let ranges = find(&self.rows).map(upload);
+        self.key_ranges.borrow_mut().push((block, ranges.each_ref().map(Arc::clone)));
+        ranges
     }
 
     /// Returns starts, ends and places of the tokens of `sequence` in each row.
@@ -90,7 +122,7 @@ impl DocumentIds {
     }
 }
 
-/// State of a rank: set when a model uses the documents of its tokens.
+/// State of a rank: set when a layer reads the documents of tokens.
 #[derive(Default)]
 pub(crate) struct DocumentUse(pub(crate) Cell<bool>);
 

@@ -36,21 +36,27 @@ pub enum PartKind {
     Activation(&'static [DimInfo]),
     /// Token ids, which have no gradient.
     TokenIds(&'static [DimInfo]),
+    /// The documents of token ids with these dims.
+    Documents(&'static [DimInfo]),
 }
 
-/// A part of the data: an untyped tensor, or token ids.
+/// A part of the data: an untyped tensor, token ids, or the documents of token ids.
 #[doc(hidden)]
 #[derive(Clone)]
 pub enum Part {
     Activation(Value),
     TokenIds(TokenIds),
+    /// Of the same tokens as the ids: ranks that read the tokens know their documents, so they are never sent.
+    Documents(TokenIds),
 }
 
 impl PartKind {
     /// Returns the dims of the part.
     pub fn dims(&self) -> &'static [DimInfo] {
         match self {
-            PartKind::Activation(dims) | PartKind::TokenIds(dims) => dims,
+            PartKind::Activation(dims) | PartKind::TokenIds(dims) | PartKind::Documents(dims) => {
+                dims
+            }
         }
     }
 
@@ -58,12 +64,15 @@ impl PartKind {
     pub fn dtype(&self, rank: &Rank) -> DType {
         match self {
             PartKind::Activation(_) => rank.compute_dtype(),
-            PartKind::TokenIds(_) => DType::U32,
+            PartKind::TokenIds(_) | PartKind::Documents(_) => DType::U32,
         }
     }
 
     /// Creates a part of this kind from a buffer that was received: no operation of this rank has made it. `rank` refers
     /// to the micro-batch that the part belongs to.
+    ///
+    /// # Panics
+    /// If the buffer is not one of this kind, or the kind is that of documents, which are not sent.
     pub fn part_of_buffer(&self, rank: &Rank, extents: Vec<Extent>, buffer: Arc<Buffer>) -> Part {
         assert_eq!(extents.len(), self.dims().len(), "each dim of a part has an extent");
         assert_eq!(buffer.dtype(), self.dtype(rank), "the dtype of a part follows from its kind");
@@ -71,6 +80,7 @@ impl PartKind {
         match self {
             PartKind::Activation(_) => Part::Activation(Value::constant(rank, extents, buffer)),
             PartKind::TokenIds(_) => Part::TokenIds(TokenIds::of_buffer(rank, extents, buffer)),
+            PartKind::Documents(_) => unreachable!("documents are not sent"),
         }
     }
 }
@@ -80,7 +90,7 @@ impl Part {
     pub(crate) fn rank(&self) -> &Rank {
         match self {
             Part::Activation(value) => value.rank(),
-            Part::TokenIds(ids) => ids.rank(),
+            Part::TokenIds(ids) | Part::Documents(ids) => ids.rank(),
         }
     }
 
@@ -88,31 +98,32 @@ impl Part {
     pub(crate) fn extents(&self) -> &[Extent] {
         match self {
             Part::Activation(value) => value.extents(),
-            Part::TokenIds(ids) => ids.extents(),
+            Part::TokenIds(ids) | Part::Documents(ids) => ids.extents(),
         }
     }
 
-    /// Returns the buffer of its elements.
-    pub(crate) fn buffer(&self) -> Arc<Buffer> {
+    /// Returns the buffer of its elements, or `None` for documents.
+    pub(crate) fn buffer(&self) -> Option<Arc<Buffer>> {
         match self {
-            Part::Activation(value) => value.compute().data,
-            Part::TokenIds(ids) => Arc::clone(ids.on_device()),
+            Part::Activation(value) => Some(value.compute().data),
+            Part::TokenIds(ids) => Some(Arc::clone(ids.on_device())),
+            Part::Documents(_) => None,
         }
     }
 
-    /// Returns the activation, or `None` for token ids.
+    /// Returns the activation, or `None` for token ids and documents.
     pub(crate) fn activation(&self) -> Option<&Value> {
         match self {
             Part::Activation(value) => Some(value),
-            Part::TokenIds(_) => None,
+            Part::TokenIds(_) | Part::Documents(_) => None,
         }
     }
 
-    /// Returns the part with its activation replaced by `map`, or the same token ids.
+    /// Returns the part with its activation replaced by `map`, or the same token ids or documents.
     pub(crate) fn map_activation(&self, map: impl FnOnce(&Value) -> Value) -> Part {
         match self {
             Part::Activation(value) => Part::Activation(map(value)),
-            Part::TokenIds(ids) => Part::TokenIds(ids.clone()),
+            Part::TokenIds(_) | Part::Documents(_) => self.clone(),
         }
     }
 }

@@ -8,14 +8,15 @@ use crate::backend::{Buffer, Category};
 use crate::context::Rank;
 use crate::mesh::Extent;
 
-use super::document_ids::{DocumentIds, IdBlock};
+use super::document_ids::DocumentIds;
 
 /// Token ids without the type of their dims. A clone shares the numbers.
 #[derive(Clone)]
 pub struct TokenIds {
     rank: Rank,
     extents: Vec<Extent>,
-    block: IdBlock,
+    on_device: Arc<Buffer>,
+    on_host: Arc<[u32]>,
     documents: RowDocuments,
     counted: Rc<OnceCell<Arc<Buffer>>>,
 }
@@ -31,26 +32,39 @@ pub(crate) enum RowDocuments {
     NotReceived,
 }
 
+impl RowDocuments {
+    /// Returns the documents of rows that hold several.
+    pub(crate) fn several(&self) -> Option<&Rc<DocumentIds>> {
+        match self {
+            RowDocuments::Several(documents) => Some(documents),
+            RowDocuments::Whole | RowDocuments::NotReceived => None,
+        }
+    }
+}
+
 impl TokenIds {
     /// A target that does not count in losses.
     pub(crate) const IGNORED: u32 = u32::MAX;
 
     /// Creates token ids from this rank's block, row-major.
     pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
-        TokenIds::of_block(rank, extents, IdBlock::new(rank, block))
+        let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
+        let (documents, counted) = (RowDocuments::Whole, Rc::default());
+        TokenIds {
+            rank: rank.clone(),
+            extents,
+            on_device,
+            on_host: block.into(),
+            documents,
+            counted,
+        }
     }
 
     /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.
     pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Arc<Buffer>) -> TokenIds {
         let on_host = block.view().to_vec::<u32>().into();
-        let ids = TokenIds::of_block(rank, extents, IdBlock { on_device: block, on_host });
-        TokenIds { documents: RowDocuments::NotReceived, ..ids }
-    }
-
-    /// Creates token ids from this rank's block.
-    pub(crate) fn of_block(rank: &Rank, extents: Vec<Extent>, block: IdBlock) -> TokenIds {
-        let (documents, counted) = (RowDocuments::Whole, Rc::default());
-        TokenIds { rank: rank.clone(), extents, block, documents, counted }
+        let (documents, counted) = (RowDocuments::NotReceived, Rc::default());
+        TokenIds { rank: rank.clone(), extents, on_device: block, on_host, documents, counted }
     }
 
     /// Returns the same token ids with documents in their rows.
@@ -76,12 +90,12 @@ impl TokenIds {
 
     /// Returns the ids for kernels.
     pub(crate) fn on_device(&self) -> &Arc<Buffer> {
-        &self.block.on_device
+        &self.on_device
     }
 
     /// Returns the ids on the host.
     pub(crate) fn on_host(&self) -> &[u32] {
-        &self.block.on_host
+        &self.on_host
     }
 
     /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.

@@ -70,6 +70,12 @@ impl Extent {
         (self.gap.at, self.gap.len)
     }
 
+    /// Returns how many elements of this rank have a smaller index in the global tensor than `index`.
+    pub(crate) fn count_before(&self, index: usize) -> usize {
+        let count = |range: Range<usize>| index.clamp(range.start, range.end) - range.start;
+        self.ranges().into_iter().map(count).sum()
+    }
+
     /// Returns the ranges of indices that this rank holds: two with a gap between them, or one and an empty one.
     pub fn ranges(&self) -> [Range<usize>; 2] {
         let Gap { at, len } = self.gap;
@@ -300,6 +306,10 @@ mod tests {
         let has_gap = expected.windows(2).any(|pair| pair[1] != pair[0] + 1);
         assert_eq!(extent.is_one_range(), !has_gap, "{extent:?}");
         assert!(expected.is_empty() || extent.offset == expected[0], "{extent:?}");
+        for index in 0..=global {
+            let before = expected.iter().filter(|held| **held < index).count();
+            assert_eq!(extent.count_before(index), before, "{extent:?} {index}");
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod sizes;
 mod stack;
 mod style;
 mod tie;
+mod with_documents;
 
 pub use crate::backend::RopeLayout;
 pub use attention::{
@@ -63,3 +64,4 @@ pub use sizes::Sizes;
 pub use stack::{Layers, Stack, StackInput};
 pub use style::{AllReduce, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
+pub use with_documents::WithDocuments;

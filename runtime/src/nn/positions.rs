@@ -85,7 +85,7 @@ fn gradient_axes_of<S: Dims>() -> AxisSet {
     gradient_axes(S::VARIES, S::VARIES, AxisSet::NONE)
 }
 
-/// Returns the part `lead` of a block of whole rows of `documents`.
+/// Returns the part `lead` of a block of the positions that a rank has of the rows of `documents`.
 #[track_caller]
 fn part_of_rows(
     rank: &Rank,
@@ -95,7 +95,7 @@ fn part_of_rows(
 ) -> Arc<Buffer> {
     let ([rows, sequence], [own_rows, whole]) = ([lead[0], lead[1]], [documents[0], documents[1]]);
     assert!(
-        rows == own_rows && sequence.global == whole.global,
+        rows == own_rows && sequence.unsplit() == whole,
         "documents of {} rows of {} tokens, from row {} on, do not belong to an activation of {} rows of {}, from row {} \
          on: take those of the tokens that it is computed from",
         own_rows.local,
@@ -113,7 +113,7 @@ fn part_of_rows(
     let copy = BlockCopy {
         blocks: rows.local,
         len: sequence.local,
-        src_start: sequence.offset,
+        src_start: whole.count_before(sequence.offset),
         src_stride: whole.local,
         dst_start: 0,
         dst_stride: sequence.local,
@@ -189,5 +189,17 @@ impl<P, H, X: SequenceInput<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
     #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         LearnedPositions::forward(self, x)
+    }
+}
+
+/// Positions restart with each document.
+impl<P, H, X: DocumentsInput<H, D>, D: Dims> Layer<(Tensor<X>, Documents<D>)>
+    for LearnedPositions<P, H>
+{
+    type Out = (Tensor<X>, Documents<D>);
+
+    #[track_caller]
+    fn forward(&self, (x, documents): &(Tensor<X>, Documents<D>)) -> Self::Out {
+        (self.forward_in(x, documents), documents.clone())
     }
 }

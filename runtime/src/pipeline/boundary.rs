@@ -1,13 +1,14 @@
 //! The data that crosses from one stage to the next: its parts, and their extents on this rank.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::layout::{DimInfo, Internal};
-use crate::mesh::{Extent, local_len};
+use crate::mesh::{Extent, local_len, shape_name};
 use crate::nn::Sizes;
 use crate::schedule::{Message, MessageKind};
-use crate::tensor::{Part, PartGradients, PartKind, Rank, SegmentData};
+use crate::tensor::{Part, PartGradients, PartKind, Rank, SegmentData, TokenIds};
 
 use super::MessagePart;
 
@@ -15,9 +16,24 @@ use super::MessagePart;
 ///
 /// Shapes at boundaries are static, and never sent. A dim of the model's input has its extent there, so that the rows of a
 /// micro-batch stay the same; other dims have their extents by the model's sizes.
-#[derive(Debug)]
 pub(super) struct BoundaryShape {
-    parts: Vec<(PartKind, Vec<Extent>)>,
+    parts: Vec<BoundaryPart>,
+}
+
+/// A part that crosses from one stage to the next.
+enum BoundaryPart {
+    Sent(PartKind, Vec<Extent>),
+    /// The documents of these tokens, which the ranks of both stages have: they are tokens of the model's input.
+    Documents(TokenIds),
+}
+
+impl BoundaryPart {
+    fn sent(&self) -> Option<(&PartKind, &Vec<Extent>)> {
+        match self {
+            BoundaryPart::Sent(kind, extents) => Some((kind, extents)),
+            BoundaryPart::Documents(_) => None,
+        }
+    }
 }
 
 impl BoundaryShape {
@@ -25,55 +41,89 @@ impl BoundaryShape {
     /// are of `input_kinds`.
     ///
     /// # Panics
-    /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds.
+    /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds; and if documents cross that no
+    /// tokens of the input have.
     pub fn new(
         rank: &Rank,
         kinds: &[PartKind],
-        (input_kinds, input): (&[PartKind], &[Part]),
+        (input_kinds, input_parts): (&[PartKind], &[Part]),
         sizes: &Sizes,
     ) -> BoundaryShape {
         let dims = |(kind, part): (&PartKind, &Part)| {
             let extents = part.extents().to_vec();
             kind.dims().iter().copied().zip(extents).collect::<Vec<_>>()
         };
-        let input: Vec<(DimInfo, Extent)> = input_kinds.iter().zip(input).flat_map(dims).collect();
+        let input: Vec<(DimInfo, Extent)> =
+            input_kinds.iter().zip(input_parts).flat_map(dims).collect();
         let extent = |dim: &DimInfo| {
             let of_sizes = || Some(Extent::of(dim, sizes.dim_size(dim)?, rank));
             let extent = input_extent(rank, dim, &input).or_else(of_sizes);
             extent.unwrap_or_else(|| panic!("the dim {dim} of a stage boundary has no size"))
         };
-        let parts = kinds.iter().map(|kind| (*kind, kind.dims().iter().map(extent).collect()));
-        BoundaryShape { parts: parts.collect() }
+        let part = |kind: &PartKind| match kind {
+            PartKind::Documents(dims) => BoundaryPart::Documents(tokens_of_documents(
+                dims,
+                input_kinds.iter().zip(input_parts),
+            )),
+            _ => BoundaryPart::Sent(*kind, kind.dims().iter().map(extent).collect()),
+        };
+        BoundaryShape { parts: kinds.iter().map(part).collect() }
     }
 
-    /// Returns the buffers of a message across the boundary, in order. Token ids have no gradient.
+    /// Returns the buffers of a message across the boundary, in order. Token ids have no gradient, and documents are not sent.
     pub fn message_parts(&self, rank: &Rank, kind: MessageKind) -> Vec<MessagePart> {
         let is_sent = |part: &PartKind| match kind {
             MessageKind::Activation => true,
             MessageKind::Gradient => matches!(part, PartKind::Activation(_)),
         };
-        let sent = self.parts.iter().filter(|(part, _)| is_sent(part));
-        let part = |(part, extents): &(PartKind, Vec<Extent>)| MessagePart {
+        let sent =
+            self.parts.iter().filter_map(BoundaryPart::sent).filter(|(part, _)| is_sent(part));
+        let part = |(part, extents): (&PartKind, &Vec<Extent>)| MessagePart {
             dtype: part.dtype(rank),
             len: local_len(extents),
         };
         sent.map(part).collect()
     }
 
-    /// Creates the input of a stage from the buffers of a message. `rank` refers to the micro-batch.
-    pub fn parts_of_buffers(&self, rank: &Rank, buffers: Vec<Arc<Buffer>>) -> Vec<Part> {
-        let part = |((kind, extents), buffer): (&(PartKind, Vec<Extent>), _)| {
-            kind.part_of_buffer(rank, extents.clone(), buffer)
-        };
-        self.parts.iter().zip(buffers).map(part).collect()
+    /// Returns the buffers of the output of a stage, as they are sent.
+    ///
+    /// # Panics
+    /// If the output has documents that the next stage would take from other tokens.
+    pub fn buffers_of_parts(&self, output: &[Part]) -> Vec<Arc<Buffer>> {
+        assert_eq!(self.parts.len(), output.len(), "the parts of a boundary");
+        for (part, output) in self.parts.iter().zip(output) {
+            if let (BoundaryPart::Documents(tokens), Part::Documents(own)) = (part, output) {
+                let [known, own] =
+                    [tokens, own].map(|ids| ids.documents().several().map(Rc::as_ptr));
+                assert!(
+                    known == own,
+                    "documents that cross from one pipeline stage to the next must be those of the tokens that the model \
+                     takes, its first ones of this shape: the next stage has read these, and nothing is sent"
+                );
+            }
+        }
+        output.iter().filter_map(Part::buffer).collect()
     }
 
-    /// Returns the gradient of each part from the buffers of a message: `None` for token ids.
+    /// Creates the input of a stage from the buffers of a message. `rank` refers to the micro-batch.
+    pub fn parts_of_buffers(&self, rank: &Rank, buffers: Vec<Arc<Buffer>>) -> Vec<Part> {
+        let mut buffers = buffers.into_iter();
+        let part = |part: &BoundaryPart| match part {
+            BoundaryPart::Sent(kind, extents) => {
+                let buffer = buffers.next().expect("a message has the buffers of its parts");
+                kind.part_of_buffer(rank, extents.clone(), buffer)
+            }
+            BoundaryPart::Documents(tokens) => Part::Documents(tokens.clone()),
+        };
+        self.parts.iter().map(part).collect()
+    }
+
+    /// Returns the gradient of each part from the buffers of a message: `None` for token ids and documents.
     pub fn gradients_of_buffers(&self, buffers: Vec<Arc<Buffer>>) -> PartGradients {
         let mut buffers = buffers.into_iter();
-        let gradient = |(kind, _): &(PartKind, Vec<Extent>)| match kind {
-            PartKind::Activation(_) => buffers.next(),
-            PartKind::TokenIds(_) => None,
+        let gradient = |part: &BoundaryPart| match part {
+            BoundaryPart::Sent(PartKind::Activation(_), _) => buffers.next(),
+            _ => None,
         };
         self.parts.iter().map(gradient).collect()
     }
@@ -105,6 +155,26 @@ pub(super) fn dims_without_size(
     let mut names: Vec<_> = dims.filter(|dim| !has_extent(dim)).map(|dim| dim.name).collect();
     names.dedup();
     names
+}
+
+/// Returns the first tokens of a model's input with these dims, whose documents cross between stages.
+fn tokens_of_documents<'a>(
+    dims: &'static [DimInfo],
+    mut input: impl Iterator<Item = (&'a PartKind, &'a Part)>,
+) -> TokenIds {
+    let is_same = |own: &[DimInfo]| {
+        own.len() == dims.len() && own.iter().zip(dims).all(|(own, dim)| own.is(dim))
+    };
+    let found = input.find_map(|(kind, part)| match part {
+        Part::TokenIds(ids) if is_same(kind.dims()) => Some(ids.clone()),
+        _ => None,
+    });
+    found.unwrap_or_else(|| {
+        panic!(
+            "documents shaped {} cross from one pipeline stage to the next, but the model takes no tokens of this shape",
+            shape_name(dims)
+        )
+    })
 }
 
 /// Returns the extent of `dim` if the input has it, split as `dim` is.

@@ -173,7 +173,10 @@ impl Pipeline {
                         Vec::new()
                     }
                 };
-                Ok::<_, CommError>(sent.iter().map(Part::buffer).collect())
+                let boundary = shapes.get(stage);
+                let sent =
+                    boundary.map_or_else(Vec::new, |boundary| boundary.buffers_of_parts(&sent));
+                Ok::<_, CommError>(sent)
             });
             outcome.unwrap_or_else(|error| fail(error));
             Ok(output.map(|output| read(&output)))

@@ -121,7 +121,8 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
             }
         });
         self.passes.insert((stage, micro_batch), StagePass { pass, output });
-        Ok(sent.iter().map(Part::buffer).collect())
+        let boundary = self.boundaries[micro_batch].get(stage);
+        Ok(boundary.map_or_else(Vec::new, |boundary| boundary.buffers_of_parts(&sent)))
     }
 
     fn run_backward(

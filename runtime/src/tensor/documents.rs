@@ -1,15 +1,17 @@
 //! Documents in the rows of a batch, as a value that a model passes to the layers that keep them apart.
 
 use std::marker::PhantomData;
+use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::autograd::{
-    DocumentIds, DocumentUse, IdBlock, Part, PartKind, RowDocuments, SegmentData, TokenIds,
+    DocumentIds, DocumentUse, Part, PartKind, RowDocuments, SegmentData, TokenIds,
 };
 use crate::backend::Buffer;
 use crate::context::Rank;
-use crate::layout::{Dims, Internal};
-use crate::mesh::{Extent, local_len};
+use crate::layout::{AxisId, AxisSet, Dims, Internal};
+use crate::mesh::{Extent, local_len, shape_name};
 
 use super::Tokens;
 
@@ -35,11 +37,11 @@ use super::Tokens;
 /// }
 /// ```
 ///
-/// They can enter and leave recomputed segments, and cross from one pipeline stage to the next.
+/// They can enter and leave recomputed segments, and cross from one pipeline stage to the next: without a message, since the
+/// ranks of all stages read the tokens of their data rank.
 pub struct Documents<S> {
-    starts: TokenIds,
-    ends: TokenIds,
-    places: TokenIds,
+    /// The tokens whose documents these are.
+    tokens: TokenIds,
     shape: PhantomData<S>,
 }
 
@@ -59,6 +61,10 @@ impl<S: Dims> Tokens<S> {
             "documents need whole rows, and a start for each of the {len} tokens in the rows of the block, not {}",
             starts.len()
         );
+        // Ranks of one data rank know the documents of one another's positions from their own rows.
+        let name = || format!("documents of tokens shaped {}", shape_name(S::DIMS));
+        let varies = S::VARIES.minus(AxisSet::of(AxisId::Cp));
+        rank.declared_values().note_elements(name, varies, Location::caller(), starts);
         let documents = DocumentIds::new(rank, sequence, starts);
         Tokens::of_untyped(self.untyped().with_documents(documents))
     }
@@ -69,44 +75,26 @@ impl<S: Dims> Tokens<S> {
     /// If the tokens were received from another pipeline stage, which has not sent their documents.
     #[track_caller]
     pub fn documents(&self) -> Documents<S> {
-        let (rank, extents) = (self.rank(), self.local_extents());
-        rank.session_state::<DocumentUse>().0.set(true);
-        let of_block = |block: &IdBlock| TokenIds::of_block(rank, extents.to_vec(), block.clone());
-        match self.untyped().documents() {
-            RowDocuments::Several(documents) => Documents {
-                starts: of_block(&documents.starts),
-                ends: of_block(&documents.ends),
-                places: of_block(&documents.places),
-                shape: PhantomData,
-            },
-            RowDocuments::Whole => {
-                let none = IdBlock::new(rank, &vec![TokenIds::IGNORED; local_len(extents)]);
-                let [starts, ends, places] = [(); 3].map(|()| of_block(&none));
-                Documents { starts, ends, places, shape: PhantomData }
-            }
-            RowDocuments::NotReceived => panic!(
+        if let RowDocuments::NotReceived = self.untyped().documents() {
+            panic!(
                 "these tokens come from another pipeline stage, without their documents: call `tokens.documents()` in the \
                  first stage, and let the stages pass the documents on beside the tokens"
-            ),
+            );
         }
+        Documents { tokens: self.untyped().clone(), shape: PhantomData }
     }
 }
 
 impl<S: Dims> Tokens<S> {
     /// Returns the buffers of starts, ends and places of documents, if rows hold several.
     pub(super) fn document_buffers(&self) -> Option<[&Arc<Buffer>; 3]> {
-        match self.untyped().documents() {
-            RowDocuments::Several(documents) => {
-                let DocumentIds { starts, ends, places } = &**documents;
-                Some([starts, ends, places].map(|block| &block.on_device))
-            }
-            RowDocuments::Whole | RowDocuments::NotReceived => None,
-        }
+        let DocumentIds { starts, ends, places, .. } = &**self.untyped().documents().several()?;
+        Some([starts, ends, places])
     }
 }
 
 impl Rank {
-    /// Returns true if the documents of tokens were used on this rank.
+    /// Returns true if a layer of this rank has read documents.
     pub(crate) fn has_used_documents(&self) -> bool {
         self.session_state::<DocumentUse>().0.get()
     }
@@ -115,61 +103,57 @@ impl Rank {
 impl<S: Dims> Documents<S> {
     /// Returns the rank that holds the block.
     pub fn rank(&self) -> &Rank {
-        self.starts.rank()
+        self.tokens.rank()
     }
 
     /// Returns the local extent of each dim.
     pub fn local_extents(&self) -> &[Extent] {
-        self.starts.extents()
+        self.tokens.extents()
     }
 
     /// Returns, for each token, the position in its row at which its document begins: u32, shaped as the block. `None` if
     /// each row is one document.
     pub fn starts(&self) -> Option<&Arc<Buffer>> {
-        self.of_several(&self.starts)
+        Some(&self.ids()?.starts)
     }
 
     /// Returns, for each token, the position in its row after the last token of its document, as [`starts`](Self::starts).
     pub fn ends(&self) -> Option<&Arc<Buffer>> {
-        self.of_several(&self.ends)
+        Some(&self.ids()?.ends)
     }
 
     /// Returns the position of each token in its document, as [`starts`](Self::starts).
     pub fn places(&self) -> Option<&Arc<Buffer>> {
-        self.of_several(&self.places)
+        Some(&self.ids()?.places)
     }
 
-    /// A block of the largest id stands for rows of one document each.
-    fn of_several<'a>(&self, ids: &'a TokenIds) -> Option<&'a Arc<Buffer>> {
-        let none = self.starts.on_host().first() == Some(&TokenIds::IGNORED);
-        (!none).then(|| ids.on_device())
+    /// Returns the documents, for a layer that keeps them apart; `None` if each row is one.
+    pub(crate) fn ids(&self) -> Option<&Rc<DocumentIds>> {
+        self.rank().session_state::<DocumentUse>().0.set(true);
+        self.tokens.documents().several()
     }
 }
 
 impl<S> Clone for Documents<S> {
     fn clone(&self) -> Self {
-        let [starts, ends, places] =
-            [&self.starts, &self.ends, &self.places].map(|ids| ids.clone());
-        Documents { starts, ends, places, shape: PhantomData }
+        Documents { tokens: self.tokens.clone(), shape: PhantomData }
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> SegmentData for Documents<S> {
     fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
-        kinds.extend([PartKind::TokenIds(S::DIMS); 3]);
+        kinds.push(PartKind::Documents(S::DIMS));
     }
 
     fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
-        let ids = [&self.starts, &self.ends, &self.places];
-        parts.extend(ids.map(|ids| Part::TokenIds(ids.clone())));
+        parts.push(Part::Documents(self.tokens.clone()));
     }
 
     fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Documents<S> {
-        let [starts, ends, places] = [(); 3].map(|()| match next() {
-            Part::TokenIds(ids) => ids,
-            Part::Activation(_) => unreachable!("the parts of documents are ids"),
-        });
-        Documents { starts, ends, places, shape: PhantomData }
+        match next() {
+            Part::Documents(tokens) => Documents { tokens, shape: PhantomData },
+            _ => unreachable!("the part of documents is documents"),
+        }
     }
 }

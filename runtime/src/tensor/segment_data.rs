@@ -18,7 +18,7 @@ impl<S: Dims> SegmentData for Tensor<S> {
     fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Tensor<S> {
         match next() {
             Part::Activation(value) => Tensor::wrap(value),
-            Part::TokenIds(_) => unreachable!("the part of a tensor is an activation"),
+            _ => unreachable!("the part of a tensor is an activation"),
         }
     }
 }
@@ -36,7 +36,7 @@ impl<S: Dims> SegmentData for Tokens<S> {
     fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Tokens<S> {
         match next() {
             Part::TokenIds(ids) => Tokens::of_untyped(ids),
-            Part::Activation(_) => unreachable!("the part of tokens is token ids"),
+            _ => unreachable!("the part of tokens is token ids"),
         }
     }
 }
@@ -91,11 +91,12 @@ mod tests {
                 let (own, extents, data) = match &part {
                     Part::Activation(value) => (value.rank(), value.extents(), value.settle().data),
                     Part::TokenIds(ids) => (ids.rank(), ids.extents(), ids.on_device().clone()),
+                    Part::Documents(_) => unreachable!("the data has no documents"),
                 };
                 assert_eq!(data.dtype(), kind.dtype(own));
                 let copy = match &part {
                     Part::Activation(_) => own.copy_buffer(&data, Category::Communication),
-                    Part::TokenIds(_) => own
+                    _ => own
                         .allocator()
                         .copy_of(&data.view().to_vec::<u32>(), Category::Communication),
                 };

@@ -1,8 +1,8 @@
 //! The Llama of the examples with sequences that the ranks of `cp` share, trained by the trainer.
 
 use meshwright::train::{Config, Summary, Trainer};
-use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
+use meshwright_tests::models::gpt::Gpt;
 
 const SMALL: &str =
     "train --hidden 32 --heads 4 --kv-heads 2 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1";
@@ -46,11 +46,11 @@ fn impossible_sequences_over_cp_are_refused() {
     assert!(text.contains(part), "{text}");
     assert!(refused("--mesh cp=2 --seq 32 --cp spiral").contains("`spiral` is no style"));
 
-    // A GPT-2 has all of its sequence on each rank.
+    // A model that has all of its sequence on each rank.
     let refused = |flags: &str| {
         let small = SMALL.replace(" --kv-heads 2", "").replace(" --ffn 48", "");
         let config = Config::parse(format!("{small} --seq 32 {flags}").split(' ')).unwrap();
-        Trainer::<Gpt2>::new(config).and_then(Trainer::train).unwrap_err().to_string()
+        Trainer::<Gpt>::new(config).and_then(Trainer::train).unwrap_err().to_string()
     };
     let whole = refused("--mesh cp=2");
     assert!(

@@ -4,6 +4,7 @@ mod attention;
 mod bf16;
 mod context;
 mod context_trainer;
+mod documents;
 mod experts;
 mod gpt;
 mod gpt2;

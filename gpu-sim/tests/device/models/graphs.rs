@@ -144,6 +144,8 @@ fn a_recorded_llama_is_the_same() {
         ("--dtype f32 --steps 5 --micro-batches 3 --ema 0.9", 3),
         ("--steps 6 --recompute full --save-every 2 --keep 3 --clip 0", 1),
         ("--steps 5 --micro-batches 4 --optimizer muon --tied", 4),
+        ("--dtype f32 --steps 6 --documents 46", 1),
+        ("--steps 5 --micro-batches 3 --recompute full --documents 32 --order shuffled", 3),
     ] {
         check::<Llama>(words, passes);
     }
@@ -153,6 +155,7 @@ fn a_recorded_llama_is_the_same() {
 fn a_recorded_gpt2_is_the_same() {
     check::<Gpt2>("--dtype f32 --steps 5", 1);
     check::<Gpt2>("--steps 5 --micro-batches 3 --recompute every=2", 3);
+    check::<Gpt2>("--dtype f32 --steps 6 --micro-batches 2 --documents 32", 2);
 }
 
 #[test]

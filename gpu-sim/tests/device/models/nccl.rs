@@ -177,6 +177,36 @@ fn captured_collectives_are_the_same() {
     }
 }
 
+/// The keys that a rank of `cp` shows its queries follow from documents on the host: steps run eagerly, and the host waits for
+/// the device as often as without documents.
+#[test]
+fn documents_over_cp_are_not_captured() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    for style in ["ring", "gather", "ulysses"] {
+        let run = |words: &str| {
+            let cluster = Cluster::new(2);
+            let drivers = cluster.drivers.clone();
+            let words = format!("--dtype f32 --steps 4 --mesh cp=2 --cp {style} {words}");
+            let left = run_of_size::<Llama>(SMALL, &words, Box::new(cluster));
+            let log = drivers[0].device().log();
+            let count = move |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
+            (left, count)
+        };
+        let (expected, asked) = run("--documents 32 --no-graphs");
+        let (got, count) = run("--documents 32");
+        assert_same(style, &got, &expected);
+        assert_eq!(count(Kind::BeginCapture), 0, "{style}");
+        let (plain, without) = run("--no-graphs");
+        assert_ne!(plain.summary.losses, got.summary.losses, "{style}: documents matter");
+        // The check that a layer reads documents is one download, and the balance of attention one per step; each layer and
+        // pass would be one more.
+        let more = asked(Kind::Download) - without(Kind::Download);
+        assert!(more <= 5, "{style}: {more} more downloads than without documents");
+    }
+}
+
 #[test]
 fn failed_capture_of_one_rank_disables_all() {
     if not_checked_on_gpu() {

@@ -13,7 +13,6 @@ use crate::mesh::Extent;
 use super::super::offloading::Offloaded;
 use super::super::segment_data::{Part, SegmentData, computed_parts_of, data_of_parts, parts_of};
 use super::super::tape::{NodeId, TapeGradients, backpropagate_segment};
-use super::super::token_ids::TokenIds;
 use super::super::value::{Saved, Value};
 use super::open_segments::SavedResults;
 use super::segment::CheckpointedSegment;
@@ -94,17 +93,17 @@ impl SegmentUse {
     }
 }
 
-/// A saved part of the input of a segment. Token ids are small, and saved as they are.
+/// A saved part of the input of a segment. Token ids and documents are small, and saved as they are.
 enum SavedPart {
     Activation(SegmentInput),
-    TokenIds(TokenIds),
+    AsIs(Part),
 }
 
 impl SavedPart {
     fn save(part: &Part, offload: bool) -> SavedPart {
         match part {
             Part::Activation(value) => SavedPart::Activation(SegmentInput::save(value, offload)),
-            Part::TokenIds(ids) => SavedPart::TokenIds(ids.clone()),
+            Part::TokenIds(_) | Part::Documents(_) => SavedPart::AsIs(part.clone()),
         }
     }
 }
@@ -168,8 +167,8 @@ impl Recompute {
         for part in self.inputs {
             let SegmentInput { rank: own, extents, source, saved } = match part {
                 SavedPart::Activation(input) => input,
-                SavedPart::TokenIds(ids) => {
-                    parts.push(Part::TokenIds(ids));
+                SavedPart::AsIs(part) => {
+                    parts.push(part);
                     continue;
                 }
             };

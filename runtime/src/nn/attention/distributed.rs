@@ -13,7 +13,7 @@ use crate::tensor::{Documents, Operand, Tensor, Value};
 
 use super::super::{Build, Builder, Shard};
 use super::Attention;
-use super::context::{ContextAttention, ContextParallel, DocumentRanges, TypedContextStyle};
+use super::context::{ContextAttention, ContextParallel, TypedContextStyle};
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::AttentionMask;
@@ -40,11 +40,16 @@ where
         let local = |size: usize, degree: usize| size.div_ceil(degree);
         let heads = local(builder.size::<H>(), builder.split_degree::<H>());
         let kv_heads = local(builder.size::<K>(), builder.split_degree::<K>());
-        if let Err(problem) = style.algorithm(builder.rank().degree_of(CP), heads, kv_heads) {
-            builder.problem(format_args!("{problem}"));
-        }
-        let core =
-            AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
+        let ranks = builder.rank().degree_of(CP);
+        let position_ranks = match style.algorithm(ranks, heads, kv_heads) {
+            Ok(algorithm) => algorithm.position_ranks(ranks),
+            Err(problem) => {
+                builder.problem(format_args!("{problem}"));
+                ranks
+            }
+        };
+        let core = AttentionCore::of::<H, K, D, M, V>(builder, position_ranks);
+        let core = AttentionCore { context: Some(style), ..core };
         Attention { core, kind: PhantomData }
     }
 }
@@ -147,7 +152,7 @@ impl AttentionInputs<'_> {
             axes: CP,
             shape,
             seq,
-            documents: extras.ranges.map(|[starts, ends]| DocumentRanges { starts, ends }),
+            documents: extras.documents,
         };
         let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
         attention.apply(algorithm, [self.queries, &self.keys, &self.values], extents)

@@ -1,5 +1,6 @@
 //! Documents of packed sequences: queries attend to the keys of their own document.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::layout::{Dims, Seal};
@@ -11,7 +12,8 @@ use super::extras::{AttentionExtra, Extras, KeysOfQueries, SameSequence};
 #[diagnostic::on_unimplemented(
     message = "the documents are those of `{Self}`, but the queries are those of `({B}, {S})`",
     label = "mismatched documents (the fourth element)",
-    note = "documents are those of the tokens that the queries are computed from: `tokens.documents()`"
+    note = "documents are those of the tokens that the queries are computed from: `tokens.documents()`",
+    note = "they have the dims of the tokens, also beside a stream that is split: `type Flow = (Tensor<(Batch, Split<Seq, Tp>, Hidden)>, Documents<(Batch, Seq)>)`"
 )]
 pub trait DocumentsOf<B, S> {
     #[doc(hidden)]
@@ -49,8 +51,9 @@ where
             queries[0].offset
         );
         // A row of one document needs no limits.
-        if let (Some(starts), Some(ends)) = (self.starts(), self.ends()) {
-            extras.ranges = Some([starts, ends].map(Arc::clone));
+        if let Some(documents) = self.ids() {
+            extras.ranges = Some([&documents.starts, &documents.ends].map(Arc::clone));
+            extras.documents = Some(Rc::clone(documents));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Optional operands of attention: the fourth element of its input.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::layout::Seal;
-use crate::tensor::{Extent, OperationParam, Rank};
+use crate::tensor::{DocumentIds, Extent, OperationParam, Rank};
 
 use super::inputs::AttentionInputs;
 use super::score_bias::{Distances, ScoreBias};
@@ -147,6 +148,8 @@ pub struct Extras<'a> {
     pub(super) is_causal: bool,
     /// First visible key of each query, and the end of the visible ones, u32 `[batch, queries]`.
     pub(super) ranges: Option<[Arc<Buffer>; 2]>,
+    /// The documents that these ranges are those of.
+    pub(super) documents: Option<Rc<DocumentIds>>,
     pub(super) bias: Option<ScoreBias<'a>>,
     pub(super) sinks: Option<OperationParam<'a>>,
 }
@@ -161,6 +164,7 @@ impl<'a> Extras<'a> {
             keys: inputs.keys.extents(),
             is_causal: inputs.core.is_causal,
             ranges: None,
+            documents: None,
             bias: None,
             sinks: None,
         }

@@ -90,14 +90,15 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder), kind: PhantomData }
+        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder, 1), kind: PhantomData }
     }
 }
 
 impl AttentionCore {
-    /// Checks the sizes of the attention that `builder` builds, and notes it.
+    /// Checks the sizes of the attention that `builder` builds, and notes it; so many ranks share the positions.
     fn of<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
         builder: &mut Builder<'_>,
+        position_ranks: usize,
     ) -> AttentionCore {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
         if heads % kv_heads != 0 {
@@ -114,6 +115,8 @@ impl AttentionCore {
             head_dim: builder.size::<D>(),
             value_dim: builder.size::<V>(),
             window: options.window.filter(|window| *window > 0).map(visible),
+            is_causal: M::IS_CAUSAL,
+            position_ranks,
         });
         let path: Arc<str> = builder.site().field().into();
         AttentionCore { path, is_causal: M::IS_CAUSAL, options, context: None }

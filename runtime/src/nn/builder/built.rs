@@ -90,6 +90,11 @@ pub struct AttentionSizes {
     /// Positions that a query attends to at most, if fewer than all: with a sliding window of `w`, the last `w`, and the
     /// `w - 1` after them if not causal.
     pub window: Option<usize>,
+    /// True if a query sees no key after it.
+    pub is_causal: bool,
+    /// Ranks of `cp` among which the positions of the queries are distributed: 1 if each rank has whole sequences, of all
+    /// heads or of some.
+    pub position_ranks: usize,
 }
 
 impl AttentionSizes {

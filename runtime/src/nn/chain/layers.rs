@@ -7,7 +7,7 @@ use crate::tensor::SegmentData;
 
 use super::super::{
     Attention, Bias, Dropout, Embedding, Layer, LayerNorm, LearnedPositions, Linear, Module,
-    Recomputed, RmsNorm, Stack, StackInput,
+    Recomputed, RmsNorm, Stack, StackInput, WithDocuments,
 };
 use super::stage::{LayerCount, PipelineStage, StageInput};
 
@@ -75,4 +75,5 @@ layers! {
     LearnedPositions<P, H>;
     Linear<I, O, Style>;
     RmsNorm<H>;
+    WithDocuments<L>;
 }

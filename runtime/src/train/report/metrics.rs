@@ -38,6 +38,10 @@ pub struct StepMetrics {
     /// Fraction of the tokens of the step's rows that hold no document, if rows are packed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<f64>,
+    /// Pairs of a query and a key that it sees: the mean over the ranks of `cp` by the most that one of them has, if the mesh
+    /// has a `cp` axis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_balance: Option<f64>,
 }
 
 /// A metrics file that cannot be used.
@@ -127,6 +131,7 @@ mod tests {
             comm_bytes: BTreeMap::from([("dp".into(), 128), ("tp".into(), 0)]),
             bubble: None,
             padding: None,
+            attention_balance: None,
         }
     }
 

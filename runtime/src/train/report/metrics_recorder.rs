@@ -29,6 +29,8 @@ pub struct MetricsRecorder<'a> {
     /// Counters at the start of the step.
     recomputed: u64,
     bytes: BTreeMap<AxisSet, u64>,
+    /// Bytes that this rank has sent in the step, by axis.
+    sent: BTreeMap<String, u64>,
 }
 
 impl<'a> MetricsRecorder<'a> {
@@ -49,6 +51,7 @@ impl<'a> MetricsRecorder<'a> {
                 .unwrap_or_else(|| measure_peak(rank)),
             recomputed: 0,
             bytes: BTreeMap::new(),
+            sent: BTreeMap::new(),
         }
     }
 
@@ -58,10 +61,19 @@ impl<'a> MetricsRecorder<'a> {
         self.bytes = rank.comms().bytes_by_axes();
     }
 
+    /// Counts what the step has sent, before the collectives of the metrics themselves.
+    pub fn end_step(&mut self, rank: &Rank) {
+        self.sent = self.comm_bytes(rank);
+    }
+
     /// Writes the line of `step`. Every rank calls it.
-    pub fn record_step(&self, rank: &Rank, step: u64, stats: &StepStats) -> Result<()> {
-        // First, so that the collectives of the metrics themselves are not counted.
-        let comm_bytes = self.comm_bytes(rank);
+    pub fn record_step(
+        &self,
+        rank: &Rank,
+        step: u64,
+        stats: &StepStats,
+        attention_balance: Option<f64>,
+    ) -> Result<()> {
         let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
         let peak_bytes = peak_bytes(rank)?;
@@ -81,9 +93,10 @@ impl<'a> MetricsRecorder<'a> {
             mfu,
             hfu: mfu + recomputed[0] / possible_flops,
             peak_bytes,
-            comm_bytes,
+            comm_bytes: self.sent.clone(),
             bubble,
             padding: self.dataset.padding_of_step(step),
+            attention_balance,
         };
         Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line)?)
     }

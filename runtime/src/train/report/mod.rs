@@ -1,5 +1,6 @@
 //! Reports of a run: progress, metrics per step, resource usage and the final summary.
 
+mod attention_balance;
 mod flops;
 mod metrics;
 mod metrics_recorder;
@@ -7,6 +8,7 @@ mod progress;
 mod summary;
 mod usage;
 
+pub use attention_balance::{AttentionBalance, AttentionWork};
 pub use metrics::{MetricsError, MetricsFile, StepMetrics};
 pub use metrics_recorder::MetricsRecorder;
 

@@ -33,8 +33,14 @@ impl Progress {
         Progress { bar, first_step, steps, start: Instant::now(), last_line: None }
     }
 
-    /// Shows a completed `step` (from 0).
-    pub fn show_step(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
+    /// Shows a completed `step` (from 0), with the balance of attention over the ranks of `cp`, if the mesh has this axis.
+    pub fn show_step(
+        &mut self,
+        step: u64,
+        loss: f64,
+        tokens_per_s: f64,
+        attention_balance: Option<f64>,
+    ) {
         let now = Instant::now();
         let done = step + 1;
         let spent = now - self.start;
@@ -43,7 +49,7 @@ impl Progress {
             done.saturating_sub(self.first_step),
             self.steps - done.min(self.steps),
         );
-        let line = progress_line(done, self.steps, loss, tokens_per_s, left);
+        let line = progress_line(done, self.steps, loss, attention_balance, tokens_per_s, left);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
@@ -76,14 +82,14 @@ fn progress_line(
     done: u64,
     steps: u64,
     loss: f64,
+    attention_balance: Option<f64>,
     tokens_per_s: f64,
     left: Option<Duration>,
 ) -> String {
+    let balance = attention_balance.map(|balance| format!("attention balance {balance:.2}  "));
+    let (balance, rate) = (balance.unwrap_or_default(), short_rate(tokens_per_s));
     let left = left.map_or("?".into(), clock_time);
-    format!(
-        "step {done}/{steps}  loss {loss:.4}  {}tokens/s  {left} left",
-        short_rate(tokens_per_s)
-    )
+    format!("step {done}/{steps}  loss {loss:.4}  {balance}{rate}tokens/s  {left} left")
 }
 
 /// Formats a rate with at most four digits: `812 `, `9.31 k`, `1.20 M`.
@@ -114,11 +120,15 @@ mod tests {
         let left = remaining_time(Duration::from_secs(20), 10, 90);
         assert_eq!(left, Some(Duration::from_secs(180)));
         assert_eq!(
-            progress_line(10, 100, 2.345678, 9312.0, left),
+            progress_line(10, 100, 2.345678, None, 9312.0, left),
             "step 10/100  loss 2.3457  9.31 ktokens/s  3:00 left"
         );
         assert_eq!(
-            progress_line(0, 5, f64::NAN, 812.4, None),
+            progress_line(10, 100, 2.345678, Some(0.9251), 9312.0, left),
+            "step 10/100  loss 2.3457  attention balance 0.93  9.31 ktokens/s  3:00 left"
+        );
+        assert_eq!(
+            progress_line(0, 5, f64::NAN, None, 812.4, None),
             "step 0/5  loss NaN  812 tokens/s  ? left"
         );
         assert_eq!(clock_time(Duration::from_secs(3 * 3600 + 121)), "3:02:01");

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
-use crate::layout::AxisSet;
+use crate::layout::{AxisId, AxisSet};
 use crate::nn::{Built, build};
 use crate::optim::{Ema, Optimizer, ParamGroups};
 use crate::pipeline::{Pipeline, build_stages};
@@ -14,7 +14,7 @@ use crate::tensor::{Extent, Rank, Settings};
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::StepInput;
 use crate::train::plan::Plan;
-use crate::train::report::{MetricsRecorder, UsageTotals};
+use crate::train::report::{AttentionBalance, AttentionWork, MetricsRecorder, UsageTotals};
 use crate::train::step::{NonFinite, RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary};
 
@@ -51,6 +51,7 @@ pub struct RankLoop<'a, M: LanguageModel> {
     graphs: CudaGraphs<(M::Batch, M::Seq)>,
     state: RankState<M>,
     recorder: Option<MetricsRecorder<'a>>,
+    balance: Option<AttentionBalance>,
     batches: Prefetch,
     /// Completed steps at the last checkpoint.
     saved: Option<u64>,
@@ -91,11 +92,16 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 "the targets that --pack and --mask-borders ignore differ from step to step"
                     .to_owned(),
             ),
+            None if plan.dataset.documents().is_some() && rank.degree(AxisId::Cp) > 1 => Some(
+                "the keys that --documents shows each rank of cp differ from step to step"
+                    .to_owned(),
+            ),
             None => plan.machine.cuda_graph_obstacle(),
         };
+        let balance = AttentionBalance::new(&rank, &built.attentions, config.seq);
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
         let state = RankState { rank, built, pipeline, optimizer, average };
-        Ok(RankLoop { plan, graphs, state, recorder, batches, saved: None })
+        Ok(RankLoop { plan, graphs, state, recorder, balance, batches, saved: None })
     }
 
     /// Trains to the last step.
@@ -113,16 +119,24 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             if let Some(recorder) = &mut self.recorder {
                 recorder.begin_step(&rank);
             }
-            let stats = usage.count(&rank, || self.run_step(step))?;
+            let (stats, work) = usage.count(&rank, || self.run_step(step))?;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.end_step(&rank);
+            }
+            let balance = work.map(|work| match self.plan.dataset.documents() {
+                Some(_) => work.balance_of_all(&rank),
+                // All rows are alike.
+                None => work.balance(),
+            });
             if step == first && self.plan.dataset.documents().is_some() {
                 check_documents_are_used(&rank)?;
             }
             if let Some(recorder) = &self.recorder {
-                recorder.record_step(&rank, step, &stats)?;
+                recorder.record_step(&rank, step, &stats, balance)?;
             }
             let rate = stats.tokens as f64 / stats.seconds;
             if let Some(progress) = &mut progress {
-                progress.show_step(step, stats.loss, rate);
+                progress.show_step(step, stats.loss, rate, balance);
             }
             losses.push(stats.loss);
             grad_norms.push(stats.grad_norm);
@@ -149,7 +163,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         Ok(Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len })
     }
 
-    fn run_step(&mut self, step: u64) -> Result<StepStats> {
+    /// Trains on the batch of a step; also returns the work of its attention, if ranks of `cp` share it.
+    fn run_step(&mut self, step: u64) -> Result<(StepStats, Option<AttentionWork>)> {
         let start = Instant::now();
         let config = &self.plan.config;
         let batch = self.batches.take(step)?;
@@ -158,12 +173,12 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             (0..count).map(|index| batch.micro_batch(count, index)).collect();
         let sizes = [config.batch, config.seq];
         let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
-        train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input).map_err(
-            |failure| match failure {
+        let stats = train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input)
+            .map_err(|failure| match failure {
                 StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
                 StepFailure::Pipeline(error) => Error::Pipeline(error),
-            },
-        )
+            })?;
+        Ok((stats, self.balance.as_ref().map(|balance| balance.work(&micro_batches))))
     }
 
     /// Exports the model, and returns a sampled continuation with the length of its prompt.

@@ -2,9 +2,7 @@
 
 use crate::backend::{AttentionShape, Buffer, DType, View, ViewMut};
 use crate::comm::{CommError, Communicator, Pending, Site};
-use crate::tensor::{Rank, fail};
-
-use super::documents::DocumentRanges;
+use crate::tensor::{DocumentIds, Rank, fail};
 
 /// A call of attention over a sequence that is distributed over a process group in zig-zag order.
 #[derive(Clone, Copy)]
@@ -17,9 +15,8 @@ pub(super) struct ContextCall<'a> {
     pub shape: AttentionShape,
     /// Positions of the whole sequence.
     pub seq: usize,
-    /// The documents of the queries, if samples are several. If heads are exchanged: those of the queries of all ranks that
-    /// exchange.
-    pub documents: Option<&'a DocumentRanges>,
+    /// The documents of the samples, if they are several.
+    pub documents: Option<&'a DocumentIds>,
 }
 
 impl ContextCall<'_> {

@@ -1,61 +1,32 @@
 //! Packed documents: the keys of a source that each query of a rank sees.
 
-use std::ops::Range;
-use std::sync::Arc;
+use crate::tensor::{DocumentRows, KeyBlock};
 
-use crate::backend::{Band, Buffer};
-use crate::tensor::Extent;
-
-/// The document of each query: the position of its first token, and the position after its last one. Both are u32, `[batch,
-/// queries]`.
-#[derive(Clone)]
-pub(in crate::nn::attention) struct DocumentRanges {
-    pub starts: Arc<Buffer>,
-    pub ends: Arc<Buffer>,
-}
-
-/// The positions that each query of a rank sees: those of its document within the band.
-pub(super) struct VisiblePositions {
-    /// `[batch, queries]`.
-    positions: Vec<Range<usize>>,
-}
-
-impl VisiblePositions {
-    /// Finds the positions that `queries` see of the positions of their `documents`.
-    pub fn new(queries: &Extent, documents: &DocumentRanges, band: Band) -> VisiblePositions {
-        let [starts, ends] =
-            [&documents.starts, &documents.ends].map(|ids| ids.view().to_vec::<u32>());
-        let samples = starts.chunks(queries.local).zip(ends.chunks(queries.local));
-        let visible = |(position, (start, end)): (usize, (&u32, &u32))| {
+/// Returns, for each query of each sample, the first key of a block that it sees and the end of those that it sees: the keys of
+/// its document in the band.
+///
+/// They are one range, since a source has its keys in ascending order.
+pub(super) fn find_key_ranges(block: &KeyBlock, documents: &DocumentRows) -> [Vec<u32>; 2] {
+    let KeyBlock { queries, keys, band } = block;
+    let keys_before = |position: usize| keys.count_before(position) as u32;
+    let samples =
+        documents.starts.chunks(queries.global).zip(documents.ends.chunks(queries.global));
+    let visible = samples.flat_map(|(starts, ends)| {
+        queries.positions().map(move |position| {
             let first = band.before.map_or(0, |before| position.saturating_sub(before));
-            let last = band.after.map_or(usize::MAX, |after| position.saturating_add(after + 1));
-            first.max(*start as usize)..last.min(*end as usize)
-        };
-        let visible_in = |(starts, ends): (&[u32], &[u32])| {
-            queries.positions().zip(starts.iter().zip(ends)).map(visible).collect::<Vec<_>>()
-        };
-        VisiblePositions { positions: samples.flat_map(visible_in).collect() }
-    }
-
-    /// Returns, of each query, the first key of a source that it sees and the end of those that it sees.
-    ///
-    /// They are one range, since a source has its keys in ascending order.
-    pub fn key_ranges(&self, keys: &Extent) -> [Vec<u32>; 2] {
-        let keys_before = |position: usize| {
-            let [early, late] = keys.ranges();
-            let count = |run: Range<usize>| position.clamp(run.start, run.end) - run.start;
-            (count(early) + count(late)) as u32
-        };
-        let first = self.positions.iter().map(|range| keys_before(range.start));
-        let end = self.positions.iter().map(|range| keys_before(range.end));
-        [first.collect(), end.collect()]
-    }
+            let end = band.after.map_or(usize::MAX, |after| position.saturating_add(after + 1));
+            [first.max(starts[position] as usize), end.min(ends[position] as usize)]
+        })
+    });
+    let (first, end) = visible.map(|[first, end]| (keys_before(first), keys_before(end))).unzip();
+    [first, end]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{CachingAllocator, Category};
+    use crate::backend::Band;
+    use crate::tensor::Extent;
 
     /// Returns the starts and ends of documents with these lengths, which fill a sample.
     fn ranges_of(lengths: &[usize]) -> [Vec<u32>; 2] {
@@ -72,7 +43,6 @@ mod tests {
     /// comparisons of positions.
     #[test]
     fn key_ranges_show_one_document_in_the_band() {
-        let allocator = CachingAllocator::new();
         let band = |before, after| Band { offset: 0, before, after };
         let bands = [
             Band::CAUSAL,
@@ -86,37 +56,26 @@ mod tests {
         for (ranks, band) in [1, 2, 3, 4, 6, 8].into_iter().flat_map(|p| bands.map(|b| (p, b))) {
             for (packing, next) in packings.iter().zip(packings.iter().cycle().skip(1)) {
                 let samples = [ranges_of(packing), ranges_of(next)];
-                let starts = [&samples[0][0][..], &samples[1][0]].concat();
+                let [starts, ends] =
+                    [0, 1].map(|which| [&samples[0][which][..], &samples[1][which]].concat());
+                let documents = DocumentRows { starts, ends };
                 let part = |rank: usize| Extent::zig_zag(48, rank, ranks);
                 for queries in (0..ranks).map(part) {
-                    let of_queries = |which: usize| {
-                        let of_sample = |sample: &[Vec<u32>; 2]| {
-                            queries.positions().map(|at| sample[which][at]).collect::<Vec<_>>()
-                        };
-                        let ids: Vec<u32> = samples.iter().flat_map(of_sample).collect();
-                        Arc::new(allocator.copy_of(&ids, Category::Activations))
-                    };
-                    let documents = DocumentRanges { starts: of_queries(0), ends: of_queries(1) };
-                    let visible = VisiblePositions::new(&queries, &documents, band);
                     for keys in (0..ranks).map(part).chain([Extent::whole(48)]) {
-                        check(&queries, &keys, &starts, band, &visible);
+                        check(&KeyBlock { queries, keys, band }, &documents);
                     }
                 }
             }
         }
     }
 
-    fn check(
-        queries: &Extent,
-        keys: &Extent,
-        starts: &[u32],
-        band: Band,
-        visible: &VisiblePositions,
-    ) {
-        let [first, end] = visible.key_ranges(keys);
+    fn check(block: &KeyBlock, documents: &DocumentRows) {
+        let KeyBlock { queries, keys, band } = block;
+        let [first, end] = find_key_ranges(block, documents);
+        assert_eq!((first.len(), end.len()), (2 * queries.local, 2 * queries.local));
         for (index, (first, end)) in first.iter().zip(&end).enumerate() {
             let (sample, query) = (index / queries.local, queries.index(index % queries.local));
-            let start_of = |position: usize| starts[sample * 48 + position];
+            let start_of = |position: usize| documents.starts[sample * 48 + position];
             let sees = |key: usize| {
                 start_of(key) == start_of(query)
                     && band.before.is_none_or(|before| key + before >= query)

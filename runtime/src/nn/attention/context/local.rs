@@ -1,13 +1,15 @@
 //! Attention of the queries of one rank over the keys of one source, block by block.
 
+use std::sync::Arc;
+
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, Category, DType,
-    KeyRanges, MergeAttentionArgs, SequenceLayout, View, ViewMut,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, DType, KeyRanges,
+    MergeAttentionArgs, SequenceLayout, View, ViewMut,
 };
-use crate::tensor::{Extent, Rank};
+use crate::tensor::{DocumentIds, Extent, KeyBlock, Rank};
 
 use super::blocks::{AttentionBlock, visible_blocks};
-use super::documents::{DocumentRanges, VisiblePositions};
+use super::documents::find_key_ranges;
 
 /// The queries of one rank, or of the heads that it has of the queries of several ranks.
 pub(super) struct LocalAttention<'a> {
@@ -17,8 +19,8 @@ pub(super) struct LocalAttention<'a> {
     shape: AttentionShape,
     /// Positions of the queries in the whole sequence.
     queries: Extent,
-    /// The positions that each query sees, if that depends on documents.
-    visible: Option<VisiblePositions>,
+    /// The documents of the samples, if they are several.
+    documents: Option<&'a DocumentIds>,
 }
 
 /// Keys and values, dense: `[batch, positions, kv_heads, ..]`.
@@ -44,7 +46,7 @@ pub(super) struct OutputGradient<'a> {
 /// A kernel call: a block, and the keys that each query sees in it, if the band does not tell.
 struct BlockCall {
     block: AttentionBlock,
-    ranges: Option<[Buffer; 2]>,
+    ranges: Option<[Arc<Buffer>; 2]>,
 }
 
 impl BlockCall {
@@ -60,12 +62,10 @@ impl<'a> LocalAttention<'a> {
         rank: &'a Rank,
         shape: AttentionShape,
         queries: Extent,
-        documents: Option<&DocumentRanges>,
+        documents: Option<&'a DocumentIds>,
     ) -> LocalAttention<'a> {
-        let find = |documents| VisiblePositions::new(&queries, documents, shape.band);
-        let visible = documents.map(find);
         let shape = AttentionShape { queries: SequenceLayout::dense(queries.local), ..shape };
-        LocalAttention { rank, shape, queries, visible }
+        LocalAttention { rank, shape, queries, documents }
     }
 
     /// Elements of the output.
@@ -187,16 +187,14 @@ impl<'a> LocalAttention<'a> {
 
     /// Returns the calls that compute all visible pairs of the queries and keys at `keys`.
     fn calls(&self, keys: &Extent) -> Vec<BlockCall> {
-        let Some(visible) = &self.visible else {
+        let Some(documents) = self.documents else {
             let blocks = visible_blocks(&self.queries, keys, self.shape.band);
             return blocks.into_iter().map(|block| BlockCall { block, ranges: None }).collect();
         };
         // The ranges of queries that see none of the keys are empty.
-        let upload = |values: Vec<u32>| {
-            let allocator = self.rank.allocator();
-            allocator.copy_of(&values, Category::Workspace)
-        };
-        let ranges = Some(visible.key_ranges(keys).map(upload));
+        let block = KeyBlock { queries: self.queries, keys: *keys, band: self.shape.band };
+        let find = |rows: &_| find_key_ranges(&block, rows);
+        let ranges = Some(documents.key_ranges(self.rank, block, find));
         vec![BlockCall { block: AttentionBlock::all(&self.queries, keys), ranges }]
     }
 

@@ -24,7 +24,6 @@ mod style;
 mod tests;
 mod ulysses;
 
-pub(super) use documents::DocumentRanges;
 pub(super) use operation::ContextAttention;
 pub use style::{
     Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid,

@@ -1,22 +1,22 @@
 //! Context-parallel attention as an operation with a gradient.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{AttentionShape, Buffer};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::tensor::{
-    Count, Extent, InBackward, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, Rank, Value, apply,
+    Count, DocumentIds, Extent, InBackward, Operands, Operation, OperationBackward,
+    OperationForward, OperationInput, Rank, Value, apply,
 };
 
 use super::call::ContextCall;
-use super::documents::DocumentRanges;
 use super::gather::KeyGather;
 use super::local::OutputGradient;
 use super::ring::Ring;
 use super::style::ContextAlgorithm;
-use super::ulysses::{ExchangedAttention, Ulysses, distribute_documents};
+use super::ulysses::{ExchangedAttention, Ulysses};
 
 /// Attention over a sequence that is distributed over ranks.
 pub(in crate::nn::attention) struct ContextAttention {
@@ -27,15 +27,15 @@ pub(in crate::nn::attention) struct ContextAttention {
     pub shape: AttentionShape,
     /// Positions of the whole sequence.
     pub seq: usize,
-    /// The documents of this rank's queries, if samples are several.
-    pub documents: Option<DocumentRanges>,
+    /// The documents of the samples, if they are several.
+    pub documents: Option<Rc<DocumentIds>>,
 }
 
 impl ContextAttention {
     /// Computes the attention of `inputs`: queries, keys and values.
     #[track_caller]
     pub fn apply(
-        mut self,
+        self,
         algorithm: ContextAlgorithm,
         inputs: [&Value; 3],
         extents: Vec<Extent>,
@@ -56,11 +56,6 @@ impl ContextAttention {
                 apply(KeysOfAllRanks { attention: self, ring: false }, operands(InBackward::Reads))
             }
             ContextAlgorithm::Exchange(size) => {
-                let own = self.documents.take();
-                let rank = inputs[0].rank();
-                // Outside of the operation, since a backward may come without a forward before it.
-                self.documents =
-                    own.map(|own| self.on(rank, |call| distribute_documents(call, size, &own)));
                 let operation = HeadsOfAllRanks { attention: self, size };
                 apply(operation, operands(InBackward::Ignores))
             }
@@ -75,7 +70,7 @@ impl ContextAttention {
             site: &self.site,
             shape: self.shape,
             seq: self.seq,
-            documents: self.documents.as_ref(),
+            documents: self.documents.as_deref(),
         })
     }
 }

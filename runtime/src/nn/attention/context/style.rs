@@ -98,6 +98,16 @@ pub(in crate::nn) enum ContextAlgorithm {
     Exchange(usize),
 }
 
+impl ContextAlgorithm {
+    /// Returns among how many of `ranks` ranks the positions of the queries are distributed while attention is computed.
+    pub(in crate::nn) fn position_ranks(self, ranks: usize) -> usize {
+        match self {
+            ContextAlgorithm::Ring | ContextAlgorithm::Gather => ranks,
+            ContextAlgorithm::Exchange(size) => ranks / size,
+        }
+    }
+}
+
 impl ContextStyle {
     /// Returns the algorithm for `ranks` ranks of `cp`, each with `heads` query heads and `kv_heads` key-value heads.
     ///

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crate::backend::{AttentionShape, Buffer, SequenceLayout, View};
 
 use super::call::ContextCall;
-use super::documents::DocumentRanges;
 use super::heads::{HeadExchange, HeadTensor};
 use super::local::OutputGradient;
 use super::ring::Ring;
@@ -92,26 +91,6 @@ impl<'a> Ulysses<'a> {
         let of_rank = queries.of_rank.iter().map(|heads| read_heads(shape, heads)).collect();
         HeadTensor { heads: shape.kv_heads, of_rank, ..queries }
     }
-}
-
-/// Returns the documents of the queries of all ranks that exchange heads, of those of each rank.
-pub(super) fn distribute_documents(
-    call: &ContextCall<'_>,
-    size: usize,
-    own: &DocumentRanges,
-) -> DocumentRanges {
-    let AttentionShape { batch, queries, .. } = call.shape;
-    // All ranks get the one number of each position.
-    let ids = || HeadTensor {
-        batch,
-        positions: queries.len,
-        heads: 1,
-        dim: 1,
-        of_rank: vec![0..1; size],
-    };
-    let own = [own.starts.view(), own.ends.view()];
-    let [starts, ends] = HeadExchange { call, size }.distribute(own, &[ids(), ids()]).map(Arc::new);
-    DocumentRanges { starts, ends }
 }
 
 /// Returns the query heads that rank `index` of `size` gets.

@@ -7,14 +7,13 @@ use crate::backend::cpu::CpuBackend;
 use crate::backend::{AttentionShape, Band, Buffer, Category, DType};
 use crate::comm::{CommError, RankComms, Site, launch};
 use crate::layout::{AxisId, AxisSet};
-use crate::tensor::{Extent, Rank, Settings};
+use crate::tensor::{DocumentIds, Extent, Rank, Settings};
 
 use super::super::call::ContextCall;
-use super::super::documents::DocumentRanges;
 use super::super::gather::KeyGather;
 use super::super::local::OutputGradient;
 use super::super::ring::Ring;
-use super::super::ulysses::{ExchangedAttention, Ulysses, distribute_documents};
+use super::super::ulysses::{ExchangedAttention, Ulysses};
 
 /// How ranks compute attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,20 +74,18 @@ impl Case {
         self.rows().map(|row| (0..BATCH * self.seq * row).map(|_| next()).collect())
     }
 
-    /// Of each position of each sample, the position at which its document begins, and that after its end.
-    pub fn document_ranges(&self) -> Option<[Vec<u32>; 2]> {
-        let documents = self.documents.as_ref()?;
-        let [mut starts, mut ends] = [Vec::new(), Vec::new()];
-        for lengths in documents {
+    /// Of each position of each sample, the position at which its document begins.
+    fn document_starts(&self) -> Option<Vec<u32>> {
+        let mut starts = Vec::new();
+        for lengths in self.documents.as_ref()? {
             let mut start = 0;
             for &length in lengths {
                 starts.extend(vec![start as u32; length]);
                 start += length;
-                ends.extend(vec![start as u32; length]);
             }
             assert_eq!(start, self.seq, "documents fill a sample");
         }
-        Some([starts, ends])
+        Some(starts)
     }
 
     /// Computes the results in f64, pair by pair.
@@ -96,7 +93,7 @@ impl Case {
         let [q, k, v, dout] = self.operands().map(|x| x.into_iter().map(f64::from).collect());
         let (q, k, v, dout): (Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>) = (q, k, v, dout);
         let [q_row, k_row, v_row, out_row] = self.rows();
-        let starts = self.document_ranges().map(|[starts, _]| starts);
+        let starts = self.document_starts();
         let mut out = vec![0.0; dout.len()];
         let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| vec![0.0; x.len()]);
         let scale = f64::from(self.shape(self.seq).scale);
@@ -159,7 +156,7 @@ impl Case {
     ) -> RankResults {
         let mesh = format!("cp={ranks}").parse().unwrap();
         let operands = self.operands();
-        let documents = self.document_ranges();
+        let starts = self.document_starts();
         let of_ranks = launch(&mesh, |comms| {
             let backend = Box::new(CpuBackend::new(1).unwrap());
             let settings = Settings { compute: dtype, ..Settings::new(0) };
@@ -167,27 +164,11 @@ impl Case {
             let group = rank.process_group(AxisSet::of(AxisId::Cp));
             let site = Site::new("attn.core");
             let (shape, seq) = (self.shape(self.seq / ranks), self.seq);
-            let call = ContextCall {
-                rank: &rank,
-                group: &group,
-                site: &site,
-                shape,
-                seq,
-                documents: None,
-            };
-            let own = documents.as_ref().map(|ids| {
-                let [starts, ends] = ids.each_ref().map(|ids| {
-                    let places = self.places(group.rank(), ranks, 1);
-                    let own: Vec<u32> = places.map(|at| ids[at.start]).collect();
-                    Arc::new(rank.allocator().copy_of(&own, Category::Activations))
-                });
-                DocumentRanges { starts, ends }
+            let documents = starts.as_ref().map(|starts| {
+                DocumentIds::new(&rank, &Extent::zig_zag(seq, group.rank(), ranks), starts)
             });
-            let documents = own.map(|own| match style {
-                Style::Exchange(size) => distribute_documents(&call, size, &own),
-                _ => own,
-            });
-            let call = ContextCall { documents: documents.as_ref(), ..call };
+            let (documents, group, site) = (documents.as_ref(), &group, &site);
+            let call = ContextCall { rank: &rank, group, site, shape, seq, documents };
             Ok::<_, CommError>(self.on_rank(&call, style, &operands))
         });
         let of_ranks = of_ranks.unwrap_or_else(|error| panic!("{style:?} {self:?}: {error}"));

@@ -1,0 +1,118 @@
+//! Layers of a stream that takes the documents of its tokens along.
+
+use crate::layout::Dims;
+use crate::tensor::{Documents, Tensor, Tokens};
+
+use super::{Build, Builder, Dropout, Layer, LayerNorm, RmsNorm, Shard, TiedWeight};
+
+/// Applies a layer to tokens, and returns their documents beside its result.
+///
+/// A model whose attention keeps documents apart begins with it. The documents go with the stream through stacks and
+/// pipeline stages; norms, [`Dropout`] and [`LearnedPositions`](super::LearnedPositions) between them take both and return both:
+///
+/// ```
+/// # use meshwright::prelude::*;
+/// # dims! { Batch @ data, Seq, Hidden, Heads, HeadDim, Vocab }
+/// type Stream = Tensor<(Batch, Seq, Hidden)>;
+/// type Flow = (Stream, Documents<(Batch, Seq)>);
+/// # #[model]
+/// # struct Block {
+/// #     q: Linear<Hidden, (Heads, HeadDim)>,
+/// #     core: Attention<Heads, Heads, HeadDim>,
+/// #     o: Linear<(Heads, HeadDim), Hidden>,
+/// # }
+///
+/// #[forward]
+/// impl Block {
+///     fn forward(&self, (x, documents): &Flow) -> Flow {
+/// #       let q = self.q.forward(x);
+/// #       let (k, v) = (&q, &q);
+///         let attended = self.core.forward(&(q.clone(), k.clone(), v.clone(), documents));
+///         (x + self.o.forward(&attended), documents.clone())
+///     }
+/// }
+///
+/// #[model]
+/// struct Model {
+///     #[pipeline_stage]
+///     embed: WithDocuments<Embedding<Vocab, Hidden>>,
+///     #[pipeline_stage]
+///     blocks: Stack<Block>,
+///     #[pipeline_stage]
+///     norm: RmsNorm<Hidden>,
+/// }
+///
+/// #[forward]
+/// impl Model {
+///     fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+/// }
+/// ```
+///
+/// It has no parameters and no path of its own: the parameters are those of a field without it, and so is its sharding.
+pub struct WithDocuments<L> {
+    layer: L,
+}
+
+impl<L> WithDocuments<L> {
+    /// Computes the output of the layer for `tokens`, and returns it with the documents of these.
+    #[track_caller]
+    pub fn forward<S: Dims>(&self, tokens: &Tokens<S>) -> (L::Out, Documents<S>)
+    where
+        L: Layer<Tokens<S>>,
+    {
+        (self.layer.forward(tokens), tokens.documents())
+    }
+
+    /// The layer.
+    pub fn layer(&self) -> &L {
+        &self.layer
+    }
+}
+
+impl<L: Build> Build for WithDocuments<L> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        WithDocuments { layer: L::build(builder) }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Shard<Style>, Style> Shard<Style> for WithDocuments<L> {
+    type Sharded = WithDocuments<L::Sharded>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: TiedWeight> TiedWeight for WithDocuments<L> {
+    type Weight = L::Weight;
+}
+
+impl<L: Layer<Tokens<S>>, S: Dims> Layer<Tokens<S>> for WithDocuments<L> {
+    type Out = (L::Out, Documents<S>);
+
+    #[track_caller]
+    fn forward(&self, tokens: &Tokens<S>) -> Self::Out {
+        WithDocuments::forward(self, tokens)
+    }
+}
+
+macro_rules! beside_documents {
+    ($($layer:ident $(<$param:ident>)?;)+) => {$(
+        /// Documents are returned as they are: no position is read from another one.
+        impl<X: Dims, D: Dims, $($param)?> Layer<(Tensor<X>, Documents<D>)> for $layer $(<$param>)?
+        where
+            Self: Layer<Tensor<X>>,
+        {
+            type Out = (<Self as Layer<Tensor<X>>>::Out, Documents<D>);
+
+            #[track_caller]
+            fn forward(&self, (x, documents): &(Tensor<X>, Documents<D>)) -> Self::Out {
+                (Layer::forward(self, x), documents.clone())
+            }
+        }
+    )+};
+}
+
+beside_documents! {
+    Dropout;
+    LayerNorm<H>;
+    RmsNorm<H>;
+}
