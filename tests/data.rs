@@ -60,6 +60,59 @@ impl TokenData {
     }
 }
 
+/// A source of the micro-batches of a model.
+pub trait BlockSource: Copy + Sync {
+    /// Returns the tokens of a sequence.
+    fn seq(&self) -> usize;
+    /// Returns this rank's tokens and targets of a micro-batch.
+    fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>);
+}
+
+impl BlockSource for TokenData {
+    fn seq(&self) -> usize {
+        self.seq
+    }
+
+    fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
+        TokenData::block(self, rank, turn)
+    }
+}
+
+/// [`TokenData`] whose rows hold documents: one, a few of different lengths, or many of up to five tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedData(pub TokenData);
+
+impl BlockSource for PackedData {
+    fn seq(&self) -> usize {
+        self.0.seq
+    }
+
+    fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
+        let (tokens, targets) = self.0.block::<S>(rank, turn);
+        let rows = tokens.local_extents()[0];
+        let rows = rows.offset..rows.offset + rows.local;
+        let starts: Vec<u32> = rows.flat_map(|row| document_starts(row, self.0.seq)).collect();
+        (tokens.with_documents(&starts), targets)
+    }
+}
+
+/// Returns, for each position of a row, that at which its document begins. Documents begin at an eighth and at half of a row, as
+/// chunks of context-parallel ranks do, beside them, and in short steps.
+fn document_starts(row: usize, seq: usize) -> impl Iterator<Item = u32> {
+    let begins = move |position: usize| match row % 4 {
+        0 => false,
+        1 => [1, 6, seq / 2 - 1, seq - 1].contains(&position),
+        2 => [seq / 8, seq / 2, seq / 2 + 1].contains(&position),
+        _ => (position + row).is_multiple_of(5) || (position * row) % 7 == 6,
+    };
+    (0..seq).scan(0, move |start, position| {
+        if begins(position) {
+            *start = position as u32;
+        }
+        Some(*start)
+    })
+}
+
 fn is_ignored(row: usize, position: usize, seq: usize) -> bool {
     match row % 4 {
         0 => false,

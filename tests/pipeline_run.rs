@@ -11,7 +11,7 @@ use meshwright::tensor::{Mean, ParamRef, Rank};
 use meshwright::train::LanguageModel;
 
 use crate::compare::{Tensors, assert_same_bits};
-use crate::data::{TokenData, Turn};
+use crate::data::{BlockSource, Turn};
 use crate::run::{Outcome, Setup, on_setup_mesh};
 
 /// Trains an `M` on `mesh`, whose `pp` ranks run `schedule` on stages cut by `cut`.
@@ -24,7 +24,7 @@ pub fn train_stages<M: LanguageModel>(
     setup: &Setup,
     schedule: &Schedule,
     cut: &StageCut,
-    data: TokenData,
+    data: impl BlockSource,
 ) -> Outcome {
     assert_eq!(setup.micro_batches, schedule.micro_batches, "the micro-batches of the schedule");
     let schedule = Arc::new(verify(schedule).unwrap_or_else(|faults| panic!("{faults:?}")));
@@ -48,9 +48,9 @@ fn run_rank<M: LanguageModel>(
     setup: &Setup,
     schedule: &Arc<Verified>,
     cut: &StageCut,
-    data: TokenData,
+    data: impl BlockSource,
 ) -> Outcome {
-    let request = StageRequest { placement: &schedule.lowered().placement, cut, seq: data.seq };
+    let request = StageRequest { placement: &schedule.lowered().placement, cut, seq: data.seq() };
     let plan = plan_stages::<M>(rank, &setup.sizes, &request);
     let plan = plan.unwrap_or_else(|error| panic!("{error}"));
     let built = build_stages::<M>(rank, &setup.sizes, &plan);

@@ -100,6 +100,12 @@ impl Extent {
         Extent::unsplit_at(self.global, self.cut)
     }
 
+    /// Returns the number of elements that the unsplit extent has before this part of it.
+    pub(crate) fn start_in_unsplit(&self) -> usize {
+        let distance = self.offset - self.cut.offset;
+        if distance < self.cut.gap.at { distance } else { distance - self.cut.gap.len }
+    }
+
     /// Merges several dims, of which only the first may be split, into one.
     pub fn flattened(dims: &[Extent]) -> Extent {
         let inner: usize = dims[1..].iter().map(|extent| extent.global).product();
@@ -269,6 +275,7 @@ mod tests {
                     for part in (0..parts).map(|part| held.split(part, parts)) {
                         let end = covered.len() + part.local;
                         check(&part, size, &expected[covered.len()..end]);
+                        assert_eq!(part.start_in_unsplit(), covered.len());
                         assert_eq!(part.unsplit(), held);
                         // The part of another rank follows from that of this one.
                         assert_eq!(part.split(0, parts), held.split(0, parts));

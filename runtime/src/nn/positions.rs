@@ -95,7 +95,7 @@ fn part_of_rows(
 ) -> Arc<Buffer> {
     let ([rows, sequence], [own_rows, whole]) = ([lead[0], lead[1]], [documents[0], documents[1]]);
     assert!(
-        rows == own_rows && sequence.global == whole.global,
+        rows == own_rows && sequence.unsplit() == whole,
         "documents of {} rows of {} tokens, from row {} on, do not belong to an activation of {} rows of {}, from row {} \
          on: take those of the tokens that it is computed from",
         own_rows.local,
@@ -105,7 +105,7 @@ fn part_of_rows(
         sequence.global,
         rows.offset
     );
-    if sequence.local == whole.local {
+    if sequence == whole {
         return Arc::clone(block);
     }
     let len = rows.local * sequence.local;
@@ -113,7 +113,7 @@ fn part_of_rows(
     let copy = BlockCopy {
         blocks: rows.local,
         len: sequence.local,
-        src_start: sequence.offset,
+        src_start: sequence.start_in_unsplit(),
         src_stride: whole.local,
         dst_start: 0,
         dst_stride: sequence.local,
