@@ -18,6 +18,8 @@ fn the_order_of_axes_keeps_all_bits() {
         ("dp=2,tp=2", "tp,dp"),
         ("fsdp=2,tp=2", "tp,fsdp"),
         ("pp=2,dp=2", "dp,pp"),
+        ("cp=2,tp=2", "tp,cp"),
+        ("dp=2,cp=2", "cp,dp"),
         ("pp=2,fsdp=2,tp=2", "fsdp,tp,pp"),
     ] {
         let flags = format!("--mesh {mesh} --micro-batches 2");

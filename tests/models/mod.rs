@@ -1,6 +1,7 @@
 //! Test models, and variants that the build script derives from the source text of models.
 
 pub mod attention;
+pub mod context;
 pub mod gated;
 pub mod gpt;
 pub mod mixer;

@@ -1,5 +1,6 @@
 //! Bitwise reproducibility: repeated runs, resumed runs, and recovery from damaged checkpoints.
 
+mod context;
 mod divergence;
 mod resharding;
 

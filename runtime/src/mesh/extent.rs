@@ -275,6 +275,7 @@ mod tests {
                     for part in (0..parts).map(|part| held.split(part, parts)) {
                         let end = covered.len() + part.local;
                         check(&part, size, &expected[covered.len()..end]);
+                        assert_eq!(held.count_before(part.offset), covered.len());
                         assert_eq!(part.unsplit(), held);
                         // The part of another rank follows from that of this one.
                         assert_eq!(part.split(0, parts), held.split(0, parts));

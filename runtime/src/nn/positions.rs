@@ -105,7 +105,7 @@ fn part_of_rows(
         sequence.global,
         rows.offset
     );
-    if sequence.local == whole.local {
+    if sequence == whole {
         return Arc::clone(block);
     }
     let len = rows.local * sequence.local;

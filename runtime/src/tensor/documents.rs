@@ -10,7 +10,7 @@ use crate::autograd::{
 };
 use crate::backend::Buffer;
 use crate::context::Rank;
-use crate::layout::{AxisId, AxisSet, Dims, Internal};
+use crate::layout::{Dims, Internal};
 use crate::mesh::{Extent, local_len, shape_name};
 
 use super::Tokens;
@@ -61,9 +61,8 @@ impl<S: Dims> Tokens<S> {
             "documents need whole rows, and a start for each of the {len} tokens in the rows of the block, not {}",
             starts.len()
         );
-        // Ranks of one data rank know the documents of one another's positions from their own rows.
-        let name = || format!("documents of tokens shaped {}", shape_name(S::DIMS));
-        let varies = S::VARIES.minus(AxisSet::of(AxisId::Cp));
+        let name = || format!("documents of token ids shaped {}", shape_name(S::DIMS));
+        let varies = Tokens::<S>::VARIES_OF_ROWS;
         rank.declared_values().note_elements(name, varies, Location::caller(), starts);
         let documents = DocumentIds::new(rank, sequence, starts);
         Tokens::of_untyped(self.untyped().with_documents(documents))

@@ -1,15 +1,20 @@
 //! The Llama of the examples with sequences that the ranks of `cp` share, trained by the trainer.
 
-use meshwright::train::{Config, Summary, Trainer};
+use meshwright::train::{Config, LanguageModel, Summary, Trainer};
+use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
+use meshwright_tests::models::context::ContextLm;
 use meshwright_tests::models::gpt::Gpt;
 
 const SMALL: &str =
     "train --hidden 32 --heads 4 --kv-heads 2 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1";
 
 fn train(flags: &str) -> meshwright::Result<Summary> {
-    let words = format!("{SMALL} {flags}");
-    Trainer::<Llama>::new(Config::parse(words.split(' '))?)?.train()
+    train_model::<Llama>(&format!("{SMALL} {flags}"))
+}
+
+fn train_model<M: LanguageModel>(words: &str) -> meshwright::Result<Summary> {
+    Trainer::<M>::new(Config::parse(words.split(' '))?)?.train()
 }
 
 /// Sampled windows are shorter than a sequence, and need not divide into the chunks of `cp`.
@@ -29,6 +34,35 @@ fn the_trainer_trains_and_samples_over_cp() {
         for (loss, expected) in shared.losses.iter().zip(&alone.losses) {
             assert!((loss - expected).abs() < 1e-5 * expected, "{flags}: {loss}, alone {expected}");
         }
+        assert_eq!(shared.sample, alone.sample, "{flags}");
+    }
+}
+
+/// Rows of lines of the book; `--cp` replaces the styles of a model of two, and the order of axes places the ranks.
+#[test]
+fn packed_documents_are_trained_on_over_cp() {
+    let train = |flags: &str| {
+        let words = "train --hidden 32 --heads 8 --kv-heads 4 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1 --seq 48 \
+                     --documents 10 --pack --mask-borders --order shuffled --sample-tokens 20";
+        let words = format!("{} {flags}", words.split_whitespace().collect::<Vec<_>>().join(" "));
+        train_model::<ContextLm>(&words).unwrap_or_else(|error| panic!("{flags}: {error}"))
+    };
+    let alone = train("--mesh 1");
+    for flags in [
+        "--mesh cp=2",
+        "--mesh cp=2 --cp ulysses --micro-batches 4",
+        "--mesh cp=3 --cp ring",
+        "--mesh cp=4 --cp hybrid=2 --zero 1",
+        "--mesh cp=2,tp=2 --cp hybrid --mesh-order tp,cp",
+        "--mesh dp=2,cp=2 --cp gather --mesh-order cp,dp --micro-batches 2",
+        "--mesh fsdp=2,cp=2 --zero 3 --recompute full",
+        "--mesh pp=2,cp=2 --cp ulysses --micro-batches 2 --mesh-order cp,pp",
+    ] {
+        let shared = train(flags);
+        for (loss, expected) in shared.losses.iter().zip(&alone.losses) {
+            assert!((loss - expected).abs() < 1e-5 * expected, "{flags}: {loss}, alone {expected}");
+        }
+        assert_eq!(shared.losses.len(), alone.losses.len(), "{flags}");
         assert_eq!(shared.sample, alone.sample, "{flags}");
     }
 }

@@ -3,6 +3,8 @@
 mod attention;
 mod bf16;
 mod context;
+mod context_attention;
+mod context_tokens;
 mod context_trainer;
 mod documents;
 mod experts;

@@ -36,20 +36,9 @@ where
     W: TypedContextStyle,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let style = builder.context_style(W::STYLE);
-        let local = |size: usize, degree: usize| size.div_ceil(degree);
-        let heads = local(builder.size::<H>(), builder.split_degree::<H>());
-        let kv_heads = local(builder.size::<K>(), builder.split_degree::<K>());
-        let ranks = builder.rank().degree_of(CP);
-        let position_ranks = match style.algorithm(ranks, heads, kv_heads) {
-            Ok(algorithm) => algorithm.position_ranks(ranks),
-            Err(problem) => {
-                builder.problem(format_args!("{problem}"));
-                ranks
-            }
-        };
-        let core = AttentionCore::of::<H, K, D, M, V>(builder, position_ranks);
-        let core = AttentionCore { context: Some(style), ..core };
+        let style = builder.context_style::<H, K>(W::STYLE);
+        let core =
+            AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
         Attention { core, kind: PhantomData }
     }
 }

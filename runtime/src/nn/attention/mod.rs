@@ -90,15 +90,14 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder, 1), kind: PhantomData }
+        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder), kind: PhantomData }
     }
 }
 
 impl AttentionCore {
-    /// Checks the sizes of the attention that `builder` builds, and notes it; so many ranks share the positions.
+    /// Checks the sizes of the attention that `builder` builds, and notes it.
     fn of<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
         builder: &mut Builder<'_>,
-        position_ranks: usize,
     ) -> AttentionCore {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
         if heads % kv_heads != 0 {
@@ -116,7 +115,8 @@ impl AttentionCore {
             value_dim: builder.size::<V>(),
             window: options.window.filter(|window| *window > 0).map(visible),
             is_causal: M::IS_CAUSAL,
-            position_ranks,
+            // More for some styles of context parallelism, which are checked when the whole model is declared.
+            position_ranks: 1,
         });
         let path: Arc<str> = builder.site().field().into();
         AttentionCore { path, is_causal: M::IS_CAUSAL, options, context: None }
