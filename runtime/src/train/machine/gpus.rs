@@ -28,6 +28,8 @@ pub struct Gpus {
     nccl: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// The rank of this process and the TCP store, if every rank is a process.
     process: Option<(usize, Arc<Store>)>,
+    /// The way of messages over NCCL.
+    messages: nccl::MessagePath,
     /// Set if NCCL registers the buffers of collectives.
     registers: bool,
     /// Times of driver calls, if they are measured.
@@ -36,6 +38,9 @@ pub struct Gpus {
 
 /// The environment variable that registers the buffers of collectives with NCCL if set to 1.
 const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
+
+/// The environment variable with the way of messages between pipeline stages over NCCL.
+const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
 
 impl Gpus {
     /// Creates the machine from one driver per rank, all of the same model of device, of which there are `devices`.
@@ -47,6 +52,7 @@ impl Gpus {
             memory,
             nccl: None,
             process: None,
+            messages: nccl::MessagePath::default(),
             registers: false,
             profile: None,
         }
@@ -80,6 +86,7 @@ impl Gpus {
     /// # Errors
     /// A missing driver or library, and several GPUs that are fewer than ranks.
     pub fn of_host(ranks: usize, nondeterministic: bool) -> Result<Gpus> {
+        let messages = message_path()?;
         let count = Gpus::count()?;
         if count > 1 && count < ranks {
             return Err(Error::Input(format!(
@@ -100,7 +107,7 @@ impl Gpus {
             let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
             let id = nccl::Library::new_id(&*library).map_err(refused)?;
             gpus.nccl = Some((library, id));
-            gpus.registers = env_switch(REGISTER)?;
+            (gpus.messages, gpus.registers) = (messages, env_switch(REGISTER)?);
         }
         Ok(gpus.profiled_by_environment())
     }
@@ -112,13 +119,14 @@ impl Gpus {
     pub fn of_process(mesh: &MeshShape, place: &Place, nondeterministic: bool) -> Result<Gpus> {
         require_ranks(mesh, place)?;
         let (registers, shares) = (env_switch(REGISTER)?, env_switch(gpu_choice::SHARE)?);
+        let messages = message_path()?;
         let is_chosen = env::var_os(gpu_choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = Gpus::count()?;
         let own = gpu_choice::choose_gpu(place.local_rank, count, is_chosen, shares);
         let driver = open_driver(own.map_err(refused)?, 1, nondeterministic)?;
         preload_kernels(std::slice::from_ref(&driver))?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
-        let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
+        let mut gpus = Gpus::in_process(mesh, place, driver, library)?.with_messages(messages)?;
         gpus.registers = registers;
         if shares {
             gpus.devices = gpus.devices.min(count);
@@ -155,6 +163,29 @@ impl Gpus {
     }
 }
 
+impl Gpus {
+    /// Sends the messages of pipelines over NCCL in another way. Waits for the other processes.
+    ///
+    /// # Errors
+    /// Processes with different ways, which would wait for each other forever.
+    pub fn with_messages(self, messages: nccl::MessagePath) -> Result<Gpus> {
+        if let Some((rank, store)) = &self.process {
+            const KEY: &str = "way of messages of rank 0";
+            if *rank == 0 {
+                store.set(KEY, messages.to_string().as_bytes()).map_err(refused)?;
+            }
+            let first = store.get(KEY).map_err(refused)?;
+            if first != messages.to_string().as_bytes() {
+                let first = String::from_utf8_lossy(&first);
+                return Err(refused(format!(
+                    "{MESSAGES} is `{messages}` on rank {rank}, but `{first}` on rank 0; set the same on all hosts"
+                )));
+            }
+        }
+        Ok(Gpus { messages, ..self })
+    }
+}
+
 impl Machine for Gpus {
     fn backend(&self, rank: usize) -> Result<Box<dyn Backend>> {
         let index = if self.process.is_some() { 0 } else { rank };
@@ -184,8 +215,8 @@ impl Machine for Gpus {
         };
         let (shape, rank) = (*comms.shape(), comms.rank());
         let timeout = LaunchOptions::default().timeout;
-        let registers = self.registers;
-        let settings = nccl::NcclSettings { shape, rank, timeout, peers, registers };
+        let (messages, registers) = (self.messages, self.registers);
+        let settings = nccl::NcclSettings { shape, rank, timeout, peers, messages, registers };
         let engine = nccl::NcclEngine::new(settings, Arc::clone(library), device, id)?;
         Ok(comms.over(engine))
     }
@@ -281,6 +312,16 @@ fn env_switch(name: &str) -> Result<bool> {
         Err(_) | Ok("" | "0") => Ok(false),
         Ok("1") => Ok(true),
         Ok(other) => Err(refused(format!("{name}={other} is neither 0 nor 1"))),
+    }
+}
+
+/// Returns the way of messages that the environment asks for.
+fn message_path() -> Result<nccl::MessagePath> {
+    match env::var(MESSAGES) {
+        Err(env::VarError::NotPresent) => Ok(nccl::MessagePath::default()),
+        Ok(text) if text.is_empty() => Ok(nccl::MessagePath::default()),
+        Ok(text) => text.parse().map_err(|error| refused(format!("{MESSAGES}: {error}"))),
+        Err(error) => Err(refused(format!("{MESSAGES}: {error}"))),
     }
 }
 
