@@ -27,6 +27,8 @@ pub(crate) enum StageActionKind {
 #[derive(Default)]
 pub(super) struct ActionReads {
     known: HashMap<StageAction, Vec<Weak<Unit>>>,
+    /// False as long as no action has read a unit: below ZeRO stage 3.
+    has_reads: bool,
     running: Option<RunningAction>,
 }
 
@@ -44,8 +46,9 @@ impl ActionReads {
     /// Begins an action, which is followed by `later` ones on this rank.
     pub fn begin(&mut self, action: StageAction, later: impl Iterator<Item = StageAction>) {
         // Actions that read nothing are passed over. Of one that has never run, the reads are not known.
-        let reads = later.map_while(|later| self.known.get(&later));
-        let first_of_next = reads.filter_map(|reads| reads.first()).next().cloned();
+        let mut reads = later.map_while(|later| self.known.get(&later));
+        let first_of_next =
+            if self.has_reads { reads.find_map(|reads| reads.first()).cloned() } else { None };
         self.running =
             Some(RunningAction { action, reads: Vec::new(), position: None, first_of_next });
     }
@@ -75,6 +78,7 @@ impl ActionReads {
             _ => known.iter().position(|known| is_unit(known, unit)),
         };
         running.reads.push(Rc::downgrade(unit));
+        self.has_reads = true;
     }
 
     /// Returns the unit that is expected after the last noted read: of the running action, or the first of a later one.

@@ -67,10 +67,11 @@ impl Prefetcher {
             (StepPhase::Backward, StepPhase::Forward) => {
                 self.forward_order = self.reads.drain(..).map(|read| read.unit).collect();
                 self.forward_position = None;
-                self.current = None;
-                self.prefetched = self.actions.first_of_next();
-                let kept = self.prefetched.clone();
-                self.reshard_all_but(&[kept.as_ref()]);
+                match self.actions.first_of_next() {
+                    // The first read of the next action reshards what it does not need.
+                    Some(next) => self.prefetched = Some(next),
+                    None => self.reshard_all(),
+                }
             }
             (StepPhase::Evaluate, StepPhase::Forward)
             | (StepPhase::Forward, StepPhase::Evaluate) => {
