@@ -119,14 +119,13 @@ impl Gpus {
     pub fn of_process(mesh: &MeshShape, place: &Place, nondeterministic: bool) -> Result<Gpus> {
         require_ranks(mesh, place)?;
         let (registers, shares) = (env_switch(REGISTER)?, env_switch(gpu_choice::SHARE)?);
-        let messages = message_path()?;
         let is_chosen = env::var_os(gpu_choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = Gpus::count()?;
         let own = gpu_choice::choose_gpu(place.local_rank, count, is_chosen, shares);
         let driver = open_driver(own.map_err(refused)?, 1, nondeterministic)?;
         preload_kernels(std::slice::from_ref(&driver))?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
-        let mut gpus = Gpus::in_process(mesh, place, driver, library)?.with_messages(messages)?;
+        let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
         gpus.registers = registers;
         if shares {
             gpus.devices = gpus.devices.min(count);
@@ -138,7 +137,8 @@ impl Gpus {
     /// Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// A mesh with another number of ranks than processes, and a failed rendezvous.
+    /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown way of messages in the
+    /// environment, or another one than that of other processes.
     pub fn in_process(
         mesh: &MeshShape,
         place: &Place,
@@ -147,6 +147,7 @@ impl Gpus {
     ) -> Result<Gpus> {
         const KEY: &str = "communicator of all ranks";
         require_ranks(mesh, place)?;
+        let messages = message_path()?;
         let store = Store::open(place, LaunchOptions::default().timeout).map_err(refused)?;
         if place.rank == 0 {
             let id = library.new_id().map_err(refused)?;
@@ -156,33 +157,12 @@ impl Gpus {
             refused("rank 0 published an id of another length; start the same program on all hosts")
         })?;
         let mut gpus = Gpus::new(vec![driver], place.world);
+        gpus.messages = messages;
+        require_one_message_path(&store, place, messages)?;
         gpus.memory = Some(least_memory(&store, place, gpus.memory.unwrap_or_default())?);
         gpus.nccl = Some((library, id));
         gpus.process = Some((place.rank, Arc::new(store)));
         Ok(gpus.profiled_by_environment())
-    }
-}
-
-impl Gpus {
-    /// Sends the messages of pipelines over NCCL in another way. Waits for the other processes.
-    ///
-    /// # Errors
-    /// Processes with different ways, which would wait for each other forever.
-    pub fn with_messages(self, messages: nccl::MessagePath) -> Result<Gpus> {
-        if let Some((rank, store)) = &self.process {
-            const KEY: &str = "way of messages of rank 0";
-            if *rank == 0 {
-                store.set(KEY, messages.to_string().as_bytes()).map_err(refused)?;
-            }
-            let first = store.get(KEY).map_err(refused)?;
-            if first != messages.to_string().as_bytes() {
-                let first = String::from_utf8_lossy(&first);
-                return Err(refused(format!(
-                    "{MESSAGES} is `{messages}` on rank {rank}, but `{first}` on rank 0; set the same on all hosts"
-                )));
-            }
-        }
-        Ok(Gpus { messages, ..self })
     }
 }
 
@@ -253,6 +233,29 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
     let options =
         NativeOptions { allow_nondeterministic: nondeterministic, attention: Some(attention) };
     NativeDriver::with_options(ordinal, options).map_err(refused)
+}
+
+/// Checks that all processes send messages in one way: they would wait for each other forever.
+fn require_one_message_path(
+    store: &Store,
+    place: &Place,
+    own: nccl::MessagePath,
+) -> Result<()> {
+    let key = |rank: usize| format!("way of messages of rank {rank}");
+    store.set(&key(place.rank), own.to_string().as_bytes()).map_err(refused)?;
+    let paths = (0..place.world).map(|rank| store.get(&key(rank)).map_err(refused));
+    let paths: Vec<Vec<u8>> = paths.collect::<Result<_>>()?;
+    let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
+    // Rank 0 serves the store, so it ends after the others have read all of them.
+    let key = |rank: usize| format!("rank {rank} knows of another way of messages");
+    store.set(&key(place.rank), &[]).map_err(refused)?;
+    if place.rank == 0 {
+        (1..place.world).try_for_each(|rank| store.get(&key(rank)).map(drop)).map_err(refused)?;
+    }
+    let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&paths[rank]));
+    Err(refused(format!(
+        "{MESSAGES} is `{first}` on rank 0, but `{other}` on rank {rank}; set the same on all hosts"
+    )))
 }
 
 /// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
