@@ -19,7 +19,7 @@ use meshwright_tests::run::Setup;
 
 use super::llama::{Case, EVEN};
 
-/// What a rank calls, as far as it matters here.
+/// A call of a rank, as far as it matters here.
 #[derive(Debug, Clone, PartialEq)]
 enum Logged {
     /// The gather of the parameters of a unit.
@@ -90,7 +90,9 @@ impl ProcessGroup for RecordingGroup {
             (CommOp::AllGather { .. }, Some(unit)) if call.asynchronous => {
                 Some(Logged::Gather(unit.to_owned()))
             }
-            (op, _) if !op.is_point_to_point() && call.axes.contains(AxisId::Pp) => Some(Logged::EndOfStep),
+            (op, _) if !op.is_point_to_point() && call.axes.contains(AxisId::Pp) => {
+                Some(Logged::EndOfStep)
+            }
             _ => None,
         };
         if let (Some(entry), Some(log)) = (entry, &self.engine.log) {

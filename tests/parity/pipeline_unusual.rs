@@ -1,4 +1,4 @@
-//! Pipelines that are unusual: few micro-batches, uneven ones, uneven stages, schedules of one's own, and boundaries with
+//! Pipelines that are unusual: few micro-batches, uneven ones, uneven stages, user-defined schedules, and boundaries with
 //! four parts. All against one rank.
 
 use std::sync::Arc;
@@ -36,8 +36,7 @@ fn few_micro_batches_have_the_bits_of_one_rank() {
         let all = named.into_iter().chain((ranks == 2).then_some(three));
         for (kind, schedule) in all {
             let (mesh, stages) = (format!("pp={ranks}"), schedule.stages());
-            let got =
-                train_stages::<Llama>(&mesh, &setup, &schedule, &StageCut::Auto, case.data());
+            let got = train_stages::<Llama>(&mesh, &setup, &schedule, &StageCut::Auto, case.data());
             let place = format!("{kind} on {mesh}, {stages} stages, {micro_batches} micro-batches");
             assert_bits(&place, &got, &one);
         }
@@ -85,11 +84,7 @@ fn own_schedules_match_one_rank() {
     let mut report = Report::default();
     for (mesh, cut, text) in [
         // Backward passes in another order on each rank; weight gradients late, and in descending order.
-        (
-            "pp=2",
-            "4,4",
-            "0F2,0F0,0F1,0I0,0I1,0I2,0W2,0W0,0W1\n1F0,1F2,1F1,1I0,1B2,1I1,1W1,1W0\n",
-        ),
+        ("pp=2", "4,4", "0F2,0F0,0F1,0I0,0I1,0I2,0W2,0W0,0W1\n1F0,1F2,1F1,1I0,1B2,1I1,1W1,1W0\n"),
         // Ranks with another number of stages, neighbors on one rank in the middle of the chain.
         (
             "pp=2",
@@ -125,7 +120,8 @@ fn muon_with_clipping_matches_one_rank() {
     let adamw = AdamWOptions::default();
     let optimizer = Arc::new(MuonOptions { momentum: 0.95, adamw });
     let setup = Setup { optimizer, steps: 3, micro_batches: 4, ..case.setup::<Llama>() };
-    let setup = Setup { settings: Settings { zero: ZeroStage::Optimizer, ..setup.settings }, ..setup };
+    let setup =
+        Setup { settings: Settings { zero: ZeroStage::Optimizer, ..setup.settings }, ..setup };
     let one = train_whole::<Llama>(&setup, case.data());
     let mut report = Report::default();
     for (mesh, kind) in [

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::lower::{add_reductions, unpaired};
 use super::{Action, Costs, LOOKAHEAD, Message, Schedule, Stuck, lower, simulate};
 
-/// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round at once, and the rounds
+/// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round together, and the rounds
 /// in ascending order.
 ///
 /// No order of the engine's own can make ranks wait for each other: if all rounds before one are over on all ranks, each

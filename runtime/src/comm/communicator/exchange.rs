@@ -1,4 +1,4 @@
-//! Several messages at once.
+//! Several messages that are started together.
 
 use std::sync::Arc;
 

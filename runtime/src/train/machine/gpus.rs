@@ -236,11 +236,7 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
 }
 
 /// Checks that all processes send messages in one way: they would wait for each other forever.
-fn require_one_message_path(
-    store: &Store,
-    place: &Place,
-    own: nccl::MessagePath,
-) -> Result<()> {
+fn require_one_message_path(store: &Store, place: &Place, own: nccl::MessagePath) -> Result<()> {
     let key = |rank: usize| format!("way of messages of rank {rank}");
     store.set(&key(place.rank), own.to_string().as_bytes()).map_err(refused)?;
     let paths = (0..place.world).map(|rank| store.get(&key(rank)).map_err(refused));
