@@ -78,8 +78,8 @@ fn sections<T: Float>(call: &Call<T>, sample: usize, heads: usize) -> Vec<Sectio
         .map(|start| start..keys.min(start + SECTION))
         .map(|keys| Section { queries: queries_that_see(visible, keys.clone()), keys })
         .collect();
-    let is_smaller = several.len() > 1
-        && scratch_len(call, &several, heads) < scratch_len(call, &one, heads);
+    let is_smaller =
+        several.len() > 1 && scratch_len(call, &several, heads) < scratch_len(call, &one, heads);
     if is_smaller { several } else { one }
 }
 

@@ -66,3 +66,49 @@ impl Drop for PanicGuard<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_follow_each_other() {
+        let turns = Turns::new(2, 3);
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for block in (0..3).rev() {
+                let (turns, order) = (&turns, &order);
+                scope.spawn(move || {
+                    for end in [10, 20, 30] {
+                        turns.wait(1, block, end);
+                        order.lock().expect("nothing panics").push((block, end));
+                        turns.advance(1, block, end);
+                    }
+                });
+            }
+        });
+        let order = order.into_inner().expect("nothing panics");
+        let place = |of| order.iter().position(|at| *at == of).expect("every block has a turn");
+        for (block, end) in
+            [0, 1].into_iter().flat_map(|block| [10, 20, 30].map(|end| (block, end)))
+        {
+            assert!(place((block, end)) < place((block + 1, end)), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_wakes_those_that_wait() {
+        let turns = Turns::new(1, 2);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turns.wait(0, 1, 10));
+            let failing = scope.spawn(|| {
+                let _guard = turns.guard();
+                panic!("a kernel fails");
+            });
+            assert!(failing.join().is_err());
+            let error = waiting.join().expect_err("it does not wait forever");
+            let message = error.downcast_ref::<&str>().expect("a message");
+            assert!(message.contains("another thread of this call panicked"), "{message}");
+        });
+    }
+}
