@@ -168,7 +168,7 @@ impl<'a> Extras<'a> {
 
     /// Returns the distances between queries and keys, up to `limit` positions before and after the query.
     pub(super) fn distances(&self, limit: usize) -> Distances {
-        let [queries, keys] = [self.queries, self.keys].map(|extents| extents[1].local);
+        let [queries, keys] = [self.queries, self.keys].map(|extents| extents[1].global);
         let last = |positions: usize| positions.saturating_sub(1).min(limit);
         Distances { before: last(queries), after: if self.is_causal { 0 } else { last(keys) } }
     }

@@ -123,7 +123,7 @@ impl<S: PaddedShape> Padding<S> {
             keys.local,
             keys.offset
         );
-        let positions = extras.keys[1].local;
+        let positions = extras.keys[1].global;
         let longest = self.ends.on_host().iter().max().map_or(0, |end| *end as usize);
         assert!(
             longest <= positions,

@@ -1,6 +1,8 @@
 //! One call of context-parallel attention: its ranks, sizes and documents, and buffers of these sizes.
 
-use crate::backend::{AttentionShape, Buffer, DType, View, ViewMut};
+use std::ops::Range;
+
+use crate::backend::{AttentionShape, Buffer, DType, DistanceBias, View, ViewMut};
 use crate::comm::{CommError, Communicator, Pending, Site};
 use crate::tensor::{Rank, fail};
 
@@ -20,6 +22,28 @@ pub(super) struct ContextCall<'a> {
     /// The documents of the queries, if samples are several. If heads are exchanged: those of the queries of all ranks that
     /// exchange.
     pub documents: Option<&'a DocumentRanges>,
+    /// The optional operands of the scores of this rank's query heads.
+    pub scores: ScoreOperands<'a>,
+}
+
+/// Optional operands of scores, in f32.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ScoreOperands<'a> {
+    /// Constant biases of each head by distance.
+    pub bias: Option<DistanceBias<'a>>,
+    /// The sink of each head.
+    pub sinks: Option<View<'a>>,
+}
+
+impl<'a> ScoreOperands<'a> {
+    /// Returns those of some heads.
+    pub fn of_heads(&self, heads: Range<usize>) -> ScoreOperands<'a> {
+        let bias = self.bias.map(|bias| {
+            let distances = heads.start * bias.distances..heads.end * bias.distances;
+            DistanceBias { values: bias.values.slice(distances), ..bias }
+        });
+        ScoreOperands { bias, sinks: self.sinks.map(|sinks| sinks.slice(heads)) }
+    }
 }
 
 impl ContextCall<'_> {
