@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::cuda::DenseAttention;
+use meshwright::backend::cuda::FusedShape;
 use meshwright::backend::cuda::cudnn::{
     AttentionPass, AttentionSizes, CudnnAttention, CudnnHost, CudnnOptions, GraphOperand,
     GraphScalar, ScratchLimit,
@@ -19,6 +19,7 @@ use meshwright::backend::cuda::native::LibrarySearch;
 use meshwright::backend::cuda::{
     AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
 };
+use meshwright::backend::{Band, SequenceLayout};
 
 const CAPABILITY: (u32, u32) = (9, 0);
 
@@ -60,8 +61,22 @@ impl CudnnHost for Memory {
 /// Free memory of a rank without a memory limit.
 const ROOM: usize = usize::MAX;
 
-fn shape(seq: usize, head_dim: usize) -> DenseAttention {
-    DenseAttention { batch: 2, seq, heads: 4, kv_heads: 2, head_dim, scale: 0.125, causal: true }
+fn shape(seq: usize, head_dim: usize) -> FusedShape {
+    square(2, seq, [4, 2], head_dim)
+}
+
+fn square(batch: usize, seq: usize, [heads, kv_heads]: [usize; 2], head_dim: usize) -> FusedShape {
+    FusedShape {
+        batch,
+        queries: seq,
+        keys: SequenceLayout::dense(seq),
+        heads,
+        kv_heads,
+        head_dim,
+        value_dim: head_dim,
+        scale: 0.125,
+        band: Band::CAUSAL,
+    }
 }
 
 /// Calls a function of the stub without parameters.
@@ -98,16 +113,12 @@ fn attention(memory: &Arc<Memory>, options: CudnnOptions) -> CudnnAttention {
 const OPERANDS: AttentionOperands = AttentionOperands { q: 16, k: 32, v: 48, out: 64, lse: 80 };
 const GRADIENTS: AttentionGradients = AttentionGradients { dout: 96, dq: 112, dk: 128, dv: 144 };
 
-fn forward(attention: &CudnnAttention, stream: u64, s: &DenseAttention) -> Result<(), DriverError> {
+fn forward(attention: &CudnnAttention, stream: u64, s: &FusedShape) -> Result<(), DriverError> {
     // SAFETY: nothing is read or written.
     unsafe { attention.forward(Stream(stream), s, &OPERANDS) }
 }
 
-fn backward(
-    attention: &CudnnAttention,
-    stream: u64,
-    s: &DenseAttention,
-) -> Result<(), DriverError> {
+fn backward(attention: &CudnnAttention, stream: u64, s: &FusedShape) -> Result<(), DriverError> {
     // SAFETY: nothing is read or written.
     unsafe { attention.backward(Stream(stream), s, &OPERANDS, &GRADIENTS) }
 }
@@ -130,14 +141,14 @@ fn address(operand: GraphOperand, scratch: u64, dq_sum: u64) -> u64 {
 }
 
 /// Checks that a log line is the execution of `pass` on `stream` with scratch memory at `scratch`.
-fn assert_executed(line: &str, pass: AttentionPass, s: &DenseAttention, stream: u64, scratch: u64) {
+fn assert_executed(line: &str, pass: AttentionPass, s: &FusedShape, stream: u64, scratch: u64) {
     let mut words: Vec<_> = line.split(' ').collect();
     let tensors = words.split_off(4);
     assert_eq!(
         words,
         ["stream", &format!("{}", 0x100 + stream), "workspace", &scratch.to_string()]
     );
-    let row_sums = (4 * s.batch * s.heads * s.seq).next_multiple_of(256) as u64;
+    let row_sums = (4 * s.batch * s.heads * s.queries).next_multiple_of(256) as u64;
     let graph = pass.graph(AttentionSizes::from(s));
     let mut expected = Vec::new();
     for (id, operand) in graph.operands() {
@@ -149,6 +160,9 @@ fn assert_executed(line: &str, pass: AttentionPass, s: &DenseAttention, stream: 
             GraphScalar::Scale => "0.125",
             GraphScalar::Masked => "-inf",
             GraphScalar::One => "1",
+            GraphScalar::RightBound | GraphScalar::LeftBound => {
+                panic!("a bound of causal attention")
+            }
         };
         expected.push(format!("{}={value}", id.uid()));
     }
@@ -206,15 +220,7 @@ fn calls_are_those_that_the_graphs_need() {
 /// The deterministic backward of four samples of 4096 positions and 32 heads needs 4.4 GB in one call.
 fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
     const GIB: usize = 1 << 30;
-    let shape = |batch| DenseAttention {
-        batch,
-        seq: 4096,
-        heads: 32,
-        kv_heads: 8,
-        head_dim: 64,
-        scale: 0.125,
-        causal: true,
-    };
+    let shape = |batch| square(batch, 4096, [32, 8], 64);
     // Samples per call, given the free device memory and the rank's remaining memory limit.
     for (ranks, free_memory, free_bytes, samples) in [
         // A quarter of the free memory; 8 GiB are enough.
@@ -259,7 +265,7 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
     assert_eq!(most.samples(&shape(8), most.backward_pass()), Some(4));
 }
 
-fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &DenseAttention) {
+fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &FusedShape) {
     assert!(exact.supports(s) && exact.supports_backward(s, ROOM));
     forward(exact, 1, s).expect("a plan");
     backward(exact, 1, s).expect("a plan");
@@ -273,16 +279,16 @@ fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &DenseAttention) {
 }
 
 /// Six samples, three of which fit: the plan of three runs twice, at an offset in all operands except scratch.
-fn computes_large_batches_in_parts(small: &CudnnAttention, s: &DenseAttention) {
-    let part = DenseAttention { batch: 3, ..*s };
-    let whole = DenseAttention { batch: 6, ..*s };
+fn computes_large_batches_in_parts(small: &CudnnAttention, s: &FusedShape) {
+    let part = FusedShape { batch: 3, ..*s };
+    let whole = FusedShape { batch: 6, ..*s };
     assert!(small.supports_backward(&whole, ROOM));
     let before = lines().len();
     backward(small, 1, &whole).expect("a plan");
     let executed = lines().split_off(before);
     let row = (2 * part.head_dim) as u64;
-    let of_queries = part.batch as u64 * (part.seq * part.heads) as u64 * row;
-    let of_keys = part.batch as u64 * (part.seq * part.kv_heads) as u64 * row;
+    let of_queries = part.batch as u64 * (part.queries * part.heads) as u64 * row;
+    let of_keys = part.batch as u64 * (part.keys.len * part.kv_heads) as u64 * row;
     let graph = small.backward_pass().graph(AttentionSizes::from(&part));
     assert_eq!(executed.len(), 2, "{executed:?}");
     for (nth, line) in (0..).zip(&executed) {
@@ -290,7 +296,7 @@ fn computes_large_batches_in_parts(small: &CudnnAttention, s: &DenseAttention) {
             let further = match operand {
                 GraphOperand::RowSum => 0,
                 GraphOperand::K | GraphOperand::V | GraphOperand::DK | GraphOperand::DV => of_keys,
-                GraphOperand::Lse => 4 * (part.batch * part.heads * part.seq) as u64,
+                GraphOperand::Lse => 4 * (part.batch * part.heads * part.queries) as u64,
                 _ => of_queries,
             };
             let at = address(operand, 1 << 30, 0) + nth * further;
@@ -300,13 +306,13 @@ fn computes_large_batches_in_parts(small: &CudnnAttention, s: &DenseAttention) {
     }
 }
 
-fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &DenseAttention) {
+fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &FusedShape) {
     assert_eq!(plans(), 2, "one for each pass");
     std::thread::scope(|scope| {
         for thread in 0..8 {
             scope.spawn(move || {
                 let longer = shape(96, 64);
-                let other_scale = DenseAttention { scale: 0.5, ..*s };
+                let other_scale = FusedShape { scale: 0.5, ..*s };
                 forward(exact, 1 + thread % 3, &longer).expect("a plan");
                 forward(exact, 1 + thread % 3, &other_scale).expect("a plan");
             });

@@ -12,11 +12,13 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use meshwright::backend::cuda::DenseAttention;
+use meshwright::backend::cuda::FusedShape;
 use meshwright::backend::cuda::cudnn::{
-    AttentionPass, AttentionSizes, DeviceDescription, ExecutionPlan, PlanTarget, TargetDevice,
-    cudnn_present,
+    AttentionPass, AttentionSizes, BandMask, DeviceDescription, ExecutionPlan, PlanTarget,
+    TargetDevice, cudnn_present,
 };
+
+use meshwright::backend::{AttentionShape, Band};
 
 const FORWARD: AttentionPass = AttentionPass::Forward;
 const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
@@ -62,9 +64,8 @@ fn sizes(
     seq: usize,
     head_dim: usize,
 ) -> AttentionSizes {
-    let scale = (head_dim as f32).sqrt().recip();
-    let shape = DenseAttention { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
-    AttentionSizes::from(&shape)
+    let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], Band::CAUSAL);
+    AttentionSizes::from(&FusedShape::of(&shape).expect("a fused shape"))
 }
 
 fn plan(device: &str, sizes: AttentionSizes, pass: AttentionPass) -> (ExecutionPlan, Vec<String>) {
@@ -81,9 +82,9 @@ fn plan(device: &str, sizes: AttentionSizes, pass: AttentionPass) -> (ExecutionP
 
 /// Returns the size of one bf16 per score, and of key and value gradients per query head if heads are grouped.
 fn expected(sizes: AttentionSizes) -> (usize, usize) {
-    let positions = sizes.batch * sizes.heads * sizes.seq;
+    let positions = sizes.batch * sizes.heads * sizes.queries;
     let grouped = if sizes.is_grouped() { 4 * positions * sizes.head_dim } else { 0 };
-    (2 * (positions * sizes.seq) as usize, grouped as usize)
+    (2 * (positions * sizes.keys) as usize, grouped as usize)
 }
 
 /// Checks that every pass of typical shapes uses kernels of `architecture`.
@@ -141,10 +142,41 @@ fn odd_shapes_have_plans() {
     if !library() {
         return;
     }
-    let whole = AttentionSizes { causal: false, ..sizes(2, 4, 4, 1024, 64) };
+    let whole = AttentionSizes { mask: BandMask::ALL, ..sizes(2, 4, 4, 1024, 64) };
     for sizes in [sizes(1, 2, 1, 77, 64), sizes(3, 6, 2, 1000, 80), whole] {
         for pass in [FORWARD, EXACT, ATOMIC] {
             plan("h200", sizes, pass);
+        }
+    }
+}
+
+/// Windows, other keys than queries, gaps between samples, and values of another width.
+#[test]
+fn other_kinds_have_plans() {
+    if !library() {
+        return;
+    }
+    let square = sizes(2, 8, 2, 1024, 64);
+    let window = BandMask { right: Some(0), left: Some(256) };
+    let longer = AttentionSizes { keys: 1500, key_pitch: 1600, ..square };
+    let kinds = [
+        AttentionSizes { mask: window, ..square },
+        AttentionSizes { mask: BandMask { right: Some(100), left: Some(256) }, ..square },
+        AttentionSizes { mask: BandMask { right: None, left: Some(256) }, ..square },
+        AttentionSizes { mask: BandMask::ALL, ..longer },
+        AttentionSizes { mask: BandMask { right: Some(476), left: None }, ..longer },
+        AttentionSizes { mask: BandMask { right: Some(476), left: Some(100) }, ..longer },
+        AttentionSizes { keys: 300, key_pitch: 300, mask: BandMask::ALL, ..square },
+        AttentionSizes { head_dim: 192, value_dim: 128, ..square },
+    ];
+    for device in ["a100", "h200", "b200"] {
+        for sizes in kinds {
+            for pass in [FORWARD, EXACT, ATOMIC] {
+                match ExecutionPlan::new(sizes, pass, &target(device)) {
+                    Ok(plan) => say(&format!("{device}: {pass}, {sizes}: {:?}", plan.kernels())),
+                    Err(error) => say(&format!("{device}: REFUSED {pass}, {sizes}: {error}")),
+                }
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Documents of a block of tokens: where the document of each token begins and ends.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Band, Buffer, Category};
@@ -15,16 +16,17 @@ pub(crate) struct DocumentIds {
     pub(crate) ends: Arc<Buffer>,
     /// Position of the token in its document.
     pub(crate) places: Arc<Buffer>,
-    rows: DocumentRows,
-    key_ranges: RefCell<Vec<(KeyBlock, [Arc<Buffer>; 2])>>,
+    /// The document of each token.
+    pub(crate) rows: Rc<VisibleRows>,
 }
 
-/// Documents of whole rows, on the host: for each token of a row, where its document begins and ends, as positions in the row.
+/// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its row.
 ///
 /// A rank that has some positions of its rows only knows those of the others from here, so none are exchanged.
-pub(crate) struct DocumentRows {
+pub(crate) struct VisibleRows {
     pub(crate) starts: Vec<u32>,
     pub(crate) ends: Vec<u32>,
+    key_ranges: RefCell<Vec<(KeyBlock, [Arc<Buffer>; 2])>>,
 }
 
 /// Queries and keys of a sequence, by their positions in it, and the positions that a query sees.
@@ -52,29 +54,8 @@ impl DocumentIds {
             starts: upload(&starts),
             ends: upload(&ends),
             places: upload(&places),
-            rows: DocumentRows { starts, ends },
-            key_ranges: RefCell::default(),
+            rows: Rc::new(VisibleRows::new(starts, ends)),
         }
-    }
-
-    /// Returns, for each query of a block, the first key that it sees and the end of those that it sees, u32 `[batch, queries]`
-    /// and by their number in the block. `find` computes them the first time; all layers share them, and their backward.
-    pub(crate) fn key_ranges(
-        &self,
-        rank: &Rank,
-        block: KeyBlock,
-        find: impl FnOnce(&DocumentRows) -> [Vec<u32>; 2],
-    ) -> [Arc<Buffer>; 2] {
-        let known = self.key_ranges.borrow();
-        if let Some((_, ranges)) = known.iter().find(|(of, _)| *of == block) {
-            return ranges.each_ref().map(Arc::clone);
-        }
-        drop(known);
-        let upload =
-            |ids: Vec<u32>| Arc::new(rank.allocator().copy_of(&ids, Category::Activations));
-        let ranges = find(&self.rows).map(upload);
-        self.key_ranges.borrow_mut().push((block, ranges.each_ref().map(Arc::clone)));
-        ranges
     }
 
     /// Returns starts, ends and places of the tokens of `sequence` in each row.
@@ -119,6 +100,32 @@ impl DocumentIds {
             }
         }
         [starts.to_vec(), ends, places]
+    }
+}
+
+impl VisibleRows {
+    pub(crate) fn new(starts: Vec<u32>, ends: Vec<u32>) -> VisibleRows {
+        VisibleRows { starts, ends, key_ranges: RefCell::default() }
+    }
+
+    /// Returns, for each query of a block, the first key that it sees and the end of those that it sees, u32 `[batch, queries]`
+    /// and by their number in the block. `find` computes them the first time; all layers share them, and their backward.
+    pub(crate) fn key_ranges(
+        &self,
+        rank: &Rank,
+        block: KeyBlock,
+        find: impl FnOnce(&KeyBlock, &VisibleRows) -> [Vec<u32>; 2],
+    ) -> [Arc<Buffer>; 2] {
+        let known = self.key_ranges.borrow();
+        if let Some((_, ranges)) = known.iter().find(|(of, _)| *of == block) {
+            return ranges.each_ref().map(Arc::clone);
+        }
+        drop(known);
+        let upload =
+            |ids: Vec<u32>| Arc::new(rank.allocator().copy_of(&ids, Category::Activations));
+        let ranges = find(&block, self).map(upload);
+        self.key_ranges.borrow_mut().push((block, ranges.each_ref().map(Arc::clone)));
+        ranges
     }
 }
 

@@ -24,7 +24,7 @@ pub use segment_data::SegmentData;
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
-pub(crate) use document_ids::{DocumentIds, DocumentRows, DocumentUse, KeyBlock};
+pub(crate) use document_ids::{DocumentIds, DocumentUse, KeyBlock, VisibleRows};
 pub(crate) use function::{
     AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
     OperationParam, apply,

@@ -47,8 +47,8 @@ pub use crate::autograd::{
     CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
 };
 pub(crate) use crate::autograd::{
-    DocumentIds, DocumentRows, KeyBlock, MicrobatchPass, Part, PartGradients, PartKind, TokenIds,
-    data_of_parts, parts_of,
+    KeyBlock, MicrobatchPass, Part, PartGradients, PartKind, TokenIds, VisibleRows, data_of_parts,
+    parts_of,
 };
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};

@@ -24,3 +24,9 @@ pub(super) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R 
     FREE.with_borrow_mut(|free| free.push(lines));
     result
 }
+
+/// Returns the elements of scratch that this thread keeps for later calls.
+#[cfg(test)]
+pub(super) fn kept_elements() -> usize {
+    FREE.with_borrow(|free| free.iter().map(|lines| 16 * lines.len()).sum())
+}

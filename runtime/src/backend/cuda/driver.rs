@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::fmt;
 
 use super::algorithm_choices::{AlgorithmChoices, AttentionChoice};
-use super::dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
+use super::fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 use super::matmul::{MatMul, MatMulOperands};
 use crate::backend::DeviceFailure;
 
@@ -276,11 +276,11 @@ pub trait Driver: Send + Sync + fmt::Debug {
 /// As for [`Driver`].
 pub trait FusedAttention {
     /// Returns true if [`forward`](Self::forward) supports the shape.
-    fn supports(&self, shape: &DenseAttention) -> bool;
+    fn supports(&self, shape: &FusedShape) -> bool;
 
     /// Returns true if [`backward`](Self::backward) supports the shape for a rank that may allocate `free_bytes` more
     /// bytes of device memory. The workspace of a shape is fixed by the first call.
-    fn supports_backward(&self, shape: &DenseAttention, free_bytes: usize) -> bool;
+    fn supports_backward(&self, shape: &FusedShape, free_bytes: usize) -> bool;
 
     /// Computes `out` and the log-sum-exp `lse`.
     ///
@@ -289,7 +289,7 @@ pub trait FusedAttention {
     unsafe fn forward(
         &self,
         stream: Stream,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         operands: &AttentionOperands,
     ) -> Result<(), DriverError>;
 
@@ -300,7 +300,7 @@ pub trait FusedAttention {
     unsafe fn backward(
         &self,
         stream: Stream,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Result<(), DriverError>;

@@ -6,8 +6,8 @@ mod backend;
 mod capture_state;
 mod cuda_graph;
 pub mod cudnn;
-mod dense_attention;
 mod driver;
+mod fused_shape;
 mod gpu;
 mod kernels;
 mod matmul;
@@ -20,11 +20,11 @@ mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
-pub use dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
 pub use driver::{
     DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, Module,
     Source, Stream,
 };
+pub use fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 pub use gpu::GpuContext;
 pub use kernels::attention::{
     BIAS as ATTENTION_BIAS, PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles,

@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use super::dense_attention::{AttentionGradients, AttentionOperands, DenseAttention};
 use super::driver::{
     DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, Module,
     Source, Stream,
 };
+use super::fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 use super::gpu::lock;
 use super::matmul::{MatMul, MatMulOperands};
 
@@ -271,15 +271,15 @@ impl Driver for NullDriver {
 }
 
 impl FusedAttention for NullAttention {
-    fn supports(&self, _: &DenseAttention) -> bool {
+    fn supports(&self, _: &FusedShape) -> bool {
         true
     }
 
-    fn supports_backward(&self, _: &DenseAttention, _: usize) -> bool {
+    fn supports_backward(&self, _: &FusedShape, _: usize) -> bool {
         self.supports_backward
     }
 
-    unsafe fn forward(&self, _: Stream, _: &DenseAttention, _: &AttentionOperands) -> Done {
+    unsafe fn forward(&self, _: Stream, _: &FusedShape, _: &AttentionOperands) -> Done {
         (self.observer)(NullCall::Attention);
         Ok(())
     }
@@ -287,7 +287,7 @@ impl FusedAttention for NullAttention {
     unsafe fn backward(
         &self,
         _: Stream,
-        _: &DenseAttention,
+        _: &FusedShape,
         _: &AttentionOperands,
         _: &AttentionGradients,
     ) -> Done {

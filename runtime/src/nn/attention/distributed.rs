@@ -13,11 +13,15 @@ use crate::tensor::{Documents, Operand, Tensor, Value};
 
 use super::super::{Build, Builder, Shard};
 use super::Attention;
+use super::alibi::Alibi;
 use super::context::{ContextAttention, ContextParallel, TypedContextStyle};
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::AttentionMask;
 use super::operands::{QueriesKeysValues, QueriesOf};
+use super::padding::{PaddedShape, Padding};
+use super::score_bias::ScoreBias;
+use super::sinks::AttentionSinks;
 
 const CP: AxisSet = AxisSet::of(AxisId::Cp);
 
@@ -95,25 +99,53 @@ where
 
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
-        let (q, k, v, documents) = self;
+        let (q, k, v, extra) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
         let mut extras = Extras::of(&inputs);
-        documents.add_to(&mut extras);
+        extra.add_to(&mut extras);
         Tensor::wrap(inputs.attend_distributed(extras))
     }
 }
 
-/// An optional operand of context-parallel attention, for queries shaped `Q` and keys shaped `Keys`.
+/// Optional operands of context-parallel attention, for queries shaped `Q` and keys shaped `Keys`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an optional operand of context-parallel attention",
     label = "the fourth element of the operands",
-    note = "context-parallel attention takes `tokens.documents()`; padding, biases and sinks need attention over a sequence that is whole on each rank"
+    note = "context-parallel attention takes `tokens.documents()` or padding, `&Alibi<Heads>`, and `&AttentionSinks<Heads>`; a learned bias needs attention over a sequence that is whole on each rank"
 )]
 pub trait ContextExtra<Q, Keys>: AttentionExtra<Q, Keys> {}
 
 impl<P, Q, Keys> ContextExtra<Q, Keys> for Documents<P> where Documents<P>: AttentionExtra<Q, Keys> {}
 
+impl<P, Q, Keys> ContextExtra<Q, Keys> for Padding<P>
+where
+    P: PaddedShape,
+    Padding<P>: AttentionExtra<Q, Keys>,
+{
+}
+
+impl<H, Q, Keys> ContextExtra<Q, Keys> for Alibi<H> where Alibi<H>: AttentionExtra<Q, Keys> {}
+
+impl<H, Style, Q, Keys> ContextExtra<Q, Keys> for AttentionSinks<H, Style> where
+    AttentionSinks<H, Style>: AttentionExtra<Q, Keys>
+{
+}
+
 impl<E: ContextExtra<Q, Keys>, Q, Keys> ContextExtra<Q, Keys> for &E {}
+
+impl<E: ContextExtra<Q, Keys>, F: ContextExtra<Q, Keys>, Q, Keys> ContextExtra<Q, Keys> for (E, F) where
+    (E, F): AttentionExtra<Q, Keys>
+{
+}
+
+impl<E, F, G, Q, Keys> ContextExtra<Q, Keys> for (E, F, G)
+where
+    E: ContextExtra<Q, Keys>,
+    F: ContextExtra<Q, Keys>,
+    G: ContextExtra<Q, Keys>,
+    (E, F, G): AttentionExtra<Q, Keys>,
+{
+}
 
 impl AttentionInputs<'_> {
     /// Computes attention over a sequence that the ranks of `cp` share.
@@ -136,14 +168,20 @@ impl AttentionInputs<'_> {
             "`{path}`: a sequence of {seq} positions is not divisible into {chunks} chunks of equal length, two for each rank \
              of cp; use a multiple of {chunks}"
         );
+        let Extras { visible, bias, sinks, .. } = extras;
+        let bias = bias.map(|bias| match bias {
+            ScoreBias::Constant(values, distances) => (values, distances),
+            ScoreBias::Learned(..) => unreachable!("`ContextExtra` has no learned biases"),
+        });
         let attention = ContextAttention {
             site: Site::new(Arc::clone(path)).at(Location::caller()),
             axes: CP,
             shape,
             seq,
-            documents: extras.documents,
+            visible,
+            bias,
         };
         let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
-        attention.apply(algorithm, [self.queries, &self.keys, &self.values], extents)
+        attention.apply(algorithm, [self.queries, &self.keys, &self.values], sinks, extents)
     }
 }

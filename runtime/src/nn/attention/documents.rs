@@ -53,7 +53,7 @@ where
         // A row of one document needs no limits.
         if let Some(documents) = self.ids() {
             extras.ranges = Some([&documents.starts, &documents.ends].map(Arc::clone));
-            extras.documents = Some(Rc::clone(documents));
+            extras.visible = Some(Rc::clone(&documents.rows));
         }
     }
 }

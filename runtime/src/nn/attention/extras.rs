@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::layout::Seal;
-use crate::tensor::{DocumentIds, Extent, OperationParam, Rank};
+use crate::tensor::{Extent, OperationParam, Rank, VisibleRows};
 
 use super::inputs::AttentionInputs;
 use super::score_bias::{Distances, ScoreBias};
@@ -148,8 +148,8 @@ pub struct Extras<'a> {
     pub(super) is_causal: bool,
     /// First visible key of each query, and the end of the visible ones, u32 `[batch, queries]`.
     pub(super) ranges: Option<[Arc<Buffer>; 2]>,
-    /// The documents that these ranges are those of.
-    pub(super) documents: Option<Rc<DocumentIds>>,
+    /// The same for the queries of whole rows, if ranks share them.
+    pub(super) visible: Option<Rc<VisibleRows>>,
     pub(super) bias: Option<ScoreBias<'a>>,
     pub(super) sinks: Option<OperationParam<'a>>,
 }
@@ -164,7 +164,7 @@ impl<'a> Extras<'a> {
             keys: inputs.keys.extents(),
             is_causal: inputs.core.is_causal,
             ranges: None,
-            documents: None,
+            visible: None,
             bias: None,
             sinks: None,
         }
@@ -172,7 +172,7 @@ impl<'a> Extras<'a> {
 
     /// Returns the distances between queries and keys, up to `limit` positions before and after the query.
     pub(super) fn distances(&self, limit: usize) -> Distances {
-        let [queries, keys] = [self.queries, self.keys].map(|extents| extents[1].local);
+        let [queries, keys] = [self.queries, self.keys].map(|extents| extents[1].global);
         let last = |positions: usize| positions.saturating_sub(1).min(limit);
         Distances { before: last(queries), after: if self.is_causal { 0 } else { last(keys) } }
     }

@@ -12,7 +12,7 @@ use crate::tensor::{
 
 use super::extras::Extras;
 use super::inputs::AttentionInputs;
-use super::score_bias::{BucketOfDistance, Distances, ScoreBias, distance_bias};
+use super::score_bias::{BucketOfDistance, Distances, ScoreBias, distance_bias, widened};
 
 impl AttentionInputs<'_> {
     /// Computes the attention, with optional operands.
@@ -82,19 +82,14 @@ struct KernelExtras {
 impl AttentionOperation {
     /// Computes the optional operands of the kernels from the values of the parameters.
     fn extras(&self, rank: &Rank, params: &[View<'_>]) -> KernelExtras {
-        let widen = |param: View<'_>| {
-            let mut wide = rank.stats(param.len());
-            rank.backend().cast(param, wide.view_mut());
-            wide
-        };
         let bias = self.bias.as_ref().map(|bias| match bias {
             BiasSource::Constant(values, distances) => (Arc::clone(values), *distances),
             BiasSource::Table(buckets) => {
-                let values = buckets.expand(rank, &widen(params[0]));
+                let values = buckets.expand(rank, &widened(rank, params[0]));
                 (Arc::new(values), buckets.distances)
             }
         });
-        let sinks = params.last().filter(|_| self.has_sinks).map(|sinks| widen(*sinks));
+        let sinks = params.last().filter(|_| self.has_sinks).map(|sinks| widened(rank, *sinks));
         KernelExtras { bias, sinks }
     }
 

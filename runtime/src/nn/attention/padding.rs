@@ -1,6 +1,6 @@
 //! Padding masks: the keys that each sample has.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Category};
 use crate::layout::{Dim, Internal, Seal, Shape};
-use crate::tensor::{Part, PartKind, Rank, SegmentData, Tokens};
+use crate::tensor::{Part, PartKind, Rank, SegmentData, Tokens, VisibleRows};
 
 use super::extras::{AttentionExtra, Extras, KeysOfQueries};
 
@@ -22,6 +22,8 @@ pub struct Padding<S: PaddedShape> {
     ends: Tokens<S::Rows>,
     /// Key ranges of the last number of queries, which are the same for all layers.
     ranges: Rc<RefCell<Option<QueryRanges>>>,
+    /// The same for the queries of whole rows, if ranks share them.
+    rows: Rc<OnceCell<Rc<VisibleRows>>>,
     shape: PhantomData<S>,
 }
 
@@ -89,7 +91,7 @@ impl<S: PaddedShape> Padding<S> {
     }
 
     fn of_tokens(starts: Tokens<S::Rows>, ends: Tokens<S::Rows>) -> Padding<S> {
-        Padding { starts, ends, ranges: Rc::default(), shape: PhantomData }
+        Padding { starts, ends, ranges: Rc::default(), rows: Rc::default(), shape: PhantomData }
     }
 
     /// Returns the range of keys of each of `queries` queries of a sample.
@@ -98,13 +100,26 @@ impl<S: PaddedShape> Padding<S> {
         if let Some(known) = known.as_ref().filter(|known| known.queries == queries) {
             return known.ranges.clone();
         }
-        let ranges = [&self.starts, &self.ends].map(|places| {
-            let places = places.on_host().iter().flat_map(|place| (0..queries).map(|_| *place));
-            let places: Vec<u32> = places.collect();
-            Arc::new(rank.allocator().copy_of(&places, Category::Activations))
-        });
+        let upload =
+            |places: Vec<u32>| Arc::new(rank.allocator().copy_of(&places, Category::Activations));
+        let ranges = self.of_each(queries).map(upload);
         *known = Some(QueryRanges { queries, ranges: ranges.clone() });
         ranges
+    }
+
+    /// Returns the positions that the query of each of `seq` positions of a sample sees.
+    fn rows(&self, seq: usize) -> &Rc<VisibleRows> {
+        self.rows.get_or_init(|| {
+            let [starts, ends] = self.of_each(seq);
+            Rc::new(VisibleRows::new(starts, ends))
+        })
+    }
+
+    /// Returns starts and ends of the valid positions, for each of `queries` queries of each sample.
+    fn of_each(&self, queries: usize) -> [Vec<u32>; 2] {
+        [&self.starts, &self.ends].map(|places| {
+            places.on_host().iter().flat_map(|place| (0..queries).map(|_| *place)).collect()
+        })
     }
 
     /// Checks that the samples are those of the keys, and that their valid positions are keys.
@@ -123,7 +138,7 @@ impl<S: PaddedShape> Padding<S> {
             keys.local,
             keys.offset
         );
-        let positions = extras.keys[1].local;
+        let positions = extras.keys[1].global;
         let longest = self.ends.on_host().iter().max().map_or(0, |end| *end as usize);
         assert!(
             longest <= positions,
@@ -135,8 +150,8 @@ impl<S: PaddedShape> Padding<S> {
 
 impl<S: PaddedShape> Clone for Padding<S> {
     fn clone(&self) -> Self {
-        let ranges = Rc::clone(&self.ranges);
-        Padding { ranges, ..Padding::of_tokens(self.starts.clone(), self.ends.clone()) }
+        let (ranges, rows) = (Rc::clone(&self.ranges), Rc::clone(&self.rows));
+        Padding { ranges, rows, ..Padding::of_tokens(self.starts.clone(), self.ends.clone()) }
     }
 }
 
@@ -167,7 +182,12 @@ where
     fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
         extras.rank.check_same(self.starts.rank());
         self.check_samples(extras);
-        extras.ranges = Some(self.ranges(extras.rank, extras.queries[1].local));
+        let sequence = &extras.queries[1];
+        if sequence.local == sequence.global {
+            extras.ranges = Some(self.ranges(extras.rank, sequence.local));
+        } else {
+            extras.visible = Some(Rc::clone(self.rows(sequence.global)));
+        }
     }
 }
 

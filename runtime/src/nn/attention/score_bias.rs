@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, DistanceBias, Gemm, ViewMut};
+use crate::backend::{Buffer, Category, DistanceBias, Gemm, View, ViewMut};
 use crate::tensor::{OperationParam, Rank};
 
 /// Distances of keys from queries that have biases of their own. Farther ones have the bias of the nearest of them.
@@ -97,4 +97,11 @@ impl BucketOfDistance {
 /// A bias of kernels, which lasts as long as their call.
 pub(super) fn distance_bias(values: &Buffer, distances: Distances) -> DistanceBias<'_> {
     DistanceBias { values: values.view(), distances: distances.count(), zero: distances.zero() }
+}
+
+/// Returns the values of a parameter in f32.
+pub(super) fn widened(rank: &Rank, param: View<'_>) -> Buffer {
+    let mut wide = rank.stats(param.len());
+    rank.backend().cast(param, wide.view_mut());
+    wide
 }

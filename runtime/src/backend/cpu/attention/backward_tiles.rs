@@ -1,4 +1,5 @@
-//! Tiles of the backward pass: their sizes, their products, and the gradients that these are summed up to.
+//! Tiles of the backward pass: their sizes, their products, and the gradients of keys and values that these are summed up
+//! to.
 
 use std::ops::Range;
 
@@ -10,9 +11,9 @@ pub(super) const KEYS: usize = 64;
 /// Queries per chunk: two tiles of scores stay in the second-level cache.
 pub(super) const QUERIES: usize = 512;
 
-/// The products of chunks of queries with blocks of keys and values, and the gradients that they are summed up to.
+/// The products of chunks of queries with blocks of keys and values, and the gradients of these keys and values.
 pub(super) trait Tiles<'a, T> {
-    /// Turns to another query head, and the gradient of its output.
+    /// Turns to other queries, of any head, and the gradients of their outputs: no more than the tiles have room for.
     fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>);
 
     /// The length of a row of scores of this many keys.
@@ -27,22 +28,24 @@ pub(super) trait Tiles<'a, T> {
         dweights: &mut [f32],
     );
 
-    /// `dvalues += weights^T * douts`, `dkeys += dscores^T * queries`, and `dqueries += dscores * keys`, or without
-    /// `dqueries +=` unless `add_dqueries`.
-    fn add(
+    /// `dvalues += weights^T * douts` and `dkeys += dscores^T * queries`.
+    fn add_to_keys(
         &mut self,
         queries: Range<usize>,
         keys: Range<usize>,
         weights: &[f32],
         dscores: &[f32],
-        add_dqueries: bool,
     );
 
-    /// Sets the gradients of all queries of the present head to zero.
-    fn clear_dqueries(&mut self);
-
-    /// The gradient of one query of the present head.
-    fn dquery(&self, row: usize) -> &[f32];
+    /// `dqueries += dscores * keys`, or without `dqueries +=` unless `accumulate`. The gradients of a tile's queries follow
+    /// each other.
+    fn add_to_queries(
+        &mut self,
+        keys: Range<usize>,
+        dscores: &[f32],
+        accumulate: bool,
+        dqueries: &mut [f32],
+    );
 
     /// Ends the sums over query heads.
     fn finish(&mut self) {}

@@ -53,8 +53,11 @@ impl<'a, T: Float> Head<'a, T> {
     /// All rows, as they lie in the tensor.
     #[cfg(target_arch = "x86_64")]
     pub fn source(&self) -> Source<'a, T> {
-        let count = self.data.len().div_ceil(self.stride);
-        Source { data: self.data, stride: self.stride, count, width: self.dim }
+        Source { data: self.data, stride: self.stride, count: self.count(), width: self.dim }
+    }
+
+    fn count(&self) -> usize {
+        self.data.len().div_ceil(self.stride)
     }
 
     pub fn row(&self, row: usize) -> &'a [T] {
@@ -108,7 +111,9 @@ impl<'a> WideRows<'a> {
     /// Turns to the rows of `head`.
     pub fn turn_to<T: Float>(&mut self, head: Head<'a, T>) {
         self.in_place = T::in_place(head.data).map(|data| (data, head.stride));
-        head.gather(0..self.gathered.len() / self.dim, self.gathered);
+        if self.in_place.is_none() {
+            head.gather(0..head.count(), self.gathered);
+        }
     }
 
     /// The rows from `first` on.

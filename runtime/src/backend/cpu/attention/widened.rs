@@ -90,7 +90,6 @@ pub struct Backward<'a> {
     values_t: &'a mut [f32],
     dkeys: &'a mut [f32],
     dvalues: &'a mut [f32],
-    dqueries: &'a mut [f32],
     queries: WideRows<'a>,
     douts: WideRows<'a>,
 }
@@ -98,9 +97,10 @@ pub struct Backward<'a> {
 impl<'a> Backward<'a> {
     pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let (key, value, query) = (keys * head_dim, keys * value_dim, queries * head_dim);
-        let [wide_queries, wide_douts] = [query, queries * value_dim].map(WideRows::scratch::<T>);
-        Parts::len(&[key, key, value, key, value, query, wide_queries, wide_douts])
+        let (key, value) = (keys * head_dim, keys * value_dim);
+        let [wide_queries, wide_douts] =
+            [queries * head_dim, queries * value_dim].map(WideRows::scratch::<T>);
+        Parts::len(&[key, key, value, key, value, wide_queries, wide_douts])
     }
 
     pub fn new<T: Float>(
@@ -112,7 +112,6 @@ impl<'a> Backward<'a> {
         let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
         let [keys, keys_t, dkeys] = [(); 3].map(|()| scratch.take(count * head_dim));
         let [values_t, dvalues] = [(); 2].map(|()| scratch.take(count * value_dim));
-        let dqueries = scratch.take(queries * head_dim);
         key.gather(0..count, keys);
         for start in (0..count).step_by(backward_tiles::KEYS) {
             let block = start..count.min(start + backward_tiles::KEYS);
@@ -125,7 +124,7 @@ impl<'a> Backward<'a> {
         let mut rows =
             |dim: usize| WideRows::new(scratch.take(WideRows::scratch::<T>(queries * dim)), dim);
         let (queries, douts) = (rows(head_dim), rows(value_dim));
-        Backward { sizes, keys, keys_t, values_t, dkeys, dvalues, dqueries, queries, douts }
+        Backward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
     }
 }
 
@@ -156,13 +155,12 @@ impl<'a, T: Float> backward_tiles::Tiles<'a, T> for Backward<'a> {
         multiply(sizes, self.douts.from(queries.start), values_t, false, dweights);
     }
 
-    fn add(
+    fn add_to_keys(
         &mut self,
         queries: Range<usize>,
         keys: Range<usize>,
         weights: &[f32],
         dscores: &[f32],
-        add_dqueries: bool,
     ) {
         let TaskSizes { head_dim, value_dim, .. } = self.sizes;
         let n = keys.len();
@@ -174,18 +172,19 @@ impl<'a, T: Float> backward_tiles::Tiles<'a, T> for Backward<'a> {
         let dscores_t = Matrix::transposed(dscores, n);
         let sizes = [n, head_dim, queries.len()];
         multiply(sizes, dscores_t, query, true, &mut self.dkeys[at(head_dim)]);
-        let dqueries = &mut self.dqueries[queries.start * head_dim..queries.end * head_dim];
-        let sizes = [queries.len(), head_dim, n];
-        let keys_in = Matrix::rows(&self.keys[at(head_dim)], head_dim);
-        multiply(sizes, Matrix::rows(dscores, n), keys_in, add_dqueries, dqueries);
     }
 
-    fn clear_dqueries(&mut self) {
-        self.dqueries.fill(0.0);
-    }
-
-    fn dquery(&self, row: usize) -> &[f32] {
-        &self.dqueries[row * self.sizes.head_dim..][..self.sizes.head_dim]
+    fn add_to_queries(
+        &mut self,
+        keys: Range<usize>,
+        dscores: &[f32],
+        accumulate: bool,
+        dqueries: &mut [f32],
+    ) {
+        let (dim, n) = (self.sizes.head_dim, keys.len());
+        let sizes = [dqueries.len() / dim, dim, n];
+        let keys_in = Matrix::rows(&self.keys[keys.start * dim..keys.end * dim], dim);
+        multiply(sizes, Matrix::rows(dscores, n), keys_in, accumulate, dqueries);
     }
 
     fn dkey(&self, row: usize) -> &[f32] {

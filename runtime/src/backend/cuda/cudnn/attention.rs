@@ -5,16 +5,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::cuda::DenseAttention;
 use crate::backend::cuda::{
-    AttentionChoice, AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
+    AttentionChoice, AttentionGradients, AttentionOperands, DriverError, FusedAttention,
+    FusedShape, Stream,
 };
 
-use super::attention_graph::{AttentionPass, AttentionSizes};
+use super::attention_graph::AttentionPass;
+use super::attention_sizes::AttentionSizes;
 use super::cache::{BuildCache, Built};
 use super::graph::{GraphOperand, GraphScalar};
 use super::library::{CudnnHandle, cudnn_present};
-use super::options::{CudnnHost, CudnnOptions, check_limits};
+use super::limits::check_limits;
+use super::options::{CudnnHost, CudnnOptions};
 use super::plan::{ExecutionPlan, PlanArguments};
 use super::target::{PlanTarget, TargetDevice};
 use super::workspace::{OperandPlacement, PlacedPlan, StreamScratch};
@@ -79,7 +81,7 @@ impl CudnnAttention {
     /// it is.
     pub fn refusal_reason(
         &self,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         pass: AttentionPass,
         free_bytes: usize,
     ) -> Option<String> {
@@ -87,7 +89,7 @@ impl CudnnAttention {
     }
 
     /// Returns the samples per call of a pass; `None` if the shape is unused or not supported.
-    pub fn samples(&self, shape: &DenseAttention, pass: AttentionPass) -> Option<usize> {
+    pub fn samples(&self, shape: &FusedShape, pass: AttentionPass) -> Option<usize> {
         Some(self.divisions.built(&(AttentionSizes::from(shape), pass))?.ok()?.samples)
     }
 
@@ -128,7 +130,7 @@ impl CudnnAttention {
     /// Returns the plan of a pass, built on first use.
     fn placed_plan(
         &self,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         pass: AttentionPass,
     ) -> Result<Arc<PlacedPlan>, String> {
         let sizes = AttentionSizes::from(shape);
@@ -137,14 +139,14 @@ impl CudnnAttention {
             self.host.make_current().map_err(|error| error.to_string())?;
             let plan = ExecutionPlan::new(sizes, pass, &lock(&self.target))
                 .map_err(|error| error.to_string())?;
-            Ok(PlacedPlan::new(plan, shape.batch))
+            Ok(PlacedPlan::new(plan))
         })
     }
 
     /// Returns the division of a batch, fixed on first use.
     fn division(
         &self,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         pass: AttentionPass,
         free_bytes: usize,
     ) -> Result<Arc<BatchDivision>, String> {
@@ -155,7 +157,7 @@ impl CudnnAttention {
     /// Returns the largest equal parts of a batch whose scratch memory is within the limit.
     fn divide_batch(
         &self,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         pass: AttentionPass,
         free_bytes: usize,
     ) -> Result<BatchDivision, String> {
@@ -168,7 +170,7 @@ impl CudnnAttention {
             .max(self.largest_scratch.load(Ordering::Relaxed));
         let mut samples = shape.batch;
         loop {
-            let part = DenseAttention { batch: samples, ..*shape };
+            let part = FusedShape { batch: samples, ..*shape };
             let placed = self.placed_plan(&part, pass)?;
             if placed.scratch_bytes <= limit {
                 return Ok(BatchDivision { samples, placed });
@@ -205,13 +207,15 @@ impl CudnnAttention {
     unsafe fn run(
         &self,
         stream: Stream,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         pass: AttentionPass,
         address: &dyn Fn(GraphOperand) -> u64,
     ) -> Result<(), DriverError> {
         let division = self.division(shape, pass, usize::MAX).map_err(DriverError::Library)?;
         let BatchDivision { samples, placed } = &*division;
         self.host.make_current()?;
+        let mask = AttentionSizes::from(shape).mask;
+        let bound = |bound: Option<i64>| bound.expect("a graph with this bound") as f32;
         let resources = self.stream_resources(stream)?;
         let mut resources = lock(&resources);
         let scratch = resources.scratch.ensure_bytes(placed.scratch_bytes)?;
@@ -228,6 +232,8 @@ impl CudnnAttention {
                 scalar: &|scalar| match scalar {
                     GraphScalar::Scale => shape.scale,
                     GraphScalar::Masked => f32::NEG_INFINITY,
+                    GraphScalar::RightBound => bound(mask.right),
+                    GraphScalar::LeftBound => bound(mask.left),
                     GraphScalar::One => 1.0,
                 },
                 workspace: scratch + placed.workspace_offset as u64,
@@ -242,18 +248,18 @@ impl CudnnAttention {
 }
 
 impl FusedAttention for CudnnAttention {
-    fn supports(&self, shape: &DenseAttention) -> bool {
+    fn supports(&self, shape: &FusedShape) -> bool {
         self.refusal_reason(shape, AttentionPass::Forward, usize::MAX).is_none()
     }
 
-    fn supports_backward(&self, shape: &DenseAttention, free_bytes: usize) -> bool {
+    fn supports_backward(&self, shape: &FusedShape, free_bytes: usize) -> bool {
         self.refusal_reason(shape, self.backward_pass(), free_bytes).is_none()
     }
 
     unsafe fn forward(
         &self,
         stream: Stream,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         operands: &AttentionOperands,
     ) -> Result<(), DriverError> {
         let address = |operand| match operand {
@@ -271,7 +277,7 @@ impl FusedAttention for CudnnAttention {
     unsafe fn backward(
         &self,
         stream: Stream,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Result<(), DriverError> {

@@ -1,98 +1,13 @@
-//! The operation graphs of attention: sizes, memory layouts, forward and backward pass.
+//! The operation graphs of attention: forward and backward pass.
 
 use std::fmt;
 
-use crate::backend::cuda::DenseAttention;
-
+use super::attention_sizes::AttentionSizes;
 use super::graph::{
-    Dims, ElementType, GraphBuilder, GraphOperand, GraphScalar, OperationGraph, Pointwise,
-    Reduction, TensorId,
+    ElementType, GraphBuilder, GraphOperand, GraphScalar, OperationGraph, Pointwise, Reduction,
+    TensorId,
 };
-
-/// The part of an [`DenseAttention`] that a plan depends on: everything except the scale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AttentionSizes {
-    /// Batch size.
-    pub batch: i64,
-    /// Sequence length.
-    pub seq: i64,
-    /// Number of query heads.
-    pub heads: i64,
-    /// Number of key/value heads.
-    pub kv_heads: i64,
-    /// Elements per head.
-    pub head_dim: i64,
-    /// True if a position attends to itself and earlier positions only.
-    pub causal: bool,
-}
-
-impl From<&DenseAttention> for AttentionSizes {
-    fn from(s: &DenseAttention) -> AttentionSizes {
-        AttentionSizes {
-            batch: s.batch as i64,
-            seq: s.seq as i64,
-            heads: s.heads as i64,
-            kv_heads: s.kv_heads as i64,
-            head_dim: s.head_dim as i64,
-            causal: s.causal,
-        }
-    }
-}
-
-/// Each layout is sizes and strides in the library's order: batch, head, row, column.
-impl AttentionSizes {
-    /// Returns the layout of a tensor `[batch, seq, heads, head_dim]` with positions as rows.
-    pub fn rows(&self, heads: i64) -> (Dims, Dims) {
-        let (seq, dim) = (self.seq, self.head_dim);
-        ([self.batch, heads, seq, dim], [heads * seq * dim, dim, heads * dim, 1])
-    }
-
-    /// Returns the layout of the same memory as [`rows`](Self::rows) with positions as columns.
-    pub fn columns(&self, heads: i64) -> (Dims, Dims) {
-        let (seq, dim) = (self.seq, self.head_dim);
-        ([self.batch, heads, dim, seq], [heads * seq * dim, dim, 1, heads * dim])
-    }
-
-    /// Returns the layout of a tensor `[batch, heads, seq, head_dim]`, as intermediates and scratch tensors have.
-    pub fn by_head(&self) -> (Dims, Dims) {
-        let (heads, seq, dim) = (self.heads, self.seq, self.head_dim);
-        ([self.batch, heads, seq, dim], [heads * seq * dim, seq * dim, dim, 1])
-    }
-
-    /// Returns the layout of one number per row of the scores.
-    pub fn per_row(&self) -> (Dims, Dims) {
-        let (heads, seq) = (self.heads, self.seq);
-        ([self.batch, heads, seq, 1], [heads * seq, seq, 1, 1])
-    }
-
-    /// Returns the layout of the scores.
-    pub fn scores(&self) -> (Dims, Dims) {
-        let (heads, seq) = (self.heads, self.seq);
-        ([self.batch, heads, seq, seq], [heads * seq * seq, seq * seq, seq, 1])
-    }
-
-    /// Returns the layout of the transposed scores.
-    pub fn scores_transposed(&self) -> (Dims, Dims) {
-        let (sizes, [batch, head, row, col]) = self.scores();
-        (sizes, [batch, head, col, row])
-    }
-
-    /// Returns true if several query heads share a key/value head.
-    pub fn is_grouped(&self) -> bool {
-        self.heads != self.kv_heads
-    }
-}
-
-impl fmt::Display for AttentionSizes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AttentionSizes { batch, seq, heads, kv_heads, head_dim, causal } = self;
-        write!(
-            f,
-            "batch {batch}, seq {seq}, heads {heads}/{kv_heads}, head_dim {head_dim}, {}",
-            if *causal { "causal" } else { "not causal" }
-        )
-    }
-}
+use super::mask::{MaskScalars, mask};
 
 /// A pass of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,18 +53,19 @@ impl fmt::Display for AttentionPass {
 /// The library recognizes the pattern as attention and runs one kernel that stores no scores.
 pub fn forward(sizes: AttentionSizes) -> OperationGraph {
     let mut g = GraphBuilder::new(sizes.scores());
-    let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.rows(sizes.heads));
-    let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.columns(sizes.kv_heads));
-    let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.rows(sizes.kv_heads));
-    let out = g.operand(GraphOperand::Out, ElementType::Bf16, sizes.rows(sizes.heads));
+    let AttentionSizes { head_dim, value_dim, .. } = sizes;
+    let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.of_queries(head_dim));
+    let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.of_keys_transposed(head_dim));
+    let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.of_keys(value_dim));
+    let out = g.operand(GraphOperand::Out, ElementType::Bf16, sizes.of_queries(value_dim));
     let lse = g.operand(GraphOperand::Lse, ElementType::F32, sizes.per_row());
     let scale = g.scalar(GraphScalar::Scale);
-    let masked = sizes.causal.then(|| g.scalar(GraphScalar::Masked));
+    let limits = MaskScalars::new(&mut g, sizes.mask);
 
     let products = g.scores();
     g.matmul(q, k, products);
     let scaled = g.score_op(Pointwise::Mul, products, scale);
-    let scores = g.mask(scaled, masked);
+    let scores = mask(&mut g, scaled, limits);
 
     let max = g.intermediate(ElementType::F32, sizes.per_row());
     g.reduce(Reduction::Max, scores, max);
@@ -183,21 +99,22 @@ pub fn forward(sizes: AttentionSizes) -> OperationGraph {
 /// The form of the graph requests determinism: the engines' numerical notes do not tell the two apart.
 pub fn backward(sizes: AttentionSizes, deterministic: bool) -> OperationGraph {
     let mut g = GraphBuilder::new(sizes.scores());
-    let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.rows(sizes.heads));
-    let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.columns(sizes.kv_heads));
-    let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.columns(sizes.kv_heads));
-    let out = g.operand(GraphOperand::Out, ElementType::Bf16, sizes.rows(sizes.heads));
-    let dout = g.operand(GraphOperand::DOut, ElementType::Bf16, sizes.rows(sizes.heads));
+    let AttentionSizes { head_dim, value_dim, .. } = sizes;
+    let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.of_queries(head_dim));
+    let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.of_keys_transposed(head_dim));
+    let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.of_keys_transposed(value_dim));
+    let out = g.operand(GraphOperand::Out, ElementType::Bf16, sizes.of_queries(value_dim));
+    let dout = g.operand(GraphOperand::DOut, ElementType::Bf16, sizes.of_queries(value_dim));
     let lse = g.operand(GraphOperand::Lse, ElementType::F32, sizes.per_row());
-    let dq = g.operand(GraphOperand::DQ, ElementType::Bf16, sizes.rows(sizes.heads));
-    let dk = g.operand(GraphOperand::DK, ElementType::Bf16, sizes.rows(sizes.kv_heads));
-    let dv = g.operand(GraphOperand::DV, ElementType::Bf16, sizes.rows(sizes.kv_heads));
+    let dq = g.operand(GraphOperand::DQ, ElementType::Bf16, sizes.of_queries(head_dim));
+    let dk = g.operand(GraphOperand::DK, ElementType::Bf16, sizes.of_keys(head_dim));
+    let dv = g.operand(GraphOperand::DV, ElementType::Bf16, sizes.of_keys(value_dim));
     let row_sum = g.operand(GraphOperand::RowSum, ElementType::F32, sizes.per_row());
     let scale = g.scalar(GraphScalar::Scale);
     let one = g.scalar(GraphScalar::One);
-    let masked = sizes.causal.then(|| g.scalar(GraphScalar::Masked));
+    let limits = MaskScalars::new(&mut g, sizes.mask);
 
-    let products = g.intermediate(ElementType::F32, sizes.by_head());
+    let products = g.intermediate(ElementType::F32, sizes.by_head(sizes.queries, value_dim));
     g.binary(Pointwise::Mul, dout, out, products);
     let sum = g.intermediate(ElementType::F32, sizes.per_row());
     g.reduce(Reduction::Sum, products, sum);
@@ -207,42 +124,44 @@ pub fn backward(sizes: AttentionSizes, deterministic: bool) -> OperationGraph {
     g.matmul(q, k, products);
     let scaled = g.score_op(Pointwise::Mul, products, scale);
     let logarithms = g.score_op(Pointwise::Sub, scaled, lse);
-    let logarithms = g.mask(logarithms, masked);
+    let logarithms = mask(&mut g, logarithms, limits);
     let weights = g.scores();
     g.unary(Pointwise::Exp, logarithms, weights);
-    times_transposed(&mut g, sizes, weights, dout, dv);
+    times_transposed(&mut g, sizes, weights, (dout, value_dim), dv);
 
     let products = g.scores();
     g.matmul(dout, v, products);
     let centered = g.score_op(Pointwise::Sub, products, row_sum);
     let dscores = g.score_op(Pointwise::Mul, centered, weights);
     let dscores = g.score_op(Pointwise::Mul, dscores, scale);
-    times_transposed(&mut g, sizes, dscores, q, dk);
+    times_transposed(&mut g, sizes, dscores, (q, head_dim), dk);
 
-    let keys = g.intermediate(ElementType::F32, sizes.rows(sizes.kv_heads));
+    let keys = g.intermediate(ElementType::F32, sizes.of_keys(head_dim));
     g.transpose(k, keys);
     if deterministic {
         g.matmul(dscores, keys, dq);
     } else {
-        let dq_sum = g.operand(GraphOperand::DQSum, ElementType::F32, sizes.by_head());
+        let form = sizes.by_head(sizes.queries, head_dim);
+        let dq_sum = g.operand(GraphOperand::DQSum, ElementType::F32, form);
         g.matmul(dscores, keys, dq_sum);
         g.unary(Pointwise::Identity, dq_sum, dq);
     }
     g.finish()
 }
 
-/// Adds `result = scores^T * rows`, summed over the query heads of a key/value head.
+/// Adds `result = scores^T * rows`, of rows of `dim` elements, summed over the query heads of a key/value head.
 fn times_transposed(
     g: &mut GraphBuilder,
     sizes: AttentionSizes,
     scores: TensorId,
-    rows: TensorId,
+    (rows, dim): (TensorId, i64),
     result: TensorId,
 ) {
     let transposed = g.intermediate(ElementType::Bf16, sizes.scores_transposed());
     g.transpose(scores, transposed);
     if sizes.is_grouped() {
-        let of_each_head = g.intermediate(ElementType::Bf16, sizes.by_head());
+        let form = sizes.by_head(sizes.keys, dim);
+        let of_each_head = g.intermediate(ElementType::Bf16, form);
         g.matmul(transposed, rows, of_each_head);
         g.reduce(Reduction::Sum, of_each_head, result);
     } else {

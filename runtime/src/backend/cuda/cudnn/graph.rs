@@ -47,9 +47,23 @@ pub enum GraphScalar {
     Scale,
     /// Score of masked positions.
     Masked,
+    /// Visible keys after the one with the index of a query.
+    RightBound,
+    /// Distance from which on keys before the one with the index of a query are hidden. The library takes it as f32.
+    LeftBound,
     /// The inverse scale of a dropout without dropout, 1: the attention pattern that the library recognizes contains
     /// it.
     One,
+}
+
+impl GraphScalar {
+    /// Returns the element type.
+    pub fn element(self) -> ElementType {
+        match self {
+            GraphScalar::RightBound => ElementType::I32,
+            _ => ElementType::F32,
+        }
+    }
 }
 
 /// Storage of a tensor.
@@ -95,6 +109,8 @@ impl TensorId {
 pub enum Pointwise {
     /// `x + b`.
     Add,
+    /// `x + b` of integers.
+    AddIndex,
     /// `x - b`.
     Sub,
     /// `x * b`.
@@ -111,6 +127,8 @@ pub enum Pointwise {
     Index(usize),
     /// `x >= b`.
     AtLeast,
+    /// `x > b`.
+    Above,
     /// `x` if `t`, else `b`.
     Select,
 }
@@ -238,7 +256,7 @@ impl GraphBuilder {
 
     /// A number given later.
     pub fn scalar(&mut self, scalar: GraphScalar) -> TensorId {
-        self.add(ElementType::F32, TensorStorage::Value(scalar), ([1; 4], [1; 4]))
+        self.add(scalar.element(), TensorStorage::Value(scalar), ([1; 4], [1; 4]))
     }
 
     /// An intermediate.
@@ -282,23 +300,34 @@ impl GraphBuilder {
         self.binary(mode, x, b, y)
     }
 
-    /// The scores, and `masked` where a column comes after its row; all scores if attention is not causal.
-    pub fn mask(&mut self, scores: TensorId, masked: Option<TensorId>) -> TensorId {
-        let Some(masked) = masked else { return scores };
-        let form = self.scores;
-        let (row, col) =
-            (self.intermediate(ElementType::I32, form), self.intermediate(ElementType::I32, form));
-        let (reads, out) = (self.intermediate(ElementType::Bool, form), self.scores());
-        self.unary(Pointwise::Index(2), scores, row);
-        self.unary(Pointwise::Index(3), scores, col);
-        self.binary(Pointwise::AtLeast, row, col, reads);
+    /// The index of each score along a dim.
+    pub fn index(&mut self, scores: TensorId, dim: usize) -> TensorId {
+        let y = self.intermediate(ElementType::I32, self.scores);
+        self.unary(Pointwise::Index(dim), scores, y)
+    }
+
+    /// Adds an integer to an index.
+    pub fn add_to_index(&mut self, x: TensorId, b: TensorId) -> TensorId {
+        let y = self.intermediate(ElementType::I32, self.scores);
+        self.binary(Pointwise::AddIndex, x, b, y)
+    }
+
+    /// A comparison for each score.
+    pub fn compare(&mut self, mode: Pointwise, x: TensorId, b: TensorId) -> TensorId {
+        let y = self.intermediate(ElementType::Bool, self.scores);
+        self.binary(mode, x, b, y)
+    }
+
+    /// For each score, `x` if `t`, else `b`.
+    pub fn select(&mut self, x: TensorId, b: TensorId, t: TensorId) -> TensorId {
+        let (y, mode) = (self.scores(), Pointwise::Select);
         self.graph.operations.push(GraphOperation::Pointwise {
-            mode: Pointwise::Select,
-            x: scores,
-            b: Some(masked),
-            t: Some(reads),
-            y: out,
+            mode,
+            x,
+            b: Some(b),
+            t: Some(t),
+            y,
         });
-        out
+        y
     }
 }

@@ -135,6 +135,7 @@ fn pointwise(mode: Pointwise) -> Result<Descriptor, DriverError> {
     let setter = Setter::new(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
     let (name, precision) = match mode {
         Pointwise::Add => (CUDNN_POINTWISE_ADD, ElementType::F32),
+        Pointwise::AddIndex => (CUDNN_POINTWISE_ADD, ElementType::I32),
         Pointwise::Sub => (CUDNN_POINTWISE_SUB, ElementType::F32),
         Pointwise::Mul => (CUDNN_POINTWISE_MUL, ElementType::F32),
         Pointwise::Div => (CUDNN_POINTWISE_DIV, ElementType::F32),
@@ -143,6 +144,7 @@ fn pointwise(mode: Pointwise) -> Result<Descriptor, DriverError> {
         Pointwise::Identity => (CUDNN_POINTWISE_IDENTITY, ElementType::F32),
         Pointwise::Index(_) => (CUDNN_POINTWISE_GEN_INDEX, ElementType::I32),
         Pointwise::AtLeast => (CUDNN_POINTWISE_CMP_GE, ElementType::Bool),
+        Pointwise::Above => (CUDNN_POINTWISE_CMP_GT, ElementType::Bool),
         Pointwise::Select => (CUDNN_POINTWISE_BINARY_SELECT, ElementType::F32),
     };
     setter.set(CUDNN_ATTR_POINTWISE_MODE, &[name])?;

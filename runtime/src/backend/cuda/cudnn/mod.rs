@@ -4,18 +4,21 @@
 //! operation graph, recognizes the pattern, and generates one kernel. Graphs are built and tested as plain data, then
 //! lowered to the library's descriptors and compiled into an [`ExecutionPlan`].
 //!
-//! - `graph`, `attention_graph`: operation graphs as data, and those of attention.
+//! - `graph`, `attention_graph`, `mask`, `attention_sizes`: operation graphs as data, those of attention, and their sizes.
 //! - `library`, `descriptor`, `target`: the library, its handles and objects, and the device of a plan.
 //! - `lower`, `plan`: the descriptors of a graph, the choice of an engine, and execution.
-//! - `attention`, `options`, `workspace`, `cache`: [`CudnnAttention`], which the backend calls.
+//! - `attention`, `options`, `limits`, `workspace`, `cache`: [`CudnnAttention`], which the backend calls.
 
 mod attention;
 mod attention_graph;
+mod attention_sizes;
 mod cache;
 mod descriptor;
 mod graph;
 mod library;
+mod limits;
 mod lower;
+mod mask;
 mod options;
 mod plan;
 mod target;
@@ -25,7 +28,8 @@ mod workspace;
 mod tests;
 
 pub use attention::CudnnAttention;
-pub use attention_graph::{AttentionPass, AttentionSizes};
+pub use attention_graph::AttentionPass;
+pub use attention_sizes::{AttentionSizes, BandMask};
 pub use graph::{
     Dims, ElementType, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph,
     Pointwise, Reduction, TensorId, TensorStorage,

@@ -5,8 +5,6 @@ use std::fmt;
 
 use crate::backend::cuda::{DriverError, Stream};
 
-use super::attention_graph::{AttentionPass, AttentionSizes};
-
 /// Options of [`CudnnAttention`](super::CudnnAttention).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudnnOptions {
@@ -51,36 +49,6 @@ impl Default for ScratchLimit {
     fn default() -> ScratchLimit {
         ScratchLimit { least: 2 << 30, most: 8 << 30, ranks: 1 }
     }
-}
-
-/// Returns an error that names the size that no version or device supports.
-///
-/// The limits are those that NVIDIA documents for bf16 attention; not every engine checks them.
-pub(super) fn check_limits(
-    sizes: &AttentionSizes,
-    pass: AttentionPass,
-    capability: (u32, u32),
-) -> Result<(), String> {
-    let AttentionSizes { batch, seq, heads, kv_heads, head_dim, .. } = *sizes;
-    if capability.0 < 8 {
-        let (major, minor) = capability;
-        return Err(format!(
-            "cuDNN's attention needs compute capability 8.0; the device has {major}.{minor}"
-        ));
-    }
-    if [batch, seq, heads, kv_heads, head_dim].contains(&0) || heads % kv_heads != 0 {
-        return Err(format!("cuDNN has nothing to do for {pass}, {sizes}"));
-    }
-    let most = match pass {
-        AttentionPass::Backward { .. } if capability.0 != 9 => 128,
-        _ => 256,
-    };
-    if head_dim % 8 != 0 || head_dim > most {
-        return Err(format!(
-            "cuDNN takes head_dim in multiples of 8 up to {most} for {pass}, not {head_dim}"
-        ));
-    }
-    Ok(())
 }
 
 /// The part of a driver that [`CudnnAttention`](super::CudnnAttention) needs. A driver that owns one passes an `Arc` of

@@ -12,9 +12,10 @@ use cudarc::cudnn::sys::{
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::Version;
 
-use super::attention_graph::{AttentionPass, AttentionSizes};
+use super::attention_graph::AttentionPass;
+use super::attention_sizes::AttentionSizes;
 use super::descriptor::{Address, Descriptor, Setter};
-use super::graph::{GraphOperand, GraphScalar, OperationGraph};
+use super::graph::{ElementType, GraphOperand, GraphScalar, OperationGraph};
 use super::library::{CudnnHandle, Library, check_status, library};
 use super::lower::LoweredGraph;
 use super::target::{PlanTarget, TargetDevice};
@@ -45,7 +46,7 @@ impl std::fmt::Debug for Parts {
 pub struct PlanArguments<'a> {
     /// Returns the device address of an operand, a multiple of 16.
     pub operand: &'a dyn Fn(GraphOperand) -> u64,
-    /// Returns the value of a scalar.
+    /// Returns the value of a scalar; an integer if it is one.
     pub scalar: &'a dyn Fn(GraphScalar) -> f32,
     /// Device address of [`ExecutionPlan::workspace`] bytes.
     pub workspace: u64,
@@ -108,8 +109,11 @@ impl ExecutionPlan {
             uids.push(id.uid());
             addresses.push(Address((arguments.operand)(operand)));
         }
-        let scalars: Vec<_> =
-            self.graph.scalars().map(|(id, scalar)| (id, (arguments.scalar)(scalar))).collect();
+        let bits = |scalar: GraphScalar| match (scalar.element(), (arguments.scalar)(scalar)) {
+            (ElementType::I32, integer) => (integer as i32).cast_unsigned(),
+            (_, number) => number.to_bits(),
+        };
+        let scalars: Vec<_> = self.graph.scalars().map(|(id, scalar)| (id, bits(scalar))).collect();
         for (id, value) in &scalars {
             uids.push(id.uid());
             addresses.push(Address(std::ptr::from_ref(value) as u64));

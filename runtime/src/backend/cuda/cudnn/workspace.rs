@@ -29,18 +29,18 @@ pub(super) enum OperandPlacement {
 }
 
 impl PlacedPlan {
-    /// Divides scratch memory among the workspace and scratch operands of a plan for `samples` samples.
-    pub fn new(plan: ExecutionPlan, samples: usize) -> PlacedPlan {
+    /// Divides scratch memory among the workspace and scratch operands of a plan.
+    pub fn new(plan: ExecutionPlan) -> PlacedPlan {
         let mut layout = ScratchLayout::default();
         let workspace_offset = layout.add_part(plan.workspace());
         let mut placements = Vec::new();
         for (id, operand) in plan.graph().operands() {
-            let size = tensor_bytes(&plan.graph().tensors[id.0]);
+            let tensor = &plan.graph().tensors[id.0];
             let placement = match operand {
                 GraphOperand::RowSum | GraphOperand::DQSum => {
-                    OperandPlacement::Scratch { offset: layout.add_part(size) }
+                    OperandPlacement::Scratch { offset: layout.add_part(tensor_bytes(tensor)) }
                 }
-                _ => OperandPlacement::Caller { sample_bytes: size / samples },
+                _ => OperandPlacement::Caller { sample_bytes: sample_bytes(tensor) },
             };
             placements.push((operand, placement));
         }
@@ -77,15 +77,23 @@ impl PlacedPlan {
     }
 }
 
-/// Returns the size of a tensor in device memory, in bytes.
+/// Returns the size of a tensor without gaps, in bytes.
 fn tensor_bytes(tensor: &GraphTensor) -> usize {
     let elements: i64 = tensor.sizes.iter().product();
-    let each = match tensor.element {
+    elements as usize * element_bytes(tensor)
+}
+
+/// Returns the bytes from the first element of a sample to that of the next one.
+fn sample_bytes(tensor: &GraphTensor) -> usize {
+    tensor.strides[0] as usize * element_bytes(tensor)
+}
+
+fn element_bytes(tensor: &GraphTensor) -> usize {
+    match tensor.element {
         ElementType::Bool => 1,
         ElementType::Bf16 => 2,
         ElementType::F32 | ElementType::I32 => 4,
-    };
-    elements as usize * each
+    }
 }
 
 /// Granularity of scratch sizes, so that similar sequence lengths share memory.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{CallKey, PROFILE_VARIABLE, Profile};
-use crate::backend::cuda::DenseAttention;
+use crate::backend::Band;
+use crate::backend::cuda::FusedShape;
 use crate::backend::cuda::algorithm_choices::{AlgorithmChoices, AttentionChoice};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
@@ -279,11 +280,11 @@ impl Driver for ProfiledDriver {
 
 /// Forwards to the fused attention of the inner driver, which is present if this one is used.
 impl FusedAttention for ProfiledDriver {
-    fn supports(&self, shape: &DenseAttention) -> bool {
+    fn supports(&self, shape: &FusedShape) -> bool {
         self.inner.attention().is_some_and(|attention| attention.supports(shape))
     }
 
-    fn supports_backward(&self, shape: &DenseAttention, free_bytes: usize) -> bool {
+    fn supports_backward(&self, shape: &FusedShape, free_bytes: usize) -> bool {
         self.inner
             .attention()
             .is_some_and(|attention| attention.supports_backward(shape, free_bytes))
@@ -292,7 +293,7 @@ impl FusedAttention for ProfiledDriver {
     unsafe fn forward(
         &self,
         stream: Stream,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         operands: &AttentionOperands,
     ) -> Done {
         let attention = self.inner.attention().ok_or_else(missing_attention)?;
@@ -305,7 +306,7 @@ impl FusedAttention for ProfiledDriver {
     unsafe fn backward(
         &self,
         stream: Stream,
-        shape: &DenseAttention,
+        shape: &FusedShape,
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Done {
@@ -325,8 +326,14 @@ fn size_text(bytes: usize) -> String {
     format!("{bytes} bytes")
 }
 
-fn shape_text(shape: &DenseAttention) -> String {
-    let DenseAttention { batch, seq, heads, kv_heads, head_dim, causal, .. } = shape;
-    let causal = if *causal { " causal" } else { "" };
-    format!("{batch} x {seq} x {heads}/{kv_heads} x {head_dim}{causal}")
+fn shape_text(shape: &FusedShape) -> String {
+    let FusedShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } = shape;
+    let keys = if keys.len == *queries { String::new() } else { format!(" x {}", keys.len) };
+    let dim = if value_dim == head_dim { String::new() } else { format!("/{value_dim}") };
+    let mask = match shape.band {
+        Band::ALL => "",
+        Band::CAUSAL => " causal",
+        _ => " window",
+    };
+    format!("{batch} x {queries}{keys} x {heads}/{kv_heads} x {head_dim}{dim}{mask}")
 }

@@ -23,6 +23,14 @@ impl AttentionBlock {
         AttentionBlock { queries: 0..queries.local, keys: 0..keys.local, band: Band::ALL }
     }
 
+    /// Returns this block without an offset, if no limit is counted from it.
+    fn without_offset(self) -> AttentionBlock {
+        match self.band {
+            Band { before: None, after: None, .. } => AttentionBlock { band: Band::ALL, ..self },
+            _ => self,
+        }
+    }
+
     /// Returns this block with the pairs of `next`, if one block has exactly the pairs of both.
     fn merged(&self, next: &AttentionBlock) -> Option<AttentionBlock> {
         let union = |a: &Range<usize>, b: &Range<usize>| a.start..b.end;
@@ -54,7 +62,7 @@ pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec
     let mut blocks: Vec<AttentionBlock> = Vec::new();
     for queries in runs(queries) {
         for keys in runs(keys) {
-            blocks.extend(visible_block(&queries, &keys, band));
+            blocks.extend(visible_block(&queries, &keys, band).map(AttentionBlock::without_offset));
             while let [.., last, next] = &blocks[..]
                 && let Some(merged) = last.merged(next)
             {
@@ -64,6 +72,19 @@ pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec
         }
     }
     blocks
+}
+
+/// Returns the blocks that contain each visible pair of a query and a key exactly once, and whose indices tell the distance of
+/// a pair: those of consecutive positions only.
+pub(super) fn consecutive_blocks(
+    queries: &Extent,
+    keys: &Extent,
+    band: Band,
+) -> Vec<AttentionBlock> {
+    let pairs = runs(queries).into_iter().flat_map(|queries| {
+        runs(keys).map(|keys| visible_block(&queries, &keys, band)).into_iter().flatten()
+    });
+    pairs.collect()
 }
 
 /// Consecutive positions that a rank holds.
@@ -97,10 +118,7 @@ fn visible_block(queries: &Run, keys: &Run, band: Band) -> Option<AttentionBlock
     // A side on which every query sees every key is not limited.
     let before = before.filter(|before| q.end - 1 > k.start + before);
     let after = after.filter(|after| q.start + after < k.end - 1);
-    let band = match (before, after) {
-        (None, None) => Band::ALL,
-        _ => Band { offset: q.start as isize - k.start as isize, before, after },
-    };
+    let band = Band { offset: q.start as isize - k.start as isize, before, after };
     let local = |positions: Range<usize>, run: &Run| {
         let shift = |position: usize| run.first + position - run.positions.start;
         shift(positions.start)..shift(positions.end)
@@ -129,8 +147,30 @@ mod tests {
 
     /// Checks that the blocks have every visible pair once, and returns the number of pairs.
     fn check(queries: &Extent, keys: &Extent, band: Band) -> usize {
+        for block in consecutive_blocks(queries, keys, band) {
+            for (query, key) in [
+                (block.queries.start, block.keys.start),
+                (block.queries.end - 1, block.keys.end - 1),
+            ] {
+                let index = (query - block.queries.start) as isize + block.band.offset;
+                let distance = (key - block.keys.start) as isize - index;
+                let expected = keys.index(key) as isize - queries.index(query) as isize;
+                assert_eq!(distance, expected, "{queries:?} {keys:?} {band:?}: {block:?}");
+            }
+        }
+        let pairs = check_blocks(queries, keys, band, consecutive_blocks(queries, keys, band));
+        assert_eq!(check_blocks(queries, keys, band, visible_blocks(queries, keys, band)), pairs);
+        pairs
+    }
+
+    fn check_blocks(
+        queries: &Extent,
+        keys: &Extent,
+        band: Band,
+        blocks: Vec<AttentionBlock>,
+    ) -> usize {
         let mut counts = vec![0; queries.local * keys.local];
-        for block in visible_blocks(queries, keys, band) {
+        for block in blocks {
             assert!(!block.queries.is_empty() && !block.keys.is_empty());
             for (index, query) in block.queries.clone().enumerate() {
                 for key in block.band.visible(index, block.keys.len()) {

@@ -1,8 +1,10 @@
 //! One call of context-parallel attention: its ranks, sizes and documents, and buffers of these sizes.
 
-use crate::backend::{AttentionShape, Buffer, DType, View, ViewMut};
+use std::ops::Range;
+
+use crate::backend::{AttentionShape, Buffer, DType, DistanceBias, View, ViewMut};
 use crate::comm::{CommError, Communicator, Pending, Site};
-use crate::tensor::{DocumentIds, Rank, fail};
+use crate::tensor::{Rank, VisibleRows, fail};
 
 /// A call of attention over a sequence that is distributed over a process group in zig-zag order.
 #[derive(Clone, Copy)]
@@ -15,8 +17,30 @@ pub(super) struct ContextCall<'a> {
     pub shape: AttentionShape,
     /// Positions of the whole sequence.
     pub seq: usize,
-    /// The documents of the samples, if they are several.
-    pub documents: Option<&'a DocumentIds>,
+    /// The positions that each query sees within the band, if samples are padded or hold several documents.
+    pub visible: Option<&'a VisibleRows>,
+    /// The optional operands of the scores of this rank's query heads.
+    pub scores: ScoreOperands<'a>,
+}
+
+/// Optional operands of scores, in f32.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ScoreOperands<'a> {
+    /// Constant biases of each head by distance.
+    pub bias: Option<DistanceBias<'a>>,
+    /// The sink of each head.
+    pub sinks: Option<View<'a>>,
+}
+
+impl<'a> ScoreOperands<'a> {
+    /// Returns those of some heads.
+    pub fn of_heads(&self, heads: Range<usize>) -> ScoreOperands<'a> {
+        let bias = self.bias.map(|bias| {
+            let distances = heads.start * bias.distances..heads.end * bias.distances;
+            DistanceBias { values: bias.values.slice(distances), ..bias }
+        });
+        ScoreOperands { bias, sinks: self.sinks.map(|sinks| sinks.slice(heads)) }
+    }
 }
 
 impl ContextCall<'_> {

@@ -1,24 +1,23 @@
 //! Packed documents: the keys of a source that each query of a rank sees.
 
-use crate::tensor::{DocumentRows, KeyBlock};
+use crate::tensor::{KeyBlock, VisibleRows};
 
 /// Returns, for each query of each sample, the first key of a block that it sees and the end of those that it sees: the keys of
 /// its document in the band.
 ///
 /// They are one range, since a source has its keys in ascending order.
-pub(super) fn find_key_ranges(block: &KeyBlock, documents: &DocumentRows) -> [Vec<u32>; 2] {
+pub(super) fn find_key_ranges(block: &KeyBlock, visible: &VisibleRows) -> [Vec<u32>; 2] {
     let KeyBlock { queries, keys, band } = block;
     let keys_before = |position: usize| keys.count_before(position) as u32;
-    let samples =
-        documents.starts.chunks(queries.global).zip(documents.ends.chunks(queries.global));
-    let visible = samples.flat_map(|(starts, ends)| {
+    let samples = visible.starts.chunks(queries.global).zip(visible.ends.chunks(queries.global));
+    let places = samples.flat_map(|(starts, ends)| {
         queries.positions().map(move |position| {
             let first = band.before.map_or(0, |before| position.saturating_sub(before));
             let end = band.after.map_or(usize::MAX, |after| position.saturating_add(after + 1));
             [first.max(starts[position] as usize), end.min(ends[position] as usize)]
         })
     });
-    let (first, end) = visible.map(|[first, end]| (keys_before(first), keys_before(end))).unzip();
+    let (first, end) = places.map(|[first, end]| (keys_before(first), keys_before(end))).unzip();
     [first, end]
 }
 
@@ -58,7 +57,7 @@ mod tests {
                 let samples = [ranges_of(packing), ranges_of(next)];
                 let [starts, ends] =
                     [0, 1].map(|which| [&samples[0][which][..], &samples[1][which]].concat());
-                let documents = DocumentRows { starts, ends };
+                let documents = VisibleRows::new(starts, ends);
                 let part = |rank: usize| Extent::zig_zag(48, rank, ranks);
                 for queries in (0..ranks).map(part) {
                     for keys in (0..ranks).map(part).chain([Extent::whole(48)]) {
@@ -69,13 +68,13 @@ mod tests {
         }
     }
 
-    fn check(block: &KeyBlock, documents: &DocumentRows) {
+    fn check(block: &KeyBlock, visible: &VisibleRows) {
         let KeyBlock { queries, keys, band } = block;
-        let [first, end] = find_key_ranges(block, documents);
+        let [first, end] = find_key_ranges(block, visible);
         assert_eq!((first.len(), end.len()), (2 * queries.local, 2 * queries.local));
         for (index, (first, end)) in first.iter().zip(&end).enumerate() {
             let (sample, query) = (index / queries.local, queries.index(index % queries.local));
-            let start_of = |position: usize| documents.starts[sample * 48 + position];
+            let start_of = |position: usize| visible.starts[sample * 48 + position];
             let sees = |key: usize| {
                 start_of(key) == start_of(query)
                     && band.before.is_none_or(|before| key + before >= query)

@@ -1,7 +1,7 @@
 //! Context parallelism by gathered keys: each rank keeps its queries, and gathers the keys and values of all ranks (Dubey
 //! et al. 2024, "The Llama 3 Herd of Models", section 3.3.2).
 
-use crate::backend::{BlockCopy, Buffer, DType, View};
+use crate::backend::{BlockCopy, Buffer, DType, View, ViewMut};
 use crate::comm::Blocks;
 use crate::tensor::{Extent, fail};
 
@@ -19,7 +19,7 @@ impl<'a> KeyGather<'a> {
     /// Creates one rank's side of a gather.
     pub fn new(call: &'a ContextCall<'a>) -> KeyGather<'a> {
         let queries = Extent::zig_zag(call.seq, call.group.rank(), call.group.size());
-        let local = LocalAttention::new(call.rank, call.shape, queries, call.documents);
+        let local = LocalAttention::new(call, queries);
         KeyGather { call, local }
     }
 
@@ -34,13 +34,19 @@ impl<'a> KeyGather<'a> {
     }
 
     /// Computes the gradients of queries, keys and values, in the compute dtype. Keys and values are gathered again, so
-    /// that only one rank's are kept from forward to backward.
-    pub fn backward(&self, of: &OutputGradient, k: View, v: View) -> [Buffer; 3] {
+    /// that only one rank's are kept from forward to backward. The gradient of the sinks is written to `dsinks`.
+    pub fn backward(
+        &self,
+        of: &OutputGradient,
+        k: View,
+        v: View,
+        dsinks: Option<ViewMut>,
+    ) -> [Buffer; 3] {
         let kv = self.gather(k, v);
         let mut dq = self.call.zeros(DType::F32, of.q.len());
         let mut dkv = self.call.zeros(DType::F32, kv.len());
         let [dk, dv] = split_at(dkv.view_mut(), self.whole_k_len());
-        self.local.backward(of, &self.source(&kv), true, [dq.view_mut(), dk, dv]);
+        self.local.backward(of, &self.source(&kv), true, [dq.view_mut(), dk, dv], dsinks);
         drop(kv);
         let own = self.reduce_scatter(dkv);
         let [dk, dv] = self.call.keys_and_values(&own);

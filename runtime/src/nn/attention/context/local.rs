@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, DType, KeyRanges,
-    MergeAttentionArgs, SequenceLayout, View, ViewMut,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, Buffer, Category, DType,
+    KeyRanges, MergeAttentionArgs, SequenceLayout, View, ViewMut,
 };
-use crate::tensor::{DocumentIds, Extent, KeyBlock, Rank};
+use crate::tensor::{Extent, KeyBlock, Rank, VisibleRows};
 
-use super::blocks::{AttentionBlock, visible_blocks};
+use super::blocks::{AttentionBlock, consecutive_blocks, visible_blocks};
+use super::call::{ContextCall, ScoreOperands};
 use super::documents::find_key_ranges;
 
 /// The queries of one rank, or of the heads that it has of the queries of several ranks.
@@ -19,8 +20,9 @@ pub(super) struct LocalAttention<'a> {
     shape: AttentionShape,
     /// Positions of the queries in the whole sequence.
     queries: Extent,
-    /// The documents of the samples, if they are several.
-    documents: Option<&'a DocumentIds>,
+    /// The positions that each query sees within the band, if samples are padded or hold several documents.
+    visible: Option<&'a VisibleRows>,
+    scores: ScoreOperands<'a>,
 }
 
 /// Keys and values, dense: `[batch, positions, kv_heads, ..]`.
@@ -51,21 +53,18 @@ struct BlockCall {
 
 impl BlockCall {
     fn ranges(&self) -> Option<KeyRanges<'_>> {
-        let [first, end] = self.ranges.as_ref()?;
-        Some(KeyRanges { first: first.view(), end: end.view() })
+        let [first, end] = self.ranges.as_ref()?.each_ref();
+        let start = self.block.queries.start;
+        Some(KeyRanges { first: from(first.view(), start), end: from(end.view(), start) })
     }
 }
 
 impl<'a> LocalAttention<'a> {
     /// Creates the attention of `queries`, of which each sees the positions of its document in the band.
-    pub fn new(
-        rank: &'a Rank,
-        shape: AttentionShape,
-        queries: Extent,
-        documents: Option<&'a DocumentIds>,
-    ) -> LocalAttention<'a> {
+    pub fn new(call: &ContextCall<'a>, queries: Extent) -> LocalAttention<'a> {
+        let ContextCall { rank, shape, visible, scores, .. } = *call;
         let shape = AttentionShape { queries: SequenceLayout::dense(queries.local), ..shape };
-        LocalAttention { rank, shape, queries, documents }
+        LocalAttention { rank, shape, queries, visible, scores }
     }
 
     /// Elements of the output.
@@ -83,7 +82,9 @@ impl<'a> LocalAttention<'a> {
     /// Computes the attention over a source that has all keys which the queries see. Both results are written.
     pub fn attend_all(&self, q: View, source: &KeySource, mut out: ViewMut, mut lse: ViewMut) {
         for call in self.calls(&source.positions) {
-            self.attend_block(&call, q, source, out.reborrow(), lse.reborrow());
+            let results = (out.reborrow(), lse.reborrow());
+            // Each query is in one block, since these keys are at consecutive positions.
+            self.attend_block(&call, q, source, self.scores.sinks, results);
         }
     }
 
@@ -92,20 +93,24 @@ impl<'a> LocalAttention<'a> {
         let calls = self.calls(&source.positions);
         if merged.is_empty {
             merged.is_empty = false;
+            let (out, lse) = (merged.out.view_mut(), merged.lse.view_mut());
             if let [call] = &calls[..]
                 && call.block.queries == (0..self.queries.local)
             {
-                let (out, lse) = (merged.out.view_mut(), merged.lse.view_mut());
-                return self.attend_block(call, q, source, out, lse);
+                return self.attend_block(call, q, source, self.scores.sinks, (out, lse));
             }
-            merged.clear(self.rank.backend());
+            if self.scores.sinks.is_some() {
+                self.attend_sinks(q, source, (out, lse));
+            } else {
+                merged.clear(self.rank.backend());
+            }
         }
         for call in calls {
             let (out, lse) = merged.of_block.get_or_insert_with(|| {
                 let scratch = |len| self.rank.scratch(DType::F32, len);
                 (scratch(self.out_len()), scratch(self.lse_len()))
             });
-            self.attend_block(&call, q, source, out.view_mut(), lse.view_mut());
+            self.attend_block(&call, q, source, None, (out.view_mut(), lse.view_mut()));
             let shape = self.block_shape(&call.block, &source.positions);
             let (row, start) = (self.out_row(), call.block.queries.start);
             self.rank.backend().merge_attention(
@@ -121,7 +126,7 @@ impl<'a> LocalAttention<'a> {
     }
 
     /// Adds the gradients that come from the pairs of the queries and a source, or writes them if one call computes all of
-    /// them and `accumulate` is false.
+    /// them and `accumulate` is false. Writes the gradient of the sinks to `dsinks`.
     ///
     /// # Panics
     /// If several calls would write the same gradients: a bug of the caller.
@@ -131,13 +136,20 @@ impl<'a> LocalAttention<'a> {
         source: &KeySource,
         accumulate: bool,
         [mut dq, mut dk, mut dv]: [ViewMut; 3],
+        mut dsinks: Option<ViewMut>,
     ) {
-        let calls = self.calls(&source.positions);
+        let mut calls = self.calls(&source.positions);
         assert!(accumulate || calls.len() == 1, "gradients of several blocks are added");
+        let has_all_queries = |call: &BlockCall| call.block.queries == (0..self.queries.local);
+        if dsinks.is_some() && !matches!(&calls[..], [call] if has_all_queries(call)) {
+            calls.insert(0, self.call_without_keys());
+        }
         for call in calls {
             let AttentionBlock { queries, keys, .. } = &call.block;
             let (q_at, out_at) = (queries.start * self.q_row(), queries.start * self.out_row());
             let (k_at, v_at) = (keys.start * self.k_row(), keys.start * self.v_row());
+            // Those of the first call, which has all queries.
+            let dsinks = dsinks.take();
             self.rank.backend().attention_backward(
                 &self.block_shape(&call.block, &source.positions),
                 AttentionBackwardArgs {
@@ -145,8 +157,8 @@ impl<'a> LocalAttention<'a> {
                     k: from(source.k, k_at),
                     v: from(source.v, v_at),
                     ranges: call.ranges(),
-                    bias: None,
-                    sinks: None,
+                    bias: self.scores.bias,
+                    sinks: self.scores.sinks.filter(|_| dsinks.is_some()),
                     out: from(of.out, out_at),
                     lse: from(of.lse, queries.start),
                     dout: from(of.dout, out_at),
@@ -155,10 +167,20 @@ impl<'a> LocalAttention<'a> {
                     dk: from_mut(dk.reborrow(), k_at),
                     dv: from_mut(dv.reborrow(), v_at),
                     dbias: None,
-                    dsinks: None,
+                    dsinks,
                 },
             );
         }
+    }
+
+    /// Computes the attention of all queries over their sinks alone.
+    fn attend_sinks(&self, q: View, source: &KeySource, results: (ViewMut, ViewMut)) {
+        self.attend_block(&self.call_without_keys(), q, source, self.scores.sinks, results);
+    }
+
+    fn call_without_keys(&self) -> BlockCall {
+        let block = AttentionBlock { queries: 0..self.queries.local, keys: 0..0, band: Band::ALL };
+        BlockCall { block, ranges: None }
     }
 
     fn attend_block(
@@ -166,8 +188,8 @@ impl<'a> LocalAttention<'a> {
         call: &BlockCall,
         q: View,
         source: &KeySource,
-        out: ViewMut,
-        lse: ViewMut,
+        sinks: Option<View>,
+        (out, lse): (ViewMut, ViewMut),
     ) {
         let AttentionBlock { queries, keys, .. } = &call.block;
         self.rank.backend().attention(
@@ -177,8 +199,8 @@ impl<'a> LocalAttention<'a> {
                 k: from(source.k, keys.start * self.k_row()),
                 v: from(source.v, keys.start * self.v_row()),
                 ranges: call.ranges(),
-                bias: None,
-                sinks: None,
+                bias: self.scores.bias,
+                sinks,
                 out: from_mut(out, queries.start * self.out_row()),
                 lse: from_mut(lse, queries.start),
             },
@@ -187,15 +209,38 @@ impl<'a> LocalAttention<'a> {
 
     /// Returns the calls that compute all visible pairs of the queries and keys at `keys`.
     fn calls(&self, keys: &Extent) -> Vec<BlockCall> {
-        let Some(documents) = self.documents else {
-            let blocks = visible_blocks(&self.queries, keys, self.shape.band);
-            return blocks.into_iter().map(|block| BlockCall { block, ranges: None }).collect();
-        };
-        // The ranges of queries that see none of the keys are empty.
-        let block = KeyBlock { queries: self.queries, keys: *keys, band: self.shape.band };
-        let find = |rows: &_| find_key_ranges(&block, rows);
-        let ranges = Some(documents.key_ranges(self.rank, block, find));
-        vec![BlockCall { block: AttentionBlock::all(&self.queries, keys), ranges }]
+        let band = self.shape.band;
+        let key_block = KeyBlock { queries: self.queries, keys: *keys, band };
+        match (&self.scores.bias, self.visible) {
+            (None, None) => {
+                let blocks = visible_blocks(&self.queries, keys, band);
+                blocks.into_iter().map(|block| BlockCall { block, ranges: None }).collect()
+            }
+            // The ranges of queries that see none of the keys are empty.
+            (None, Some(visible)) => {
+                let ranges = visible.key_ranges(self.rank, key_block, find_key_ranges);
+                let block = AttentionBlock::all(&self.queries, keys);
+                vec![BlockCall { block, ranges: Some(ranges) }]
+            }
+            (Some(_), visible) => {
+                let ranges = visible.map(|visible| find_key_ranges(&key_block, visible));
+                let call = |block: AttentionBlock| {
+                    let ranges = ranges.as_ref().map(|ranges| self.ranges_in(&block, ranges));
+                    BlockCall { block, ranges }
+                };
+                consecutive_blocks(&self.queries, keys, band).into_iter().map(call).collect()
+            }
+        }
+    }
+
+    /// Returns the part of ranges of keys that is inside of a block, by the keys' number in it.
+    fn ranges_in(&self, block: &AttentionBlock, ranges: &[Vec<u32>; 2]) -> [Arc<Buffer>; 2] {
+        let (start, end) = (block.keys.start as u32, block.keys.end as u32);
+        ranges.each_ref().map(|places| {
+            let inside: Vec<u32> =
+                places.iter().map(|at| *at.clamp(&start, &end) - start).collect();
+            Arc::new(self.rank.allocator().copy_of(&inside, Category::Workspace))
+        })
     }
 
     fn block_shape(&self, block: &AttentionBlock, keys: &Extent) -> AttentionShape {

@@ -3,15 +3,16 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Buffer};
+use crate::backend::{AttentionShape, Buffer, View};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::tensor::{
-    Count, DocumentIds, Extent, InBackward, Operands, Operation, OperationBackward,
-    OperationForward, OperationInput, Rank, Value, apply,
+    Arity, Count, Extent, InBackward, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, OperationParam, Rank, Value, VisibleRows, apply,
 };
 
-use super::call::ContextCall;
+use super::super::score_bias::{Distances, distance_bias, widened};
+use super::call::{ContextCall, ScoreOperands};
 use super::gather::KeyGather;
 use super::local::OutputGradient;
 use super::ring::Ring;
@@ -27,25 +28,42 @@ pub(in crate::nn::attention) struct ContextAttention {
     pub shape: AttentionShape,
     /// Positions of the whole sequence.
     pub seq: usize,
-    /// The documents of the samples, if they are several.
-    pub documents: Option<Rc<DocumentIds>>,
+    /// The positions that each query sees within the band, if samples are padded or hold several documents.
+    pub visible: Option<Rc<VisibleRows>>,
+    /// Biases of this rank's heads by distance, f32 `[heads, distances]`.
+    pub bias: Option<(Arc<Buffer>, Distances)>,
 }
 
 impl ContextAttention {
-    /// Computes the attention of `inputs`: queries, keys and values.
+    /// Computes the attention of `inputs`: queries, keys and values; the parameter is that of the sinks, if there are any.
     #[track_caller]
     pub fn apply(
         self,
         algorithm: ContextAlgorithm,
         inputs: [&Value; 3],
+        sinks: Option<OperationParam<'_>>,
+        extents: Vec<Extent>,
+    ) -> Value {
+        match sinks {
+            None => self.apply_with(algorithm, inputs, [], extents),
+            Some(sinks) => self.apply_with(algorithm, inputs, [sinks], extents),
+        }
+    }
+
+    #[track_caller]
+    fn apply_with<const P: usize>(
+        self,
+        algorithm: ContextAlgorithm,
+        inputs: [&Value; 3],
+        params: [OperationParam<'_>; P],
         extents: Vec<Extent>,
     ) -> Value {
         let path = Arc::clone(self.site.shared_field());
-        let operands = |in_backward| Operands::<Count<3>, Count<0>> {
+        let operands = |in_backward| Operands::<Count<3>, Count<P>> {
             rank: inputs[0].rank(),
             path: &path,
             inputs: inputs.map(|value| OperationInput::new(value, in_backward)),
-            params: [],
+            params,
             extents,
         };
         match algorithm {
@@ -62,17 +80,29 @@ impl ContextAttention {
         }
     }
 
-    /// Runs `body` with this call on a rank.
-    fn on<T>(&self, rank: &Rank, body: impl FnOnce(&ContextCall<'_>) -> T) -> T {
+    /// Runs `body` with this call on a rank. `sinks` are f32.
+    fn on<T>(
+        &self,
+        rank: &Rank,
+        sinks: Option<&Buffer>,
+        body: impl FnOnce(&ContextCall<'_>) -> T,
+    ) -> T {
+        let bias = self.bias.as_ref().map(|(values, distances)| distance_bias(values, *distances));
         body(&ContextCall {
             rank,
             group: &rank.process_group(self.axes),
             site: &self.site,
             shape: self.shape,
             seq: self.seq,
-            documents: self.documents.as_deref(),
+            visible: self.visible.as_deref(),
+            scores: ScoreOperands { bias, sinks: sinks.map(Buffer::view) },
         })
     }
+}
+
+/// Returns the values of the parameter of the sinks in f32, if there is one.
+fn wide_sinks(rank: &Rank, params: &[View<'_>]) -> Option<Buffer> {
+    params.first().map(|sinks| widened(rank, *sinks))
 }
 
 /// Attention in which each rank keeps its queries, and reads the keys of all ranks.
@@ -82,14 +112,15 @@ struct KeysOfAllRanks {
     ring: bool,
 }
 
-impl Operation<Count<3>, Count<0>> for KeysOfAllRanks {
+impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
     /// The log-sum-exp of the scores of each row.
     type Saved = [Arc<Buffer>; 1];
 
-    fn forward(&self, forward: OperationForward<'_, Count<3>, Count<0>>) -> (Buffer, [Buffer; 1]) {
+    fn forward(&self, forward: OperationForward<'_, Count<3>, P>) -> (Buffer, [Buffer; 1]) {
         let data = forward.inputs.map(|value| value.compute().data);
         let [q, k, v] = data.each_ref().map(|data| data.view());
-        self.attention.on(forward.rank, |call| {
+        let sinks = wide_sinks(forward.rank, forward.params.as_ref());
+        self.attention.on(forward.rank, sinks.as_ref(), |call| {
             let (out, lse) = if self.ring {
                 Ring::new(call, 1).forward(q, k, v)
             } else {
@@ -103,26 +134,28 @@ impl Operation<Count<3>, Count<0>> for KeysOfAllRanks {
         true
     }
 
-    fn backward(
-        self,
-        backward: OperationBackward<'_, '_, Count<3>, Count<0>>,
-        [lse]: [Arc<Buffer>; 1],
-    ) {
-        let OperationBackward { gradients, mut inputs, output, gradient: dout, .. } = backward;
-        let rank = gradients.rank;
+    fn backward(self, backward: OperationBackward<'_, '_, Count<3>, P>, [lse]: [Arc<Buffer>; 1]) {
+        let OperationBackward { gradients, mut inputs, params, output, gradient: dout } = backward;
+        let (rank, params) = (gradients.rank, params.as_ref());
+        let sinks = params.first().map(|param| widened(rank, param.param().values().view()));
+        let mut dsinks = sinks.as_ref().map(|sinks| rank.stats(sinks.len()));
         let out = output.expect("attention saves its output");
         let [q, k, v] = inputs.each_mut().map(|input| input.take_saved(rank));
         let of =
             OutputGradient { q: q.view(), out: out.view(), lse: lse.view(), dout: dout.view() };
-        let computed = self.attention.on(rank, |call| {
+        let computed = self.attention.on(rank, sinks.as_ref(), |call| {
+            let dsinks = dsinks.as_mut().map(Buffer::view_mut);
             if self.ring {
-                Ring::new(call, 1).backward(&of, k.view(), v.view())
+                Ring::new(call, 1).backward(&of, k.view(), v.view(), dsinks)
             } else {
-                KeyGather::new(call).backward(&of, k.view(), v.view())
+                KeyGather::new(call).backward(&of, k.view(), v.view(), dsinks)
             }
         });
         for (input, gradient) in inputs.iter().zip(computed) {
             input.add_gradient(gradients, Arc::new(gradient));
+        }
+        if let (Some(param), Some(dsinks)) = (params.first(), dsinks) {
+            param.finish_with(gradients, &dsinks);
         }
     }
 }
@@ -134,14 +167,15 @@ struct HeadsOfAllRanks {
     size: usize,
 }
 
-impl Operation<Count<3>, Count<0>> for HeadsOfAllRanks {
+impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
     /// Queries, keys, values, output and log-sum-exps of this rank's heads.
     type Saved = [Arc<Buffer>; 5];
 
-    fn forward(&self, forward: OperationForward<'_, Count<3>, Count<0>>) -> (Buffer, [Buffer; 5]) {
+    fn forward(&self, forward: OperationForward<'_, Count<3>, P>) -> (Buffer, [Buffer; 5]) {
         let data = forward.inputs.map(|value| value.compute().data);
         let [q, k, v] = data.each_ref().map(|data| data.view());
-        self.attention.on(forward.rank, |call| {
+        let sinks = wide_sinks(forward.rank, forward.params.as_ref());
+        self.attention.on(forward.rank, sinks.as_ref(), |call| {
             let (own, exchanged) = Ulysses::new(call, self.size).forward(q, k, v);
             let ExchangedAttention { q, k, v, out, lse } = exchanged;
             (own, [q, k, v, out, lse])
@@ -150,16 +184,30 @@ impl Operation<Count<3>, Count<0>> for HeadsOfAllRanks {
 
     fn backward(
         self,
-        backward: OperationBackward<'_, '_, Count<3>, Count<0>>,
+        backward: OperationBackward<'_, '_, Count<3>, P>,
         [q, k, v, out, lse]: [Arc<Buffer>; 5],
     ) {
-        let OperationBackward { gradients, inputs, gradient: dout, .. } = backward;
+        let OperationBackward { gradients, inputs, params, gradient: dout, .. } = backward;
+        let (rank, params) = (gradients.rank, params.as_ref());
+        let sinks = params.first().map(|param| widened(rank, param.param().values().view()));
+        // This rank has the gradients of its heads at the positions of all ranks that exchange; the sum over ranks is that of
+        // the parameter's gradient.
+        let mut dsinks = sinks.as_ref().map(|sinks| {
+            let mut dsinks = rank.stats(sinks.len());
+            rank.backend().fill(dsinks.view_mut(), 0.0);
+            dsinks
+        });
         let exchanged = ExchangedAttention { q, k, v, out, lse };
-        let computed = self.attention.on(gradients.rank, |call| {
-            Ulysses::new(call, self.size).backward(&exchanged, dout.view())
+        let computed = self.attention.on(rank, sinks.as_ref(), |call| {
+            let ulysses = Ulysses::new(call, self.size);
+            let own = dsinks.as_mut().map(|dsinks| dsinks.view_mut().into_slice(ulysses.heads()));
+            ulysses.backward(&exchanged, dout.view(), own)
         });
         for (input, gradient) in inputs.iter().zip(computed) {
             input.add_gradient(gradients, Arc::new(gradient));
+        }
+        if let (Some(param), Some(dsinks)) = (params.first(), dsinks) {
+            param.finish_with(gradients, &dsinks);
         }
     }
 }

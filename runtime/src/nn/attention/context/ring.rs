@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, View};
+use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::Pending;
 use crate::tensor::Extent;
 
@@ -30,7 +30,7 @@ impl<'a> Ring<'a> {
     pub fn new(call: &'a ContextCall<'a>, stride: usize) -> Ring<'a> {
         let (size, position) = (call.group.size() / stride, call.group.rank() / stride);
         let queries = Extent::zig_zag(call.seq, position, size);
-        let local = LocalAttention::new(call.rank, call.shape, queries, call.documents);
+        let local = LocalAttention::new(call, queries);
         Ring { call, stride, size, position, local }
     }
 
@@ -59,14 +59,20 @@ impl<'a> Ring<'a> {
     }
 
     /// Computes the gradients of queries, keys and values, in the compute dtype. Gradients of keys and values travel with
-    /// the keys, one hop behind them, and are home after one more hop.
-    pub fn backward(&self, of: &OutputGradient, k: View, v: View) -> [Buffer; 3] {
+    /// the keys, one hop behind them, and are home after one more hop. The gradient of the sinks is written to `dsinks`.
+    pub fn backward(
+        &self,
+        of: &OutputGradient,
+        k: View,
+        v: View,
+        mut dsinks: Option<ViewMut>,
+    ) -> [Buffer; 3] {
         let rank = self.call.rank;
         if self.size == 1 {
             let [mut dq, mut dk, mut dv] = [of.q, k, v].map(|data| rank.alloc(data.len()));
             let source = KeySource { positions: self.positions(0), k, v };
             let gradients = [&mut dq, &mut dk, &mut dv].map(Buffer::view_mut);
-            self.local.backward(of, &source, false, gradients);
+            self.local.backward(of, &source, false, gradients, dsinks);
             return [dq, dk, dv];
         }
         let mut kv = Arc::new(self.call.concatenate(k, v));
@@ -76,7 +82,8 @@ impl<'a> Ring<'a> {
             let next = self.start_hop(hop, &kv);
             let mut part = self.call.zeros(DType::F32, kv.len());
             let [dk, dv] = split_at(part.view_mut(), self.call.k_len());
-            self.local.backward(of, &self.source(hop, &kv), true, [dq.view_mut(), dk, dv]);
+            let gradients = [dq.view_mut(), dk, dv];
+            self.local.backward(of, &self.source(hop, &kv), true, gradients, dsinks.take());
             if let Some(sum) = sum {
                 // The gradients of these keys from the ranks that had them before.
                 let sum = self.call.wait(sum);

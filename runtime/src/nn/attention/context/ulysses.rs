@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Buffer, SequenceLayout, View};
+use crate::backend::{AttentionShape, Buffer, SequenceLayout, View, ViewMut};
 
 use super::call::ContextCall;
 use super::heads::{HeadExchange, HeadTensor};
@@ -47,7 +47,13 @@ impl<'a> Ulysses<'a> {
             first_head: call.shape.first_head + heads.start - kv_heads.start * call.shape.group,
             ..call.shape
         };
-        Ulysses { exchange, exchanged: ContextCall { shape, ..*call } }
+        let scores = call.scores.of_heads(heads);
+        Ulysses { exchange, exchanged: ContextCall { shape, scores, ..*call } }
+    }
+
+    /// Returns the query heads of this rank, of those of the ranks that exchange.
+    pub fn heads(&self) -> Range<usize> {
+        query_heads(&self.exchange.call.shape, self.exchange.size, self.exchange.index())
     }
 
     /// Computes the output, and what a backward reads.
@@ -59,13 +65,19 @@ impl<'a> Ulysses<'a> {
         (own_out, ExchangedAttention { q, k, v, out, lse })
     }
 
-    /// Computes the gradients of queries, keys and values.
-    pub fn backward(&self, of: &ExchangedAttention<Arc<Buffer>>, dout: View) -> [Buffer; 3] {
+    /// Computes the gradients of queries, keys and values. That of the sinks of this rank's [`heads`](Self::heads) is written
+    /// to `dsinks`.
+    pub fn backward(
+        &self,
+        of: &ExchangedAttention<Arc<Buffer>>,
+        dout: View,
+        dsinks: Option<ViewMut>,
+    ) -> [Buffer; 3] {
         let [dout] = self.exchange.distribute([dout], &self.out());
         let ring = Ring::new(&self.exchanged, self.exchange.size);
         let (out, lse) = (of.out.view(), of.lse.view());
         let gradient = OutputGradient { q: of.q.view(), out, lse, dout: dout.view() };
-        let gradients = ring.backward(&gradient, of.k.view(), of.v.view());
+        let gradients = ring.backward(&gradient, of.k.view(), of.v.view(), dsinks);
         self.exchange.collect(gradients.each_ref().map(Buffer::view), &self.qkv())
     }
 

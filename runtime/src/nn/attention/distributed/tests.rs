@@ -1,5 +1,7 @@
 //! A language model over a distributed sequence: losses and every parameter's gradient are those of one rank.
 
+mod extras;
+
 use crate::backend::cpu::CpuBackend;
 use crate::comm::{CommError, RankComms, launch};
 use crate::mesh::MeshShape;

@@ -37,7 +37,6 @@ pub struct Backward<'a> {
     /// `[block, element, key]`, then `[key, element]`.
     dkeys: Sums<'a>,
     dvalues: Sums<'a>,
-    dqueries: &'a mut [f32],
 }
 
 /// A sum that is transposed when it is complete.
@@ -103,9 +102,14 @@ impl<'a> Backward<'a> {
         let Lens { keys, values, queries, douts, tile, zipped } = Lens::of(sizes);
         let keys = Parts::len(&[keys.whole(); 2]) + Parts::len(&[2 * keys.whole(); 2]);
         let values = Parts::len(&[values.whole()]) + Parts::len(&[2 * values.whole(); 2]);
-        let queries = Parts::len(&[queries.whole(), queries.transposed(), 2 * queries.whole()]);
+        let queries = Parts::len(&[queries.whole(), queries.transposed()]);
         let douts = Parts::len(&[douts.whole(), douts.transposed()]);
         keys + values + queries + douts + Parts::len(&[tile, tile, tile, zipped])
+    }
+
+    /// The elements of the gradient of one query, filled up to whole panels.
+    pub fn dquery_len(sizes: TaskSizes) -> usize {
+        padded(sizes.head_dim)
     }
 
     pub fn new<T: Float>(
@@ -125,7 +129,6 @@ impl<'a> Backward<'a> {
         let mut sums = |rows: Rows| scratch.take(2 * rows.whole());
         let dkeys = Sums { transposed: sums(lens.keys), rows: sums(lens.keys) };
         let dvalues = Sums { transposed: sums(lens.values), rows: sums(lens.values) };
-        let dqueries = sums(lens.queries);
         panels_of_rows(&key, zipped, keys_t);
         panels_of_rows(&value, zipped, values_t);
         panels_of_columns(&key, keys);
@@ -146,7 +149,6 @@ impl<'a> Backward<'a> {
             dscore_rows,
             dkeys,
             dvalues,
-            dqueries,
         }
     }
 }
@@ -180,7 +182,7 @@ fn both_ways<T: Float>(
     pair_columns(source, rows);
     let width = padded(sizes.dim);
     pair_rows(source, zipped, Target { row: width, panel: PANEL });
-    let zipped = &zipped[..sizes.count.div_ceil(2) * width];
+    let zipped = &zipped[..source.count.div_ceil(2) * width];
     // One row per element; what fills up the width makes rows that nothing reads.
     transpose(zipped, width, transposed, Target { row: sizes.pair_stride(), panel: PANEL });
 }
@@ -214,13 +216,12 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
         product(self.douts, self.values_t, self.sizes.value_dim / 2, dweights);
     }
 
-    fn add(
+    fn add_to_keys(
         &mut self,
         queries: Range<usize>,
         keys: Range<usize>,
         weights: &[f32],
         dscores: &[f32],
-        add_dqueries: bool,
     ) {
         let TaskSizes { head_dim, value_dim, .. } = self.sizes;
         let (count, width) = (queries.len(), padded(keys.len()));
@@ -229,7 +230,6 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
         let to = Target { row: PANEL, panel: stride };
         pair_rows(tile(weights), self.weights, to);
         pair_rows(tile(dscores), self.dscores, to);
-        pair_columns(tile(dscores), self.dscore_rows);
 
         let row_stride = Lens::of(self.sizes).queries.pair_stride();
         let product = |rows: &[u32], panels: &[u32], dim: usize, sums: &mut [f32]| {
@@ -241,22 +241,23 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
         };
         product(self.douts_t, self.weights, value_dim, self.dvalues.transposed);
         product(self.queries_t, self.dscores, head_dim, self.dkeys.transposed);
+    }
 
-        let sizes = [count, padded(head_dim), width / 2];
+    fn add_to_queries(
+        &mut self,
+        keys: Range<usize>,
+        dscores: &[f32],
+        accumulate: bool,
+        dqueries: &mut [f32],
+    ) {
+        let (dim, width) = (padded(self.sizes.head_dim), padded(keys.len()));
+        let count = dqueries.len() / dim;
+        pair_columns(Source { data: dscores, stride: width, count, width }, self.dscore_rows);
         let rows = PairRows { pairs: self.dscore_rows, stride: width / 2 };
         let stride = padded(self.sizes.keys) / 2 * PANEL;
         let keys_in = Panels { pairs: &self.keys[keys.start / 2 * PANEL..], stride };
-        let dqueries = &mut self.dqueries[queries.start * padded(head_dim)..];
         // SAFETY: as above.
-        unsafe { multiply(sizes, rows, keys_in, add_dqueries, dqueries) };
-    }
-
-    fn clear_dqueries(&mut self) {
-        self.dqueries.fill(0.0);
-    }
-
-    fn dquery(&self, row: usize) -> &[f32] {
-        &self.dqueries[row * padded(self.sizes.head_dim)..][..self.sizes.head_dim]
+        unsafe { multiply([count, dim, width / 2], rows, keys_in, accumulate, dqueries) };
     }
 
     fn finish(&mut self) {

@@ -6,9 +6,12 @@ mod parts;
 mod reference;
 mod rows;
 
+use half::bf16;
+
 use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend};
-use crate::backend::{AttentionShape, Backend, Band};
-use case::{Case, GAP};
+use crate::backend::cpu::scratch::kept_elements;
+use crate::backend::{AttentionShape, Backend, Band, SequenceLayout};
+use case::{Case, GAP, Gradients};
 
 fn shape(
     batch: usize,
@@ -88,6 +91,57 @@ fn results_are_the_same_on_any_number_of_threads() {
 fn one_head_is_the_same_on_any_number_of_threads() {
     let case = Case::new(shape(1, 1100, [2, 1, 8], true));
     assert_same_on_any_threads("attention", |cpu| case.run(cpu).concat());
+}
+
+/// With fewer key/value heads than threads, the backward is partitioned by blocks of keys: every dtype, mask and score
+/// function, and several query heads of one key/value head.
+#[test]
+fn blocks_of_keys_are_the_same_on_any_number_of_threads() {
+    let causal = shape(1, 1300, [3, 1, 16], true);
+    let window = Band { before: Some(700), ..Band::CAUSAL };
+    let ahead = Band { offset: 130, before: Some(600), after: Some(50) };
+    let documents = |_, query| [query as u32 / 300 * 300, query as u32 / 300 * 300 + 300];
+    let odd = AttentionShape { value_dim: 34, ..shape(2, 705, [2, 1, 18], true) };
+    let cases = [
+        Case::new(causal),
+        Case::new(AttentionShape { band: window, ..causal }),
+        Case::new(AttentionShape { band: ahead, soft_cap: Some(2.0), ..causal }),
+        Case::new(AttentionShape { keys: SequenceLayout { len: 1500, pitch: 1600 }, ..causal })
+            .with_ranges(documents)
+            .with_sinks(),
+        Case::new(odd).with_sinks(),
+        Case::new(odd).with_bias(40, 30),
+    ];
+    for case in cases {
+        assert_same_on_any_threads("f32", |cpu| case.run(cpu).concat());
+        assert_same_on_any_threads("bf16", |cpu| {
+            let (out, lse) = case.forward::<bf16, bf16>(cpu);
+            let mut gradients = case.initial::<f32>();
+            case.backward::<bf16, bf16, f32>(cpu, (&out, &lse), &mut gradients);
+            let Gradients { dq, dk, dv, dbias, dsinks } = gradients;
+            [dq, dk, dv, dbias, dsinks].concat()
+        });
+    }
+}
+
+/// The backward of a window holds only the queries and keys near it.
+#[test]
+fn windows_take_little_scratch() {
+    let kept = |band: Band| {
+        let case = Case::new(AttentionShape { band, ..shape(1, 16384, [2, 1, 8], true) });
+        let run = || {
+            case.run(&CpuBackend::new(1).expect("one thread starts nothing"));
+            kept_elements()
+        };
+        std::thread::scope(|scope| scope.spawn(run).join().expect("nothing panics"))
+    };
+    let window = Band { before: Some(499), ..Band::CAUSAL };
+    let windowed = kept(window);
+    // Keys, values and gradients of a section, the gradients of the queries of both heads that see it, and two tiles; beside
+    // these, matmuls pack their operands.
+    let expected = 5 * 4096 * 8 + 2 * (4096 + 512) * 8 + 2 * 512 * 64;
+    assert!(windowed < expected + expected / 4, "{windowed} instead of {expected}");
+    assert!(kept(Band::CAUSAL) > windowed, "the test would see whole sequences");
 }
 
 #[test]

@@ -2,8 +2,8 @@ use std::collections::HashSet;
 
 use super::sizes;
 use crate::backend::cuda::cudnn::{
-    AttentionPass, AttentionSizes, ElementType, GraphOperand, GraphOperation, GraphScalar,
-    OperationGraph, Pointwise, TensorId, TensorStorage,
+    AttentionPass, AttentionSizes, BandMask, ElementType, GraphOperand, GraphOperation,
+    GraphScalar, OperationGraph, Pointwise, TensorId, TensorStorage,
 };
 
 const FORWARD: AttentionPass = AttentionPass::Forward;
@@ -49,21 +49,27 @@ fn graphs_have_the_size_of_the_known_pattern() {
         let graph = pass.graph(sizes);
         assert_eq!((graph.tensors.len(), graph.operations.len()), (tensors, operations), "{pass}");
         // The causal mask adds two indices, a comparison, a selection and its result.
-        let graph = pass.graph(AttentionSizes { causal: false, ..sizes });
-        assert_eq!(
-            (graph.tensors.len(), graph.operations.len()),
-            (tensors - 5, operations - 4),
-            "{pass}"
-        );
+        let masked = |right, left| {
+            let graph = pass.graph(AttentionSizes { mask: BandMask { right, left }, ..sizes });
+            (graph.tensors.len(), graph.operations.len())
+        };
+        assert_eq!(masked(None, None), (tensors - 5, operations - 4), "{pass}");
+        // A window to the left adds two indices, a sum, a comparison and a selection, with a result each, and two scalars;
+        // a distance to the right one sum and its scalar.
+        assert_eq!(masked(Some(0), Some(100)), (tensors + 7, operations + 5), "{pass}");
+        assert_eq!(masked(Some(20), Some(100)), (tensors + 9, operations + 6), "{pass}");
+        assert_eq!(masked(None, Some(100)), (tensors + 2, operations + 1), "{pass}");
     }
 }
 
 #[test]
 fn tensors_are_written_once_before_they_are_read() {
-    for causal in [false, true] {
+    let window = BandMask { right: Some(1), left: Some(3) };
+    for mask in [BandMask::ALL, BandMask::CAUSAL, window] {
         for kv_heads in [1, 2, 6] {
             for pass in [FORWARD, EXACT, ATOMIC] {
-                let graph = pass.graph(sizes(2, 5, 6, kv_heads, 8, causal));
+                let sizes = sizes(2, 5, 6, kv_heads, 8, false);
+                let graph = pass.graph(AttentionSizes { mask, keys: 7, ..sizes });
                 let results: Vec<_> = graph.operations.iter().map(|o| result(o).0).collect();
                 let mut known: HashSet<_> = (0..graph.tensors.len()).collect();
                 for id in &results {
@@ -103,17 +109,24 @@ fn operands_are_those_of_the_pass() {
 
 #[test]
 fn scalars_are_passed_by_value() {
-    let scalars = |pass: AttentionPass, causal| -> Vec<_> {
-        let graph = pass.graph(sizes(1, 4, 2, 2, 8, causal));
-        for (id, _) in graph.scalars() {
+    use GraphScalar::{LeftBound, Masked, One, RightBound, Scale};
+    let scalars = |pass: AttentionPass, mask| -> Vec<_> {
+        let graph = pass.graph(AttentionSizes { mask, ..sizes(1, 4, 2, 2, 8, false) });
+        for (id, scalar) in graph.scalars() {
             let tensor = &graph.tensors[id.0];
-            assert_eq!((tensor.element, tensor.sizes), (ElementType::F32, [1; 4]));
+            let integer = scalar == RightBound;
+            let element = if integer { ElementType::I32 } else { ElementType::F32 };
+            assert_eq!((tensor.element, tensor.sizes), (element, [1; 4]));
         }
         graph.scalars().map(|(_, scalar)| scalar).collect()
     };
-    assert_eq!(scalars(FORWARD, false), [GraphScalar::Scale]);
-    assert_eq!(scalars(FORWARD, true), [GraphScalar::Scale, GraphScalar::Masked]);
-    assert_eq!(scalars(EXACT, true), [GraphScalar::Scale, GraphScalar::One, GraphScalar::Masked]);
+    assert_eq!(scalars(FORWARD, BandMask::ALL), [Scale]);
+    assert_eq!(scalars(FORWARD, BandMask::CAUSAL), [Scale, Masked]);
+    assert_eq!(scalars(EXACT, BandMask::CAUSAL), [Scale, One, Masked]);
+    let window = BandMask { right: Some(0), left: Some(2) };
+    assert_eq!(scalars(FORWARD, window), [Scale, Masked, Masked, LeftBound]);
+    let window = BandMask { right: Some(1), left: Some(2) };
+    assert_eq!(scalars(EXACT, window), [Scale, One, Masked, RightBound, Masked, LeftBound]);
 }
 
 /// `[batch, seq, heads, head_dim]` in memory, in the library's order: batch, head, position, element.
@@ -138,6 +151,26 @@ fn operands_have_the_layout_of_projections() {
         assert_eq!(form(operand), (ElementType::F32, [2, 6, 100, 1], [600, 100, 1, 1]));
     }
     assert_eq!(form(GraphOperand::DQSum), (ElementType::F32, [2, 6, 100, 16], [9600, 1600, 16, 1]));
+}
+
+/// Other keys than queries, with gaps between their samples, and values of another width.
+#[test]
+fn keys_and_values_have_sizes_of_their_own() {
+    let square = sizes(2, 100, 6, 3, 24, true);
+    let sizes = AttentionSizes { keys: 150, key_pitch: 200, value_dim: 16, ..square };
+    let graph = ATOMIC.graph(sizes);
+    let form = |wanted| {
+        let (id, _) = graph.operands().find(|(_, operand)| *operand == wanted).expect("an operand");
+        let tensor = &graph.tensors[id.0];
+        (tensor.sizes, tensor.strides)
+    };
+    assert_eq!(form(GraphOperand::Q), ([2, 6, 100, 24], [14400, 24, 144, 1]));
+    assert_eq!(form(GraphOperand::Out), ([2, 6, 100, 16], [9600, 16, 96, 1]));
+    assert_eq!(form(GraphOperand::K), ([2, 3, 24, 150], [14400, 24, 1, 72]));
+    assert_eq!(form(GraphOperand::V), ([2, 3, 16, 150], [9600, 16, 1, 48]));
+    assert_eq!(form(GraphOperand::DK), ([2, 3, 150, 24], [14400, 24, 72, 1]));
+    assert_eq!(form(GraphOperand::DV), ([2, 3, 150, 16], [9600, 16, 48, 1]));
+    assert_eq!(form(GraphOperand::DQSum), ([2, 6, 100, 24], [14400, 2400, 24, 1]));
 }
 
 #[test]

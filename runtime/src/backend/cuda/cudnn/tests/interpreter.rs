@@ -58,7 +58,7 @@ impl Values<'_> {
                     let of = |id: Option<TensorId>| self.at(id.expect("an operand"), index, heads);
                     let x = self.at(x, index, heads);
                     match mode {
-                        Pointwise::Add => x + of(b),
+                        Pointwise::Add | Pointwise::AddIndex => x + of(b),
                         Pointwise::Sub => x - of(b),
                         Pointwise::Mul => x * of(b),
                         Pointwise::Div => x / of(b),
@@ -67,6 +67,7 @@ impl Values<'_> {
                         Pointwise::Identity => x,
                         Pointwise::Index(dim) => index[dim] as f32,
                         Pointwise::AtLeast => f32::from(x >= of(b)),
+                        Pointwise::Above => f32::from(x > of(b)),
                         Pointwise::Select => {
                             if of(t) == 0.0 {
                                 of(b)

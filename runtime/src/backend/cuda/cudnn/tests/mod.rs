@@ -6,9 +6,9 @@ mod interpreter;
 mod meaning;
 mod parts;
 
-use super::AttentionSizes;
+use super::{AttentionSizes, BandMask};
 
-/// Sizes for tests; `heads` and `kv_heads` differ where heads are grouped.
+/// Sizes of self-attention for tests; `heads` and `kv_heads` differ where heads are grouped.
 fn sizes(
     batch: i64,
     seq: i64,
@@ -17,5 +17,15 @@ fn sizes(
     head_dim: i64,
     causal: bool,
 ) -> AttentionSizes {
-    AttentionSizes { batch, seq, heads, kv_heads, head_dim, causal }
+    AttentionSizes {
+        batch,
+        queries: seq,
+        keys: seq,
+        key_pitch: seq,
+        heads,
+        kv_heads,
+        head_dim,
+        value_dim: head_dim,
+        mask: if causal { BandMask::CAUSAL } else { BandMask::ALL },
+    }
 }

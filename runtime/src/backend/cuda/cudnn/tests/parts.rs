@@ -4,13 +4,14 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use super::sizes;
+use crate::backend::cuda::cudnn::limits::check_limits;
 use crate::backend::cuda::cudnn::options::CudnnHost;
-use crate::backend::cuda::cudnn::options::check_limits;
 use crate::backend::cuda::cudnn::plan::preferred_engine;
 use crate::backend::cuda::cudnn::workspace::{ScratchLayout, StreamScratch};
-use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes};
+use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes, BandMask};
 use crate::backend::cuda::native::Version;
-use crate::backend::cuda::{DriverError, Stream};
+use crate::backend::cuda::{DriverError, FusedShape, Stream};
+use crate::backend::{Band, SequenceLayout};
 
 const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
 const ATOMIC: AttentionPass = AttentionPass::Backward { deterministic: false };
@@ -25,13 +26,97 @@ fn limits_name_the_unsupported_size() {
     };
     refused(fine, EXACT, (7, 5), "needs compute capability 8.0; the device has 7.5");
     refused(AttentionSizes { batch: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    refused(AttentionSizes { seq: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(AttentionSizes { queries: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(AttentionSizes { keys: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    let one = AttentionSizes { queries: 1, keys: 1, ..fine };
+    assert_eq!(check_limits(&one, AttentionPass::Forward, (9, 0)), Ok(()));
+    refused(one, EXACT, (9, 0), "of one query and one key");
     refused(AttentionSizes { head_dim: 60, ..fine }, EXACT, (9, 0), "multiples of 8 up to 256");
-    let wide = AttentionSizes { head_dim: 192, ..fine };
+    refused(AttentionSizes { value_dim: 60, ..fine }, EXACT, (9, 0), "value_dim in multiples of 8");
+    assert_eq!(check_limits(&AttentionSizes { value_dim: 128, ..fine }, EXACT, (8, 0)), Ok(()));
+    let latent = AttentionSizes { head_dim: 192, value_dim: 128, ..fine };
+    assert_eq!(check_limits(&latent, EXACT, (9, 0)), Ok(()));
+    assert_eq!(check_limits(&latent, EXACT, (10, 0)), Ok(()));
+    refused(latent, EXACT, (8, 0), "head_dim in multiples of 8 up to 128");
+    let wide = AttentionSizes { head_dim: 192, value_dim: 192, ..fine };
     assert_eq!(check_limits(&wide, EXACT, (9, 0)), Ok(()));
     assert_eq!(check_limits(&wide, AttentionPass::Forward, (8, 0)), Ok(()));
     refused(wide, ATOMIC, (8, 0), "up to 128");
     refused(wide, EXACT, (10, 0), "up to 128");
+}
+
+/// Masks that might hide all keys from a query are refused.
+#[test]
+fn limits_of_masks() {
+    let check = |queries, keys, right, left| {
+        let mask = BandMask { right, left };
+        let sizes = AttentionSizes { queries, keys, mask, ..sizes(1, 64, 2, 2, 64, true) };
+        check_limits(&sizes, EXACT, (9, 0)).err()
+    };
+    for (queries, keys, right, left) in [
+        (64, 64, Some(0), Some(8)),
+        (64, 100, Some(36), Some(8)),
+        (100, 64, None, None),
+        (100, 64, Some(0), None),
+        (64, 64, None, Some(1)),
+    ] {
+        assert_eq!(check(queries, keys, right, left), None);
+        // No query without a key.
+        for query in 0..queries {
+            let sees = |key: i64| {
+                right.is_none_or(|right| key <= query + right)
+                    && left.is_none_or(|left| key > query - left)
+            };
+            assert!((0..keys).any(sees), "query {query} of {queries} x {keys}");
+        }
+    }
+    let refused = |queries, keys, right, left, why: &str| {
+        let error = check(queries, keys, right, left).expect(why);
+        assert!(error.contains(why), "{error}");
+    };
+    refused(64, 64, Some(-1), None, "with the index of a query");
+    refused(64, 64, None, Some(0), "with the index of a query");
+    refused(100, 64, Some(0), Some(8), "at most as many queries as keys");
+    refused(1 << 24, 1 << 24, Some(0), None, "less than 16777216 positions");
+}
+
+#[test]
+fn masks_are_those_of_bands() {
+    let mask = |band, queries, keys| {
+        let shape = FusedShape {
+            batch: 1,
+            queries,
+            keys: SequenceLayout::dense(keys),
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 8,
+            value_dim: 8,
+            scale: 1.0,
+            band,
+        };
+        AttentionSizes::from(&shape).mask
+    };
+    assert_eq!(mask(Band::ALL, 9, 5), BandMask::ALL);
+    assert_eq!(mask(Band::CAUSAL, 9, 5), BandMask::CAUSAL);
+    for offset in -9..9 {
+        for (before, after) in (0..12).flat_map(|n| (0..12).map(move |m| (n, m))) {
+            let band = Band { offset, before: Some(before), after: Some(after) };
+            let BandMask { right, left } = mask(band, 9, 7);
+            for query in 0..9 {
+                let sees = |key: &i64| {
+                    right.is_none_or(|right| *key <= query + right)
+                        && left.is_none_or(|left| *key > query - left)
+                };
+                let keys: Vec<i64> = (0..7).filter(sees).collect();
+                let visible = band.visible(query as usize, 7);
+                assert_eq!(keys, visible.map(|key| key as i64).collect::<Vec<_>>(), "{band:?}");
+            }
+        }
+    }
+    // Limits that hide nothing are none.
+    let wide = Band { offset: 0, before: Some(8), after: Some(usize::MAX) };
+    assert_eq!(mask(wide, 9, 9), BandMask::ALL);
+    assert_eq!(mask(Band { after: Some(0), ..wide }, 9, 9), BandMask::CAUSAL);
 }
 
 /// The engine is preferred for known versions and architectures only.

@@ -1,49 +1,81 @@
 //! Attention by the vendor library.
 
 use crate::backend::cuda::{
-    AttentionGradients, AttentionOperands, DenseAttention, FusedAttention, GpuContext,
+    AttentionGradients, AttentionOperands, FusedAttention, FusedShape, GpuContext,
 };
-use crate::backend::{DType, StreamKind, View};
+use crate::backend::{AttentionShape, DType, StreamKind, View};
 
 use super::super::launch::{aligned, at};
 use super::Gradients;
 
-/// Submits the forward pass; returns false if the library does not take these operands.
+/// The reason why the vendor library does not compute a pass; `None` if it is missing, or reports its reason itself.
+pub(super) type Refusal = Option<&'static str>;
+
+/// Optional operands, which fused kernels do not take.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    pub ranges: bool,
+    pub bias: bool,
+    pub sinks: bool,
+    pub accumulate: bool,
+}
+
+/// Returns the shape of a pass for the vendor library.
+fn shape(s: &AttentionShape, options: Options) -> Result<FusedShape, &'static str> {
+    let Options { ranges, bias, sinks, accumulate } = options;
+    let refusals = [
+        (ranges, "each query has a range of keys"),
+        (bias, "scores have a bias"),
+        (sinks, "there are sinks"),
+        (accumulate, "gradients are added"),
+    ];
+    match refusals.iter().find(|(given, _)| *given) {
+        Some((_, reason)) => Err(reason),
+        None => FusedShape::of(s),
+    }
+}
+
+/// Submits the forward pass, if the library takes its operands.
 pub(super) fn forward(
     gpu: &GpuContext,
-    s: &DenseAttention,
+    (s, options): (&AttentionShape, Options),
     operands: [View; 4],
     lse: View,
-) -> bool {
-    let fused = library(gpu, &operands, lse).filter(|fused| fused.supports(s));
-    let Some(fused) = fused else { return false };
+) -> Result<(), Refusal> {
+    let fused = library(gpu, &operands, lse)?;
+    let s = shape(s, options)?;
+    if !fused.supports(&s) {
+        return Err(None);
+    }
     let stream = gpu.stream(StreamKind::Compute);
     let addresses = addresses(operands, lse);
     // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
-    gpu.retry_after_trim(|| unsafe { fused.forward(stream, s, &addresses) });
-    true
+    gpu.retry_after_trim(|| unsafe { fused.forward(stream, &s, &addresses) });
+    Ok(())
 }
 
-/// Submits the backward pass; returns false if the library does not take these operands.
+/// Submits the backward pass, if the library takes its operands.
 pub(super) fn backward(
     gpu: &GpuContext,
-    s: &DenseAttention,
+    (s, options): (&AttentionShape, Options),
     operands: [View; 4],
     (lse, dout): (View, View),
     gradients: &Gradients,
-) -> bool {
+) -> Result<(), Refusal> {
     let [q, k, v, out] = operands;
     let &Gradients { dq, dk, dv } = gradients;
-    let fused = library(gpu, &[q, k, v, out, dout, dq, dk, dv], lse)
-        .filter(|fused| fused.supports_backward(s, gpu.free_bytes()));
-    let Some(fused) = fused else { return false };
+    let fused = library(gpu, &[q, k, v, out, dout, dq, dk, dv], lse)?;
+    let s = shape(s, options)?;
+    if !fused.supports_backward(&s, gpu.free_bytes()) {
+        return Err(None);
+    }
     let stream = gpu.stream(StreamKind::Compute);
     let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
     let gradients = AttentionGradients { dout, dq, dk, dv };
     let operands = addresses(operands, lse);
     // SAFETY: as in `forward`.
-    gpu.retry_after_trim(|| unsafe { fused.backward(stream, s, &operands, &gradients) });
-    true
+    gpu.retry_after_trim(|| unsafe { fused.backward(stream, &s, &operands, &gradients) });
+    Ok(())
 }
 
 fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
@@ -56,10 +88,13 @@ fn library<'a>(
     gpu: &'a GpuContext,
     operands: &[View],
     lse: View,
-) -> Option<&'a dyn FusedAttention> {
-    let is_bf16 = operands.iter().all(|view| view.dtype() == DType::Bf16);
-    if !is_bf16 || !aligned(operands, 8) || !aligned(&[lse], 4) {
-        return None;
+) -> Result<&'a dyn FusedAttention, Refusal> {
+    let fused = gpu.driver().attention().ok_or(None)?;
+    if !operands.iter().all(|view| view.dtype() == DType::Bf16) {
+        return Err(Some("operands are not bf16"));
     }
-    gpu.driver().attention()
+    if !aligned(operands, 8) || !aligned(&[lse], 4) {
+        return Err(Some("operands are not aligned to 16 bytes"));
+    }
+    Ok(fused)
 }

@@ -1,8 +1,8 @@
 //! Scaled dot-product attention in tiles (flash attention); no matrix of queries by keys exists.
 //!
 //! The first of three implementations that supports the operands is used:
-//! - [`FusedAttention`](crate::backend::cuda::FusedAttention) of the vendor library, for bf16 and
-//!   [`DenseAttention`];
+//! - [`FusedAttention`](crate::backend::cuda::FusedAttention) of the vendor library, for bf16 and the
+//!   [`FusedShape`](crate::backend::cuda::FusedShape)s that it supports;
 //! - [`tensor`]: our own kernels for tensor cores, for bf16;
 //! - [`plain`]: our own kernels without tensor cores, for f32, and for bf16 of unsupported sizes or alignment.
 //!
@@ -22,7 +22,7 @@ mod sizes;
 mod tensor;
 
 use crate::backend::cuda::kernels::attention::{PLAIN, Variant};
-use crate::backend::cuda::{CudaBackend, DenseAttention, GpuContext};
+use crate::backend::cuda::{CudaBackend, GpuContext};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend,
     MergeAttentionArgs, View,
@@ -59,10 +59,13 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
         return 0;
     }
     let operands = [q, k, v, out];
-    let dense = DenseAttention::of(s)
-        .filter(|_| ranges.is_none() && bias.is_none() && sinks.is_none())
-        .is_some_and(|dense| fused::forward(gpu, &dense, operands, lse));
-    if !dense {
+    let options = fused::Options {
+        ranges: ranges.is_some(),
+        bias: bias.is_some(),
+        sinks: sinks.is_some(),
+        accumulate: false,
+    };
+    if let Err(refusal) = fused::forward(gpu, (s, options), operands, lse) {
         let scratch = Scratch::forward(gpu, s, ranges);
         let extras = Extras::new(s, scratch.bounds, bias, sinks);
         let variant = Variant {
@@ -74,7 +77,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
         };
         let operands_and_lse = [q, k, v, out, lse];
         let kernel = tensor::forward_kernel(gpu, s, variant, operands);
-        report::note(gpu, s, "forward", q.dtype(), &|| match &kernel {
+        report::note(gpu, s, ("forward", q.dtype(), refusal), &|| match &kernel {
             Some(tiles) => tiles.source().name.to_string(),
             None => PLAIN.name.to_string(),
         });
@@ -92,13 +95,20 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
     let AttentionBackwardArgs { accumulate, dq, dk, dv, dbias, dsinks, .. } = args;
     let gradients = Gradients { dq: dq.as_view(), dk: dk.as_view(), dv: dv.as_view() };
     let [dbias, dsinks] = [&dbias, &dsinks].map(|view| view.as_ref().map(|view| view.as_view()));
-    let dense = DenseAttention::of(s)
-        .filter(|_| ranges.is_none() && bias.is_none() && sinks.is_none() && !accumulate)
-        .filter(|_| rows(s) > 0)
-        .is_some_and(|dense| fused::backward(gpu, &dense, [q, k, v, out], (lse, dout), &gradients));
-    if dense {
-        return flops::of(s, Products { of_keys: 3, of_values: 2 });
-    }
+    let options = fused::Options {
+        ranges: ranges.is_some(),
+        bias: bias.is_some(),
+        sinks: sinks.is_some(),
+        accumulate,
+    };
+    let refusal = if rows(s) == 0 {
+        None
+    } else {
+        match fused::backward(gpu, (s, options), [q, k, v, out], (lse, dout), &gradients) {
+            Ok(()) => return flops::of(s, Products { of_keys: 3, of_values: 2 }),
+            Err(refusal) => refusal,
+        }
+    };
     let scratch = Scratch::backward(gpu, s, ranges, dbias.is_some());
     let extras = Extras::new(s, scratch.bounds, bias, None).accumulating(accumulate);
     auxiliary::deltas(gpu, s, out, dout, scratch.delta);
@@ -120,7 +130,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         ..Variant::default()
     };
     let kernels = tensor::Backward::new(gpu, s, variant, &given, &gradients);
-    report::note(gpu, s, "backward", q.dtype(), &|| match &kernels {
+    report::note(gpu, s, ("backward", q.dtype(), refusal), &|| match &kernels {
         Some(kernels) => kernels.names(),
         None => PLAIN.name.to_string(),
     });

@@ -1,14 +1,15 @@
 //! Names of the kernels that a pass of attention runs, for reports.
 
+use super::fused::Refusal;
 use crate::backend::cuda::{AttentionChoice, GpuContext};
 use crate::backend::{AttentionShape, Band, DType};
 
-/// Notes the kernels of a pass over operands of a dtype; those of the vendor library are noted by itself.
+/// Notes our own kernels of a pass over operands of a dtype, and the reason why they are not those of the vendor library;
+/// the library notes its kernels itself.
 pub(super) fn note(
     gpu: &GpuContext,
     s: &AttentionShape,
-    pass: &str,
-    dtype: DType,
+    (pass, dtype, refusal): (&str, DType, Refusal),
     kernels: &dyn Fn() -> String,
 ) {
     if s.batch == 0 {
@@ -19,7 +20,10 @@ pub(super) fn note(
         batch: s.batch,
         samples: Some(s.batch),
         scratch: 0,
-        kernels: kernels(),
+        kernels: match refusal {
+            Some(reason) => format!("{}; not of the vendor library: {reason}", kernels()),
+            None => kernels(),
+        },
     });
 }
 

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{AttentionShape, Band, Buffer, Category, DType};
+use crate::backend::{AttentionShape, Band, Buffer, Category, DType, DistanceBias, ViewMut};
 use crate::comm::{CommError, RankComms, Site, launch};
 use crate::layout::{AxisId, AxisSet};
-use crate::tensor::{DocumentIds, Extent, Rank, Settings};
+use crate::tensor::{Extent, Rank, Settings, VisibleRows};
 
-use super::super::call::ContextCall;
+use super::super::call::{ContextCall, ScoreOperands};
 use super::super::gather::KeyGather;
 use super::super::local::OutputGradient;
 use super::super::ring::Ring;
@@ -34,19 +34,53 @@ pub struct Case {
     pub band: Band,
     /// Lengths of the documents of each sample.
     pub documents: Option<[Vec<usize>; BATCH]>,
+    /// Valid positions of each sample, which all of its queries see.
+    pub padding: Option<[Range<usize>; BATCH]>,
+    /// Has a bias that falls with the distance, in each head another one.
+    pub has_bias: bool,
+    pub has_sinks: bool,
 }
 
 pub const BATCH: usize = 2;
 
-/// Arrays in the order of positions: queries, keys, values and the gradient of the output; or the output and the gradients
-/// of queries, keys and values.
+/// Arrays in the order of positions: queries, keys, values and the gradient of the output.
 pub type Arrays = [Vec<f32>; 4];
+
+/// The output and the gradients of queries, keys and values in the order of positions, and the gradient of the sinks.
+pub type Results<T> = [Vec<T>; 5];
 
 impl Case {
     /// Creates causal attention.
     pub fn causal(seq: usize, heads: usize, kv_heads: usize) -> Case {
         let (head_dim, value_dim, band) = (8, 8, Band::CAUSAL);
-        Case { seq, heads, kv_heads, head_dim, value_dim, band, documents: None }
+        Case {
+            seq,
+            heads,
+            kv_heads,
+            head_dim,
+            value_dim,
+            band,
+            documents: None,
+            padding: None,
+            has_bias: false,
+            has_sinks: false,
+        }
+    }
+
+    /// Biases `[heads, distances]`, for distances from `1 - seq` to `seq - 1`.
+    fn biases(&self) -> Vec<f32> {
+        let last = self.seq as isize - 1;
+        let of_head = |head: usize| {
+            (-last..=last).map(move |distance| {
+                let slope = if distance < 0 { 0.11 } else { 0.07 };
+                -slope * (head + 1) as f32 * distance.unsigned_abs() as f32
+            })
+        };
+        (0..self.heads).flat_map(of_head).collect()
+    }
+
+    fn sinks(&self) -> Vec<f32> {
+        (0..self.heads).map(|head| 0.5 * head as f32 - 0.8).collect()
     }
 
     /// Elements of one position of queries, keys, values and the output.
@@ -74,26 +108,37 @@ impl Case {
         self.rows().map(|row| (0..BATCH * self.seq * row).map(|_| next()).collect())
     }
 
-    /// Of each position of each sample, the position at which its document begins.
-    fn document_starts(&self) -> Option<Vec<u32>> {
-        let mut starts = Vec::new();
-        for lengths in self.documents.as_ref()? {
+    /// Of each position of each sample, the position at which its document or the valid positions begin, and that after their
+    /// end.
+    pub fn document_ranges(&self) -> Option<[Vec<u32>; 2]> {
+        if let Some(padding) = &self.padding {
+            let of_all = |place: fn(&Range<usize>) -> usize| {
+                padding.iter().flat_map(|valid| vec![place(valid) as u32; self.seq]).collect()
+            };
+            return Some([of_all(|valid| valid.start), of_all(|valid| valid.end)]);
+        }
+        let documents = self.documents.as_ref()?;
+        let [mut starts, mut ends] = [Vec::new(), Vec::new()];
+        for lengths in documents {
             let mut start = 0;
             for &length in lengths {
                 starts.extend(vec![start as u32; length]);
                 start += length;
+                ends.extend(vec![start as u32; length]);
             }
             assert_eq!(start, self.seq, "documents fill a sample");
         }
-        Some(starts)
+        Some([starts, ends])
     }
 
     /// Computes the results in f64, pair by pair.
-    pub fn reference(&self) -> [Vec<f64>; 4] {
+    pub fn reference(&self) -> Results<f64> {
         let [q, k, v, dout] = self.operands().map(|x| x.into_iter().map(f64::from).collect());
         let (q, k, v, dout): (Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>) = (q, k, v, dout);
         let [q_row, k_row, v_row, out_row] = self.rows();
-        let starts = self.document_starts();
+        let visible = self.document_ranges();
+        let (biases, sinks) = (self.biases(), self.sinks());
+        let mut dsinks = vec![0.0; if self.has_sinks { self.heads } else { 0 }];
         let mut out = vec![0.0; dout.len()];
         let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| vec![0.0; x.len()]);
         let scale = f64::from(self.shape(self.seq).scale);
@@ -108,9 +153,12 @@ impl Case {
                 start..start + dim
             };
             for query in 0..self.seq {
-                let start = starts.as_ref().map(|starts| &starts[sample * self.seq..][..self.seq]);
+                let visible = visible.as_ref().map(|[starts, ends]| {
+                    let at = sample * self.seq + query;
+                    starts[at] as usize..ends[at] as usize
+                });
                 let sees = |key: &usize| {
-                    start.is_none_or(|start| start[*key] == start[query])
+                    visible.as_ref().is_none_or(|visible| visible.contains(key))
                         && self.band.before.is_none_or(|before| key + before >= query)
                         && self.band.after.is_none_or(|after| *key <= query + after)
                 };
@@ -119,16 +167,22 @@ impl Case {
                 let out_at = at(query, out_row, head, self.value_dim);
                 let key_at = |key: usize| at(key, k_row, kv_head, self.head_dim);
                 let value_at = |key: usize| at(key, v_row, kv_head, self.value_dim);
-                let exps: Vec<f64> = keys
-                    .iter()
-                    .map(|key| (scale * dot(&q[query_at.clone()], &k[key_at(*key)])).exp())
-                    .collect();
-                let sum: f64 = exps.iter().sum();
+                let score = |key: &usize| {
+                    let bias = biases[head * (2 * self.seq - 1) + self.seq - 1 + key - query];
+                    let bias = if self.has_bias { f64::from(bias) } else { 0.0 };
+                    scale * dot(&q[query_at.clone()], &k[key_at(*key)]) + bias
+                };
+                let exps: Vec<f64> = keys.iter().map(|key| score(key).exp()).collect();
+                let sink = if self.has_sinks { f64::from(sinks[head]).exp() } else { 0.0 };
+                let sum = exps.iter().sum::<f64>() + sink;
                 for (key, exp) in keys.iter().zip(&exps) {
                     add(&mut out[out_at.clone()], exp / sum, &v[value_at(*key)]);
                 }
                 let dout = &dout[out_at.clone()];
                 let delta = dot(dout, &out[out_at]);
+                if self.has_sinks {
+                    dsinks[head] -= sink / sum * delta;
+                }
                 for (key, exp) in keys.iter().zip(&exps) {
                     let weight = exp / sum;
                     let dscore = weight * (dot(dout, &v[value_at(*key)]) - delta) * scale;
@@ -138,7 +192,7 @@ impl Case {
                 }
             }
         }
-        [out, dq, dk, dv]
+        [out, dq, dk, dv, dsinks]
     }
 
     /// Computes the results on `ranks` ranks.
@@ -156,7 +210,7 @@ impl Case {
     ) -> RankResults {
         let mesh = format!("cp={ranks}").parse().unwrap();
         let operands = self.operands();
-        let starts = self.document_starts();
+        let documents = self.document_ranges();
         let of_ranks = launch(&mesh, |comms| {
             let backend = Box::new(CpuBackend::new(1).unwrap());
             let settings = Settings { compute: dtype, ..Settings::new(0) };
@@ -164,11 +218,20 @@ impl Case {
             let group = rank.process_group(AxisSet::of(AxisId::Cp));
             let site = Site::new("attn.core");
             let (shape, seq) = (self.shape(self.seq / ranks), self.seq);
-            let documents = starts.as_ref().map(|starts| {
-                DocumentIds::new(&rank, &Extent::zig_zag(seq, group.rank(), ranks), starts)
-            });
-            let (documents, group, site) = (documents.as_ref(), &group, &site);
-            let call = ContextCall { rank: &rank, group, site, shape, seq, documents };
+            let upload = |values: &[f32]| rank.allocator().copy_of(values, Category::Activations);
+            let (biases, sinks) = (upload(&self.biases()), upload(&self.sinks()));
+            let bias = DistanceBias {
+                values: biases.view(),
+                distances: 2 * self.seq - 1,
+                zero: self.seq - 1,
+            };
+            let scores = ScoreOperands {
+                bias: self.has_bias.then_some(bias),
+                sinks: self.has_sinks.then(|| sinks.view()),
+            };
+            let visible = documents.clone().map(|[starts, ends]| VisibleRows::new(starts, ends));
+            let (visible, group, site) = (visible.as_ref(), &group, &site);
+            let call = ContextCall { rank: &rank, group, site, shape, seq, visible, scores };
             Ok::<_, CommError>(self.on_rank(&call, style, &operands))
         });
         let of_ranks = of_ranks.unwrap_or_else(|error| panic!("{style:?} {self:?}: {error}"));
@@ -184,6 +247,10 @@ impl Case {
                 }
             }
         }
+        // The sum over ranks is that of the gradient of a parameter.
+        all.arrays[4] = (0..of_ranks[0].0[4].len())
+            .map(|head| of_ranks.iter().map(|(of_rank, _)| of_rank[4][head]).sum())
+            .collect();
         all.bytes = of_ranks.into_iter().map(|(_, bytes)| bytes).collect();
         all
     }
@@ -194,8 +261,13 @@ impl Case {
         call: &ContextCall<'_>,
         style: Style,
         operands: &Arrays,
-    ) -> (Arrays, [u64; 2]) {
+    ) -> (Results<f32>, [u64; 2]) {
         let ContextCall { rank, group, .. } = *call;
+        let mut dsinks = call.zeros(DType::F32, if self.has_sinks { self.heads } else { 0 });
+        let of_sinks = |view, heads| -> Option<ViewMut<'_>> {
+            let view: ViewMut<'_> = view;
+            self.has_sinks.then(|| view.into_slice(heads))
+        };
         let part = |(data, row): (&Vec<f32>, usize)| -> Buffer {
             let places = self.places(group.rank(), group.size(), row);
             let own: Vec<f32> = places.flat_map(|at| data[at].iter().copied()).collect();
@@ -214,7 +286,8 @@ impl Case {
                 let ExchangedAttention { q, k, v, out: exchanged, lse } = of;
                 let [q, k, v, exchanged, lse] = [q, k, v, exchanged, lse].map(Arc::new);
                 let of = ExchangedAttention { q, k, v, out: exchanged, lse };
-                (out, ulysses.backward(&of, dout.view()))
+                let dsinks = of_sinks(dsinks.view_mut(), ulysses.heads());
+                (out, ulysses.backward(&of, dout.view(), dsinks))
             }
             Style::Ring | Style::Gather => {
                 let (ring, gather) = (Ring::new(call, 1), KeyGather::new(call));
@@ -225,15 +298,16 @@ impl Case {
                 forward_end = group.comm_bytes();
                 let (lse, dout) = (lse.view(), dout.view());
                 let of = OutputGradient { q: q.view(), out: out.view(), lse, dout };
+                let dsinks = of_sinks(dsinks.view_mut(), 0..self.heads);
                 let gradients = match style {
-                    Style::Ring => ring.backward(&of, k.view(), v.view()),
-                    _ => gather.backward(&of, k.view(), v.view()),
+                    Style::Ring => ring.backward(&of, k.view(), v.view(), dsinks),
+                    _ => gather.backward(&of, k.view(), v.view(), dsinks),
                 };
                 (out, gradients)
             }
         };
         let [dq, dk, dv] = gradients;
-        let results = [out, dq, dk, dv].map(|data| rank.read(data.view()));
+        let results = [out, dq, dk, dv, dsinks].map(|data| rank.read(data.view()));
         (results, [forward_end - start, group.comm_bytes() - forward_end])
     }
 
@@ -251,8 +325,7 @@ impl Case {
 }
 
 pub struct RankResults {
-    /// The output and the gradients of queries, keys and values.
-    pub arrays: Arrays,
+    pub arrays: Results<f32>,
     /// Bytes that each rank has sent in forward and in backward.
     pub bytes: Vec<[u64; 2]>,
 }

@@ -1,6 +1,6 @@
 //! Every style on any number of ranks computes the attention of one rank.
 
-use super::case::{BATCH, Case, Style, largest_difference};
+use super::case::{BATCH, Case, Results, Style, largest_difference};
 use crate::backend::{Band, DType};
 
 /// Returns every style on `ranks` ranks with `heads` heads.
@@ -26,9 +26,9 @@ fn check_all_styles(of: impl Fn(usize, usize) -> Case) {
     assert!(exchanges > 8, "styles go together with these heads");
 }
 
-fn check(case: &Case, ranks: usize, style: Style, expected: &[Vec<f64>; 4]) {
+fn check(case: &Case, ranks: usize, style: Style, expected: &Results<f64>) {
     let results = case.on_ranks(ranks, style);
-    let names = ["out", "dq", "dk", "dv"];
+    let names = ["out", "dq", "dk", "dv", "dsinks"];
     for (name, (actual, expected)) in names.iter().zip(results.arrays.iter().zip(expected)) {
         let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
         let difference = largest_difference(actual, expected);
@@ -87,6 +87,55 @@ fn documents_with_windows() {
             let case = Case { band, ..Case::causal(48, heads, kv_heads) };
             with_documents(case, [&[1, 5, 17, 25], &[24, 24]])
         });
+    }
+}
+
+/// Sinks take part in the softmax of each query once, and have the gradient of all positions; also where windows, documents and
+/// biases make several blocks of a hop.
+#[test]
+fn sinks() {
+    let window = Band { before: Some(9), ..Band::CAUSAL };
+    for (band, has_bias) in
+        [(Band::CAUSAL, false), (Band::ALL, false), (window, false), (window, true)]
+    {
+        check_all_styles(|heads, kv_heads| {
+            let case = Case::causal(48, heads, kv_heads);
+            Case { band, has_bias, has_sinks: true, ..case }
+        });
+    }
+    check_all_styles(|heads, kv_heads| {
+        let case = Case { has_sinks: true, ..Case::causal(48, heads, kv_heads) };
+        with_documents(case, [&[1, 5, 17, 25], &[24, 24]])
+    });
+}
+
+/// Biases are those of the distances of positions, which chunks of a rank are not next to each other in.
+#[test]
+fn biases() {
+    let window = Band { offset: 0, before: Some(20), after: Some(3) };
+    for band in [Band::CAUSAL, Band::ALL, window] {
+        check_all_styles(|heads, kv_heads| {
+            let case = Case::causal(48, heads, kv_heads);
+            Case { band, has_bias: true, ..case }
+        });
+    }
+    check_all_styles(|heads, kv_heads| {
+        let case = Case { has_bias: true, has_sinks: true, ..Case::causal(48, heads, kv_heads) };
+        with_documents(case, [&[1, 5, 17, 25], &[24, 24]])
+    });
+}
+
+/// Valid positions that begin and end anywhere; without sinks, some queries see nothing.
+#[test]
+fn padding() {
+    for (band, has_sinks) in [(Band::ALL, false), (Band::CAUSAL, false), (Band::CAUSAL, true)] {
+        for padding in [[0..48, 0..17], [5..30, 40..41], [0..0, 12..36]] {
+            check_all_styles(|heads, kv_heads| {
+                let case = Case::causal(48, heads, kv_heads);
+                let padding = Some(padding.clone());
+                Case { band, has_sinks, padding, has_bias: true, ..case }
+            });
+        }
     }
 }
 

@@ -1,0 +1,86 @@
+//! One task per block of keys: gradients of keys and values are its own, those of queries are added in the order of blocks.
+//!
+//! A block computes a chunk of queries, then waits until the block before it has added that chunk. So blocks run one or two
+//! chunks behind each other.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::pass::{Pass, TileScratch};
+use super::turns::Turns;
+use super::{Call, blocks, dquery_len, tiles_of, tiles_scratch_len};
+use crate::backend::cpu::attention::Parts;
+use crate::backend::cpu::attention::backward_tiles::QUERIES;
+use crate::backend::cpu::attention::results::Shared;
+use crate::backend::cpu::float::Float;
+use crate::backend::cpu::scratch::with_scratch;
+use crate::backend::cpu::workers::Workers;
+
+pub(super) fn run<T: Float>(workers: &Workers, call: &Call<T>) {
+    let s = call.s;
+    let row_len = dquery_len::<T>(call.sizes(0, 0));
+    let head_len = s.queries.len * row_len;
+    let keys: Vec<Range<usize>> = blocks(0..s.keys.len).collect();
+    let mut sums = vec![0.0; s.batch * s.heads * head_len];
+    let shared = Sums { all: Shared::new(&mut sums), row_len };
+    let turns = Turns::new(s.batch * s.heads, keys.len());
+    let (kv_heads, next) = (s.batch * s.kv_heads, AtomicUsize::new(0));
+    workers.each(kv_heads * keys.len(), |_| {
+        // A block waits for earlier ones, which must have begun: tasks may be called in any order.
+        let task = next.fetch_add(1, Ordering::Relaxed);
+        let (block, kv_head) = (task / kv_heads, task % kv_heads);
+        let at = [kv_head / s.kv_heads, kv_head % s.kv_heads];
+        let _guard = turns.guard();
+        key_block(call, at, (block, &keys[block]), &shared, &turns);
+    });
+    drop(shared);
+    workers.each(s.batch * s.heads, |task| {
+        let sums = &sums[task * head_len..][..head_len];
+        for (query, row) in sums.chunks_exact(row_len).enumerate() {
+            // SAFETY: this sample and head belong to this task alone.
+            unsafe { call.put_query([task / s.heads, query, task % s.heads], Some(row)) };
+        }
+    });
+}
+
+/// Gradients of queries, `[batch, heads, queries]`.
+struct Sums<'a> {
+    all: Shared<'a, f32>,
+    row_len: usize,
+}
+
+fn key_block<T: Float>(
+    call: &Call<T>,
+    at @ [sample, kv_head]: [usize; 2],
+    (block, keys): (usize, &Range<usize>),
+    sums: &Sums,
+    turns: &Turns,
+) {
+    let s = call.s;
+    let sizes = call.sizes(QUERIES.min(s.queries.len), keys.len());
+    with_scratch(TileScratch::len(call) + tiles_scratch_len::<T>(sizes), |scratch| {
+        let mut parts = Parts(scratch);
+        let mut tile = TileScratch::new(call, &mut parts);
+        let (key, value) = call.keys_of(at, keys);
+        let mut tiles = tiles_of(sizes, key, value, &mut parts);
+        for head in s.heads_of(kv_head) {
+            let row = sample * s.heads + head;
+            let mut pass = Pass::new(call, [sample, head], &mut tile);
+            for queries in pass.chunks(keys) {
+                let (query, dout) = call.queries_of([sample, head], &queries);
+                tiles.turn_to(query, dout);
+                pass.tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
+                turns.wait(row, block, queries.end);
+                let start = (row * s.queries.len + queries.start) * sums.row_len;
+                // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block sees
+                // never move back from one block to the next, so who adds to a row before this block is the block before
+                // it, or waited for that.
+                let dqueries = unsafe { sums.all.piece(start, queries.len() * sums.row_len) };
+                pass.add_to_queries(&mut *tiles, keys.start, keys, dqueries);
+                turns.advance(row, block, queries.end);
+            }
+            turns.advance(row, block, usize::MAX);
+        }
+        call.put_keys(at, keys.clone(), &mut *tiles);
+    });
+}

@@ -1,0 +1,98 @@
+//! One task per key/value head of a sample.
+
+use std::ops::Range;
+
+use super::pass::{Pass, TileScratch};
+use super::query_sums::QuerySums;
+use super::{Call, blocks, dquery_len, queries_that_see, tiles_of, tiles_scratch_len};
+use crate::backend::cpu::attention::{LINE, Parts};
+use crate::backend::cpu::float::Float;
+use crate::backend::cpu::scratch::with_scratch;
+use crate::backend::cpu::workers::Workers;
+
+/// Keys of a section: far more than a section takes time to begin.
+const SECTION: usize = 4096;
+
+/// Keys that are held at a time, a multiple of blocks except for the last ones, and the queries that see them.
+struct Section {
+    keys: Range<usize>,
+    queries: Range<usize>,
+}
+
+pub(super) fn run<T: Float>(workers: &Workers, call: &Call<T>) {
+    let kv_heads = call.s.kv_heads;
+    workers.each(call.s.batch * kv_heads, |task| kv_head(call, [task / kv_heads, task % kv_heads]));
+}
+
+/// All query heads that read a key/value head.
+fn kv_head<T: Float>(call: &Call<T>, at @ [sample, kv_head]: [usize; 2]) {
+    let heads = call.s.heads_of(kv_head);
+    let sections = sections(call, sample, heads.len());
+    let row_len = dquery_len::<T>(call.sizes(0, 0));
+    with_scratch(scratch_len(call, &sections, heads.len()), |scratch| {
+        let mut parts = Parts(scratch);
+        let mut tile = TileScratch::new(call, &mut parts);
+        let (sums, sum_len) = sum_lens::<T>(call, &sections, heads.len());
+        let mut sums: Vec<_> =
+            (0..sums).map(|_| QuerySums::new(parts.take(sum_len), row_len)).collect();
+        let rest = parts.0;
+        for (number, section) in sections.iter().enumerate() {
+            let sizes = call.sizes(section.queries.len(), section.keys.len());
+            let (key, value) = call.keys_of(at, &section.keys);
+            let mut tiles = tiles_of(sizes, key, value, &mut Parts(&mut *rest));
+            for (index, head) in heads.clone().enumerate() {
+                let put = |query: usize, sum: Option<&[f32]>| {
+                    // SAFETY: this sample and query head belong to this task alone.
+                    unsafe { call.put_query([sample, query, head], sum) }
+                };
+                let sums_here = index % sums.len();
+                let sums = &mut sums[sums_here];
+                sums.advance(section.queries.clone(), put);
+                let (query, dout) = call.queries_of([sample, head], &section.queries);
+                tiles.turn_to(query, dout);
+                let mut pass = Pass::new(call, [sample, head], &mut tile);
+                let first = [section.queries.start, section.keys.start];
+                for keys in blocks(section.keys.clone()) {
+                    for queries in pass.chunks(&keys) {
+                        pass.tile(&mut *tiles, first, &queries, &keys);
+                        pass.add_to_queries(&mut *tiles, first[1], &keys, sums.of(&queries));
+                    }
+                }
+                if number + 1 == sections.len() {
+                    sums.finish(call.s.queries.len, put);
+                }
+            }
+            call.put_keys(at, section.keys.clone(), &mut *tiles);
+        }
+    });
+}
+
+/// Returns all keys in one section, or in several if that takes less memory: then, the gradients of queries of all heads
+/// are held at the same time, but only of those that see one section.
+fn sections<T: Float>(call: &Call<T>, sample: usize, heads: usize) -> Vec<Section> {
+    let (queries, keys) = (call.s.queries.len, call.s.keys.len);
+    let visible = call.mask.of_sample(sample);
+    let one = vec![Section { keys: 0..keys, queries: 0..queries }];
+    let several: Vec<Section> = (0..keys)
+        .step_by(SECTION)
+        .map(|start| start..keys.min(start + SECTION))
+        .map(|keys| Section { queries: queries_that_see(visible, keys.clone()), keys })
+        .collect();
+    let is_smaller =
+        several.len() > 1 && scratch_len(call, &several, heads) < scratch_len(call, &one, heads);
+    if is_smaller { several } else { one }
+}
+
+/// Returns the number of sums over queries, and the elements of each.
+fn sum_lens<T: Float>(call: &Call<T>, sections: &[Section], heads: usize) -> (usize, usize) {
+    let queries = sections.iter().map(|section| section.queries.len()).max().unwrap_or(0);
+    let count = if sections.len() == 1 { 1 } else { heads };
+    (count, queries * dquery_len::<T>(call.sizes(0, 0)))
+}
+
+fn scratch_len<T: Float>(call: &Call<T>, sections: &[Section], heads: usize) -> usize {
+    let (sums, sum_len) = sum_lens(call, sections, heads);
+    let sizes = |section: &Section| call.sizes(section.queries.len(), section.keys.len());
+    let tiles = sections.iter().map(|section| tiles_scratch_len::<T>(sizes(section))).max();
+    TileScratch::len(call) + sums * sum_len.next_multiple_of(LINE) + tiles.unwrap_or(0)
+}

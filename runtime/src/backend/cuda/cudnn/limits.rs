@@ -1,0 +1,69 @@
+//! Limits of the library that it documents, but that not every engine checks.
+
+use super::attention_graph::AttentionPass;
+use super::attention_sizes::{AttentionSizes, BandMask};
+
+/// Positions that f32 numbers can count, in which the library computes one side of a window.
+const MAX_POSITIONS: i64 = 1 << 24;
+
+/// Returns an error that names the size or mask that no version supports on a device.
+pub(super) fn check_limits(
+    sizes: &AttentionSizes,
+    pass: AttentionPass,
+    capability: (u32, u32),
+) -> Result<(), String> {
+    let AttentionSizes { batch, queries, keys, heads, kv_heads, .. } = *sizes;
+    if capability.0 < 8 {
+        let (major, minor) = capability;
+        return Err(format!(
+            "cuDNN's attention needs compute capability 8.0; the device has {major}.{minor}"
+        ));
+    }
+    if [batch, queries, keys, heads, kv_heads].contains(&0) || heads % kv_heads != 0 {
+        return Err(format!("cuDNN has nothing to do for {pass}, {sizes}"));
+    }
+    if pass != AttentionPass::Forward && queries == 1 && keys == 1 {
+        return Err(format!("cuDNN has no {pass} of one query and one key"));
+    }
+    check_dims(sizes, pass, capability)?;
+    check_mask(sizes)
+}
+
+fn check_dims(
+    sizes: &AttentionSizes,
+    pass: AttentionPass,
+    (major, _): (u32, u32),
+) -> Result<(), String> {
+    let AttentionSizes { head_dim, value_dim, .. } = *sizes;
+    let most = match pass {
+        AttentionPass::Backward { .. } if major != 9 => 128,
+        _ => 256,
+    };
+    let fits = |dim: i64| dim > 0 && dim % 8 == 0 && dim <= most;
+    // The widths of multi-head latent attention, for which GPUs of data centers have kernels from Hopper on.
+    let is_latent = (head_dim, value_dim) == (192, 128) && (major == 9 || major == 10);
+    for (what, dim) in [("head_dim", head_dim), ("value_dim", value_dim)] {
+        if !fits(dim) && !is_latent {
+            return Err(format!(
+                "cuDNN takes {what} in multiples of 8 up to {most} for {pass}, not {dim}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A row without visible keys has no softmax: neither side of a mask may hide all keys from a query.
+fn check_mask(sizes: &AttentionSizes) -> Result<(), String> {
+    let AttentionSizes { queries, keys, mask, .. } = *sizes;
+    let BandMask { left, right } = mask;
+    if mask != BandMask::ALL && queries.max(keys) >= MAX_POSITIONS {
+        return Err(format!("cuDNN masks less than {MAX_POSITIONS} positions, not {sizes}"));
+    }
+    if right.is_some_and(|right| right < 0) || left.is_some_and(|left| left <= 0) {
+        return Err(format!("cuDNN's masks show the key with the index of a query, not {sizes}"));
+    }
+    if left.is_some() && queries > keys {
+        return Err(format!("cuDNN has windows of at most as many queries as keys, not {sizes}"));
+    }
+    Ok(())
+}
