@@ -166,14 +166,6 @@ impl StagePlan {
         self.chain.has_stack()
     }
 
-    /// Returns the units of a declared model that the rank at a position along `pp` owns.
-    pub(crate) fn units_of_rank<M>(&self, built: &Built<M>, rank: usize) -> Vec<Rc<Unit>> {
-        let owners = self.unit_owners(built).unwrap_or_default();
-        let units = built.units.iter().zip(owners);
-        let owned = units.filter(|(_, owners)| owners.ranks().contains(&rank));
-        owned.map(|(unit, _)| Rc::clone(unit)).collect()
-    }
-
     /// Returns the owners of each declared unit, in the order of `built.units`: the stages of all uses of its parameters.
     ///
     /// # Errors

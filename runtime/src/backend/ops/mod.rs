@@ -84,6 +84,11 @@ pub trait Backend:
         None
     }
 
+    /// Returns true if kernels do nothing and buffers have no memory; see [`DryRunBackend`](super::DryRunBackend).
+    fn is_dry_run(&self) -> bool {
+        false
+    }
+
     /// Launches a kernel from CUDA source: [`CudaKernel::launch`], which checks the arguments first.
     ///
     /// # Safety
