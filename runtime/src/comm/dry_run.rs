@@ -33,3 +33,33 @@ impl ProcessGroup for DryRunEngine {
         Completion::done(Ok(dst))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::{CachingAllocator, Category, ReduceOp, ViewMut};
+    use crate::comm::{Blocks, RankComms, Site};
+
+    #[test]
+    fn the_other_ranks_pass_the_same_values() {
+        let comms = RankComms::unattended("dp=4".parse().unwrap());
+        assert_eq!(comms.rank(), 3);
+        let (world, site) = (comms.world(), Site::here("x"));
+        let mut sum = [5f32, 6.0];
+        world.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut sum[..])).unwrap();
+        assert_eq!(sum, [5.0, 6.0]);
+        let mut all = [0f32; 8];
+        let (src, dst) = ((&sum[..]).into(), ViewMut::from(&mut all[..]));
+        world.all_gather(&site, src, dst, &Blocks::even(1, 2, 4)).unwrap();
+        assert_eq!(all, [5.0, 6.0, 5.0, 6.0, 5.0, 6.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn messages_are_complete_at_once() {
+        let comms = RankComms::unattended("pp=2".parse().unwrap());
+        let (world, site, allocator) = (comms.world(), Site::here("x"), CachingAllocator::new());
+        let buffer = || allocator.copy_of(&[1f32; 4], Category::Communication);
+        world.start_send(&site, 0, buffer().into()).wait().unwrap();
+        let received = world.start_recv(&site, 0, buffer()).wait().unwrap();
+        assert_eq!(received.typed::<f32>().len(), 4);
+    }
+}

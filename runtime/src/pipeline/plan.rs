@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::layout::AxisId;
 use crate::nn::{Build, BuildError, Built, Sizes, declare};
-use crate::tensor::{Rank, Unit, UnitOwners};
+use crate::tensor::{Rank, UnitOwners};
 
 use super::cut::point_costs;
 use super::{ChainOutline, StageCut};

@@ -9,7 +9,7 @@ use crate::train::{Error, Family, LanguageModel, Outline, Result};
 
 use super::checks::check_length;
 use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
-use super::memory::MemoryPlan;
+use super::memory::{DryRun, MemoryPlan};
 use super::pipeline::PipelinePlan;
 
 /// The model of a run, checked against its mesh and the memory of the machine. Nothing is allocated.
@@ -47,7 +47,8 @@ impl ModelPlan {
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let rank = dry_run_rank(config)?;
         let parameters = estimate_parameters::<M>(&rank, &sizes)?;
-        MemoryPlan::of_parameters(config, &outline, parameters).check(config, available)?;
+        let bound = MemoryPlan::of_parameters(config, &outline, parameters);
+        bound.check_bound(config, available)?;
         let built = declare_model::<M>(&rank, &sizes)?;
         let params = built.params();
         if let Some(weights) = weights {
@@ -58,8 +59,8 @@ impl ModelPlan {
         let pipeline = PipelinePlan::open(config, &rank, &built, &sizes)?;
         let recomputes =
             config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
-        let memory =
-            MemoryPlan::of_model::<M>(config, &outline, &sizes, pipeline.as_ref(), available)?;
+        let steps = DryRun { config, sizes: &sizes, pipeline: pipeline.as_ref() };
+        let memory = bound.with_steps::<M>(&steps, &outline, available)?;
         memory.check(config, available)?;
         Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory })
     }

@@ -51,7 +51,7 @@ impl DryRun<'_> {
     /// evenly; `logits_limit` is that of [`Settings`].
     ///
     /// An allocation beyond all addresses of the system counts as one that does not fit. A model that cannot run on zeros
-    /// is reported, and its activations are left out.
+    /// is reported, and has no peaks.
     ///
     /// # Errors
     /// Of the model or the optimizer.
@@ -59,7 +59,7 @@ impl DryRun<'_> {
         &self,
         position: usize,
         logits_limit: Option<usize>,
-    ) -> Result<Peaks> {
+    ) -> Result<Option<Peaks>> {
         let mesh = self.config.mesh;
         let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
         let settings = Settings { logits_limit, ..self.config.settings() };
@@ -73,7 +73,7 @@ impl DryRun<'_> {
             failed.map_or_else(|| Ok(peaks_of(&rank)), Err)
         });
         let mut failures = match outcome {
-            Ok(peaks) => return Ok(peaks),
+            Ok(peaks) => return Ok(Some(peaks)),
             Err(error) => error.failures,
         };
         match failures.pop().map(|failure| failure.cause) {
@@ -85,14 +85,14 @@ impl DryRun<'_> {
                 }
                 peaks.of[error.category as usize] += error.requested as f64;
                 peaks.total = peaks.of.iter().sum();
-                Ok(peaks)
+                Ok(Some(peaks))
             }
             cause => {
                 let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
                 say(&format!(
-                    "warning: the memory plan leaves out the steps, whose dry run failed: {why}"
+                    "warning: the memory plan leaves out activations, as its dry run failed: {why}"
                 ));
-                Ok(Peaks::default())
+                Ok(None)
             }
         }
     }

@@ -11,16 +11,17 @@ use std::fmt;
 
 use crate::backend::{Bytes, Category};
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::Sizes;
 
 use crate::train::config::{Config, Device, memory_advice};
 use crate::train::{Error, LanguageModel, Outline, Result};
 
 use super::pipeline::PipelinePlan;
 
-use dry_run::{DryRun, Peaks};
+use dry_run::Peaks;
 use logits::{LogitBytes, logits_limit, memory_of_rank};
 use state::StateBytes;
+
+pub use dry_run::DryRun;
 
 /// Lower bound of a rank's memory: the peak of each category, and of all together, on the rank that needs most of it.
 ///
@@ -59,18 +60,18 @@ impl MemoryPlan {
         MemoryPlan { largest, all_ranks, logits_limit: None }
     }
 
-    /// Plans the steps of a run, on a machine with `available` bytes for all ranks, by dry runs.
+    /// Plans the steps of a run, on a machine with `available` bytes for all ranks, by dry runs. Returns this plan if the
+    /// model has none.
     ///
     /// # Errors
     /// Of the model or the optimizer.
-    pub fn of_model<M: LanguageModel>(
-        config: &Config,
+    pub fn with_steps<M: LanguageModel>(
+        self,
+        run: &DryRun<'_>,
         outline: &Outline,
-        sizes: &Sizes,
-        pipeline: Option<&PipelinePlan>,
         available: Option<f64>,
     ) -> Result<MemoryPlan> {
-        let run = DryRun { config, sizes, pipeline };
+        let DryRun { config, pipeline, .. } = run;
         let positions = config.mesh.degree(AxisId::Pp);
         let logits = LogitBytes::of(config, outline);
         let memory = memory_of_rank(config, available);
@@ -79,14 +80,14 @@ impl MemoryPlan {
             Some(memory) => {
                 // The limit follows from what all else needs, on the rank of the head.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
-                let rest = run.peaks::<M>(head, Some(0))?.total;
-                Some(logits_limit(logits, memory, rest))
+                let Some(rest) = run.peaks::<M>(head, Some(0))? else { return Ok(self) };
+                Some(logits_limit(logits, memory, rest.total))
             }
         };
         let ranks_each = (config.mesh.world_size() / positions) as f64;
         let mut plan = MemoryPlan { largest: Peaks::default(), all_ranks: 0.0, logits_limit };
         for position in 0..positions {
-            let peaks = run.peaks::<M>(position, logits_limit)?;
+            let Some(peaks) = run.peaks::<M>(position, logits_limit)? else { return Ok(self) };
             plan.all_ranks += peaks.total * ranks_each;
             plan.largest.join(&peaks);
         }
@@ -115,6 +116,15 @@ impl MemoryPlan {
         match available {
             Some(available) => self.check_machine(config, available),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a run that needs more than the `available` bytes of the machine; if these are unknown, more than
+    /// `--memory-limit`. For a plan that is not complete: the limit is better checked against all categories.
+    pub fn check_bound(&self, config: &Config, available: Option<f64>) -> Result<()> {
+        match available {
+            Some(available) => self.check_machine(config, available),
+            None => self.check_limit(config),
         }
     }
 
