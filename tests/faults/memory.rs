@@ -5,11 +5,13 @@ use std::path::Path;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::comm::{CommError, LaunchError, launch};
-use meshwright::nn::build;
+use meshwright::nn::{Module, build};
 use meshwright::prelude::*;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{MemoryUse, Summary};
-use meshwright_examples::llama::{Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Vocab};
+use meshwright_examples::llama::{
+    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Stream, Vocab,
+};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::train_with_words;
 
@@ -88,7 +90,7 @@ struct Checked {
 #[forward]
 impl Checked {
     fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
-        let x = self.llama.forward(tokens);
+        let x = Module::forward(&self.llama, tokens);
         assert!(x.to_local_vec().iter().any(|x| *x != 0.0), "the stream has vanished");
         x
     }
