@@ -104,28 +104,26 @@ fn an_export_over_an_index_replaces_it() {
 }
 
 #[test]
-fn the_memory_limit_holds_during_the_run() {
+fn the_memory_limit_is_that_of_the_run() {
     let workspace = Workspace::new();
     for flags in ["--mesh dp=2", "--mesh fsdp=2,tp=2", "--recompute full"] {
         workspace.train(&format!("{flags} --steps 2 --metrics m.jsonl"));
         let peak = workspace.metrics("m.jsonl")[1]["peak_bytes"]["total"].as_u64().unwrap();
         // The caching allocator releases its pool, so a limit of exactly the peak is enough.
         workspace.train(&format!("{flags} --steps 2 --memory-limit {peak}"));
-        let mut failed_late = 0;
-        for share in [999, 990, 950, 900, 800, 600] {
+        // The plan knows the peak, but for what transfers hold longer.
+        for share in [990, 900, 600] {
             let limit = peak * share / 1000;
             let line = format!("{SMALL} {flags} --steps 2 --memory-limit {limit} --save out");
             let finished = workspace.run(&line);
             let error = finished.error();
             assert_contains(error, "\nwhat takes less: ");
-            if !error.starts_with("error: --memory-limit: ") {
-                failed_late += 1;
+            let is_planned = error.starts_with("error: --memory-limit: ");
+            assert!(is_planned || share > 900, "{flags}: {error}");
+            if !is_planned {
                 assert!(error.starts_with("error: rank "), "{error}");
                 assert_contains(error, ": out of memory: ");
-                assert_contains(error, " in use; the limit is ");
-                assert_contains(error, ". In use:\n  parameters ");
             }
         }
-        assert!(failed_late > 0, "{flags}");
     }
 }

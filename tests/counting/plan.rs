@@ -7,7 +7,7 @@ use meshwright_examples::llama::Llama;
 use super::case::{Case, ONE};
 
 #[test]
-fn the_planned_minimum_is_a_lower_bound() {
+fn the_plan_is_what_a_run_allocates() {
     let wide = Case { hidden: 48, ffn: 136, seq: 37, layers: 9, ..ONE };
     for recompute in ["none", "full", "every=2", "every=3", "sqrt", "attn"] {
         check_sharded::<Llama>(Case { recompute, ..wide });
@@ -51,7 +51,8 @@ fn check<M: LanguageModel>(case: Case) {
     for used in case.memory::<M>() {
         let (name, planned, peak) = (used.category, used.planned, used.peak);
         assert!(planned <= peak, "{name}: {planned} are planned, {peak} used: {case:?}");
-        if ["parameters", "gradients", "optimizer"].contains(&name) {
+        // Transfers may hold their buffers for longer than those of a dry run.
+        if !["communication", "total"].contains(&name) {
             assert_eq!(planned, peak, "{name}: {case:?}");
         }
     }

@@ -3,11 +3,15 @@
 use std::path::Path;
 
 use meshwright::backend::cpu::CpuBackend;
+use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::comm::{CommError, LaunchError, launch};
-use meshwright::nn::{Layers, Sizes, build};
-use meshwright::tensor::{Rank, Settings, ZeroStage};
-use meshwright::train::{LanguageModel, Summary};
-use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
+use meshwright::nn::{Module, build};
+use meshwright::prelude::*;
+use meshwright::tensor::{Settings, ZeroStage};
+use meshwright::train::{MemoryUse, Summary};
+use meshwright_examples::llama::{
+    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Stream, Vocab,
+};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::train_with_words;
 
@@ -66,21 +70,77 @@ fn step(
 }
 
 #[test]
-fn a_run_beyond_its_limit_reports_its_memory() {
+fn a_limit_below_the_plan_is_refused() {
     for zero in 0..4 {
-        let free = train(zero, None).unwrap();
-        let total = free.report.memory.last().expect("the total is last");
-        assert_eq!(total.category, "total");
-        // Enough for the planned minimum.
-        let limit = (total.planned + total.peak) / 2;
-        let error = train(zero, Some(limit)).expect_err("too little").to_string();
-        let parts = ["out of memory: ", "the limit is ", "parameters", "what takes less: "];
-        assert_contains(&error, &parts);
-        assert_eq!(train(zero, Some(total.peak)).unwrap().losses, free.losses);
+        let free = train::<Llama>(zero, None).unwrap();
+        let total = total_of(&free);
+        let error = train::<Llama>(zero, Some(total.planned - 1)).expect_err("too little");
+        let parts = ["--memory-limit: ", "too few", "\n  parameters", "what takes less: "];
+        assert_contains(&error.to_string(), &parts);
+        assert_eq!(train::<Llama>(zero, Some(total.peak)).unwrap().losses, free.losses);
     }
 }
 
-fn train(zero: usize, limit: Option<u64>) -> meshwright::Result<Summary> {
+/// A Llama that cannot run on zeros.
+#[model]
+struct Checked {
+    llama: Llama,
+}
+
+#[forward]
+impl Checked {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+        let x = Module::forward(&self.llama, tokens);
+        assert!(x.to_local_vec().iter().any(|x| *x != 0.0), "the stream has vanished");
+        x
+    }
+}
+
+impl LanguageModel for Checked {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = LlamaConfig;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &LlamaConfig) -> Sizes {
+        Llama::sizes(config)
+    }
+
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.llama.loss_of_output(x, targets)
+    }
+
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.llama.logits_of_output(x)
+    }
+}
+
+/// Its dry run fails, so the limit is met in the middle of a step.
+#[test]
+fn a_run_beyond_its_limit_reports_its_memory() {
+    for zero in 0..4 {
+        let planned = train::<Llama>(zero, None).unwrap();
+        let free = train::<Checked>(zero, None).unwrap();
+        assert_eq!(free.losses, planned.losses);
+        let total = total_of(&free);
+        // What is planned is the state alone.
+        assert!(total.planned > 0 && total.planned < total_of(&planned).planned);
+        let limit = (total.planned + total.peak) / 2;
+        let error = train::<Checked>(zero, Some(limit)).expect_err("too little");
+        let parts = ["out of memory: ", "the limit is ", "parameters", "what takes less: "];
+        assert_contains(&error.to_string(), &parts);
+    }
+}
+
+fn total_of(summary: &Summary) -> &MemoryUse {
+    let total = summary.report.memory.last().expect("the total is last");
+    assert_eq!(total.category, "total");
+    total
+}
+
+fn train<M: LanguageModel>(zero: usize, limit: Option<u64>) -> meshwright::Result<Summary> {
     in_time(move || {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("text");
@@ -93,8 +153,6 @@ fn train(zero: usize, limit: Option<u64>) -> meshwright::Result<Summary> {
         let words = words.split_whitespace();
         let limit = limit.iter().flat_map(|limit| limit.split_whitespace());
         let data: [&Path; 2] = ["--data".as_ref(), &data];
-        train_with_words::<Llama>(
-            words.chain(limit).map(AsRef::as_ref).chain(data.map(AsRef::as_ref)),
-        )
+        train_with_words::<M>(words.chain(limit).map(AsRef::as_ref).chain(data.map(AsRef::as_ref)))
     })
 }

@@ -29,6 +29,8 @@ pub(super) enum MemorySource {
     Device(Arc<dyn Device>),
     /// Host memory that a device has page-locked.
     PageLocked(Arc<dyn Device>),
+    /// Addresses of the host that take memory only where they are written, for dry runs.
+    Reserved,
 }
 
 // SAFETY: a block owns its memory like a `Box<[u8]>`.
@@ -67,9 +69,8 @@ impl MemoryBlock {
     pub fn allocate(source: &MemorySource, bytes: usize) -> Option<MemoryBlock> {
         let ptr = match source {
             MemorySource::Host => return MemoryBlock::new(bytes),
-            MemorySource::Device(_) | MemorySource::PageLocked(_) if bytes == 0 => {
-                MemoryBlock::empty().ptr
-            }
+            _ if bytes == 0 => MemoryBlock::empty().ptr,
+            MemorySource::Reserved => reserve(bytes)?,
             MemorySource::Device(device) => device.alloc(bytes)?,
             MemorySource::PageLocked(device) => {
                 let ptr = device.alloc_page_locked(bytes)?;
@@ -85,7 +86,7 @@ impl MemoryBlock {
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
             MemorySource::Device(device) => Some(device),
-            MemorySource::Host | MemorySource::PageLocked(_) => None,
+            MemorySource::Host | MemorySource::PageLocked(_) | MemorySource::Reserved => None,
         }
     }
 
@@ -103,6 +104,23 @@ impl MemoryBlock {
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
         Layout::from_size_align(bytes, align)
     }
+}
+
+/// Reserves addresses of the host: they read as zeros, and pages take memory when they are first written. `None` if the
+/// system has no more addresses.
+#[cfg(unix)]
+fn reserve(bytes: usize) -> Option<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address that the system chooses changes no memory in use.
+    let ptr = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+    if ptr == libc::MAP_FAILED { None } else { NonNull::new(ptr.cast()) }
+}
+
+/// Other systems have no such addresses.
+#[cfg(not(unix))]
+fn reserve(_: usize) -> Option<NonNull<u8>> {
+    None
 }
 
 /// Asks the kernel to back a large block with huge pages, which saves page faults and TLB misses. The kernel may decline.
@@ -126,6 +144,12 @@ impl Drop for MemoryBlock {
             (MemorySource::PageLocked(device), 1..) => {
                 // SAFETY: as above.
                 return unsafe { device.free_page_locked(self.ptr, self.bytes) };
+            }
+            #[cfg(unix)]
+            (MemorySource::Reserved, 1..) => {
+                // SAFETY: mapped in `reserve` with this size, and unmapped once.
+                unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.bytes) };
+                return;
             }
             _ => {}
         }

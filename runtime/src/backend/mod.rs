@@ -9,6 +9,7 @@ pub mod cpu;
 pub mod cuda;
 mod cuda_graph;
 mod device;
+mod dry_run;
 mod dtype;
 mod expr;
 mod ops;
@@ -27,6 +28,7 @@ pub use device::{
     Device, DeviceEvent, DeviceFailure, DeviceGraph, FreeObserver, MemoryCache, RowPart, Runs,
     StreamKind,
 };
+pub use dry_run::DryRunBackend;
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use ops::{

@@ -25,6 +25,7 @@ mod blocks;
 mod call;
 mod communicator;
 mod completion;
+mod dry_run;
 mod engine;
 mod error;
 mod exposed_time;

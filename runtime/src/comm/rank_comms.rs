@@ -10,6 +10,7 @@ use crate::trace::Lane;
 
 use super::accounting::Accounting;
 use super::call::axes_name;
+use super::dry_run::DryRunEngine;
 use super::world::World;
 use super::{
     CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers, Site,
@@ -39,10 +40,17 @@ impl RankComms {
         RankComms::new(&World::new(shape, &LaunchOptions::default()), rank).over(engine)
     }
 
-    /// Creates the last rank of a mesh without running ranks, for a dry run: of dims that do not divide evenly, it has the
-    /// largest part. Its collectives would wait for the other ranks forever.
+    /// Creates the last rank of a mesh without the others, for a [dry run](Self::over_nothing): of dims that do not divide
+    /// evenly, it has the largest part.
     pub(crate) fn unattended(shape: MeshShape) -> RankComms {
-        RankComms::new(&World::new(shape, &LaunchOptions::default()), shape.world_size() - 1)
+        let rank = shape.world_size() - 1;
+        RankComms::new(&World::new(shape, &LaunchOptions::default()), rank).over_nothing()
+    }
+
+    /// Replaces the engine of this rank by one for dry runs: every call is complete at once, as if the other ranks had passed
+    /// the values of this one.
+    pub(crate) fn over_nothing(self) -> RankComms {
+        self.over(Arc::new(DryRunEngine))
     }
 
     /// Replaces the engine of this rank. The failure of the rank is still reported to the ranks of this process.

@@ -63,7 +63,11 @@ impl Rank {
         let timeline = backend.device().and_then(|device| comms.trace_device(device));
         scope::trace_on(comms.lane(), timeline.clone());
         let limit = settings.memory_limit.unwrap_or(usize::MAX);
-        let allocator = CachingAllocator::on(backend.device(), limit);
+        let allocator = if backend.is_dry_run() {
+            CachingAllocator::for_dry_run(backend.device())
+        } else {
+            CachingAllocator::on(backend.device(), limit)
+        };
         if let Some(device) = allocator.device() {
             let cache: Weak<CachingAllocator> = Arc::downgrade(&allocator);
             device.set_memory_cache(cache);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::layout::AxisId;
 use crate::nn::{Build, BuildError, Built, Sizes, declare};
-use crate::tensor::{Rank, Unit, UnitOwners};
+use crate::tensor::{Rank, UnitOwners};
 
 use super::cut::point_costs;
 use super::{ChainOutline, StageCut};
@@ -164,14 +164,6 @@ impl StagePlan {
     /// Returns true if the chain has stacks, whose layers the stages consist of, and false if they consist of fields.
     pub fn cuts_layers(&self) -> bool {
         self.chain.has_stack()
-    }
-
-    /// Returns the units of a declared model that the rank at a position along `pp` owns.
-    pub(crate) fn units_of_rank<M>(&self, built: &Built<M>, rank: usize) -> Vec<Rc<Unit>> {
-        let owners = self.unit_owners(built).unwrap_or_default();
-        let units = built.units.iter().zip(owners);
-        let owned = units.filter(|(_, owners)| owners.ranks().contains(&rank));
-        owned.map(|(unit, _)| Rc::clone(unit)).collect()
     }
 
     /// Returns the owners of each declared unit, in the order of `built.units`: the stages of all uses of its parameters.

@@ -2,7 +2,7 @@
 //! gradient clipping, update.
 
 use crate::nn::Built;
-use crate::optim::{Ema, Optimizer};
+use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
 use crate::pipeline::{ExecutorError, Pipeline};
 use crate::tensor::{Mean, Rank, scope};
 
@@ -21,6 +21,24 @@ pub struct RankState<M> {
     pub optimizer: Optimizer,
     /// `--ema`.
     pub average: Option<Ema>,
+}
+
+impl<M> RankState<M> {
+    /// Creates the state of a run that begins with `built`. Every rank calls it.
+    ///
+    /// # Errors
+    /// As [`Optimizer::with_groups`].
+    pub fn new(
+        rank: Rank,
+        built: Built<M>,
+        pipeline: Option<Pipeline>,
+        settings: &OptimizerConfig,
+    ) -> Result<Self, OptimizerError> {
+        let (rule, groups) = (settings.rule(), ParamGroups::default());
+        let optimizer = Optimizer::with_groups(&rank, &built.units, rule, &groups)?;
+        let average = settings.ema.map(|decay| Ema::new(&rank, &built.units, decay));
+        Ok(RankState { rank, built, pipeline, optimizer, average })
+    }
 }
 
 /// Results of one training step.

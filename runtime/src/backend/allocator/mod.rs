@@ -61,27 +61,35 @@ impl CachingAllocator {
     /// Creates an allocator with at most `bytes` bytes of `device` (`None` for the host) in use at any time.
     /// [Offloaded](Category::Offloaded) buffers of a device are in page-locked host memory and not part of the limit.
     pub fn on(device: Option<Arc<dyn Device>>, bytes: usize) -> Arc<Self> {
-        let of = |source, offloaded| CachingAllocator {
-            limit: bytes,
-            source,
-            offloaded,
-            state: Mutex::default(),
-        };
-        Arc::new(match device {
-            None => of(MemorySource::Host, None),
+        match device {
+            None => CachingAllocator::of(MemorySource::Host, None, bytes),
             Some(device) => {
-                let source = MemorySource::PageLocked(Arc::clone(&device));
-                let offloaded = CachingAllocator { limit: usize::MAX, ..of(source, None) };
-                of(MemorySource::Device(device), Some(Arc::new(offloaded)))
+                let offloaded = MemorySource::PageLocked(Arc::clone(&device));
+                CachingAllocator::of(MemorySource::Device(device), Some(offloaded), bytes)
             }
-        })
+        }
+    }
+
+    /// Creates an allocator for a [dry run](super::DryRunBackend) on the host or on `device`: it accounts for memory as
+    /// others do, but takes none.
+    pub(crate) fn for_dry_run(device: Option<Arc<dyn Device>>) -> Arc<Self> {
+        let offloaded = device.as_ref().map(|_| MemorySource::Reserved);
+        let source = device.map_or(MemorySource::Reserved, MemorySource::Device);
+        CachingAllocator::of(source, offloaded, usize::MAX)
+    }
+
+    /// Creates an allocator of at most `limit` bytes from `source`; `offloaded` has the memory for offloading if that is
+    /// other memory.
+    fn of(source: MemorySource, offloaded: Option<MemorySource>, limit: usize) -> Arc<Self> {
+        let offloaded = offloaded.map(|source| CachingAllocator::of(source, None, usize::MAX));
+        Arc::new(CachingAllocator { limit, source, offloaded, state: Mutex::default() })
     }
 
     /// Returns the device whose memory it allocates; `None` for the host.
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
             MemorySource::Device(device) => Some(device),
-            MemorySource::Host | MemorySource::PageLocked(_) => None,
+            MemorySource::Host | MemorySource::PageLocked(_) | MemorySource::Reserved => None,
         }
     }
 
@@ -108,7 +116,10 @@ impl CachingAllocator {
     /// Allocates a buffer of `len` zeros. Fails as [`alloc`](Self::alloc).
     pub fn zeros(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
         let mut buffer = self.alloc(dtype, len, category);
-        buffer.view_mut().clear();
+        // Reserved addresses would take memory.
+        if !matches!(self.source, MemorySource::Reserved) {
+            buffer.view_mut().clear();
+        }
         buffer
     }
 

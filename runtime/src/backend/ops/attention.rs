@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{DryRunBackend, View, ViewMut};
 
 /// Attention kernels.
 ///
@@ -22,6 +22,12 @@ pub trait AttentionOps {
     /// Merges the attention of the same queries over other keys into `sum` and `sum_lse`, weighted by the exponentials of
     /// both log-sum-exps (Liu et al. 2023, "Ring Attention with Blockwise Transformers").
     fn merge_attention(&self, shape: &AttentionShape, args: MergeAttentionArgs);
+}
+
+impl AttentionOps for DryRunBackend {
+    fn attention(&self, _: &AttentionShape, _: AttentionArgs) {}
+    fn attention_backward(&self, _: &AttentionShape, _: AttentionBackwardArgs) {}
+    fn merge_attention(&self, _: &AttentionShape, _: MergeAttentionArgs) {}
 }
 
 /// Positions of one operand: those of a sample, and the distance between samples.

@@ -1,6 +1,6 @@
 //! Copies, casts and in-place arithmetic over whole operands.
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{DryRunBackend, View, ViewMut};
 
 /// Kernels for copies, casts and in-place arithmetic.
 pub trait CopyOps {
@@ -17,6 +17,15 @@ pub trait CopyOps {
     fn fill(&self, dst: ViewMut, value: f32);
     /// Computes `dst *= factor`.
     fn scale(&self, dst: ViewMut, factor: f32);
+}
+
+impl CopyOps for DryRunBackend {
+    fn copy_blocks(&self, _: &BlockCopy, _: View, _: ViewMut) {}
+    fn cast(&self, _: View, _: ViewMut) {}
+    fn add_assign(&self, _: ViewMut, _: View) {}
+    fn lerp(&self, _: ViewMut, _: View, _: f32) {}
+    fn fill(&self, _: ViewMut, _: f32) {}
+    fn scale(&self, _: ViewMut, _: f32) {}
 }
 
 /// The layout of a strided copy: run `i` goes from `src_start + i * src_stride` to `dst_start + i * dst_stride`. Runs of

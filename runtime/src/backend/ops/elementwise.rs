@@ -1,6 +1,6 @@
 //! Fused elementwise expressions.
 
-use crate::backend::{Expr, View, ViewMut};
+use crate::backend::{DryRunBackend, Expr, View, ViewMut};
 
 /// Kernels for elementwise expressions.
 pub trait ElementwiseOps {
@@ -17,6 +17,11 @@ pub trait ElementwiseOps {
         grad: View,
         leaf_grads: &mut [Option<LeafGrad>],
     );
+}
+
+impl ElementwiseOps for DryRunBackend {
+    fn map(&self, _: &Expr, _: &[View], _: ViewMut) {}
+    fn map_backward(&self, _: &Expr, _: &[View], _: View, _: &mut [Option<LeafGrad>]) {}
 }
 
 /// The destination of the gradient of a leaf of an [`Expr`], or of an operand of a norm.

@@ -1,6 +1,6 @@
 //! Matrix multiplication and its epilogues.
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{DryRunBackend, View, ViewMut};
 
 /// Matmul kernels.
 pub trait MatmulOps {
@@ -25,6 +25,25 @@ pub trait MatmulOps {
         _: ViewMut,
     ) -> bool {
         false
+    }
+}
+
+impl MatmulOps for DryRunBackend {
+    fn gemm(&self, _: &Gemm, _: View, _: View, _: ViewMut) {}
+
+    fn has_epilogues(&self) -> bool {
+        self.device().is_some()
+    }
+
+    fn gemm_with_epilogue(
+        &self,
+        _: &Gemm,
+        _: View,
+        _: View,
+        _: GemmEpilogue<'_>,
+        _: ViewMut,
+    ) -> bool {
+        self.has_epilogues()
     }
 }
 

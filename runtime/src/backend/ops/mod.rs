@@ -1,7 +1,7 @@
 //! The kernel interface: one trait per family of operations, and [`Backend`], which is all of them.
 //!
-//! A kernel is written in three places: its method and operands in the family's file here, and an implementation each in
-//! the files of the same family under `cpu` and `cuda/ops`.
+//! A kernel is written in three places: its method and operands in the family's file here, next to its implementation in
+//! dry runs, which does nothing, and an implementation each in the files of the same family under `cpu` and `cuda/ops`.
 
 mod attention;
 mod copy;
@@ -20,7 +20,7 @@ mod softmax;
 
 use std::sync::Arc;
 
-use super::Device;
+use super::{Device, DryRunBackend};
 
 pub use attention::{
     AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, DistanceBias,
@@ -84,6 +84,11 @@ pub trait Backend:
         None
     }
 
+    /// Returns true if kernels do nothing and buffers have no memory; see [`DryRunBackend`](super::DryRunBackend).
+    fn is_dry_run(&self) -> bool {
+        false
+    }
+
     /// Launches a kernel from CUDA source: [`CudaKernel::launch`], which checks the arguments first.
     ///
     /// # Safety
@@ -102,4 +107,26 @@ pub trait Backend:
     fn flops(&self) -> u64;
     /// Adds the operations of a replayed CUDA graph to [`flops`](Self::flops).
     fn count_flops(&self, flops: u64);
+}
+
+impl Backend for DryRunBackend {
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        DryRunBackend::device(self)
+    }
+
+    fn is_dry_run(&self) -> bool {
+        true
+    }
+
+    unsafe fn launch_cuda_kernel(&self, _: &CudaKernel, _: LaunchGrid, _: &[KernelArg<'_>]) {}
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn flops(&self) -> u64 {
+        0
+    }
+
+    fn count_flops(&self, _: u64) {}
 }

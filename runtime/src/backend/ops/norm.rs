@@ -1,7 +1,7 @@
 //! RMSNorm and LayerNorm over rows.
 
 use super::LeafGrad;
-use crate::backend::{View, ViewMut};
+use crate::backend::{DryRunBackend, View, ViewMut};
 
 /// Normalization kernels.
 pub trait NormOps {
@@ -15,6 +15,13 @@ pub trait NormOps {
     fn layer_norm(&self, args: LayerNormArgs);
     /// Computes the backward of [`layer_norm`](Self::layer_norm).
     fn layer_norm_backward(&self, args: LayerNormBackwardArgs);
+}
+
+impl NormOps for DryRunBackend {
+    fn rms_norm(&self, _: RmsNormArgs) {}
+    fn rms_norm_backward(&self, _: RmsNormBackwardArgs) {}
+    fn layer_norm(&self, _: LayerNormArgs) {}
+    fn layer_norm_backward(&self, _: LayerNormBackwardArgs) {}
 }
 
 /// A residual that is added to the input of a norm in the same kernel. The norm is of the rounded sum.

@@ -1,6 +1,6 @@
 //! Optimizer steps over shards of parameters.
 
-use crate::backend::{UpdateExpr, UpdateOperands, View, ViewMut};
+use crate::backend::{DryRunBackend, UpdateExpr, UpdateOperands, View, ViewMut};
 
 /// Optimizer kernels.
 pub trait OptimizerOps {
@@ -10,6 +10,12 @@ pub trait OptimizerOps {
     fn sgd(&self, step: &SgdStep, args: SgdArgs);
     /// Applies one step of a user-defined optimizer, elementwise.
     fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>);
+}
+
+impl OptimizerOps for DryRunBackend {
+    fn adamw(&self, _: &AdamStep, _: AdamwArgs) {}
+    fn sgd(&self, _: &SgdStep, _: SgdArgs) {}
+    fn apply_update(&self, _: &UpdateExpr, _: UpdateOperands<'_>) {}
 }
 
 /// Operands of [`OptimizerOps::adamw`], equally long.

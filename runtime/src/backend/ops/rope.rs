@@ -1,11 +1,15 @@
 //! Rotary position embedding.
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{DryRunBackend, View, ViewMut};
 
 /// Kernels of rotary position embedding (Su et al. 2021).
 pub trait RopeOps {
     /// Rotates the pairs of every head by the angles of its position; elements from `rotary_dim` on are copied.
     fn rope(&self, shape: &RopeShape, args: RopeArgs);
+}
+
+impl RopeOps for DryRunBackend {
+    fn rope(&self, _: &RopeShape, _: RopeArgs) {}
 }
 
 /// Which elements of a head form a pair.

@@ -4,7 +4,7 @@
 //! of tokens within each expert: the choice at position `p` is `order[p]`, and the position of choice `c` is
 //! `positions[c]`.
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{DryRunBackend, View, ViewMut};
 
 /// Kernels that route tokens to experts and back.
 pub trait RoutingOps {
@@ -30,6 +30,14 @@ pub trait RoutingOps {
     /// Computes the gradients of the weights of [`combine_tokens`](Self::combine_tokens): `dweights[c]` is the dot product
     /// of `dy[c / top_k]` and `x[positions[c]]`.
     fn combine_weight_grad(&self, shape: RoutingShape, args: CombineWeightGradArgs);
+}
+
+impl RoutingOps for DryRunBackend {
+    fn top_k(&self, _: TopKArgs) {}
+    fn group_by_expert(&self, _: GroupByExpertArgs) {}
+    fn dispatch_tokens(&self, _: RoutingShape, _: DispatchTokensArgs) {}
+    fn combine_tokens(&self, _: RoutingShape, _: CombineTokensArgs) {}
+    fn combine_weight_grad(&self, _: RoutingShape, _: CombineWeightGradArgs) {}
 }
 
 /// Largest number of choices per token.

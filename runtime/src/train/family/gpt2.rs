@@ -35,10 +35,6 @@ impl Family for Gpt2Config {
             hidden: self.hidden,
             heads: self.heads,
             kv_heads: self.heads,
-            head_dim: self.head_dim(),
-            value_dim: self.head_dim(),
-            ffn: self.ffn,
-            gated: false,
             vocab: self.vocab,
             longest: Some(self.positions),
         }

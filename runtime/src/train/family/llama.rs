@@ -40,10 +40,6 @@ impl Family for LlamaConfig {
             hidden: self.hidden,
             heads: self.heads,
             kv_heads: self.kv_heads,
-            head_dim: self.head_dim,
-            value_dim: self.head_dim,
-            ffn: self.ffn,
-            gated: true,
             vocab: self.vocab,
             longest: None,
         }

@@ -1,7 +1,7 @@
 //! Model families: how a configuration follows from the flags, and the sizes of its transformer.
 //!
 //! A family states its sizes once, in [`LanguageModel::sizes`]. Names and shapes of its tensors, parameter counts and the
-//! memory of its training state follow from the model that is declared with them.
+//! memory of a training step follow from the model that is declared with them.
 
 mod gpt2;
 mod language_model;
@@ -30,7 +30,7 @@ pub trait Family: HfConfig {
     }
 }
 
-/// Sizes of a transformer: to describe it, to check data and sequence lengths, and to plan the memory of activations.
+/// Sizes of a transformer, to describe it and to check data and sequence lengths.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outline {
     /// Transformer blocks.
@@ -41,14 +41,6 @@ pub struct Outline {
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Width of a head of queries and keys.
-    pub head_dim: usize,
-    /// Width of a head of values.
-    pub value_dim: usize,
-    /// Width of the feed-forward.
-    pub ffn: usize,
-    /// Set if the feed-forward multiplies two projections elementwise, as SwiGLU does.
-    pub gated: bool,
     /// Number of token ids.
     pub vocab: usize,
     /// Longest sequence that has positions; `None` if unlimited.

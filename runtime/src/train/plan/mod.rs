@@ -29,7 +29,7 @@ use model_plan::{ModelPlan, hf_tensors};
 
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
-pub use pipeline::PipelinePlan;
+pub use pipeline::{PipelinePlan, build_model};
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
 const PLANNED_MEMORY: f64 = 0.8;

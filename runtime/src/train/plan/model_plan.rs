@@ -9,8 +9,8 @@ use crate::train::{Error, Family, LanguageModel, Outline, Result};
 
 use super::checks::check_length;
 use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
-use super::memory::{KeptActivations, MemoryPlan, kept_activations};
-use super::pipeline::{PipelinePlan, model_parts};
+use super::memory::{DryRun, MemoryPlan};
+use super::pipeline::PipelinePlan;
 
 /// The model of a run, checked against its mesh and the memory of the machine. Nothing is allocated.
 pub struct ModelPlan {
@@ -47,8 +47,8 @@ impl ModelPlan {
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let rank = dry_run_rank(config)?;
         let parameters = estimate_parameters::<M>(&rank, &sizes)?;
-        MemoryPlan::of_sizes(config, &outline, parameters, KeptActivations::Unknown, available)
-            .check(config, available)?;
+        let bound = MemoryPlan::of_parameters(config, &outline, parameters);
+        bound.check_bound(config, available)?;
         let built = declare_model::<M>(&rank, &sizes)?;
         let params = built.params();
         if let Some(weights) = weights {
@@ -57,10 +57,10 @@ impl ModelPlan {
             weights.check_tensors(&tensors).map_err(Error::of_flag(flag))?;
         }
         let pipeline = PipelinePlan::open(config, &rank, &built, &sizes)?;
-        let kept = kept_activations(config, &built);
-        let recomputes = kept != KeptActivations::As(RecomputeOverride::Off);
-        let parts = model_parts(&outline, pipeline.as_ref(), &built);
-        let memory = MemoryPlan::of_parts(config, &outline, kept, &parts, available);
+        let recomputes =
+            config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
+        let steps = DryRun { config, sizes: &sizes, pipeline: pipeline.as_ref() };
+        let memory = bound.with_steps::<M>(&steps, &outline, available)?;
         memory.check(config, available)?;
         Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory })
     }

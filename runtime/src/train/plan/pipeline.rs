@@ -1,18 +1,17 @@
 //! The pipeline of a run: its schedule, its stages, and what each rank holds of the model.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::nn::{Built, Sizes};
+use crate::nn::{Built, Sizes, build};
 use crate::pipeline::{
-    ParseStageCutError, StagePlan, StageRequest, plan_declared_stages, split_at_cut_points,
+    ParseStageCutError, Pipeline, StagePlan, StageRequest, build_stages, plan_declared_stages,
+    split_at_cut_points,
 };
-use crate::schedule::{Action, Costs, Peak, Schedule, Verified, Work, simulate, verify};
-use crate::tensor::{Rank, Unit, ZeroStage};
+use crate::schedule::{Action, Costs, Schedule, Verified, Work, simulate, verify};
+use crate::tensor::{Rank, ZeroStage};
 use crate::train::config::{Config, PipelineConfig, ScheduleSource};
-use crate::train::{Error, LanguageModel, Outline, Result};
+use crate::train::{Error, LanguageModel, Result};
 
-use super::memory::{LivePasses, ModelPart, unit_sizes};
 use super::schedule::{list_faults, open_schedule};
 
 /// The schedule and the stages of a run whose mesh has a `pp` axis, or which measures stages.
@@ -66,6 +65,11 @@ impl PipelinePlan {
         Ok(Some(PipelinePlan { name, description, verified, stages }))
     }
 
+    /// Returns the position along `pp` of the last stage, which has the head.
+    pub fn position_of_head(&self) -> usize {
+        self.stages.placement().last().copied().unwrap_or(0)
+    }
+
     /// Returns what of the schedule has no effect with the run's settings, for warnings. `recomputes` is true if layers are
     /// recomputed.
     pub fn warnings(&self, config: &Config, recomputes: bool) -> Vec<String> {
@@ -91,23 +95,23 @@ impl PipelinePlan {
         }
         warnings.into_iter().map(|text| format!("--schedule {}: {text}", self.name)).collect()
     }
+}
 
-    /// Returns the part of the model of each position along `pp`.
-    pub fn model_parts<M>(&self, built: &Built<M>) -> Vec<ModelPart> {
-        let placement = self.stages.placement();
-        let part = |(rank, peak): (usize, &Peak)| {
-            let owned: Vec<Rc<Unit>> = self.stages.units_of_rank(built, rank);
-            let stages = self.stages.stages_of_rank(rank);
-            let layers = stages.iter().map(|stage| self.stages.layers_of_stage(*stage)).min();
-            let passes = LivePasses {
-                layers: layers.unwrap_or(0),
-                count: peak.live,
-                has_head: placement.last() == Some(&rank),
-            };
-            ModelPart { units: unit_sizes(&owned), passes }
-        };
-        self.verified.peaks().iter().enumerate().map(part).collect()
-    }
+/// Builds the model of a run, or with a `pipeline` the stages of this rank. Every rank calls it.
+///
+/// # Errors
+/// Sizes that do not fit the mesh, or a schedule for another mesh.
+pub fn build_model<M: LanguageModel>(
+    rank: &Rank,
+    sizes: &Sizes,
+    pipeline: Option<&PipelinePlan>,
+) -> Result<(Built<M>, Option<Pipeline>)> {
+    let Some(PipelinePlan { stages, verified, .. }) = pipeline else {
+        return Ok((build::<M>(rank, sizes)?, None));
+    };
+    let built = build_stages::<M>(rank, sizes, stages)?;
+    let pipeline = Pipeline::new(rank, &built, sizes, stages, verified)?;
+    Ok((built, Some(pipeline)))
 }
 
 /// Splits stages, to measure each of their layers.
@@ -130,19 +134,4 @@ fn describe(name: &ScheduleSource, schedule: &Schedule, stages: &StagePlan) -> S
         schedule.micro_batches,
         100.0 * bubble
     )
-}
-
-/// Returns the part of the model that each position along `pp` holds: all of it without a pipeline.
-pub fn model_parts<M>(
-    outline: &Outline,
-    pipeline: Option<&PipelinePlan>,
-    built: &Built<M>,
-) -> Vec<ModelPart> {
-    match pipeline {
-        Some(pipeline) => pipeline.model_parts(built),
-        None => {
-            let passes = LivePasses::of_whole_model(outline);
-            vec![ModelPart { units: unit_sizes(&built.units), passes }]
-        }
-    }
 }

@@ -6,14 +6,11 @@ use std::time::Instant;
 use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::{Built, build};
-use crate::optim::{Ema, Optimizer, ParamGroups};
-use crate::pipeline::{Pipeline, build_stages};
 use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Extent, Rank, Settings};
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::StepInput;
-use crate::train::plan::Plan;
+use crate::train::plan::{Plan, build_model};
 use crate::train::report::{AttentionBalance, AttentionWork, MetricsRecorder, UsageTotals};
 use crate::train::step::{NonFinite, RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary};
@@ -66,26 +63,27 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let logits_limit = plan.memory.logits_limit();
         let settings = Settings { logits_limit, ..config.settings() };
         let rank = Rank::with_settings(comms, backend, settings);
-        let (built, pipeline) = build_model::<M>(&rank, plan)?;
+        let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
+        if let (Some(pipeline), Some(_)) = (&mut pipeline, &config.stage_times) {
+            pipeline.measure_stages();
+        }
         let params = built.params();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
             import_hf(folder, M::HF_NAMES, &params).map_err(Error::of_flag("--init-from"))?;
         }
-        let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
-        let mut optimizer = Optimizer::with_groups(&rank, &built.units, rule, &groups)?;
-        let mut average = config.optimizer.ema.map(|decay| Ema::new(&rank, &built.units, decay));
+        let mut state = RankState::new(rank.clone(), built, pipeline, &config.optimizer)?;
         if let Some(checkpoint) = &plan.resume {
-            let (optimizer, average) = (&mut optimizer, average.as_mut());
+            let (optimizer, average) = (&mut state.optimizer, state.average.as_mut());
             let state = TrainingStateMut { params: &params, optimizer, average };
             load_checkpoint(checkpoint, state).map_err(Error::of_flag("--resume"))?;
         }
         let recorder = (config.metrics.as_ref())
-            .map(|_| MetricsRecorder::new(&rank, &built, plan, files.metrics.as_ref()));
+            .map(|_| MetricsRecorder::new(&rank, &state.built, plan, files.metrics.as_ref()));
         let data = AxisSet::DATA;
         let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
         let rows = rows.offset..rows.offset + rows.local;
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
-        let obstacle = match &pipeline {
+        let obstacle = match &state.pipeline {
             Some(_) if config.pipeline.is_none() => Some("--stage-times runs eagerly".to_owned()),
             Some(_) => Some("a pipeline schedule runs eagerly".to_owned()),
             None if plan.dataset.ignores_targets() => Some(
@@ -98,9 +96,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             ),
             None => plan.machine.cuda_graph_obstacle(),
         };
-        let balance = AttentionBalance::new(&rank, &built.attentions, config.seq);
+        let balance = AttentionBalance::new(&rank, &state.built.attentions, config.seq);
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
-        let state = RankState { rank, built, pipeline, optimizer, average };
         Ok(RankLoop { plan, graphs, state, recorder, balance, batches, saved: None })
     }
 
@@ -234,16 +231,4 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             Err(error) => format!("the state before this step could not be saved ({error})"),
         }
     }
-}
-
-/// Builds the model, or the pipeline stages of this rank.
-fn build_model<M: LanguageModel>(rank: &Rank, plan: &Plan) -> Result<(Built<M>, Option<Pipeline>)> {
-    let sizes = &plan.sizes;
-    let Some(pipeline) = &plan.pipeline else { return Ok((build::<M>(rank, sizes)?, None)) };
-    let built = build_stages::<M>(rank, sizes, &pipeline.stages)?;
-    let mut stages = Pipeline::new(rank, &built, sizes, &pipeline.stages, &pipeline.verified)?;
-    if plan.config.stage_times.is_some() {
-        stages.measure_stages();
-    }
-    Ok((built, Some(stages)))
 }

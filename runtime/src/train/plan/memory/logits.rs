@@ -4,7 +4,9 @@
 //! from values that are equal on all ranks and in every run with the same settings on the same machine: the device's total
 //! memory or `--memory-limit`, and the plan. Free memory is no such value, as other processes use it.
 
-use crate::train::config::{Config, Device};
+use crate::layout::AxisId;
+use crate::train::Outline;
+use crate::train::config::Config;
 
 /// Divisor of the memory that logits may take if it is left over.
 const MEMORY_DIVISOR: f64 = 16.0;
@@ -22,22 +24,22 @@ pub struct LogitBytes {
     pub element: f64,
 }
 
-/// Returns the limit for a rank that may use `memory` bytes, and needs `rest` of them for everything but logits. `None` on a
-/// CPU, whose chunks follow from its caches, and if the memory is unknown.
-pub fn logits_limit(
-    config: &Config,
-    logits: LogitBytes,
-    memory: Option<f64>,
-    rest: f64,
-) -> Option<usize> {
-    if config.device == Device::Cpu {
-        return None;
+impl LogitBytes {
+    /// Returns the size of the logits of a run.
+    pub fn of(config: &Config, outline: &Outline) -> LogitBytes {
+        LogitBytes {
+            vocab: outline.vocab.div_ceil(config.mesh.degree(AxisId::Tp)) as f64,
+            element: config.dtype.dtype().bytes() as f64,
+        }
     }
+}
+
+/// Returns the limit for a rank that may use `memory` bytes, and needs `rest` of them for everything but logits.
+pub fn logits_limit(logits: LogitBytes, memory: f64, rest: f64) -> usize {
     let token_bytes = logits.vocab * logits.element;
-    let memory = memory?;
     let wanted = (memory / MEMORY_DIVISOR).max(BUSY_TOKENS * token_bytes);
     let bytes = wanted.min((memory - rest).max(0.0) / UNPLANNED_DIVISOR);
-    Some((bytes / logits.element) as usize)
+    (bytes / logits.element) as usize
 }
 
 /// Returns the bytes that one rank may use: its part of the `available` ones of the machine, up to `--memory-limit`.
@@ -61,9 +63,7 @@ mod tests {
 
     #[track_caller]
     fn assert_limit(memory: f64, rest: f64, bytes: f64) {
-        let cuda = config("--mesh 1 --device cuda");
-        let limit = logits_limit(&cuda, GPT2, Some(memory), rest);
-        assert_eq!(limit, Some((bytes / 2.0) as usize));
+        assert_eq!(logits_limit(GPT2, memory, rest), (bytes / 2.0) as usize);
     }
 
     #[test]
@@ -83,10 +83,5 @@ mod tests {
         assert_eq!(of("--mesh dp=2 --memory-limit 3GB"), Some(3.0 * GB));
         assert_eq!(of("--mesh dp=2 --memory-limit 30GB"), Some(16.0 * GB));
         assert_eq!(memory_of_rank(&config("--mesh 1"), None), None);
-    }
-
-    #[test]
-    fn cpus_have_no_limit() {
-        assert_eq!(logits_limit(&config("--mesh 1"), GPT2, Some(GB), 0.0), None);
     }
 }

@@ -1,0 +1,144 @@
+//! Dry runs of a training step: everything is allocated as in the run, but takes no memory, and nothing is computed.
+
+use std::time::Instant;
+
+use crate::backend::{Category, DryRunBackend};
+use crate::comm::{FailureCause, LaunchOptions, launch_rank};
+use crate::data::{Batch, MicroBatch};
+use crate::layout::{AxisId, AxisSet};
+use crate::nn::Sizes;
+use crate::tensor::{Extent, Rank, Settings};
+use crate::train::config::{Config, Device};
+use crate::train::console::say;
+use crate::train::cuda_graphs::CudaGraphs;
+use crate::train::micro_batch::StepInput;
+use crate::train::plan::pipeline::{PipelinePlan, build_model};
+use crate::train::step::{RankState, StepFailure, train_step};
+use crate::train::{Error, LanguageModel, Result};
+
+/// Steps of a dry run: the optimizer and gradients take memory from the first one on.
+const STEPS: u64 = 2;
+/// Micro-batches of a dry run without a pipeline: the first, another one, and the last.
+const MICRO_BATCHES: usize = 3;
+
+/// Bytes at the peak of each category, and of all together.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Peaks {
+    /// In the order of [`Category::ALL`].
+    pub of: [f64; Category::ALL.len()],
+    pub total: f64,
+}
+
+impl Peaks {
+    /// Takes the larger of both in each category, and in total.
+    pub fn join(&mut self, other: &Peaks) {
+        self.total = self.total.max(other.total);
+        for (own, other) in self.of.iter_mut().zip(other.of) {
+            *own = own.max(other);
+        }
+    }
+}
+
+/// The run whose steps are dry-run.
+pub struct DryRun<'a> {
+    pub config: &'a Config,
+    pub sizes: &'a Sizes,
+    pub pipeline: Option<&'a PipelinePlan>,
+}
+
+impl DryRun<'_> {
+    /// Returns the peaks of the last rank at a position along `pp`, which has the largest parts of dims that do not divide
+    /// evenly; `logits_limit` is that of [`Settings`].
+    ///
+    /// An allocation beyond all addresses of the system counts as one that does not fit. A model that cannot run on zeros
+    /// is reported, and has no peaks.
+    ///
+    /// # Errors
+    /// Of the model or the optimizer.
+    pub fn peaks<M: LanguageModel>(
+        &self,
+        position: usize,
+        logits_limit: Option<usize>,
+    ) -> Result<Option<Peaks>> {
+        let mesh = self.config.mesh;
+        let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
+        let settings = Settings { logits_limit, ..self.config.settings() };
+        let outcome = launch_rank(&LaunchOptions::default(), &mesh, mesh.rank_of(&last), |comms| {
+            let backend = match self.config.device {
+                Device::Cpu => DryRunBackend::cpu(),
+                Device::Cuda => DryRunBackend::on_device(),
+            };
+            let rank = Rank::with_settings(comms.over_nothing(), Box::new(backend), settings);
+            let failed = self.run_steps::<M>(&rank).err();
+            failed.map_or_else(|| Ok(peaks_of(&rank)), Err)
+        });
+        let mut failures = match outcome {
+            Ok(peaks) => return Ok(Some(peaks)),
+            Err(error) => error.failures,
+        };
+        match failures.pop().map(|failure| failure.cause) {
+            Some(FailureCause::Error(error)) => Err(error),
+            Some(FailureCause::OutOfMemory(error)) => {
+                let mut peaks = Peaks::default();
+                for (category, bytes) in error.live() {
+                    peaks.of[category as usize] = bytes as f64;
+                }
+                peaks.of[error.category as usize] += error.requested as f64;
+                peaks.total = peaks.of.iter().sum();
+                Ok(Some(peaks))
+            }
+            cause => {
+                let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
+                say(&format!(
+                    "warning: the memory plan leaves out activations, as its dry run failed: {why}"
+                ));
+                Ok(None)
+            }
+        }
+    }
+
+    fn run_steps<M: LanguageModel>(&self, rank: &Rank) -> Result<()> {
+        let config = self.config;
+        let (built, pipeline) = build_model::<M>(rank, self.sizes, self.pipeline)?;
+        let has_pipeline = pipeline.is_some();
+        let mut state = RankState::new(rank.clone(), built, pipeline, &config.optimizer)?;
+        let mut graphs = CudaGraphs::new(rank, false, None);
+        let rows =
+            Extent::part(config.batch, rank.position(AxisSet::DATA), rank.degree_of(AxisSet::DATA));
+        let batch = empty_batch(config, rows.local);
+        let count = config.micro_batches;
+        let run = if has_pipeline { count } else { count.min(MICRO_BATCHES) };
+        let micro_batches: Vec<MicroBatch<'_>> =
+            (0..run).map(|index| batch.micro_batch(count, index)).collect();
+        let sizes = [config.batch, config.seq];
+        for step in 0..STEPS {
+            let start = Instant::now();
+            let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
+            // Numbers that are not finite are no failure here.
+            if let Err(StepFailure::Pipeline(error)) =
+                train_step(&mut state, &mut graphs, &config.optimizer, &input)
+            {
+                return Err(Error::Pipeline(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns a batch of `rows` rows of token 0; of two documents each, if rows have documents.
+fn empty_batch(config: &Config, rows: usize) -> Batch {
+    let seq = config.seq;
+    let tokens = vec![0; rows * seq];
+    let second = seq / 2;
+    let start = |token: usize| if token % seq < second { 0 } else { second as u32 };
+    let starts = config.documents.map(|_| (0..rows * seq).map(start).collect());
+    Batch { targets: tokens.clone(), tokens, starts, rows, places: Vec::new() }
+}
+
+fn peaks_of(rank: &Rank) -> Peaks {
+    let mut peaks = Peaks { total: rank.allocator().total_peak() as f64, ..Peaks::default() };
+    for (category, bytes) in rank.allocator().peak() {
+        peaks.of[category as usize] = bytes as f64;
+    }
+    peaks
+}
