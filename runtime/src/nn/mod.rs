@@ -24,6 +24,7 @@ mod style;
 mod tie;
 
 pub use crate::backend::RopeLayout;
+pub(crate) use attention::ContextAlgorithm;
 pub use attention::{
     Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
     BiasOfScores, Bidirectional, Causal, ContextExtra, ContextParallel, ContextStyle,

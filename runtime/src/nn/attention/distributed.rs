@@ -43,8 +43,7 @@ where
         if let Err(problem) = style.algorithm(builder.rank().degree_of(CP), heads, kv_heads) {
             builder.problem(format_args!("{problem}"));
         }
-        let core =
-            AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
+        let core = AttentionCore::of::<H, K, D, M, V>(builder, Some(style));
         Attention { core, kind: PhantomData }
     }
 }

@@ -30,6 +30,7 @@ use inputs::AttentionCore;
 use layer_options::LayerOptions;
 
 pub use alibi::Alibi;
+pub(crate) use context::ContextAlgorithm;
 pub use context::{
     Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid,
     HybridStyle, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
@@ -90,14 +91,15 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder), kind: PhantomData }
+        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder, None), kind: PhantomData }
     }
 }
 
 impl AttentionCore {
-    /// Checks the sizes of the attention that `builder` builds, and notes it.
+    /// Checks the sizes of the attention that `builder` builds, and notes it with its style of context parallelism.
     fn of<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
         builder: &mut Builder<'_>,
+        context: Option<ContextStyle>,
     ) -> AttentionCore {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
         if heads % kv_heads != 0 {
@@ -114,9 +116,10 @@ impl AttentionCore {
             head_dim: builder.size::<D>(),
             value_dim: builder.size::<V>(),
             window: options.window.filter(|window| *window > 0).map(visible),
+            context,
         });
         let path: Arc<str> = builder.site().field().into();
-        AttentionCore { path, is_causal: M::IS_CAUSAL, options, context: None }
+        AttentionCore { path, is_causal: M::IS_CAUSAL, options, context }
     }
 }
 

@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use crate::tensor::{ParamRef, Rank, Unit};
 
+use super::super::ContextStyle;
+
 /// A built model with its parameters and properties.
 pub struct Built<M> {
     /// The model.
@@ -36,6 +38,13 @@ impl<M> Built<M> {
     pub(crate) fn param_uses(&self) -> impl Iterator<Item = (&str, &ParamRef)> {
         let tied = self.tied.iter().map(|(path, param)| (path.as_str(), param));
         self.params.iter().map(|param| (param.path(), param)).chain(tied)
+    }
+
+    /// Returns the style of context parallelism that all attentions have, if it is one.
+    pub(crate) fn context_style(&self) -> Option<ContextStyle> {
+        let mut styles = self.attentions.iter().map(|sizes| sizes.context);
+        let first = styles.next()?;
+        first.filter(|_| styles.all(|style| style == first))
     }
 
     /// Returns the model FLOPs of training on one token in sequences of `seq`, of the fields whose paths are `counted`:
@@ -90,6 +99,8 @@ pub struct AttentionSizes {
     /// Positions that a query attends to at most, if fewer than all: with a sliding window of `w`, the last `w`, and the
     /// `w - 1` after them if not causal.
     pub window: Option<usize>,
+    /// How the ranks of `cp` compute it together, if it is context-parallel.
+    pub context: Option<ContextStyle>,
 }
 
 impl AttentionSizes {

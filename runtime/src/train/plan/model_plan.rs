@@ -60,7 +60,8 @@ impl ModelPlan {
         let kept = kept_activations(config, &built);
         let recomputes = kept != KeptActivations::As(RecomputeOverride::Off);
         let parts = model_parts(&outline, pipeline.as_ref(), &built);
-        let memory = MemoryPlan::of_parts(config, &outline, kept, &parts, available);
+        let context = built.context_style();
+        let memory = MemoryPlan::of_parts(config, &outline, kept, context, &parts, available);
         memory.check(config, available)?;
         Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory })
     }

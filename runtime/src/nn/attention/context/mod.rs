@@ -26,6 +26,7 @@ mod ulysses;
 
 pub(super) use documents::DocumentRanges;
 pub(super) use operation::ContextAttention;
+pub(crate) use style::ContextAlgorithm;
 pub use style::{
     Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid,
     HybridStyle, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,

@@ -91,7 +91,7 @@ impl<S: Whole<Home = A>, A: crate::layout::Home> DistributedOver<A> for S {}
 
 /// How ranks compute attention together, for their number and their heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::nn) enum ContextAlgorithm {
+pub(crate) enum ContextAlgorithm {
     Ring,
     Gather,
     /// An exchange of heads among so many neighbors, and a ring of the others.
@@ -103,7 +103,7 @@ impl ContextStyle {
     ///
     /// # Errors
     /// If the heads cannot be exchanged among the ranks: the reason, and what to do.
-    pub(in crate::nn) fn algorithm(
+    pub(crate) fn algorithm(
         self,
         ranks: usize,
         heads: usize,

@@ -7,14 +7,15 @@
 //! that, and the logits of one chunk of tokens. With several chunks, and on a CPU, it also keeps the gradient of its weight.
 
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::{Grouping, LogitChunks, RecomputeOverride};
+use crate::nn::{ContextStyle, Grouping, LogitChunks, RecomputeOverride};
 use crate::train::Outline;
 use crate::train::config::{Config, Device};
 
+use super::context::{AttentionElements, ContextBytes};
 use super::logits::LogitBytes;
 
 /// Bytes of an f32.
-const F32: f64 = 4.0;
+pub const F32: f64 = 4.0;
 
 /// Bytes of each rank's activations and workspace at their peaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +24,10 @@ pub struct ActivationBytes {
     pub at_head: f64,
     /// Activations while backward is in the last layers.
     pub in_layers: f64,
+    /// Activations and workspace during the backward of the last context-parallel attention, zero without one.
+    pub in_attention: f64,
+    /// Of those, the workspace.
+    pub attention_workspace: f64,
     /// Workspace of the head.
     pub head: HeadBytes,
 }
@@ -66,21 +71,24 @@ impl LivePasses {
 }
 
 impl ActivationBytes {
-    /// Plans the activations of a rank with these `passes`.
+    /// Plans the activations of a rank with these `passes`; `context` is the style of the model's attentions, if they are
+    /// context-parallel.
     pub fn of_passes(
         config: &Config,
         outline: &Outline,
         kept: KeptActivations,
+        context: Option<ContextStyle>,
         passes: LivePasses,
     ) -> ActivationBytes {
         let LivePasses { layers: layer_count, count, has_head } = passes;
-        let part = MicroBatchWork::of(config, outline);
+        let part = MicroBatchWork::of(config, outline, context);
         let layers = layer_count as f64;
         let (input, layer) = (part.stream(), part.layer());
         let in_segments = |grouping: Grouping| {
             let run = grouping.layers_per_segment(layer_count).clamp(1, layer_count.max(1));
             in_segments(layer_count, run, input, layer)
         };
+        let policy = kept;
         let (kept, computed) = match kept {
             KeptActivations::Unknown => (0.0, layer),
             KeptActivations::As(RecomputeOverride::Off) => (layers * layer, 0.0),
@@ -94,10 +102,20 @@ impl ActivationBytes {
             KeptActivations::As(RecomputeOverride::Sqrt) => in_segments(Grouping::Sqrt),
         };
         let kept = kept * count as f64;
+        let in_layers = kept + computed;
+        let has_attention = layer_count > 0 && part.context != ContextBytes::default();
+        let [in_attention, attention_workspace] = if has_attention {
+            let after = part.after_attention(policy);
+            [in_layers - after + part.context.in_backward, part.context.workspace]
+        } else {
+            [0.0, 0.0]
+        };
         let at_head = if has_head { kept + part.stream() + part.head() } else { 0.0 };
         ActivationBytes {
             at_head,
-            in_layers: kept + computed,
+            in_layers,
+            in_attention,
+            attention_workspace,
             head: HeadBytes {
                 device: config.device,
                 tokens: part.tokens,
@@ -139,19 +157,38 @@ struct MicroBatchWork {
     /// Projections to the feed-forward width: two if gated.
     projections: f64,
     vocab: f64,
+    /// What context parallelism adds.
+    context: ContextBytes,
 }
 
 impl MicroBatchWork {
-    fn of(config: &Config, outline: &Outline) -> MicroBatchWork {
+    fn of(config: &Config, outline: &Outline, context: Option<ContextStyle>) -> MicroBatchWork {
         let size = |size: usize| size as f64;
-        let tp = size(config.mesh.degree(AxisId::Tp));
+        let (tp_ranks, cp_ranks) = (config.mesh.degree(AxisId::Tp), config.mesh.degree(AxisId::Cp));
+        let tp = size(tp_ranks);
         let parts = size(config.mesh.degree_of(AxisSet::DATA)) * size(config.micro_batches);
         let sequences = size(config.batch) / parts;
-        let seq = size(config.seq) / size(config.mesh.degree(AxisId::Cp));
+        let seq = size(config.seq) / size(cp_ranks);
         let all_heads = size(outline.heads) + size(outline.kv_heads);
+        let element = size(config.dtype.dtype().bytes());
+        let tokens = sequences * seq;
+        let [heads, kv_heads] = [outline.heads, outline.kv_heads].map(|all| all.div_ceil(tp_ranks));
+        let algorithm = context
+            .filter(|_| cp_ranks > 1)
+            .and_then(|style| style.algorithm(cp_ranks, heads, kv_heads).ok());
+        let elements = |heads: usize, dim: usize| tokens * size(heads) * size(dim) / tp;
+        let attention = AttentionElements {
+            q: elements(outline.heads, outline.head_dim),
+            kv: elements(outline.kv_heads, outline.head_dim + outline.value_dim),
+            out: elements(outline.heads, outline.value_dim),
+            lse: elements(outline.heads, 1),
+        };
+        let bytes = |algorithm| {
+            ContextBytes::new(algorithm, cp_ranks, kv_heads, element, attention)
+        };
         MicroBatchWork {
-            element: size(config.dtype.dtype().bytes()),
-            tokens: sequences * seq,
+            element,
+            tokens,
             own_tokens: sequences * (seq / tp).ceil(),
             hidden: size(outline.hidden),
             scored: all_heads * size(outline.head_dim) / tp,
@@ -160,6 +197,7 @@ impl MicroBatchWork {
             ffn: size(outline.ffn) / tp,
             projections: if outline.gated { 2.0 } else { 1.0 },
             vocab: (size(outline.vocab) / tp).ceil(),
+            context: algorithm.map(bytes).unwrap_or_default(),
         }
     }
 
@@ -172,7 +210,7 @@ impl MicroBatchWork {
     fn layer(&self) -> f64 {
         let statistics = F32 * (self.tokens * self.heads + 2.0 * self.own_tokens);
         let elements = self.scored + self.weighted + (self.projections + 1.0) * self.ffn;
-        4.0 * self.stream() + self.element * self.tokens * elements + statistics
+        4.0 * self.stream() + self.element * self.tokens * elements + statistics + self.context.kept
     }
 
     /// Returns the bytes that are kept of a layer whose attention is recomputed: its input, the outputs of both norms with
@@ -186,7 +224,19 @@ impl MicroBatchWork {
     /// results, which are the inputs of the second norm and of the last matmul.
     fn with_attention(&self) -> f64 {
         let elements = self.scored + self.weighted + self.ffn;
-        self.stream() + self.element * self.tokens * elements + F32 * self.tokens * self.heads
+        let statistics = F32 * self.tokens * self.heads;
+        self.stream() + self.element * self.tokens * elements + statistics + self.context.kept
+    }
+
+    /// Returns the bytes of a layer that the backward of its attention no longer needs: input and output of the second norm,
+    /// the feed-forward, and, if attention alone is recomputed, the outputs of both.
+    fn after_attention(&self, kept: KeptActivations) -> f64 {
+        let streams = match kept {
+            KeptActivations::As(RecomputeOverride::Attention) => 4.0,
+            _ => 2.0,
+        };
+        let feed_forward = self.element * self.tokens * (self.projections + 1.0) * self.ffn;
+        streams * self.stream() + feed_forward + F32 * self.own_tokens + self.context.freed
     }
 
     /// Returns the bytes of the head's gathered input and its gradient.
@@ -237,7 +287,7 @@ mod tests {
         let config = Config::parse(words.split_whitespace()).unwrap();
         let outline = Outline { layers, ..tiny() };
         let passes = LivePasses::of_whole_model(&outline);
-        ActivationBytes::of_passes(&config, &outline, kept, passes)
+        ActivationBytes::of_passes(&config, &outline, kept, None, passes)
     }
 
     #[track_caller]
@@ -273,7 +323,7 @@ mod tests {
             let outline = Outline { layers: 10, value_dim, ..tiny() };
             let passes = LivePasses::of_whole_model(&outline);
             let kept = KeptActivations::As("none".parse().unwrap());
-            ActivationBytes::of_passes(&config, &outline, kept, passes).in_layers
+            ActivationBytes::of_passes(&config, &outline, kept, None, passes).in_layers
         };
         assert_eq!(of(4), of(2) + 10.0 * 16.0 * 6.0 * 4.0);
     }
@@ -283,7 +333,7 @@ mod tests {
         let config = Config::parse("t --mesh pp=2 --batch 2 --seq 8".split(' ')).unwrap();
         let of = |recompute: &str, passes| {
             let kept = KeptActivations::As(recompute.parse().unwrap());
-            ActivationBytes::of_passes(&config, &tiny(), kept, passes)
+            ActivationBytes::of_passes(&config, &tiny(), kept, None, passes)
         };
         let passes = LivePasses { layers: 3, count: 4, has_head: false };
         let bytes = of("none", passes);

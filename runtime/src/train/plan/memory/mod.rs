@@ -1,6 +1,7 @@
 //! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
 
 mod activations;
+mod context;
 mod logits;
 mod state;
 
@@ -9,7 +10,7 @@ use std::rc::Rc;
 
 use crate::backend::{Bytes, Category};
 use crate::layout::AxisId;
-use crate::nn::{Built, RecomputeOverride};
+use crate::nn::{Built, ContextStyle, RecomputeOverride};
 use crate::optim::ParamGroups;
 use crate::tensor::{ParamRef, Unit};
 
@@ -44,12 +45,13 @@ pub struct ModelPart {
 }
 
 impl MemoryPlan {
-    /// Plans a model with known FSDP units, on a machine with `available` bytes for all ranks. `parts` has one element for
-    /// each position along `pp`.
+    /// Plans a model with known FSDP units and, if its attentions are context-parallel, their style, on a machine with
+    /// `available` bytes for all ranks. `parts` has one element for each position along `pp`.
     pub fn of_parts(
         config: &Config,
         outline: &Outline,
         kept: KeptActivations,
+        context: Option<ContextStyle>,
         parts: &[ModelPart],
         available: Option<f64>,
     ) -> MemoryPlan {
@@ -57,14 +59,14 @@ impl MemoryPlan {
         let needs = parts.iter().map(|part| RankBytes {
             state: layout.of_units(&part.units),
             exchanged: layout.exchanged(&part.units),
-            activations: ActivationBytes::of_passes(config, outline, kept, part.passes),
+            activations: ActivationBytes::of_passes(config, outline, kept, context, part.passes),
             has_head: part.passes.has_head,
         });
         MemoryPlan::of_ranks(config, &needs.collect::<Vec<_>>(), available)
     }
 
     /// Plans a model with a known number of `parameters`. Counts dims that do not divide evenly, and pipeline stages, as if
-    /// they did, and no activations of pipeline stages.
+    /// they did, no activations of pipeline stages, and attention as if it was not context-parallel.
     pub fn of_sizes(
         config: &Config,
         outline: &Outline,
@@ -85,7 +87,7 @@ impl MemoryPlan {
             // The cut, on which the other activations depend, is unknown.
             _ => LivePasses { layers: 0, count: 1, has_head: false },
         };
-        let activations = ActivationBytes::of_passes(config, outline, kept, passes);
+        let activations = ActivationBytes::of_passes(config, outline, kept, None, passes);
         let needs = RankBytes { state, exchanged: 0.0, activations, has_head: passes.has_head };
         MemoryPlan::of_ranks(config, &[needs], available)
     }
@@ -211,21 +213,22 @@ impl RankBytes {
     /// Returns the peak of each category, and that of all together.
     fn peaks(&self, logits_limit: Option<usize>) -> ([f64; Category::ALL.len()], f64) {
         let RankBytes { state, exchanged, activations, has_head } = self;
-        let ActivationBytes { at_head, in_layers, head } = activations;
+        let ActivationBytes { at_head, in_layers, in_attention, attention_workspace, head } =
+            activations;
         let workspace = if *has_head { head.workspace(logits_limit) } else { 0.0 };
         let mut peaks = [0.0; Category::ALL.len()];
         for (category, bytes) in [
             (Category::Parameters, state.parameters),
             (Category::Gradients, state.gradients),
             (Category::Optimizer, state.optimizer),
-            (Category::Activations, at_head.max(*in_layers)),
+            (Category::Activations, at_head.max(*in_layers).max(in_attention - attention_workspace)),
             (Category::Communication, *exchanged),
-            (Category::Workspace, workspace),
+            (Category::Workspace, workspace.max(*attention_workspace)),
         ] {
             peaks[category as usize] = bytes;
         }
-        // The other three do not peak at the same time.
-        let transient = (at_head + workspace).max(*in_layers).max(*exchanged);
+        // The others do not peak at the same time.
+        let transient = (at_head + workspace).max(*in_layers).max(*in_attention).max(*exchanged);
         (peaks, state.total() + transient)
     }
 }
@@ -347,7 +350,7 @@ mod tests {
                 vec![UnitSize { split: AxisSet::NONE, len, by_group: vec![(Group::ALL[0], len)] }];
             ModelPart { units, passes: LivePasses { layers: 1, count, has_head } }
         };
-        let of = |parts: &[ModelPart]| MemoryPlan::of_parts(&config, &tiny(), kept, parts, None);
+        let of = |parts: &[ModelPart]| MemoryPlan::of_parts(&config, &tiny(), kept, None, parts, None);
         let parts = [part(1 << 20, 2, false), part(1 << 10, 1, true)];
         let (first, both) = (of(&parts[..1]), of(&parts));
         assert_eq!(both.total(), first.total());
@@ -374,7 +377,7 @@ mod tests {
         let kept = KeptActivations::As(RecomputeOverride::Off);
         let passes = LivePasses::of_whole_model(&tiny());
         let parts = [ModelPart { units: units.to_vec(), passes }];
-        let plan = MemoryPlan::of_parts(&fsdp, &tiny(), kept, &parts, None);
+        let plan = MemoryPlan::of_parts(&fsdp, &tiny(), kept, None, &parts, None);
         assert_eq!(plan.peak_of(Category::Communication), 2 << 22);
         assert_eq!(plan.total(), (16 << 20) + (2 << 22));
     }
