@@ -11,11 +11,8 @@ use crate::nn::{ContextStyle, Grouping, LogitChunks, RecomputeOverride};
 use crate::train::Outline;
 use crate::train::config::{Config, Device};
 
-use super::context::{AttentionElements, ContextBytes};
+use super::context::{AttentionElements, ContextBytes, F32};
 use super::logits::LogitBytes;
-
-/// Bytes of an f32.
-pub const F32: f64 = 4.0;
 
 /// Bytes of each rank's activations and workspace at their peaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -157,7 +154,7 @@ struct MicroBatchWork {
     /// Projections to the feed-forward width: two if gated.
     projections: f64,
     vocab: f64,
-    /// What context parallelism adds.
+    /// Bytes that context parallelism adds.
     context: ContextBytes,
 }
 
@@ -183,9 +180,8 @@ impl MicroBatchWork {
             out: elements(outline.heads, outline.value_dim),
             lse: elements(outline.heads, 1),
         };
-        let bytes = |algorithm| {
-            ContextBytes::new(algorithm, cp_ranks, kv_heads, element, attention)
-        };
+        let bytes =
+            |algorithm| ContextBytes::new(algorithm, cp_ranks, kv_heads, element, attention);
         MicroBatchWork {
             element,
             tokens,

@@ -221,7 +221,10 @@ impl RankBytes {
             (Category::Parameters, state.parameters),
             (Category::Gradients, state.gradients),
             (Category::Optimizer, state.optimizer),
-            (Category::Activations, at_head.max(*in_layers).max(in_attention - attention_workspace)),
+            (
+                Category::Activations,
+                at_head.max(*in_layers).max(in_attention - attention_workspace),
+            ),
             (Category::Communication, *exchanged),
             (Category::Workspace, workspace.max(*attention_workspace)),
         ] {
@@ -350,7 +353,8 @@ mod tests {
                 vec![UnitSize { split: AxisSet::NONE, len, by_group: vec![(Group::ALL[0], len)] }];
             ModelPart { units, passes: LivePasses { layers: 1, count, has_head } }
         };
-        let of = |parts: &[ModelPart]| MemoryPlan::of_parts(&config, &tiny(), kept, None, parts, None);
+        let of =
+            |parts: &[ModelPart]| MemoryPlan::of_parts(&config, &tiny(), kept, None, parts, None);
         let parts = [part(1 << 20, 2, false), part(1 << 10, 1, true)];
         let (first, both) = (of(&parts[..1]), of(&parts));
         assert_eq!(both.total(), first.total());
