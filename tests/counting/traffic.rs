@@ -121,7 +121,7 @@ impl Case {
         // Sum and count of each micro-batch's loss, the count of the gradient, and the squared gradient norm.
         let sharing = ["dp", "fsdp", "cp"];
         send(&sharing, &|ranks| turns * gather_f64(2, ranks) + gather_f64(1, ranks));
-        let holders: &[&str] = if self.zero > 0 { &["fsdp", "cp", "tp"] } else { &["tp"] };
+        let holders: &[&str] = if self.zero > 0 { &["fsdp", "cp", "tp"] } else { &["cp", "tp"] };
         send(holders, &|ranks| gather_f64(1, ranks));
         let reductions = if self.zero < 2 { 1 } else { turns };
         send(&["tp"], &|ranks| turns * self.exchanged(ranks) + reductions * self.norms(ranks));
