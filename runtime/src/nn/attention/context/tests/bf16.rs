@@ -33,7 +33,7 @@ fn ranks_round_no_more_than_one_rank() {
             {
                 assert!(alone[0] > 0.0, "one rank rounds");
                 let is_near = errors.iter().zip(alone).all(|(error, alone)| *error <= 2.0 * alone);
-                assert!(is_near, "{name} of {style:?}: {errors:e?}, alone {alone:e?}: {case:?}");
+                assert!(is_near, "{name} of {style:?}: {errors:?}, alone {alone:?}: {case:?}");
             }
         }
     }
