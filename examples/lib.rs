@@ -4,3 +4,4 @@ pub mod gated_norm;
 pub mod gpt2;
 pub mod lion;
 pub mod llama;
+pub mod long_context;

@@ -58,7 +58,7 @@ pub struct SelfAttention {
     v: Linear<Hidden, (KvHeads, HeadDim)>,
     rope: Rope<HeadDim>,
     #[sharded(cp = "ring")]
-    core: Attention<Heads, KvHeads, HeadDim>,
+    pub(crate) core: Attention<Heads, KvHeads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
     o: Linear<(Heads, HeadDim), Hidden>,
 }
@@ -77,7 +77,7 @@ impl SelfAttention {
 #[model]
 pub struct Block {
     attn_norm: RmsNorm<Hidden>,
-    attn: SelfAttention,
+    pub(crate) attn: SelfAttention,
     mlp_norm: RmsNorm<Hidden>,
     mlp: Mlp,
 }

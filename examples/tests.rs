@@ -17,6 +17,8 @@ mod encoder_decoder;
 mod mlp;
 
 use meshwright::schedule::ScheduleKind;
+use meshwright::train::{Config, Trainer};
+use meshwright_examples::long_context::LongLlama;
 
 #[test]
 fn the_mlp_learns_the_same_on_every_mesh() {
@@ -75,6 +77,25 @@ fn the_encoder_and_decoder_train_the_same_on_every_pipeline() {
         (2, ScheduleKind::Interleaved),
     ] {
         assert!(train(ranks, kind, 5) == alone, "{kind} on {ranks} ranks");
+    }
+}
+
+/// Also the sequences of the example in the book, at a fraction of their length.
+#[test]
+fn the_long_context_trains_the_same_on_every_mesh() {
+    let losses = |mesh: &str| {
+        let words = format!(
+            "train --mesh {mesh} --seq 512 --batch 2 --steps 2 --hidden 64 --heads 2 --layers 2 --sample-tokens 0 --threads 1"
+        );
+        let trainer = Trainer::<LongLlama>::new(Config::parse(words.split(' ')).unwrap()).unwrap();
+        trainer.train().unwrap().losses
+    };
+    let alone = losses("1");
+    assert!(alone[1] < alone[0]);
+    for mesh in ["cp=4", "cp=4 --cp gather", "cp=2,tp=2", "fsdp=2,cp=2"] {
+        for (loss, expected) in losses(mesh).iter().zip(&alone) {
+            assert!((loss - expected).abs() < 1e-5 * expected, "{mesh}: {loss}, alone {expected}");
+        }
     }
 }
 

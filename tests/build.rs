@@ -24,7 +24,10 @@ const SAVING: [(&str, &str); 1] = [(
 /// Replacements for nested segments with offloaded inputs, and FSDP units within layers.
 const NESTED: [(&str, &str); 4] = [
     ("    blocks: Stack<Block>", "    #[recompute(offload)]\n    blocks: Stack<Block>"),
-    ("    attn: SelfAttention", "    #[recompute(save = [core])]\n    attn: SelfAttention"),
+    (
+        "    pub(crate) attn: SelfAttention",
+        "    #[recompute(save = [core])]\n    pub(crate) attn: SelfAttention",
+    ),
     ("    mlp: Mlp", "    #[sharded(fsdp)]\n    mlp: Mlp"),
     ("#[model]\npub struct SelfAttention", "#[model]\n#[sharded(fsdp)]\npub struct SelfAttention"),
 ];

@@ -13,7 +13,11 @@ const SIZES: &str = "--hidden 72 --ffn 116 --layers 5 --heads 4 --kv-heads 2 --v
 
 /// Returns planned and measured bytes by category.
 fn used(flags: &str) -> BTreeMap<&'static str, (u64, u64)> {
-    let line = format!("{SIZES} {flags}");
+    used_with(SIZES, flags)
+}
+
+fn used_with(sizes: &str, flags: &str) -> BTreeMap<&'static str, (u64, u64)> {
+    let line = format!("{sizes} {flags}");
     let summary = train_with_words::<Llama>(line.split_whitespace().map(OsStr::new)).unwrap();
     let of = |used: &MemoryUse| (used.category, (used.planned, used.peak));
     summary.report.memory.iter().map(of).collect()
@@ -22,9 +26,14 @@ fn used(flags: &str) -> BTreeMap<&'static str, (u64, u64)> {
 /// Asserts that plan and run agree within tolerance for each of the settings.
 #[track_caller]
 fn check(settings: impl IntoIterator<Item = String>) {
+    check_with(SIZES, settings);
+}
+
+#[track_caller]
+fn check_with(sizes: &str, settings: impl IntoIterator<Item = String>) {
     let mut problems = Vec::new();
     for flags in settings {
-        for (category, (planned, peak)) in used(&flags) {
+        for (category, (planned, peak)) in used_with(sizes, &flags) {
             let fits = match category {
                 "parameters" | "gradients" | "optimizer" => planned == peak && planned > 0,
                 "total" => planned <= peak && planned as f64 > 0.7 * peak as f64,
@@ -72,6 +81,30 @@ fn recomputation_uses_at_least_the_planned_memory() {
     check(ways.iter().flat_map(|way| {
         ["1", "fsdp=2", "tp=2"].map(|mesh| format!("--mesh {mesh} --recompute {way}"))
     }));
+}
+
+/// Also sequences so long that attention needs more than the head.
+#[test]
+fn every_style_of_cp_uses_at_least_the_planned_memory() {
+    let meshes = [
+        "cp=2",
+        "cp=4",
+        "cp=4 --dtype bf16 --recompute full",
+        "cp=2,tp=2",
+        "fsdp=2,cp=2",
+        "cp=2 --recompute attn",
+        "pp=2,cp=2 --micro-batches 4",
+    ];
+    for (seq, meshes) in [(32, &meshes[..]), (128, &meshes[..3])] {
+        let sizes = SIZES.replace("--seq 29", &format!("--seq {seq}"));
+        let settings = meshes.iter().flat_map(|mesh| {
+            // On two ranks a hybrid of two is the same as an exchange.
+            let hybrid = mesh.contains("cp=4").then_some("hybrid=2");
+            let styles = ["ring", "gather", "ulysses"].into_iter().chain(hybrid);
+            styles.map(move |style| format!("--mesh {mesh} --cp {style}"))
+        });
+        check_with(&sizes, settings);
+    }
 }
 
 /// The rank that needs most counts: the first one keeps most micro-batches, the last one has the head.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use meshwright::train::Summary;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::lanes::{Span, lanes};
 use meshwright_tests::run::train_with_words;
@@ -96,28 +97,83 @@ fn collectives_have_bytes_and_call_sites() {
     }
 }
 
+/// Keys and values of the next hop are on their way from before the attention to those that are here until after it, in
+/// forward and in backward.
+#[test]
+fn hops_of_a_ring_are_hidden_by_attention() {
+    const CP: usize = 4;
+    const SEQ: usize = 128;
+    let run = Run::on(&format!("cp={CP}"), SEQ, "--dtype bf16 --recompute none --kv-heads 2");
+    // Those of this rank's 2 sequences of a micro-batch, half as wide as the stream.
+    let kv_bytes = (8 / MICRO_BATCHES * SEQ / CP * 2 * 12 * 2) as u64;
+    let lanes = lanes(&run.trace);
+    let number = |span: &Span| span.args["hop"].as_u64().unwrap() as usize;
+    let is_inside =
+        |inner: &Span, outer: &Span| outer.start <= inner.start && inner.end <= outer.end;
+    for rank in 0..CP {
+        let spans = |lane: &str| &lanes[&(rank, lane.to_owned())];
+        for layer in 0..LAYERS {
+            let field = format!("blocks.{layer}.attn.core");
+            let named = |label: &str| -> Vec<&Span> {
+                let name = format!("{label} {field}");
+                spans("compute").iter().filter(|span| span.name == name).collect()
+            };
+            let is_hop = |span: &&Span| {
+                span.args["field"] == field.as_str() && span.args["bytes"] == kv_bytes
+            };
+            let transfers: Vec<&Span> = spans("comm cp (async)").iter().filter(is_hop).collect();
+            let (hops, passes) = (named("hop"), STEPS * MICRO_BATCHES);
+            assert_eq!(transfers.len(), 2 * passes * (CP - 1), "of forward and of backward");
+            assert_eq!(hops.len(), transfers.len());
+            let forward = named("attention");
+            let backward = named("attention backward");
+            for attention in [&forward, &backward] {
+                let numbers: Vec<usize> = attention.iter().map(|span| number(span)).collect();
+                assert_eq!(numbers, (0..CP).collect::<Vec<_>>().repeat(passes), "{field}");
+            }
+            for hop in hops {
+                let attention = forward.iter().chain(&backward);
+                let hidden_by: Vec<usize> = attention
+                    .filter(|span| is_inside(span, hop))
+                    .map(|span| number(span))
+                    .collect();
+                assert_eq!(hidden_by, [number(hop) - 1], "rank {rank}: {hop:?}");
+                let of_hop = transfers.iter().filter(|transfer| is_inside(transfer, hop));
+                assert_eq!(of_hop.count(), 1, "rank {rank}: {hop:?}");
+            }
+        }
+    }
+    let used = run.summary.report.communication.iter().find(|used| used.axes == "cp");
+    assert!(used.is_some_and(|used| !used.hidden.is_zero()), "{used:?}");
+}
+
 struct Run {
     trace: Value,
     steps: Vec<Value>,
+    summary: Summary,
 }
 
 impl Run {
     fn new(more: &str) -> Run {
+        Run::on("fsdp=2,tp=2", 13, &format!("--zero 3 {more}"))
+    }
+
+    fn on(mesh: &str, seq: usize, more: &str) -> Run {
         let dir = tempfile::tempdir().unwrap();
         let [data, trace, metrics] =
             ["text", "trace.json", "metrics.jsonl"].map(|name| dir.path().join(name));
         fs::write(&data, "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
         let words = format!(
-            "--mesh fsdp=2,tp=2 --zero 3 --micro-batches {MICRO_BATCHES} --steps {STEPS} --batch 8 --seq 13 \
+            "--mesh {mesh} --micro-batches {MICRO_BATCHES} --steps {STEPS} --batch 8 --seq {seq} \
              --hidden 24 --ffn 40 --layers {LAYERS} --heads 4 --threads 1 {more}"
         );
         let paths = [("--data", &data), ("--trace", &trace), ("--metrics", &metrics)];
         let paths = paths.iter().flat_map(|(flag, path)| [flag.as_ref(), path.as_os_str()]);
-        train_with_words::<Llama>(words.split_whitespace().map(AsRef::as_ref).chain(paths))
-            .unwrap();
+        let words = words.split_whitespace().map(AsRef::as_ref).chain(paths);
+        let summary = train_with_words::<Llama>(words).unwrap();
         let read = |path: &Path| fs::read_to_string(path).unwrap();
         let steps =
             read(&metrics).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        Run { trace: serde_json::from_str(&read(&trace)).unwrap(), steps }
+        Run { trace: serde_json::from_str(&read(&trace)).unwrap(), steps, summary }
     }
 }

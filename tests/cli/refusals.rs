@@ -54,7 +54,7 @@ fn sharding_and_precision() {
             (
                 "--zero 1 --mesh dp=2",
                 &[
-                    "error: --zero: 1 shards over the fsdp axis, whose degree is 1 in --mesh dp=2; use --mesh fsdp=2, \
+                    "error: --zero: 1 shards over fsdp, ep and cp, whose degrees are 1 in --mesh dp=2; use --mesh fsdp=2, \
                      or --zero 0",
                 ],
             ),

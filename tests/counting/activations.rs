@@ -14,6 +14,7 @@
 //!
 //! `A'` is `A` with the whole `y` and `y'`, as a tensor gathered by recomputation is not gathered again.
 
+use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
 
 use super::case::{Case, F32, HEADS, ONE};
@@ -66,40 +67,47 @@ impl Case {
     /// Returns the measured peak.
     #[track_caller]
     fn activations(self) -> usize {
-        let memory = self.memory::<Llama>();
-        let used = memory.iter().find(|used| used.category == "activations");
+        self.peak_of::<Llama>("activations")
+    }
+
+    /// Returns the measured peak of a category of memory.
+    #[track_caller]
+    pub fn peak_of<M: LanguageModel>(self, category: &str) -> usize {
+        let memory = self.memory::<M>();
+        let used = memory.iter().find(|used| used.category == category);
         used.expect("a category").peak as usize
     }
 
     /// Returns the bytes of `elements` in the compute dtype.
-    fn buffer(self, elements: usize) -> usize {
+    pub fn buffer(self, elements: usize) -> usize {
         (elements * self.element()).next_multiple_of(64)
     }
 
     /// Tokens in the shard of the last tensor-parallel rank.
     fn own_tokens(self) -> usize {
-        self.tokens() / self.seq * self.seq.div_ceil(self.tp)
+        self.rows() * (self.seq / self.cp).div_ceil(self.tp)
     }
 
     /// `B`: the residual stream.
-    fn stream(self) -> usize {
+    pub fn stream(self) -> usize {
         self.buffer(self.own_tokens() * self.hidden)
     }
 
     /// `count` statistics in f32.
-    fn statistic(self, count: usize) -> usize {
+    pub fn statistic(self, count: usize) -> usize {
         (count * F32).next_multiple_of(64)
     }
 
     /// `A`.
-    fn layer(self) -> usize {
+    pub fn layer(self) -> usize {
         let Case { hidden, ffn, tp, .. } = self;
         let tokens = self.tokens();
         let heads = self.buffer(tokens * hidden / tp);
+        let kv_heads = self.buffer(tokens * self.kv_hidden() / tp);
         let inner = self.buffer(tokens * ffn / tp);
         4 * self.stream()
             + 2 * self.statistic(self.own_tokens())
-            + 4 * heads
+            + 2 * (heads + kv_heads)
             + self.statistic(tokens * HEADS / tp)
             + 3 * inner
     }

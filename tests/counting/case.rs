@@ -22,7 +22,10 @@ const LINE: usize = 16;
 pub struct Case {
     pub dp: usize,
     pub fsdp: usize,
+    pub cp: usize,
     pub tp: usize,
+    /// The value of `--cp`; empty for the model's attribute.
+    pub style: &'static str,
     pub zero: usize,
     pub bf16: bool,
     pub reduce_bf16: bool,
@@ -33,6 +36,7 @@ pub struct Case {
     pub tied: bool,
     /// True if the residual stream is sequence-parallel.
     pub splits_stream: bool,
+    pub kv_heads: usize,
     pub hidden: usize,
     pub ffn: usize,
     pub batch: usize,
@@ -43,7 +47,9 @@ pub struct Case {
 pub const ONE: Case = Case {
     dp: 1,
     fsdp: 1,
+    cp: 1,
     tp: 1,
+    style: "",
     zero: 0,
     bf16: false,
     reduce_bf16: false,
@@ -52,6 +58,7 @@ pub const ONE: Case = Case {
     layers: 2,
     tied: false,
     splits_stream: true,
+    kv_heads: HEADS,
     hidden: 24,
     ffn: 40,
     batch: 8,
@@ -87,20 +94,22 @@ impl Case {
 
     #[track_caller]
     fn train<M: LanguageModel>(self, dir: &Path, metrics: Option<&Path>) -> Summary {
-        let Case { dp, fsdp, tp, zero, layers, hidden, ffn, batch, seq, .. } = self;
+        let Case { dp, fsdp, cp, tp, zero, layers, hidden, ffn, batch, seq, .. } = self;
         let data = dir.join("tokens.bin");
         let tokens = 0..STEPS * batch * seq + 1;
         let bytes: Vec<u8> =
             tokens.flat_map(|index| ((index * index % VOCAB) as u16).to_le_bytes()).collect();
         fs::write(&data, bytes).unwrap();
         let words = format!(
-            "--mesh dp={dp},fsdp={fsdp},tp={tp} --zero {zero} --steps {STEPS} --batch {batch} --seq {seq} \
+            "--mesh dp={dp},fsdp={fsdp},cp={cp},tp={tp} --zero {zero} --steps {STEPS} --batch {batch} --seq {seq} \
              --hidden {hidden} --ffn {ffn} --layers {layers} --heads {HEADS} --vocab {VOCAB} --threads 1 \
-             --micro-batches {} {} --dtype {} --reduce-dtype {}",
+             --micro-batches {} {} {} {} --dtype {} --reduce-dtype {}",
             self.micro_batches,
-            match self.recompute {
-                "" => String::new(),
-                recompute => format!("--recompute {recompute}"),
+            flag("recompute", self.recompute),
+            flag("cp", self.style),
+            match self.kv_heads {
+                HEADS => String::new(),
+                kv_heads => format!("--kv-heads {kv_heads}"),
             },
             if self.bf16 { "bf16" } else { "f32" },
             if self.reduce_bf16 { "bf16" } else { "f32" },
@@ -127,7 +136,8 @@ impl Case {
         let Case { hidden, ffn, tp, .. } = self;
         let lines = |len: usize| len.next_multiple_of(LINE);
         let rows = (rank + 1) * VOCAB / tp - rank * VOCAB / tp;
-        let matrices = [hidden * hidden; 4].into_iter().chain([hidden * ffn; 3]);
+        let attention = [hidden * hidden, hidden * self.kv_hidden()];
+        let matrices = attention.repeat(2).into_iter().chain([hidden * ffn; 3]);
         let layer = matrices.map(|len| lines(len / tp)).sum::<usize>() + 2 * lines(hidden);
         let vocab = lines(rows * hidden);
         let mut units = vec![vocab];
@@ -141,12 +151,32 @@ impl Case {
 
     /// Elements of rank `rank`'s shard of a unit: aligned blocks, distributed evenly up to one block.
     pub fn shard(self, len: usize, rank: usize) -> usize {
-        let lines = len / LINE;
-        ((rank + 1) * lines / self.fsdp - rank * lines / self.fsdp) * LINE
+        let (lines, shards) = (len / LINE, self.shards());
+        ((rank + 1) * lines / shards - rank * lines / shards) * LINE
+    }
+
+    /// Ranks that a unit is sharded over.
+    pub fn shards(self) -> usize {
+        self.fsdp * self.cp
+    }
+
+    /// Sequences of a micro-batch on one rank.
+    pub fn rows(self) -> usize {
+        self.batch / (self.dp * self.fsdp * self.micro_batches)
     }
 
     /// Tokens of a micro-batch on one rank.
     pub fn tokens(self) -> usize {
-        self.batch / (self.dp * self.fsdp * self.micro_batches) * self.seq
+        self.rows() * self.seq / self.cp
     }
+
+    /// Elements of the keys of one token, over all tensor-parallel ranks.
+    pub fn kv_hidden(self) -> usize {
+        self.hidden / HEADS * self.kv_heads
+    }
+}
+
+/// Returns a flag with its value; nothing if that is empty.
+fn flag(name: &str, value: &str) -> String {
+    if value.is_empty() { String::new() } else { format!("--{name} {value}") }
 }

@@ -2,6 +2,7 @@
 
 mod activations;
 mod case;
+mod context;
 mod flops;
 mod plan;
 mod ring;

@@ -87,7 +87,8 @@ impl Case {
     /// Bytes of the last rank, which has the largest shards if sizes do not divide evenly.
     fn state(self) -> [(&'static str, usize); 3] {
         let sum = |level: usize, bytes: usize| {
-            let held = |len| if self.zero < level { len } else { self.shard(len, self.fsdp - 1) };
+            let held =
+                |len| if self.zero < level { len } else { self.shard(len, self.shards() - 1) };
             let units = self.units(self.tp - 1).into_iter();
             units.map(|len| (held(len) * bytes).next_multiple_of(64)).sum::<usize>()
         };

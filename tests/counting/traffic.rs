@@ -1,6 +1,6 @@
 //! Bytes that rank 0 sends in a step.
 //!
-//! Over the data ranks, with `P` elements on the rank, `N` ranks along `fsdp` and `D` along `dp`, in elements:
+//! Over the data ranks, with `P` elements on the rank, `N` ranks along `fsdp` and `cp` and `D` along `dp`, in elements:
 //!
 //! | ZeRO stage | per step | per micro-batch |
 //! |---|---|---|
@@ -74,7 +74,7 @@ impl Case {
     /// Bytes by axis.
     pub fn sent(self, step: usize) -> BTreeMap<String, usize> {
         let mut sent = BTreeMap::new();
-        let degrees = [("dp", self.dp), ("fsdp", self.fsdp), ("tp", self.tp)];
+        let degrees = [("dp", self.dp), ("fsdp", self.fsdp), ("cp", self.cp), ("tp", self.tp)];
         for (axis, _) in degrees.iter().filter(|(_, degree)| *degree > 1) {
             sent.insert((*axis).to_owned(), 0);
         }
@@ -99,9 +99,9 @@ impl Case {
         let published = |ranks| of_units(&|len| gather(len * element, ranks));
         let replicated = |ranks| of_units(&|len| all_reduce(self.shard(len, 0) * reduced, ranks));
         match self.zero {
-            0 => send(&["dp", "fsdp"], &all_reduced),
-            1 => send(&["fsdp"], &|ranks| scattered(ranks) + published(ranks)),
-            2 => send(&["fsdp"], &|ranks| turns * scattered(ranks) + published(ranks)),
+            0 => send(&["dp", "fsdp", "cp"], &all_reduced),
+            1 => send(&["fsdp", "cp"], &|ranks| scattered(ranks) + published(ranks)),
+            2 => send(&["fsdp", "cp"], &|ranks| turns * scattered(ranks) + published(ranks)),
             _ => {
                 let gathered = |ranks| {
                     let of = |units: &[usize]| -> usize {
@@ -112,18 +112,20 @@ impl Case {
                     let ahead = if step == 0 { of(&units[..1]) } else { 0 };
                     turns * (of(&units) + again + tied) + ahead
                 };
-                send(&["fsdp"], &|ranks| turns * scattered(ranks) + gathered(ranks));
+                send(&["fsdp", "cp"], &|ranks| turns * scattered(ranks) + gathered(ranks));
             }
         }
         if self.zero > 0 {
             send(&["dp"], &replicated);
         }
         // Sum and count of each micro-batch's loss, the count of the gradient, and the squared gradient norm.
-        send(&["dp", "fsdp"], &|ranks| turns * gather_f64(2, ranks) + gather_f64(1, ranks));
-        let holders: &[&str] = if self.zero > 0 { &["fsdp", "tp"] } else { &["tp"] };
+        let sharing = ["dp", "fsdp", "cp"];
+        send(&sharing, &|ranks| turns * gather_f64(2, ranks) + gather_f64(1, ranks));
+        let holders: &[&str] = if self.zero > 0 { &["fsdp", "cp", "tp"] } else { &["cp", "tp"] };
         send(holders, &|ranks| gather_f64(1, ranks));
         let reductions = if self.zero < 2 { 1 } else { turns };
         send(&["tp"], &|ranks| turns * self.exchanged(ranks) + reductions * self.norms(ranks));
+        send(&["cp"], &|ranks| turns * self.layers * self.sent_by_attention(ranks));
         sent
     }
 

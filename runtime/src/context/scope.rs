@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::backend::StreamKind;
 use crate::comm::{DeviceSpan, Timeline};
-use crate::trace::{Lane, Name};
+use crate::trace::{Arg, Lane, Name};
 
 thread_local! {
     static OPEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
@@ -50,14 +50,36 @@ pub(crate) fn begin() -> Option<SpanStart> {
     LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: open() })
 }
 
+/// Starts a span of the host alone, which may last longer than the work that it submits, if tracing is on.
+pub(crate) fn begin_on_host() -> Option<SpanStart> {
+    LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: None })
+}
+
 /// Records the span from `start` until now, if tracing is on: `backward Mlp`.
 pub(crate) fn record(name: impl Into<Name>, start: Option<SpanStart>) {
+    record_span(name, start, Vec::new);
+}
+
+/// Records the span from `start` until now, if tracing is on, with `key` and `number` as its argument.
+pub(crate) fn record_numbered(
+    name: impl Into<Name>,
+    start: Option<SpanStart>,
+    (key, number): (&'static str, usize),
+) {
+    record_span(name, start, || vec![(key, Arg::Count(number as u64))]);
+}
+
+fn record_span(
+    name: impl Into<Name>,
+    start: Option<SpanStart>,
+    args: impl Fn() -> Vec<(&'static str, Arg)>,
+) {
     let Some(SpanStart { at, on_device }) = start else { return };
     let name = name.into();
     if let Some(open) = on_device {
-        open.close(name.clone(), "compute", Vec::new());
+        open.close(name.clone(), "compute", args());
     }
-    LANE.with_borrow(|lane| lane.complete(name, "compute", at, Vec::new));
+    LANE.with_borrow(|lane| lane.complete(name, "compute", at, args));
 }
 
 impl Drop for Scope {

@@ -134,8 +134,8 @@ pub const FLAGS: &[Flag] = &[
         "Launch the kernels of every step eagerly, without CUDA graphs [needs --device cuda]",
     ),
     Flag::new(SHARDING, "zero", FlagKind::Count { min: 0, max: 3 }).value("STAGE").help(
-        "ZeRO stage, sharded over the fsdp axis: 0 nothing, 1 optimizer state and master weights, 2 also gradients, \
-         3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]",
+        "ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also \
+         gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]",
     ),
     Flag::new(SHARDING, "micro-batches", POSITIVE)
         .value("N")

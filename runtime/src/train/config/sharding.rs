@@ -43,7 +43,7 @@ pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
                 && values.fits("mesh") =>
         {
             let message = format!(
-                "{} shards over the fsdp axis, whose degree is 1 in --mesh {mesh}; use {}, or --zero 0",
+                "{} shards over fsdp, ep and cp, whose degrees are 1 in --mesh {mesh}; use {}, or --zero 0",
                 level.number(),
                 sharded_instead(mesh)
             );

@@ -62,7 +62,9 @@ impl<'a> KeyGather<'a> {
         group
             .all_gather(site, own.view(), by_rank.view_mut(), &blocks)
             .unwrap_or_else(|error| fail(error));
-        let mut ordered = rank.scratch(own.dtype(), by_rank.len());
+        let dtype = own.dtype();
+        drop(own);
+        let mut ordered = rank.scratch(dtype, by_rank.len());
         for copy in self.copies_to_order() {
             rank.backend().copy_blocks(&copy, by_rank.view(), ordered.view_mut());
         }

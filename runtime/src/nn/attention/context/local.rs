@@ -272,8 +272,8 @@ impl<'a> LocalAttention<'a> {
 
 /// Attention over the keys of several sources, in f32.
 pub(super) struct MergedAttention {
-    pub out: Buffer,
-    pub lse: Buffer,
+    out: Buffer,
+    lse: Buffer,
     /// True until the first source is merged; the contents are unspecified until then.
     is_empty: bool,
     /// Results of one block, before they are merged.
@@ -285,6 +285,11 @@ impl MergedAttention {
     pub fn new(local: &LocalAttention<'_>) -> MergedAttention {
         let [out, lse] = [local.out_len(), local.lse_len()].map(|len| local.rank.stats(len));
         MergedAttention { out, lse, is_empty: true, of_block: None }
+    }
+
+    /// Returns the output and the log-sum-exp.
+    pub fn into_results(self) -> (Buffer, Buffer) {
+        (self.out, self.lse)
     }
 
     fn clear(&mut self, backend: &dyn Backend) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::Pending;
-use crate::tensor::Extent;
+use crate::tensor::{Extent, SpanStart, scope};
 
 use super::call::{ContextCall, split_at};
 use super::local::{KeySource, LocalAttention, MergedAttention, OutputGradient};
@@ -22,6 +22,15 @@ pub(super) struct Ring<'a> {
     /// Position of this rank in the ring.
     position: usize,
     local: LocalAttention<'a>,
+}
+
+/// Keys and values on their way from the previous rank of the ring.
+struct Hop {
+    /// Number of the hop, of which 0 is the one with this rank's own keys.
+    number: usize,
+    arriving: Pending,
+    /// From the start of the transfer until it has been waited for.
+    span: Option<SpanStart>,
 }
 
 impl<'a> Ring<'a> {
@@ -49,12 +58,15 @@ impl<'a> Ring<'a> {
         for hop in 0..self.size {
             // A hop is started before the work that hides it.
             let next = self.start_hop(hop, &kv);
-            self.local.attend(q, &self.source(hop, &kv), &mut merged);
+            self.traced("attention", hop, || {
+                self.local.attend(q, &self.source(hop, &kv), &mut merged);
+            });
             if let Some(next) = next {
-                kv = Arc::new(self.call.wait(next));
+                kv = Arc::new(self.finish_hop(next));
             }
         }
-        let MergedAttention { out, lse, .. } = merged;
+        drop(kv);
+        let (out, lse) = merged.into_results();
         (self.call.narrow(out.view()), lse)
     }
 
@@ -83,7 +95,10 @@ impl<'a> Ring<'a> {
             let mut part = self.call.zeros(DType::F32, kv.len());
             let [dk, dv] = split_at(part.view_mut(), self.call.k_len());
             let gradients = [dq.view_mut(), dk, dv];
-            self.local.backward(of, &self.source(hop, &kv), true, gradients, dsinks.take());
+            let dsinks = dsinks.take();
+            self.traced("attention backward", hop, || {
+                self.local.backward(of, &self.source(hop, &kv), true, gradients, dsinks);
+            });
             if let Some(sum) = sum {
                 // The gradients of these keys from the ranks that had them before.
                 let sum = self.call.wait(sum);
@@ -91,7 +106,7 @@ impl<'a> Ring<'a> {
             }
             sum = Some(self.send_to_next(Arc::new(part)));
             if let Some(next) = next {
-                kv = Arc::new(self.call.wait(next));
+                kv = Arc::new(self.finish_hop(next));
             }
         }
         let sum = self.call.wait(sum.expect("a ring has a hop"));
@@ -111,9 +126,27 @@ impl<'a> Ring<'a> {
         Extent::zig_zag(self.call.seq, source, self.size)
     }
 
-    /// Starts to send keys and values to the next rank of the ring, unless this is the last hop.
-    fn start_hop(&self, hop: usize, kv: &Arc<Buffer>) -> Option<Pending> {
-        (hop + 1 < self.size).then(|| self.send_to_next(Arc::clone(kv)))
+    /// Starts to send keys and values to the next rank of the ring, for the hop after this one, unless this is the last.
+    fn start_hop(&self, hop: usize, kv: &Arc<Buffer>) -> Option<Hop> {
+        let number = hop + 1;
+        (number < self.size).then(|| {
+            let span = scope::begin_on_host();
+            Hop { number, arriving: self.send_to_next(Arc::clone(kv)), span }
+        })
+    }
+
+    /// Waits for the keys and values of a hop.
+    fn finish_hop(&self, Hop { number, arriving, span }: Hop) -> Buffer {
+        let kv = self.call.wait(arriving);
+        scope::record_numbered(("hop", self.call.site.shared_field()), span, ("hop", number));
+        kv
+    }
+
+    /// Runs the attention of a hop inside of a span of the trace.
+    fn traced(&self, label: &'static str, hop: usize, attention: impl FnOnce()) {
+        let span = scope::begin();
+        attention();
+        scope::record_numbered((label, self.call.site.shared_field()), span, ("hop", hop));
     }
 
     /// Starts to send data to the next rank of the ring, and to receive as much from the previous one.

@@ -133,7 +133,12 @@ impl Case {
 
     /// Computes the results in f64, pair by pair.
     pub fn reference(&self) -> Results<f64> {
-        let [q, k, v, dout] = self.operands().map(|x| x.into_iter().map(f64::from).collect());
+        self.reference_of(self.operands())
+    }
+
+    /// Computes the results of other operands in f64.
+    pub fn reference_of(&self, operands: Arrays) -> Results<f64> {
+        let [q, k, v, dout] = operands.map(|x| x.into_iter().map(f64::from).collect());
         let (q, k, v, dout): (Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>) = (q, k, v, dout);
         let [q_row, k_row, v_row, out_row] = self.rows();
         let visible = self.document_ranges();

@@ -1,5 +1,6 @@
 //! Context-parallel attention on ranks that are threads.
 
+mod bf16;
 mod bytes;
 mod case;
 mod delays;

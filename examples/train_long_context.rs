@@ -1,0 +1,8 @@
+//! Trains a Llama on long sequences: `cargo run --release --example train_long_context -- --mesh cp=4 --seq 32768 --batch 1`.
+
+use meshwright::train::Trainer;
+use meshwright_examples::long_context::LongLlama;
+
+fn main() -> meshwright::Result<()> {
+    Trainer::<LongLlama>::from_args()?.run()
+}
