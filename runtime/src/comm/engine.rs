@@ -18,6 +18,7 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 /// | [`Engine::leave`] | yes | ends the rank's communication |
 /// | [`Engine::graph_pools`], [`Engine::replay`] | for CUDA graphs | lets calls be captured and replayed |
 /// | [`ProcessGroup::issue`] | yes | carries out a call |
+/// | [`ProcessGroup::issue_exchange`], [`ProcessGroup::groups_messages`] | no | submits messages as one group |
 /// | [`Peers::failed_peer`], [`Peers::announce_exit`] | across processes | failure detection, used by the engine |
 ///
 /// An engine is passed to [`RankComms::over`](super::RankComms::over), in a run by
@@ -106,4 +107,16 @@ pub trait ProcessGroup: Send + Sync {
     /// [owned](Operands::Owned), and the completion returns the destination. [`Operands`] lists the operands of each
     /// operation.
     fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion;
+
+    /// Issues the asynchronous messages of an [exchange](super::Communicator::exchange). Returns one completion for each, in
+    /// order.
+    fn issue_exchange(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
+        calls.into_iter().map(|(call, operands)| self.issue(&call, operands)).collect()
+    }
+
+    /// Returns true if messages wait for those before them, also to other members, and those of an
+    /// [exchange](Self::issue_exchange) for each other.
+    fn groups_messages(&self) -> bool {
+        false
+    }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DType};
-use crate::comm::{Pending as Arriving, Site};
+use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Gradients, Pending, Rank, Unit, fail};
 
@@ -37,11 +37,11 @@ fn sum_over_owners(rank: &Rank, unit: &Rc<Unit>) {
     let own = Arc::new(copy_gradient(rank, unit));
     let is_other = |owner: &&usize| **owner != group.rank();
     let others = owners.ranks().iter().filter(is_other);
-    let sent: Vec<Arriving<()>> =
-        others.clone().map(|owner| group.start_send(&site, *owner, Arc::clone(&own))).collect();
+    let sends = others.clone().map(|owner| (site.clone(), *owner, Arc::clone(&own))).collect();
     let allocate = || rank.allocator().alloc(DType::F32, own.len(), Category::Communication);
-    let arriving: Vec<Arriving> =
-        others.map(|owner| group.start_recv(&site, *owner, allocate())).collect();
+    let receives = others.map(|owner| (site.clone(), *owner, allocate())).collect();
+    // Ranks go through the units in one order, so each round has both ends of its messages.
+    let (sent, arriving) = group.exchange(sends, receives);
     let received: Vec<Buffer> = arriving
         .into_iter()
         .map(|arriving| arriving.wait().unwrap_or_else(|error| fail(error)))

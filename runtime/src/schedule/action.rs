@@ -173,6 +173,14 @@ impl Action {
             _ => &[],
         }
     }
+
+    /// The message that this sends or receives, if any.
+    pub fn message(&self) -> Option<Message> {
+        match self {
+            Action::Send(message) | Action::Recv(message) => Some(*message),
+            _ => None,
+        }
+    }
 }
 
 impl From<Compute> for Action {

@@ -31,7 +31,8 @@ pub fn lower(schedule: &Schedule, lookahead: usize) -> Schedule {
     Schedule { ranks, ..schedule.clone() }
 }
 
-fn unpaired(schedule: &Schedule) -> Schedule {
+/// Returns the schedule with single computations in place of those that may overlap.
+pub(super) fn unpaired(schedule: &Schedule) -> Schedule {
     let single = |action: &Action| match action {
         Action::Overlap(both) => both.map(Action::from).to_vec(),
         action => vec![*action],
@@ -86,7 +87,8 @@ fn receives_of(schedule: &Schedule, rank: usize, lookahead: usize) -> HashMap<us
     posted
 }
 
-fn add_reductions(actions: Vec<Action>) -> Vec<Action> {
+/// Adds the gradient reductions that the actions of a rank lack.
+pub(super) fn add_reductions(actions: Vec<Action>) -> Vec<Action> {
     let mut last_weights: HashMap<usize, usize> = HashMap::new();
     for (position, action) in actions.iter().enumerate() {
         let weights = action.computes().iter().filter(|next| next.work.gives_weight_gradients());

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    Action, Compute, Costs, LOOKAHEAD, Message, Peak, Schedule, Work, lower, peaks, simulate,
+    Action, Compute, Costs, LOOKAHEAD, Lockstep, Message, Peak, Schedule, Work, lockstep, lower,
+    peaks, simulate,
 };
 
 /// A fault of a schedule, with rank and action as far as it has a place.
@@ -17,6 +18,7 @@ pub struct Finding(String);
 pub struct Verified {
     lowered: Schedule,
     without_lookahead: Schedule,
+    lockstep: Lockstep,
     peaks: Vec<Peak>,
 }
 
@@ -30,6 +32,11 @@ impl Verified {
     /// computes and sends before. The same schedule if it was given with its messages.
     pub fn without_lookahead(&self) -> &Schedule {
         &self.without_lookahead
+    }
+
+    /// The schedule with its messages in rounds.
+    pub fn lockstep(&self) -> &Lockstep {
+        &self.lockstep
     }
 
     /// The peak of each rank.
@@ -50,15 +57,18 @@ pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
     check(order(schedule))?;
     let lowered = lower(schedule, LOOKAHEAD);
     let without_lookahead = lower(schedule, 0);
+    let stuck = |stuck| vec![Finding(format!("the ranks wait for each other: {stuck}"))];
     for lowered in [&lowered, &without_lookahead] {
         check(messages(lowered))?;
-        if let Err(stuck) = simulate(lowered, Costs::default()) {
-            return Err(vec![Finding(format!("the ranks wait for each other: {stuck}"))]);
-        }
+        simulate(lowered, Costs::default()).map_err(stuck)?;
     }
     check(reductions(&lowered))?;
     check(name(schedule))?;
-    Ok(Verified { peaks: peaks(&lowered), lowered, without_lookahead })
+    let lockstep = lockstep(schedule).map_err(stuck)?;
+    check(messages(lockstep.program()))?;
+    simulate(lockstep.program(), Costs::default()).map_err(stuck)?;
+    check(rounds(&lockstep))?;
+    Ok(Verified { peaks: peaks(&lowered), lowered, without_lookahead, lockstep })
 }
 
 fn check(findings: Vec<Finding>) -> Result<(), Vec<Finding>> {
@@ -121,10 +131,7 @@ fn shape(schedule: &Schedule) -> Vec<Finding> {
         };
         let mut faults: Vec<String> =
             stages.into_iter().filter_map(|stage| placed(stage, rank)).collect();
-        let message = match action {
-            Action::Send(message) | Action::Recv(message) => Some(*message),
-            _ => None,
-        };
+        let message = action.message();
         if let Some(message) = message
             && message.from_stage().max(message.to_stage()) >= placement.len()
         {
@@ -224,23 +231,23 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
                 fault(&format!("`{}` is not posted before it", Action::Recv(message)));
             }
         }
-        let (Action::Send(message) | Action::Recv(message)) = action else { continue };
+        let Some(message) = action.message() else { continue };
         let is_send = matches!(action, Action::Send(_));
-        let edge = lowered.edge(*message);
+        let edge = lowered.edge(message);
         if edge.0 == edge.1 {
             fault("both stages are on this rank, which needs no message");
             continue;
         }
-        if is_send && !made.contains(message) {
+        if is_send && !made.contains(&message) {
             fault("comes before the computation that makes it");
         }
         let known = if is_send { &mut sent } else { &mut posted };
-        if !known.insert(*message) {
+        if !known.insert(message) {
             fault("comes a second time");
         }
         let ends = edges.entry(edge).or_default();
         let end = if is_send { &mut ends.sent } else { &mut ends.received };
-        end.push((position, *message));
+        end.push((position, message));
     }
     for message in made.difference(&sent) {
         let rank = lowered.edge(*message).0;
@@ -263,6 +270,20 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
             let counts = (sent.len(), received.len());
             let text = "sends, and receives there:";
             findings.push(Finding(format!("rank {from} to rank {to}: {text} {counts:?}")));
+        }
+    }
+    findings
+}
+
+/// Each rank exchanges its messages in ascending rounds.
+fn rounds(lockstep: &Lockstep) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut last = vec![0; lockstep.program().ranks.len()];
+    for (rank, position, action) in places(lockstep.program()) {
+        let Some(message) = action.message() else { continue };
+        match lockstep.round_of(message) {
+            Some(round) if round >= last[rank] => last[rank] = round,
+            _ => findings.push(at(rank, position, action, "is not in the order of the rounds")),
         }
     }
     findings

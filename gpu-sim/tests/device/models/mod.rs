@@ -7,6 +7,7 @@ mod graphs;
 mod head;
 mod llama;
 mod nccl;
+mod nccl_grouped;
 mod nccl_pipeline;
 mod operations;
 mod pipeline;

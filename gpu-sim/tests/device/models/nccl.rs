@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use meshwright::backend::cuda::{Driver, DriverError};
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
-use meshwright::comm::nccl::{NcclEngine, NcclSettings};
+use meshwright::comm::nccl::{MessagePath, NcclEngine, NcclSettings};
 use meshwright::tensor::{Settings as RankSettings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
@@ -28,6 +29,10 @@ pub struct Cluster {
     drivers: Vec<Arc<SimDriver>>,
     gpus: Gpus,
     pub hub: Arc<Hub>,
+    messages: MessagePath,
+    /// True if the messages of all streams of a device share a queue.
+    has_one_message_queue: bool,
+    timeout: Duration,
 }
 
 impl Cluster {
@@ -35,7 +40,37 @@ impl Cluster {
         let drivers: Vec<_> =
             (0..ranks as u64).map(|seed| Arc::new(SimDriver::new(seed))).collect();
         let gpus = drivers.iter().map(|driver| Arc::clone(driver) as Arc<dyn Driver>).collect();
-        Cluster { drivers, gpus: Gpus::new(gpus, ranks), hub: Arc::default() }
+        Cluster {
+            drivers,
+            gpus: Gpus::new(gpus, ranks),
+            hub: Arc::default(),
+            messages: MessagePath::Edges,
+            has_one_message_queue: false,
+            timeout: Duration::from_secs(60),
+        }
+    }
+
+    /// Sends messages in groups.
+    pub fn grouped(self) -> Cluster {
+        Cluster { messages: MessagePath::Grouped, ..self }
+    }
+
+    /// An installation in which a message that waits holds up all others of its device, also a send that has no receiver
+    /// yet.
+    pub fn with_one_message_queue(self) -> Cluster {
+        self.hub.sends_wait.store(true, Ordering::Relaxed);
+        Cluster { has_one_message_queue: true, ..self }
+    }
+
+    pub fn with_timeout(self, timeout: Duration) -> Cluster {
+        Cluster { timeout, ..self }
+    }
+
+    /// Makes a later call of a rank's device fail.
+    pub fn fail(&self, rank: usize, kind: Kind, succeed: usize) {
+        let reason = "the device is lost".to_owned();
+        let error = DriverError::Call { call: "launch", reason };
+        self.drivers[rank].device().fail(kind, succeed, error);
     }
 }
 
@@ -46,11 +81,15 @@ impl Machine for Cluster {
 
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
         let (shape, rank) = (*comms.shape(), comms.rank());
-        let (timeout, peers) = (Duration::from_secs(60), comms.peers());
-        let settings = NcclSettings { shape, rank, timeout, peers, registers: true };
+        let (timeout, peers, messages) = (self.timeout, comms.peers(), self.messages);
+        let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
-        let library = Arc::new(Port::on(hub, rank, InOrder::with_asynchronous_messages(driver)));
+        let streams = match self.has_one_message_queue {
+            true => InOrder::with_one_message_queue(driver),
+            false => InOrder::with_asynchronous_messages(driver),
+        };
+        let library = Arc::new(Port::on(hub, rank, streams));
         let device = backend.device().expect("a GPU has memory of its own");
         Ok(comms.over(NcclEngine::new(settings, library, device, &[1; 128])?))
     }

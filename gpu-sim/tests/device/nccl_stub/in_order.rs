@@ -16,16 +16,44 @@ pub struct InOrder {
     last_group: Mutex<Option<(u64, Event)>>,
     /// True if streams wait for messages instead of the host.
     has_asynchronous_messages: bool,
+    /// The end of the last message, if messages of all streams execute in the order of submission.
+    queue: Option<Mutex<Option<Event>>>,
 }
 
 impl InOrder {
     pub fn new(driver: Arc<SimDriver>) -> InOrder {
-        InOrder { driver, last_group: Mutex::default(), has_asynchronous_messages: false }
+        InOrder {
+            driver,
+            last_group: Mutex::default(),
+            has_asynchronous_messages: false,
+            queue: None,
+        }
     }
 
     /// Streams that wait for messages, while the host goes on.
     pub fn with_asynchronous_messages(driver: Arc<SimDriver>) -> InOrder {
         InOrder { has_asynchronous_messages: true, ..InOrder::new(driver) }
+    }
+
+    /// Streams whose messages share one queue of the device: one that waits holds up all that were submitted after it.
+    pub fn with_one_message_queue(driver: Arc<SimDriver>) -> InOrder {
+        let queue = Some(Mutex::default());
+        InOrder { queue, ..InOrder::with_asynchronous_messages(driver) }
+    }
+
+    /// Puts the work of a message that `submit` submits behind that of all other streams, if they share a queue.
+    fn in_queue(&self, stream: Stream, submit: impl FnOnce()) {
+        let Some(queue) = &self.queue else { return submit() };
+        let driver = &self.driver;
+        let mut last = queue.lock().unwrap();
+        if let Some(before) = last.take() {
+            driver.wait(stream, before).expect("a stream");
+            driver.free_event(before).expect("an event of this library");
+        }
+        submit();
+        let event = driver.new_event(false).expect("an event");
+        driver.record(event, stream).expect("a stream");
+        *last = Some(event);
     }
 }
 
@@ -54,8 +82,10 @@ impl Streams for InOrder {
 
     fn submit_when(&self, stream: u64, is_ready: Condition, work: Work) -> bool {
         if self.has_asynchronous_messages {
+            let stream = Stream(stream);
             // A failed device fails again at the next call.
-            let _ = self.driver.submit_when(Stream(stream), is_ready, move || work());
+            let submit = || drop(self.driver.submit_when(stream, is_ready, move || work()));
+            self.in_queue(stream, submit);
         }
         self.has_asynchronous_messages
     }

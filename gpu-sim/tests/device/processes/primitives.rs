@@ -7,7 +7,7 @@ use half::bf16;
 use meshwright::backend::cuda::native::NativeDriver;
 use meshwright::backend::cuda::{CudaBackend, Driver};
 use meshwright::backend::{Backend, CachingAllocator};
-use meshwright::comm::nccl::{Library, NcclEngine, NcclSettings, RealLibrary};
+use meshwright::comm::nccl::{Library, MessagePath, NcclEngine, NcclSettings, RealLibrary};
 use meshwright::comm::{CommError, Communicator, Engine as _, RankComms, RankExit, launch};
 use meshwright::launch::Store;
 use meshwright::layout::{AxisId, AxisSet};
@@ -46,7 +46,8 @@ pub fn run(mesh: &str) {
     }
     let id = store.get("id").unwrap().try_into().unwrap();
     let peers = Arc::clone(&store) as _;
-    let settings = NcclSettings { shape, rank: place.rank, timeout, peers, registers: true };
+    let (rank, messages) = (place.rank, MessagePath::Edges);
+    let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
     let device = CudaBackend::new(driver).device().expect("a GPU has memory of its own");
     let engine = NcclEngine::new(settings, library, Arc::clone(&device), &id).unwrap();
     let comms = RankComms::with_engine(shape, place.rank, Arc::clone(&engine) as _);

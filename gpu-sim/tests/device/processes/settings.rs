@@ -48,6 +48,25 @@ fn what_the_launcher_leaves_out_is_named() {
 }
 
 #[test]
+fn the_way_of_messages_is_known_and_the_same() {
+    const VARIABLE: &str = "MESHWRIGHT_NCCL_P2P";
+    let unknown = refused("pp=2", |_, command| {
+        command.env(VARIABLE, "pairs");
+    });
+    for end in unknown {
+        let text = "MESHWRIGHT_NCCL_P2P: `pairs` is no way of messages: write `edges`, the default, or `grouped`";
+        assert!(end.stderr.contains(text), "{}", end.stderr);
+    }
+    let different = refused("pp=2", |rank, command| {
+        command.env(VARIABLE, ["", "grouped"][rank]);
+    });
+    for end in different {
+        let text = "MESHWRIGHT_NCCL_P2P is `edges` on rank 0, but `grouped` on rank 1; set the same on all hosts";
+        assert!(end.stderr.contains(text), "{}", end.stderr);
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

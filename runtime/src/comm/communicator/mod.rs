@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod blocking;
+mod exchange;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

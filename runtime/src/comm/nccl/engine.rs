@@ -41,7 +41,7 @@ impl NcclEngine {
         let allocator = CachingAllocator::on(Some(Arc::clone(&device)), usize::MAX);
         let watchdog = Watchdog::new(Arc::clone(&library), Arc::clone(&device), &settings);
         let init = CommInit::new(&settings, &*library, &watchdog, &*device, &allocator);
-        let (comms, pair_comms) = init.create_comms(id)?;
+        let (comms, message_comms) = init.create_comms(id)?;
         let thread = watchdog.start_thread();
         let thread =
             thread.map_err(|error| watchdog.fail("start of the watchdog", error.to_string()))?;
@@ -53,7 +53,7 @@ impl NcclEngine {
             device.observe_frees(Arc::downgrade(&observer))
         });
         let resources =
-            RankResources { library, device, allocator, watchdog, pair_comms, registrations };
+            RankResources { library, device, allocator, watchdog, message_comms, registrations };
         let (shape, resources) = (settings.shape, Arc::new(resources));
         Ok(Arc::new(NcclEngine { shape, resources, thread: Some(thread), comms }))
     }

@@ -22,11 +22,22 @@ pub(super) type CallResult = Result<(), CommError>;
 
 impl ProcessGroup for NcclGroup {
     fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion {
-        match call.op {
-            CommOp::Send { to, .. } => self.issue_send(call, to, operands),
-            CommOp::Recv { from, .. } => self.issue_recv(call, from, operands),
-            _ => self.issue_collective(call, operands),
+        if !call.op.is_point_to_point() {
+            return self.issue_collective(call, operands);
         }
+        let mut completions = self.issue_messages(vec![(Arc::clone(call), operands)]);
+        completions.pop().expect("a completion for each message")
+    }
+
+    fn issue_exchange(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
+        if self.groups_messages() {
+            return self.issue_messages(calls);
+        }
+        calls.into_iter().map(|(call, operands)| self.issue(&call, operands)).collect()
+    }
+
+    fn groups_messages(&self) -> bool {
+        self.resources.message_comms.are_grouped()
     }
 }
 

@@ -10,8 +10,9 @@ use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 
 use super::api::{Comm, CommStream, Id, Library, Transfer};
+use super::message_comms::MessageComms;
 use super::pair_comms::PairComms;
-use super::settings::NcclSettings;
+use super::settings::{MessagePath, NcclSettings};
 use super::watchdog::Watchdog;
 
 /// A rank that creates its communicators.
@@ -21,8 +22,9 @@ pub struct CommInit<'a> {
     library: &'a dyn Library,
     watchdog: &'a Watchdog,
     device: &'a dyn Device,
-    /// Data of the first message between each pair of ranks.
-    element: Buffer,
+    messages: MessagePath,
+    /// Data of the first message between each pair of ranks: one element is sent, and the others are received.
+    elements: Buffer,
 }
 
 impl<'a> CommInit<'a> {
@@ -34,17 +36,20 @@ impl<'a> CommInit<'a> {
         device: &'a dyn Device,
         allocator: &Arc<CachingAllocator>,
     ) -> CommInit<'a> {
-        let element = allocator.zeros(DType::F32, 1, Category::Communication);
-        let NcclSettings { shape, rank, .. } = *settings;
-        CommInit { shape, rank, library, watchdog, device, element }
+        let elements = allocator.zeros(DType::F32, 3, Category::Communication);
+        let NcclSettings { shape, rank, messages, .. } = *settings;
+        CommInit { shape, rank, library, watchdog, device, messages, elements }
     }
 
     /// Creates one communicator for each set of axes with more than one rank, and those for messages along `pp`.
-    pub fn create_comms(&self, id: &Id) -> Result<(BTreeMap<AxisSet, Comm>, PairComms), CommError> {
+    pub fn create_comms(
+        &self,
+        id: &Id,
+    ) -> Result<(BTreeMap<AxisSet, Comm>, MessageComms), CommError> {
         let ranks = self.shape.world_size();
         let mut comms = BTreeMap::new();
         if ranks == 1 {
-            return Ok((comms, PairComms::default()));
+            return Ok((comms, MessageComms::default()));
         }
         let call = "creating the communicator of all ranks";
         let comm = self.library.init_comm(id, ranks, self.rank);
@@ -64,37 +69,70 @@ impl<'a> CommInit<'a> {
                 comms.insert(set, comm);
             }
         }
+        Ok((comms, self.create_message_comms(all)?))
+    }
+
+    fn create_message_comms(&self, all: Comm) -> Result<MessageComms, CommError> {
         let pipeline = AxisSet::of(AxisId::Pp);
         let members = self.shape.group_of(self.rank, pipeline);
         let member = self.shape.index_in_group(self.rank, pipeline);
+        if self.messages == MessagePath::Grouped {
+            let is_alone = members.len() == 1;
+            let color = (!is_alone).then_some(members[0]);
+            let comm = if is_alone { None } else { self.split_comm(all, color, member, pipeline)? };
+            comm.map_or(Ok(()), |comm| self.connect_neighbors(comm, members.len(), member))?;
+            return Ok(MessageComms::Grouped(comm));
+        }
         let pair_comms = PairComms::create(members.len(), member, |color, key| {
             // A separate color for each pair of each group.
             let color = color.map(|pair| members[0] * members.len() + pair);
             let comm = self.split_comm(all, color, key, pipeline)?;
-            comm.map_or(Ok(()), |comm| self.connect_pair(comm, key == 0))?;
+            let address = self.elements.view().address() as u64;
+            let transfer = match key {
+                0 => Transfer::Send { src: address, count: 1, to: 1 },
+                _ => Transfer::Recv { dst: address, count: 1, from: 0 },
+            };
+            comm.map_or(Ok(()), |comm| self.connect(comm, &[transfer]))?;
             Ok(comm)
         })?;
-        Ok((comms, pair_comms))
+        Ok(MessageComms::Edges(pair_comms))
     }
 
-    /// Sends a first message, for which the library connects the two ranks. The host waits for that here, because messages
+    /// Exchanges first messages with the ranks before and after this one, to which the messages of all named schedules go.
+    fn connect_neighbors(
+        &self,
+        comm: Comm,
+        members: usize,
+        member: usize,
+    ) -> Result<(), CommError> {
+        let first = self.elements.view().address() as u64;
+        let element = |index: usize| first + (index * DType::F32.bytes()) as u64;
+        let mut neighbors = vec![(member + 1) % members, (member + members - 1) % members];
+        neighbors.dedup();
+        let transfers: Vec<Transfer> = neighbors
+            .iter()
+            .enumerate()
+            .flat_map(|(index, neighbor)| {
+                let sent = Transfer::Send { src: element(0), count: 1, to: *neighbor };
+                [sent, Transfer::Recv { dst: element(1 + index), count: 1, from: *neighbor }]
+            })
+            .collect();
+        self.connect(comm, &transfers)
+    }
+
+    /// Submits first messages, for which the library connects the ranks. The host waits for that here, because messages
     /// that cross each other must not wait for it later.
-    fn connect_pair(&self, comm: Comm, is_sender: bool) -> Result<(), CommError> {
+    fn connect(&self, comm: Comm, transfers: &[Transfer]) -> Result<(), CommError> {
         let call = "connecting neighbors along pp";
         let stream = StreamKind::Communication(AxisSet::of(AxisId::Pp).number());
         self.device.wait_for(stream, &self.device.mark(StreamKind::Compute));
         let handle = CommStream { comm, stream: self.device.handle(stream) };
-        let element = self.element.view();
-        let address = element.address() as u64;
-        let transfer = if is_sender {
-            Transfer::Send { src: address, count: 1, to: 1 }
-        } else {
-            Transfer::Recv { dst: address, count: 1, from: 0 }
-        };
         let submit = || {
             self.library.begin_group()?;
-            // SAFETY: the element is live, and only this stream uses it; the compute stream waits for it below.
-            unsafe { self.library.submit(handle, element.dtype(), &transfer)? };
+            for transfer in transfers {
+                // SAFETY: the elements are live, and only this stream uses them; the compute stream waits for it below.
+                unsafe { self.library.submit(handle, DType::F32, transfer)? };
+            }
             self.library.end_group()
         };
         submit().map_err(|error| self.watchdog.fail(call, error.to_string()))?;

@@ -1,6 +1,6 @@
 //! The engine over NCCL: every rank has its own GPU, and ranks are threads of one process or processes on many hosts.
 //!
-//! - `group` is the path of a call; `point_to_point` that of messages, over the communicators of `pair_comms`.
+//! - `group` is the path of a call; `point_to_point` that of messages, over `message_comms`: those of `pair_comms`, or one.
 //! - `plan` decomposes a collective into transfers of the library and copies on the device.
 //! - `submit` submits them, to one stream for each group of axes, ordered with the compute stream by events: the host does
 //!   not wait.
@@ -23,6 +23,7 @@ mod engine;
 mod group;
 mod init;
 mod library;
+mod message_comms;
 mod pair_comms;
 mod plan;
 mod point_to_point;
@@ -35,4 +36,4 @@ mod watchdog;
 pub use api::{Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer};
 pub use engine::NcclEngine;
 pub use library::RealLibrary;
-pub use settings::NcclSettings;
+pub use settings::{MessagePath, NcclSettings, ParseMessagePathError};

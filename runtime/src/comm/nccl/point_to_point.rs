@@ -1,77 +1,114 @@
-//! Point-to-point messages, over one communicator for each pair of members and direction.
+//! Point-to-point messages, over [a communicator](super::message_comms) for each pair of members and direction, or over one.
 //!
-//! On the device, a message waits for its receiver. With [a communicator](super::pair_comms) and a stream for each direction
-//! between each pair of members, a message waits for its own partner only, and two members that send to each other before
-//! they receive do not block each other.
+//! On the device, a message waits for its receiver. With a communicator and a stream for each direction between each pair of
+//! members, a message waits for its own partner only, and two members that send to each other before they receive do not
+//! block each other. With one communicator, the messages of an exchange are a group, for whose end later ones wait.
 
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DeviceEvent, StreamKind, View};
-use crate::comm::{Call, CommError, Completion, Operands, Peer};
+use crate::comm::{Call, CommError, CommOp, Completion, Operands};
 use crate::layout::{AxisId, AxisSet};
 
 use super::api::{CommStream, Transfer};
 use super::group::{CallResult, NcclGroup};
+use super::message_comms::Route;
 use super::rank_resources::RankResources;
 
 /// The first stream of messages, after those of all sets of axes.
 const FIRST_STREAM: usize = 256;
 
+/// A message, and the device memory that it reads or writes.
+struct Message<'a> {
+    call: Arc<Call>,
+    route: Route,
+    operands: Operands<'a>,
+    /// The sent data, which is kept until the receiver has it.
+    sent: Option<Arc<Buffer>>,
+    /// Receives in place of an operand in host memory.
+    staged: Option<Buffer>,
+    address: u64,
+    count: usize,
+}
+
+impl Message<'_> {
+    fn transfer(&self) -> Transfer {
+        let Message { route, address, count, .. } = *self;
+        match self.call.op {
+            CommOp::Send { .. } => Transfer::Send { src: address, count, to: route.receiver },
+            _ => Transfer::Recv { dst: address, count, from: route.sender },
+        }
+    }
+}
+
 impl NcclGroup {
-    /// Sends a message: of an asynchronous call the buffer itself, which is kept until the receiver has it, otherwise a
-    /// copy, so that the sender may change its memory immediately.
-    pub(super) fn issue_send(
-        &self,
-        call: &Arc<Call>,
-        to: Peer,
-        operands: Operands<'_>,
-    ) -> Completion {
-        let data = match (&operands, operands.views().0) {
-            (Operands::Owned { src: Some(data), .. }, _) if call.on_device => Arc::clone(data),
-            (_, Some(data)) => Arc::new(self.copy_to_device(data)),
-            (_, None) => return Completion::done(Err(call.refuse("its data is missing"))),
-        };
-        let (src, count) = (data.view().address() as u64, data.len());
-        let transfer = Transfer::Send { src, count, to: 1 };
-        let direction = (self.member.group_rank(), to.group_rank);
-        let end = self.submit_message(call, direction, transfer, Some(data));
-        Completion::done(end.map(|_| None))
+    /// Issues messages of one route as a group.
+    ///
+    /// Of an asynchronous call the buffer itself is sent, which is kept until the receiver has it, otherwise a copy, so that
+    /// the sender may change its memory immediately. A receive into host memory goes into a staging buffer first.
+    pub(super) fn issue_messages(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
+        let count = calls.len();
+        let messages: Result<Vec<Message<'_>>, CommError> = calls
+            .into_iter()
+            .map(|(call, operands)| self.prepare_message(call, operands))
+            .collect();
+        let submitted = messages
+            .and_then(|messages| self.submit_messages(&messages).map(|end| (messages, end)));
+        match submitted {
+            Ok((messages, end)) => {
+                let complete = |message| self.complete_message(message, &end);
+                messages.into_iter().map(complete).collect()
+            }
+            Err(error) => (0..count).map(|_| Completion::done(Err(error.clone()))).collect(),
+        }
     }
 
-    /// Receives a message, into a staging buffer first if the operand is in host memory.
-    pub(super) fn issue_recv(
+    fn prepare_message<'a>(
         &self,
-        call: &Arc<Call>,
-        from: Peer,
-        mut operands: Operands<'_>,
-    ) -> Completion {
-        let RankResources { device, allocator, watchdog, .. } = &*self.resources;
-        let direction = (from.group_rank, self.member.group_rank());
-        let Some(mut data) = operands.views_mut().1 else {
-            return Completion::done(Err(call.refuse("its buffer is missing")));
-        };
-        let count = data.len();
-        if call.on_device {
-            let transfer = Transfer::Recv { dst: data.address() as u64, count, from: 0 };
-            let end = self.submit_message(call, direction, transfer, None);
-            return self.completion(operands, end);
-        }
-        let mut staged = allocator.alloc(data.dtype(), count, Category::Communication);
-        let dst = staged.view_mut().address() as u64;
-        let mut receive = || -> CallResult {
-            let transfer = Transfer::Recv { dst, count, from: 0 };
-            let end = self.submit_message(call, direction, transfer, None)?;
-            device.wait_for(StreamKind::Compute, &end);
-            watchdog.wait_for_event(&end)?;
-            if count > 0 {
-                // SAFETY: `staged` holds as many elements.
-                unsafe { device.download(staged.view().address(), data.bytes_mut()) };
+        call: Arc<Call>,
+        mut operands: Operands<'a>,
+    ) -> Result<Message<'a>, CommError> {
+        let RankResources { allocator, .. } = &*self.resources;
+        let route = self.route(&call)?;
+        let on_device = call.on_device;
+        let (mut sent, mut staged) = (None, None);
+        let (address, count) = if matches!(call.op, CommOp::Send { .. }) {
+            let data = match (&operands, operands.views().0) {
+                (Operands::Owned { src: Some(data), .. }, _) if on_device => Arc::clone(data),
+                (_, Some(data)) => Arc::new(self.copy_to_device(data)),
+                (_, None) => return Err(call.refuse("its data is missing")),
+            };
+            let data = sent.insert(data);
+            (data.view().address() as u64, data.len())
+        } else {
+            let Some(data) = operands.views_mut().1 else {
+                return Err(call.refuse("its buffer is missing"));
+            };
+            if on_device {
+                (data.address() as u64, data.len())
+            } else {
+                let room = allocator.alloc(data.dtype(), data.len(), Category::Communication);
+                let room = staged.insert(room);
+                (room.view_mut().address() as u64, room.len())
             }
-            Ok(())
         };
-        let outcome = receive();
-        let (_, dst) = operands.into_buffers();
-        Completion::done(outcome.map(|()| dst))
+        Ok(Message { call, route, operands, sent, staged, address, count })
+    }
+
+    /// Returns the way of a message.
+    fn route(&self, call: &Call) -> Result<Route, CommError> {
+        let own = self.member.group_rank();
+        let (from, to) = match call.op {
+            CommOp::Send { to, .. } => (own, to.group_rank),
+            CommOp::Recv { from, .. } => (from.group_rank, own),
+            _ => return Err(call.refuse("it is no message")),
+        };
+        let along_pipeline = call.axes == AxisSet::of(AxisId::Pp);
+        let comms = &self.resources.message_comms;
+        let route = comms.route(from, to, self.member.size()).filter(|_| along_pipeline);
+        route.ok_or_else(|| {
+            call.refuse("over NCCL, messages go to other ranks along the axis pp alone")
+        })
     }
 
     /// Copies memory of the host, or of the device after the work of the compute stream so far.
@@ -89,37 +126,66 @@ impl NcclGroup {
         copy
     }
 
-    /// Submits a message from the first to the second member of `direction`. Keeps `held` until the event at its end.
-    fn submit_message(
-        &self,
-        call: &Call,
-        direction: (usize, usize),
-        transfer: Transfer,
-        held: Option<Arc<Buffer>>,
-    ) -> Result<DeviceEvent, CommError> {
-        let RankResources { device, watchdog, pair_comms, .. } = &*self.resources;
+    /// Submits messages, whose sent data is kept until the event at their end.
+    fn submit_messages(&self, messages: &[Message<'_>]) -> Result<DeviceEvent, CommError> {
+        let RankResources { device, watchdog, .. } = &*self.resources;
         watchdog.check()?;
-        let along_pipeline = call.axes == AxisSet::of(AxisId::Pp);
-        let comm = pair_comms.get(direction.0, direction.1).filter(|_| along_pipeline);
-        let comm = comm.ok_or_else(|| {
-            call.refuse("over NCCL, messages go to other ranks along the axis pp alone")
-        })?;
+        let route = messages.first().map(|message| message.route);
+        let Some(Route { comm, stream, .. }) = route else {
+            return Ok(device.mark(StreamKind::Compute));
+        };
         let start = self.accounting().start_transfer();
-        let number = FIRST_STREAM + direction.0 * self.member.size() + direction.1;
-        let stream = StreamKind::Communication(number);
+        let stream = StreamKind::Communication(FIRST_STREAM + stream);
         device.wait_for(stream, &device.mark(StreamKind::Compute));
-        let span = self.accounting().open_span(stream);
-        let text = call.to_string();
-        let is_empty =
-            matches!(transfer, Transfer::Send { count: 0, .. } | Transfer::Recv { count: 0, .. });
-        if let (false, Some(dtype)) = (is_empty, call.dtype) {
-            let stream = CommStream { comm, stream: device.handle(stream) };
-            self.submit_transfers(&text, stream, dtype, &[transfer])?;
+        let open = |_: &Message<'_>| self.accounting().open_span(stream);
+        let spans: Vec<_> = messages.iter().map(open).collect();
+        let texts: Vec<String> = messages.iter().map(|message| message.call.to_string()).collect();
+        let transfers: Vec<_> = messages
+            .iter()
+            .filter(|message| message.count > 0)
+            .filter_map(|message| Some((message.call.dtype?, message.transfer())))
+            .collect();
+        if !transfers.is_empty() {
+            let handle = CommStream { comm, stream: device.handle(stream) };
+            self.submit_transfers(&texts.join("; "), handle, &transfers)?;
         }
-        self.accounting().close_span(span, call);
         let end = device.mark(stream);
-        watchdog.watch_call(text, end.clone(), held);
-        self.accounting().finish_message(call, start, false);
+        for ((message, span), text) in messages.iter().zip(spans).zip(texts) {
+            self.accounting().close_span(span, &message.call);
+            watchdog.watch_call(text, end.clone(), message.sent.clone());
+            self.accounting().finish_message(&message.call, start, false);
+        }
         Ok(end)
+    }
+
+    /// The completion of a submitted message.
+    fn complete_message(&self, message: Message<'_>, end: &DeviceEvent) -> Completion {
+        let Message { call, mut operands, staged, .. } = message;
+        match (&call.op, staged) {
+            (CommOp::Send { .. }, _) => Completion::done(Ok(None)),
+            (_, None) => self.completion(operands, Ok(end.clone())),
+            (_, Some(staged)) => {
+                let outcome = self.read_staged(&staged, &mut operands, end);
+                let (_, dst) = operands.into_buffers();
+                Completion::done(outcome.map(|()| dst))
+            }
+        }
+    }
+
+    /// Waits for a message in a staging buffer, and copies it to host memory.
+    fn read_staged(
+        &self,
+        staged: &Buffer,
+        operands: &mut Operands<'_>,
+        end: &DeviceEvent,
+    ) -> CallResult {
+        let RankResources { device, watchdog, .. } = &*self.resources;
+        device.wait_for(StreamKind::Compute, end);
+        watchdog.wait_for_event(end)?;
+        if let (Some(mut data), false) = (operands.views_mut().1, staged.is_empty()) {
+            // SAFETY: `staged` holds as many elements.
+            unsafe { device.download(staged.view().address(), data.bytes_mut()) };
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::{CachingAllocator, Device};
 
 use super::api::Library;
-use super::pair_comms::PairComms;
+use super::message_comms::MessageComms;
 use super::registration::Registrations;
 use super::watchdog::Watchdog;
 
@@ -16,7 +16,7 @@ pub struct RankResources {
     /// Memory of staging buffers and scratch.
     pub allocator: Arc<CachingAllocator>,
     pub watchdog: Arc<Watchdog>,
-    pub pair_comms: PairComms,
+    pub message_comms: MessageComms,
     /// `None` if registration is off.
     pub registrations: Option<Arc<Registrations>>,
 }

@@ -1,10 +1,49 @@
 //! Settings of the engine of one rank.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::comm::Peers;
 use crate::mesh::MeshShape;
+
+/// The way of messages between ranks along `pp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MessagePath {
+    /// A communicator and a stream for each pair of ranks and direction, so that a message waits for its receiver alone.
+    #[default]
+    Edges,
+    /// One communicator and one stream for all messages of a rank: those of an exchange are submitted as one group. For
+    /// installations in which a send that waits holds up the messages of other streams.
+    Grouped,
+}
+
+/// Text that is not a [`MessagePath`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no way of messages: write `edges`, the default, or `grouped`")]
+pub struct ParseMessagePathError(String);
+
+impl FromStr for MessagePath {
+    type Err = ParseMessagePathError;
+
+    fn from_str(text: &str) -> Result<MessagePath, ParseMessagePathError> {
+        match text {
+            "edges" => Ok(MessagePath::Edges),
+            "grouped" => Ok(MessagePath::Grouped),
+            _ => Err(ParseMessagePathError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for MessagePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            MessagePath::Edges => "edges",
+            MessagePath::Grouped => "grouped",
+        })
+    }
+}
 
 /// Settings of the engine of one rank.
 #[derive(Debug, Clone)]
@@ -17,6 +56,8 @@ pub struct NcclSettings {
     pub timeout: Duration,
     /// Failure detection.
     pub peers: Arc<dyn Peers>,
+    /// The way of messages; the same on all ranks.
+    pub messages: MessagePath,
     /// Registers memory that collectives reuse with the library.
     pub registers: bool,
 }

@@ -78,7 +78,9 @@ impl NcclGroup {
                         .try_for_each(|used| registrations.note_use(comm, text, used))?;
                 }
                 let stream = CommStream { comm, stream: device.handle(stream) };
-                self.submit_transfers(text, stream, dtype, &transfers)?;
+                let transfers: Vec<_> =
+                    transfers.into_iter().map(|transfer| (dtype, transfer)).collect();
+                self.submit_transfers(text, stream, &transfers)?;
             }
         }
         Ok(())
@@ -89,15 +91,14 @@ impl NcclGroup {
         &self,
         call: &str,
         stream: CommStream,
-        dtype: DType,
-        transfers: &[Transfer],
+        transfers: &[(DType, Transfer)],
     ) -> CallResult {
         let watchdog = &self.resources.watchdog;
         watchdog.with_library(call, |library| {
             library.begin_group()?;
-            for transfer in transfers {
+            for (dtype, transfer) in transfers {
                 // SAFETY: the addresses lie inside operands of the call, which are this stream's until its end.
-                unsafe { library.submit(stream, dtype, transfer)? };
+                unsafe { library.submit(stream, *dtype, transfer)? };
             }
             library.end_group()
         })?;

@@ -36,7 +36,8 @@ impl PipelineExecutor {
             let input = match compute.input_message(stages) {
                 Some(message) => {
                     if link.crosses_ranks(message) {
-                        messages.post_receive(message, &parts(message));
+                        messages.add_receive(message, &parts(message));
+                        messages.start_round();
                     }
                     messages.take_input(message)?
                 }
@@ -47,7 +48,8 @@ impl PipelineExecutor {
                 Some(message) => {
                     messages.put_output(message, &parts(message), output);
                     if link.crosses_ranks(message) {
-                        messages.start_send(message);
+                        messages.add_send(message);
+                        messages.start_round();
                     }
                 }
                 None => last_output = Some(output),

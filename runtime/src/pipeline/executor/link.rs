@@ -32,32 +32,32 @@ impl StageLink {
         self.placement[message.from_stage()] != self.placement[message.to_stage()]
     }
 
-    /// Posts the receives of all buffers of a message, in order.
-    pub fn start_receives(
+    /// Starts the messages of a round: the sends of all buffers of the first ones, and the receives of the parts of the
+    /// others, in order. Returns the receives of each of the latter.
+    pub fn exchange(
         &self,
         pass: PassKind,
-        message: Message,
-        parts: &[MessagePart],
-    ) -> Vec<Pending> {
-        let from = self.placement[message.from_stage()];
-        let receive = |(part, MessagePart { dtype, len }): (usize, &MessagePart)| {
-            let buffer = self.allocator.alloc(*dtype, *len, Category::Communication);
-            self.comm.start_recv(&message_site(pass, message, part), from, buffer)
+        sends: Vec<(Message, Vec<Arc<Buffer>>)>,
+        receives: &[(Message, Vec<MessagePart>)],
+    ) -> (Vec<Pending<()>>, Vec<Vec<Pending>>) {
+        let outgoing = sends.into_iter().flat_map(|(message, buffers)| {
+            let to = self.placement[message.to_stage()];
+            let send = move |(part, buffer)| (message_site(pass, message, part), to, buffer);
+            buffers.into_iter().enumerate().map(send)
+        });
+        let incoming = receives.iter().flat_map(|(message, parts)| {
+            let from = self.placement[message.from_stage()];
+            parts.iter().enumerate().map(move |(part, MessagePart { dtype, len })| {
+                let buffer = self.allocator.alloc(*dtype, *len, Category::Communication);
+                (message_site(pass, *message, part), from, buffer)
+            })
+        });
+        let (sent, posted) = self.comm.exchange(outgoing.collect(), incoming.collect());
+        let mut posted = posted.into_iter();
+        let of_message = |(_, parts): &(Message, Vec<MessagePart>)| {
+            posted.by_ref().take(parts.len()).collect::<Vec<_>>()
         };
-        parts.iter().enumerate().map(receive).collect()
-    }
-
-    /// Starts the sends of all buffers of a message, in order.
-    pub fn start_sends(
-        &self,
-        pass: PassKind,
-        message: Message,
-        buffers: Vec<Arc<Buffer>>,
-    ) -> impl Iterator<Item = Pending<()>> {
-        let to = self.placement[message.to_stage()];
-        buffers.into_iter().enumerate().map(move |(part, buffer)| {
-            self.comm.start_send(&message_site(pass, message, part), to, buffer)
-        })
+        (sent, receives.iter().map(of_message).collect())
     }
 
     /// Runs `work` inside of a span such as `F 2.5`, of stage 2 and micro-batch 5.

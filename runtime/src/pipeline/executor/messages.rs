@@ -17,9 +17,17 @@ pub(super) struct BoundaryMessages<'a> {
     incoming: HashMap<Message, Incoming>,
     /// Outputs that are not sent yet.
     outgoing: HashMap<Message, Vec<Arc<Buffer>>>,
+    /// Messages that are to be started together.
+    round: Round,
     /// Sends in progress.
     sends: Vec<Pending<()>>,
     wait: MessageWait,
+}
+
+#[derive(Default)]
+struct Round {
+    sends: Vec<(Message, Vec<Arc<Buffer>>)>,
+    receives: Vec<(Message, Vec<MessagePart>)>,
 }
 
 /// The input of a computation.
@@ -38,15 +46,15 @@ impl<'a> BoundaryMessages<'a> {
             pass,
             incoming: HashMap::new(),
             outgoing: HashMap::new(),
+            round: Round::default(),
             sends: Vec::new(),
             wait: MessageWait::default(),
         }
     }
 
-    /// Posts the receive of a message with these parts.
-    pub fn post_receive(&mut self, message: Message, parts: &[MessagePart]) {
-        let posted = self.link.start_receives(self.pass, message, parts);
-        self.incoming.insert(message, Incoming::Posted(posted));
+    /// Adds the receive of a message with these parts to those that [`start_round`](Self::start_round) posts.
+    pub fn add_receive(&mut self, message: Message, parts: &[MessagePart]) {
+        self.round.receives.push((message, parts.to_vec()));
     }
 
     /// Returns the buffers of a message, after waiting for them if they come from another rank.
@@ -85,14 +93,27 @@ impl<'a> BoundaryMessages<'a> {
         }
     }
 
-    /// Starts the send of a message.
+    /// Adds the send of a message to those that [`start_round`](Self::start_round) starts.
     ///
     /// # Panics
     /// If the message was not computed; the verifier refuses such a schedule.
-    pub fn start_send(&mut self, message: Message) {
+    pub fn add_send(&mut self, message: Message) {
         let buffers = self.outgoing.remove(&message);
         let buffers = buffers.expect("a verified schedule sends after the computation");
-        self.sends.extend(self.link.start_sends(self.pass, message, buffers));
+        self.round.sends.push((message, buffers));
+    }
+
+    /// Starts the messages that were added since the last call, if any.
+    pub fn start_round(&mut self) {
+        let Round { sends, receives } = std::mem::take(&mut self.round);
+        if sends.is_empty() && receives.is_empty() {
+            return;
+        }
+        let (sent, posted) = self.link.exchange(self.pass, sends, &receives);
+        self.sends.extend(sent);
+        for ((message, _), posted) in receives.into_iter().zip(posted) {
+            self.incoming.insert(message, Incoming::Posted(posted));
+        }
     }
 
     /// Drops the handles of completed sends, and with them their buffers.

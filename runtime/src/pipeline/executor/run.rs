@@ -15,20 +15,24 @@ use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 /// Runs one rank's part of a pipeline schedule.
 ///
 /// - Receives are posted where the schedule has them, which is the order of the sender on each directed edge between two
-///   ranks; on devices, without lookahead in the first steps. Their buffers are allocated in the category [`Communication`](crate::backend::Category::Communication).
+///   ranks; on devices, without lookahead in the first steps. If the engine groups messages, they are exchanged in
+///   [rounds](crate::schedule::Lockstep) instead. Their buffers are allocated in the category [`Communication`](crate::backend::Category::Communication).
 /// - A computation waits for its own input only. The output is sent without waiting for the receiver, and its buffers are
 ///   released as soon as they are sent.
 /// - Every message carries a [`MessageId`](crate::comm::MessageId), which the receive compares, if the engine can.
 pub struct PipelineExecutor {
     pub(super) link: StageLink,
     schedule: Arc<Verified>,
+    /// True if messages are exchanged in rounds.
+    is_in_rounds: bool,
     steps: Cell<usize>,
 }
 
 /// Steps of a run on devices without lookahead.
 ///
 /// In the first ones the host may wait for the device: to load a kernel, or to allocate memory. If the device had a receive
-/// posted whose sender waits for work that this host has yet to submit, none of them would go on.
+/// posted whose sender waits for work that this host has yet to submit, none of them would go on. Messages in rounds never
+/// wait for such work.
 const STEPS_WITHOUT_LOOKAHEAD: usize = 2;
 
 impl PipelineExecutor {
@@ -44,6 +48,7 @@ impl PipelineExecutor {
         schedule: &Arc<Verified>,
     ) -> Result<PipelineExecutor, ExecutorError> {
         let comm = comms.group(AxisSet::of(AxisId::Pp));
+        let is_in_rounds = comm.groups_messages();
         let program = schedule.lowered();
         if program.ranks.len() != comm.size() {
             let (schedule, mesh) = (program.ranks.len(), comm.size());
@@ -52,12 +57,13 @@ impl PipelineExecutor {
         let (lane, allocator) = (comms.lane().clone(), Arc::clone(allocator));
         let placement = program.placement.clone();
         let link = StageLink { comm, lane, allocator, placement };
-        Ok(PipelineExecutor { link, schedule: Arc::clone(schedule), steps: Cell::new(0) })
+        let (schedule, steps) = (Arc::clone(schedule), Cell::new(0));
+        Ok(PipelineExecutor { link, schedule, is_in_rounds, steps })
     }
 
-    /// The schedule with its messages.
+    /// The schedule with its messages: in rounds, if the engine [groups them](crate::comm::Communicator::groups_messages).
     pub fn program(&self) -> &Schedule {
-        self.schedule.lowered()
+        if self.is_in_rounds { self.schedule.lockstep().program() } else { self.schedule.lowered() }
     }
 
     /// The coordinate of this rank on the axis `pp`.
@@ -95,10 +101,11 @@ impl PipelineExecutor {
         work: &mut W,
     ) -> Result<MessageWait, W::Error> {
         let mut messages = BoundaryMessages::new(&self.link, PassKind::Training);
-        for action in &self.next_program().ranks[self.rank()] {
+        let mut actions = self.next_program().ranks[self.rank()].iter().peekable();
+        while let Some(action) = actions.next() {
             match action {
-                Action::Recv(message) => messages.post_receive(*message, &parts.0[message]),
-                Action::Send(message) => messages.start_send(*message),
+                Action::Recv(message) => messages.add_receive(*message, &parts.0[message]),
+                Action::Send(message) => messages.add_send(*message),
                 Action::Unshard(stage) => work.unshard(*stage)?,
                 Action::Reshard(stage) => work.reshard(*stage)?,
                 Action::ReduceGrad(stage) => work.reduce_gradients(*stage)?,
@@ -108,7 +115,13 @@ impl PipelineExecutor {
                     }
                 }
             }
-            messages.release_sent()?;
+            let are_in_one_round = |next: &&Action| {
+                self.is_in_rounds && self.schedule.lockstep().are_in_one_round(action, next)
+            };
+            if !actions.peek().is_some_and(are_in_one_round) {
+                messages.start_round();
+                messages.release_sent()?;
+            }
         }
         Ok(messages.finish()?)
     }
@@ -117,7 +130,9 @@ impl PipelineExecutor {
     fn next_program(&self) -> &Schedule {
         let step = self.steps.get();
         self.steps.set(step + 1);
-        let warms_up = self.link.allocator.device().is_some() && step < STEPS_WITHOUT_LOOKAHEAD;
+        let warms_up = self.link.allocator.device().is_some()
+            && step < STEPS_WITHOUT_LOOKAHEAD
+            && !self.is_in_rounds;
         if warms_up { self.schedule.without_lookahead() } else { self.program() }
     }
 

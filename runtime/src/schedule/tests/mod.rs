@@ -1,5 +1,6 @@
 mod csv;
 mod formulas;
+mod lockstep;
 mod lowering;
 mod split;
 mod verifier;

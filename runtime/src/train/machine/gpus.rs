@@ -28,6 +28,8 @@ pub struct Gpus {
     nccl: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// The rank of this process and the TCP store, if every rank is a process.
     process: Option<(usize, Arc<Store>)>,
+    /// The way of messages over NCCL.
+    messages: nccl::MessagePath,
     /// Set if NCCL registers the buffers of collectives.
     registers: bool,
     /// Times of driver calls, if they are measured.
@@ -36,6 +38,9 @@ pub struct Gpus {
 
 /// The environment variable that registers the buffers of collectives with NCCL if set to 1.
 const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
+
+/// The environment variable with the way of messages between pipeline stages over NCCL.
+const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
 
 impl Gpus {
     /// Creates the machine from one driver per rank, all of the same model of device, of which there are `devices`.
@@ -47,6 +52,7 @@ impl Gpus {
             memory,
             nccl: None,
             process: None,
+            messages: nccl::MessagePath::default(),
             registers: false,
             profile: None,
         }
@@ -80,6 +86,7 @@ impl Gpus {
     /// # Errors
     /// A missing driver or library, and several GPUs that are fewer than ranks.
     pub fn of_host(ranks: usize, nondeterministic: bool) -> Result<Gpus> {
+        let messages = message_path()?;
         let count = Gpus::count()?;
         if count > 1 && count < ranks {
             return Err(Error::Input(format!(
@@ -100,7 +107,7 @@ impl Gpus {
             let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
             let id = nccl::Library::new_id(&*library).map_err(refused)?;
             gpus.nccl = Some((library, id));
-            gpus.registers = env_switch(REGISTER)?;
+            (gpus.messages, gpus.registers) = (messages, env_switch(REGISTER)?);
         }
         Ok(gpus.profiled_by_environment())
     }
@@ -130,7 +137,8 @@ impl Gpus {
     /// Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// A mesh with another number of ranks than processes, and a failed rendezvous.
+    /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown way of messages in the
+    /// environment, or another one than that of other processes.
     pub fn in_process(
         mesh: &MeshShape,
         place: &Place,
@@ -139,6 +147,7 @@ impl Gpus {
     ) -> Result<Gpus> {
         const KEY: &str = "communicator of all ranks";
         require_ranks(mesh, place)?;
+        let messages = message_path()?;
         let store = Store::open(place, LaunchOptions::default().timeout).map_err(refused)?;
         if place.rank == 0 {
             let id = library.new_id().map_err(refused)?;
@@ -148,6 +157,8 @@ impl Gpus {
             refused("rank 0 published an id of another length; start the same program on all hosts")
         })?;
         let mut gpus = Gpus::new(vec![driver], place.world);
+        gpus.messages = messages;
+        require_one_message_path(&store, place, messages)?;
         gpus.memory = Some(least_memory(&store, place, gpus.memory.unwrap_or_default())?);
         gpus.nccl = Some((library, id));
         gpus.process = Some((place.rank, Arc::new(store)));
@@ -184,8 +195,8 @@ impl Machine for Gpus {
         };
         let (shape, rank) = (*comms.shape(), comms.rank());
         let timeout = LaunchOptions::default().timeout;
-        let registers = self.registers;
-        let settings = nccl::NcclSettings { shape, rank, timeout, peers, registers };
+        let (messages, registers) = (self.messages, self.registers);
+        let settings = nccl::NcclSettings { shape, rank, timeout, peers, messages, registers };
         let engine = nccl::NcclEngine::new(settings, Arc::clone(library), device, id)?;
         Ok(comms.over(engine))
     }
@@ -222,6 +233,25 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
     let options =
         NativeOptions { allow_nondeterministic: nondeterministic, attention: Some(attention) };
     NativeDriver::with_options(ordinal, options).map_err(refused)
+}
+
+/// Checks that all processes send messages in one way: they would wait for each other forever.
+fn require_one_message_path(store: &Store, place: &Place, own: nccl::MessagePath) -> Result<()> {
+    let key = |rank: usize| format!("way of messages of rank {rank}");
+    store.set(&key(place.rank), own.to_string().as_bytes()).map_err(refused)?;
+    let paths = (0..place.world).map(|rank| store.get(&key(rank)).map_err(refused));
+    let paths: Vec<Vec<u8>> = paths.collect::<Result<_>>()?;
+    let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
+    // Rank 0 serves the store, so it ends after the others have read all of them.
+    let key = |rank: usize| format!("rank {rank} knows of another way of messages");
+    store.set(&key(place.rank), &[]).map_err(refused)?;
+    if place.rank == 0 {
+        (1..place.world).try_for_each(|rank| store.get(&key(rank)).map(drop)).map_err(refused)?;
+    }
+    let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&paths[rank]));
+    Err(refused(format!(
+        "{MESSAGES} is `{first}` on rank 0, but `{other}` on rank {rank}; set the same on all hosts"
+    )))
 }
 
 /// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
@@ -281,6 +311,16 @@ fn env_switch(name: &str) -> Result<bool> {
         Err(_) | Ok("" | "0") => Ok(false),
         Ok("1") => Ok(true),
         Ok(other) => Err(refused(format!("{name}={other} is neither 0 nor 1"))),
+    }
+}
+
+/// Returns the way of messages that the environment asks for.
+fn message_path() -> Result<nccl::MessagePath> {
+    match env::var(MESSAGES) {
+        Err(env::VarError::NotPresent) => Ok(nccl::MessagePath::default()),
+        Ok(text) if text.is_empty() => Ok(nccl::MessagePath::default()),
+        Ok(text) => text.parse().map_err(|error| refused(format!("{MESSAGES}: {error}"))),
+        Err(error) => Err(refused(format!("{MESSAGES}: {error}"))),
     }
 }
 

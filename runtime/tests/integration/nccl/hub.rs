@@ -34,6 +34,10 @@ pub trait RendezvousTable: Send + Sync + Debug {
     fn meet(&self, comm: Comm, offer: Offer) -> Option<Taken>;
     fn send(&self, comm: Comm, to: usize, bytes: Vec<u8>);
     fn recv(&self, comm: Comm, from: usize) -> Option<Vec<u8>>;
+    /// Returns `true` if a send to `to` has to wait for its receiver.
+    fn is_send_waiting(&self, _comm: Comm, _to: usize) -> bool {
+        false
+    }
     /// Returns `true` if [`recv`](Self::recv) would not wait.
     fn has_message(&self, comm: Comm, from: usize) -> bool;
     /// Returns `true` if the library has failed.
@@ -53,6 +57,8 @@ pub struct Hub {
     changed: Condvar,
     /// Makes every communicator report an error.
     pub is_broken: AtomicBool,
+    /// Makes every send wait for its receiver, as it does for data that does not fit into NCCL's buffers.
+    pub sends_wait: AtomicBool,
     /// Numbers of aborted and of finalized communicators.
     pub ended: Mutex<(usize, usize)>,
 }
@@ -164,6 +170,14 @@ impl RendezvousTable for Arc<Hub> {
         let shared = self.lock();
         let queue = shared.messages.get(&(comm, from, rank));
         queue.is_some_and(|queue| !queue.is_empty()) || self.is_broken()
+    }
+
+    fn is_send_waiting(&self, comm: Comm, to: usize) -> bool {
+        if !self.sends_wait.load(Ordering::Relaxed) || self.is_broken() {
+            return false;
+        }
+        let (comm, _, rank) = parts(comm);
+        self.lock().messages.get(&(comm, rank, to)).is_some_and(|queue| !queue.is_empty())
     }
 
     fn is_broken(&self) -> bool {

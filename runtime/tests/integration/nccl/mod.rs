@@ -1,5 +1,6 @@
 //! The NCCL engine with a library that works between threads, against the engine `local`.
 
+mod exchanges;
 mod hub;
 mod port;
 mod prompt;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 use meshwright::backend::{Buffer, CachingAllocator, Category, DType, Device, View, ViewMut};
-use meshwright::comm::nccl::{NcclEngine, NcclSettings, RealLibrary};
+use meshwright::comm::nccl::{MessagePath, NcclEngine, NcclSettings, RealLibrary};
 use meshwright::comm::{
     Blocks, CommError, CommStats, Communicator, Peers, RankComms, RankExit, ReduceOp, Site, launch,
 };
@@ -42,7 +43,8 @@ fn connect_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: NcclSettings) ->
 /// Settings of a rank whose peers stay alive.
 fn settings(shape: MeshShape, rank: usize) -> NcclSettings {
     let (timeout, peers) = (Duration::from_secs(20), Arc::new(Alive::default()));
-    NcclSettings { shape, rank, timeout, peers, registers: false }
+    let messages = MessagePath::Edges;
+    NcclSettings { shape, rank, timeout, peers, messages, registers: false }
 }
 
 /// Failure detection by hand.

@@ -101,23 +101,30 @@ impl Port {
         }
     }
 
-    /// Submits a message between connected ranks, for which the stream waits. Returns `false` for the first message of a
+    /// Submits messages between connected ranks, for which the stream waits. Returns `false` for the first ones of a
     /// communicator, for which the host waits while the library connects its ranks, and on a synchronous device.
-    fn submit_message(&self, group: &Group, stream: u64) -> bool {
+    fn submit_messages(&self, group: &Group, stream: u64) -> bool {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if connected.insert(group.comm) {
             return false;
         }
-        let (waiting, submitted) = (group.clone(), group.clone());
-        self.streams.submit_when(
-            stream,
-            Box::new(move || waiting.is_aborted() || waiting.has_arrived()),
-            Arc::new(move || {
-                if !submitted.is_aborted() {
-                    submitted.carry_out(submitted.ready());
-                }
-            }),
-        )
+        // All messages of a group begin together, and it ends when all of them have.
+        let [begun, arriving, received, taken] = [(); 4].map(|()| group.clone());
+        let send = move || {
+            if !begun.is_aborted() {
+                begun.carry_out(begun.ready_sends());
+            }
+        };
+        let receive = move || {
+            if !received.is_aborted() {
+                received.carry_out(received.ready_receives());
+            }
+        };
+        let is_there = move || arriving.is_aborted() || arriving.has_arrived();
+        let is_over = move || taken.is_aborted() || !taken.is_send_waiting();
+        self.streams.submit_when(stream, Box::new(|| true), Arc::new(send))
+            && self.streams.submit_when(stream, Box::new(is_there), Arc::new(receive))
+            && self.streams.submit_when(stream, Box::new(is_over), Arc::new(|| {}))
     }
 
     fn broken() -> LibraryError {
@@ -168,6 +175,10 @@ impl Ready {
         Ready { dtype, transfer, data }
     }
 
+    fn is_send(&self) -> bool {
+        matches!(self.transfer, Transfer::Send { .. })
+    }
+
     /// Carries out the transfer, and returns the address and data to write.
     fn carry_out(
         self,
@@ -208,8 +219,10 @@ struct Group {
 }
 
 impl Group {
-    fn is_message(&self) -> bool {
-        matches!(self.transfers[..], [(.., Transfer::Send { .. } | Transfer::Recv { .. })])
+    fn has_messages_alone(&self) -> bool {
+        let is_message =
+            |transfer: &Transfer| matches!(transfer, Transfer::Send { .. } | Transfer::Recv { .. });
+        self.transfers.iter().all(|(.., transfer)| is_message(transfer))
     }
 
     fn is_aborted(&self) -> bool {
@@ -221,6 +234,14 @@ impl Group {
         self.transfers.iter().all(|(.., transfer)| match transfer {
             Transfer::Recv { from, .. } => self.rendezvous_table.has_message(self.comm, *from),
             _ => true,
+        })
+    }
+
+    /// Returns true if a send has to wait for its receiver.
+    fn is_send_waiting(&self) -> bool {
+        self.transfers.iter().any(|(.., transfer)| match transfer {
+            Transfer::Send { to, .. } => self.rendezvous_table.is_send_waiting(self.comm, *to),
+            _ => false,
         })
     }
 
@@ -237,8 +258,16 @@ impl Group {
             Ready::new(self.comm, *dtype, transfer.clone())
         };
         let mut all: Vec<Ready> = self.transfers.iter().map(ready).collect();
-        all.sort_by_key(|ready| !matches!(ready.transfer, Transfer::Send { .. }));
+        all.sort_by_key(|ready| !ready.is_send());
         all
+    }
+
+    fn ready_sends(&self) -> Vec<Ready> {
+        self.ready().into_iter().filter(Ready::is_send).collect()
+    }
+
+    fn ready_receives(&self) -> Vec<Ready> {
+        self.ready().into_iter().filter(|ready| !ready.is_send()).collect()
     }
 
     fn carry_out(&self, ready: Vec<Ready>) {
@@ -246,6 +275,13 @@ impl Group {
             if let Some((dst, bytes)) = ready.carry_out(&*self.rendezvous_table, self.comm) {
                 self.under_way.unless_aborted(self.comm, |_| write_at(dst, &bytes));
             }
+        }
+    }
+
+    /// Waits until the sends have their receivers.
+    fn wait_for_receivers(&self) {
+        while !self.is_aborted() && self.is_send_waiting() {
+            std::thread::sleep(std::time::Duration::from_micros(100));
         }
     }
 }
@@ -368,7 +404,7 @@ impl Library for Port {
             return Ok(());
         }
         group.note();
-        if group.is_message() && self.submit_message(&group, stream) {
+        if group.has_messages_alone() && self.submit_messages(&group, stream) {
             return Ok(());
         }
         self.streams.drain(stream);
@@ -376,6 +412,7 @@ impl Library for Port {
         self.under_way.unless_aborted(comm, |count| *count += 1);
         std::thread::spawn(move || {
             group.carry_out(ready);
+            group.wait_for_receivers();
             group.under_way.unless_aborted(comm, |count| *count -= 1);
         });
         Ok(())

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::comm::RankComms;
 use crate::schedule::tests::{Numbers, named};
 use crate::schedule::{ScheduleKind, lower};
 
 use super::check_step;
-use super::hooked_engine::hook_messages;
+use super::hooked_engine::{Hook, hook_messages, hook_rounds};
 
 /// Sleeps in about every second call.
 fn sleep_randomly(numbers: &Mutex<Numbers>) {
@@ -18,9 +19,12 @@ fn sleep_randomly(numbers: &Mutex<Numbers>) {
     }
 }
 
+type Way = fn(RankComms, Hook) -> RankComms;
+
 #[test]
 fn results_do_not_depend_on_timing() {
-    for seed in 0..200 {
+    for (seed, way) in (0..200).flat_map(|seed| [(seed, hook_messages as Way), (seed, hook_rounds)])
+    {
         let kind = ScheduleKind::ALL[seed % ScheduleKind::ALL.len()];
         let schedule = lower(&named(kind, 2 + seed % 3, 4), seed % 2);
         check_step(&schedule, |comms, stages| {
@@ -31,7 +35,7 @@ fn results_do_not_depend_on_timing() {
                 sleep_randomly(&of_compute);
                 Ok(())
             });
-            hook_messages(
+            way(
                 comms,
                 Arc::new(move |group, call, operands| {
                     sleep_randomly(&numbers);

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::backend::{CachingAllocator, Category};
-use crate::comm::{Call, CommError, CommOp, Completion, FailureCause, LaunchError, Operands};
+use crate::comm::{
+    Call, CommError, CommOp, Completion, FailureCause, LaunchError, Operands, RankComms,
+};
 use crate::schedule::tests::named;
 use crate::schedule::{Schedule, ScheduleKind};
 
-use super::hooked_engine::{Hook, hook_messages};
+use super::hooked_engine::{Hook, hook_messages, hook_rounds};
 use super::{TestError, try_step};
 
 /// The end of a rank at one of its computations or calls.
@@ -19,15 +21,19 @@ enum Death {
     Error,
 }
 
+/// The ways of messages: each on its own, and in rounds.
+const WAYS: [fn(RankComms, Hook) -> RankComms; 2] = [hook_messages, hook_rounds];
+
 /// Runs a step in which `rank` ends at its `position`-th computation or call. Returns `None` if it has fewer.
 fn step_with_death(
     schedule: &Schedule,
+    way: fn(RankComms, Hook) -> RankComms,
     (rank, position, death): (usize, usize, Death),
 ) -> Option<LaunchError<TestError>> {
     let passed = Arc::new(AtomicUsize::new(0));
     let step = try_step(schedule, |comms, stages| {
         if comms.rank() != rank {
-            return comms;
+            return way(comms, Arc::new(|group, call, operands| group.issue(call, operands)));
         }
         let is_due = move |passed: &AtomicUsize| {
             // After an error of the engine, later calls fail too.
@@ -43,7 +49,7 @@ fn step_with_death(
             Ok(())
         });
         let of_calls = Arc::clone(&passed);
-        hook_messages(
+        way(
             comms,
             Arc::new(move |group, call, operands| {
                 if is_due(&of_calls) {
@@ -66,9 +72,11 @@ fn step_with_death(
 fn death_at_any_action_ends_all_ranks() {
     let schedule = named(ScheduleKind::OneFOneB, 3, 4);
     let mut deaths = 0;
-    for (rank, death) in (0..3).flat_map(|rank| [(rank, Death::Panic), (rank, Death::Error)]) {
+    let ends = (0..3).flat_map(|rank| [(rank, Death::Panic), (rank, Death::Error)]);
+    for ((rank, death), way) in ends.flat_map(|end| WAYS.map(|way| (end, way))) {
         for position in 0.. {
-            let Some(error) = step_with_death(&schedule, (rank, position, death)) else { break };
+            let death = (rank, position, death);
+            let Some(error) = step_with_death(&schedule, way, death) else { break };
             deaths += 1;
             assert_eq!(error.failures.len(), 3, "rank {rank} at {position}: {error}");
             assert_eq!(error.failures[0].rank, rank, "{error}");
@@ -87,7 +95,7 @@ fn death_at_any_action_ends_all_ranks() {
     }
     // Computations, and calls for each part of a message.
     let messages = 2 * 4 * (3 + 2);
-    assert_eq!(deaths, 2 * (3 * 8 + 2 * messages));
+    assert_eq!(deaths, 2 * 2 * (3 * 8 + 2 * messages));
 }
 
 /// Issues the `position`-th message of this rank after the next one to the same rank.
@@ -118,16 +126,15 @@ fn swap_messages(position: usize, was_swapped: Arc<AtomicUsize>) -> Hook {
 #[test]
 fn swapped_messages_are_errors() {
     let mut of_equal_size = 0;
-    for kind in ScheduleKind::ALL {
+    for (kind, way) in ScheduleKind::ALL.into_iter().flat_map(|kind| WAYS.map(|way| (kind, way))) {
         let schedule = named(kind, 2, 4);
         for (rank, position) in (0..2).flat_map(|rank| (0..40).map(move |at| (rank, at))) {
             let swapped = Arc::new(AtomicUsize::new(0));
             let step = try_step(&schedule, |comms, _| {
-                if comms.rank() == rank {
-                    hook_messages(comms, swap_messages(position, Arc::clone(&swapped)))
-                } else {
-                    comms
-                }
+                let pass: Hook = Arc::new(|group, call, operands| group.issue(call, operands));
+                let swap = || swap_messages(position, Arc::clone(&swapped));
+                let hook = if comms.rank() == rank { swap() } else { pass };
+                way(comms, hook)
             });
             if swapped.load(Ordering::Relaxed) == 0 {
                 // There are fewer messages, or the next one depends on the one that is held.

@@ -13,23 +13,31 @@ pub type Hook =
 struct HookedEngine {
     inner: Arc<dyn Engine>,
     hook: Hook,
+    groups_messages: bool,
 }
 
 struct HookedGroup {
     inner: Arc<dyn ProcessGroup>,
     hook: Hook,
+    groups_messages: bool,
 }
 
 /// Puts `hook` between a rank and its engine.
 pub fn hook_messages(comms: RankComms, hook: Hook) -> RankComms {
     let inner = Arc::clone(comms.engine());
-    comms.over(Arc::new(HookedEngine { inner, hook }))
+    comms.over(Arc::new(HookedEngine { inner, hook, groups_messages: false }))
+}
+
+/// Puts `hook` between a rank and its engine, and lets the executor exchange messages in rounds.
+pub fn hook_rounds(comms: RankComms, hook: Hook) -> RankComms {
+    let inner = Arc::clone(comms.engine());
+    comms.over(Arc::new(HookedEngine { inner, hook, groups_messages: true }))
 }
 
 impl Engine for HookedEngine {
     fn process_group(&self, member: &Arc<GroupMember>) -> Arc<dyn ProcessGroup> {
         let (inner, hook) = (self.inner.process_group(member), Arc::clone(&self.hook));
-        Arc::new(HookedGroup { inner, hook })
+        Arc::new(HookedGroup { inner, hook, groups_messages: self.groups_messages })
     }
 
     fn leave(&self, exit: &RankExit) {
@@ -44,5 +52,9 @@ impl ProcessGroup for HookedGroup {
         } else {
             self.inner.issue(call, operands)
         }
+    }
+
+    fn groups_messages(&self) -> bool {
+        self.groups_messages
     }
 }

@@ -1,0 +1,154 @@
+//! Messages of pipelines in groups (`MESHWRIGHT_NCCL_P2P=grouped`), on installations where a message that waits holds up
+//! the others of its device.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use meshwright::backend::DType;
+use meshwright::nn::Layers;
+use meshwright::pipeline::StageCut;
+use meshwright::schedule::{Action, Lockstep, ScheduleKind, verify};
+use meshwright::train::Machine;
+use meshwright_examples::gpt2::Gpt2;
+use meshwright_examples::llama::Llama;
+use meshwright_gpu_sim::{Kind, not_checked_on_gpu};
+use meshwright_tests::compare::assert_same_bits;
+use meshwright_tests::data::TokenData;
+use meshwright_tests::models::small_gpt2;
+use meshwright_tests::pipeline_run::train_stages;
+use meshwright_tests::run::{Outcome, Setup};
+
+use super::graphs::{assert_same, run_of_size};
+use super::llama::{DATA, setup};
+use super::nccl::Cluster;
+
+const MICRO_BATCHES: usize = 4;
+const STEPS: u64 = 3;
+
+/// Trains a Llama with two layers for each rank along `pp`.
+fn train_on((mesh, ranks): (&str, usize), kind: ScheduleKind, machine: &Arc<Cluster>) -> Outcome {
+    let machine = Some(Arc::clone(machine) as Arc<dyn Machine>);
+    let setup = Setup { micro_batches: MICRO_BATCHES, steps: STEPS, machine, ..setup(DType::F32) };
+    let setup = Setup { sizes: setup.sizes.clone().with(Layers, 2 * ranks), ..setup };
+    let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap();
+    train_stages::<Llama>(mesh, &setup, &schedule, &StageCut::Even, DATA)
+}
+
+#[track_caller]
+fn assert_bits(place: &str, got: &Outcome, expected: &Outcome) {
+    assert_eq!(got.losses, expected.losses, "{place}");
+    assert_eq!(got.norms, expected.norms, "{place}");
+    assert_same_bits(&format!("{place}: gradients"), &got.gradients, &expected.gradients);
+    assert_same_bits(&format!("{place}: parameters"), &got.trained, &expected.trained);
+}
+
+#[test]
+fn every_schedule_has_the_same_bits_in_groups() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let on_two = ScheduleKind::ALL.map(|kind| ("pp=2", 2, 2, kind));
+    let on_more = [
+        ("pp=4", 4, 4, ScheduleKind::Interleaved),
+        ("pp=4", 4, 4, ScheduleKind::DualPipeV),
+        ("fsdp=2,pp=2", 2, 4, ScheduleKind::ZeroBubbleV),
+        ("pp=2,tp=2", 2, 4, ScheduleKind::OneFOneB),
+    ];
+    for (mesh, ranks, world, kind) in on_two.into_iter().chain(on_more) {
+        let edges = train_on((mesh, ranks), kind, &Arc::new(Cluster::new(world)));
+        let cluster = Arc::new(Cluster::new(world).grouped().with_one_message_queue());
+        let grouped = train_on((mesh, ranks), kind, &cluster);
+        assert_bits(&format!("{kind} on {mesh}"), &grouped, &edges);
+        if mesh.starts_with("pp=") && !mesh.contains(',') {
+            let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap();
+            let verified = verify(&schedule).unwrap();
+            for rank in 0..world {
+                let expected = STEPS as usize * groups_with_messages(verified.lockstep(), rank);
+                let is_message = |text: &&String| text.contains("send") || text.contains("recv");
+                let found = cluster.hub.take_log(rank).iter().filter(is_message).count();
+                // One group connects the ranks.
+                assert_eq!(found, 1 + expected, "{kind} on {mesh}, rank {rank}");
+            }
+        }
+    }
+}
+
+/// The number of rounds in which a rank has messages.
+fn groups_with_messages(lockstep: &Lockstep, rank: usize) -> usize {
+    let actions = &lockstep.program().ranks[rank];
+    let groups =
+        actions.chunk_by(|first: &Action, second| lockstep.are_in_one_round(first, second));
+    groups.filter(|group| group[0].message().is_some()).count()
+}
+
+/// The first and the last stage exchange the gradient of the tied embedding after the step.
+#[test]
+fn tied_embeddings_are_exchanged_in_groups() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let data = TokenData { batch: 4, seq: 7, vocab: 61, masked: true };
+    let train = |mesh: &str, cluster: Cluster| {
+        let machine = Some(Arc::new(cluster) as Arc<dyn Machine>);
+        let setup = Setup::new(small_gpt2::<Gpt2>(&data, 4));
+        let setup = Setup { micro_batches: MICRO_BATCHES, steps: 2, machine, ..setup };
+        let ranks = mesh.trim_start_matches("pp=").parse().unwrap();
+        let schedule = ScheduleKind::OneFOneB.generate(ranks, 1, MICRO_BATCHES).unwrap();
+        train_stages::<Gpt2>(mesh, &setup, &schedule, &StageCut::Even, data)
+    };
+    for (mesh, ranks) in [("pp=2", 2), ("pp=4", 4)] {
+        let edges = train(mesh, Cluster::new(ranks));
+        let grouped = train(mesh, Cluster::new(ranks).grouped().with_one_message_queue());
+        assert_bits(mesh, &grouped, &edges);
+    }
+}
+
+/// A whole run with samples, whose forward passes send messages one by one.
+#[test]
+fn runs_with_samples_are_the_same_in_groups() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let size = "--batch 4 --seq 4 --hidden 16";
+    let words = "--dtype f32 --steps 4 --mesh pp=2 --micro-batches 4 --schedule zb-h1";
+    let edges = run_of_size::<Llama>(size, words, Box::new(Cluster::new(2)));
+    let grouped = Cluster::new(2).grouped().with_one_message_queue();
+    let grouped = run_of_size::<Llama>(size, words, Box::new(grouped));
+    assert_same(words, &grouped, &edges);
+}
+
+/// The text of the panic of a run that fails.
+fn failure(run: impl FnOnce() -> Outcome) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the run fails");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+/// Without groups, a receive that is posted early holds up the send that its sender waits for.
+#[test]
+fn edges_stall_where_messages_share_a_queue() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let limit = Duration::from_secs(2);
+    let cluster = Cluster::new(2).with_one_message_queue().with_timeout(limit);
+    let text = failure(|| train_on(("pp=2", 2), ScheduleKind::OneFOneB, &Arc::new(cluster)));
+    assert!(text.contains("it was not complete after 2 s"), "{text}");
+}
+
+/// A rank whose device fails in the middle of a step ends all ranks, with its own error first.
+#[test]
+fn a_failed_rank_ends_all_in_groups() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    for (rank, launches) in [(0, 300), (1, 300), (1, 700)] {
+        let cluster = Cluster::new(2).grouped().with_one_message_queue();
+        cluster.fail(rank, Kind::Launch, launches);
+        let start = Instant::now();
+        let text = failure(|| train_on(("pp=2", 2), ScheduleKind::ZeroBubbleV, &Arc::new(cluster)));
+        assert!(text.contains(&format!("rank {rank} ")), "{text}");
+        assert!(text.contains("the device is lost"), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{text}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Messages in rounds, for engines in which a message that waits may hold up others.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::lower::{add_reductions, unpaired};
+use super::{Action, Costs, LOOKAHEAD, Message, Schedule, Stuck, lower, simulate};
+
+/// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round together, and the rounds
+/// in ascending order.
+///
+/// No order of the engine's own can make ranks wait for each other: if all rounds before one are over on all ranks, each
+/// rank has all that it computes before that one, so its two ends meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lockstep {
+    program: Schedule,
+    rounds: HashMap<Message, usize>,
+}
+
+impl Lockstep {
+    /// The schedule with its messages and gradient reductions. The messages of a round follow each other on each rank.
+    pub fn program(&self) -> &Schedule {
+        &self.program
+    }
+
+    /// The round of a message between two ranks; none for other messages.
+    pub fn round_of(&self, message: Message) -> Option<usize> {
+        self.rounds.get(&message).copied()
+    }
+
+    /// Returns true if both actions are messages of one round.
+    pub fn are_in_one_round(&self, first: &Action, second: &Action) -> bool {
+        let round = |action: &Action| self.round_of(action.message()?);
+        round(first).is_some_and(|of_first| round(second) == Some(of_first))
+    }
+}
+
+/// Puts the messages of a schedule into rounds, one for each unit of time in which a computation that sends a message
+/// ends: forward passes, and each part of a backward pass, take one unit. Messages that the schedule has already are moved.
+///
+/// # Errors
+/// If some ranks wait for each other.
+pub fn lockstep(schedule: &Schedule) -> Result<Lockstep, Stuck> {
+    let computations = without_messages(&unpaired(schedule));
+    let simulation = simulate(&lower(&computations, LOOKAHEAD), Costs::default())?;
+    // Times are sums of ones.
+    let whole = |time: f64| time as usize;
+    let mut rounds = HashMap::new();
+    for span in simulation.spans.iter().flatten() {
+        if let Some(message) = computations.output_message(span.compute) {
+            rounds.insert(message, whole(span.end));
+        }
+    }
+    let starts = simulation.spans.iter().map(|spans| {
+        spans.iter().map(|span| (span.compute, whole(span.start))).collect::<HashMap<_, _>>()
+    });
+    let of_rank = |(rank, starts): (usize, HashMap<_, usize>)| {
+        let mut waiting = messages_of_rank(&computations, &rounds, rank);
+        let mut actions = Vec::new();
+        for action in add_reductions(computations.ranks[rank].clone()) {
+            if let Some(start) = action.computes().first().map(|compute| starts[compute]) {
+                let later = waiting.split_off(&(start + 1));
+                actions.extend(std::mem::replace(&mut waiting, later).into_values().flatten());
+            }
+            actions.push(action);
+        }
+        actions.extend(waiting.into_values().flatten());
+        actions
+    };
+    let ranks = starts.enumerate().map(of_rank).collect();
+    Ok(Lockstep { program: Schedule { ranks, ..computations.clone() }, rounds })
+}
+
+fn without_messages(schedule: &Schedule) -> Schedule {
+    let computations = |actions: &Vec<Action>| -> Vec<Action> {
+        actions.iter().filter(|action| action.message().is_none()).copied().collect()
+    };
+    Schedule { ranks: schedule.ranks.iter().map(computations).collect(), ..schedule.clone() }
+}
+
+/// The messages of a rank by their rounds, those of a round in one order on both ranks.
+fn messages_of_rank(
+    schedule: &Schedule,
+    rounds: &HashMap<Message, usize>,
+    rank: usize,
+) -> BTreeMap<usize, Vec<Action>> {
+    let mut sorted: Vec<(&Message, &usize)> = rounds.iter().collect();
+    sorted.sort_unstable();
+    let mut of_rank: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
+    for (message, round) in sorted {
+        let (from, to) = schedule.edge(*message);
+        let action = match rank {
+            _ if rank == from => Action::Send(*message),
+            _ if rank == to => Action::Recv(*message),
+            _ => continue,
+        };
+        of_rank.entry(*round).or_default().push(action);
+    }
+    of_rank
+}
