@@ -10,5 +10,6 @@ mod gpt2;
 mod llama;
 mod mixer;
 mod pipeline;
+mod pipeline_unusual;
 mod sharding;
 mod table;

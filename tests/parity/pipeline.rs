@@ -17,13 +17,13 @@ use super::llama::{Case, EVEN};
 use super::table::report_parity;
 
 /// Eight layers: enough for two stages on each of four ranks.
-const DEEP: Case = Case { layers: 8, seq: 8, ..EVEN };
+pub const DEEP: Case = Case { layers: 8, seq: 8, ..EVEN };
 
-fn generate(kind: ScheduleKind, ranks: usize, micro_batches: usize) -> Schedule {
+pub fn generate(kind: ScheduleKind, ranks: usize, micro_batches: usize) -> Schedule {
     kind.generate(ranks, kind.default_chunks(), micro_batches).unwrap()
 }
 
-fn train_whole<M: LanguageModel>(setup: &Setup, data: TokenData) -> Outcome {
+pub fn train_whole<M: LanguageModel>(setup: &Setup, data: TokenData) -> Outcome {
     train("1", setup, |model: &M, rank, turn| {
         let (tokens, targets) = data.block(rank, turn);
         model.loss(&tokens, &targets)
@@ -32,7 +32,7 @@ fn train_whole<M: LanguageModel>(setup: &Setup, data: TokenData) -> Outcome {
 
 /// Losses, gradients and parameters have the bits of one rank: a step adds the same numbers in the same order.
 #[track_caller]
-fn assert_bits(place: &str, got: &Outcome, one: &Outcome) {
+pub fn assert_bits(place: &str, got: &Outcome, one: &Outcome) {
     assert_eq!(got.losses, one.losses, "{place}: losses");
     assert_same_bits(&format!("{place}: initial parameters"), &got.initial, &one.initial);
     assert_same_bits(&format!("{place}: gradients"), &got.gradients, &one.gradients);
