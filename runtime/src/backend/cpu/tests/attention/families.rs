@@ -118,7 +118,7 @@ fn soft_cap(random: &mut Random) -> Option<f32> {
 /// Runs some random cases.
 fn check(family: &str, seeds: u64, make: impl Fn(&mut Random) -> Case) {
     let names = super::NAMES;
-    let mut worst = [(0.0f64, 0u64, 0.0f64, 0.0f64); 7];
+    let worst = [(0.0f64, 0u64, 0.0f64, 0.0f64); 7];
     for seed in 0..seeds {
         let case = make(&mut Random::new(seed));
         let expected = case.reference();
