@@ -6,14 +6,14 @@
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::prelude::*;
 
-use crate::llama::{Batch, Block, Hidden, Llama, Seq, Stream, Vocab};
+use crate::llama::{Batch, Block, Flow, Hidden, Llama, Seq, Vocab};
 
 /// The model: blocks of a [`Llama`], of which backward keeps inputs and the results of attention.
 #[model]
 pub struct LongLlama {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
-    embed: Embedding<Vocab, Hidden>,
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
     #[pipeline_stage]
     #[recompute(save = [attn.core])]
     blocks: Stack<Block>,
@@ -27,7 +27,7 @@ pub struct LongLlama {
 
 #[forward]
 impl LongLlama {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
 }
 
 impl LanguageModel for LongLlama {
@@ -42,11 +42,11 @@ impl LanguageModel for LongLlama {
         Llama::sizes(config)
     }
 
-    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

@@ -10,7 +10,7 @@ use meshwright::prelude::*;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{MemoryUse, Summary};
 use meshwright_examples::llama::{
-    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Stream, Vocab,
+    Batch, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Vocab,
 };
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::train_with_words;
@@ -89,9 +89,9 @@ struct Checked {
 
 #[forward]
 impl Checked {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
         let x = Module::forward(&self.llama, tokens);
-        assert!(x.to_local_vec().iter().any(|x| *x != 0.0), "the stream has vanished");
+        assert!(x.0.to_local_vec().iter().any(|x| *x != 0.0), "the stream has vanished");
         x
     }
 }
@@ -108,11 +108,11 @@ impl LanguageModel for Checked {
         Llama::sizes(config)
     }
 
-    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, x: &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.llama.loss_of_output(x, targets)
     }
 
-    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, x: &Flow) -> Tensor<(Batch, Seq, Vocab)> {
         self.llama.logits_of_output(x)
     }
 }

@@ -1,7 +1,6 @@
 //! The Llama of the examples with sequences that the ranks of `cp` share, trained by the trainer.
 
 use meshwright::train::{Config, LanguageModel, Summary, Trainer};
-use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::models::context::ContextLm;
 use meshwright_tests::models::gpt::Gpt;
