@@ -1,5 +1,6 @@
 //! User-defined functions: gradients on every mesh, and functions that are refused.
 
+mod along;
 mod elementwise;
 mod layer;
 mod refusals;

@@ -134,10 +134,7 @@ fn check(variant: Variant, rows: &[Row]) {
 }
 
 #[track_caller]
-fn check_scheduled(
-    variant: Variant,
-    rows: impl IntoIterator<Item = (Row, Option<ScheduleKind>)>,
-) {
+fn check_scheduled(variant: Variant, rows: impl IntoIterator<Item = (Row, Option<ScheduleKind>)>) {
     let one = variant.on_one_rank();
     let mut report = Report::default();
     for ((mesh, style, recompute, zero, micro_batches), schedule) in rows {

@@ -31,8 +31,10 @@ fn loss_of_each_position(rank: &Rank, model: &ContextLm) -> Vec<f64> {
         let axes = meshwright::layout::AxisSet::DATA;
         let (index, of) = (rank.position(axes), rank.degree_of(axes));
         let rows = index * ROWS / of..(index + 1) * ROWS / of;
-        let ids: Vec<u32> =
-            rows.flat_map(|row| (0..DATA.seq).map(move |at| (row, at))).map(|(row, at)| id(row, at)).collect();
+        let ids: Vec<u32> = rows
+            .flat_map(|row| (0..DATA.seq).map(move |at| (row, at)))
+            .map(|(row, at)| id(row, at))
+            .collect();
         Tokens::<(Batch, Seq)>::from_whole_rows(rank, &[ROWS, DATA.seq], 0, &ids)
     };
     let tokens = of_rows(&token);
@@ -102,7 +104,8 @@ fn the_logits_of_each_token_are_those_of_one_rank() {
                 {
                     let (place, position) = (token / DATA.seq, token % DATA.seq);
                     let distance = meshwright_tests::compare::distance(found, expected);
-                    let place = format_args!("{variant:?} on {mesh}, row {place}, position {position}");
+                    let place =
+                        format_args!("{variant:?} on {mesh}, row {place}, position {position}");
                     report.note("logits", place, distance, 2e-5);
                 }
             }

@@ -2,6 +2,7 @@
 
 mod accumulation;
 mod checks;
+mod context;
 mod harness;
 mod micro;
 mod net;

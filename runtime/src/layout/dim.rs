@@ -117,7 +117,7 @@ pub struct DimInfo {
 
 impl DimInfo {
     /// Returns the axes over which ranks hold different shards of the dim.
-    pub fn axes(&self) -> AxisSet {
+    pub const fn axes(&self) -> AxisSet {
         self.home.or(self.split)
     }
 

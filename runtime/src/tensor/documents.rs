@@ -1,6 +1,7 @@
 //! Documents in the rows of a batch, as a value that a model passes to the layers that keep them apart.
 
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::autograd::{
@@ -9,7 +10,7 @@ use crate::autograd::{
 use crate::backend::Buffer;
 use crate::context::Rank;
 use crate::layout::{Dims, Internal};
-use crate::mesh::{Extent, local_len};
+use crate::mesh::{Extent, local_len, shape_name};
 
 use super::Tokens;
 
@@ -59,6 +60,9 @@ impl<S: Dims> Tokens<S> {
             "documents need whole rows, and a start for each of the {len} tokens in the rows of the block, not {}",
             starts.len()
         );
+        let name = || format!("documents of token ids shaped {}", shape_name(S::DIMS));
+        let varies = Tokens::<S>::VARIES_OF_ROWS;
+        rank.declared_values().note_elements(name, varies, Location::caller(), starts);
         let documents = DocumentIds::new(rank, sequence, starts);
         Tokens::of_untyped(self.untyped().with_documents(documents))
     }

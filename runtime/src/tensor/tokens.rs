@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::autograd::TokenIds;
 use crate::backend::Buffer;
 use crate::context::{MicroBatch, Rank, extents_of};
-use crate::layout::{Dims, Shape};
+use crate::layout::{AxisSet, Dims, Shape};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 
 /// Token ids shaped `S`, one `u32` each.
@@ -22,6 +22,12 @@ pub type Targets<S> = Tokens<S>;
 impl<S: Dims> Tokens<S> {
     /// A target that does not count in losses.
     pub const IGNORED: u32 = TokenIds::IGNORED;
+
+    /// The axes over which ranks have different rows.
+    pub(super) const VARIES_OF_ROWS: AxisSet = match S::DIMS {
+        [.., sequence] => S::VARIES.minus(sequence.axes()),
+        [] => AxisSet::NONE,
+    };
 }
 
 impl<S> Tokens<S> {
@@ -83,6 +89,11 @@ impl<S> Tokens<S> {
     where
         S: Shape,
     {
+        if S::VARIES != Tokens::<S>::VARIES_OF_ROWS {
+            let name = || format!("whole rows of token ids shaped {}", shape_name(S::DIMS));
+            let varies = Tokens::<S>::VARIES_OF_ROWS;
+            rank.declared_values().note_elements(name, varies, Location::caller(), whole);
+        }
         Tokens::from_rows(rank, sizes, first, &Tokens::<S>::own_positions(rank, sizes, whole))
     }
 

@@ -36,13 +36,7 @@ where
     W: TypedContextStyle,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let style = builder.context_style(W::STYLE);
-        let local = |size: usize, degree: usize| size.div_ceil(degree);
-        let heads = local(builder.size::<H>(), builder.split_degree::<H>());
-        let kv_heads = local(builder.size::<K>(), builder.split_degree::<K>());
-        if let Err(problem) = style.algorithm(builder.rank().degree_of(CP), heads, kv_heads) {
-            builder.problem(format_args!("{problem}"));
-        }
+        let style = builder.context_style::<H, K>(W::STYLE);
         let core =
             AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
         Attention { core, kind: PhantomData }

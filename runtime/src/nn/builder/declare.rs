@@ -1,5 +1,6 @@
 //! Declaring a model's parameters and checking its sizes, before memory is allocated.
 
+use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -7,7 +8,7 @@ use std::rc::Rc;
 
 use crate::tensor::{ParamRef, Rank, Unit};
 
-use super::super::{RecomputeOverride, Sizes};
+use super::super::{ContextStyle, RecomputeOverride, Sizes};
 use super::{AttentionSizes, BuildError, Builder, Built};
 
 /// A type that can be a field of a model: it builds itself from the model's sizes.
@@ -67,12 +68,13 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         matmuls: RefCell::default(),
         attention_inputs: RefCell::default(),
         attention_fields: RefCell::default(),
-        has_context: Cell::new(false),
+        styled_attentions: RefCell::default(),
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
         problems: RefCell::default(),
     };
     let model = M::build(&mut Builder::new(&state));
+    state.check_context_styles();
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
     let unused: Vec<String> = unused.chain(state.unused_context_style()).collect();
     let recomputes = state.declares_recompute.get();
@@ -111,8 +113,8 @@ pub(super) struct BuildState<'a> {
     pub(super) attention_inputs: RefCell<BTreeSet<String>>,
     /// Names of the fields that have read options of attention.
     pub(super) attention_fields: RefCell<BTreeSet<String>>,
-    /// True if an attention is context-parallel.
-    pub(super) has_context: Cell<bool>,
+    /// The context-parallel attentions.
+    pub(super) styled_attentions: RefCell<Vec<StyledAttention>>,
     /// True if an attribute of the model declares recomputation.
     pub(super) declares_recompute: Cell<bool>,
     /// True if the override has found a field to recompute.
@@ -121,7 +123,22 @@ pub(super) struct BuildState<'a> {
     pub(super) problems: RefCell<BTreeSet<String>>,
 }
 
+/// An attention with a style of context parallelism.
+pub(super) struct StyledAttention {
+    pub(super) path: String,
+    pub(super) style: ContextStyle,
+    /// Query heads and key-value heads: the dim, and its size.
+    pub(super) heads: [(TypeId, usize); 2],
+}
+
 impl BuildState<'_> {
+    /// Records a problem of the field at `path`, with which `message` goes on. Layers of a stack have one name.
+    pub(super) fn problem(&self, path: &str, message: std::fmt::Arguments<'_>) {
+        let starred = |part| if str::parse::<usize>(part).is_ok() { "*" } else { part };
+        let path: Vec<&str> = path.split('.').map(starred).collect();
+        self.problems.borrow_mut().insert(format!("`{}`: {message}", path.join(".")));
+    }
+
     /// Returns the parameter at `path`, if it has been declared.
     pub(super) fn declared_param(&self, path: &str) -> Option<ParamRef> {
         self.params.borrow().iter().find(|param| param.path() == path).cloned()
@@ -141,7 +158,7 @@ impl BuildState<'_> {
 
     /// Returns the problem of a style of context parallelism that no attention uses.
     fn unused_context_style(&self) -> Option<String> {
-        let style = self.sizes.context.filter(|_| !self.has_context.get())?;
+        let style = self.sizes.context.filter(|_| self.styled_attentions.borrow().is_empty())?;
         Some(format!(
             "the style `{style}` of context parallelism applies to nothing: no attention of the model has \
              `#[sharded(cp = ..)]`"

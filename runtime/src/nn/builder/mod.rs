@@ -1,6 +1,7 @@
 //! Building a model on a rank: sizes are checked for the whole model before any memory is allocated.
 
 mod built;
+mod context_styles;
 mod declare;
 mod unit_family;
 
@@ -8,10 +9,10 @@ use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::comm::Site;
-use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims, Whole};
+use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
 use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, shape_name};
 
-use super::{AttentionOptions, ContextStyle, RecomputePolicy, Sizes};
+use super::{AttentionOptions, RecomputePolicy, Sizes};
 use declare::BuildState;
 use unit_family::UnitFamily;
 
@@ -207,12 +208,7 @@ impl<'a> Builder<'a> {
     /// Records a problem that keeps the model from being built. `message` continues a sentence that begins with the
     /// field.
     pub fn problem(&self, message: std::fmt::Arguments<'_>) {
-        let path: Vec<&str> = self
-            .path
-            .split('.')
-            .map(|part| if part.parse::<usize>().is_ok() { "*" } else { part })
-            .collect();
-        self.state.problems.borrow_mut().insert(format!("`{}`: {message}", path.join(".")));
+        self.state.problem(&self.path, message);
     }
 
     /// Records that a matmul reads a table, which may be declared by another field.
@@ -226,23 +222,6 @@ impl<'a> Builder<'a> {
         let field = self.path.rsplit('.').next().unwrap_or_default();
         self.state.attention_fields.borrow_mut().insert(field.to_owned());
         self.state.sizes.attention_of(field)
-    }
-
-    /// Returns the style of this context-parallel attention, which declares `declared`.
-    pub(in crate::nn) fn context_style(&self, declared: ContextStyle) -> ContextStyle {
-        self.state.has_context.set(true);
-        self.state.sizes.context.unwrap_or(declared)
-    }
-
-    /// Returns over how many ranks the parameters of this model that were declared before this field split dim `D`.
-    pub(in crate::nn) fn split_degree<D: Whole>(&self) -> usize {
-        let model =
-            self.path.rsplit_once('.').map_or(String::new(), |(model, _)| format!("{model}."));
-        let params = self.state.params.borrow();
-        let here = params.iter().filter(|param| param.path().starts_with(&model));
-        let mut dims = here.flat_map(|param| param.dims());
-        let split = dims.find(|dim| (dim.key)() == TypeId::of::<D>() && !dim.split.is_empty());
-        split.map_or(1, |dim| self.state.rank.degree_of(dim.split))
     }
 
     /// Returns the index of the layer in the innermost stack around this field, if there is one.

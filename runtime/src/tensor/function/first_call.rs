@@ -45,6 +45,11 @@ impl FirstCall {
         FirstCall { is_first: !is_captured && checked.borrow_mut().insert(key()) }
     }
 
+    /// Returns true if the call is checked.
+    pub(super) fn is_first(&self) -> bool {
+        self.is_first
+    }
+
     /// Marks all elements as unwritten.
     pub(super) fn mark_unwritten(&self, buffer: &mut Buffer) {
         if !self.is_first {

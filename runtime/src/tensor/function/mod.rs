@@ -62,6 +62,7 @@ mod definition;
 mod extents;
 mod first_call;
 mod gradient_target;
+mod halves;
 mod operands;
 mod output;
 mod recorded;

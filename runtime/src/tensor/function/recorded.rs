@@ -48,6 +48,10 @@ where
             context: FunctionContext { rank, path },
         });
         check.check_written(&result, output);
+        if check.is_first() {
+            let inputs = I::Count::from_fn(|i| inputs.as_ref()[i].view());
+            self.check_halves(rank, &inputs, &params, &result);
+        }
         (result, saved.into_computed())
     }
 

@@ -1,0 +1,54 @@
+//! Styles of context-parallel attentions, which are checked when all parameters are declared.
+
+use std::any::TypeId;
+
+use crate::layout::{AxisId, AxisSet, Whole};
+
+use super::super::ContextStyle;
+use super::Builder;
+use super::declare::{BuildState, StyledAttention};
+
+impl Builder<'_> {
+    /// Returns the style of this context-parallel attention with heads `H` and `K`, which declares `declared`.
+    ///
+    /// That a rank has heads for it is checked when the whole model is declared: which of them it has is known from the
+    /// projections, and they may be declared after their attention.
+    pub(in crate::nn) fn context_style<H: Whole, K: Whole>(
+        &self,
+        declared: ContextStyle,
+    ) -> ContextStyle {
+        let style = self.state.sizes.context.unwrap_or(declared);
+        let heads = [(TypeId::of::<H>(), self.size::<H>()), (TypeId::of::<K>(), self.size::<K>())];
+        let attention = StyledAttention { path: self.path.clone(), style, heads };
+        self.state.styled_attentions.borrow_mut().push(attention);
+        style
+    }
+}
+
+impl BuildState<'_> {
+    /// Records the attentions whose heads cannot be exchanged in their style.
+    pub(super) fn check_context_styles(&self) {
+        let ranks = self.rank.degree_of(AxisSet::of(AxisId::Cp));
+        for StyledAttention { path, style, heads } in &*self.styled_attentions.borrow() {
+            let [heads, kv_heads] =
+                heads.map(|(dim, size)| size.div_ceil(self.split_degree(path, dim)));
+            if let Err(problem) = style.algorithm(ranks, heads, kv_heads) {
+                self.problem(path, format_args!("{problem}"));
+            }
+        }
+    }
+
+    /// Returns over how many ranks the parameters around the field at `path` split a dim: those of the innermost model
+    /// that has parameters with the dim.
+    fn split_degree(&self, path: &str, dim: TypeId) -> usize {
+        let params = self.params.borrow();
+        let models = path.rmatch_indices('.').map(|(end, _)| &path[..=end]).chain([""]);
+        let splits_in = |model: &str| {
+            let inside = params.iter().filter(|param| param.path().starts_with(model));
+            let dims = inside.flat_map(|param| param.dims()).filter(|info| (info.key)() == dim);
+            dims.map(|info| info.split).max()
+        };
+        let split = models.into_iter().find_map(splits_in);
+        split.map_or(1, |split| self.rank.degree_of(split))
+    }
+}
