@@ -234,6 +234,93 @@ fn meshes() {
 }
 
 #[test]
+fn context_parallelism() {
+    let workspace = Workspace::new();
+    let on = |flags: &str| format!("{SMALL} --save out --metrics m.jsonl {flags}");
+    let long = |seq: &str, flags: &str| on(flags).replace("--seq 16", &format!("--seq {seq}"));
+    assert_refused(
+        &workspace,
+        &[
+            (
+                &long("20", "--mesh cp=4"),
+                &[
+                    "--seq: 20 does not divide into 2 x cp = 8 chunks (zig-zag order of cp=4); use a multiple of 8",
+                ],
+            ),
+            (&long("1", "--mesh cp=2"), &["--seq: 1 does not divide into 2 x cp = 4 chunks"]),
+            (
+                &on("--mesh cp=8 --cp ulysses"),
+                &[
+                    "`blocks.*.attn.core`: 4 query heads of a rank cannot be exchanged among 8 ranks of cp",
+                    "`--cp ring`",
+                ],
+            ),
+            (
+                &on("--mesh cp=4,tp=2 --cp ulysses"),
+                &[
+                    "`blocks.*.attn.core`: 2 query heads of a rank cannot be exchanged among 4 ranks of cp",
+                ],
+            ),
+            (
+                &on("--mesh cp=4 --cp hybrid=3"),
+                &[
+                    "`hybrid=3` exchanges heads among groups of 3 ranks, but cp = 4 is not divisible by 3",
+                ],
+            ),
+            (
+                &on("--mesh cp=4,tp=3 --cp hybrid=3"),
+                &[
+                    "the model cannot be built, for ",
+                    "`blocks.*.attn.q`: Heads = 4 is not divisible by tp = 3",
+                    "`hybrid=3` exchanges heads among groups of 3 ranks",
+                ],
+            ),
+            (&on("--mesh cp=2 --cp hybrid=0"), &["--cp: `hybrid=0`: `hybrid=N` takes the number"]),
+            (&on("--mesh cp=2 --cp ring=2"), &["--cp: `ring=2`: `ring` takes no number"]),
+            (
+                &on("--mesh cp=2 --cp spiral --lr fast"),
+                &["the settings have 2 problems", "--cp: `spiral` is no style", "--lr"],
+            ),
+            (
+                &on("--mesh cp=100000"),
+                &["100000 ranks (cp=100000) with 1 thread each are too many"],
+            ),
+            (
+                &on("--mesh auto=7"),
+                &[
+                    "--mesh: no mesh of 7 ranks fits",
+                    "dp=7: --batch 4 does not divide into 7",
+                    "cp=7: --seq",
+                ],
+            ),
+            (
+                &on("--mesh cp=2,tp=2 --mesh-order cp"),
+                &[
+                    "--mesh-order: the mesh has tp=2, which has no place in the order; name `tp` too",
+                ],
+            ),
+            (&on("--mesh cp=2 --mesh-order cp,cp"), &["--mesh-order: ", "`cp`", "twice"]),
+            (&on("--mesh cp=2 --mesh-order cp,sp"), &["--mesh-order: ", "`sp`"]),
+            (&on("--mesh cp=2 --mesh-order ,"), &["--mesh-order: ", "is empty"]),
+        ],
+    );
+    // All ranks of a GPT-2 have all of a sequence.
+    let gpt2 = |flags: &str| {
+        let small = SMALL.replace(" --kv-heads 2", "").replace(" --ffn 48", "");
+        workspace.run_gpt2(&format!("{small} {flags}"))
+    };
+    let whole = gpt2("--mesh cp=2");
+    assert_contains(
+        whole.error(),
+        "--mesh: cp=2 needs a model whose sequence is distributed over cp, but each rank has all of `Seq`",
+    );
+    assert_contains(
+        gpt2("--cp ring").error(),
+        "no attention of the model has `#[sharded(cp = ..)]`",
+    );
+}
+
+#[test]
 fn sizes_beyond_memory() {
     let workspace = Workspace::new();
     for flag in ["hidden", "layers", "ffn", "vocab", "batch", "seq"] {

@@ -38,13 +38,17 @@ impl BuildState<'_> {
         }
     }
 
-    /// Returns over how many ranks the parameters around the field at `path` split a dim: those of the innermost model
-    /// that has parameters with the dim.
+    /// Returns over how many ranks the layers around the field at `path` split a dim: those of the innermost model around it
+    /// that has layers with the dim.
     fn split_degree(&self, path: &str, dim: TypeId) -> usize {
         let params = self.params.borrow();
         let models = path.rmatch_indices('.').map(|(end, _)| &path[..=end]).chain([""]);
         let splits_in = |model: &str| {
-            let inside = params.iter().filter(|param| param.path().starts_with(model));
+            // `blocks.0.attn.q.weight` is of a layer of `blocks.0.attn.`.
+            let is_of_layer = |rest: &str| rest.split('.').count() <= 2;
+            let inside = params
+                .iter()
+                .filter(|param| param.path().strip_prefix(model).is_some_and(is_of_layer));
             let dims = inside.flat_map(|param| param.dims()).filter(|info| (info.key)() == dim);
             dims.map(|info| info.split).max()
         };

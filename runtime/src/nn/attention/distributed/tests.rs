@@ -268,3 +268,35 @@ fn impossible_styles_are_refused_at_build() {
         ]
     );
 }
+
+/// Projections declared after their attention, and in the model around the one that contains it.
+#[test]
+fn heads_of_a_rank_are_known_from_all_projections() {
+    #[model(crate = crate)]
+    struct Inner {
+        #[sharded(cp = "ulysses")]
+        core: Attention<Heads, Heads, HeadDim>,
+    }
+    #[model(crate = crate)]
+    struct Around {
+        #[sharded(cp = "ulysses")]
+        core: Attention<Heads, Heads, HeadDim>,
+        inner: Inner,
+        #[sharded(tp = "col")]
+        q: Linear<Hidden, (Heads, HeadDim)>,
+    }
+    #[model(crate = crate)]
+    struct Whole {
+        around: Around,
+        whole: Inner,
+    }
+    let comms = RankComms::unattended("cp=4,tp=2".parse().unwrap());
+    let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+    let problems = declare::<Around>(&rank, &sizes()).map(drop).unwrap_err().problems;
+    let fields: Vec<&str> = problems.iter().map(|text| text.split(':').next().unwrap()).collect();
+    assert_eq!(fields, ["`core`", "`inner.core`"]);
+    let problems = declare::<Whole>(&rank, &sizes()).map(drop).unwrap_err().problems;
+    // Nothing splits the heads of `whole`.
+    assert_eq!(problems.len(), 2);
+    assert!(problems[0].contains("2 query heads of a rank"), "{}", problems[0]);
+}
