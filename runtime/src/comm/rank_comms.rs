@@ -86,7 +86,8 @@ impl RankComms {
         Arc::clone(group)
     }
 
-    /// Returns the communicator with all ranks, whose group ranks are world ranks.
+    /// Returns the communicator with all ranks. Its group ranks are world ranks only in the default order of the axes: see
+    /// [`MeshShape::group_of`].
     pub fn world(&self) -> Arc<Communicator> {
         self.group(AxisSet::ALL)
     }

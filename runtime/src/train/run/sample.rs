@@ -70,6 +70,7 @@ pub fn sample_continuation<M: LanguageModel>(
             rank.process_group(cp).broadcast(&site, holder, next.as_mut_slice().into())?;
         }
         let root = pipeline.map_or(0, |pipeline| pipeline.first_rank_of_last_stage());
+        let root = rank.comms().shape().index_in_group(root, AxisSet::ALL);
         rank.comms().world().broadcast(&site, root, next.as_mut_slice().into())?;
         tokens.push(next[0]);
     }
