@@ -1,7 +1,10 @@
 //! Programs over a sequence that the ranks of `cp` share: mistakes that types cannot detect are refused at their line, and attention
 //! through traits, closures and fields is right on every mesh.
 
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::comm::{CommError, launch};
 use meshwright::layout::{AxisId, AxisSet};
+use meshwright::mesh::MeshShape;
 use meshwright::nn::ContextStyle;
 use meshwright::prelude::*;
 
@@ -153,7 +156,7 @@ fn operands_of_other_rows_are_refused() {
             let out = net.ring.forward(&(q, k.clone(), k));
             out.to_local_vec()
         });
-        refused(case, FILE, &["`ulysses`: the queries have a batch of 4 and"], |rank, spot| {
+        refused(case, FILE, &["`ulysses`: the queries have a batch of"], |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
             let short: Vec<u32> =
                 whole_rows(rank, 0).chunks(SEQ).flat_map(|row| row[..SEQ / 2].to_vec()).collect();
@@ -190,6 +193,41 @@ fn sequences_without_equal_chunks_are_refused() {
             out.to_local_vec()
         });
     }
+}
+
+/// Ranks compare what they have made by their positions on the mesh, in any order of the axes.
+#[test]
+fn values_are_compared_in_every_order_of_axes() {
+    type Rows = Tokens<(Batch, Seq)>;
+    for (mesh, order) in
+        [("dp=2,tp=2", "tp,dp"), ("dp=2,cp=2,tp=2", "cp,tp,dp"), ("fsdp=2,tp=3", "tp,fsdp")]
+    {
+        let shape: MeshShape = mesh.parse().unwrap();
+        let shape = shape.with_order(order.parse().unwrap()).unwrap();
+        let run = |axis: AxisId| {
+            launch(&shape, |comms| {
+                let backend = Box::new(CpuBackend::new(1).expect("threads start"));
+                let rank = Rank::new(comms, backend, 7);
+                let net = built::<Whole>(&rank, &sizes()).model;
+                let id = rank.position(AxisSet::of(axis)) as u32;
+                let len = ROWS / rank.degree_of(AxisSet::DATA) * SEQ / rank.degree(AxisId::Cp);
+                let ids: Rows = Tokens::from_block(&rank, &[ROWS, SEQ], &vec![id; len]);
+                let loss = Loss::mean_of(&net.embed.forward(&ids));
+                Ok::<f64, CommError>(loss.backward().reduce().norm())
+            })
+            .map_err(|error| error.to_string())
+        };
+        let data = if mesh.starts_with("dp") { AxisId::Dp } else { AxisId::Fsdp };
+        assert!(run(data).is_ok(), "{mesh} in the order {order}: {:?}", run(data));
+        let text = run(AxisId::Tp).expect_err("ranks of tp have the same tokens");
+        assert!(text.contains("is declared the same on all ranks"), "{mesh}, {order}: {text}");
+    }
+}
+
+/// An embedding of whole tokens.
+#[model]
+struct Whole {
+    embed: Embedding<Vocab, Hidden>,
 }
 
 /// Ranks that were given other styles issue other collectives: one error, and no hang.

@@ -231,7 +231,7 @@ fn same_on(varies: AxisSet) -> String {
     }
 }
 
-/// Gathers the words of the values of all ranks, rank by rank.
+/// Gathers the words of the values of all ranks, by world rank.
 fn gather_words(comms: &RankComms, own: &[Declared]) -> Vec<Vec<u32>> {
     let world = comms.world();
     let site = Site::new("check of declared values");
@@ -254,10 +254,14 @@ fn gather_words(comms: &RankComms, own: &[Declared]) -> Vec<Vec<u32>> {
             .unwrap_or_else(|error| fail(error));
     }
     let mut rest = all.as_slice();
-    let mut cut = |len| {
+    let mut cut = |len: usize| {
         let (words, after) = rest.split_at(len);
         rest = after;
         words.to_vec()
     };
-    lens.into_iter().map(&mut cut).collect()
+    let mut by_rank = vec![Vec::new(); world.size()];
+    for (rank, len) in world.members().iter().zip(lens) {
+        by_rank[*rank] = cut(len);
+    }
+    by_rank
 }
