@@ -47,7 +47,9 @@ impl<'a> CommInit<'a> {
             return Ok((comms, PairComms::default()));
         }
         let call = "creating the communicator of all ranks";
-        let comm = self.library.init_comm(id, ranks, self.rank);
+        // Not the world rank, which depends on the order of the axes.
+        let member = self.shape.index_in_group(self.rank, AxisSet::ALL);
+        let comm = self.library.init_comm(id, ranks, member);
         let all = comm.map_err(|error| self.watchdog.fail(call, error.to_string()))?;
         self.watchdog.add_comm(all);
         self.watchdog.wait_until_ready(all, call)?;

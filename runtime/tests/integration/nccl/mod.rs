@@ -67,7 +67,14 @@ fn engine_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: NcclSettings) -> 
 
 /// Runs `body` on every rank of a mesh with its communicators, and returns the results.
 fn on_ranks<R: Send>(mesh: &str, body: impl Fn(&Hub, usize, &RankComms) -> R + Sync) -> Vec<R> {
-    let (hub, shape) = (Arc::new(Hub::default()), mesh.parse::<MeshShape>().unwrap());
+    on_ranks_of(mesh.parse().unwrap(), body)
+}
+
+fn on_ranks_of<R: Send>(
+    shape: MeshShape,
+    body: impl Fn(&Hub, usize, &RankComms) -> R + Sync,
+) -> Vec<R> {
+    let hub = Arc::new(Hub::default());
     let rank = |rank: usize| body(&hub, rank, &connect(&hub, &Arc::default(), shape, rank));
     std::thread::scope(|scope| {
         let rank = &rank;
@@ -112,6 +119,35 @@ fn collectives_match_the_local_engine() {
         agree::<f32>(&[scenario::reductions, scenario::started_reductions], host_memory);
         agree::<bf16>(&[scenario::reductions, scenario::exchanges], host_memory);
         agree::<u32>(&[scenario::exchanges, scenario::started_exchanges], host_memory);
+    }
+}
+
+/// The members of a group are those of the mesh, in any order of the axes: also of the group of all ranks.
+#[test]
+fn group_ranks_follow_the_coordinates() {
+    let shape: MeshShape = "fsdp=2,cp=2,tp=2".parse().unwrap();
+    for order in ["fsdp,cp,tp", "tp,cp,fsdp", "cp,fsdp,tp"] {
+        let shape = shape.with_order(order.parse().unwrap()).unwrap();
+        let axes = [AxisId::Fsdp, AxisId::Cp, AxisId::Tp].map(AxisSet::of);
+        let sets = (1..8).map(|bits: usize| {
+            let chosen = axes.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+            chosen.fold(AxisSet::NONE, |set, (_, axis)| set.or(*axis))
+        });
+        let sets: Vec<AxisSet> = sets.collect();
+        on_ranks_of(shape, |_, rank, comms| {
+            for set in &sets {
+                let group = comms.group(*set);
+                let mut ranks = vec![0u32; group.size()];
+                let (site, one_each) = (Site::new("w"), Blocks::even(1, 1, group.size()));
+                let own = [rank as u32];
+                group
+                    .all_gather(&site, own[..].into(), ranks.as_mut_slice().into(), &one_each)
+                    .unwrap();
+                let members: Vec<u32> = group.members().iter().map(|rank| *rank as u32).collect();
+                assert_eq!(ranks, members, "{order}, {set}");
+                assert_eq!(shape.group_of(rank, *set), group.members(), "{order}, {set}");
+            }
+        });
     }
 }
 
