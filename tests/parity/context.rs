@@ -1,9 +1,9 @@
 //! A model without attention whose sequence is distributed over cp, against one rank.
 
-use meshwright::layout::{Split, Tp};
-use meshwright::nn::{Layers, Sizes};
+use meshwright::layout::{AxisId, AxisSet, Split, Tp};
+use meshwright::nn::{Layers, Sizes, build};
 use meshwright::tensor::Tensor;
-use meshwright_tests::data::{TokenData, numbers};
+use meshwright_tests::data::{TokenData, Turn, numbers};
 use meshwright_tests::models::token_mlp::{Batch, Ffn, Hidden, Positions, Seq, TokenMlp, Vocab};
 use meshwright_tests::run::{Setup, on_mesh};
 
@@ -59,6 +59,30 @@ fn parameters_after_a_mean_over_a_distributed_sequence() {
     check("pool", &meshes, &setup(), |model: &TokenMlp, rank, _| {
         model.pooled_loss(&numbers(rank, "x", &[4, 5, 24]))
     });
+}
+
+/// A gradient is summed once, over all ranks that have other tokens, and not along `cp` by itself.
+#[test]
+fn gradients_are_summed_over_data_ranks_and_cp_together() {
+    let [data, cp] = [AxisSet::DATA, AxisSet::of(AxisId::Cp)];
+    let found = on_mesh("dp=2,cp=2", 1, |rank| {
+        let built = build::<TokenMlp>(rank, &setup().sizes).unwrap();
+        let (tokens, targets) = DATA.block(rank, Turn { step: 0, index: 0, count: 1 });
+        let gradients = built.model.loss(&tokens, &targets).backward().reduce();
+        assert!(gradients.norm() > 0.0);
+        let elements: usize = built.params().iter().map(|param| param.global_len()).sum();
+        (elements as u64, rank.comms().bytes_by_axes())
+    });
+    for (elements, sent) in found {
+        let over = |chosen: &dyn Fn(AxisSet) -> bool| -> u64 {
+            sent.iter().filter(|(axes, _)| chosen(**axes)).map(|(_, bytes)| bytes).sum()
+        };
+        let of_all = over(&|axes| !axes.and(cp).is_empty() && !axes.and(data).is_empty());
+        // An all-reduce over four ranks sends 2 * 3/4 of the f32 elements.
+        assert!(of_all >= elements * 4 * 2 * 3 / 4, "{sent:?} of {elements} elements");
+        let along_cp = over(&|axes| !axes.and(cp).is_empty() && axes.and(data).is_empty());
+        assert!(along_cp < elements, "{sent:?} of {elements} elements");
+    }
 }
 
 /// A gather is the inverse of a slice, in both directions of both.

@@ -2,7 +2,7 @@
 
 use meshwright_tests::compare::Report;
 
-use super::{Run, tensors};
+use super::{OPTIMIZERS, Run, tensors};
 
 const SMALL: &str = "--hidden 32 --heads 8 --kv-heads 4 --ffn 48 --seq 24 --steps 6 --save-every 3";
 
@@ -32,6 +32,28 @@ fn runs_resume_on_other_numbers_of_cp_ranks() {
             report.scalars("loss", &place, &summary.losses, &whole.losses[3..], 1e-6);
             report.scalars("norm", &place, &summary.grad_norms, &whole.grad_norms[3..], 1e-5);
             let got = tensors(&rest.join("step-00000006"));
+            report.tensors("state", &place, &got, &expected, 1e-3);
+        }
+    }
+    report.print();
+}
+
+#[test]
+fn every_optimizer_shards_its_state_over_cp_ranks() {
+    let mut report = Report::default();
+    for optimizer in OPTIMIZERS {
+        let run = Run::new();
+        let common = format!("{SMALL} {optimizer} --ema 0.8");
+        let one = run.train("1", &common, &[("--save", run.dir("one"))]).unwrap();
+        let expected = tensors(&run.dir("one").join("step-00000006"));
+        for (mesh, zero) in [("cp=4", "1"), ("cp=4", "3"), ("fsdp=2,cp=2", "2")] {
+            let saved = run.dir(&format!("{mesh}-{zero}"));
+            let paths = [("--save", saved.clone())];
+            let got = run.train(mesh, &format!("{common} --zero {zero}"), &paths).unwrap();
+            let place = format!("{optimizer} on {mesh} at stage {zero}");
+            report.scalars("loss", &place, &got.losses, &one.losses, 1e-5);
+            report.scalars("norm", &place, &got.grad_norms, &one.grad_norms, 1e-4);
+            let got = tensors(&saved.join("step-00000006"));
             report.tensors("state", &place, &got, &expected, 1e-3);
         }
     }
