@@ -74,7 +74,8 @@ queries! {
 #[diagnostic::on_unimplemented(
     message = "context-parallel attention of queries along `{S}` cannot read keys along `{Self}`",
     label = "the keys (the second operand) have another sequence than the queries",
-    note = "context parallelism is for self-attention: queries, keys and values are along one sequence"
+    note = "context parallelism is for self-attention: queries, keys and values are along one sequence",
+    note = "a `Split<Seq, Tp>` is made whole by a column-parallel projection, or by `.gather(Seq)`"
 )]
 pub trait KeysAlong<S, Style>: Dim {
     #[doc(hidden)]
