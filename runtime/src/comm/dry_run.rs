@@ -32,6 +32,10 @@ impl ProcessGroup for DryRunEngine {
         let (_, dst) = operands.into_buffers();
         Completion::done(Ok(dst))
     }
+
+    fn is_dry_run(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -119,4 +119,9 @@ pub trait ProcessGroup: Send + Sync {
     fn groups_messages(&self) -> bool {
         false
     }
+
+    /// Returns true if the other members take no part in calls: in dry runs, where there is nothing to compare with them.
+    fn is_dry_run(&self) -> bool {
+        false
+    }
 }

@@ -63,6 +63,11 @@ impl Communicator {
         self.member.axes()
     }
 
+    /// Returns true in a dry run of this rank without the others.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.group.is_dry_run()
+    }
+
     /// Statistics of this rank in this group.
     pub fn stats(&self) -> CommStats {
         self.member.accounting.stats()

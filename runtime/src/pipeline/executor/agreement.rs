@@ -47,6 +47,9 @@ fn check(
     program: &Schedule,
     parts: &HashMap<Message, Vec<MessagePart>>,
 ) -> Result<(), ExecutorError> {
+    if comm.is_dry_run() {
+        return Ok(());
+    }
     let (own, ranks) = (comm.rank(), comm.size());
     let hashes = rank_hashes(own, program, parts);
     let row = words_of(&hashes);
