@@ -76,7 +76,8 @@ fn parts_of_the_keys_make_the_whole() {
         let expected = case.reference();
         on_every_backend(|cpu| {
             let what = format!("parts to {ends:?} of {seed}, {:?}", case.s);
-            assert_results(&what, &by_parts(&case, &ends, cpu), &expected, 2.0 * TOLERANCE);
+            let got = by_parts(&case, &ends, cpu);
+            assert_results(&what, &case, &got, &expected, TOLERANCE);
         });
     }
 }

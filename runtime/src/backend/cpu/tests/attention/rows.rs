@@ -66,7 +66,8 @@ fn ranges_that_end_before_they_begin() {
         let case = Case::new(s).with_ranges(|_, query| [600, ends(query)]);
         let expected = case.reference();
         on_every_backend(|cpu| {
-            assert_results(&format!("{empty} empty"), &case.run(cpu), &expected, TOLERANCE);
+            let what = format!("{empty} empty");
+            assert_results(&what, &case, &case.run(cpu), &expected, TOLERANCE);
         });
     }
 }
@@ -87,7 +88,7 @@ fn empty_operands() {
             case.accumulate = accumulate;
             let expected = case.reference();
             on_every_backend(|cpu| {
-                assert_results(&format!("{s:?}"), &case.run(cpu), &expected, TOLERANCE);
+                assert_results(&format!("{s:?}"), &case, &case.run(cpu), &expected, TOLERANCE);
             });
         }
     }
@@ -133,7 +134,7 @@ fn infinite_biases_hide_keys() {
     on_every_backend(|cpu| {
         let mut got = case.run(cpu);
         got[5].clear();
-        assert_results("a window by biases", &got, &expected, TOLERANCE);
+        assert_results("a window by biases", &window, &got, &expected, TOLERANCE);
     });
     let mut nothing = case.clone();
     nothing.bias.as_mut().expect("a bias").values.fill(f32::NEG_INFINITY);
@@ -175,7 +176,7 @@ fn long_windows() {
     let case = Case::new(AttentionShape { band: Band { before: Some(600), ..Band::CAUSAL }, ..s });
     let expected = case.reference();
     on_every_backend(|cpu| {
-        assert_results("a long window", &case.run(cpu), &expected, 3.0 * TOLERANCE);
+        assert_results("a long window", &case, &case.run(cpu), &expected, TOLERANCE);
     });
     assert_same_on_any_threads("a long window", |cpu| case.run(cpu).concat());
 }
