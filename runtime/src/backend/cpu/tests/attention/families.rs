@@ -122,7 +122,7 @@ fn check(family: &str, seeds: u64, make: impl Fn(&mut Random) -> Case) {
         let expected = case.reference();
         on_every_backend(|cpu| {
             let what = format!("{family} {seed}, {:?}", case.s);
-            assert_results(&what, &case, &case.run(cpu), &expected, TOLERANCE);
+            assert_results(&what, &case.run(cpu), &expected, TOLERANCE);
         });
     }
 }
