@@ -117,36 +117,6 @@ fn soft_cap(random: &mut Random) -> Option<f32> {
 
 /// Runs some random cases.
 fn check(family: &str, seeds: u64, make: impl Fn(&mut Random) -> Case) {
-    let names = super::NAMES;
-    let worst = [(0.0f64, 0u64, 0.0f64, 0.0f64); 7];
-    for seed in 0..seeds {
-        let case = make(&mut Random::new(seed));
-        let expected = case.reference();
-        on_every_backend(|cpu| {
-            let got = case.run(cpu);
-            let w = std::ptr::addr_of!(worst) as *mut [(f64, u64, f64, f64); 7];
-            for (n, (got, expected)) in got.iter().zip(&expected).enumerate() {
-                let fin: Vec<(f64, f64)> = got
-                    .iter()
-                    .zip(expected)
-                    .filter(|(_, e)| e.is_finite() && **e != f64::from(super::GAP))
-                    .map(|(g, e)| (f64::from(*g), *e))
-                    .collect();
-                let largest = fin.iter().fold(0.0, |m: f64, x| m.max(x.1.abs()));
-                for (g, e) in &fin {
-                    let err = (g - e).abs() / largest.max(if n == 5 { 10.0 } else { 1.0 });
-                    unsafe {
-                        if err > (*w)[n].0 {
-                            (*w)[n] = (err, seed, largest, *e);
-                        }
-                    }
-                }
-            }
-        });
-    }
-    for (n, w) in worst.iter().enumerate() {
-        eprintln!("WORST {family} {} {:e} seed {} largest {} at {}", names[n], w.0, w.1, w.2, w.3);
-    }
     for seed in 0..seeds {
         let case = make(&mut Random::new(seed));
         let expected = case.reference();

@@ -31,8 +31,18 @@ fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
 /// Results, in order.
 const NAMES: [&str; 7] = ["out", "lse", "dq", "dk", "dv", "dbias", "dsinks"];
 
-/// Of the largest element of a result.
-const TOLERANCE: f64 = 5e-6;
+/// Of the largest element of a result. The largest errors of the random families are 4e-7 of the output, 2e-7 of the
+/// log-sum-exp, 7e-7 of the gradient of the values, 5e-7 of that of the queries, and 4e-7 of those of biases and sinks.
+const TOLERANCE: f64 = 1e-6;
+
+/// The same for `dk`, whose terms may cancel.
+///
+/// A term is `scale * p * (dp - shift) * q`. If a query sees few keys, `dp` and `shift` are nearly equal: for the only key
+/// they are equal, and the term is zero. But in f32 they are two dot products of `value_dim` elements with rounding errors of
+/// their own, about `value_dim * 1e-8` for these operands, which neither another order of summation nor a more accurate `shift`
+/// removes. Over the queries of all heads that read the key, these errors add up like the square root of their number. The
+/// largest error of the random families is 3e-6, over 37 queries of 3 heads with values of 34 elements.
+const KEY_TOLERANCE: f64 = 5e-6;
 
 /// Asserts that results are near, and that what lies between samples is as it was.
 #[track_caller]
@@ -53,6 +63,7 @@ fn assert_results(what: &str, got: &[Vec<f32>; 7], expected: &[Vec<f64>; 7], tol
         let order = if *name == "dbias" { 10.0 } else { 1.0 };
         numbers.0.push(order);
         numbers.1.push(f64::from(order));
+        let tolerance = if *name == "dk" { tolerance.max(KEY_TOLERANCE) } else { tolerance };
         assert_close(&what, &numbers.0, &numbers.1, tolerance);
     }
 }
