@@ -273,7 +273,7 @@ fn impossible_styles_are_refused_at_build() {
 
 /// Projections declared after their attention, and in the model around the one that contains it.
 #[test]
-#[allow(dead_code, reason = "the models are only declared")]
+#[allow(dead_code, reason = "the models are declared only")]
 fn heads_of_a_rank_are_known_from_all_projections() {
     #[model(crate = crate)]
     struct Inner {
