@@ -93,12 +93,7 @@ impl Case {
 
     /// Computes the results in f64, pair by pair.
     pub fn reference(&self) -> [Vec<f64>; 4] {
-        self.reference_of(self.operands())
-    }
-
-    /// Computes the results of other operands in f64.
-    pub fn reference_of(&self, operands: Arrays) -> [Vec<f64>; 4] {
-        let [q, k, v, dout] = operands.map(|x| x.into_iter().map(f64::from).collect());
+        let [q, k, v, dout] = self.operands().map(|x| x.into_iter().map(f64::from).collect());
         let (q, k, v, dout): (Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>) = (q, k, v, dout);
         let [q_row, k_row, v_row, out_row] = self.rows();
         let starts = self.document_ranges().map(|[starts, _]| starts);

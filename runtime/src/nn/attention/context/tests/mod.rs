@@ -1,6 +1,5 @@
 //! Context-parallel attention on ranks that are threads.
 
-mod bf16;
 mod bytes;
 mod case;
 mod delays;
