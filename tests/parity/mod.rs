@@ -10,6 +10,7 @@ mod gpt2;
 mod llama;
 mod mixer;
 mod pipeline;
+mod pipeline_gathers;
 mod pipeline_unusual;
 mod sharding;
 mod table;

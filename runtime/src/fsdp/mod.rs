@@ -1,6 +1,7 @@
 //! Fully sharded data parallelism (FSDP, ZeRO stages 0 to 3): parameters in units that are sharded, reduced, gathered and
 //! prefetched together.
 
+mod action_reads;
 mod backward_pass;
 mod owners;
 mod param;
@@ -19,6 +20,7 @@ pub use param::ParamRef;
 pub use param_entry::Init;
 pub use unit::{Unit, UnitSlice};
 
+pub(crate) use action_reads::{StageAction, StageActionKind};
 pub(crate) use backward_pass::{BackwardPass, CompletedUnits};
 pub(crate) use param_entry::{ParamDims, Role};
 pub(crate) use param_gradient::InBackward;

@@ -5,6 +5,7 @@ use std::rc::{Rc, Weak};
 
 use crate::context::{Rank, ZeroStage};
 
+use super::action_reads::{ActionReads, StageAction, is_unit};
 use super::unit::Unit;
 
 /// The unsharded units of a rank, and the order in which units are used.
@@ -13,6 +14,9 @@ use super::unit::Unit;
 /// resharded then. The order of a forward pass is recorded: backward follows it in reverse, and the forward pass of the
 /// next step follows it again; the unit that comes next is prefetched. While a segment is recomputed no unit is
 /// resharded, because the backward of the segment follows immediately.
+///
+/// In a pipeline the order is that of the schedule: each [action](StageAction) reads what it has read before, and is
+/// followed by the first unit of the next action, which stays unsharded until then.
 #[derive(Default)]
 pub(crate) struct Prefetcher {
     phase: StepPhase,
@@ -26,6 +30,7 @@ pub(crate) struct Prefetcher {
     current: Option<Rc<Unit>>,
     prefetched: Option<Rc<Unit>>,
     unsharded: Vec<Rc<Unit>>,
+    actions: ActionReads,
 }
 
 /// StepPhase of a training step.
@@ -62,7 +67,11 @@ impl Prefetcher {
             (StepPhase::Backward, StepPhase::Forward) => {
                 self.forward_order = self.reads.drain(..).map(|read| read.unit).collect();
                 self.forward_position = None;
-                self.reshard_all();
+                match self.actions.first_of_next() {
+                    // The first read of the next action reshards what it does not need.
+                    Some(next) => self.prefetched = Some(next),
+                    None => self.reshard_all(),
+                }
             }
             (StepPhase::Evaluate, StepPhase::Forward)
             | (StepPhase::Forward, StepPhase::Evaluate) => {
@@ -77,6 +86,20 @@ impl Prefetcher {
     /// Returns the current phase.
     pub(crate) fn phase(&self) -> StepPhase {
         self.phase
+    }
+
+    /// Begins an action of a pipeline schedule, which is followed by `later` ones on this rank.
+    pub(crate) fn begin_action(
+        &mut self,
+        action: StageAction,
+        later: impl Iterator<Item = StageAction>,
+    ) {
+        self.actions.begin(action, later);
+    }
+
+    /// Ends an action of a pipeline schedule.
+    pub(crate) fn end_action(&mut self) {
+        self.actions.end();
     }
 
     /// Exchanges the reads of the current forward pass with `reads`, those of another one.
@@ -102,6 +125,7 @@ impl Prefetcher {
         if is_current && unit.is_unsharded() {
             return;
         }
+        self.actions.note(unit);
         let next = match self.phase {
             StepPhase::Forward | StepPhase::Evaluate => self.next_in_forward(unit),
             StepPhase::Backward => self.next_in_backward(unit),
@@ -145,7 +169,7 @@ impl Prefetcher {
         let index = first.and_then(|first| reads.iter().rposition(|read| read.unit.ptr_eq(first)));
         // The segment may read the unit in several places.
         let start = index.map(|index| reads[index].segment_start.unwrap_or(index));
-        self.prefetched = start.and_then(|start| self.backward_read_before(start));
+        self.prefetched = start.and_then(|start| self.next_before(start));
         if let Some(next) = self.prefetched.clone() {
             self.unshard(&next);
         }
@@ -172,6 +196,9 @@ impl Prefetcher {
                 segment_start: None,
             });
         }
+        if self.phase == StepPhase::Forward && self.actions.is_running() {
+            return self.actions.next();
+        }
         let expected = self.forward_position.map_or(0, |position| position + 1);
         self.forward_position = match self.forward_order.get(expected) {
             Some(known) if is_unit(known, unit) => Some(expected),
@@ -183,7 +210,12 @@ impl Prefetcher {
     fn next_in_backward(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
         let reads = &self.reads[..self.backward_position];
         self.backward_position = reads.iter().rposition(|read| is_unit(&read.unit, unit))?;
-        self.backward_read_before(self.backward_position)
+        self.next_before(self.backward_position)
+    }
+
+    /// Returns the unit that backward reads after the read at `index`, or else the first unit of the next action.
+    fn next_before(&self, index: usize) -> Option<Rc<Unit>> {
+        self.backward_read_before(index).or_else(|| self.actions.first_of_next())
     }
 
     /// Returns the unit that backward reads after the read at `index`.
@@ -215,10 +247,6 @@ impl Prefetcher {
             is_kept || !unit.reshard()
         });
     }
-}
-
-fn is_unit(known: &Weak<Unit>, unit: &Rc<Unit>) -> bool {
-    std::ptr::eq(known.as_ptr(), Rc::as_ptr(unit))
 }
 
 impl Rank {

@@ -126,6 +126,7 @@ impl Pipeline {
                 .collect(),
             passes: HashMap::new(),
             deferred: HashMap::new(),
+            begun: 0,
         };
         let outcome = match &self.times {
             None => self.executor.run_step(parts, &mut work),

@@ -34,6 +34,8 @@ pub(super) struct ModelStages<'a, M: Module, S> {
     /// Forward passes whose backward has not run, by stage and micro-batch.
     pub passes: HashMap<(usize, usize), StagePass<M::Out>>,
     pub deferred: HashMap<(usize, usize), DeferredWeightGradients>,
+    /// Number of computations of the step that have begun.
+    pub begun: usize,
 }
 
 /// The forward pass of a stage.
@@ -44,6 +46,41 @@ pub(super) struct StagePass<Output> {
 }
 
 impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
+    /// Runs the next computation of the schedule.
+    fn in_action<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        self.stages.begin_action(self.begun);
+        self.begun += 1;
+        let result = body(self);
+        self.stages.end_action();
+        result
+    }
+
+    /// Computes the output of a stage, and keeps the pass for its backward.
+    fn record(
+        &mut self,
+        (stage, micro_batch): (usize, usize),
+        input: Vec<Arc<Buffer>>,
+    ) -> Vec<Arc<Buffer>> {
+        let model_input = &self.inputs[micro_batch];
+        let rank = self.stages.rank_of_input(model_input);
+        let input = match stage.checked_sub(1) {
+            None => model_input.clone(),
+            Some(before) => self.boundaries[micro_batch][before].parts_of_buffers(&rank, input),
+        };
+        let mut output = None;
+        let (sent, pass) = MicrobatchPass::record(&rank, &input, |parts| {
+            match self.stages.forward_stage(self.model, stage, parts) {
+                PartOutput::Boundary(data) => data.parts,
+                PartOutput::Model(result) => {
+                    output = Some(result);
+                    Vec::new()
+                }
+            }
+        });
+        self.passes.insert((stage, micro_batch), StagePass { pass, output });
+        sent.iter().map(Part::buffer).collect()
+    }
+
     /// Runs the backward of a pass, which begins with the loss on the last stage.
     fn backpropagate(
         &mut self,
@@ -104,24 +141,7 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         micro_batch: usize,
         input: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        let model_input = &self.inputs[micro_batch];
-        let rank = self.stages.rank_of_input(model_input);
-        let input = match stage.checked_sub(1) {
-            None => model_input.clone(),
-            Some(before) => self.boundaries[micro_batch][before].parts_of_buffers(&rank, input),
-        };
-        let mut output = None;
-        let (sent, pass) = MicrobatchPass::record(&rank, &input, |parts| {
-            match self.stages.forward_stage(self.model, stage, parts) {
-                PartOutput::Boundary(data) => data.parts,
-                PartOutput::Model(result) => {
-                    output = Some(result);
-                    Vec::new()
-                }
-            }
-        });
-        self.passes.insert((stage, micro_batch), StagePass { pass, output });
-        Ok(sent.iter().map(Part::buffer).collect())
+        Ok(self.in_action(|own| own.record((stage, micro_batch), input)))
     }
 
     fn run_backward(
@@ -130,7 +150,10 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         micro_batch: usize,
         output_gradients: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        Ok(self.backpropagate((stage, micro_batch), output_gradients, false))
+        let is_deferred = false;
+        Ok(self.in_action(|own| {
+            own.backpropagate((stage, micro_batch), output_gradients, is_deferred)
+        }))
     }
 
     fn run_backward_input(
@@ -139,13 +162,16 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         micro_batch: usize,
         output_gradients: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        Ok(self.backpropagate((stage, micro_batch), output_gradients, true))
+        let is_deferred = true;
+        Ok(self.in_action(|own| {
+            own.backpropagate((stage, micro_batch), output_gradients, is_deferred)
+        }))
     }
 
     fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
         let deferred = self.deferred.remove(&(stage, micro_batch));
         let deferred = deferred.expect("a verified schedule runs the input part first");
-        deferred.run(self.stages.completed_units(stage, micro_batch));
+        self.in_action(|own| deferred.run(own.stages.completed_units(stage, micro_batch)));
         Ok(())
     }
 

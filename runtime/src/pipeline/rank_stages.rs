@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::fsdp::{StageAction, StageActionKind};
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::{
     Built, ChainPart, Module, PartInput, PartOutput, StageData, describe_chain, forward_part,
 };
-use crate::schedule::{Compute, Schedule};
+use crate::schedule::{Compute, Schedule, Work};
 use crate::tensor::{Part, PartKind, Rank, SegmentData, Unit, data_of_parts};
 
 use super::StagePlan;
@@ -23,6 +24,8 @@ pub(super) struct RankStages {
     boundaries: Vec<Vec<PartKind>>,
     /// Units whose gradients are complete after the weight gradients of a stage for a micro-batch.
     completed: HashMap<(usize, usize), Vec<Rc<Unit>>>,
+    /// The computations of a step, in order.
+    actions: Vec<StageAction>,
 }
 
 impl RankStages {
@@ -55,7 +58,20 @@ impl RankStages {
         let boundaries = (0..plan.stage_count() - 1).map(boundary).collect();
         let rank = rank.clone();
         let completed = completed_units(&built.units, schedule, rank.position(PP));
-        RankStages { rank, parts, boundaries, completed }
+        let computes = schedule.ranks[rank.position(PP)].iter().flat_map(|next| next.computes());
+        let actions = computes.map(stage_action).collect();
+        RankStages { rank, parts, boundaries, completed, actions }
+    }
+
+    /// Begins the computation with this index among those of a step of this rank: so FSDP knows which units are next.
+    pub fn begin_action(&self, index: usize) {
+        let later = self.actions[index + 1..].iter().copied();
+        self.rank.prefetcher().begin_action(self.actions[index], later);
+    }
+
+    /// Ends a computation.
+    pub fn end_action(&self) {
+        self.rank.prefetcher().end_action();
     }
 
     /// Returns the kinds of the parts that cross the boundary after each stage but the last.
@@ -89,6 +105,15 @@ impl RankStages {
     pub fn rank_of_input(&self, input: &[Part]) -> Rank {
         input.first().map_or(&self.rank, Part::rank).clone()
     }
+}
+
+fn stage_action(compute: &Compute) -> StageAction {
+    let kind = match compute.work {
+        Work::Forward => StageActionKind::Forward,
+        Work::Backward | Work::BackwardInput => StageActionKind::Backward,
+        Work::BackwardWeight => StageActionKind::Weights,
+    };
+    StageAction { stage: compute.stage, kind }
 }
 
 /// Returns the units that are complete after each computation of weight gradients of the rank at `position`: those whose
