@@ -10,16 +10,18 @@ use meshwright::backend::cuda::{Driver, DriverError};
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
 use meshwright::comm::nccl::{MessagePath, NcclEngine, NcclSettings};
-use meshwright::tensor::{Settings as RankSettings, ZeroStage};
+use meshwright::nn::ContextStyle;
+use meshwright::tensor::{Rank, Settings as RankSettings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Kind, SimDriver, not_checked_on_gpu};
-use meshwright_tests::compare::Report;
+use meshwright_tests::compare::{Report, assert_same_bits};
+use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::{Setup, train};
 
 use super::graphs::{assert_same, run_of_size};
 use super::llama::{DATA, setup};
-use super::{F32, compare};
+use super::{BF16, F32, compare};
 use crate::nccl_stub::hub::Hub;
 use crate::nccl_stub::in_order::InOrder;
 use crate::nccl_stub::port::Port;
@@ -37,8 +39,13 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(ranks: usize) -> Cluster {
-        let drivers: Vec<_> =
-            (0..ranks as u64).map(|seed| Arc::new(SimDriver::new(seed))).collect();
+        Cluster::seeded(ranks, 0)
+    }
+
+    /// Creates devices with consecutive seeds, which choose the order in which their streams advance.
+    fn seeded(ranks: usize, first: u64) -> Cluster {
+        let seeds = first..first + ranks as u64;
+        let drivers: Vec<_> = seeds.map(|seed| Arc::new(SimDriver::new(seed))).collect();
         let gpus = drivers.iter().map(|driver| Arc::clone(driver) as Arc<dyn Driver>).collect();
         Cluster {
             drivers,
@@ -137,6 +144,42 @@ fn every_parallelism_and_what_it_asks_for() {
     report.print();
     let expected = CALLS.map(|(mesh, zero, calls)| (mesh, zero, calls.to_owned()));
     assert_eq!(calls, expected);
+}
+
+/// Streams that advance in other orders, as those of late ranks do, hang nothing and change no bit of any style.
+#[test]
+fn late_streams_of_context_parallel_attention() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    const DATA: TokenData = TokenData { batch: 2, seq: 12, vocab: 61, masked: true };
+    let loss = |model: &Llama, rank: &Rank, turn: Turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    };
+    let mut report = Report::default();
+    for (mesh, style, dtype, tolerance) in [
+        ("cp=3", ContextStyle::Ring, DType::F32, F32),
+        ("cp=2", ContextStyle::Gather, DType::F32, F32),
+        ("cp=2", ContextStyle::Ulysses, DType::F32, F32),
+        ("cp=2,tp=2", ContextStyle::Ring, DType::Bf16, BF16),
+    ] {
+        let mut setup = setup(dtype);
+        setup.sizes.context = Some(style);
+        let one = train("1", &setup, loss);
+        let on = |first| {
+            let machine: Arc<dyn Machine> = Arc::new(Cluster::seeded(ranks_of(mesh), first));
+            train(mesh, &Setup { machine: Some(machine), ..setup.clone() }, loss)
+        };
+        let got = on(0);
+        compare(&mut report, &format!("{style} on {mesh} in {dtype}"), &got, &one, tolerance);
+        for first in [100, 200] {
+            let late = on(first);
+            assert_eq!(late.losses, got.losses, "{style} on {mesh}");
+            assert_same_bits(&format!("{style} on {mesh}"), &late.trained, &got.trained);
+        }
+    }
+    report.print();
 }
 
 fn ranks_of(mesh: &str) -> usize {
