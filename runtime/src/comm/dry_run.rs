@@ -8,7 +8,7 @@ use super::{Call, Completion, Engine, GroupMember, Operands, ProcessGroup, RankE
 /// keep their values, since the buffers of a dry run have no memory.
 const WRITTEN_BYTES: usize = 1 << 16;
 
-/// Every call is complete at once, as if all members had passed the values of this rank; reductions keep them.
+/// Every call is complete immediately, as if all members had passed the values of this rank; reductions keep them.
 pub(super) struct DryRunEngine;
 
 impl Engine for DryRunEngine {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_complete_at_once() {
+    fn messages_are_complete_immediately() {
         let comms = RankComms::unattended("pp=2".parse().unwrap());
         let (world, site, allocator) = (comms.world(), Site::here("x"), CachingAllocator::new());
         let buffer = || allocator.copy_of(&[1f32; 4], Category::Communication);

@@ -120,7 +120,7 @@ pub trait ProcessGroup: Send + Sync {
         false
     }
 
-    /// Returns true if the other members take no part in calls: in dry runs, where there is nothing to compare with them.
+    /// Returns true if the other members take no part in calls: in dry runs, which have nothing to compare with them.
     fn is_dry_run(&self) -> bool {
         false
     }

@@ -47,7 +47,7 @@ impl RankComms {
         RankComms::new(&World::new(shape, &LaunchOptions::default()), rank).over_nothing()
     }
 
-    /// Replaces the engine of this rank by one for dry runs: every call is complete at once, as if the other ranks had passed
+    /// Replaces the engine of this rank by one for dry runs: every call is complete immediately, as if the other ranks had passed
     /// the values of this one.
     pub(crate) fn over_nothing(self) -> RankComms {
         self.over(Arc::new(DryRunEngine))

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::backend::block::ALIGN;
 use crate::backend::{DType, Device, DeviceEvent, ReduceOp, StreamKind};
 
-/// Gives out addresses, each once, to which nothing is ever written.
+/// Addresses, each returned once, to which nothing is ever written.
 #[derive(Debug, Default)]
 pub(super) struct DryRunDevice {
     /// Bytes given out so far.

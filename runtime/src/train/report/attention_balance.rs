@@ -33,7 +33,7 @@ struct AttentionKind {
 pub struct AttentionWork {
     /// Of all ranks.
     total: u64,
-    /// What it would be if all ranks of `cp` worked as long as the one with the most, for which they wait in each
+    /// The total if all ranks of `cp` worked as long as the one with the most, for which they wait in each
     /// micro-batch.
     longest: u64,
 }
