@@ -33,7 +33,7 @@ struct AttentionKind {
 pub struct AttentionWork {
     /// Of all ranks.
     total: u64,
-    /// The total if all ranks of `cp` worked as long as the one with the most, for which they wait in each
+    /// Of all ranks, if each had as much as the one of `cp` with the most, for which the others wait in each
     /// micro-batch.
     longest: u64,
 }
