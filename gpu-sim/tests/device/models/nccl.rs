@@ -92,9 +92,10 @@ impl Machine for Cluster {
         let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
-        let streams = match self.has_one_message_queue {
-            true => InOrder::with_one_message_queue(driver),
-            false => InOrder::with_asynchronous_messages(driver),
+        let streams = if self.has_one_message_queue {
+            InOrder::with_one_message_queue(driver)
+        } else {
+            InOrder::with_asynchronous_messages(driver)
         };
         let library = Arc::new(Port::on(hub, rank, streams));
         let device = backend.device().expect("a GPU has memory of its own");

@@ -33,7 +33,6 @@ pub(super) fn run<T: Float>(workers: &Workers, call: &Call<T>) {
         let _guard = turns.guard();
         key_block(call, at, (block, &keys[block]), &shared, &turns);
     });
-    drop(shared);
     workers.each(s.batch * s.heads, |task| {
         let sums = &sums[task * head_len..][..head_len];
         for (query, row) in sums.chunks_exact(row_len).enumerate() {

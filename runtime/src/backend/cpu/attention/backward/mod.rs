@@ -112,7 +112,6 @@ fn shifts<T: Float>(
             sinks.sum(at, &lse[task * s.queries.pitch..][..len], shifts);
         }
     });
-    drop(shared);
     all
 }
 
