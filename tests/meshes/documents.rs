@@ -414,6 +414,9 @@ fn a_resumed_run_needs_the_same_documents() {
     run.train::<Bags>(&format!("--pack --steps 4 --mesh 1 --resume {saved}/latest")).unwrap();
 }
 
+/// Whole rows, with their documents.
+type WholeRows = (Tensor<(Batch, Seq, Hidden)>, Documents<(Batch, Seq)>);
+
 /// A model that takes documents along, and keeps none apart.
 #[model]
 struct Passing {
@@ -424,10 +427,7 @@ struct Passing {
 
 #[forward]
 impl Passing {
-    fn forward(
-        &self,
-        tokens: &Tokens<(Batch, Seq)>,
-    ) -> (Tensor<(Batch, Seq, Hidden)>, Documents<(Batch, Seq)>) {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> WholeRows {
         Layer::forward(&self.norm, &self.embed.forward(tokens))
     }
 }
