@@ -12,7 +12,7 @@ use super::harness::{
     MeshCase, Numbers, Spot, Steps, assert_parity_on, built, mesh, numbers, refused, stage3,
 };
 
-const FILE: &str = "tests/promise/context.rs";
+const FILE: &str = "tests/meshes/promise/context.rs";
 
 dims! { Batch @ data, Seq @ cp, Hidden, Heads, HeadDim, Vocab, Positions }
 
