@@ -18,6 +18,5 @@ mod trace;
 mod faults;
 mod state;
 
-// The programs of tests themselves, and scripts.
-mod gpu_check;
+// The programs of tests themselves.
 mod test_files;

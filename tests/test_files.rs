@@ -16,6 +16,7 @@ const PROGRAMS: [(&str, &[&str]); 5] = [
             "cli",
             "compare",
             "data",
+            "gpu_check",
             "lanes",
             "lib",
             "meshes",

@@ -60,7 +60,7 @@ fn sharding_and_precision() {
             ),
             (
                 "--zero 3",
-                &["whose degree is 1 in --mesh dp=2,tp=2; use --mesh fsdp=2,tp=2, or --zero 0"],
+                &["whose degrees are 1 in --mesh dp=2,tp=2; use --mesh fsdp=2,tp=2, or --zero 0"],
             ),
             ("--zero 4", &["error: --zero: must be a whole number from 0 to 3, not `4`"]),
             (
@@ -303,20 +303,6 @@ fn context_parallelism() {
             (&on("--mesh cp=2 --mesh-order cp,sp"), &["--mesh-order: ", "`sp`"]),
             (&on("--mesh cp=2 --mesh-order ,"), &["--mesh-order: ", "is empty"]),
         ],
-    );
-    // All ranks of a GPT-2 have all of a sequence.
-    let gpt2 = |flags: &str| {
-        let small = SMALL.replace(" --kv-heads 2", "").replace(" --ffn 48", "");
-        workspace.run_gpt2(&format!("{small} {flags}"))
-    };
-    let whole = gpt2("--mesh cp=2");
-    assert_contains(
-        whole.error(),
-        "--mesh: cp=2 needs a model whose sequence is distributed over cp, but each rank has all of `Seq`",
-    );
-    assert_contains(
-        gpt2("--cp ring").error(),
-        "no attention of the model has `#[sharded(cp = ..)]`",
     );
 }
 

@@ -34,7 +34,6 @@ pub struct Cluster {
     messages: MessagePath,
     /// True if the messages of all streams of a device share a queue.
     has_one_message_queue: bool,
-    timeout: Duration,
 }
 
 impl Cluster {
@@ -53,7 +52,6 @@ impl Cluster {
             hub: Arc::default(),
             messages: MessagePath::Edges,
             has_one_message_queue: false,
-            timeout: Duration::from_secs(60),
         }
     }
 
@@ -68,17 +66,6 @@ impl Cluster {
         self.hub.sends_wait.store(true, Ordering::Relaxed);
         Cluster { has_one_message_queue: true, ..self }
     }
-
-    pub fn with_timeout(self, timeout: Duration) -> Cluster {
-        Cluster { timeout, ..self }
-    }
-
-    /// Makes a later call of a rank's device fail.
-    pub fn fail(&self, rank: usize, kind: Kind, succeed: usize) {
-        let reason = "the device is lost".to_owned();
-        let error = DriverError::Call { call: "launch", reason };
-        self.drivers[rank].device().fail(kind, succeed, error);
-    }
 }
 
 impl Machine for Cluster {
@@ -88,7 +75,7 @@ impl Machine for Cluster {
 
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
         let (shape, rank) = (*comms.shape(), comms.rank());
-        let (timeout, peers, messages) = (self.timeout, comms.peers(), self.messages);
+        let (timeout, peers, messages) = (Duration::from_secs(60), comms.peers(), self.messages);
         let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));

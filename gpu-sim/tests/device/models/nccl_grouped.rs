@@ -1,9 +1,7 @@
 //! Messages of pipelines in groups (`MESHWRIGHT_NCCL_P2P=grouped`), on installations where a message that waits holds up
 //! the others of its device.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use meshwright::backend::DType;
 use meshwright::nn::Layers;
@@ -12,7 +10,7 @@ use meshwright::schedule::{Action, Lockstep, ScheduleKind, verify};
 use meshwright::train::Machine;
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::{Kind, not_checked_on_gpu};
+use meshwright_gpu_sim::not_checked_on_gpu;
 use meshwright_tests::compare::assert_same_bits;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::small_gpt2;
@@ -116,39 +114,4 @@ fn runs_with_samples_are_the_same_in_groups() {
     let grouped = Cluster::new(2).grouped().with_one_message_queue();
     let grouped = run_of_size::<Llama>(size, words, Box::new(grouped));
     assert_same(words, &grouped, &edges);
-}
-
-/// The text of the panic of a run that fails.
-fn failure(run: impl FnOnce() -> Outcome) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the run fails");
-    panic.downcast_ref::<String>().cloned().unwrap_or_default()
-}
-
-/// Without groups, a receive that is posted early holds up the send that its sender waits for.
-#[test]
-fn edges_stall_where_messages_share_a_queue() {
-    if not_checked_on_gpu() {
-        return;
-    }
-    let limit = Duration::from_secs(2);
-    let cluster = Cluster::new(2).with_one_message_queue().with_timeout(limit);
-    let text = failure(|| train_on(("pp=2", 2), ScheduleKind::OneFOneB, &Arc::new(cluster)));
-    assert!(text.contains("it was not complete after 2 s"), "{text}");
-}
-
-/// A rank whose device fails in the middle of a step ends all ranks, with its own error first.
-#[test]
-fn a_failed_rank_ends_all_in_groups() {
-    if not_checked_on_gpu() {
-        return;
-    }
-    for (rank, launches) in [(0, 300), (1, 300), (1, 700)] {
-        let cluster = Cluster::new(2).grouped().with_one_message_queue();
-        cluster.fail(rank, Kind::Launch, launches);
-        let start = Instant::now();
-        let text = failure(|| train_on(("pp=2", 2), ScheduleKind::ZeroBubbleV, &Arc::new(cluster)));
-        assert!(text.contains(&format!("rank {rank} ")), "{text}");
-        assert!(text.contains("the device is lost"), "{text}");
-        assert!(start.elapsed() < Duration::from_secs(30), "{text}");
-    }
 }
