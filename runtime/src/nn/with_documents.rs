@@ -97,6 +97,7 @@ impl<L: Layer<Tokens<S>>, S: Dims> Layer<Tokens<S>> for WithDocuments<L> {
 macro_rules! beside_documents {
     ($($layer:ident $(<$param:ident>)?;)+) => {$(
         /// Documents are returned as they are: no position is read from another one.
+        #[diagnostic::do_not_recommend]
         impl<X: Dims, D: Dims, $($param)?> Layer<(Tensor<X>, Documents<D>)> for $layer $(<$param>)?
         where
             Self: Layer<Tensor<X>>,
