@@ -24,7 +24,7 @@ pub struct Left {
     /// One object per step, without times.
     metrics: Vec<Value>,
     /// Every file of the last checkpoint.
-    saved: Vec<(String, Vec<u8>)>,
+    pub saved: Vec<(String, Vec<u8>)>,
 }
 
 /// Runs a short training on one rank; also returns the device if it is simulated.

@@ -17,7 +17,7 @@ use meshwright_tests::models::small_gpt2;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::{Outcome, Setup};
 
-use super::graphs::{assert_same, run_of_size};
+use super::graphs::run_of_size;
 use super::llama::{DATA, setup};
 use super::nccl::Cluster;
 
@@ -113,5 +113,9 @@ fn runs_with_samples_are_the_same_in_groups() {
     let edges = run_of_size::<Llama>(size, words, Box::new(Cluster::new(2)));
     let grouped = Cluster::new(2).grouped().with_one_message_queue();
     let grouped = run_of_size::<Llama>(size, words, Box::new(grouped));
-    assert_same(words, &grouped, &edges);
+    let (of, from) = (&grouped.summary, &edges.summary);
+    assert_eq!(of.losses, from.losses);
+    assert_eq!(of.grad_norms, from.grad_norms);
+    assert_eq!(of.sample, from.sample);
+    assert!(grouped.saved == edges.saved, "parameters and optimizer state");
 }

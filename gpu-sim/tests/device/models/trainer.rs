@@ -52,12 +52,14 @@ fn a_run_goes_on_where_it_stopped() {
 fn a_head_takes_what_was_planned() {
     // 64 tokens and 256 columns of bf16, on a device with enough memory for all of them.
     let logits = 64 * 256 * 2;
+    // The gradient of an embedding is accumulated in f32 before it is added to those of other micro-batches.
+    let table = 256 * 32 * 4;
     for (mesh, planned) in [("1", logits), ("dp=2", logits / 2)] {
         let folder = tempfile::tempdir().unwrap();
         let summary = run(&format!("--mesh {mesh} --dtype bf16 --steps 1"), folder.path());
         let used = &summary.report.memory;
         let workspace = used.iter().find(|used| used.category == "workspace").unwrap();
-        assert_eq!(workspace.planned, planned, "{used:?}");
+        assert_eq!(workspace.planned, planned.max(table), "{used:?}");
         assert!(used.iter().all(|used| used.planned <= used.peak), "{used:?}");
     }
 }

@@ -50,14 +50,9 @@ fn assert_near(got: &[f64], expected: &[f64], what: &str) {
 
 #[test]
 fn processes_train_as_threads_do() {
-    for (mesh, ranks, messages) in [
-        ("dp=2", 2, ""),
-        ("tp=2 --dtype f32", 2, ""),
-        ("fsdp=2 --zero 3", 2, ""),
-        ("dp=2,tp=2", 4, ""),
-        ("pp=2 --micro-batches 4 --dtype f32", 2, "edges"),
-        ("pp=2 --micro-batches 4 --dtype f32", 2, "grouped"),
-    ] {
+    for (mesh, ranks) in
+        [("dp=2", 2), ("tp=2 --dtype f32", 2), ("fsdp=2 --zero 3", 2), ("dp=2,tp=2", 4)]
+    {
         let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let [threads, processes] = folders.each_ref().map(|folder| {
             let export = folder.path().join("hf");
@@ -67,10 +62,7 @@ fn processes_train_as_threads_do() {
             )
         });
         let expected = as_threads(&threads);
-        let ends = Job::start(ranks, "train", &processes, |_, command| {
-            command.env("MESHWRIGHT_NCCL_P2P", messages);
-        });
-        let ends = ends.succeed();
+        let ends = Job::start(ranks, "train", &processes, |_, _| {}).succeed();
         assert_near(&losses(folders[1].path()), &expected.losses, mesh);
         if !on_gpu() {
             let [expected, got] = folders.each_ref().map(|folder| exported(folder.path()));
