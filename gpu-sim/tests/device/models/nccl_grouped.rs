@@ -49,9 +49,7 @@ fn every_schedule_has_the_same_bits_in_groups() {
     let on_two = ScheduleKind::ALL.map(|kind| ("pp=2", 2, 2, kind));
     let on_more = [
         ("pp=4", 4, 4, ScheduleKind::Interleaved),
-        ("pp=4", 4, 4, ScheduleKind::DualPipeV),
         ("fsdp=2,pp=2", 2, 4, ScheduleKind::ZeroBubbleV),
-        ("pp=2,tp=2", 2, 4, ScheduleKind::OneFOneB),
     ];
     for (mesh, ranks, world, kind) in on_two.into_iter().chain(on_more) {
         let edges = train_on((mesh, ranks), kind, &Arc::new(Cluster::new(world)));
