@@ -43,12 +43,11 @@ impl RankComms {
     /// Creates the last rank of a mesh without the others, for a [dry run](Self::over_nothing): of dims that do not divide
     /// evenly, it has the largest part.
     pub(crate) fn unattended(shape: MeshShape) -> RankComms {
-        let rank = shape.world_size() - 1;
-        RankComms::new(&World::new(shape, &LaunchOptions::default()), rank).over_nothing()
+        RankComms::with_engine(shape, shape.world_size() - 1, Arc::new(DryRunEngine))
     }
 
-    /// Replaces the engine of this rank by one for dry runs: every call is complete immediately, as if the other ranks had passed
-    /// the values of this one.
+    /// Replaces the engine of this rank by one for dry runs: every call is complete immediately, as if the other ranks had
+    /// passed the values of this one.
     pub(crate) fn over_nothing(self) -> RankComms {
         self.over(Arc::new(DryRunEngine))
     }

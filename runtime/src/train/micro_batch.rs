@@ -1,10 +1,11 @@
 //! Micro-batches of a training step: their input, the accumulation of their gradients, and how they are launched.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use crate::data::MicroBatch;
-use crate::layout::Shape;
-use crate::tensor::{Accumulating, Gradients, Loss, Metric, Pending, Rank, Tokens};
+use crate::layout::{AxisSet, Shape};
+use crate::tensor::{Accumulating, Extent, Gradients, Loss, Metric, Pending, Rank, Tokens};
 
 /// The input of one training step on this rank.
 pub struct StepInput<'a> {
@@ -106,6 +107,13 @@ impl<S: Shape> MicroBatchLauncher<S> for EagerLauncher<'_> {
         let (tokens, targets) = tokens_and_targets(self.rank, sizes, data);
         Ok(pass(&tokens, &targets, gradients))
     }
+}
+
+/// Returns the rows of a global batch of `batch` rows that this data rank reads.
+pub fn data_rows(rank: &Rank, batch: usize) -> Range<usize> {
+    let data = AxisSet::DATA;
+    let rows = Extent::part(batch, rank.position(data), rank.degree_of(data));
+    rows.offset..rows.offset + rows.local
 }
 
 /// Creates the tokens of a micro-batch, with their documents, and its targets.

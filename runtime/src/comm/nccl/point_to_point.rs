@@ -44,7 +44,7 @@ impl Message<'_> {
 impl NcclGroup {
     /// Issues messages of one route as a group.
     ///
-    /// Of an asynchronous call the buffer itself is sent, which is kept until the receiver has it, otherwise a copy, so that
+    /// An asynchronous call sends its buffer, which is kept until the receiver has it. A blocking call sends a copy, so that
     /// the sender may change its memory immediately. A receive into host memory goes into a staging buffer first.
     pub(super) fn issue_messages(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
         let count = calls.len();

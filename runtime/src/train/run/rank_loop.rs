@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisId;
 use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
-use crate::tensor::{Extent, Rank, Settings};
+use crate::tensor::{Rank, Settings};
 use crate::train::cuda_graphs::CudaGraphs;
-use crate::train::micro_batch::StepInput;
+use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
 use crate::train::report::{AttentionBalance, AttentionWork, MetricsRecorder, UsageTotals};
 use crate::train::step::{NonFinite, RankState, StepFailure, StepStats, train_step};
@@ -79,9 +79,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         }
         let recorder = (config.metrics.as_ref())
             .map(|_| MetricsRecorder::new(&rank, &state.built, plan, files.metrics.as_ref()));
-        let data = AxisSet::DATA;
-        let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
-        let rows = rows.offset..rows.offset + rows.local;
+        let rows = data_rows(&rank, config.batch);
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         let obstacle = match &state.pipeline {
             Some(_) if config.pipeline.is_none() => Some("--stage-times runs eagerly".to_owned()),

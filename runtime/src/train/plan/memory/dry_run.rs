@@ -5,13 +5,13 @@ use std::time::Instant;
 use crate::backend::{Category, DryRunBackend};
 use crate::comm::{FailureCause, LaunchOptions, launch_rank};
 use crate::data::{Batch, MicroBatch};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisId;
 use crate::nn::Sizes;
-use crate::tensor::{Extent, Rank, Settings};
+use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, Device};
 use crate::train::console::say;
 use crate::train::cuda_graphs::CudaGraphs;
-use crate::train::micro_batch::StepInput;
+use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
 use crate::train::step::{RankState, StepFailure, train_step};
 use crate::train::{Error, LanguageModel, Result};
@@ -30,7 +30,7 @@ pub struct Peaks {
 }
 
 impl Peaks {
-    /// Takes the larger of both in each category, and in total.
+    /// Raises each category, and the total, to that of `other` if it is larger.
     pub fn join(&mut self, other: &Peaks) {
         self.total = self.total.max(other.total);
         for (own, other) in self.of.iter_mut().zip(other.of) {
@@ -103,9 +103,7 @@ impl DryRun<'_> {
         let has_pipeline = pipeline.is_some();
         let mut state = RankState::new(rank.clone(), built, pipeline, &config.optimizer)?;
         let mut graphs = CudaGraphs::new(rank, false, None);
-        let rows =
-            Extent::part(config.batch, rank.position(AxisSet::DATA), rank.degree_of(AxisSet::DATA));
-        let batch = empty_batch(config, rows.local);
+        let batch = empty_batch(config, data_rows(rank, config.batch).len());
         let count = config.micro_batches;
         let run = if has_pipeline { count } else { count.min(MICRO_BATCHES) };
         let micro_batches: Vec<MicroBatch<'_>> =
