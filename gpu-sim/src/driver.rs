@@ -53,7 +53,7 @@ impl SimDriver {
     }
 
     /// As [`submit`](Self::submit), but the stream waits until `is_ready` returns true, which must not call the device
-    /// either. It cannot be captured.
+    /// either.
     ///
     /// # Errors
     /// As for every call.
@@ -63,9 +63,8 @@ impl SimDriver {
         is_ready: impl Fn() -> bool + Send + Sync + 'static,
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), DriverError> {
-        let mut state = self.device.state();
-        require_live("submit_when", state.stream("submit_when", stream.0)?)?;
-        state.submit("submit_when", stream.0, Task::When(Arc::new(is_ready), Arc::new(work)))
+        let task = Task::When(Arc::new(is_ready), Arc::new(work));
+        self.device.state().submit("submit_when", stream.0, task)
     }
 
     /// Returns the unique number of the capture in which a stream takes part.
@@ -197,6 +196,11 @@ impl Driver for SimDriver {
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
         let mut state = self.log_call(Call::Record { event, stream })?;
         state.record(event.0, stream.0)
+    }
+
+    fn record_in_graph(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+        let mut state = self.log_call(Call::RecordInGraph { event, stream })?;
+        state.record_in_graph(event.0, stream.0)
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {

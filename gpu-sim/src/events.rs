@@ -1,11 +1,13 @@
 //! Events: records, waits and queries, eager and captured.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use meshwright::backend::cuda::DriverError;
 
 use crate::memory::failure;
-use crate::state::{Last, State, Work};
+use crate::state::{Last, Replayed, State, Work};
+use crate::task::Task;
 
 impl State {
     /// Records an event on a stream.
@@ -30,6 +32,18 @@ impl State {
         self.run_some()
     }
 
+    /// Records an event in each replay of the graph that is being captured.
+    pub(crate) fn record_in_graph(&mut self, event: u64, stream: u64) -> Result<(), DriverError> {
+        let call = "record_in_graph";
+        if self.stream(call, stream)?.capture.is_none() {
+            return Err(failure(call, "the stream is not being captured".to_string()));
+        }
+        let replayed: Replayed = Arc::default();
+        self.event(call, event)?.last = Last::Replayed(Arc::clone(&replayed));
+        let record = move || *replayed.lock().expect("no panic") = Some(Instant::now());
+        self.submit(call, stream, Task::Other(Arc::new(record)))
+    }
+
     /// Makes a stream wait for the last record of an event.
     pub(crate) fn wait(&mut self, stream: u64, event: u64) -> Result<(), DriverError> {
         let last = self.event("wait", event)?.last.clone();
@@ -40,6 +54,9 @@ impl State {
             (Last::Submitted(ticket), None) => {
                 waiting.queue.push_back(Work::Wait(ticket));
                 self.run_some()
+            }
+            (Last::Replayed(_), _) => {
+                Err(failure("wait", "the event is recorded in a graph".to_string()))
             }
             (Last::Submitted(_), Some(_)) => Err(failure(
                 "wait",
@@ -76,6 +93,7 @@ impl State {
                 }
                 Ok(ticket.get().is_some())
             }
+            Last::Replayed(replayed) => Ok(replayed.lock().expect("no panic").is_some()),
             Last::Captured { .. } => {
                 Err(failure("is_done", "the event was recorded during capture".to_string()))
             }
@@ -88,6 +106,7 @@ impl State {
             let state = self.event("elapsed_ms", event)?;
             match &state.last {
                 Last::Submitted(ticket) if state.timed => ticket.get().copied(),
+                Last::Replayed(replayed) if state.timed => *replayed.lock().expect("no panic"),
                 _ => None,
             }
             .ok_or_else(|| {

@@ -87,18 +87,33 @@ impl Replay {
         !self.done.contains(&false)
     }
 
-    /// Executes a random ready task.
+    /// Returns true if a task can be executed.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.due().any(|task| self.captured.tasks[task].0.is_ready())
+    }
+
+    /// Returns true if a task waits for something outside of the device, or has just done so.
+    pub(crate) fn waits_outside(&self) -> bool {
+        self.due().any(|task| matches!(self.captured.tasks[task].0, Task::When(..)))
+    }
+
+    /// Returns the tasks that are to be executed, after all that they depend on.
+    fn due(&self) -> impl Iterator<Item = usize> {
+        let tasks = &self.captured.tasks;
+        let is_due = |&task: &usize| {
+            !self.done[task] && tasks[task].1.iter().all(|&before| self.done[before])
+        };
+        (0..tasks.len()).filter(is_due)
+    }
+
+    /// Executes a random ready task, if there is one.
     pub(crate) fn run_one(
         &mut self,
         memory: &Memory,
         random: &mut Random,
     ) -> Result<(), DriverError> {
         let tasks = &self.captured.tasks;
-        let ready = |&task: &usize| {
-            !self.done[task] && tasks[task].1.iter().all(|&before| self.done[before])
-        };
-        let ready: Vec<usize> = (0..tasks.len()).filter(ready).collect();
-        // Dependencies point backward, so a task is ready while any is left.
+        let ready: Vec<usize> = self.due().filter(|&task| tasks[task].0.is_ready()).collect();
         let Some(&task) = ready.get(random.below(ready.len().max(1))) else { return Ok(()) };
         self.done[task] = true;
         tasks[task].0.run(memory, random.next())

@@ -41,6 +41,7 @@ calls! {
     NewEvent { event: Event, timed: bool }
     FreeEvent { event: Event }
     Record { event: Event, stream: Stream }
+    RecordInGraph { event: Event, stream: Stream }
     Wait { stream: Stream, event: Event }
     IsDone { event: Event }
     ElapsedMs { from: Event, to: Event }

@@ -1,7 +1,7 @@
 //! State of a simulated device, and the scheduler of its streams.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use meshwright::backend::cuda::{DriverError, Source};
@@ -52,6 +52,9 @@ pub(crate) enum Work {
 /// One record of an event: the time of its completion.
 pub(crate) type Ticket = OnceLock<Instant>;
 
+/// The time of the last record of an event in a replay.
+pub(crate) type Replayed = Arc<Mutex<Option<Instant>>>;
+
 /// State of an event.
 pub(crate) struct EventState {
     pub(crate) timed: bool,
@@ -63,11 +66,13 @@ pub(crate) struct EventState {
 pub(crate) enum Last {
     Never,
     Submitted(Arc<Ticket>),
-    /// CapturedTasks during capture, after these tasks of the graph.
+    /// During capture, after these tasks of the graph.
     Captured {
         capture: u64,
         after: Vec<usize>,
     },
+    /// In each replay of a graph.
+    Replayed(Replayed),
 }
 
 impl State {
@@ -221,11 +226,16 @@ impl StreamState {
             None => false,
             Some(Work::Wait(ticket)) => ticket.get().is_some(),
             Some(Work::Task(task)) => task.is_ready(),
-            Some(Work::Record(_) | Work::Graph(_)) => true,
+            Some(Work::Record(_)) => true,
+            Some(Work::Graph(replay)) => replay.is_done() || replay.has_ready(),
         }
     }
 
     fn waits_outside(&self) -> bool {
-        matches!(self.queue.front(), Some(Work::Task(Task::When(..))))
+        match self.queue.front() {
+            Some(Work::Task(task)) => matches!(task, Task::When(..)),
+            Some(Work::Graph(replay)) => replay.waits_outside(),
+            _ => false,
+        }
     }
 }

@@ -140,7 +140,8 @@ pub trait Device: Send + Sync + Debug {
     fn mark(&self, queue: StreamKind) -> DeviceEvent;
     /// Makes `queue` wait for `moment`, which may be of another rank on the same device.
     fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent);
-    /// Records an event with a time stamp, as [`mark`](Self::mark).
+    /// Records an event with a time stamp, as [`mark`](Self::mark). During a capture, each replay of the graph records it:
+    /// its time is that of the latest one, and nothing can wait for it.
     fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent;
     /// Returns the milliseconds between two timed events of this rank that have completed; negative if `to` was first.
     fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32;

@@ -104,6 +104,18 @@ impl Pipeline {
         &self,
         model: &M,
         inputs: &[M::In],
+        loss: impl FnMut(&M, &M::Out, usize) -> Loss<S>,
+    ) -> Result<PipelineStep<S>, ExecutorError> {
+        let PipelineStep { losses, gradients, wait } = self.run_passes(model, inputs, loss)?;
+        Ok(PipelineStep { losses, gradients: sum_tied_gradients(gradients), wait })
+    }
+
+    /// As [`run_step`](Self::run_step), but the gradients of tied parameters are those of this rank's stages.
+    #[track_caller]
+    pub(crate) fn run_passes<M: Module<In: SegmentData>, S: Dims>(
+        &self,
+        model: &M,
+        inputs: &[M::In],
         mut loss: impl FnMut(&M, &M::Out, usize) -> Loss<S>,
     ) -> Result<PipelineStep<S>, ExecutorError> {
         let micro_batches = self.schedule.lowered().micro_batches;
@@ -139,8 +151,7 @@ impl Pipeline {
             }
         };
         let wait = outcome.unwrap_or_else(|error| fail(error));
-        let gradients = sum_tied_gradients(work.gradients.complete());
-        Ok(PipelineStep { losses: work.losses, gradients, wait })
+        Ok(PipelineStep { losses: work.losses, gradients: work.gradients.complete(), wait })
     }
 
     /// Runs the forward pass of one input, without gradients, and applies `read` to the output of the model. Returns its
@@ -182,6 +193,11 @@ impl Pipeline {
             outcome.unwrap_or_else(|error| fail(error));
             Ok(output.map(|output| read(&output)))
         })
+    }
+
+    /// Returns true if messages are exchanged in [rounds](crate::schedule::Lockstep).
+    pub(crate) fn is_in_rounds(&self) -> bool {
+        self.executor.is_in_rounds()
     }
 
     /// Returns the lowest world rank with the last stage, whose output is that of the model.

@@ -15,6 +15,7 @@ mod kind;
 mod lockstep;
 mod lower;
 mod peaks;
+mod receipts;
 mod simulate;
 mod split;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use kind::{ScheduleError, ScheduleKind};
 pub use lockstep::{Lockstep, lockstep};
 pub use lower::{LOOKAHEAD, lower};
 pub use peaks::{Peak, peaks};
+pub(crate) use receipts::Receipts;
 pub use simulate::{Costs, Simulation, Span, Stuck, simulate};
 pub use verify::{Finding, Verified, verify};
 

@@ -1,4 +1,5 @@
-//! CUDA graphs of micro-batch passes: forward and backward are captured once and replayed as one graph launch.
+//! CUDA graphs of the forward and backward passes of one micro-batch, or of several that a pipeline schedule mixes: they are
+//! captured once and replayed as one graph launch.
 //!
 //! Only the tokens of a pass differ from step to step; they are uploaded before it. The host's work in a pass is not
 //! repeated: counters are advanced by what the captured pass has added, and parameters are where the pass leaves them.
@@ -21,7 +22,7 @@ pub(crate) struct PassGraphs {
     recordings: Arc<GraphPool>,
 }
 
-/// Inputs of a micro-batch pass.
+/// Input of a micro-batch.
 pub(crate) struct Pass<'a> {
     /// Sizes of the global batch.
     pub sizes: &'a [usize],
@@ -31,26 +32,39 @@ pub(crate) struct Pass<'a> {
     pub targets: &'a [u32],
     /// Starts of the documents of the tokens, if rows hold several.
     pub starts: Option<&'a [u32]>,
-    /// Name in messages.
-    pub name: &'a str,
 }
 
-/// A captured micro-batch pass of tokens shaped `S`, which can be replayed.
+/// Captured passes of micro-batches of tokens shaped `S`, which can be replayed.
 pub(crate) struct CapturedPass<S> {
     recording: CapturedGraph,
+    /// By micro-batch.
+    inputs: Vec<CapturedInput>,
+    /// By micro-batch.
+    losses: Vec<CapturedLoss>,
+    units: Vec<CapturedBuffers>,
+    added: Added,
+    shape: std::marker::PhantomData<S>,
+}
+
+/// The losses of a capture by micro-batch, the captured passes, and a result of the captured work.
+pub(crate) type Captured<S, T> = (Vec<Metric<S>>, CapturedPass<S>, T);
+
+/// Where a graph reads a micro-batch.
+struct CapturedInput {
     tokens: GraphBuffer,
     targets: GraphBuffer,
     /// Starts, ends and places of documents.
     documents: Option<[GraphBuffer; 3]>,
     /// For each target, whether it is ignored.
     ignored: Vec<bool>,
-    /// Address of the sum of the loss.
-    sum: GraphBuffer,
-    /// Number of elements that the loss counts.
+}
+
+/// Where a graph leaves the loss of a micro-batch.
+struct CapturedLoss {
+    /// Address of its sum. `None` on a rank that does not compute it.
+    sum: Option<GraphBuffer>,
+    /// Number of elements that it counts.
     count: u64,
-    units: Vec<CapturedBuffers>,
-    added: Added,
-    shape: std::marker::PhantomData<S>,
 }
 
 /// Amounts that a pass adds to the counters of a rank.
@@ -111,73 +125,62 @@ impl PassGraphs {
         self.rank.comms().agree(yes).unwrap_or_else(|error| fail(error))
     }
 
-    /// Captures `work` on the tokens and targets of `pass`, and launches it. Returns the loss; no collective is left in
-    /// progress. Every rank calls it.
+    /// Captures `work` on the tokens and targets of `passes`, and launches it. `work` returns the losses of these
+    /// micro-batches. Returns them, with its other result; no collective is left in progress. Every rank calls it.
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.
-    pub(crate) fn record<S: Shape>(
+    pub(crate) fn record<S: Shape, T>(
         &self,
-        pass: &Pass<'_>,
-        work: impl FnOnce(&Tokens<S>, &Tokens<S>) -> Metric<S>,
-    ) -> Result<(Metric<S>, CapturedPass<S>), String> {
+        name: &str,
+        passes: &[Pass<'_>],
+        work: impl FnOnce(Vec<[Tokens<S>; 2]>) -> (Vec<Metric<S>>, T),
+    ) -> Result<Captured<S, T>, String> {
         let rank = &self.rank;
         self.wait_for_transfers();
-        let mut inputs = Vec::new();
+        let mut units = Vec::new();
         let before = Counters::of(rank);
         let prepare = || {
-            inputs.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
-            let of = |ids| Tokens::from_whole_rows(rank, pass.sizes, pass.first, ids);
-            let (tokens, targets) = (of(pass.tokens), of(pass.targets));
-            match pass.starts {
-                Some(starts) => [tokens.with_documents(starts), targets],
-                None => [tokens, targets],
-            }
+            units.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
+            passes.iter().map(|pass| pass.tokens_and_targets(rank)).collect()
         };
-        let recorded = self.recordings.capture(prepare, |[tokens, targets]| {
-            let buffer = |ids: &Arc<Buffer>| self.recordings.buffer(ids.view());
-            let places = [&tokens, &targets].map(|ids| buffer(ids.ids()));
-            let documents = tokens.document_buffers().map(|blocks| blocks.map(buffer));
-            let metric = work(&tokens, &targets);
+        let recorded = self.recordings.capture(prepare, |tokens: Vec<[Tokens<S>; 2]>| {
+            let places = tokens.iter().zip(passes);
+            let inputs: Vec<_> =
+                places.map(|(tokens, pass)| self.captured_input(tokens, pass)).collect();
+            let (losses, result) = work(tokens);
             rank.offloading().finish_transfers(rank);
-            let sum = metric.place(&self.recordings);
-            ((places, documents), sum, metric.count())
+            let losses: Option<Vec<_>> =
+                losses.iter().map(|loss| CapturedLoss::new(loss, &self.recordings)).collect();
+            (inputs, losses, result)
         });
-        let recorded = recorded.and_then(|(places, recording)| {
-            let (([tokens, targets], documents), sum, count) = places;
+        let recorded = recorded.and_then(|((inputs, losses, result), recording)| {
             if !self.are_whole() {
                 return Err("there is not enough memory for that".to_owned());
             }
-            Ok(CapturedPass {
-                recording,
-                tokens,
-                targets,
-                documents,
-                ignored: ignored::<S>(pass.targets).collect(),
-                sum: sum.ok_or("the loss is not a number of the device")?,
-                count,
-                units: inputs,
-                added: Counters::of(rank).since(&before),
-                shape: std::marker::PhantomData,
-            })
+            let losses = losses.ok_or("the loss is not a number of the device")?;
+            let added = Counters::of(rank).since(&before);
+            let shape = std::marker::PhantomData;
+            Ok((CapturedPass { recording, inputs, losses, units, added, shape }, result))
         });
         // Collectives of a graph do not match those that another rank issues eagerly.
         let everywhere = self.agree(recorded.is_ok());
-        let recorded = recorded?;
+        let (recorded, result) = recorded?;
         if !everywhere {
             return Err("another rank could not record them".to_owned());
         }
         let uncounted = recorded.added.sent.keys().map(|axes| (*axes, CommStats::default()));
-        self.launch_graph(&recorded, pass.name, &uncounted.collect());
-        Ok((self.loss_of(&recorded), recorded))
+        self.launch_graph(&recorded, name, &uncounted.collect());
+        Ok((self.losses_of(&recorded), recorded, result))
     }
 
-    /// Replays a captured pass on other tokens. Returns `None` if buffers of parameters have moved.
+    /// Replays captured passes on other tokens. Returns `None` if buffers of parameters have moved.
     pub(crate) fn replay<S: Dims>(
         &self,
+        name: &str,
         recorded: &CapturedPass<S>,
-        pass: &Pass<'_>,
-    ) -> Option<Metric<S>> {
+        passes: &[Pass<'_>],
+    ) -> Option<Vec<Metric<S>>> {
         let rank = &self.rank;
         self.wait_for_transfers();
         let units = rank.units();
@@ -190,25 +193,34 @@ impl PassGraphs {
         {
             return None;
         }
-        let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
-        recorded.tokens.write(&own(pass.tokens));
-        recorded.targets.write(&own(pass.targets));
-        if let (Some(documents), Some(starts)) = (&recorded.documents, pass.starts) {
-            let extents = extents_of::<S>(&rank.with_whole_batch(), pass.sizes);
-            let sequence = extents.last().expect("tokens have a sequence");
-            let blocks = DocumentIds::own_blocks(sequence, starts);
-            documents.iter().zip(&blocks).for_each(|(buffer, block)| buffer.write(block));
+        for (input, pass) in recorded.inputs.iter().zip(passes) {
+            input.write::<S>(rank, pass);
         }
         let Added { flops, recomputed, sent } = &recorded.added;
-        self.launch_graph(recorded, pass.name, sent);
+        self.launch_graph(recorded, name, sent);
         rank.backend().count_flops(*flops);
         rank.segments().count_flops(*recomputed);
-        Some(self.loss_of(recorded))
+        Some(self.losses_of(recorded))
     }
 
-    /// Returns the gradients that passes, which counted `count` elements, have left in the units.
-    pub(crate) fn gradients<S: Dims, State>(&self, count: u64) -> Gradients<State> {
-        Gradients::of_latest_backward::<S>(&self.rank, count)
+    /// Returns the gradients that passes, which counted `count` elements, have left in the units. The counts are still to
+    /// be summed over the axes of `S` and `along`.
+    pub(crate) fn gradients<S: Dims, State>(&self, count: u64, along: AxisSet) -> Gradients<State> {
+        Gradients::of_latest_backward(&self.rank, S::VARIES.or(along), count)
+    }
+
+    fn captured_input<S: Shape>(
+        &self,
+        [tokens, targets]: &[Tokens<S>; 2],
+        pass: &Pass<'_>,
+    ) -> CapturedInput {
+        let buffer = |ids: &Arc<Buffer>| self.recordings.buffer(ids.view());
+        CapturedInput {
+            tokens: buffer(tokens.ids()),
+            targets: buffer(targets.ids()),
+            documents: tokens.document_buffers().map(|blocks| blocks.map(buffer)),
+            ignored: ignored::<S>(pass.targets).collect(),
+        }
     }
 
     /// Waits for all transfers in progress: a graph can only wait for its own events.
@@ -227,23 +239,64 @@ impl PassGraphs {
         self.rank.comms().replay(name, sent, &mut launch).unwrap_or_else(|error| fail(error));
     }
 
-    /// Copies the loss that was computed last, which the next replay overwrites.
-    fn loss_of<S: Dims>(&self, recorded: &CapturedPass<S>) -> Metric<S> {
-        let mut sum = self.rank.allocator().alloc(DType::F32, 1, Category::Activations);
-        recorded.sum.copy_to(&mut sum);
-        Metric::of_buffer(&self.rank, Arc::new(sum), recorded.count)
+    /// Copies the losses that were computed last, which the next replay overwrites.
+    fn losses_of<S: Dims>(&self, recorded: &CapturedPass<S>) -> Vec<Metric<S>> {
+        let loss_of = |loss: &CapturedLoss| {
+            let Some(place) = &loss.sum else { return Metric::without_contribution(&self.rank) };
+            let mut sum = self.rank.allocator().alloc(DType::F32, 1, Category::Activations);
+            place.copy_to(&mut sum);
+            Metric::of_buffer(&self.rank, Arc::new(sum), loss.count)
+        };
+        recorded.losses.iter().map(loss_of).collect()
+    }
+}
+
+impl Pass<'_> {
+    fn tokens_and_targets<S: Shape>(&self, rank: &Rank) -> [Tokens<S>; 2] {
+        let of = |ids| Tokens::from_whole_rows(rank, self.sizes, self.first, ids);
+        let (tokens, targets) = (of(self.tokens), of(self.targets));
+        match self.starts {
+            Some(starts) => [tokens.with_documents(starts), targets],
+            None => [tokens, targets],
+        }
+    }
+}
+
+impl CapturedInput {
+    /// Writes the micro-batch of the next replay.
+    fn write<S: Dims>(&self, rank: &Rank, pass: &Pass<'_>) {
+        let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
+        self.tokens.write(&own(pass.tokens));
+        self.targets.write(&own(pass.targets));
+        if let (Some(documents), Some(starts)) = (&self.documents, pass.starts) {
+            let extents = extents_of::<S>(&rank.with_whole_batch(), pass.sizes);
+            let sequence = extents.last().expect("tokens have a sequence");
+            let blocks = DocumentIds::own_blocks(sequence, starts);
+            documents.iter().zip(&blocks).for_each(|(buffer, block)| buffer.write(block));
+        }
+    }
+}
+
+impl CapturedLoss {
+    /// Returns `None` if the host has computed the loss.
+    fn new<S: Dims>(loss: &Metric<S>, recordings: &Arc<GraphPool>) -> Option<CapturedLoss> {
+        let (sum, count) = (loss.place(recordings), loss.count());
+        (sum.is_some() || count == 0).then_some(CapturedLoss { sum, count })
     }
 }
 
 impl<S: Dims> CapturedPass<S> {
-    /// Returns the number of elements that the loss counts.
+    /// Returns the number of elements that the losses count.
     pub(crate) fn count(&self) -> u64 {
-        self.count
+        self.losses.iter().map(|loss| loss.count).sum()
     }
 
-    /// Returns true if the pass can be replayed on these targets, of which the same have to be ignored.
-    pub(crate) fn takes(&self, targets: &[u32]) -> bool {
-        ignored::<S>(targets).eq(self.ignored.iter().copied())
+    /// Returns true if these micro-batches can be replayed: as many, of which the same targets have to be ignored.
+    pub(crate) fn takes(&self, passes: &[Pass<'_>]) -> bool {
+        let is_alike = |(input, pass): (&CapturedInput, &Pass<'_>)| {
+            ignored::<S>(pass.targets).eq(input.ignored.iter().copied())
+        };
+        self.inputs.len() == passes.len() && self.inputs.iter().zip(passes).all(is_alike)
     }
 }
 

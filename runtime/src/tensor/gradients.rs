@@ -10,7 +10,7 @@ use crate::backend::View;
 use crate::comm::Site;
 use crate::context::{Rank, ZeroStage};
 use crate::fsdp::{BackwardPass, ParamRef, Unit, UnitSlice};
-use crate::layout::{AxisId, AxisSet, Dims};
+use crate::layout::{AxisId, AxisSet};
 
 use super::Losses;
 
@@ -93,11 +93,12 @@ pub struct Gradients<State> {
 }
 
 impl<State> Gradients<State> {
-    /// Returns the gradients, already in the buffers, of micro-batches that count `count` elements shaped `S`.
+    /// Returns the gradients, already in the buffers, of micro-batches that count `count` elements, still to be summed over
+    /// `axes`.
     #[track_caller]
-    pub(crate) fn of_latest_backward<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
+    pub(crate) fn of_latest_backward(rank: &Rank, axes: AxisSet, count: u64) -> Gradients<State> {
         let pass = BackwardPass::latest(rank, Location::caller());
-        let counts = BTreeMap::from([(S::VARIES, count)]);
+        let counts = BTreeMap::from([(axes, count)]);
         Gradients { rank: rank.with_whole_batch(), pass, counts, scale: 1.0, state: PhantomData }
     }
 

@@ -9,7 +9,9 @@ use crate::tensor::{Mean, Rank, scope};
 use super::LanguageModel;
 use super::config::OptimizerConfig;
 use super::cuda_graphs::CudaGraphs;
-use super::micro_batch::{GradAccumulator, StepGradients, StepInput};
+use super::micro_batch::{
+    EagerLauncher, GradAccumulator, MicroBatchLauncher, StepGradients, StepInput,
+};
 use super::pipeline_step::{ScheduleTimes, ScheduledStep, run_schedule};
 
 /// The training state of one rank: its shards of the model, the optimizer and the moving average.
@@ -86,7 +88,8 @@ pub fn train_step<M: LanguageModel>(
     let (StepGradients { losses, gradients }, pipeline_times) = match pipeline {
         Some(pipeline) => {
             let ScheduledStep { gradients, times } =
-                run_schedule(pipeline, rank, &built.model, input).map_err(StepFailure::Pipeline)?;
+                run_schedule(pipeline, graphs, (rank, &built.model), input)
+                    .map_err(StepFailure::Pipeline)?;
             (gradients, Some(times))
         }
         None => (accumulate_gradients(rank, &built.model, graphs, input), None),
@@ -127,7 +130,7 @@ fn accumulate_gradients<M: LanguageModel>(
     graphs: &mut CudaGraphs<(M::Batch, M::Seq)>,
     input: &StepInput<'_>,
 ) -> StepGradients<(M::Batch, M::Seq)> {
-    graphs.run_step(rank, |launcher| {
+    let run = |launcher: &mut dyn MicroBatchLauncher<_>| {
         let mut losses = Vec::with_capacity(input.micro_batches.len());
         let mut gradients = GradAccumulator::default();
         for micro_batch in input.micro_batches() {
@@ -142,7 +145,17 @@ fn accumulate_gradients<M: LanguageModel>(
             gradients = accumulated;
         }
         Ok(StepGradients { losses, gradients: gradients.into_complete() })
-    })
+    };
+    graphs.run_step(
+        rank,
+        |captured| run(captured),
+        || {
+            let Ok(gradients) = run(&mut EagerLauncher { rank }) else {
+                unreachable!("eager launches do not fail");
+            };
+            gradients
+        },
+    )
 }
 
 fn check_finite(

@@ -22,7 +22,7 @@ use serde_json::Value;
 pub struct Left {
     pub summary: Summary,
     /// One object per step, without times.
-    metrics: Vec<Value>,
+    pub metrics: Vec<Value>,
     /// Every file of the last checkpoint.
     pub saved: Vec<(String, Vec<u8>)>,
 }
@@ -43,17 +43,17 @@ fn run_with<M: LanguageModel>(words: &str, device: &SimDevice) -> Left {
 
 /// Runs a short training with this command line.
 fn run_on<M: LanguageModel>(words: &str, machine: Box<dyn Machine>) -> Left {
-    run_of_size::<M>("--batch 12 --seq 8 --hidden 32", words, machine)
+    run_of_size::<M>("--batch 12 --seq 8 --hidden 32 --layers 2", words, machine)
 }
 
-/// Runs a short training of a model of two layers with two heads; `sizes` and `words` are parts of its command line.
+/// Runs a short training of a model with two heads; `sizes` and `words` are parts of its command line.
 pub fn run_of_size<M: LanguageModel>(sizes: &str, words: &str, machine: Box<dyn Machine>) -> Left {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("text.txt"), "the quick brown fox jumps over the lazy dog. ".repeat(40))
         .unwrap();
     let common = format!(
-        "train --device cuda --data {} {sizes} --layers 2 --heads 2 --sample-tokens 3 --save {} --metrics {} {words}",
+        "train --device cuda --data {} {sizes} --heads 2 --sample-tokens 3 --save {} --metrics {} {words}",
         at("text.txt").display(),
         at("run").display(),
         at("steps.jsonl").display()

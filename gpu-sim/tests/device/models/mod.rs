@@ -1,6 +1,7 @@
 //! Whole models on a device, compared with the CPU: every number of a training, on one rank and on meshes whose ranks
 //! share the device.
 
+mod captured_pipeline;
 mod functions;
 mod gpt2;
 mod graphs;

@@ -28,7 +28,7 @@ use crate::nccl_stub::port::Port;
 
 /// A device per rank, and the library between them.
 pub struct Cluster {
-    drivers: Vec<Arc<SimDriver>>,
+    pub drivers: Vec<Arc<SimDriver>>,
     gpus: Gpus,
     pub hub: Arc<Hub>,
     messages: MessagePath,
@@ -170,7 +170,7 @@ fn late_streams_of_context_parallel_attention() {
     report.print();
 }
 
-fn ranks_of(mesh: &str) -> usize {
+pub fn ranks_of(mesh: &str) -> usize {
     mesh.split(',').map(|axis| axis[axis.len() - 1..].parse::<usize>().unwrap()).product()
 }
 
@@ -199,7 +199,7 @@ const CALLS: [(&str, ZeroStage, &str); 8] = [
 ];
 
 /// Sizes of runs of up to 8 ranks, each on a simulated GPU: the calls of the ranks do not depend on them.
-const SMALL: &str = "--batch 4 --seq 4 --hidden 16";
+const SMALL: &str = "--batch 4 --seq 4 --hidden 16 --layers 2";
 
 #[test]
 fn captured_collectives_are_the_same() {

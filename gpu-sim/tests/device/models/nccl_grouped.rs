@@ -106,7 +106,7 @@ fn runs_with_samples_are_the_same_in_groups() {
     if not_checked_on_gpu() {
         return;
     }
-    let size = "--batch 4 --seq 4 --hidden 16";
+    let size = "--batch 4 --seq 4 --hidden 16 --layers 2";
     let words = "--dtype f32 --steps 4 --mesh pp=2 --micro-batches 4 --schedule zb-h1";
     let edges = run_of_size::<Llama>(size, words, Box::new(Cluster::new(2)));
     let grouped = Cluster::new(2).grouped().with_one_message_queue();

@@ -1,6 +1,7 @@
 //! Streams of a simulated device for the test's collectives library: transfers execute when their stream reaches them,
 //! and can be captured.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use meshwright::backend::cuda::{Driver, Event, Stream};
@@ -16,8 +17,14 @@ pub struct InOrder {
     last_group: Mutex<Option<(u64, Event)>>,
     /// True if streams wait for messages instead of the host.
     has_asynchronous_messages: bool,
-    /// The end of the last message, if messages of all streams execute in the order of submission.
-    queue: Option<Mutex<Option<Event>>>,
+    /// The end of the last message and its capture, if messages of all streams execute in the order of submission.
+    queue: Option<Mutex<Option<MessageEnd>>>,
+}
+
+/// The end of a message.
+struct MessageEnd {
+    capture: Option<u64>,
+    event: Event,
 }
 
 impl InOrder {
@@ -45,15 +52,35 @@ impl InOrder {
     fn in_queue(&self, stream: Stream, submit: impl FnOnce()) {
         let Some(queue) = &self.queue else { return submit() };
         let driver = &self.driver;
+        let capture = driver.capture_id(stream);
         let mut last = queue.lock().unwrap();
         if let Some(before) = last.take() {
-            driver.wait(stream, before).expect("a stream");
-            driver.free_event(before).expect("an event of this library");
+            if before.capture == capture {
+                driver.wait(stream, before.event).expect("a stream");
+            }
+            driver.free_event(before.event).expect("an event of this library");
         }
         submit();
         let event = driver.new_event(false).expect("an event");
         driver.record(event, stream).expect("a stream");
-        *last = Some(event);
+        *last = Some(MessageEnd { capture, event });
+    }
+
+    /// Captures work that waits for other ranks, while other streams of the graph go on.
+    fn submit_waiting(&self, stream: Stream, work: Work) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let begun = Arc::clone(&is_over);
+        let begin = move || {
+            begun.store(false, Ordering::SeqCst);
+            let (work, over) = (Arc::clone(&work), Arc::clone(&begun));
+            std::thread::spawn(move || {
+                work();
+                over.store(true, Ordering::SeqCst);
+            });
+        };
+        self.driver.submit(stream, begin).expect("a stream");
+        let is_over = move || is_over.load(Ordering::SeqCst);
+        self.driver.submit_when(stream, is_over, || {}).expect("a stream");
     }
 }
 
@@ -63,9 +90,13 @@ impl Streams for InOrder {
         let _ = self.driver.synchronize(Stream(stream));
     }
 
-    fn record(&self, stream: u64, work: Work) -> bool {
+    fn is_capturing(&self, stream: u64) -> bool {
+        self.driver.capture_id(Stream(stream)).is_some()
+    }
+
+    fn record(&self, stream: u64, work: Work) {
         let (driver, stream) = (&self.driver, Stream(stream));
-        let Some(capture) = driver.capture_id(stream) else { return false };
+        let capture = driver.capture_id(stream).expect("a stream that is being captured");
         let mut last_group = self.last_group.lock().unwrap();
         if let Some((before, event)) = last_group.take() {
             if before == capture {
@@ -73,11 +104,14 @@ impl Streams for InOrder {
             }
             driver.free_event(event).expect("an event of this library");
         }
-        driver.submit(stream, move || work()).expect("a stream");
+        if self.has_asynchronous_messages {
+            self.submit_waiting(stream, work);
+        } else {
+            driver.submit(stream, move || work()).expect("a stream");
+        }
         let event = driver.new_event(false).expect("an event");
         driver.record(event, stream).expect("a stream");
         *last_group = Some((capture, event));
-        true
     }
 
     fn submit_when(&self, stream: u64, is_ready: Condition, work: Work) -> bool {

@@ -70,9 +70,14 @@ impl GpuMemory {
     }
 
     fn record_event(&self, queue: StreamKind, timed: bool) -> DeviceEvent {
+        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(queue));
         let event = self.gpu.acquire_event(timed);
         let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event, timed };
-        done(self.gpu.driver().record(event, self.gpu.stream(queue)));
+        done(if timed && self.gpu.capture.is_capturing() {
+            driver.record_in_graph(event, stream)
+        } else {
+            driver.record(event, stream)
+        });
         DeviceEvent(Arc::new(recorded))
     }
 

@@ -193,6 +193,10 @@ impl Driver for NullDriver {
         self.observe(NullCall::RecordEvent)
     }
 
+    fn record_in_graph(&self, event: Event, stream: Stream) -> Done {
+        self.record(event, stream)
+    }
+
     fn wait(&self, _: Stream, _: Event) -> Done {
         self.observe(NullCall::WaitEvent)
     }

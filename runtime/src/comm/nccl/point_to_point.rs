@@ -152,16 +152,22 @@ impl NcclGroup {
         let end = device.mark(stream);
         for ((message, span), text) in messages.iter().zip(spans).zip(texts) {
             self.accounting().close_span(span, &message.call);
-            watchdog.watch_call(text, end.clone(), message.sent.clone());
+            let kept = message.sent.clone().filter(|_| !device.is_capturing());
+            watchdog.watch_call(text, end.clone(), kept);
             self.accounting().finish_message(&message.call, start, false);
         }
         Ok(end)
     }
 
-    /// The completion of a submitted message.
+    /// The completion of a submitted message. A send is complete immediately, as the watchdog keeps its data; in a CUDA
+    /// graph, whose memory is reused in the order of the capture, it is complete at its end.
     fn complete_message(&self, message: Message<'_>, end: &DeviceEvent) -> Completion {
-        let Message { call, mut operands, staged, .. } = message;
+        let Message { call, mut operands, sent, staged, .. } = message;
+        let device = &self.resources.device;
         match (&call.op, staged) {
+            (CommOp::Send { .. }, _) if device.is_capturing() => {
+                Completion::at_event(None, sent, device, end.clone())
+            }
             (CommOp::Send { .. }, _) => Completion::done(Ok(None)),
             (_, None) => self.completion(operands, Ok(end.clone())),
             (_, Some(staged)) => {

@@ -33,6 +33,8 @@ impl Unit {
         if self.fixed_addresses() != captured.fixed {
             return false;
         }
+        // The graph computes new gradients, of this rank's stages alone.
+        self.gradient.is_tie_summed.set(false);
         if self.stage() != ZeroStage::Parameters {
             return true;
         }

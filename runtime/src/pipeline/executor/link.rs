@@ -1,5 +1,6 @@
 //! One rank's connection with the ranks of neighboring stages.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, CachingAllocator, Category};
@@ -19,6 +20,14 @@ pub(super) struct StageLink {
     pub placement: Vec<usize>,
 }
 
+/// The messages of a round in progress.
+pub(super) struct StartedRound {
+    /// The send of each buffer.
+    pub sends: Vec<(Message, Pending<()>)>,
+    /// The receives of each message.
+    pub receives: Vec<Vec<Pending>>,
+}
+
 /// The pass that messages belong to. A message of one pass never matches a receive of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PassKind {
@@ -33,13 +42,15 @@ impl StageLink {
     }
 
     /// Starts the messages of a round: the sends of all buffers of the first ones, and the receives of the parts of the
-    /// others, in order. Returns the receives of each of the latter.
+    /// others, in order.
     pub fn exchange(
         &self,
         pass: PassKind,
         sends: Vec<(Message, Vec<Arc<Buffer>>)>,
         receives: &[(Message, Vec<MessagePart>)],
-    ) -> (Vec<Pending<()>>, Vec<Vec<Pending>>) {
+    ) -> StartedRound {
+        let sent_parts: Vec<Message> =
+            sends.iter().flat_map(|(message, buffers)| repeat_n(*message, buffers.len())).collect();
         let outgoing = sends.into_iter().flat_map(|(message, buffers)| {
             let to = self.placement[message.to_stage()];
             let send = move |(part, buffer)| (message_site(pass, message, part), to, buffer);
@@ -57,7 +68,8 @@ impl StageLink {
         let of_message = |(_, parts): &(Message, Vec<MessagePart>)| {
             posted.by_ref().take(parts.len()).collect::<Vec<_>>()
         };
-        (sent, receives.iter().map(of_message).collect())
+        let sends = sent_parts.into_iter().zip(sent).collect();
+        StartedRound { sends, receives: receives.iter().map(of_message).collect() }
     }
 
     /// Runs `work` inside of a span such as `F 2.5`, of stage 2 and micro-batch 5.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::comm::{CommError, Pending};
-use crate::schedule::Message;
+use crate::schedule::{Message, Receipts};
 
 use super::link::{PassKind, StageLink};
 use super::{MessagePart, MessageWait};
@@ -20,7 +20,9 @@ pub(super) struct BoundaryMessages<'a> {
     /// Messages that are to be started together.
     round: Round,
     /// Sends in progress.
-    sends: Vec<Pending<()>>,
+    sends: Vec<(Message, Pending<()>)>,
+    /// During the capture of a CUDA graph, in which the host cannot see that a send is over.
+    receipts: Option<Receipts>,
     wait: MessageWait,
 }
 
@@ -48,8 +50,15 @@ impl<'a> BoundaryMessages<'a> {
             outgoing: HashMap::new(),
             round: Round::default(),
             sends: Vec::new(),
+            receipts: None,
             wait: MessageWait::default(),
         }
+    }
+
+    /// Releases the buffers of sends by these receipts only: their messages have arrived, so the device does not wait for
+    /// their ends.
+    pub fn with_receipts(self, receipts: Receipts) -> BoundaryMessages<'a> {
+        BoundaryMessages { receipts: Some(receipts), ..self }
     }
 
     /// Adds the receive of a message with these parts to those that [`start_round`](Self::start_round) posts.
@@ -67,12 +76,36 @@ impl<'a> BoundaryMessages<'a> {
             Incoming::Local(buffers) => Ok(buffers),
             Incoming::Posted(posted) => {
                 let device = self.link.allocator.device();
-                let wait_all =
-                    || posted.into_iter().map(|part| part.wait().map(Arc::new)).collect();
+                let wait_all = || {
+                    let parts = posted.into_iter().map(|part| part.wait().map(Arc::new));
+                    parts.collect::<Result<Vec<_>, CommError>>()
+                };
                 let place = (message.to_stage(), message.micro_batch());
-                self.wait.measure(device, || self.link.traced("recv", place, wait_all))
+                let input =
+                    self.wait.measure(device, || self.link.traced("recv", place, wait_all))?;
+                self.release_used(message)?;
+                Ok(input)
             }
         }
+    }
+
+    /// Drops the handles of the sends that the receiver had used before it sent `answer`.
+    fn release_used(&mut self, answer: Message) -> Result<(), CommError> {
+        let used = self.receipts.as_mut().and_then(|receipts| receipts.remove(&answer));
+        let used = used.unwrap_or_default();
+        self.wait_for_sends(|message, _| used.contains(&message))
+    }
+
+    /// Waits for the sends that `is_over` chooses.
+    fn wait_for_sends(
+        &mut self,
+        is_over: impl Fn(Message, &Pending<()>) -> bool,
+    ) -> Result<(), CommError> {
+        let sends = std::mem::take(&mut self.sends).into_iter();
+        let (over, in_progress): (Vec<_>, _) =
+            sends.partition(|(message, send)| is_over(*message, send));
+        self.sends = in_progress;
+        over.into_iter().try_for_each(|(_, send)| send.wait())
     }
 
     /// Keeps an output, for its send or for the stage of this rank that needs it.
@@ -109,29 +142,30 @@ impl<'a> BoundaryMessages<'a> {
         if sends.is_empty() && receives.is_empty() {
             return;
         }
-        let (sent, posted) = self.link.exchange(self.pass, sends, &receives);
-        self.sends.extend(sent);
-        for ((message, _), posted) in receives.into_iter().zip(posted) {
+        let started = self.link.exchange(self.pass, sends, &receives);
+        self.sends.extend(started.sends);
+        for ((message, _), posted) in receives.into_iter().zip(started.receives) {
             self.incoming.insert(message, Incoming::Posted(posted));
         }
     }
 
-    /// Drops the handles of completed sends, and with them their buffers.
+    /// Drops the handles of completed sends, and with them their buffers. Does nothing if there are
+    /// [receipts](Self::with_receipts).
     ///
     /// # Errors
     /// If a send has failed.
     pub fn release_sent(&mut self) -> Result<(), CommError> {
-        let sends = std::mem::take(&mut self.sends).into_iter();
-        let (complete, in_progress): (Vec<_>, _) = sends.partition(Pending::is_complete);
-        self.sends = in_progress;
-        complete.into_iter().try_for_each(Pending::wait)
+        match self.receipts {
+            Some(_) => Ok(()),
+            None => self.wait_for_sends(|_, send| send.is_complete()),
+        }
     }
 
     /// Waits for all sends, so that a failure belongs to this pass. Returns the time waited in the whole pass.
     pub fn finish(mut self) -> Result<MessageWait, CommError> {
         self.release_sent()?;
         let (device, sends) = (self.link.allocator.device(), self.sends);
-        self.wait.measure(device, || sends.into_iter().try_for_each(Pending::wait))?;
+        self.wait.measure(device, || sends.into_iter().try_for_each(|(_, send)| send.wait()))?;
         Ok(self.wait)
     }
 }

@@ -66,6 +66,11 @@ impl PipelineExecutor {
         if self.is_in_rounds { self.schedule.lockstep().program() } else { self.schedule.lowered() }
     }
 
+    /// Returns true if messages are exchanged in rounds, which no order of the engine's own can block.
+    pub(crate) fn is_in_rounds(&self) -> bool {
+        self.is_in_rounds
+    }
+
     /// The coordinate of this rank on the axis `pp`.
     pub fn rank(&self) -> usize {
         self.link.comm.rank()
@@ -101,6 +106,10 @@ impl PipelineExecutor {
         work: &mut W,
     ) -> Result<MessageWait, W::Error> {
         let mut messages = BoundaryMessages::new(&self.link, PassKind::Training);
+        let is_captured = self.link.allocator.device().is_some_and(|device| device.is_capturing());
+        if is_captured {
+            messages = messages.with_receipts(self.program().receipts(self.rank()));
+        }
         let mut actions = self.next_program().ranks[self.rank()].iter().peekable();
         while let Some(action) = actions.next() {
             match action {

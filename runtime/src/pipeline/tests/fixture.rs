@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::backend::cpu::CpuBackend;
 use crate::comm::{CommError, launch};
 use crate::fsdp::{BackwardPass, CompletedUnits};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::{AxisId, AxisSet, Dims};
 use crate::nn::{
     Build, Built, Embedding, LayerCount, LayerNorm, Layers, LearnedPositions, Linear, LmHead,
     RmsNorm, Sizes, Stack,
@@ -156,7 +156,7 @@ pub(crate) fn plant_gradients<M>(rank: &Rank, built: &Built<M>) -> Gradients<Pen
         param.with_gradient(|mut gradient, _| gradient.write(&block));
     }
     pass.end_micro_batch(rank);
-    Gradients::of_latest_backward::<(Hidden,)>(rank, 1)
+    Gradients::of_latest_backward(rank, <(Hidden,)>::VARIES, 1)
 }
 
 /// Returns the index in the global parameter of each element of this rank's block.

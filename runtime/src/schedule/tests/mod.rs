@@ -2,6 +2,7 @@ mod csv;
 mod formulas;
 mod lockstep;
 mod lowering;
+mod receipts;
 mod split;
 mod verifier;
 

@@ -1,29 +1,33 @@
 //! Capture and replay of micro-batches.
 
 use crate::backend::DeviceFailure;
-use crate::layout::Shape;
+use crate::layout::{AxisSet, Shape};
 use crate::tensor::{CapturedPass, Metric, Pass, PassGraphs};
 use crate::train::micro_batch::{
     CaptureError, GradAccumulator, MicroBatchFn, MicroBatchInput, MicroBatchKind,
     MicroBatchLauncher,
 };
 
-/// The captured graphs of a step: one for each kind of micro-batch.
-pub(super) struct CapturedGraphs<S> {
+use super::schedule::CapturedSchedule;
+
+/// The captured graphs of a step: one for each kind of micro-batch, or one for the schedule of a pipeline.
+pub struct CapturedGraphs<S> {
     /// In the order of capture.
     graphs: Vec<(MicroBatchKind, CapturedPass<S>)>,
+    pub(super) schedule: Option<CapturedSchedule<S>>,
     /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.
     is_confirmed: bool,
     /// Elements that the losses of this step count so far.
     count: u64,
     /// Dropped last, after the graphs that use its memory.
-    passes: PassGraphs,
+    pub(super) passes: PassGraphs,
 }
 
 impl<S> CapturedGraphs<S> {
     /// Creates an empty set of graphs.
     pub(super) fn new(passes: PassGraphs) -> CapturedGraphs<S> {
-        CapturedGraphs { graphs: Vec::new(), is_confirmed: false, count: 0, passes }
+        let (graphs, schedule) = (Vec::new(), None);
+        CapturedGraphs { graphs, schedule, is_confirmed: false, count: 0, passes }
     }
 
     /// Begins a step, if the memory of the graphs is still theirs.
@@ -36,7 +40,7 @@ impl<S> CapturedGraphs<S> {
     /// short of memory later cannot continue without the others.
     fn check_memory(&mut self) -> Result<(), CaptureError> {
         let was_confirmed = self.is_confirmed;
-        self.is_confirmed = !self.graphs.is_empty();
+        self.is_confirmed = !self.graphs.is_empty() || self.schedule.is_some();
         let suffices = if self.is_confirmed && !was_confirmed {
             self.passes.are_whole_everywhere()
         } else {
@@ -62,43 +66,58 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
         gradients: GradAccumulator,
         pass: &MicroBatchFn<'_, S>,
     ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
-        let MicroBatchInput { step, sizes, data, kind } = micro_batch;
-        let name = format!("step {step}");
-        let input = Pass {
-            sizes,
-            first: data.rows.start,
-            tokens: data.tokens,
-            targets: data.targets,
-            starts: data.starts,
-            name: &name,
-        };
-        let captured = self.graphs.iter().find(|(captured, _)| captured == kind);
-        let (metric, count) = match captured {
-            Some((_, graph)) if graph.takes(data.targets) => {
-                let metric = self.passes.replay(graph, &input).ok_or(CaptureError::Transient)?;
-                (metric, graph.count())
+        let kind = micro_batch.kind;
+        let name = step_name(micro_batch.step);
+        let input = [pass_of(micro_batch)];
+        let captured = self.graphs.iter().find(|(captured, _)| *captured == kind);
+        let (metrics, count) = match captured {
+            Some((_, graph)) if graph.takes(&input) => {
+                let metrics = self.passes.replay(&name, graph, &input);
+                (metrics.ok_or(CaptureError::Transient)?, graph.count())
             }
             Some(_) => return Err(CaptureError::Transient),
             None => {
-                let work = |tokens: &_, targets: &_| {
+                let work = |inputs: Vec<[_; 2]>| {
+                    let [[tokens, targets]] = &inputs[..] else {
+                        unreachable!("one micro-batch is captured")
+                    };
                     let (metric, gradients) = pass(tokens, targets, gradients);
                     gradients.wait_for_reduction();
-                    metric
+                    (vec![metric], ())
                 };
-                let captured = self.passes.record(&input, work);
-                let (metric, graph) = captured.map_err(CaptureError::Permanent)?;
+                let captured = self.passes.record(&name, &input, work);
+                let (metrics, graph, ()) = captured.map_err(CaptureError::Permanent)?;
                 let count = graph.count();
-                self.graphs.push((*kind, graph));
-                (metric, count)
+                self.graphs.push((kind, graph));
+                (metrics, count)
             }
         };
         self.count += count;
         // A replay leaves gradients in the buffers of the FSDP units without the host's bookkeeping.
+        let (count, along) = (self.count, AxisSet::NONE);
         let gradients = if kind.is_last {
-            GradAccumulator::Complete(self.passes.gradients::<S, _>(self.count))
+            GradAccumulator::Complete(self.passes.gradients::<S, _>(count, along))
         } else {
-            GradAccumulator::Partial(self.passes.gradients::<S, _>(self.count))
+            GradAccumulator::Partial(self.passes.gradients::<S, _>(count, along))
         };
+        let metric = metrics.into_iter().next().expect("the loss of the micro-batch");
         Ok((metric, gradients))
+    }
+}
+
+/// Name of the graphs of a step in messages.
+pub(super) fn step_name(step: u64) -> String {
+    format!("step {step}")
+}
+
+/// The input of a micro-batch as a graph reads it.
+pub(super) fn pass_of<'a>(micro_batch: &'a MicroBatchInput<'a>) -> Pass<'a> {
+    let MicroBatchInput { sizes, data, .. } = micro_batch;
+    Pass {
+        sizes,
+        first: data.rows.start,
+        tokens: data.tokens,
+        targets: data.targets,
+        starts: data.starts,
     }
 }

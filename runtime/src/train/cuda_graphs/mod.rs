@@ -1,18 +1,21 @@
 //! CUDA graphs around the training step.
 //!
-//! A step runs its micro-batches through a [`MicroBatchLauncher`]. [`CudaGraphs`] gives it the eager one during warm-up,
-//! then one that captures the forward and backward pass of each kind of micro-batch as a CUDA graph and replays it in
-//! later steps. If a graph cannot be captured or replayed, the step is repeated eagerly.
+//! A step without a pipeline runs its micro-batches through a
+//! [`MicroBatchLauncher`](super::micro_batch::MicroBatchLauncher): the eager one during warm-up, then [`CapturedGraphs`],
+//! which captures the forward and backward pass of each kind of micro-batch as a CUDA graph and replays it in later steps.
+//! All that a rank does in a pipeline schedule, with its messages, is one graph. If a graph cannot be captured or replayed,
+//! the step is repeated eagerly.
 
 mod captured;
+mod schedule;
 
 use crate::layout::Shape;
 use crate::tensor::{PassGraphs, PassVariation, Rank};
 
 use super::console::say;
-use super::micro_batch::{CaptureError, EagerLauncher, MicroBatchLauncher, StepGradients};
+use super::micro_batch::CaptureError;
 
-use captured::CapturedGraphs;
+pub use captured::CapturedGraphs;
 
 /// Eager steps before capture: the first one compiles kernels and learns the order of parameters, the second one is like
 /// all later ones and shows if they can be captured.
@@ -53,13 +56,14 @@ impl<S: Shape> CudaGraphs<S> {
         self.state = GraphState::Off;
     }
 
-    /// Runs `step`, which launches its micro-batches with the launcher that it is given: as CUDA graphs once the warm-up is
-    /// over, else eagerly.
-    pub fn run_step(
+    /// Runs a step: by `captured`, which captures or replays CUDA graphs, once the warm-up is over; else, and if that fails,
+    /// by `eager`.
+    pub fn run_step<T>(
         &mut self,
         rank: &Rank,
-        step: impl Fn(&mut dyn MicroBatchLauncher<S>) -> Result<StepGradients<S>, CaptureError>,
-    ) -> StepGradients<S> {
+        captured: impl FnOnce(&mut CapturedGraphs<S>) -> Result<T, CaptureError>,
+        eager: impl FnOnce() -> T,
+    ) -> T {
         if matches!(self.state, GraphState::WarmUp(0)) {
             self.state = match PassGraphs::new(rank) {
                 Some(passes) => GraphState::Captured(CapturedGraphs::new(passes)),
@@ -67,22 +71,20 @@ impl<S: Shape> CudaGraphs<S> {
             };
         }
         if let GraphState::Captured(graphs) = &mut self.state {
-            match graphs.begin_step().and_then(|()| step(graphs)) {
-                Ok(gradients) => return gradients,
+            match graphs.begin_step().and_then(|()| captured(graphs)) {
+                Ok(result) => return result,
                 Err(error) => self.discard_step(rank, error),
             }
         }
         let before = PassVariation::now(rank);
-        let Ok(gradients) = step(&mut EagerLauncher { rank }) else {
-            unreachable!("eager launches do not fail");
-        };
+        let result = eager();
         if let GraphState::WarmUp(steps_left) = &mut self.state {
             *steps_left -= 1;
             if let (0, Some(why)) = (*steps_left, PassVariation::now(rank).since(before)) {
                 self.turn_off(&format!("in this model, {why}"));
             }
         }
-        gradients
+        result
     }
 
     /// Discards the gradients of a step whose graphs failed.

@@ -82,17 +82,23 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let rows = data_rows(&rank, config.batch);
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         let obstacle = match &state.pipeline {
-            Some(_) if config.pipeline.is_none() => Some("--stage-times runs eagerly".to_owned()),
-            Some(_) => Some("a pipeline schedule runs eagerly".to_owned()),
-            None if plan.dataset.ignores_targets() => Some(
+            Some(_) if config.stage_times.is_some() => {
+                Some("--stage-times runs eagerly".to_owned())
+            }
+            Some(pipeline) if !pipeline.is_in_rounds() && rank.comms().graph_pools().is_some() => {
+                let needed =
+                    "the messages of a pipeline are captured with MESHWRIGHT_NCCL_P2P=grouped only";
+                Some(needed.to_owned())
+            }
+            _ if plan.dataset.ignores_targets() => Some(
                 "the targets that --pack and --mask-borders ignore differ from step to step"
                     .to_owned(),
             ),
-            None if plan.dataset.documents().is_some() && rank.degree(AxisId::Cp) > 1 => Some(
+            _ if plan.dataset.documents().is_some() && rank.degree(AxisId::Cp) > 1 => Some(
                 "the keys that --documents shows each rank of cp differ from step to step"
                     .to_owned(),
             ),
-            None => plan.machine.cuda_graph_obstacle(),
+            _ => plan.machine.cuda_graph_obstacle(),
         };
         let balance = AttentionBalance::new(&rank, &state.built.attentions, config.seq);
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());

@@ -31,8 +31,13 @@ pub trait Streams: Send + Sync {
     /// Returns when a stream has reached this point.
     fn drain(&self, stream: u64);
 
-    /// Captures `work` if the stream is being captured into a graph. Returns `true` in that case.
-    fn record(&self, stream: u64, work: Work) -> bool;
+    /// Returns `true` if the stream is being captured into a graph.
+    fn is_capturing(&self, _stream: u64) -> bool {
+        false
+    }
+
+    /// Captures `work` on a stream that is being captured.
+    fn record(&self, _stream: u64, _work: Work) {}
 
     /// Submits work that the stream waits for until the condition holds, while the host goes on. Returns `false` if the
     /// device works synchronously.
@@ -52,10 +57,6 @@ struct AtOnce;
 
 impl Streams for AtOnce {
     fn drain(&self, _: u64) {}
-
-    fn record(&self, _: u64, _: Work) -> bool {
-        false
-    }
 }
 
 /// Number of groups in progress, by communicator; `None` if it was aborted, and nothing is written any more.
@@ -108,9 +109,13 @@ impl Port {
         if connected.insert(group.comm) {
             return false;
         }
+        let is_captured = self.streams.is_capturing(stream);
         // All messages of a group begin together, and it ends when all of them have.
         let [begun, arriving, received, taken] = [(); 4].map(|()| group.clone());
         let send = move || {
+            if is_captured {
+                begun.note();
+            }
             if !begun.is_aborted() {
                 begun.carry_out(begun.ready_sends());
             }
@@ -395,16 +400,19 @@ impl Library for Port {
         let (rendezvous_table, under_way) =
             (Arc::clone(&self.rendezvous_table), Arc::clone(&self.under_way));
         let group = Group { comm, rank: self.rank, transfers: group, rendezvous_table, under_way };
-        let recorded = group.clone();
-        let replay = move || {
-            recorded.note();
-            recorded.carry_out(recorded.ready());
-        };
-        if self.streams.record(stream, Arc::new(replay)) {
+        let is_captured = self.streams.is_capturing(stream);
+        if !is_captured {
+            group.note();
+        }
+        if group.has_messages_alone() && self.submit_messages(&group, stream) {
             return Ok(());
         }
-        group.note();
-        if group.has_messages_alone() && self.submit_messages(&group, stream) {
+        if is_captured {
+            let replay = move || {
+                group.note();
+                group.carry_out(group.ready());
+            };
+            self.streams.record(stream, Arc::new(replay));
             return Ok(());
         }
         self.streams.drain(stream);

@@ -5,7 +5,9 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use cudarc::driver::sys::{CUevent, CUfunction, CUgraphExec, CUmodule, CUstreamCaptureMode};
+use cudarc::driver::sys::{
+    CUevent, CUevent_record_flags, CUfunction, CUgraphExec, CUmodule, CUstreamCaptureMode,
+};
 use rayon::prelude::*;
 
 use super::attention::cudnn_attention;
@@ -194,6 +196,14 @@ impl Driver for NativeDriver {
         self.context.make_current()?;
         // SAFETY: both are live.
         unsafe { call!(self.context.api, cuEventRecord(event.0 as CUevent, cu_stream(stream))) }
+    }
+
+    fn record_in_graph(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+        self.context.make_current()?;
+        let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+        let (event, stream) = (event.0 as CUevent, cu_stream(stream));
+        // SAFETY: both are live.
+        unsafe { call!(self.context.api, cuEventRecordWithFlags(event, stream, flags)) }
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {

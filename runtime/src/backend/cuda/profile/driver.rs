@@ -154,6 +154,7 @@ impl Driver for ProfiledDriver {
         new_event(timed: bool) -> Done<Event>;
         free_event(event: Event) -> Done;
         record(event: Event, stream: Stream) -> Done;
+        record_in_graph(event: Event, stream: Stream) -> Done;
         wait(stream: Stream, event: Event) -> Done;
         is_done(event: Event) -> Done<bool>;
         elapsed_ms(from: Event, to: Event) -> Done<f32>;

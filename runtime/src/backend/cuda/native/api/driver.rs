@@ -60,6 +60,7 @@ functions! {
         fn cuEventCreate(*mut CUevent, c_uint) -> CUresult;
         fn cuEventDestroy_v2(CUevent) -> CUresult;
         fn cuEventRecord(CUevent, CUstream) -> CUresult;
+        fn cuEventRecordWithFlags(CUevent, CUstream, c_uint) -> CUresult;
         fn cuEventQuery(CUevent) -> CUresult;
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent) -> CUresult;
 
