@@ -255,10 +255,17 @@ fn work_is_recorded_and_submitted_again() {
     driver.begin_capture(stream).unwrap();
     // SAFETY: there are 16 bytes.
     unsafe { driver.zero(stream, address, 16) }.unwrap();
+    let event = driver.new_event(true).unwrap();
+    driver.record_in_graph(event, stream).unwrap();
     let graph = driver.end_capture(stream).unwrap();
+    assert!(!driver.is_done(event).unwrap(), "recorded by the capture and not by a launch");
     // SAFETY: as above.
     unsafe { driver.launch_graph(stream, graph) }.unwrap();
+    assert!(driver.is_done(event).unwrap());
     driver.free_graph(graph).unwrap();
+    let error = driver.record_in_graph(event, stream).unwrap_err().to_string();
+    assert!(error.starts_with("cuEventRecordWithFlags "), "outside of a capture: {error}");
+    driver.free_event(event).unwrap();
     assert!(driver.end_capture(stream).unwrap_err().to_string().starts_with("cuStreamEndCapture "));
     free(&driver, &[address]);
     driver.free_stream(stream).unwrap();

@@ -10,8 +10,10 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE_ERROR = 100,
 static _Thread_local void *current;
 #define NEEDS_CONTEXT if (!current) return INVALID_CONTEXT
 
-typedef struct { int urgent, capturing, calls; } Stream;
 typedef struct { int timed, recorded; double at; } Event;
+// A stream keeps the last event of its capture, and a graph the one that its launches record.
+typedef struct { int urgent, capturing, calls; Event *captured; } Stream;
+typedef struct { Event *event; } Graph;
 typedef struct { char name[64]; int shared; } Function;
 
 int cuDriverGetVersion(int *v) { *v = 13000; return SUCCESS; }
@@ -72,14 +74,16 @@ void stub_set_status(int s) { stub_status = s; }
 int cuStreamSynchronize(Stream *s) { NEEDS_CONTEXT; if (stub_status) return stub_status; return s->capturing ? INVALID_VALUE : SUCCESS; }
 int cuStreamWaitEvent(Stream *s, Event *e, unsigned f) { NEEDS_CONTEXT; return SUCCESS; }
 int cuStreamIsCapturing(Stream *s, int *v) { NEEDS_CONTEXT; *v = s->capturing; return SUCCESS; }
-int cuStreamBeginCapture_v2(Stream *s, int mode) { NEEDS_CONTEXT; if (mode != 2) return INVALID_VALUE; s->capturing = 1; s->calls = 0; return SUCCESS; }
-int cuStreamEndCapture(Stream *s, void **g) { NEEDS_CONTEXT; if (!s->capturing) return INVALID_VALUE; s->capturing = 0; *g = malloc(1); return SUCCESS; }
+int cuStreamBeginCapture_v2(Stream *s, int mode) { NEEDS_CONTEXT; if (mode != 2) return INVALID_VALUE; s->capturing = 1; s->calls = 0; s->captured = NULL; return SUCCESS; }
+int cuStreamEndCapture(Stream *s, Graph **g) { NEEDS_CONTEXT; if (!s->capturing) return INVALID_VALUE; s->capturing = 0; *g = calloc(1, sizeof **g); (*g)->event = s->captured; return SUCCESS; }
 
 int cuEventCreate(Event **e, unsigned flags) { NEEDS_CONTEXT; *e = calloc(1, sizeof **e); (*e)->timed = flags != 2; return SUCCESS; }
 int cuEventDestroy_v2(Event *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
 // Milliseconds since the start. Time advances with every event, and with every matmul, as the cuBLASLt stub reports.
 double stub_clock = 0;
 int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; e->at = stub_clock; stub_clock += 0.001; return SUCCESS; }
+// CU_EVENT_RECORD_EXTERNAL: each launch of the graph records the event.
+int cuEventRecordWithFlags(Event *e, Stream *s, unsigned f) { NEEDS_CONTEXT; if (f != 1 || !s->capturing) return INVALID_VALUE; s->captured = e; return SUCCESS; }
 int cuEventQuery(Event *e) { NEEDS_CONTEXT; return e->recorded ? SUCCESS : NOT_READY; }
 int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) { NEEDS_CONTEXT; if (!a->timed || !b->timed) return INVALID_VALUE; *ms = b->at - a->at; return SUCCESS; }
 
@@ -123,7 +127,7 @@ int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned tx,
 
 // Kernels of a graph keep the priority of the streams on which they were captured:
 // CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.
-int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long f) { NEEDS_CONTEXT; *e = malloc(1); return f == 8 ? SUCCESS : INVALID_VALUE; }
-int cuGraphLaunch(void *e, Stream *s) { NEEDS_CONTEXT; s->calls++; return SUCCESS; }
-int cuGraphDestroy(void *g) { NEEDS_CONTEXT; free(g); return SUCCESS; }
-int cuGraphExecDestroy(void *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
+int cuGraphInstantiateWithFlags(Graph **e, Graph *g, unsigned long long f) { NEEDS_CONTEXT; *e = calloc(1, sizeof **e); (*e)->event = g->event; return f == 8 ? SUCCESS : INVALID_VALUE; }
+int cuGraphLaunch(Graph *e, Stream *s) { NEEDS_CONTEXT; s->calls++; return e->event ? cuEventRecord(e->event, s) : SUCCESS; }
+int cuGraphDestroy(Graph *g) { NEEDS_CONTEXT; free(g); return SUCCESS; }
+int cuGraphExecDestroy(Graph *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
