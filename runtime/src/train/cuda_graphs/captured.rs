@@ -1,26 +1,30 @@
-//! Capture and replay of micro-batches.
+//! The graphs of one rank's step, and those of its micro-batches.
+
+use std::rc::Rc;
 
 use crate::backend::DeviceFailure;
 use crate::layout::{AxisSet, Shape};
-use crate::tensor::{CapturedPass, Metric, Pass, PassGraphs};
+use crate::pipeline::{MessageWait, PipelineStep};
+use crate::tensor::{CapturedPass, Metric, PassGraphs, Tokens};
 use crate::train::micro_batch::{
     CaptureError, GradAccumulator, MicroBatchFn, MicroBatchInput, MicroBatchKind,
-    MicroBatchLauncher,
+    MicroBatchLauncher, StepGradients, StepInput,
 };
 
-use super::schedule::CapturedSchedule;
+use super::graph_input::{pass_of, step_name};
+use super::schedule::{self, CapturedSchedule};
 
 /// The captured graphs of a step: one for each kind of micro-batch, or one for the schedule of a pipeline.
 pub struct CapturedGraphs<S> {
     /// In the order of capture.
     graphs: Vec<(MicroBatchKind, CapturedPass<S>)>,
-    pub(super) schedule: Option<CapturedSchedule<S>>,
+    schedule: Option<CapturedSchedule<S>>,
     /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.
     is_confirmed: bool,
     /// Elements that the losses of this step count so far.
     count: u64,
     /// Dropped last, after the graphs that use its memory.
-    pub(super) passes: PassGraphs,
+    passes: PassGraphs,
 }
 
 impl<S> CapturedGraphs<S> {
@@ -55,6 +59,22 @@ impl<S> CapturedGraphs<S> {
             DeviceFailure(format!("CUDA graphs cannot be replayed, {why}; {advice}")).unwind();
         }
         Err(CaptureError::Permanent(why.to_owned()))
+    }
+}
+
+impl<S: Shape> CapturedGraphs<S> {
+    /// Replays the graph of a schedule, or captures `run` in the first step: from the tokens and targets of all
+    /// micro-batches to their losses and gradients. Returns the waits for messages, too; the device may not have completed
+    /// them.
+    ///
+    /// # Errors
+    /// A CUDA graph that cannot be captured or replayed. The step must then be repeated eagerly.
+    pub fn launch_schedule(
+        &mut self,
+        input: &StepInput<'_>,
+        run: impl FnOnce(Vec<Tokens<S>>, Vec<Tokens<S>>) -> PipelineStep<S>,
+    ) -> Result<(StepGradients<S>, Rc<MessageWait>), CaptureError> {
+        schedule::launch(&mut self.passes, &mut self.schedule, input, run)
     }
 }
 
@@ -102,22 +122,5 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
         };
         let metric = metrics.into_iter().next().expect("the loss of the micro-batch");
         Ok((metric, gradients))
-    }
-}
-
-/// Name of the graphs of a step in messages.
-pub(super) fn step_name(step: u64) -> String {
-    format!("step {step}")
-}
-
-/// The input of a micro-batch as a graph reads it.
-pub(super) fn pass_of<'a>(micro_batch: &'a MicroBatchInput<'a>) -> Pass<'a> {
-    let MicroBatchInput { sizes, data, .. } = micro_batch;
-    Pass {
-        sizes,
-        first: data.rows.start,
-        tokens: data.tokens,
-        targets: data.targets,
-        starts: data.starts,
     }
 }

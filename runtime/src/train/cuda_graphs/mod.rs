@@ -7,6 +7,7 @@
 //! the step is repeated eagerly.
 
 mod captured;
+mod graph_input;
 mod schedule;
 
 use crate::layout::Shape;

@@ -1,0 +1,21 @@
+//! The input of a step as CUDA graphs read it.
+
+use crate::tensor::Pass;
+use crate::train::micro_batch::MicroBatchInput;
+
+/// Name of the graphs of a step in messages.
+pub(super) fn step_name(step: u64) -> String {
+    format!("step {step}")
+}
+
+/// The input of a micro-batch as a graph reads it.
+pub(super) fn pass_of<'a>(micro_batch: &'a MicroBatchInput<'a>) -> Pass<'a> {
+    let MicroBatchInput { sizes, data, .. } = micro_batch;
+    Pass {
+        sizes,
+        first: data.rows.start,
+        tokens: data.tokens,
+        targets: data.targets,
+        starts: data.starts,
+    }
+}
