@@ -27,11 +27,11 @@ mod with_documents;
 pub use crate::backend::RopeLayout;
 pub use attention::{
     Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
-    BiasOfScores, Bidirectional, Causal, ContextExtra, ContextParallel, ContextStyle,
-    DistributedOver, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, Hybrid, HybridStyle,
-    KeysAlong, KeysOfQueries, KeysShaped, MaskBetween, Padding, PaddingOf, QueriesKeysValues,
-    QueriesOf, RelativeBias, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads,
-    TypedContextStyle, Ulysses, UlyssesStyle, ValuesShaped,
+    BiasOfScores, Bidirectional, Causal, ContextParallel, ContextStyle, DistributedOver,
+    DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, Hybrid, HybridStyle, KeysAlong,
+    KeysOfQueries, KeysShaped, MaskBetween, Padding, PaddingOf, QueriesKeysValues, QueriesOf,
+    RelativeBias, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle,
+    Ulysses, UlyssesStyle, ValuesShaped,
 };
 pub use bias::Bias;
 pub(crate) use builder::declare;

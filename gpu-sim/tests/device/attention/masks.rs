@@ -143,13 +143,18 @@ fn values_may_have_another_width_than_keys() {
     }
 }
 
-/// One distance, and distances that no pair has.
+/// Distances that no pair has, and blocks of a longer sequence that have some of the distances, or the first or last alone.
 #[test]
 fn biases_are_clamped_to_their_distances() {
     // A single bias has no gradient but rounding errors, since it changes no weight.
     for (distances, zero) in [(2, 0), (3, 1), (200, 0), (200, 199)] {
         let case = Case::new(shape(1, 40, [2, 2, 4], false), DType::F32);
         check(&case.with_bias(distances, zero).with_sinks(), 2);
+    }
+    for offset in [-1000, -90, -20, 17, 90, 1000] {
+        let s = band(shape(2, 40, [2, 2, 4], false), offset, None, None);
+        let case = Case { accumulate: true, ..Case::new(s, DType::F32) };
+        check(&case.with_bias(31, 12), 2);
     }
 }
 

@@ -9,19 +9,16 @@ use std::sync::Arc;
 
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet, Cp, OnEveryRank, Whole};
-use crate::tensor::{Documents, Operand, Tensor, Value};
+use crate::tensor::{Operand, Tensor, Value};
 
 use super::super::{Build, Builder, Shard};
 use super::Attention;
-use super::alibi::Alibi;
 use super::context::{ContextAttention, ContextParallel, TypedContextStyle};
 use super::extras::{AttentionExtra, Extras};
 use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::AttentionMask;
 use super::operands::{QueriesKeysValues, QueriesOf};
-use super::padding::{PaddedShape, Padding};
-use super::score_bias::ScoreBias;
-use super::sinks::AttentionSinks;
+use super::score_operands::ScoreSources;
 
 const CP: AxisSet = AxisSet::of(AxisId::Cp);
 
@@ -82,7 +79,7 @@ where
     Keys: Operand,
     Values: Operand,
     Q: Operand<Shape: QueriesOf<H, D, K, M, V, Keys::Shape, Values::Shape, ContextParallel<Cp, W>>>,
-    E: ContextExtra<Q::Shape, Keys::Shape>,
+    E: AttentionExtra<Q::Shape, Keys::Shape>,
 {
     type Out = Tensor<
         <Q::Shape as QueriesOf<
@@ -107,46 +104,6 @@ where
     }
 }
 
-/// Optional operands of context-parallel attention, for queries shaped `Q` and keys shaped `Keys`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an optional operand of context-parallel attention",
-    label = "the fourth element of the operands",
-    note = "context-parallel attention takes `tokens.documents()` or padding, `&Alibi<Heads>`, and `&AttentionSinks<Heads>`; a learned bias needs attention over a sequence that is whole on each rank"
-)]
-pub trait ContextExtra<Q, Keys>: AttentionExtra<Q, Keys> {}
-
-impl<P, Q, Keys> ContextExtra<Q, Keys> for Documents<P> where Documents<P>: AttentionExtra<Q, Keys> {}
-
-impl<P, Q, Keys> ContextExtra<Q, Keys> for Padding<P>
-where
-    P: PaddedShape,
-    Padding<P>: AttentionExtra<Q, Keys>,
-{
-}
-
-impl<H, Q, Keys> ContextExtra<Q, Keys> for Alibi<H> where Alibi<H>: AttentionExtra<Q, Keys> {}
-
-impl<H, Style, Q, Keys> ContextExtra<Q, Keys> for AttentionSinks<H, Style> where
-    AttentionSinks<H, Style>: AttentionExtra<Q, Keys>
-{
-}
-
-impl<E: ContextExtra<Q, Keys>, Q, Keys> ContextExtra<Q, Keys> for &E {}
-
-impl<E: ContextExtra<Q, Keys>, F: ContextExtra<Q, Keys>, Q, Keys> ContextExtra<Q, Keys> for (E, F) where
-    (E, F): AttentionExtra<Q, Keys>
-{
-}
-
-impl<E, F, G, Q, Keys> ContextExtra<Q, Keys> for (E, F, G)
-where
-    E: ContextExtra<Q, Keys>,
-    F: ContextExtra<Q, Keys>,
-    G: ContextExtra<Q, Keys>,
-    (E, F, G): AttentionExtra<Q, Keys>,
-{
-}
-
 impl AttentionInputs<'_> {
     /// Computes attention over a sequence that the ranks of `cp` share.
     #[track_caller]
@@ -169,19 +126,16 @@ impl AttentionInputs<'_> {
              of cp; use a multiple of {chunks}"
         );
         let Extras { visible, bias, sinks, .. } = extras;
-        let bias = bias.map(|bias| match bias {
-            ScoreBias::Constant(values, distances) => (values, distances),
-            ScoreBias::Learned(..) => unreachable!("`ContextExtra` has no learned biases"),
-        });
+        let (scores, params) = ScoreSources::new(bias, sinks);
         let attention = ContextAttention {
             site: Site::new(Arc::clone(path)).at(Location::caller()),
             axes: CP,
             shape,
             seq,
             visible,
-            bias,
+            scores,
         };
         let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
-        attention.apply(algorithm, [self.queries, &self.keys, &self.values], sinks, extents)
+        attention.apply(algorithm, [self.queries, &self.keys, &self.values], params, extents)
     }
 }

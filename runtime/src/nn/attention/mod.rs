@@ -15,6 +15,7 @@ mod options;
 mod padding;
 mod relative_bias;
 mod score_bias;
+mod score_operands;
 mod sinks;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,6 @@ pub use context::{
     Attended, ContextParallel, ContextStyle, DistributedOver, GatherStyle, GatheredKeys, Hybrid,
     HybridStyle, Ring, RingStyle, TypedContextStyle, Ulysses, UlyssesStyle,
 };
-pub use distributed::ContextExtra;
 pub use documents::DocumentsOf;
 pub use extras::{
     AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,

@@ -2,39 +2,27 @@
 
 use std::sync::Arc;
 
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Buffer, KeyRanges, View,
-};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Buffer, KeyRanges};
 use crate::tensor::{
     Arity, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, OperationParam, Rank, Value, apply,
+    OperationInput, OperationParam, Value, apply,
 };
 
 use super::extras::Extras;
 use super::inputs::AttentionInputs;
-use super::score_bias::{BucketOfDistance, Distances, ScoreBias, distance_bias, widened};
+use super::score_operands::{ScoreGradients, ScoreOperands, ScoreParams, ScoreSources};
 
 impl AttentionInputs<'_> {
     /// Computes the attention, with optional operands.
     #[track_caller]
     pub(super) fn attend(&self, extras: Extras<'_>) -> Value {
         let Extras { ranges, bias, sinks, .. } = extras;
-        let (bias, table) = match bias {
-            None => (None, None),
-            Some(ScoreBias::Constant(values, distances)) => {
-                (Some(BiasSource::Constant(values, distances)), None)
-            }
-            Some(ScoreBias::Learned(table, buckets)) => {
-                (Some(BiasSource::Table(buckets)), Some(table))
-            }
-        };
-        let shape = self.shape();
-        let operation = AttentionOperation { shape, ranges, bias, has_sinks: sinks.is_some() };
-        match (table, sinks) {
-            (None, None) => self.apply(operation, []),
-            (Some(table), None) => self.apply(operation, [table]),
-            (None, Some(sinks)) => self.apply(operation, [sinks]),
-            (Some(table), Some(sinks)) => self.apply(operation, [table, sinks]),
+        let (scores, params) = ScoreSources::new(bias, sinks);
+        let operation = AttentionOperation { shape: self.shape(), ranges, scores };
+        match params {
+            ScoreParams::None(params) => self.apply(operation, params),
+            ScoreParams::One(params) => self.apply(operation, params),
+            ScoreParams::Two(params) => self.apply(operation, params),
         }
     }
 
@@ -57,42 +45,14 @@ impl AttentionInputs<'_> {
     }
 }
 
-/// Attention whose parameters are the table of its bias, if that is learned, and its sinks, if it has any.
+/// Attention whose parameters are those of its scores.
 struct AttentionOperation {
     shape: AttentionShape,
     ranges: Option<[Arc<Buffer>; 2]>,
-    bias: Option<BiasSource>,
-    has_sinks: bool,
-}
-
-/// Where the bias on scores comes from.
-enum BiasSource {
-    /// f32 `[heads, distances]`.
-    Constant(Arc<Buffer>, Distances),
-    /// The first parameter.
-    Table(Arc<BucketOfDistance>),
-}
-
-/// The optional operands of the kernels.
-struct KernelExtras {
-    bias: Option<(Arc<Buffer>, Distances)>,
-    sinks: Option<Buffer>,
+    scores: ScoreSources,
 }
 
 impl AttentionOperation {
-    /// Computes the optional operands of the kernels from the values of the parameters.
-    fn extras(&self, rank: &Rank, params: &[View<'_>]) -> KernelExtras {
-        let bias = self.bias.as_ref().map(|bias| match bias {
-            BiasSource::Constant(values, distances) => (Arc::clone(values), *distances),
-            BiasSource::Table(buckets) => {
-                let values = buckets.expand(rank, &widened(rank, params[0]));
-                (Arc::new(values), buckets.distances)
-            }
-        });
-        let sinks = params.last().filter(|_| self.has_sinks).map(|sinks| widened(rank, *sinks));
-        KernelExtras { bias, sinks }
-    }
-
     fn key_ranges(&self) -> Option<KeyRanges<'_>> {
         let [first, end] = self.ranges.as_ref()?;
         Some(KeyRanges { first: first.view(), end: end.view() })
@@ -109,7 +69,8 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
         let AttentionShape { batch, heads, queries, value_dim, .. } = self.shape;
         let mut out = rank.alloc(batch * queries.len * heads * value_dim);
         let mut lse = rank.stats(batch * heads * queries.len);
-        let extras = self.extras(rank, forward.params.as_ref());
+        let scores = self.scores.values(rank, forward.params.as_ref());
+        let ScoreOperands { bias, sinks } = scores.operands();
         rank.backend().attention(
             &self.shape,
             AttentionArgs {
@@ -117,11 +78,8 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
                 k: k.view(),
                 v: v.view(),
                 ranges: self.key_ranges(),
-                bias: extras
-                    .bias
-                    .as_ref()
-                    .map(|(values, distances)| distance_bias(values, *distances)),
-                sinks: extras.sinks.as_ref().map(Buffer::view),
+                bias,
+                sinks,
                 out: out.view_mut(),
                 lse: lse.view_mut(),
             },
@@ -140,17 +98,10 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
         let out = output.expect("attention saves its output");
         let [q, k, v] = inputs.each_mut().map(|input| input.take_saved(rank));
         let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|data| rank.alloc(data.len()));
-        let values: Vec<_> = params.iter().map(|param| param.param().values()).collect();
-        let views: Vec<_> = values.iter().map(|values| values.view()).collect();
-        let extras = self.extras(rank, &views);
-        let table = match &self.bias {
-            Some(BiasSource::Table(buckets)) => Some(buckets),
-            _ => None,
-        };
-        let bias = extras.bias.as_ref();
-        let mut dbias =
-            bias.filter(|_| table.is_some()).map(|(values, _)| rank.stats(values.len()));
-        let mut dsinks = extras.sinks.as_ref().map(|sinks| rank.stats(sinks.len()));
+        let scores = self.scores.values_in_backward(rank, params);
+        let ScoreOperands { bias, sinks } = scores.operands();
+        let mut of_scores = self.scores.gradients_of(rank, &scores);
+        let ScoreGradients { bias: dbias, sinks: dsinks } = of_scores.views();
         rank.backend().attention_backward(
             &self.shape,
             AttentionBackwardArgs {
@@ -158,8 +109,8 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
                 k: k.view(),
                 v: v.view(),
                 ranges: self.key_ranges(),
-                bias: bias.map(|(values, distances)| distance_bias(values, *distances)),
-                sinks: extras.sinks.as_ref().map(Buffer::view),
+                bias,
+                sinks,
                 out: out.view(),
                 lse: lse.view(),
                 dout: dout.view(),
@@ -167,21 +118,13 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
                 dq: dq.view_mut(),
                 dk: dk.view_mut(),
                 dv: dv.view_mut(),
-                dbias: dbias.as_mut().map(Buffer::view_mut),
-                dsinks: dsinks.as_mut().map(Buffer::view_mut),
+                dbias,
+                dsinks,
             },
         );
-        drop(values);
         for (input, gradient) in inputs.iter().zip([dq, dk, dv]) {
             input.add_gradient(gradients, Arc::new(gradient));
         }
-        if let (Some(buckets), Some(dbias)) = (table, dbias) {
-            params[0].finish(gradients, |dtable, accumulate| {
-                buckets.add_table_gradient(gradients.rank, &dbias, dtable, accumulate);
-            });
-        }
-        if let (Some(param), Some(dsinks)) = (params.last(), dsinks) {
-            param.finish_with(gradients, &dsinks);
-        }
+        self.scores.finish(of_scores, params, gradients);
     }
 }

@@ -1,10 +1,10 @@
 //! One call of context-parallel attention: its ranks, sizes and documents, and buffers of these sizes.
 
-use std::ops::Range;
-
-use crate::backend::{AttentionShape, Buffer, DType, DistanceBias, View, ViewMut};
+use crate::backend::{AttentionShape, Buffer, DType, View, ViewMut};
 use crate::comm::{CommError, Communicator, Pending, Site};
 use crate::tensor::{Rank, VisibleRows, fail};
+
+use super::super::score_operands::ScoreOperands;
 
 /// A call of attention over a sequence that is distributed over a process group in zig-zag order.
 #[derive(Clone, Copy)]
@@ -21,26 +21,6 @@ pub(super) struct ContextCall<'a> {
     pub visible: Option<&'a VisibleRows>,
     /// The optional operands of the scores of this rank's query heads.
     pub scores: ScoreOperands<'a>,
-}
-
-/// Optional operands of scores, in f32.
-#[derive(Clone, Copy, Default)]
-pub(super) struct ScoreOperands<'a> {
-    /// Constant biases of each head by distance.
-    pub bias: Option<DistanceBias<'a>>,
-    /// The sink of each head.
-    pub sinks: Option<View<'a>>,
-}
-
-impl<'a> ScoreOperands<'a> {
-    /// Returns those of some heads.
-    pub fn of_heads(&self, heads: Range<usize>) -> ScoreOperands<'a> {
-        let bias = self.bias.map(|bias| {
-            let distances = heads.start * bias.distances..heads.end * bias.distances;
-            DistanceBias { values: bias.values.slice(distances), ..bias }
-        });
-        ScoreOperands { bias, sinks: self.sinks.map(|sinks| sinks.slice(heads)) }
-    }
 }
 
 impl ContextCall<'_> {

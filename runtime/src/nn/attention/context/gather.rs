@@ -1,10 +1,11 @@
 //! Context parallelism by gathered keys: each rank keeps its queries, and gathers the keys and values of all ranks (Dubey
 //! et al. 2024, "The Llama 3 Herd of Models", section 3.3.2).
 
-use crate::backend::{BlockCopy, Buffer, DType, View, ViewMut};
+use crate::backend::{BlockCopy, Buffer, DType, View};
 use crate::comm::Blocks;
 use crate::tensor::{Extent, fail};
 
+use super::super::score_operands::ScoreGradients;
 use super::call::{ContextCall, split_at};
 use super::local::{KeySource, LocalAttention, OutputGradient};
 use super::order::ZigZagPart;
@@ -34,19 +35,20 @@ impl<'a> KeyGather<'a> {
     }
 
     /// Computes the gradients of queries, keys and values, in the compute dtype. Keys and values are gathered again, so
-    /// that only one rank's are kept from forward to backward. The gradient of the sinks is written to `dsinks`.
+    /// that only one rank's are kept from forward to backward. Those of the scores' operands are added to `dscores`.
     pub fn backward(
         &self,
         of: &OutputGradient,
         k: View,
         v: View,
-        dsinks: Option<ViewMut>,
+        mut dscores: ScoreGradients,
     ) -> [Buffer; 3] {
         let kv = self.gather(k, v);
         let mut dq = self.call.zeros(DType::F32, of.q.len());
         let mut dkv = self.call.zeros(DType::F32, kv.len());
         let [dk, dv] = split_at(dkv.view_mut(), self.whole_k_len());
-        self.local.backward(of, &self.source(&kv), true, [dq.view_mut(), dk, dv], dsinks);
+        let gradients = [dq.view_mut(), dk, dv];
+        self.local.backward(of, &self.source(&kv), true, gradients, &mut dscores);
         drop(kv);
         let own = self.reduce_scatter(dkv);
         let [dk, dv] = self.call.keys_and_values(&own);

@@ -8,8 +8,9 @@ use crate::backend::{
 };
 use crate::tensor::{Extent, KeyBlock, Rank, VisibleRows};
 
+use super::super::score_operands::{ScoreGradients, ScoreOperands};
 use super::blocks::{AttentionBlock, consecutive_blocks, visible_blocks};
-use super::call::{ContextCall, ScoreOperands};
+use super::call::ContextCall;
 use super::documents::find_key_ranges;
 
 /// The queries of one rank, or of the heads that it has of the queries of several ranks.
@@ -126,7 +127,8 @@ impl<'a> LocalAttention<'a> {
     }
 
     /// Adds the gradients that come from the pairs of the queries and a source, or writes them if one call computes all of
-    /// them and `accumulate` is false. Writes the gradient of the sinks to `dsinks`.
+    /// them and `accumulate` is false; so with that of the bias in `dscores`. Writes that of the sinks for all keys, and takes
+    /// it out of `dscores`.
     ///
     /// # Panics
     /// If several calls would write the same gradients: a bug of the caller.
@@ -136,12 +138,12 @@ impl<'a> LocalAttention<'a> {
         source: &KeySource,
         accumulate: bool,
         [mut dq, mut dk, mut dv]: [ViewMut; 3],
-        mut dsinks: Option<ViewMut>,
+        dscores: &mut ScoreGradients,
     ) {
         let mut calls = self.calls(&source.positions);
         assert!(accumulate || calls.len() == 1, "gradients of several blocks are added");
         let has_all_queries = |call: &BlockCall| call.block.queries == (0..self.queries.local);
-        if dsinks.is_some() && !matches!(&calls[..], [call] if has_all_queries(call)) {
+        if dscores.sinks.is_some() && !matches!(&calls[..], [call] if has_all_queries(call)) {
             calls.insert(0, self.call_without_keys());
         }
         for call in calls {
@@ -149,7 +151,8 @@ impl<'a> LocalAttention<'a> {
             let (q_at, out_at) = (queries.start * self.q_row(), queries.start * self.out_row());
             let (k_at, v_at) = (keys.start * self.k_row(), keys.start * self.v_row());
             // Those of the first call, which has all queries.
-            let dsinks = dsinks.take();
+            let dsinks = dscores.sinks.take();
+            let dbias = dscores.bias.as_mut().filter(|_| !keys.is_empty());
             self.rank.backend().attention_backward(
                 &self.block_shape(&call.block, &source.positions),
                 AttentionBackwardArgs {
@@ -166,7 +169,7 @@ impl<'a> LocalAttention<'a> {
                     dq: from_mut(dq.reborrow(), q_at),
                     dk: from_mut(dk.reborrow(), k_at),
                     dv: from_mut(dv.reborrow(), v_at),
-                    dbias: None,
+                    dbias: dbias.map(ViewMut::reborrow),
                     dsinks,
                 },
             );

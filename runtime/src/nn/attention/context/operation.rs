@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Buffer, View};
+use crate::backend::{AttentionShape, Buffer};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::tensor::{
@@ -11,8 +11,8 @@ use crate::tensor::{
     OperationInput, OperationParam, Rank, Value, VisibleRows, apply,
 };
 
-use super::super::score_bias::{Distances, distance_bias, widened};
-use super::call::{ContextCall, ScoreOperands};
+use super::super::score_operands::{ScoreParams, ScoreSources, ScoreValues};
+use super::call::ContextCall;
 use super::gather::KeyGather;
 use super::local::OutputGradient;
 use super::ring::Ring;
@@ -30,23 +30,24 @@ pub(in crate::nn::attention) struct ContextAttention {
     pub seq: usize,
     /// The positions that each query sees within the band, if samples are padded or hold several documents.
     pub visible: Option<Rc<VisibleRows>>,
-    /// Biases of this rank's heads by distance, f32 `[heads, distances]`.
-    pub bias: Option<(Arc<Buffer>, Distances)>,
+    /// Optional operands of the scores of this rank's heads.
+    pub scores: ScoreSources,
 }
 
 impl ContextAttention {
-    /// Computes the attention of `inputs`: queries, keys and values; the parameter is that of the sinks, if there are any.
+    /// Computes the attention of `inputs`: queries, keys and values. The parameters are those of the scores.
     #[track_caller]
     pub fn apply(
         self,
         algorithm: ContextAlgorithm,
         inputs: [&Value; 3],
-        sinks: Option<OperationParam<'_>>,
+        params: ScoreParams<'_>,
         extents: Vec<Extent>,
     ) -> Value {
-        match sinks {
-            None => self.apply_with(algorithm, inputs, [], extents),
-            Some(sinks) => self.apply_with(algorithm, inputs, [sinks], extents),
+        match params {
+            ScoreParams::None(params) => self.apply_with(algorithm, inputs, params, extents),
+            ScoreParams::One(params) => self.apply_with(algorithm, inputs, params, extents),
+            ScoreParams::Two(params) => self.apply_with(algorithm, inputs, params, extents),
         }
     }
 
@@ -80,14 +81,13 @@ impl ContextAttention {
         }
     }
 
-    /// Runs `body` with this call on a rank. `sinks` are f32.
+    /// Runs `body` with this call on a rank.
     fn on<T>(
         &self,
         rank: &Rank,
-        sinks: Option<&Buffer>,
+        scores: &ScoreValues,
         body: impl FnOnce(&ContextCall<'_>) -> T,
     ) -> T {
-        let bias = self.bias.as_ref().map(|(values, distances)| distance_bias(values, *distances));
         body(&ContextCall {
             rank,
             group: &rank.process_group(self.axes),
@@ -95,14 +95,9 @@ impl ContextAttention {
             shape: self.shape,
             seq: self.seq,
             visible: self.visible.as_deref(),
-            scores: ScoreOperands { bias, sinks: sinks.map(Buffer::view) },
+            scores: scores.operands(),
         })
     }
-}
-
-/// Returns the values of the parameter of the sinks in f32, if there is one.
-fn wide_sinks(rank: &Rank, params: &[View<'_>]) -> Option<Buffer> {
-    params.first().map(|sinks| widened(rank, *sinks))
 }
 
 /// Attention in which each rank keeps its queries, and reads the keys of all ranks.
@@ -119,8 +114,8 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
     fn forward(&self, forward: OperationForward<'_, Count<3>, P>) -> (Buffer, [Buffer; 1]) {
         let data = forward.inputs.map(|value| value.compute().data);
         let [q, k, v] = data.each_ref().map(|data| data.view());
-        let sinks = wide_sinks(forward.rank, forward.params.as_ref());
-        self.attention.on(forward.rank, sinks.as_ref(), |call| {
+        let scores = self.attention.scores.values(forward.rank, forward.params.as_ref());
+        self.attention.on(forward.rank, &scores, |call| {
             let (out, lse) = if self.ring {
                 Ring::new(call, 1).forward(q, k, v)
             } else {
@@ -137,26 +132,23 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
     fn backward(self, backward: OperationBackward<'_, '_, Count<3>, P>, [lse]: [Arc<Buffer>; 1]) {
         let OperationBackward { gradients, mut inputs, params, output, gradient: dout } = backward;
         let (rank, params) = (gradients.rank, params.as_ref());
-        let sinks = params.first().map(|param| widened(rank, param.param().values().view()));
-        let mut dsinks = sinks.as_ref().map(|sinks| rank.stats(sinks.len()));
+        let scores = self.attention.scores.values_in_backward(rank, params);
+        let mut of_scores = self.attention.scores.gradients_of(rank, &scores);
         let out = output.expect("attention saves its output");
         let [q, k, v] = inputs.each_mut().map(|input| input.take_saved(rank));
         let of =
             OutputGradient { q: q.view(), out: out.view(), lse: lse.view(), dout: dout.view() };
-        let computed = self.attention.on(rank, sinks.as_ref(), |call| {
-            let dsinks = dsinks.as_mut().map(Buffer::view_mut);
+        let computed = self.attention.on(rank, &scores, |call| {
             if self.ring {
-                Ring::new(call, 1).backward(&of, k.view(), v.view(), dsinks)
+                Ring::new(call, 1).backward(&of, k.view(), v.view(), of_scores.views())
             } else {
-                KeyGather::new(call).backward(&of, k.view(), v.view(), dsinks)
+                KeyGather::new(call).backward(&of, k.view(), v.view(), of_scores.views())
             }
         });
         for (input, gradient) in inputs.iter().zip(computed) {
             input.add_gradient(gradients, Arc::new(gradient));
         }
-        if let (Some(param), Some(dsinks)) = (params.first(), dsinks) {
-            param.finish_with(gradients, &dsinks);
-        }
+        self.attention.scores.finish(of_scores, params, gradients);
     }
 }
 
@@ -174,8 +166,8 @@ impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
     fn forward(&self, forward: OperationForward<'_, Count<3>, P>) -> (Buffer, [Buffer; 5]) {
         let data = forward.inputs.map(|value| value.compute().data);
         let [q, k, v] = data.each_ref().map(|data| data.view());
-        let sinks = wide_sinks(forward.rank, forward.params.as_ref());
-        self.attention.on(forward.rank, sinks.as_ref(), |call| {
+        let scores = self.attention.scores.values(forward.rank, forward.params.as_ref());
+        self.attention.on(forward.rank, &scores, |call| {
             let (own, exchanged) = Ulysses::new(call, self.size).forward(q, k, v);
             let ExchangedAttention { q, k, v, out, lse } = exchanged;
             (own, [q, k, v, out, lse])
@@ -189,25 +181,18 @@ impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
     ) {
         let OperationBackward { gradients, inputs, params, gradient: dout, .. } = backward;
         let (rank, params) = (gradients.rank, params.as_ref());
-        let sinks = params.first().map(|param| widened(rank, param.param().values().view()));
+        let scores = self.attention.scores.values_in_backward(rank, params);
         // This rank has the gradients of its heads at the positions of all ranks that exchange; the sum over ranks is that of
         // the parameter's gradient.
-        let mut dsinks = sinks.as_ref().map(|sinks| {
-            let mut dsinks = rank.stats(sinks.len());
-            rank.backend().fill(dsinks.view_mut(), 0.0);
-            dsinks
-        });
+        let mut of_scores = self.attention.scores.gradients_of(rank, &scores);
         let exchanged = ExchangedAttention { q, k, v, out, lse };
-        let computed = self.attention.on(rank, sinks.as_ref(), |call| {
+        let computed = self.attention.on(rank, &scores, |call| {
             let ulysses = Ulysses::new(call, self.size);
-            let own = dsinks.as_mut().map(|dsinks| dsinks.view_mut().into_slice(ulysses.heads()));
-            ulysses.backward(&exchanged, dout.view(), own)
+            ulysses.backward(&exchanged, dout.view(), of_scores.views())
         });
         for (input, gradient) in inputs.iter().zip(computed) {
             input.add_gradient(gradients, Arc::new(gradient));
         }
-        if let (Some(param), Some(dsinks)) = (params.first(), dsinks) {
-            param.finish_with(gradients, &dsinks);
-        }
+        self.attention.scores.finish(of_scores, params, gradients);
     }
 }

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, View, ViewMut};
+use crate::backend::{Buffer, DType, View};
 use crate::comm::Pending;
 use crate::tensor::{Extent, SpanStart, scope};
 
+use super::super::score_operands::ScoreGradients;
 use super::call::{ContextCall, split_at};
 use super::local::{KeySource, LocalAttention, MergedAttention, OutputGradient};
 
@@ -71,20 +72,20 @@ impl<'a> Ring<'a> {
     }
 
     /// Computes the gradients of queries, keys and values, in the compute dtype. Gradients of keys and values travel with
-    /// the keys, one hop behind them, and are home after one more hop. The gradient of the sinks is written to `dsinks`.
+    /// the keys, one hop behind them, and are home after one more hop. Those of the scores' operands are added to `dscores`.
     pub fn backward(
         &self,
         of: &OutputGradient,
         k: View,
         v: View,
-        mut dsinks: Option<ViewMut>,
+        mut dscores: ScoreGradients,
     ) -> [Buffer; 3] {
         let rank = self.call.rank;
         if self.size == 1 {
             let [mut dq, mut dk, mut dv] = [of.q, k, v].map(|data| rank.alloc(data.len()));
             let source = KeySource { positions: self.positions(0), k, v };
             let gradients = [&mut dq, &mut dk, &mut dv].map(Buffer::view_mut);
-            self.local.backward(of, &source, false, gradients, dsinks);
+            self.local.backward(of, &source, false, gradients, &mut dscores);
             return [dq, dk, dv];
         }
         let mut kv = Arc::new(self.call.concatenate(k, v));
@@ -95,9 +96,8 @@ impl<'a> Ring<'a> {
             let mut part = self.call.zeros(DType::F32, kv.len());
             let [dk, dv] = split_at(part.view_mut(), self.call.k_len());
             let gradients = [dq.view_mut(), dk, dv];
-            let dsinks = dsinks.take();
             self.traced("attention backward", hop, || {
-                self.local.backward(of, &self.source(hop, &kv), true, gradients, dsinks);
+                self.local.backward(of, &self.source(hop, &kv), true, gradients, &mut dscores);
             });
             if let Some(sum) = sum {
                 // The gradients of these keys from the ranks that had them before.

@@ -4,8 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Buffer, SequenceLayout, View, ViewMut};
+use crate::backend::{AttentionShape, Buffer, SequenceLayout, View};
 
+use super::super::score_operands::ScoreGradients;
 use super::call::ContextCall;
 use super::heads::{HeadExchange, HeadTensor};
 use super::local::OutputGradient;
@@ -52,7 +53,7 @@ impl<'a> Ulysses<'a> {
     }
 
     /// Returns the query heads of this rank, of those of the ranks that exchange.
-    pub fn heads(&self) -> Range<usize> {
+    fn heads(&self) -> Range<usize> {
         query_heads(&self.exchange.call.shape, self.exchange.size, self.exchange.index())
     }
 
@@ -65,19 +66,20 @@ impl<'a> Ulysses<'a> {
         (own_out, ExchangedAttention { q, k, v, out, lse })
     }
 
-    /// Computes the gradients of queries, keys and values. That of the sinks of this rank's [`heads`](Self::heads) is written
-    /// to `dsinks`.
+    /// Computes the gradients of queries, keys and values. Those of the scores' operands of this rank's heads are added to
+    /// their places in `dscores`, which has all heads.
     pub fn backward(
         &self,
         of: &ExchangedAttention<Arc<Buffer>>,
         dout: View,
-        dsinks: Option<ViewMut>,
+        dscores: ScoreGradients,
     ) -> [Buffer; 3] {
         let [dout] = self.exchange.distribute([dout], &self.out());
         let ring = Ring::new(&self.exchanged, self.exchange.size);
         let (out, lse) = (of.out.view(), of.lse.view());
         let gradient = OutputGradient { q: of.q.view(), out, lse, dout: dout.view() };
-        let gradients = ring.backward(&gradient, of.k.view(), of.v.view(), dsinks);
+        let dscores = dscores.of_heads(&self.exchange.call.scores, self.heads());
+        let gradients = ring.backward(&gradient, of.k.view(), of.v.view(), dscores);
         self.exchange.collect(gradients.each_ref().map(Buffer::view), &self.qkv())
     }
 

@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{AttentionShape, Band, Buffer, Category, DType, DistanceBias, ViewMut};
+use crate::backend::{AttentionShape, Band, Buffer, Category, DType, DistanceBias};
 use crate::comm::{CommError, RankComms, Site, launch};
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, Rank, Settings, VisibleRows};
 
-use super::super::call::{ContextCall, ScoreOperands};
+use super::super::super::score_operands::{ScoreGradients, ScoreOperands};
+use super::super::call::ContextCall;
 use super::super::gather::KeyGather;
 use super::super::local::OutputGradient;
 use super::super::ring::Ring;
@@ -38,6 +39,8 @@ pub struct Case {
     pub padding: Option<[Range<usize>; BATCH]>,
     /// Has a bias that falls with the distance, in each head another one.
     pub has_bias: bool,
+    /// The largest distance with a bias of its own; farther ones have the same.
+    pub bias_distance: usize,
     pub has_sinks: bool,
 }
 
@@ -46,8 +49,9 @@ pub const BATCH: usize = 2;
 /// Arrays in the order of positions: queries, keys, values and the gradient of the output.
 pub type Arrays = [Vec<f32>; 4];
 
-/// The output and the gradients of queries, keys and values in the order of positions, and the gradient of the sinks.
-pub type Results<T> = [Vec<T>; 5];
+/// The output and the gradients of queries, keys and values in the order of positions, and the gradients of the sinks and of
+/// the bias.
+pub type Results<T> = [Vec<T>; 6];
 
 impl Case {
     /// Creates causal attention.
@@ -63,13 +67,33 @@ impl Case {
             documents: None,
             padding: None,
             has_bias: false,
+            bias_distance: seq - 1,
             has_sinks: false,
         }
     }
 
-    /// Biases `[heads, distances]`, for distances from `1 - seq` to `seq - 1`.
+    /// Number of distances before and after a query that have biases of their own.
+    fn last_distance(&self) -> usize {
+        self.bias_distance.min(self.seq - 1)
+    }
+
+    /// Index of a distance in the biases.
+    fn bias_at(&self, head: usize, distance: isize) -> usize {
+        let last = self.last_distance() as isize;
+        let index = distance.clamp(-last, last) + last;
+        head * (2 * self.last_distance() + 1) + index as usize
+    }
+
+    /// Elements of the sinks and of the biases, none of those that it does not have.
+    fn parameters(&self) -> [usize; 2] {
+        let biases = self.heads * (2 * self.last_distance() + 1);
+        [(self.has_sinks, self.heads), (self.has_bias, biases)]
+            .map(|(exists, len)| if exists { len } else { 0 })
+    }
+
+    /// Biases `[heads, distances]`.
     fn biases(&self) -> Vec<f32> {
-        let last = self.seq as isize - 1;
+        let last = self.last_distance() as isize;
         let of_head = |head: usize| {
             (-last..=last).map(move |distance| {
                 let slope = if distance < 0 { 0.11 } else { 0.07 };
@@ -143,7 +167,7 @@ impl Case {
         let [q_row, k_row, v_row, out_row] = self.rows();
         let visible = self.document_ranges();
         let (biases, sinks) = (self.biases(), self.sinks());
-        let mut dsinks = vec![0.0; if self.has_sinks { self.heads } else { 0 }];
+        let [mut dsinks, mut dbias] = self.parameters().map(|len| vec![0.0; len]);
         let mut out = vec![0.0; dout.len()];
         let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| vec![0.0; x.len()]);
         let scale = f64::from(self.shape(self.seq).scale);
@@ -172,9 +196,9 @@ impl Case {
                 let out_at = at(query, out_row, head, self.value_dim);
                 let key_at = |key: usize| at(key, k_row, kv_head, self.head_dim);
                 let value_at = |key: usize| at(key, v_row, kv_head, self.value_dim);
+                let bias_at = |key: usize| self.bias_at(head, key as isize - query as isize);
                 let score = |key: &usize| {
-                    let bias = biases[head * (2 * self.seq - 1) + self.seq - 1 + key - query];
-                    let bias = if self.has_bias { f64::from(bias) } else { 0.0 };
+                    let bias = if self.has_bias { f64::from(biases[bias_at(*key)]) } else { 0.0 };
                     scale * dot(&q[query_at.clone()], &k[key_at(*key)]) + bias
                 };
                 let exps: Vec<f64> = keys.iter().map(|key| score(key).exp()).collect();
@@ -190,14 +214,18 @@ impl Case {
                 }
                 for (key, exp) in keys.iter().zip(&exps) {
                     let weight = exp / sum;
-                    let dscore = weight * (dot(dout, &v[value_at(*key)]) - delta) * scale;
+                    let dscore = weight * (dot(dout, &v[value_at(*key)]) - delta);
+                    if self.has_bias {
+                        dbias[bias_at(*key)] += dscore;
+                    }
+                    let dscore = dscore * scale;
                     add(&mut dv[value_at(*key)], weight, dout);
                     add(&mut dq[query_at.clone()], dscore, &k[key_at(*key)]);
                     add(&mut dk[key_at(*key)], dscore, &q[query_at.clone()]);
                 }
             }
         }
-        [out, dq, dk, dv, dsinks]
+        [out, dq, dk, dv, dsinks, dbias]
     }
 
     /// Computes the results on `ranks` ranks.
@@ -227,8 +255,8 @@ impl Case {
             let (biases, sinks) = (upload(&self.biases()), upload(&self.sinks()));
             let bias = DistanceBias {
                 values: biases.view(),
-                distances: 2 * self.seq - 1,
-                zero: self.seq - 1,
+                distances: 2 * self.last_distance() + 1,
+                zero: self.last_distance(),
             };
             let scores = ScoreOperands {
                 bias: self.has_bias.then_some(bias),
@@ -253,9 +281,11 @@ impl Case {
             }
         }
         // The sum over ranks is that of the gradient of a parameter.
-        all.arrays[4] = (0..of_ranks[0].0[4].len())
-            .map(|head| of_ranks.iter().map(|(of_rank, _)| of_rank[4][head]).sum())
-            .collect();
+        for index in 4..6 {
+            all.arrays[index] = (0..of_ranks[0].0[index].len())
+                .map(|at| of_ranks.iter().map(|(of_rank, _)| of_rank[index][at]).sum())
+                .collect();
+        }
         all.bytes = of_ranks.into_iter().map(|(_, bytes)| bytes).collect();
         all
     }
@@ -268,10 +298,10 @@ impl Case {
         operands: &Arrays,
     ) -> (Results<f32>, [u64; 2]) {
         let ContextCall { rank, group, .. } = *call;
-        let mut dsinks = call.zeros(DType::F32, if self.has_sinks { self.heads } else { 0 });
-        let of_sinks = |view, heads| -> Option<ViewMut<'_>> {
-            let view: ViewMut<'_> = view;
-            self.has_sinks.then(|| view.into_slice(heads))
+        let [mut dsinks, mut dbias] = self.parameters().map(|len| call.zeros(DType::F32, len));
+        let dscores = ScoreGradients {
+            bias: self.has_bias.then(|| dbias.view_mut()),
+            sinks: self.has_sinks.then(|| dsinks.view_mut()),
         };
         let part = |(data, row): (&Vec<f32>, usize)| -> Buffer {
             let places = self.places(group.rank(), group.size(), row);
@@ -291,8 +321,7 @@ impl Case {
                 let ExchangedAttention { q, k, v, out: exchanged, lse } = of;
                 let [q, k, v, exchanged, lse] = [q, k, v, exchanged, lse].map(Arc::new);
                 let of = ExchangedAttention { q, k, v, out: exchanged, lse };
-                let dsinks = of_sinks(dsinks.view_mut(), ulysses.heads());
-                (out, ulysses.backward(&of, dout.view(), dsinks))
+                (out, ulysses.backward(&of, dout.view(), dscores))
             }
             Style::Ring | Style::Gather => {
                 let (ring, gather) = (Ring::new(call, 1), KeyGather::new(call));
@@ -303,16 +332,15 @@ impl Case {
                 forward_end = group.comm_bytes();
                 let (lse, dout) = (lse.view(), dout.view());
                 let of = OutputGradient { q: q.view(), out: out.view(), lse, dout };
-                let dsinks = of_sinks(dsinks.view_mut(), 0..self.heads);
                 let gradients = match style {
-                    Style::Ring => ring.backward(&of, k.view(), v.view(), dsinks),
-                    _ => gather.backward(&of, k.view(), v.view(), dsinks),
+                    Style::Ring => ring.backward(&of, k.view(), v.view(), dscores),
+                    _ => gather.backward(&of, k.view(), v.view(), dscores),
                 };
                 (out, gradients)
             }
         };
         let [dq, dk, dv] = gradients;
-        let results = [out, dq, dk, dv, dsinks].map(|data| rank.read(data.view()));
+        let results = [out, dq, dk, dv, dsinks, dbias].map(|data| rank.read(data.view()));
         (results, [forward_end - start, group.comm_bytes() - forward_end])
     }
 

@@ -28,7 +28,7 @@ fn check_all_styles(of: impl Fn(usize, usize) -> Case) {
 
 fn check(case: &Case, ranks: usize, style: Style, expected: &Results<f64>) {
     let results = case.on_ranks(ranks, style);
-    let names = ["out", "dq", "dk", "dv", "dsinks"];
+    let names = ["out", "dq", "dk", "dv", "dsinks", "dbias"];
     // Queries that see few keys have small gradients of keys, which are differences of rounded numbers that add up.
     let tolerance = if case.padding.is_some() { 5e-6 } else { 1e-6 };
     for (name, (actual, expected)) in names.iter().zip(results.arrays.iter().zip(expected)) {
@@ -111,14 +111,16 @@ fn sinks() {
     });
 }
 
-/// Biases are those of the distances of positions, which chunks of a rank are not next to each other in.
+/// Biases and their gradients are those of the distances of positions, which chunks of a rank are not next to each other in.
+/// Some blocks have only distances beyond the last bias.
 #[test]
 fn biases() {
     let window = Band { offset: 0, before: Some(20), after: Some(3) };
-    for band in [Band::CAUSAL, Band::ALL, window] {
+    let all = [Band::CAUSAL, Band::ALL, window];
+    for (band, bias_distance) in all.into_iter().flat_map(|band| [(band, 47), (band, 5)]) {
         check_all_styles(|heads, kv_heads| {
             let case = Case::causal(48, heads, kv_heads);
-            Case { band, has_bias: true, ..case }
+            Case { band, has_bias: true, bias_distance, ..case }
         });
     }
     check_all_styles(|heads, kv_heads| {

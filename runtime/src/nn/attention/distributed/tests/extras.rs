@@ -1,5 +1,5 @@
-//! A language model with padding, linear biases and sinks over a distributed sequence: losses and every parameter's gradient
-//! are those of one rank.
+//! A language model with padding, linear and learned biases and sinks over a distributed sequence: losses and every parameter's
+//! gradient are those of one rank.
 
 use super::{
     BATCH, Batch, HeadDim, Heads, Hidden, KvHeads, Results, SEQ, STYLES, Seq, Stream, Vocab,
@@ -10,10 +10,12 @@ use crate::comm::{CommError, launch};
 use crate::mesh::MeshShape;
 use crate::nn::{
     Alibi, Attention, AttentionOptions, AttentionSinks, ContextStyle, Embedding, Linear, LmHead,
-    Padding, RmsNorm, Sizes, Stack, build,
+    Padding, RelativeBias, RmsNorm, Sizes, Stack, build,
 };
 use crate::tensor::{Rank, Targets, Tokens};
-use crate::{forward, model};
+use crate::{dims, forward, model};
+
+dims! { crate = crate; Buckets }
 
 type Flow = (Stream, Padding<(Batch, Seq)>);
 
@@ -28,9 +30,14 @@ struct Block {
     v: Linear<Hidden, (KvHeads, HeadDim)>,
     alibi: Alibi<Heads>,
     #[sharded(tp = "col")]
+    bias: RelativeBias<Buckets, Heads>,
+    /// Of both attentions.
+    #[sharded(tp = "col")]
     sinks: AttentionSinks<Heads>,
     #[sharded(cp = "ring")]
-    core: Attention<Heads, KvHeads, HeadDim>,
+    with_alibi: Attention<Heads, KvHeads, HeadDim>,
+    #[sharded(cp = "gather")]
+    with_bias: Attention<Heads, KvHeads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
     o: Linear<(Heads, HeadDim), Hidden>,
 }
@@ -41,7 +48,9 @@ impl Block {
         let y = self.norm.forward(x);
         let (q, k, v) = (self.q.forward(&y), self.k.forward(&y), self.v.forward(&y));
         let extras = (padding, &self.alibi, &self.sinks);
-        let y = self.o.forward(&self.core.forward(&(q, k, v, extras)));
+        let near = self.with_alibi.forward(&(q.clone(), k.clone(), v.clone(), extras));
+        let extras = (padding, &self.bias, &self.sinks);
+        let y = self.o.forward(&(near + self.with_bias.forward(&(q, k, v, extras))));
         (x + y, padding.clone())
     }
 }
@@ -91,15 +100,20 @@ fn on_rank(rank: &Rank, sizes: &Sizes) -> Results {
     let gradients = loss.backward().reduce();
     let of = |param: &crate::tensor::ParamRef| (param.path().to_owned(), gradients.gather(param));
     let all: Vec<(String, Vec<f32>)> = built.params().iter().map(of).collect();
-    assert!(all.iter().any(|(path, _)| path.ends_with("sinks.weight")), "sinks are parameters");
+    for param in ["sinks.weight", "bias.weight"] {
+        assert!(all.iter().any(|(path, _)| path.ends_with(param)), "{param} is a parameter");
+    }
     (value, all)
 }
 
 #[test]
 fn extras_have_the_gradients_of_one_rank() {
-    let mut windowed = sizes();
-    windowed.attention = AttentionOptions { windows: vec![Some(5), None], ..Default::default() };
-    for sizes in [sizes(), windowed] {
+    // Some pairs are farther apart than the last distance of the table.
+    let attention = AttentionOptions { max_distance: 9, ..Default::default() };
+    let windowed = AttentionOptions { windows: vec![Some(5), None], ..attention.clone() };
+    for attention in [attention, windowed] {
+        let mut sizes = sizes().with(Buckets, 8);
+        sizes.attention = attention;
         let expected = on("dp=1", &sizes);
         let meshes = ["cp=2", "cp=3", "cp=4", "dp=2,cp=2", "cp=2,tp=2", "fsdp=2,cp=2,tp=2"];
         for (mesh, style) in meshes.into_iter().flat_map(|mesh| STYLES.map(|style| (mesh, style))) {
