@@ -8,7 +8,7 @@ use meshwright::nn::{Sizes, build};
 use meshwright::pipeline::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
 use meshwright::rotary::RopeParameters;
 use meshwright::schedule::{Schedule, ScheduleKind, verify};
-use meshwright::tensor::{Gradients, Rank, Targets, Tokens};
+use meshwright::tensor::{Gradients, Pending, Rank, Targets, Tokens};
 use meshwright::train::{Error, LanguageModel, Result};
 use meshwright_bench::thread_time;
 use meshwright_examples::llama::Llama;
@@ -20,7 +20,7 @@ const VOCAB: usize = 2048;
 /// Steps that are not measured, and measured ones, of which the fastest counts.
 const WARM: usize = 1;
 const STEPS: usize = 5;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 9;
 
 /// Times of a step of one rank, in seconds.
 #[derive(Debug, Clone, Copy)]
@@ -72,23 +72,34 @@ pub fn report() -> std::result::Result<(), Box<dyn std::error::Error>> {
         "| round | no stages, CPU ms | both stages on one rank | `pp=2` | over the stages alone | busy ms: alone | `pp=2` | over the stages alone |"
     );
     println!("|---|---|---|---|---|---|---|---|");
+    let over = |time: f64, base: f64| 100.0 * (time / base - 1.0);
+    let [mut cpu, mut busy] = [Vec::new(), Vec::new()];
     for round in 1..=ROUNDS {
         let whole = run_whole(&sizes)?;
         let alone = run_stages_twice(&sizes, &alone)?;
         let two = run_stages("pp=2", &sizes, &two)?;
-        let over = |time: f64, base: f64| format!("{:+.1} %", 100.0 * (time / base - 1.0));
+        cpu.push(over(two.cpu, alone.cpu));
+        busy.push(over(two.busy, alone.busy));
         println!(
-            "| {round} | {:.1} | {:.1} | {:.1} | {} | {:.1} | {:.1} | {} |",
+            "| {round} | {:.1} | {:.1} | {:.1} | {:+.1} % | {:.1} | {:.1} | {:+.1} % |",
             whole.cpu * 1e3,
             alone.cpu * 1e3,
             two.cpu * 1e3,
-            over(two.cpu, alone.cpu),
+            cpu[round - 1],
             alone.busy * 1e3,
             two.busy * 1e3,
-            over(two.busy, alone.busy),
+            busy[round - 1],
         );
     }
+    let [cpu, busy] = [cpu, busy].map(median);
+    println!("| median | | | | {cpu:+.1} % | | | {busy:+.1} % |");
     Ok(())
+}
+
+/// Returns the middle one of an odd number of values.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn sizes() -> Sizes {
@@ -131,14 +142,16 @@ fn micro_batches(rank: &Rank) -> Vec<Micro> {
     (0..MICRO_BATCHES).map(block).collect()
 }
 
-/// Runs all steps; `step` returns the seconds of a step that the rank waited.
-fn measure(mut step: impl FnMut() -> Result<f64>) -> Result<StepTimes> {
+/// Runs all steps; `step` returns its gradients and the seconds that the rank waited in it. Their reduction is not measured: it
+/// waits for the other ranks.
+fn measure(mut step: impl FnMut() -> Result<(Gradients<Pending>, f64)>) -> Result<StepTimes> {
     let mut fastest = StepTimes::MOST;
     for index in 0..WARM + STEPS {
         let (cpu, start) = (thread_time(), Instant::now());
-        let waited = step()?;
+        let (gradients, waited) = step()?;
         let busy = start.elapsed().as_secs_f64() - waited;
         let times = StepTimes { cpu: thread_time() - cpu, busy };
+        drop(gradients.reduce());
         if index >= WARM {
             fastest = fastest.fastest(times);
         }
@@ -162,8 +175,7 @@ fn run_whole(sizes: &Sizes) -> Result<StepTimes> {
                 })
             });
             let gradients = accumulated.expect("there are several").backward(loss(last));
-            drop(gradients.reduce());
-            Ok(0.0)
+            Ok((gradients, 0.0))
         })
     })?;
     Ok(times[0])
@@ -196,8 +208,7 @@ fn run_stages(mesh: &str, sizes: &Sizes, schedule: &Schedule) -> Result<StepTime
             let step = pipeline.run_step(&built.model, &tokens, |model, output, index| {
                 model.loss_of_output(output, &targets[index])
             })?;
-            drop(step.gradients.reduce());
-            Ok(step.wait.total().as_secs_f64())
+            Ok((step.gradients, step.wait.total().as_secs_f64()))
         })
     })?;
     Ok(times.into_iter().reduce(StepTimes::plus).expect("a mesh has ranks"))
