@@ -21,6 +21,7 @@ fn train_model<M: LanguageModel>(words: &str) -> meshwright::Result<Summary> {
 fn the_trainer_trains_and_samples_over_cp() {
     let alone = train("--mesh 1 --seq 32 --sample-tokens 5").unwrap();
     assert!(alone.losses[2] < alone.losses[0]);
+    assert_eq!(alone.report.attention, None, "the CPU has one implementation of attention");
     for flags in [
         "--mesh cp=2",
         "--mesh cp=4 --cp hybrid=2",
