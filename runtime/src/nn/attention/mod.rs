@@ -107,12 +107,18 @@ impl AttentionCore {
                 K::DECLARED_NAME
             ));
         }
+        let dims = [builder.size::<D>(), builder.size::<V>()];
+        let rank = builder.rank();
+        if let Err(limit) = rank.backend().check_attention_heads(dims, rank.compute_dtype()) {
+            builder.problem(format_args!("{limit}"));
+        }
         let options = LayerOptions::of(builder);
-        let visible = |window: usize| if M::IS_CAUSAL { window } else { 2 * window - 1 };
+        let visible =
+            |window: usize| if M::IS_CAUSAL { window } else { window.saturating_mul(2) - 1 };
         builder.note_attention(AttentionSizes {
             heads,
-            head_dim: builder.size::<D>(),
-            value_dim: builder.size::<V>(),
+            head_dim: dims[0],
+            value_dim: dims[1],
             window: options.window.filter(|window| *window > 0).map(visible),
             is_causal: M::IS_CAUSAL,
             // More for some styles of context parallelism, which are checked when the whole model is declared.
