@@ -40,7 +40,7 @@ pub use extras::{
     AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
 };
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
-pub use operands::{KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
+pub use operands::{HomeOfKeys, KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use options::AttentionOptions;
 pub use padding::{Padding, PaddingOf};
 pub use relative_bias::RelativeBias;
@@ -57,7 +57,8 @@ pub use sinks::AttentionSinks;
 ///   when `K` is less than the degree of the axis: each rank reads the key-value heads of its query heads, and the
 ///   gradients of keys and values are summed over the axis.
 /// - **Mask** `M` is [`Causal`](crate::nn::Causal) or [`Bidirectional`](crate::nn::Bidirectional). Cross attention is
-///   bidirectional: its keys and values are tensors over another dim, or the same.
+///   bidirectional: its keys and values are tensors over another dim, or the same. With context parallelism the other dim is
+///   declared without `@`, so that each rank has all keys, and none are exchanged.
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
 /// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that

@@ -1,5 +1,6 @@
 //! A language model over a distributed sequence: losses and every parameter's gradient are those of one rank.
 
+mod cross;
 mod extras;
 mod lengths;
 
