@@ -62,6 +62,10 @@ fn a_mesh_is_chosen_for_a_number_of_ranks() {
         &sharded,
         "--mesh auto: dp=2,fsdp=2; cheaper ones do not fit:\n  dp=4: --zero: 3",
     );
+    assert_contains(
+        &run("--cp gather"),
+        "--mesh auto: dp=2,cp=2; cheaper ones do not fit:\n  dp=4: --cp: gather is a style of ranks that share sequences",
+    );
 }
 
 #[test]

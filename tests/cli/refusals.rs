@@ -275,6 +275,10 @@ fn context_parallelism() {
                     "`hybrid=3` exchanges heads among groups of 3 ranks",
                 ],
             ),
+            (
+                &on("--mesh dp=2 --cp ulysses"),
+                &["--cp: ulysses is a style of ranks that share sequences", "use --mesh cp=2, or"],
+            ),
             (&on("--mesh cp=2 --cp hybrid=0"), &["--cp: `hybrid=0`: `hybrid=N` takes the number"]),
             (&on("--mesh cp=2 --cp ring=2"), &["--cp: `ring=2`: `ring` takes no number"]),
             (

@@ -457,18 +457,82 @@ impl LanguageModel for Passing {
     }
 }
 
+/// A model that does not use documents, and does not run on zeros either.
+#[model]
+struct Probing {
+    embed: Embedding<Vocab, Hidden>,
+    norm: RmsNorm<Hidden>,
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Probing {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Hidden)> {
+        let x = self.embed.forward(tokens);
+        assert!(x.to_local_vec().iter().any(|x| *x != 0.0), "the embeddings are zeros");
+        self.norm.forward(&x)
+    }
+}
+
+impl LanguageModel for Probing {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Bags::sizes(config)
+    }
+
+    fn loss_of_output(&self, x: &Self::Out, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, x: &Self::Out) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x)
+    }
+}
+
+const UNUSED: &str = "--documents: the model does not use documents, so attention";
+
+/// By the plan, so that nothing is allocated or written.
 #[test]
 fn models_that_do_not_use_documents_are_refused() {
     let run = Run::new();
-    let text = run.train::<Passing>("--steps 1 --mesh dp=2").unwrap_err().to_string();
-    assert!(text.contains("--documents: the model does not use documents"), "{text}");
-    for mesh in ["1", "dp=2", "tp=2", "pp=2"] {
-        let words = format!("--steps 2 --mesh {mesh} --save {}", run.path("never"));
-        let text = run.train::<Unaware>(&words).unwrap_err().to_string();
-        assert!(text.contains("--documents: the model does not use documents"), "{mesh}: {text}");
-        assert!(text.contains("tokens.documents()"), "{text}");
+    let save = run.path("never");
+    for mesh in ["1", "dp=2", "tp=2", "pp=2", "pp=2,tp=2"] {
+        let words = format!("--documents 10 --steps 2 --mesh {mesh} --save {save}");
+        let refused = plan_of::<Unaware>(&run, &words).unwrap();
+        assert!(refused.starts_with(UNUSED), "{mesh}: {refused}");
+        assert!(refused.contains("tokens.documents()"), "{refused}");
+        assert_eq!(plan_of::<Bags>(&run, &words), None, "{mesh}");
+        assert_eq!(plan_of::<Unaware>(&run, &words.replace("--documents 10", "")), None, "{mesh}");
+        let _ = std::fs::remove_dir_all(&save);
     }
-    assert!(!Path::new(&run.path("never")).join("latest").exists());
+    let words = format!("--documents 10 --steps 2 --mesh dp=2 --save {save}");
+    assert!(plan_of::<Passing>(&run, &words).unwrap().starts_with(UNUSED));
+    assert!(!Path::new(&save).exists());
+}
+
+/// Returns the error of the plan of a run, if it has one.
+fn plan_of<M: LanguageModel>(run: &Run, words: &str) -> Option<String> {
+    let line = format!("train --threads 1 {}", run.line(words));
+    let config = Config::parse(line.split_whitespace()).unwrap();
+    Trainer::<M>::new(config).err().map(|error| error.to_string())
+}
+
+/// The plan of a model without a dry run cannot tell, so the first step does.
+#[test]
+fn unused_documents_without_a_dry_run_are_refused_after_a_step() {
+    let run = Run::new();
+    let save = run.path("never");
+    let words = format!("--documents 10 --steps 2 --mesh dp=2 --save {save}");
+    assert_eq!(plan_of::<Probing>(&run, &words), None);
+    let text = run.train::<Probing>(&words.replace("--documents 10", "")).unwrap_err().to_string();
+    assert!(text.starts_with(UNUSED), "{text}");
+    assert!(!Path::new(&save).join("latest").exists());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Documents of a block of tokens: where the document of each token begins and ends.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,16 +25,20 @@ pub(crate) struct DocumentIds {
 ///
 /// A rank that has some positions of its rows only knows those of the others from here, so none are exchanged.
 pub(crate) struct VisibleRows {
+    /// Positions of a row.
+    pub(crate) seq: usize,
     pub(crate) starts: Vec<u32>,
     pub(crate) ends: Vec<u32>,
     key_ranges: RefCell<Vec<(KeyBlock, [Arc<Buffer>; 2])>>,
 }
 
 /// Queries and keys of a sequence, by their positions in it, and the positions that a query sees.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KeyBlock {
     pub(crate) queries: Extent,
     pub(crate) keys: Extent,
+    /// The keys of the block, by their number among `keys`.
+    pub(crate) part: Range<usize>,
     pub(crate) band: Band,
 }
 
@@ -54,7 +59,7 @@ impl DocumentIds {
             starts: upload(&starts),
             ends: upload(&ends),
             places: upload(&places),
-            rows: Rc::new(VisibleRows::new(starts, ends)),
+            rows: Rc::new(VisibleRows::new(sequence.global, starts, ends)),
         }
     }
 
@@ -104,8 +109,9 @@ impl DocumentIds {
 }
 
 impl VisibleRows {
-    pub(crate) fn new(starts: Vec<u32>, ends: Vec<u32>) -> VisibleRows {
-        VisibleRows { starts, ends, key_ranges: RefCell::default() }
+    /// Creates those of rows of `seq` positions.
+    pub(crate) fn new(seq: usize, starts: Vec<u32>, ends: Vec<u32>) -> VisibleRows {
+        VisibleRows { seq, starts, ends, key_ranges: RefCell::default() }
     }
 
     /// Returns, for each query of a block, the first key that it sees and the end of those that it sees, u32 `[batch, queries]`
@@ -126,6 +132,12 @@ impl VisibleRows {
         let ranges = find(&block, self).map(upload);
         self.key_ranges.borrow_mut().push((block, ranges.each_ref().map(Arc::clone)));
         ranges
+    }
+
+    /// Returns the number of blocks whose ranges have been computed.
+    #[cfg(test)]
+    pub(crate) fn computed_blocks(&self) -> usize {
+        self.key_ranges.borrow().len()
     }
 }
 

@@ -20,10 +20,10 @@ pub struct DocumentOptions {
 }
 
 impl DocumentOptions {
-    /// Checks that documents of `file` can end with the token.
+    /// Checks that documents of `file` can end with the token, and that they have targets.
     ///
     /// # Errors
-    /// A token beyond the vocabulary, or none in the file.
+    /// A token beyond the vocabulary, or none in the file; documents of one token each, if borders are masked.
     pub(super) fn check(&self, file: &TokenFile) -> Result<(), DataError> {
         let (end, vocab) = (self.end, file.vocab());
         if end as usize >= vocab {
@@ -31,14 +31,20 @@ impl DocumentOptions {
         }
         let searched = if self.packs { file.len() } else { file.len().min(SEARCHED) };
         let mut is_found = false;
-        read_blocks(file, searched, |_, block| {
+        // Only a token that ends no document, and is followed by another one, has a target inside of its document.
+        let mut has_targets = !self.masks_borders;
+        read_blocks(file, searched, |first, block| {
             is_found |= block.contains(&end);
-            !is_found
+            let followed = block.len().min(file.len() - 1 - first);
+            has_targets = has_targets || block[..followed].iter().any(|token| *token != end);
+            !(is_found && has_targets)
         })?;
-        if is_found {
-            return Ok(());
+        let name = || file.name().to_owned();
+        match (is_found, has_targets) {
+            (false, _) => Err(DataError::NoDocuments { name: name(), end, searched }),
+            (true, false) => Err(DataError::NoTargets { name: name(), end, searched }),
+            (true, true) => Ok(()),
         }
-        Err(DataError::NoDocuments { name: file.name().to_owned(), end, searched })
     }
 
     /// Returns the position in the row at which the document of each of its `tokens` begins.
@@ -109,6 +115,27 @@ mod tests {
             options(9, masks).mask_targets(&tokens, &mut targets);
             assert_eq!(targets, expected);
         }
+    }
+
+    /// A last token that nothing follows has no target either.
+    #[test]
+    fn documents_of_one_token_are_refused_if_borders_are_masked() {
+        let end = u32::from(b'.');
+        for (text, searched) in [("......", 6), (".....x", 6)] {
+            let file = TokenFile::from_text(text.into(), 256, "dots").unwrap();
+            for packs in [false, true] {
+                let text = DocumentOptions { packs, ..options(end, true) }.check(&file);
+                let expected = format!(
+                    "--mask-borders: all documents in the first {searched} tokens of dots are of one token, 46 as a rule, so \
+                     every target would be ignored; give --documents "
+                );
+                let text = text.unwrap_err().to_string();
+                assert!(text.starts_with(&expected), "{text}");
+                DocumentOptions { packs, ..options(end, false) }.check(&file).unwrap();
+            }
+        }
+        let file = TokenFile::from_text(b"..x.".to_vec(), 256, "dots").unwrap();
+        options(end, true).check(&file).unwrap();
     }
 
     #[test]

@@ -86,6 +86,19 @@ pub enum DataError {
         /// Tokens that were searched.
         searched: usize,
     },
+    /// Documents without targets of their own.
+    #[error(
+        "--mask-borders: all documents in the first {searched} tokens of {name} are of one token, {end} as a rule, so every \
+         target would be ignored; give --documents the token that ends documents, other data, or leave --mask-borders out"
+    )]
+    NoTargets {
+        /// The file.
+        name: String,
+        /// The token that ends documents.
+        end: u32,
+        /// Tokens that were searched.
+        searched: usize,
+    },
     /// A token that ends documents, which the model does not know.
     #[error("--documents: token {end} is beyond the vocabulary of {vocab}")]
     UnknownEnd {

@@ -28,7 +28,7 @@ pub use crate::backend::RopeLayout;
 pub use attention::{
     Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
     BiasOfScores, Bidirectional, Causal, ContextParallel, ContextStyle, DistributedOver,
-    DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, Hybrid, HybridStyle, KeysAlong,
+    DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, HomeOfKeys, Hybrid, HybridStyle, KeysAlong,
     KeysOfQueries, KeysShaped, MaskBetween, Padding, PaddingOf, QueriesKeysValues, QueriesOf,
     RelativeBias, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle,
     Ulysses, UlyssesStyle, ValuesShaped,

@@ -33,6 +33,9 @@ impl<S: Dims> Tokens<S> {
 impl<S> Tokens<S> {
     /// Creates token ids from this rank's block, row-major. `sizes` are those of the **global** dims.
     ///
+    /// The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in ascending
+    /// order: `local_extents` tells them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows instead.
+    ///
     /// # Panics
     /// If `block` has another number of elements than the rank's part of `sizes`.
     #[track_caller]

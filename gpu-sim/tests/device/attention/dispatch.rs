@@ -75,11 +75,12 @@ fn vendor_attention_takes_supported_aligned_bf16() {
     }
     let bf16 = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
     let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
-    for (case, skew, backward, expected, factor) in [
-        (&bf16, 0, true, vec!["forward", "backward"], 4 + 10),
-        (&bf16, 0, false, vec!["forward"], 4 + 14),
-        (&bf16, 4, true, vec![], 4 + 14),
-        (&f32, 0, true, vec![], 4 + 14),
+    let in_backward = "cuDNN in forward, own kernels in backward (cuDNN has none for these sizes)";
+    for (case, skew, backward, expected, factor, reported) in [
+        (&bf16, 0, true, vec!["forward", "backward"], 4 + 10, "cuDNN"),
+        (&bf16, 0, false, vec!["forward"], 4 + 14, in_backward),
+        (&bf16, 4, true, vec![], 4 + 14, "own kernels (operands are not aligned to 16 bytes)"),
+        (&f32, 0, true, vec![], 4 + 14, "own kernels (operands are not bf16)"),
     ] {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let observed = Arc::clone(&calls);
@@ -100,5 +101,6 @@ fn vendor_attention_takes_supported_aligned_bf16() {
         case.run(&side);
         assert_eq!(*calls.lock().expect("no panic"), expected);
         assert_eq!(side.backend().flops(), factor * 20 * 21 / 2 * 64);
+        assert_eq!(side.backend().attention_implementations().unwrap(), reported);
     }
 }

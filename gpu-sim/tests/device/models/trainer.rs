@@ -5,26 +5,59 @@ use std::time::Duration;
 
 use meshwright::train::{Config, Gpus, Summary, Trainer};
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::drivers;
+use meshwright_gpu_sim::{drivers, not_checked_on_gpu};
 use meshwright_tests::lanes::{Span, lanes};
 use serde_json::Value;
 
 /// Runs a short training with this command line.
 fn run(words: &str, folder: &Path) -> Summary {
+    try_run(words, folder).unwrap()
+}
+
+fn try_run(words: &str, folder: &Path) -> meshwright::Result<Summary> {
     let (save, metrics) = (folder.join("run"), folder.join("steps.jsonl"));
     let text = folder.join("text.txt");
     std::fs::write(&text, "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
     let common = format!(
-        "train --device cuda --data {} --batch 4 --seq 16 --hidden 32 --layers 2 --heads 2 --sample-tokens 4 --save {} \
+        "train --device cuda --data {} --batch 4 --seq 16 --layers 2 --sample-tokens 4 --save {} \
          --metrics {} {words}",
         text.display(),
         save.display(),
         metrics.display()
     );
-    let config = Config::parse(common.split_whitespace()).unwrap();
+    let sizes = if words.contains("--hidden") { "" } else { " --hidden 32 --heads 2" };
+    let config = Config::parse((common + sizes).split_whitespace()).unwrap();
     let ranks = config.mesh.world_size();
     let machine = Box::new(Gpus::new(drivers(3, ranks), 1));
-    Trainer::<Llama>::on(config, machine).unwrap().train().unwrap()
+    Trainer::<Llama>::on(config, machine)?.train()
+}
+
+#[test]
+fn the_summary_names_the_implementation_of_attention() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for dtype in ["f32", "bf16"] {
+        let summary = run(&format!("--mesh 1 --steps 1 --dtype {dtype}"), folder.path());
+        assert_eq!(summary.report.attention.unwrap(), "own kernels (without cuDNN)");
+        std::fs::remove_dir_all(folder.path().join("run")).unwrap();
+    }
+}
+
+/// By the declaration of the model, before any of it is allocated.
+#[test]
+fn heads_that_no_kernel_takes_are_refused_with_their_field() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for dtype in ["f32", "bf16"] {
+        let words = format!("--mesh 1 --steps 1 --dtype {dtype} --hidden 1024 --heads 1 --ffn 32");
+        let text = try_run(&words, folder.path()).unwrap_err().to_string();
+        let expected = "`blocks.*.attn.core`: heads of 1024 elements, with values of 1024, need ";
+        assert!(text.contains(expected) && text.contains("the model cannot be built"), "{text}");
+    }
 }
 
 #[test]

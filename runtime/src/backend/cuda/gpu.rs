@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::backend::{MemoryCache, StreamKind};
 
+use super::attention_use::AttentionUse;
 use super::capture_state::CaptureState;
 use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream, done};
 use super::ops::map::Structure;
@@ -30,6 +31,8 @@ pub struct GpuContext {
     memory_cache: Mutex<Option<Weak<dyn MemoryCache>>>,
     /// CUDA graphs: the current capture, and memory that captured work uses.
     pub(super) capture: CaptureState,
+    /// The implementations that attention has run on.
+    pub(super) attention: AttentionUse,
 }
 
 /// Scratch memory of kernels; `address` is 0 if none is allocated.
@@ -59,6 +62,7 @@ impl GpuContext {
             workspace_bytes: AtomicUsize::new(0),
             memory_cache: Mutex::default(),
             capture: CaptureState::default(),
+            attention: AttentionUse::default(),
         })
     }
 

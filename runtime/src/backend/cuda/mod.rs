@@ -1,6 +1,7 @@
 //! The CUDA backend: kernels, streams and CUDA graphs of one rank's GPU, above the trait [`Driver`].
 
 mod algorithm_choices;
+mod attention_use;
 pub mod autotune;
 mod backend;
 mod capture_state;
@@ -19,6 +20,7 @@ mod profile;
 mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
+use attention_use::{AttentionImplementation, AttentionPass};
 pub use backend::CudaBackend;
 pub use driver::{
     DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, Module,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::backend::{DryRunBackend, View, ViewMut};
+use crate::backend::{DType, DryRunBackend, View, ViewMut};
 
 /// Attention kernels.
 ///
@@ -22,6 +22,20 @@ pub trait AttentionOps {
     /// Merges the attention of the same queries over other keys into `sum` and `sum_lse`, weighted by the exponentials of
     /// both log-sum-exps (Liu et al. 2023, "Ring Attention with Blockwise Transformers").
     fn merge_attention(&self, shape: &AttentionShape, args: MergeAttentionArgs);
+
+    /// Checks that there are kernels for heads of `[head_dim, value_dim]` elements of a dtype.
+    ///
+    /// # Errors
+    /// The limit of the device.
+    fn check_attention_heads(&self, _dims: [usize; 2], _dtype: DType) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Describes the implementations that attention has run on so far, and why; `None` if there is only one, or none has
+    /// run.
+    fn attention_implementations(&self) -> Option<String> {
+        None
+    }
 }
 
 impl AttentionOps for DryRunBackend {

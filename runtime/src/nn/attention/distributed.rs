@@ -67,7 +67,7 @@ where
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v) = self;
-        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let extras = Extras::of(&inputs);
         Tensor::wrap(inputs.attend_distributed(extras))
     }
@@ -97,7 +97,7 @@ where
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v, extra) = self;
-        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let mut extras = Extras::of(&inputs);
         extra.add_to(&mut extras);
         Tensor::wrap(inputs.attend_distributed(extras))
@@ -105,11 +105,12 @@ where
 }
 
 impl AttentionInputs<'_> {
-    /// Computes attention over a sequence that the ranks of `cp` share.
+    /// Computes attention of queries along a sequence that the ranks of `cp` share. In cross attention each rank has all keys, so
+    /// nothing is exchanged.
     #[track_caller]
     fn attend_distributed(&self, extras: Extras<'_>) -> Value {
         let rank = self.queries.rank();
-        if rank.degree_of(CP) == 1 {
+        if rank.degree_of(CP) == 1 || self.is_cross() {
             return self.attend(extras);
         }
         let path = &self.core.path;

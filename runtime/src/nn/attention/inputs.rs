@@ -32,19 +32,23 @@ pub struct AttentionInputs<'a> {
 }
 
 impl<'a> AttentionInputs<'a> {
-    /// Enters keys and values by `entry`, and checks that all fit together.
+    /// Enters keys and values by `entries`, and checks that all fit together.
     #[track_caller]
     pub(super) fn new<Q: Operand, K: Operand, V: Operand>(
         core: &'a AttentionCore,
         q: &'a Q,
         k: &K,
         v: &V,
-        entry: Entry,
+        entries: [Entry; 2],
     ) -> AttentionInputs<'a> {
         let queries = q.operand().value();
         let site = Site::new(Arc::clone(&core.path)).at(Location::caller());
         let [keys, values] = [k.operand().value(), v.operand().value()];
-        let [keys, values] = [keys, values].map(|value| enter_region(value, entry, &site));
+        let enter = |value: &Value| {
+            let inside = |value: Value, entry| enter_region(&value, entry, &site);
+            entries.into_iter().fold(value.clone(), inside)
+        };
+        let [keys, values] = [keys, values].map(enter);
         let sequences = [Q::Shape::DIMS[1], K::Shape::DIMS[1]];
         let inputs = AttentionInputs { core, queries, keys, values, sequences };
         inputs.check();
@@ -108,7 +112,7 @@ impl<'a> AttentionInputs<'a> {
     }
 
     /// Returns true if the keys have another sequence than the queries.
-    fn is_cross(&self) -> bool {
+    pub(super) fn is_cross(&self) -> bool {
         !self.sequences[0].is(&self.sequences[1])
     }
 

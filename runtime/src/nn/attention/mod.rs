@@ -40,7 +40,7 @@ pub use extras::{
     AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
 };
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
-pub use operands::{KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
+pub use operands::{HomeOfKeys, KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use options::AttentionOptions;
 pub use padding::{Padding, PaddingOf};
 pub use relative_bias::RelativeBias;
@@ -57,7 +57,8 @@ pub use sinks::AttentionSinks;
 ///   when `K` is less than the degree of the axis: each rank reads the key-value heads of its query heads, and the
 ///   gradients of keys and values are summed over the axis.
 /// - **Mask** `M` is [`Causal`](crate::nn::Causal) or [`Bidirectional`](crate::nn::Bidirectional). Cross attention is
-///   bidirectional: its keys and values are tensors over another dim, or the same.
+///   bidirectional: its keys and values are tensors over another dim, or the same. With context parallelism the other dim is
+///   declared without `@`, so that each rank has all keys, and none are exchanged.
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
 /// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that
@@ -107,12 +108,18 @@ impl AttentionCore {
                 K::DECLARED_NAME
             ));
         }
+        let dims = [builder.size::<D>(), builder.size::<V>()];
+        let rank = builder.rank();
+        if let Err(limit) = rank.backend().check_attention_heads(dims, rank.compute_dtype()) {
+            builder.problem(format_args!("{limit}"));
+        }
         let options = LayerOptions::of(builder);
-        let visible = |window: usize| if M::IS_CAUSAL { window } else { 2 * window - 1 };
+        let visible =
+            |window: usize| if M::IS_CAUSAL { window } else { window.saturating_mul(2) - 1 };
         builder.note_attention(AttentionSizes {
             heads,
-            head_dim: builder.size::<D>(),
-            value_dim: builder.size::<V>(),
+            head_dim: dims[0],
+            value_dim: dims[1],
             window: options.window.filter(|window| *window > 0).map(visible),
             is_causal: M::IS_CAUSAL,
             // More for some styles of context parallelism, which are checked when the whole model is declared.

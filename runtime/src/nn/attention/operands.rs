@@ -1,6 +1,6 @@
 //! Shapes of queries, keys and values that fit together.
 
-use crate::layout::{Axis, Cp, Dim, Dims, Entry, Seal, Split, Whole};
+use crate::layout::{Axis, AxisId, Cp, Dim, Dims, Entry, Here, Home, Seal, Split, Whole};
 use crate::tensor::{Operand, Tensor};
 
 use super::super::Plain;
@@ -35,8 +35,8 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style> {
 pub trait QueriesOf<H, D, K, M, V, Keys, Values, Style = Plain>: Dims {
     /// The shape of the result, with heads of `V` elements.
     type Out: Dims;
-    /// The operation on keys and values as they enter the region of the query heads.
-    const ENTRY: Entry;
+    /// The operations on keys and values as they enter attention: [`KeysShaped::ENTRIES`].
+    const ENTRIES: [Entry; 2];
     #[doc(hidden)]
     const SEAL: Seal;
 }
@@ -49,7 +49,7 @@ macro_rules! queries {
             Keys: KeysShaped<(B, S, K, D), M, V, Values, $style>,
         {
             type Out = (B, S, H, V);
-            const ENTRY: Entry = Keys::ENTRY;
+            const ENTRIES: [Entry; 2] = Keys::ENTRIES;
             const SEAL: Seal = Seal::new();
         }
 
@@ -59,7 +59,7 @@ macro_rules! queries {
             Keys: KeysShaped<(B, S, Split<K, A>, D), M, V, Values, $style>,
         {
             type Out = (B, S, Split<H, A>, V);
-            const ENTRY: Entry = Keys::ENTRY;
+            const ENTRIES: [Entry; 2] = Keys::ENTRIES;
             const SEAL: Seal = Seal::new();
         }
     )*};
@@ -74,19 +74,52 @@ queries! {
 #[diagnostic::on_unimplemented(
     message = "context-parallel attention of queries along `{S}` cannot read keys along `{Self}`",
     label = "the keys (the second operand) have another sequence than the queries",
-    note = "context parallelism is for self-attention: queries, keys and values are along one sequence",
+    note = "queries, keys and values are along one sequence; in cross attention each rank reads all keys, along a dim declared without `@`",
     note = "a `Split<Seq, Tp>` is made whole by a column-parallel projection, or by `.gather(Seq)`"
 )]
 pub trait KeysAlong<S, Style>: Dim {
+    /// The operation on keys and values as they enter attention.
+    const ENTRY: Entry;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
 impl<S, T: Attended> KeysAlong<S, Plain> for T {
+    const ENTRY: Entry = Entry::Stay;
     const SEAL: Seal = Seal::new();
 }
 
-impl<S: DistributedOver<Cp>, W> KeysAlong<S, ContextParallel<Cp, W>> for S {
+#[diagnostic::do_not_recommend]
+impl<S: DistributedOver<Cp>, T: Whole, W> KeysAlong<S, ContextParallel<Cp, W>> for T
+where
+    T::Home: HomeOfKeys<S, T>,
+{
+    const ENTRY: Entry = <T::Home as HomeOfKeys<S, T>>::ENTRY;
+    const SEAL: Seal = Seal::new();
+}
+
+/// The home of the sequence `T` of keys for queries along `S`, which the ranks of `cp` share: that of the queries, or that of
+/// a memory which each rank has all of.
+#[diagnostic::on_unimplemented(
+    message = "context-parallel attention of queries along `{S}` cannot read keys along `{T}`",
+    label = "the keys (the second operand) have another sequence than the queries",
+    note = "queries, keys and values are along one sequence; in cross attention each rank reads all keys, along a dim declared without `@`"
+)]
+pub trait HomeOfKeys<S, T>: Home {
+    /// The operation on keys and values as they enter attention.
+    const ENTRY: Entry;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<S> HomeOfKeys<S, S> for Cp {
+    const ENTRY: Entry = Entry::Stay;
+    const SEAL: Seal = Seal::new();
+}
+
+/// The queries of each rank contribute to the gradients of all keys.
+impl<S, T> HomeOfKeys<S, T> for Here {
+    const ENTRY: Entry = Entry::Copy(AxisId::Cp);
     const SEAL: Seal = Seal::new();
 }
 
@@ -98,8 +131,8 @@ impl<S: DistributedOver<Cp>, W> KeysAlong<S, ContextParallel<Cp, W>> for S {
     note = "the sequence of the keys may be another dim than that of the queries if the attention is `Bidirectional`"
 )]
 pub trait KeysShaped<Expected, M, V, Values, Style = Plain>: Dims {
-    /// The operation on keys and values as they enter the region of the query heads.
-    const ENTRY: Entry;
+    /// The operations on keys and values as they enter the region of the query heads, and the queries' part of the sequence.
+    const ENTRIES: [Entry; 2];
     #[doc(hidden)]
     const SEAL: Seal;
 }
@@ -112,7 +145,7 @@ where
     M: MaskBetween<S, T>,
     Values: ValuesShaped<(B, T, K, V)>,
 {
-    const ENTRY: Entry = Entry::Stay;
+    const ENTRIES: [Entry; 2] = [Entry::Stay, T::ENTRY];
     const SEAL: Seal = Seal::new();
 }
 
@@ -124,7 +157,7 @@ where
     M: MaskBetween<S, T>,
     Values: ValuesShaped<(B, T, K, V)>,
 {
-    const ENTRY: Entry = Entry::Copy(A::ID);
+    const ENTRIES: [Entry; 2] = [Entry::Copy(A::ID), T::ENTRY];
     const SEAL: Seal = Seal::new();
 }
 
@@ -155,7 +188,7 @@ where
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v) = self;
-        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let extras = Extras::of(&inputs);
         Tensor::wrap(inputs.attend(extras))
     }
@@ -174,7 +207,7 @@ where
     #[track_caller]
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v, extra) = self;
-        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRY);
+        let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let mut extras = Extras::of(&inputs);
         extra.add_to(&mut extras);
         Tensor::wrap(inputs.attend(extras))

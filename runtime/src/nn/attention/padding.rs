@@ -1,6 +1,6 @@
 //! Padding masks: the keys that each sample has.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
@@ -20,17 +20,32 @@ use super::extras::{AttentionExtra, Extras, KeysOfQueries};
 pub struct Padding<S: PaddedShape> {
     starts: Tokens<S::Rows>,
     ends: Tokens<S::Rows>,
-    /// Key ranges of the last number of queries, which are the same for all layers.
-    ranges: Rc<RefCell<Option<QueryRanges>>>,
+    /// Beginnings and ends of the keys of each query of a sample, u32 `[batch, queries]`, which are the same for all layers.
+    ranges: Rc<PerLength<[Arc<Buffer>; 2]>>,
     /// The same for the queries of whole rows, if ranks share them.
-    rows: Rc<OnceCell<Rc<VisibleRows>>>,
+    rows: Rc<PerLength<Rc<VisibleRows>>>,
     shape: PhantomData<S>,
 }
 
-/// The range of keys of each of `queries` queries of a sample: its beginnings and ends, u32 `[batch, queries]`.
-struct QueryRanges {
-    queries: usize,
-    ranges: [Arc<Buffer>; 2],
+/// Values for sequences of different numbers of queries, each computed once.
+struct PerLength<T>(RefCell<Vec<(usize, T)>>);
+
+impl<T> Default for PerLength<T> {
+    fn default() -> Self {
+        PerLength(RefCell::default())
+    }
+}
+
+impl<T: Clone> PerLength<T> {
+    /// Returns the value for `queries` queries, which `create` computes the first time.
+    fn get_or_create(&self, queries: usize, create: impl FnOnce() -> T) -> T {
+        let known = self.0.borrow().iter().find(|(of, _)| *of == queries).map(|(_, x)| x.clone());
+        known.unwrap_or_else(|| {
+            let value = create();
+            self.0.borrow_mut().push((queries, value.clone()));
+            value
+        })
+    }
 }
 
 /// A shape with padding: samples and a sequence, `(Batch, Seq)`.
@@ -96,22 +111,16 @@ impl<S: PaddedShape> Padding<S> {
 
     /// Returns the range of keys of each of `queries` queries of a sample.
     fn ranges(&self, rank: &Rank, queries: usize) -> [Arc<Buffer>; 2] {
-        let mut known = self.ranges.borrow_mut();
-        if let Some(known) = known.as_ref().filter(|known| known.queries == queries) {
-            return known.ranges.clone();
-        }
         let upload =
             |places: Vec<u32>| Arc::new(rank.allocator().copy_of(&places, Category::Activations));
-        let ranges = self.of_each(queries).map(upload);
-        *known = Some(QueryRanges { queries, ranges: ranges.clone() });
-        ranges
+        self.ranges.get_or_create(queries, || self.of_each(queries).map(upload))
     }
 
     /// Returns the positions that the query of each of `seq` positions of a sample sees.
-    fn rows(&self, seq: usize) -> &Rc<VisibleRows> {
-        self.rows.get_or_init(|| {
+    fn rows(&self, seq: usize) -> Rc<VisibleRows> {
+        self.rows.get_or_create(seq, || {
             let [starts, ends] = self.of_each(seq);
-            Rc::new(VisibleRows::new(starts, ends))
+            Rc::new(VisibleRows::new(seq, starts, ends))
         })
     }
 
@@ -182,11 +191,12 @@ where
     fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
         extras.rank.check_same(self.starts.rank());
         self.check_samples(extras);
-        let sequence = &extras.queries[1];
-        if sequence.local == sequence.global {
-            extras.ranges = Some(self.ranges(extras.rank, sequence.local));
+        let (queries, keys) = (&extras.queries[1], &extras.keys[1]);
+        // Also in cross attention of queries that ranks share.
+        if keys.local == keys.global {
+            extras.ranges = Some(self.ranges(extras.rank, queries.local));
         } else {
-            extras.visible = Some(Rc::clone(self.rows(sequence.global)));
+            extras.visible = Some(self.rows(queries.global));
         }
     }
 }

@@ -147,6 +147,19 @@ fn windows_repeat_over_layers() {
     assert_eq!(counted, windows);
 }
 
+/// A window to both sides of the largest size, as checkpoints have it that mean none.
+#[test]
+fn the_largest_window_is_all_positions() {
+    let rank = rank();
+    let sizes = sizes().with_attention("cross", window(Some(usize::MAX)));
+    let built = build::<Model>(&rank, &sizes).unwrap();
+    assert!(built.attentions[1].window >= Some(usize::MAX / 2));
+    let q: Operand<Seq, Heads> = ones(&rank, &[1, 3, 4, 4]);
+    let kv: Operand<Seq, KvHeads> = ones(&rank, &[1, 3, 2, 4]);
+    let out = built.model.cross.forward(&(q, kv.clone(), kv)).to_local_vec();
+    assert!(out.iter().all(|x| (x - 1.0).abs() < 1e-6), "{out:?}");
+}
+
 #[test]
 fn operands_of_other_sizes_are_refused() {
     let rank = rank();

@@ -159,7 +159,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     Flag::new(SHARDING, "cp", FlagKind::Text).value("STYLE").help(
         "Style of the model's context-parallel attention: ring, ulysses, gather, hybrid, or hybrid=N (N ranks exchange heads) \
-         [default: as the model declares]",
+         [default: as the model declares; needs a cp axis]",
     ),
     Flag::new(SHARDING, "memory-limit", FlagKind::Bytes)
         .value("BYTES")

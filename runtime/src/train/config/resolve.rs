@@ -26,7 +26,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         pipeline: pipeline::pipeline(&mut values, &mesh),
         micro_batches: values.size("micro-batches"),
         recompute: sharding::recompute(&mut values),
-        context: sharding::context(&mut values),
+        context: sharding::context(&mut values, &mesh),
         memory_limit: values.bytes("memory-limit"),
         device,
         nondeterministic: nondeterministic(&mut values, device),

@@ -45,7 +45,7 @@ pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
             let message = format!(
                 "{} shards over fsdp, ep and cp, whose degrees are 1 in --mesh {mesh}; use {}, or --zero 0",
                 level.number(),
-                sharded_instead(mesh)
+                with_ranks_along(mesh, AxisId::Fsdp)
             );
             values.problem("zero", message);
             ZeroStage::Replicated
@@ -58,16 +58,16 @@ pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
     }
 }
 
-/// Suggests the same mesh with its `dp` ranks on the `fsdp` axis.
-fn sharded_instead(mesh: &MeshShape) -> String {
+/// Suggests the same mesh with its `dp` ranks along an axis that has one rank.
+fn with_ranks_along(mesh: &MeshShape, axis: AxisId) -> String {
     let degree = mesh.degree(AxisId::Dp).max(2);
     let others = AxisId::ALL
         .into_iter()
-        .filter(|axis| !matches!(axis, AxisId::Dp | AxisId::Fsdp))
-        .map(|axis| (axis, mesh.degree(axis)));
-    match MeshShape::new(others.chain([(AxisId::Fsdp, degree)])) {
+        .filter(|other| *other != AxisId::Dp && *other != axis)
+        .map(|other| (other, mesh.degree(other)));
+    match MeshShape::new(others.chain([(axis, degree)])) {
         Ok(mesh) => format!("--mesh {mesh}"),
-        Err(_) => format!("--mesh fsdp={degree}"),
+        Err(_) => format!("--mesh {axis}={degree}"),
     }
 }
 
@@ -77,9 +77,19 @@ pub(super) fn recompute(values: &mut Values) -> Option<RecomputeOverride> {
     parsed.map_err(|error| values.problem("recompute", error.to_string())).ok()
 }
 
-pub(super) fn context(values: &mut Values) -> Option<ContextStyle> {
-    let parsed: Result<_, String> = values.text("cp")?.parse();
-    parsed.map_err(|error| values.problem("cp", error)).ok()
+/// Returns the style of context-parallel attention, which needs ranks that share sequences.
+pub(super) fn context(values: &mut Values, mesh: &MeshShape) -> Option<ContextStyle> {
+    let parsed: Result<ContextStyle, String> = values.text("cp")?.parse();
+    let style = parsed.map_err(|error| values.problem("cp", error)).ok()?;
+    if mesh.degree(AxisId::Cp) == 1 && values.fits("mesh") {
+        let message = format!(
+            "{style} is a style of ranks that share sequences, but the degree of cp is 1 in --mesh {mesh}; use {}, or leave \
+             it out",
+            with_ranks_along(mesh, AxisId::Cp)
+        );
+        values.problem("cp", message);
+    }
+    Some(style)
 }
 
 /// Returns the dtypes of the computation and of the gradient reduction.

@@ -86,7 +86,7 @@ fn device_decides_defaults() {
 #[test]
 fn flags_reach_their_fields() {
     let config = parse(
-        "--mesh fsdp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --cp hybrid=2 --micro-batches 4 \
+        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --cp hybrid=2 --micro-batches 4 \
          --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
          --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
          --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
@@ -94,7 +94,7 @@ fn flags_reach_their_fields() {
     )
     .unwrap();
     let expected = Config {
-        mesh: "fsdp=2".parse().unwrap(),
+        mesh: "fsdp=2,cp=2".parse().unwrap(),
         zero: ZeroStage::Gradients,
         pipeline: None,
         micro_batches: 4,
@@ -156,6 +156,24 @@ fn flags_reach_their_fields() {
     let config = parse("--init-from llama --lr=0.5").unwrap();
     assert_eq!(config.model, ModelSource::InitFrom("llama".into()));
     assert_eq!((config.mesh, config.optimizer.lr.peak), (MeshShape::SINGLE, 0.5));
+}
+
+#[test]
+fn styles_of_context_parallelism_need_its_axis() {
+    let style = |line: &str| parse(line).unwrap().context;
+    assert_eq!(style("--mesh dp=2"), None);
+    assert_eq!(style("--mesh cp=2 --cp ulysses"), Some(ContextStyle::Ulysses));
+    for (mesh, instead) in [("1", "cp=2"), ("dp=4,tp=2", "cp=4,tp=2"), ("fsdp=2", "fsdp=2,cp=2")] {
+        assert_contains(
+            &refusal(&format!("--mesh {mesh} --cp hybrid=2")),
+            &format!(
+                "--cp: hybrid=2 is a style of ranks that share sequences, but the degree of cp is 1 in --mesh {mesh}; use --mesh \
+                 {instead}, or leave it out"
+            ),
+        );
+    }
+    // A mistake in the mesh is reported alone.
+    assert!(!refusal("--mesh dp=x --cp ring").contains("share sequences"));
 }
 
 #[test]

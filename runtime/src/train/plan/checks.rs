@@ -73,6 +73,19 @@ pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {
     Ok(())
 }
 
+/// Checks that a layer of the model reads documents, which `--documents` tells apart.
+pub fn check_documents_are_used(used: bool) -> Result<()> {
+    if used {
+        return Ok(());
+    }
+    Err(Error::Input(
+        "--documents: the model does not use documents, so attention and positions would cross their borders; in its \
+         `forward`, pass `tokens.documents()` to the layers that keep documents apart: \
+         `self.core.forward(&(q, k, v, documents))` and `LearnedPositions::forward_in`; or leave --documents out"
+            .to_owned(),
+    ))
+}
+
 /// Checks that the batch divides evenly into the micro-batches of all data ranks.
 fn check_batch(config: &Config) -> Result<()> {
     let mesh = &config.mesh;

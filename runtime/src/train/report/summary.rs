@@ -61,7 +61,8 @@ impl Summary {
     }
 }
 
-/// Formats planned and peak memory, the communication of a step, and the fraction of recomputed FLOPs.
+/// Formats planned and peak memory, the communication of a step, the fraction of recomputed FLOPs, and the implementations
+/// of attention.
 fn usage_tables(report: &Report, steps: usize) -> String {
     let mut text =
         format!("{:<26}{:>10}{:>10}\n", "memory of the fullest rank", "at least", "peak");
@@ -83,6 +84,9 @@ fn usage_tables(report: &Report, steps: usize) -> String {
     }
     if report.recomputed > 0.0 {
         text += &format!("{:.1} % of all FLOPs were recomputation\n", report.recomputed * 100.0);
+    }
+    if let Some(implementations) = &report.attention {
+        text += &format!("attention: {implementations}\n");
     }
     text
 }
@@ -129,6 +133,7 @@ mod tests {
                 exposed: Duration::from_micros(680),
             }],
             recomputed: 0.25,
+            attention: Some("cuDNN".into()),
         };
         let expected = "\
 memory of the fullest rank  at least      peak
@@ -137,6 +142,7 @@ memory of the fullest rank  at least      peak
 communication of a step        bytes    hidden   exposed
   dp x fsdp                  1.25 MB   6.25 ms   0.17 ms
 25.0 % of all FLOPs were recomputation
+attention: cuDNN
 ";
         assert_eq!(usage_tables(&report, 4), expected);
     }

@@ -20,6 +20,9 @@ pub struct Report {
     pub communication: Vec<AxisUse>,
     /// Recomputed FLOPs, as a fraction of all FLOPs of the steps.
     pub recomputed: f64,
+    /// The implementations of attention on the device of rank 0, and why they run, such as `own kernels (scores have a bias)`;
+    /// `None` on a CPU, which has one.
+    pub attention: Option<String>,
 }
 
 /// Communication over some axes; times are those of [`CommTimes`].
@@ -89,6 +92,7 @@ impl UsageTotals {
             memory: memory.into_iter().chain([of(TOTAL, plan.total())]).collect(),
             communication: self.communication(),
             recomputed: if flops[0] > 0.0 { flops[1] / flops[0] } else { 0.0 },
+            attention: rank.backend().attention_implementations(),
         })
     }
 

@@ -17,7 +17,7 @@ use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary}
 
 use super::batch_check::check_first_batches;
 use super::divergence::divergence_origin;
-use super::documents::check_documents_are_used;
+use super::documents::check_first_step_used_documents;
 use super::sample::sample_continuation;
 use super::save::save_checkpoint;
 use super::stage_times::write_stage_times;
@@ -130,7 +130,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 None => work.balance(),
             });
             if step == first && self.plan.dataset.documents().is_some() {
-                check_documents_are_used(&rank)?;
+                check_first_step_used_documents(&rank)?;
             }
             if let Some(recorder) = &self.recorder {
                 recorder.record_step(&rank, step, &stats, balance)?;

@@ -2,14 +2,21 @@
 
 use crate::tensor::{KeyBlock, VisibleRows};
 
-/// Returns, for each query of each sample, the first key of a block that it sees and the end of those that it sees: the keys of
-/// its document in the band.
+/// Returns, for each query of each sample, the first key of a block that it sees and the end of those that it sees, by their
+/// number in the block: the keys of its document in the band.
 ///
 /// They are one range, since a source has its keys in ascending order.
+///
+/// # Panics
+/// If the rows have another number of positions than the sequence.
 pub(super) fn find_key_ranges(block: &KeyBlock, visible: &VisibleRows) -> [Vec<u32>; 2] {
-    let KeyBlock { queries, keys, band } = block;
-    let keys_before = |position: usize| keys.count_before(position) as u32;
-    let samples = visible.starts.chunks(queries.global).zip(visible.ends.chunks(queries.global));
+    let KeyBlock { queries, keys, part, band } = block;
+    let seq = queries.global;
+    assert_eq!(visible.seq, seq, "the visible positions are those of rows of another length");
+    let keys_before = |position: usize| {
+        (keys.count_before(position).clamp(part.start, part.end) - part.start) as u32
+    };
+    let samples = visible.starts.chunks(seq).zip(visible.ends.chunks(seq));
     let places = samples.flat_map(|(starts, ends)| {
         queries.positions().map(move |position| {
             let first = band.before.map_or(0, |before| position.saturating_sub(before));
@@ -57,11 +64,13 @@ mod tests {
                 let samples = [ranges_of(packing), ranges_of(next)];
                 let [starts, ends] =
                     [0, 1].map(|which| [&samples[0][which][..], &samples[1][which]].concat());
-                let documents = VisibleRows::new(starts, ends);
-                let part = |rank: usize| Extent::zig_zag(48, rank, ranks);
-                for queries in (0..ranks).map(part) {
-                    for keys in (0..ranks).map(part).chain([Extent::whole(48)]) {
-                        check(&KeyBlock { queries, keys, band }, &documents);
+                let documents = VisibleRows::new(48, starts, ends);
+                let held = |rank: usize| Extent::zig_zag(48, rank, ranks);
+                for queries in (0..ranks).map(held) {
+                    for keys in (0..ranks).map(held).chain([Extent::whole(48)]) {
+                        for part in [0..keys.local, 0..keys.local / 2, 1..keys.local - 1] {
+                            check(&KeyBlock { queries, keys, part, band }, &documents);
+                        }
                     }
                 }
             }
@@ -69,7 +78,7 @@ mod tests {
     }
 
     fn check(block: &KeyBlock, visible: &VisibleRows) {
-        let KeyBlock { queries, keys, band } = block;
+        let KeyBlock { queries, keys, part, band } = block;
         let [first, end] = find_key_ranges(block, visible);
         assert_eq!((first.len(), end.len()), (2 * queries.local, 2 * queries.local));
         for (index, (first, end)) in first.iter().zip(&end).enumerate() {
@@ -80,8 +89,9 @@ mod tests {
                     && band.before.is_none_or(|before| key + before >= query)
                     && band.after.is_none_or(|after| key <= query + after)
             };
-            let seen: Vec<u32> =
-                (0..keys.local as u32).filter(|&key| sees(keys.index(key as usize))).collect();
+            let keys_of_part = 0..part.len() as u32;
+            let position = |key: u32| keys.index(part.start + key as usize);
+            let seen: Vec<u32> = keys_of_part.filter(|&key| sees(position(key))).collect();
             assert_eq!((*first..*end).collect::<Vec<_>>(), seen, "{queries:?} {keys:?} {query}");
         }
     }

@@ -1,6 +1,8 @@
 //! A language model over a distributed sequence: losses and every parameter's gradient are those of one rank.
 
+mod cross;
 mod extras;
+mod lengths;
 
 use crate::backend::cpu::CpuBackend;
 use crate::comm::{CommError, RankComms, launch};

@@ -39,6 +39,14 @@ impl Peaks {
     }
 }
 
+/// What a dry run tells of a rank.
+#[derive(Debug, Clone, Copy)]
+pub struct DryRunFindings {
+    pub peaks: Peaks,
+    /// True if a layer has read documents, or a step was too large to tell.
+    pub uses_documents: bool,
+}
+
 /// The run whose steps are dry-run.
 pub struct DryRun<'a> {
     pub config: &'a Config,
@@ -47,19 +55,19 @@ pub struct DryRun<'a> {
 }
 
 impl DryRun<'_> {
-    /// Returns the peaks of the last rank at a position along `pp`, which has the largest parts of dims that do not divide
+    /// Returns the findings on the last rank at a position along `pp`, which has the largest parts of dims that do not divide
     /// evenly; `logits_limit` is that of [`Settings`].
     ///
     /// An allocation beyond all addresses of the system counts as one that does not fit. A model that cannot run on zeros
-    /// is reported, and has no peaks.
+    /// is reported, and has no findings.
     ///
     /// # Errors
     /// Of the model or the optimizer.
-    pub fn peaks<M: LanguageModel>(
+    pub fn on_position<M: LanguageModel>(
         &self,
         position: usize,
         logits_limit: Option<usize>,
-    ) -> Result<Option<Peaks>> {
+    ) -> Result<Option<DryRunFindings>> {
         let mesh = self.config.mesh;
         let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
         let settings = Settings { logits_limit, ..self.config.settings() };
@@ -70,10 +78,10 @@ impl DryRun<'_> {
             };
             let rank = Rank::with_settings(comms.over_nothing(), Box::new(backend), settings);
             let failed = self.run_steps::<M>(&rank).err();
-            failed.map_or_else(|| Ok(peaks_of(&rank)), Err)
+            failed.map_or_else(|| Ok(findings_on(&rank)), Err)
         });
         let mut failures = match outcome {
-            Ok(peaks) => return Ok(Some(peaks)),
+            Ok(findings) => return Ok(Some(findings)),
             Err(error) => error.failures,
         };
         match failures.pop().map(|failure| failure.cause) {
@@ -85,7 +93,7 @@ impl DryRun<'_> {
                 }
                 peaks.of[error.category as usize] += error.requested as f64;
                 peaks.total = peaks.of.iter().sum();
-                Ok(Some(peaks))
+                Ok(Some(DryRunFindings { peaks, uses_documents: true }))
             }
             cause => {
                 let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
@@ -133,10 +141,10 @@ fn empty_batch(config: &Config, rows: usize) -> Batch {
     Batch { targets: tokens.clone(), tokens, starts, rows, places: Vec::new() }
 }
 
-fn peaks_of(rank: &Rank) -> Peaks {
+fn findings_on(rank: &Rank) -> DryRunFindings {
     let mut peaks = Peaks { total: rank.allocator().total_peak() as f64, ..Peaks::default() };
     for (category, bytes) in rank.allocator().peak() {
         peaks.of[category as usize] = bytes as f64;
     }
-    peaks
+    DryRunFindings { peaks, uses_documents: rank.has_used_documents() }
 }

@@ -15,9 +15,10 @@ use crate::layout::{AxisId, AxisSet};
 use crate::train::config::{Config, Device, memory_advice};
 use crate::train::{Error, LanguageModel, Outline, Result};
 
+use super::checks::check_documents_are_used;
 use super::pipeline::PipelinePlan;
 
-use dry_run::Peaks;
+use dry_run::{DryRunFindings, Peaks};
 use logits::{LogitBytes, logits_limit, memory_of_rank};
 use state::StateBytes;
 
@@ -64,7 +65,7 @@ impl MemoryPlan {
     /// model has none.
     ///
     /// # Errors
-    /// Of the model or the optimizer.
+    /// Of the model or the optimizer; `--documents` for a model of which no layer reads them.
     pub fn with_steps<M: LanguageModel>(
         self,
         run: &DryRun<'_>,
@@ -80,16 +81,24 @@ impl MemoryPlan {
             Some(memory) => {
                 // The limit follows from what all else needs, on the rank of the head.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
-                let Some(rest) = run.peaks::<M>(head, Some(0))? else { return Ok(self) };
-                Some(logits_limit(logits, memory, rest.total))
+                let Some(rest) = run.on_position::<M>(head, Some(0))? else { return Ok(self) };
+                Some(logits_limit(logits, memory, rest.peaks.total))
             }
         };
         let ranks_each = (config.mesh.world_size() / positions) as f64;
         let mut plan = MemoryPlan { largest: Peaks::default(), all_ranks: 0.0, logits_limit };
+        let mut uses_documents = false;
         for position in 0..positions {
-            let Some(peaks) = run.peaks::<M>(position, logits_limit)? else { return Ok(self) };
+            let found = run.on_position::<M>(position, logits_limit)?;
+            let Some(DryRunFindings { peaks, uses_documents: uses }) = found else {
+                return Ok(self);
+            };
             plan.all_ranks += peaks.total * ranks_each;
             plan.largest.join(&peaks);
+            uses_documents |= uses;
+        }
+        if config.documents.is_some() {
+            check_documents_are_used(uses_documents)?;
         }
         Ok(plan)
     }

@@ -22,9 +22,9 @@ mod sizes;
 mod tensor;
 
 use crate::backend::cuda::kernels::attention::{PLAIN, Variant};
-use crate::backend::cuda::{CudaBackend, GpuContext};
+use crate::backend::cuda::{AttentionPass, CudaBackend, GpuContext};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend,
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType,
     MergeAttentionArgs, View,
 };
 
@@ -48,6 +48,17 @@ impl AttentionOps for CudaBackend {
     fn merge_attention(&self, shape: &AttentionShape, args: MergeAttentionArgs) {
         check::merge(shape, &args);
         auxiliary::merge(self.gpu(), shape, args);
+    }
+
+    fn check_attention_heads(&self, dims: [usize; 2], dtype: DType) -> Result<(), String> {
+        if dtype == DType::Bf16 && tensor::takes_heads(dims) {
+            return Ok(());
+        }
+        plain::check_heads(self.gpu(), dims)
+    }
+
+    fn attention_implementations(&self) -> Option<String> {
+        self.gpu().attention.describe()
     }
 }
 
@@ -77,7 +88,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
         };
         let operands_and_lse = [q, k, v, out, lse];
         let kernel = tensor::forward_kernel(gpu, s, variant, operands);
-        report::note(gpu, s, ("forward", q.dtype(), refusal), &|| match &kernel {
+        report::note(gpu, s, (AttentionPass::Forward, q.dtype(), refusal), &|| match &kernel {
             Some(tiles) => tiles.source().name.to_string(),
             None => PLAIN.name.to_string(),
         });
@@ -130,7 +141,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         ..Variant::default()
     };
     let kernels = tensor::Backward::new(gpu, s, variant, &given, &gradients);
-    report::note(gpu, s, ("backward", q.dtype(), refusal), &|| match &kernels {
+    report::note(gpu, s, (AttentionPass::Backward, q.dtype(), refusal), &|| match &kernels {
         Some(kernels) => kernels.names(),
         None => PLAIN.name.to_string(),
     });

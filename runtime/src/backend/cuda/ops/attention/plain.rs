@@ -12,7 +12,13 @@ use super::{Given, Gradients, blocks};
 /// Rows of a block, and columns of a step.
 pub(super) const TILE: usize = 16;
 
+/// Tiles of the passes.
+const FORWARD: PlainTiles = PlainTiles { of_keys: 2, of_values: 2, scores: 1 };
+const BACKWARD_KEYS: PlainTiles = PlainTiles { of_keys: 3, of_values: 3, scores: 2 };
+const BACKWARD_QUERIES: PlainTiles = PlainTiles { of_keys: 3, of_values: 2, scores: 1 };
+
 /// Tiles of rows and of scores that a block has in shared memory.
+#[derive(Clone, Copy)]
 pub(super) struct PlainTiles {
     /// Tiles of queries, keys or their gradients.
     pub(super) of_keys: usize,
@@ -29,10 +35,7 @@ pub(super) fn forward(
     [q, k, v, out, lse]: [View; 5],
 ) {
     let name = name("forward", q, out);
-    let grid = Grid {
-        blocks: blocks(s, s.queries.len, s.heads, TILE),
-        ..grid(gpu, s, PlainTiles { of_keys: 2, of_values: 2, scores: 1 })
-    };
+    let grid = Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..grid(gpu, s, FORWARD) };
     let [q, k, v, out, lse] = [q, k, v, out, lse].map(at);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
     let sizes = Sizes::new(s);
@@ -57,18 +60,14 @@ pub(super) fn backward(
     let sizes = Sizes::new(s);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
 
-    let grid_of_keys = Grid {
-        blocks: blocks(s, s.keys.len, s.kv_heads, TILE),
-        ..grid(gpu, s, PlainTiles { of_keys: 3, of_values: 3, scores: 2 })
-    };
+    let grid_of_keys =
+        Grid { blocks: blocks(s, s.keys.len, s.kv_heads, TILE), ..grid(gpu, s, BACKWARD_KEYS) };
     let args = args![q, k, v, dout, lse, delta, dk, dv, sizes, extras, head_dim, value_dim];
     // SAFETY: the views have the sizes of the shape.
     unsafe { gpu.launch((&PLAIN, &of_keys), grid_of_keys, args) };
 
-    let grid_of_queries = Grid {
-        blocks: blocks(s, s.queries.len, s.heads, TILE),
-        ..grid(gpu, s, PlainTiles { of_keys: 3, of_values: 2, scores: 1 })
-    };
+    let grid_of_queries =
+        Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..grid(gpu, s, BACKWARD_QUERIES) };
     let args = args![q, k, v, dout, lse, delta, dq, sizes, extras, head_dim, value_dim];
     // SAFETY: as above.
     unsafe { gpu.launch((&PLAIN, &of_queries), grid_of_queries, args) };
@@ -83,16 +82,33 @@ fn name(pass: &str, of: View, to: View) -> String {
 
 /// Returns a block with these tiles in shared memory, and no blocks yet.
 pub(super) fn grid(gpu: &GpuContext, s: &AttentionShape, tiles: PlainTiles) -> Grid {
+    let dims = [s.head_dim, s.value_dim];
+    check_tiles(gpu, dims, tiles).unwrap_or_else(|limit| panic!("attention: {limit}"));
+    let shared = shared_bytes(dims, tiles) as u32;
+    Grid { blocks: [0, 1, 1], threads: (TILE * TILE) as u32, shared }
+}
+
+/// Checks that blocks of all passes fit into the shared memory of the device, with heads of these elements of keys and values.
+pub(super) fn check_heads(gpu: &GpuContext, dims: [usize; 2]) -> Result<(), String> {
+    [FORWARD, BACKWARD_KEYS, BACKWARD_QUERIES]
+        .into_iter()
+        .try_for_each(|tiles| check_tiles(gpu, dims, tiles))
+}
+
+fn check_tiles(gpu: &GpuContext, dims: [usize; 2], tiles: PlainTiles) -> Result<(), String> {
+    let (shared, most) = (shared_bytes(dims, tiles), gpu.driver().properties().shared_memory);
+    if shared <= most {
+        return Ok(());
+    }
+    let [keys, values] = dims;
+    Err(format!(
+        "heads of {keys} elements, with values of {values}, need {shared} bytes of shared memory for a block, of which this \
+         device has {most}: use more, smaller heads"
+    ))
+}
+
+fn shared_bytes([keys, values]: [usize; 2], tiles: PlainTiles) -> usize {
     let PlainTiles { of_keys, of_values, scores } = tiles;
-    let row = of_keys * (s.head_dim | 1) + of_values * (s.value_dim | 1) + scores * TILE;
-    let shared = TILE * row * size_of::<f32>();
-    let most = gpu.driver().properties().shared_memory;
-    assert!(
-        shared <= most,
-        "attention with heads of {} and {} elements needs {shared} bytes of shared memory for a block, of which this \
-         device has {most}: use smaller heads",
-        s.head_dim,
-        s.value_dim
-    );
-    Grid { blocks: [0, 1, 1], threads: (TILE * TILE) as u32, shared: shared as u32 }
+    let row = of_keys * (keys | 1) + of_values * (values | 1) + scores * TILE;
+    TILE * row * size_of::<f32>()
 }

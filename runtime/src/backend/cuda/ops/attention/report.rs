@@ -1,7 +1,7 @@
-//! Names of the kernels that a pass of attention runs, for reports.
+//! The implementation and the kernels that a pass of attention runs on, for reports.
 
 use super::fused::Refusal;
-use crate::backend::cuda::{AttentionChoice, GpuContext};
+use crate::backend::cuda::{AttentionChoice, AttentionImplementation, AttentionPass, GpuContext};
 use crate::backend::{AttentionShape, Band, DType};
 
 /// Notes our own kernels of a pass over operands of a dtype, and the reason why they are not those of the vendor library;
@@ -9,12 +9,17 @@ use crate::backend::{AttentionShape, Band, DType};
 pub(super) fn note(
     gpu: &GpuContext,
     s: &AttentionShape,
-    (pass, dtype, refusal): (&str, DType, Refusal),
+    (pass, dtype, refusal): (AttentionPass, DType, Refusal),
     kernels: &dyn Fn() -> String,
 ) {
     if s.batch == 0 {
         return;
     }
+    let reason = refusal.unwrap_or_else(|| match gpu.driver().attention() {
+        Some(_) => "cuDNN has none for these sizes",
+        None => "without cuDNN",
+    });
+    gpu.attention.note(pass, AttentionImplementation::Own(reason));
     gpu.driver().note_attention(&|| AttentionChoice {
         name: format!("{pass} {dtype}, {}", sizes(s)),
         batch: s.batch,

@@ -113,8 +113,12 @@ impl Backward {
 /// Returns true if there are kernels for these sizes, dtypes and addresses.
 fn takes(s: &AttentionShape, inputs: &[View], results: &[View]) -> bool {
     let is_bf16 = inputs.iter().all(|view| view.dtype() == DType::Bf16);
-    let has_kernels = |dim: &usize| dim.is_multiple_of(8) && (1..=256).contains(dim);
-    is_bf16 && aligned(inputs, 8) && aligned(results, 8) && dims(s).iter().all(has_kernels)
+    is_bf16 && aligned(inputs, 8) && aligned(results, 8) && takes_heads(dims(s))
+}
+
+/// Returns true if there are kernels for heads of keys and of values of so many elements.
+pub(super) fn takes_heads(dims: [usize; 2]) -> bool {
+    dims.iter().all(|dim| dim.is_multiple_of(8) && (1..=256).contains(dim))
 }
 
 fn dims(s: &AttentionShape) -> [usize; 2] {

@@ -241,33 +241,9 @@ impl Case {
         dtype: DType,
         change: impl Fn(RankComms) -> RankComms + Sync,
     ) -> RankResults {
-        let mesh = format!("cp={ranks}").parse().unwrap();
         let operands = self.operands();
-        let documents = self.document_ranges();
-        let of_ranks = launch(&mesh, |comms| {
-            let backend = Box::new(CpuBackend::new(1).unwrap());
-            let settings = Settings { compute: dtype, ..Settings::new(0) };
-            let rank = Rank::with_settings(change(comms), backend, settings);
-            let group = rank.process_group(AxisSet::of(AxisId::Cp));
-            let site = Site::new("attn.core");
-            let (shape, seq) = (self.shape(self.seq / ranks), self.seq);
-            let upload = |values: &[f32]| rank.allocator().copy_of(values, Category::Activations);
-            let (biases, sinks) = (upload(&self.biases()), upload(&self.sinks()));
-            let bias = DistanceBias {
-                values: biases.view(),
-                distances: 2 * self.last_distance() + 1,
-                zero: self.last_distance(),
-            };
-            let scores = ScoreOperands {
-                bias: self.has_bias.then_some(bias),
-                sinks: self.has_sinks.then(|| sinks.view()),
-            };
-            let visible = documents.clone().map(|[starts, ends]| VisibleRows::new(starts, ends));
-            let (visible, group, site) = (visible.as_ref(), &group, &site);
-            let call = ContextCall { rank: &rank, group, site, shape, seq, visible, scores };
-            Ok::<_, CommError>(self.on_rank(&call, style, &operands))
-        });
-        let of_ranks = of_ranks.unwrap_or_else(|error| panic!("{style:?} {self:?}: {error}"));
+        let of_ranks =
+            self.on_each_rank(ranks, dtype, change, |call| self.on_rank(call, style, &operands));
         let mut all = RankResults { arrays: Default::default(), bytes: Vec::new() };
         let [q_row, k_row, v_row, out_row] = self.rows();
         for (index, (row, array)) in
@@ -290,8 +266,45 @@ impl Case {
         all
     }
 
+    /// Runs `body` with a call on each of `ranks` ranks.
+    pub fn on_each_rank<T: Send>(
+        &self,
+        ranks: usize,
+        dtype: DType,
+        change: impl Fn(RankComms) -> RankComms + Sync,
+        body: impl Fn(&ContextCall<'_>) -> T + Sync,
+    ) -> Vec<T> {
+        let mesh = format!("cp={ranks}").parse().unwrap();
+        let documents = self.document_ranges();
+        let of_ranks = launch(&mesh, |comms| {
+            let backend = Box::new(CpuBackend::new(1).unwrap());
+            let settings = Settings { compute: dtype, ..Settings::new(0) };
+            let rank = Rank::with_settings(change(comms), backend, settings);
+            let group = rank.process_group(AxisSet::of(AxisId::Cp));
+            let site = Site::new("attn.core");
+            let (shape, seq) = (self.shape(self.seq / ranks), self.seq);
+            let upload = |values: &[f32]| rank.allocator().copy_of(values, Category::Activations);
+            let (biases, sinks) = (upload(&self.biases()), upload(&self.sinks()));
+            let bias = DistanceBias {
+                values: biases.view(),
+                distances: 2 * self.last_distance() + 1,
+                zero: self.last_distance(),
+            };
+            let scores = ScoreOperands {
+                bias: self.has_bias.then_some(bias),
+                sinks: self.has_sinks.then(|| sinks.view()),
+            };
+            let visible =
+                documents.clone().map(|[starts, ends]| VisibleRows::new(seq, starts, ends));
+            let (visible, group, site) = (visible.as_ref(), &group, &site);
+            let call = ContextCall { rank: &rank, group, site, shape, seq, visible, scores };
+            Ok::<_, CommError>(body(&call))
+        });
+        of_ranks.unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+
     /// Computes the results of one rank, and the bytes that it has sent in forward and in backward.
-    fn on_rank(
+    pub fn on_rank(
         &self,
         call: &ContextCall<'_>,
         style: Style,

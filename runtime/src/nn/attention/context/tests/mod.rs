@@ -4,4 +4,6 @@ mod bf16;
 mod bytes;
 mod case;
 mod delays;
+mod key_ranges;
 mod parity;
+mod work;
