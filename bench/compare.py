@@ -84,7 +84,7 @@ class Contestant:
     step_ms: list = field(default_factory=list)
     losses: list = field(default_factory=list)
     peak_rss: int = 0
-    gemm_gflops: float | None = None
+    gemm_gflops: float = 0.0
 
     def record(self, steps, peak_rss):
         self.step_ms += [step["step_ms"] for step in steps[WARM_UP:]]
@@ -92,7 +92,7 @@ class Contestant:
         self.peak_rss = max(self.peak_rss, peak_rss)
 
     def reached(self, gemm_gflops):
-        self.gemm_gflops = max(self.gemm_gflops or 0.0, gemm_gflops)
+        self.gemm_gflops = max(self.gemm_gflops, gemm_gflops)
 
     def median(self):
         return statistics.median(self.step_ms)
@@ -231,9 +231,9 @@ def run_meshwright(contestant, args, match):
     if len(steps) != args.steps:
         sys.exit(f"train_llama wrote {len(steps)} lines of metrics for {args.steps} steps")
     contestant.record(steps, peak_rss)
-    if match.case.dtype == "f32":  # gemm_peak measures f32 matmuls.
-        output, _ = run([args.gemm_peak, str(match.cores())], match.cores(), match.isa)
-        contestant.reached(json.loads(output)["gemm_gflops"])
+    output, _ = run([args.gemm_peak, str(match.cores()), match.case.dtype], match.cores(),
+                    match.isa)
+    contestant.reached(json.loads(output)["gemm_gflops"])
 
 
 def run_pytorch(contestant, args, match, *options):
@@ -293,8 +293,7 @@ def times_table(matches, args):
                 match.case.name, match.isa, f"{match.case.ranks} x {match.threads}", each.name,
                 f"{each.best():.0f}", f"{each.median():.0f}", f"{each.best() / ours.best():.2f}",
                 f"{each.median() / ours.median():.2f}", f"{each.peak_rss / 1e6:.0f}",
-                f"{reached:.0f}", f"{peak:.0f}" if peak else "", f"{reached / peak:.0%}" if peak
-                else ""])
+                f"{reached:.0f}", f"{peak:.0f}", f"{reached / peak:.0%}"])
     return markdown(header, rows)
 
 
