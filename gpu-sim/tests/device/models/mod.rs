@@ -2,6 +2,7 @@
 //! share the device.
 
 mod captured_pipeline;
+mod context;
 mod functions;
 mod gpt2;
 mod graphs;
