@@ -9,6 +9,7 @@ mod graphs;
 mod head;
 mod llama;
 mod nccl;
+mod nccl_captured;
 mod nccl_grouped;
 mod nccl_pipeline;
 mod operations;

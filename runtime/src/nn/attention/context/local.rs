@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, Buffer, Category, DType,
-    KeyRanges, MergeAttentionArgs, SequenceLayout, View, ViewMut,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, Buffer, DType, KeyRanges,
+    MergeAttentionArgs, SequenceLayout, View, ViewMut,
 };
 use crate::tensor::{Extent, KeyBlock, Rank, VisibleRows};
 
 use super::super::score_operands::{ScoreGradients, ScoreOperands};
 use super::blocks::{AttentionBlock, consecutive_blocks, visible_blocks};
 use super::call::ContextCall;
-use super::documents::find_key_ranges;
 
 /// The queries of one rank, or of the heads that it has of the queries of several ranks.
 pub(super) struct LocalAttention<'a> {
@@ -210,40 +209,23 @@ impl<'a> LocalAttention<'a> {
         );
     }
 
-    /// Returns the calls that compute all visible pairs of the queries and keys at `keys`.
+    /// Returns the calls that compute all visible pairs of the queries and keys at `keys`. They do not depend on documents,
+    /// so a CUDA graph can replay them; the ranges of queries that see none of the keys are empty.
     fn calls(&self, keys: &Extent) -> Vec<BlockCall> {
         let band = self.shape.band;
-        let key_block = KeyBlock { queries: self.queries, keys: *keys, band };
-        match (&self.scores.bias, self.visible) {
-            (None, None) => {
-                let blocks = visible_blocks(&self.queries, keys, band);
-                blocks.into_iter().map(|block| BlockCall { block, ranges: None }).collect()
-            }
-            // The ranges of queries that see none of the keys are empty.
-            (None, Some(visible)) => {
-                let ranges = visible.key_ranges(self.rank, key_block, find_key_ranges);
-                let block = AttentionBlock::all(&self.queries, keys);
-                vec![BlockCall { block, ranges: Some(ranges) }]
-            }
-            (Some(_), visible) => {
-                let ranges = visible.map(|visible| find_key_ranges(&key_block, visible));
-                let call = |block: AttentionBlock| {
-                    let ranges = ranges.as_ref().map(|ranges| self.ranges_in(&block, ranges));
-                    BlockCall { block, ranges }
-                };
-                consecutive_blocks(&self.queries, keys, band).into_iter().map(call).collect()
-            }
-        }
-    }
-
-    /// Returns the part of ranges of keys that is inside of a block, by the keys' number in it.
-    fn ranges_in(&self, block: &AttentionBlock, ranges: &[Vec<u32>; 2]) -> [Arc<Buffer>; 2] {
-        let (start, end) = (block.keys.start as u32, block.keys.end as u32);
-        ranges.each_ref().map(|places| {
-            let inside: Vec<u32> =
-                places.iter().map(|at| *at.clamp(&start, &end) - start).collect();
-            Arc::new(self.rank.allocator().copy_of(&inside, Category::Workspace))
-        })
+        let blocks = match (&self.scores.bias, self.visible) {
+            (None, None) => visible_blocks(&self.queries, keys, band),
+            (None, Some(_)) => vec![AttentionBlock::all(&self.queries, keys)],
+            (Some(_), _) => consecutive_blocks(&self.queries, keys, band),
+        };
+        let call = |block: AttentionBlock| {
+            let ranges = self.visible.map(|visible| {
+                let (queries, part) = (self.queries, block.keys.clone());
+                visible.key_ranges(self.rank, KeyBlock { queries, keys: *keys, band, part })
+            });
+            BlockCall { block, ranges }
+        };
+        blocks.into_iter().map(call).collect()
     }
 
     fn block_shape(&self, block: &AttentionBlock, keys: &Extent) -> AttentionShape {
