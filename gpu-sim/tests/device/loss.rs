@@ -6,7 +6,7 @@ use meshwright::backend::cuda::DeviceProperties;
 use meshwright::backend::{
     CrossEntropyArgs, CrossEntropyGradArgs, DType, ExpSumArgs, MaxExpSumArgs,
 };
-use meshwright_gpu_sim::{Call, DEVICE_VARIABLE, SimDevice, h100};
+use meshwright_gpu_sim::{Call, SimDevice, h100, not_checked_on_gpu};
 
 use crate::support::{
     FLOATS, Side, assert_close, assert_same, device_with, devices, epsilon, on_both, values,
@@ -238,7 +238,7 @@ fn fused_statistics_and_gradients_match_the_cpu() {
 /// More rows than blocks, with any alignment.
 #[test]
 fn a_block_keeps_one_row_after_the_other() {
-    if std::env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda") {
+    if not_checked_on_gpu() {
         return;
     }
     let case = Case::new(70, 1025);

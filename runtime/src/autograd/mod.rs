@@ -16,6 +16,7 @@ mod tape;
 pub(crate) mod tensor_parallel;
 mod token_ids;
 mod value;
+mod visible_rows;
 
 pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
 pub use microbatch_pass::{DeferredWeightGradients, WeightGradients};
@@ -24,7 +25,7 @@ pub use segment_data::SegmentData;
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
-pub(crate) use document_ids::{DocumentIds, DocumentUse, KeyBlock, VisibleRows};
+pub(crate) use document_ids::{DocumentIds, DocumentUse};
 pub(crate) use function::{
     AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
     OperationParam, apply,
@@ -37,3 +38,4 @@ pub(crate) use segment_data::{Part, PartKind, data_of_parts, parts_of};
 pub(crate) use tape::{NodeId, TapeGradients};
 pub(crate) use token_ids::{RowDocuments, TokenIds};
 pub(crate) use value::Value;
+pub(crate) use visible_rows::{KeyBlock, KeyBlocks, VisibleRows};

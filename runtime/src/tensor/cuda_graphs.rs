@@ -1,37 +1,26 @@
 //! CUDA graphs of the forward and backward passes of one micro-batch, or of several that a pipeline schedule mixes: they are
 //! captured once and replayed as one graph launch.
 //!
-//! Only the tokens of a pass differ from step to step; they are uploaded before it. The host's work in a pass is not
+//! Only the tokens of a pass and their documents differ from step to step; they are uploaded before it. The host's work in a pass is not
 //! repeated: counters are advanced by what the captured pass has added, and parameters are where the pass leaves them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::autograd::DocumentIds;
-use crate::backend::{Buffer, CapturedGraph, Category, DType, GraphBuffer, GraphPool};
+use crate::autograd::KeyBlocks;
+use crate::backend::{CapturedGraph, Category, DType, GraphBuffer, GraphPool};
 use crate::comm::CommStats;
-use crate::context::{Rank, extents_of, fail};
+use crate::context::{Rank, fail};
 use crate::fsdp::CapturedBuffers;
 use crate::layout::{AxisSet, Dims, Shape};
 
+use super::captured_input::{CapturedInput, Pass};
 use super::{Gradients, Metric, Tokens};
 
 /// CUDA graphs of a rank: they share its context, and the private memory pool.
 pub(crate) struct PassGraphs {
     rank: Rank,
     recordings: Arc<GraphPool>,
-}
-
-/// Input of a micro-batch.
-pub(crate) struct Pass<'a> {
-    /// Sizes of the global batch.
-    pub sizes: &'a [usize],
-    /// First row of this rank's block.
-    pub first: usize,
-    pub tokens: &'a [u32],
-    pub targets: &'a [u32],
-    /// Starts of the documents of the tokens, if rows hold several.
-    pub starts: Option<&'a [u32]>,
 }
 
 /// Captured passes of micro-batches of tokens shaped `S`, which can be replayed.
@@ -48,16 +37,6 @@ pub(crate) struct CapturedPass<S> {
 
 /// The losses of a capture by micro-batch, the captured passes, and a result of the captured work.
 pub(crate) type Captured<S, T> = (Vec<Metric<S>>, CapturedPass<S>, T);
-
-/// Where a graph reads a micro-batch.
-struct CapturedInput {
-    tokens: GraphBuffer,
-    targets: GraphBuffer,
-    /// Starts, ends and places of documents.
-    documents: Option<[GraphBuffer; 3]>,
-    /// For each target, whether it is ignored.
-    ignored: Vec<bool>,
-}
 
 /// Where a graph leaves the loss of a micro-batch.
 struct CapturedLoss {
@@ -140,14 +119,13 @@ impl PassGraphs {
         self.wait_for_transfers();
         let mut units = Vec::new();
         let before = Counters::of(rank);
-        let prepare = || {
+        let key_blocks = rank.session_state::<KeyBlocks>();
+        let known_key_blocks = key_blocks.count();
+        let prepare = || -> (Vec<[Tokens<S>; 2]>, Vec<CapturedInput>) {
             units.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
-            passes.iter().map(|pass| pass.tokens_and_targets(rank)).collect()
+            passes.iter().map(|pass| CapturedInput::new(rank, &self.recordings, pass)).unzip()
         };
-        let recorded = self.recordings.capture(prepare, |tokens: Vec<[Tokens<S>; 2]>| {
-            let places = tokens.iter().zip(passes);
-            let inputs: Vec<_> =
-                places.map(|(tokens, pass)| self.captured_input(tokens, pass)).collect();
+        let recorded = self.recordings.capture(prepare, |(tokens, inputs)| {
             let (losses, result) = work(tokens);
             rank.offloading().finish_transfers(rank);
             let losses: Option<Vec<_>> =
@@ -157,6 +135,12 @@ impl PassGraphs {
         let recorded = recorded.and_then(|((inputs, losses, result), recording)| {
             if !self.are_whole() {
                 return Err("there is not enough memory for that".to_owned());
+            }
+            if key_blocks.count() > known_key_blocks {
+                // Their ranges are those of the captured documents in each replay.
+                return Err(
+                    "attention reads keys that it has not read in the steps before".to_owned()
+                );
             }
             let losses = losses.ok_or("the loss is not a number of the device")?;
             let added = Counters::of(rank).since(&before);
@@ -209,20 +193,6 @@ impl PassGraphs {
         Gradients::of_latest_backward(&self.rank, S::VARIES.or(along), count)
     }
 
-    fn captured_input<S: Shape>(
-        &self,
-        [tokens, targets]: &[Tokens<S>; 2],
-        pass: &Pass<'_>,
-    ) -> CapturedInput {
-        let buffer = |ids: &Arc<Buffer>| self.recordings.buffer(ids.view());
-        CapturedInput {
-            tokens: buffer(tokens.ids()),
-            targets: buffer(targets.ids()),
-            documents: tokens.document_buffers().map(|blocks| blocks.map(buffer)),
-            ignored: ignored::<S>(pass.targets).collect(),
-        }
-    }
-
     /// Waits for all transfers in progress: a graph can only wait for its own events.
     fn wait_for_transfers(&self) {
         self.rank.units().iter().for_each(|unit| unit.wait_for_values());
@@ -251,32 +221,6 @@ impl PassGraphs {
     }
 }
 
-impl Pass<'_> {
-    fn tokens_and_targets<S: Shape>(&self, rank: &Rank) -> [Tokens<S>; 2] {
-        let of = |ids| Tokens::from_whole_rows(rank, self.sizes, self.first, ids);
-        let (tokens, targets) = (of(self.tokens), of(self.targets));
-        match self.starts {
-            Some(starts) => [tokens.with_documents(starts), targets],
-            None => [tokens, targets],
-        }
-    }
-}
-
-impl CapturedInput {
-    /// Writes the micro-batch of the next replay.
-    fn write<S: Dims>(&self, rank: &Rank, pass: &Pass<'_>) {
-        let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
-        self.tokens.write(&own(pass.tokens));
-        self.targets.write(&own(pass.targets));
-        if let (Some(documents), Some(starts)) = (&self.documents, pass.starts) {
-            let extents = extents_of::<S>(&rank.with_whole_batch(), pass.sizes);
-            let sequence = extents.last().expect("tokens have a sequence");
-            let blocks = DocumentIds::own_blocks(sequence, starts);
-            documents.iter().zip(&blocks).for_each(|(buffer, block)| buffer.write(block));
-        }
-    }
-}
-
 impl CapturedLoss {
     /// Returns `None` if the host has computed the loss.
     fn new<S: Dims>(loss: &Metric<S>, recordings: &Arc<GraphPool>) -> Option<CapturedLoss> {
@@ -293,15 +237,9 @@ impl<S: Dims> CapturedPass<S> {
 
     /// Returns true if these micro-batches can be replayed: as many, of which the same targets have to be ignored.
     pub(crate) fn takes(&self, passes: &[Pass<'_>]) -> bool {
-        let is_alike = |(input, pass): (&CapturedInput, &Pass<'_>)| {
-            ignored::<S>(pass.targets).eq(input.ignored.iter().copied())
-        };
-        self.inputs.len() == passes.len() && self.inputs.iter().zip(passes).all(is_alike)
+        let mut inputs = self.inputs.iter().zip(passes);
+        self.inputs.len() == passes.len() && inputs.all(|(input, pass)| input.takes::<S>(pass))
     }
-}
-
-fn ignored<S: Dims>(targets: &[u32]) -> impl Iterator<Item = bool> {
-    targets.iter().map(|id| *id == Tokens::<S>::IGNORED)
 }
 
 /// Counters of a rank.

@@ -84,14 +84,6 @@ impl<S: Dims> Tokens<S> {
     }
 }
 
-impl<S: Dims> Tokens<S> {
-    /// Returns the buffers of starts, ends and places of documents, if rows hold several.
-    pub(super) fn document_buffers(&self) -> Option<[&Arc<Buffer>; 3]> {
-        let DocumentIds { starts, ends, places, .. } = &**self.untyped().documents().several()?;
-        Some([starts, ends, places])
-    }
-}
-
 impl Rank {
     /// Returns true if a layer of this rank has read documents.
     pub(crate) fn has_used_documents(&self) -> bool {

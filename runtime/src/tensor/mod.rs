@@ -1,5 +1,6 @@
 //! Tensors whose types say what the global tensor is and how it is split; losses, metrics and gradients.
 
+mod captured_input;
 mod combine;
 mod contract;
 mod cuda_graphs;
@@ -54,8 +55,9 @@ pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use crate::mesh::Extent;
 
+pub(crate) use captured_input::Pass;
 pub(crate) use combine::add_param;
-pub(crate) use cuda_graphs::{CapturedPass, Pass, PassGraphs, PassVariation};
+pub(crate) use cuda_graphs::{CapturedPass, PassGraphs, PassVariation};
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
 pub(crate) use crate::autograd::{

@@ -158,6 +158,17 @@ fn biases_are_clamped_to_their_distances() {
     }
 }
 
+/// Blocks of a ring on tensor cores: keys before and after the queries, whose distances are not all in the table.
+#[test]
+fn tensor_cores_add_biases_of_other_blocks() {
+    for (seed, offset) in [-150, -40, 70, 150].into_iter().enumerate() {
+        let before = (offset == 70).then_some(100);
+        let s = band(shape(1, 150, [2, 1, 64], false), offset, before, None);
+        let case = Case { wide: true, accumulate: true, ..Case::new(s, DType::Bf16) };
+        check(&case.with_bias(120, 50).with_sinks(), seed as u64);
+    }
+}
+
 #[test]
 fn no_keys_and_no_queries_have_results() {
     for dtype in [DType::F32, DType::Bf16] {

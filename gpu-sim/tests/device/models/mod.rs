@@ -2,12 +2,14 @@
 //! share the device.
 
 mod captured_pipeline;
+mod context;
 mod functions;
 mod gpt2;
 mod graphs;
 mod head;
 mod llama;
 mod nccl;
+mod nccl_captured;
 mod nccl_grouped;
 mod nccl_pipeline;
 mod operations;

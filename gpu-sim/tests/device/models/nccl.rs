@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use meshwright::backend::cuda::{Driver, DriverError};
+use meshwright::backend::cuda::Driver;
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
 use meshwright::comm::nccl::{MessagePath, NcclEngine, NcclSettings};
@@ -14,12 +14,11 @@ use meshwright::nn::ContextStyle;
 use meshwright::tensor::{Rank, Settings as RankSettings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::{Kind, SimDriver, not_checked_on_gpu};
+use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::{Setup, train};
 
-use super::graphs::{assert_same, run_of_size};
 use super::llama::{DATA, setup};
 use super::{BF16, F32, compare};
 use crate::nccl_stub::hub::Hub;
@@ -197,107 +196,3 @@ const CALLS: [(&str, ZeroStage, &str); 8] = [
     ("dp=2,fsdp=2", ZeroStage::Parameters, "all_gather 88, all_reduce 10, reduce_scatter 10"),
     ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
 ];
-
-/// Sizes of runs of up to 8 ranks, each on a simulated GPU: the calls of the ranks do not depend on them.
-const SMALL: &str = "--batch 4 --seq 4 --hidden 16 --layers 2";
-
-#[test]
-fn captured_collectives_are_the_same() {
-    if not_checked_on_gpu() {
-        return;
-    }
-    let words = "--dtype f32 --steps 5";
-    for mesh in [
-        "--mesh dp=2 --micro-batches 2",
-        "--mesh tp=2",
-        "--mesh fsdp=2 --zero 0 --reduce-dtype bf16 --dtype bf16",
-        "--mesh fsdp=2 --zero 1",
-        "--mesh fsdp=2 --zero 2 --micro-batches 2",
-        "--mesh fsdp=2 --zero 3 --micro-batches 2 --dtype bf16",
-        "--mesh dp=2,fsdp=2,tp=2 --zero 3 --recompute full",
-    ] {
-        let words = if mesh.contains("--dtype") {
-            format!("--steps 5 {mesh}")
-        } else {
-            format!("{words} {mesh}")
-        };
-        let mesh = words.split("--mesh ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-        let ranks = ranks_of(mesh);
-        let run = |words: &str| {
-            let cluster = Cluster::new(ranks);
-            let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
-            (run_of_size::<Llama>(SMALL, words, Box::new(cluster)), drivers, hub)
-        };
-        let (expected, _, asked) = run(&format!("{words} --no-graphs"));
-        let (got, drivers, recorded) = run(&words);
-        assert_same(&words, &got, &expected);
-        let passes = if words.contains("--micro-batches 2") { 2 } else { 1 };
-        for (rank, driver) in drivers.iter().enumerate() {
-            let log = driver.device().log();
-            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
-            assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
-            // The transfers are the same, though not at the same time; ranks agree after each capture, and once after
-            // the first step.
-            let [mut got, mut expected] = [&recorded, &asked].map(|hub| hub.take_log(rank));
-            expected.extend(vec!["all_reduce 1".to_owned(); passes + 1]);
-            got.sort();
-            expected.sort();
-            assert_eq!(got, expected, "{words}: rank {rank}");
-        }
-    }
-}
-
-/// The keys that a rank of `cp` shows its queries follow from documents on the host: steps run eagerly, and the host waits for
-/// the device as often as without documents.
-#[test]
-fn documents_over_cp_are_not_captured() {
-    if not_checked_on_gpu() {
-        return;
-    }
-    for style in ["ring", "gather", "ulysses"] {
-        let run = |words: &str| {
-            let cluster = Cluster::new(2);
-            let drivers = cluster.drivers.clone();
-            let words = format!("--dtype f32 --steps 4 --mesh cp=2 --cp {style} {words}");
-            let left = run_of_size::<Llama>(SMALL, &words, Box::new(cluster));
-            let log = drivers[0].device().log();
-            let count = move |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
-            (left, count)
-        };
-        let (expected, asked) = run("--documents 32 --no-graphs");
-        let (got, count) = run("--documents 32");
-        assert_same(style, &got, &expected);
-        assert_eq!(count(Kind::BeginCapture), 0, "{style}");
-        let (plain, without) = run("--no-graphs");
-        assert_ne!(plain.summary.losses, got.summary.losses, "{style}: documents matter");
-        // The check that a layer reads documents is one download, and the balance of attention one per step; each layer and
-        // pass would be one more.
-        let more = asked(Kind::Download) - without(Kind::Download);
-        assert!(more <= 5, "{style}: {more} more downloads than without documents");
-    }
-}
-
-#[test]
-fn failed_capture_of_one_rank_disables_all() {
-    if not_checked_on_gpu() {
-        return;
-    }
-    let words = "--dtype f32 --steps 5 --mesh fsdp=2 --micro-batches 2";
-    let without = Box::new(Cluster::new(2));
-    let expected = run_of_size::<Llama>(SMALL, &format!("{words} --no-graphs"), without);
-    for succeed in 0..2 {
-        let cluster = Cluster::new(2);
-        let drivers = cluster.drivers.clone();
-        let reason = "not today".to_owned();
-        let error = DriverError::Call { call: "capture", reason };
-        drivers[1].device().fail(Kind::EndCapture, succeed, error);
-        let got = run_of_size::<Llama>(SMALL, words, Box::new(cluster));
-        assert_eq!(got.summary.losses, expected.summary.losses);
-        assert_eq!(got.summary.grad_norms, expected.summary.grad_norms);
-        for driver in drivers {
-            let log = driver.device().log();
-            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
-            assert_eq!(launched.count(), succeed);
-        }
-    }
-}

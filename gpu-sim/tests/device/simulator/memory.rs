@@ -1,5 +1,7 @@
 //! Accesses to invalid or uninitialized memory.
 
+use std::ffi::c_void;
+
 use meshwright::backend::cuda::{DeviceProperties, Driver, DriverError, Grid};
 use meshwright_gpu_sim::{SimDevice, h100};
 
@@ -146,4 +148,26 @@ fn copies_stay_in_their_allocations() {
     let x = rig.put(&[0f32; 100]);
     let message = message(rig.get::<f32>(x, 101).map(drop));
     assert!(message.contains("download failed: 404 bytes at"), "{message}");
+}
+
+/// As a driver may: the address of an empty block is that of no allocation.
+#[test]
+fn empty_transfers_are_refused() {
+    let Rig { driver, stream } = Rig::new(1);
+    let x = driver.alloc(8).expect("memory");
+    let mut host = [0u8; 8];
+    let host = host.as_mut_ptr().cast::<c_void>();
+    // SAFETY: nothing is read or written.
+    let results = unsafe {
+        [
+            driver.upload(stream, x, host, 0),
+            driver.download(stream, host, x, 0),
+            driver.copy(stream, x, x, 0),
+            driver.zero(stream, x, 0),
+        ]
+    };
+    for result in results {
+        let message = message(result);
+        assert!(message.contains("of 0 bytes"), "{message}");
+    }
 }

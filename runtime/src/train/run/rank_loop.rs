@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
-use crate::layout::AxisId;
 use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Rank, Settings};
 use crate::train::cuda_graphs::CudaGraphs;
@@ -92,10 +91,6 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             }
             _ if plan.dataset.ignores_targets() => Some(
                 "the targets that --pack and --mask-borders ignore differ from step to step"
-                    .to_owned(),
-            ),
-            _ if plan.dataset.documents().is_some() && rank.degree(AxisId::Cp) > 1 => Some(
-                "the keys that --documents shows each rank of cp differ from step to step"
                     .to_owned(),
             ),
             _ => plan.machine.cuda_graph_obstacle(),

@@ -11,7 +11,6 @@ use crate::tensor::{Extent, KeyBlock, Rank, VisibleRows};
 use super::super::score_operands::{ScoreGradients, ScoreOperands};
 use super::blocks::{AttentionBlock, consecutive_blocks, visible_blocks};
 use super::call::ContextCall;
-use super::documents::find_key_ranges;
 
 /// The queries of one rank, or of the heads that it has of the queries of several ranks.
 pub(super) struct LocalAttention<'a> {
@@ -210,20 +209,19 @@ impl<'a> LocalAttention<'a> {
         );
     }
 
-    /// Returns the calls that compute all visible pairs of the queries and keys at `keys`.
+    /// Returns the calls that compute all visible pairs of the queries and keys at `keys`. They do not depend on documents,
+    /// so a CUDA graph can replay them; the ranges of queries that see none of the keys are empty.
     fn calls(&self, keys: &Extent) -> Vec<BlockCall> {
         let band = self.shape.band;
         let blocks = match (&self.scores.bias, self.visible) {
             (None, None) => visible_blocks(&self.queries, keys, band),
-            // The ranges of queries that see none of the keys are empty.
             (None, Some(_)) => vec![AttentionBlock::all(&self.queries, keys)],
             (Some(_), _) => consecutive_blocks(&self.queries, keys, band),
         };
         let call = |block: AttentionBlock| {
             let ranges = self.visible.map(|visible| {
-                let part = block.keys.clone();
-                let block = KeyBlock { queries: self.queries, keys: *keys, part, band };
-                visible.key_ranges(self.rank, block, find_key_ranges)
+                let (queries, part) = (self.queries, block.keys.clone());
+                visible.key_ranges(self.rank, KeyBlock { queries, keys: *keys, band, part })
             });
             BlockCall { block, ranges }
         };

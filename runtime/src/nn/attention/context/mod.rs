@@ -12,7 +12,6 @@
 
 mod blocks;
 mod call;
-mod documents;
 mod gather;
 mod heads;
 mod local;
