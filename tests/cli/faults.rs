@@ -37,6 +37,23 @@ fn nan_weights_are_reported_at_the_first_step() {
     assert!(workspace.path("out/step-00000000/manifest.json").is_file());
 }
 
+/// The last stage, which computes the loss, is named.
+#[test]
+fn nan_on_the_last_stage_names_its_rank() {
+    let workspace = Workspace::new();
+    workspace.copy_fixture("untied_mha", "hf");
+    let mut content = workspace.read("hf/model.safetensors");
+    let end = content.len();
+    // The last norm.
+    content[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    workspace.write("hf/model.safetensors", &content);
+    let finished = workspace.run(
+        "--init-from hf --data hf/tokens.bin --batch 4 --seq 16 --mesh pp=2 --micro-batches 2 --steps 3 --save out",
+    );
+    assert_contains(finished.error(), "error: step 0: the loss is NaN on rank 1;");
+    assert!(workspace.path("out/step-00000000/manifest.json").is_file());
+}
+
 #[test]
 fn a_full_disk_ends_the_run_with_one_message() {
     let workspace = Workspace::new();

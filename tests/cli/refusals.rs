@@ -155,7 +155,22 @@ fn pipelines() {
             (&on("--stages evenly"), &["--stages: `evenly` does not say how to cut stages"]),
             (&on("--stages none.json"), &["--stages: none.json: No such file"]),
             (&on("--stages times.json"), &["times.json: has no time of `blocks.1`"]),
+            (
+                &on("--stages evenly --lr fast"),
+                &["the settings have 2 problems", "--stages: `evenly` does not", "--lr"],
+            ),
             (&on("--schedule none.csv"), &["--schedule none.csv: cannot read it: No such file"]),
+            (
+                &on("--schedule none.csv --stages none.json"),
+                &["--schedule none.csv: cannot read it", "\n--stages: none.json: No such file"],
+            ),
+            (
+                &on("--schedule short.csv --stages 1,2"),
+                &[
+                    "--schedule short.csv: rank 1",
+                    "\n--stages: 1,2 are 2 stages of 3 layers; this mesh has 2, and `blocks` has 2",
+                ],
+            ),
             (&on("--schedule short.csv"), &["--schedule short.csv: rank 1"]),
             (&on("--schedule three.csv"), &["it has 3 rows, one per rank; use --mesh pp=3"]),
             (

@@ -24,6 +24,9 @@ pub struct Case {
     pub fsdp: usize,
     pub cp: usize,
     pub tp: usize,
+    pub pp: usize,
+    /// The value of `--schedule`; empty without `pp`.
+    pub schedule: &'static str,
     /// The value of `--cp`; empty for the model's attribute.
     pub style: &'static str,
     pub zero: usize,
@@ -49,6 +52,8 @@ pub const ONE: Case = Case {
     fsdp: 1,
     cp: 1,
     tp: 1,
+    pp: 1,
+    schedule: "",
     style: "",
     zero: 0,
     bf16: false,
@@ -94,17 +99,18 @@ impl Case {
 
     #[track_caller]
     fn train<M: LanguageModel>(self, dir: &Path, metrics: Option<&Path>) -> Summary {
-        let Case { dp, fsdp, cp, tp, zero, layers, hidden, ffn, batch, seq, .. } = self;
+        let Case { dp, fsdp, cp, tp, pp, zero, layers, hidden, ffn, batch, seq, .. } = self;
         let data = dir.join("tokens.bin");
         let tokens = 0..STEPS * batch * seq + 1;
         let bytes: Vec<u8> =
             tokens.flat_map(|index| ((index * index % VOCAB) as u16).to_le_bytes()).collect();
         fs::write(&data, bytes).unwrap();
         let words = format!(
-            "--mesh dp={dp},fsdp={fsdp},cp={cp},tp={tp} --zero {zero} --steps {STEPS} --batch {batch} --seq {seq} \
+            "--mesh dp={dp},fsdp={fsdp},cp={cp},tp={tp},pp={pp} --zero {zero} --steps {STEPS} --batch {batch} --seq {seq} \
              --hidden {hidden} --ffn {ffn} --layers {layers} --heads {HEADS} --vocab {VOCAB} --threads 1 \
-             --micro-batches {} {} {} {} --dtype {} --reduce-dtype {}",
+             --micro-batches {} {} {} {} {} --dtype {} --reduce-dtype {}",
             self.micro_batches,
+            flag("schedule", self.schedule),
             flag("recompute", self.recompute),
             flag("cp", self.style),
             match self.kv_heads {

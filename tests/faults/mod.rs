@@ -2,6 +2,7 @@
 
 mod calls;
 mod memory;
+mod pipeline;
 mod sharded;
 
 use std::sync::mpsc;

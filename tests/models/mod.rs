@@ -6,6 +6,7 @@ pub mod gated;
 pub mod gpt;
 pub mod mixer;
 pub mod operations;
+pub mod staged;
 pub mod token_mlp;
 
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};

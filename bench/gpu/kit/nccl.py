@@ -8,23 +8,30 @@ from .schedule import Item
 from .tests import test_item
 from .trainings import tokens
 
-# Short training runs of several processes, compared with one process.
-MESHES = {"1": 1, "dp=2": 2, "tp=2": 2, "fsdp=2 --zero 3": 2, "dp=2,tp=2": 4}
+# Short training runs of several processes, compared with one process. With two stages per rank, a rank exchanges
+# activations and gradients with the same neighbor in both directions.
+MESHES = {"1": 1, "dp=2": 2, "tp=2": 2, "fsdp=2 --zero 3": 2, "dp=2,tp=2": 4,
+          "pp=2 --micro-batches 4": 2, "pp=2 --micro-batches 4 --schedule interleaved": 2}
+# Those whose messages are also sent in rounds, which CUDA graphs capture.
+GROUPED = ["pp=2 --micro-batches 4 --schedule interleaved"]
 # Relative difference of losses: bf16 sums are rounded in another order.
 APART = 0.02
 
 
 def items():
     yield test_item("nccl/processes", "processes", 150)
-    for mesh, ranks in MESHES.items():
-        yield Item(name(mesh), 20 + 10 * ranks, lambda kit, mesh=mesh, ranks=ranks: train(kit, mesh, ranks))
+    for messages, meshes in (("edges", MESHES), ("grouped", GROUPED)):
+        for mesh in meshes:
+            ranks = MESHES[mesh]
+            yield Item(name(mesh, messages), 20 + 10 * ranks,
+                       lambda kit, mesh=mesh, ranks=ranks, messages=messages: train(kit, mesh, ranks, messages))
 
 
-def name(mesh):
-    return f"nccl/--mesh {mesh}"
+def name(mesh, messages="edges"):
+    return f"nccl/--mesh {mesh}" + ("" if messages == "edges" else f", {messages}")
 
 
-def train(kit, mesh, ranks):
+def train(kit, mesh, ranks, messages="edges"):
     """Trains with a process per rank, all on the first GPU."""
     metrics = kit.scratch / "nccl.jsonl"
     metrics.unlink(missing_ok=True)
@@ -33,7 +40,8 @@ def train(kit, mesh, ranks):
              f"--ffn 512 --vocab 1024 --seq 128 --batch 8 --steps 8 --data {data} "
              f"--metrics {metrics} --sample-tokens 0 --lr 3e-4")
     program = [kit.programs / "bin" / "train_llama", *flags.split()]
-    outcomes = kit.runner.together([(program, variables) for variables in environments(ranks)], 90)
+    processes = [(program, variables | {"MESHWRIGHT_NCCL_P2P": messages}) for variables in environments(ranks)]
+    outcomes = kit.runner.together(processes, 90)
     for outcome in outcomes:
         if not outcome.ok:
             return {"kind": "mesh", "status": outcome.status, "why": outcome.why}

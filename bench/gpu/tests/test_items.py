@@ -176,6 +176,15 @@ class Trainings(unittest.TestCase):
         ranks = [environment["RANK"] for _, environment in kit.runner.commands[-2:]]
         self.assertEqual(ranks, [0, 1])
 
+    def test_pipelines_also_group_their_messages(self):
+        kit = fakes.kit(fakes.FakeRunner({"train_": fakes.training([2.0, 1.0])}))
+        kit.results.add({"item": nccl.name("1")} | nccl.train(kit, "1", 1))
+        for mesh in nccl.GROUPED:
+            for messages in ("edges", "grouped"):
+                self.assertEqual(do(nccl.name(mesh, messages), kit)["status"], "ok")
+                variables = [environment["MESHWRIGHT_NCCL_P2P"] for _, environment in kit.runner.commands[-2:]]
+                self.assertEqual(variables, [messages] * 2)
+
 
 class Speed(unittest.TestCase):
     def test_every_table_of_the_program_is_measured(self):

@@ -42,7 +42,7 @@ impl BoundaryShape {
     ///
     /// # Panics
     /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds; and if documents cross that no
-    /// tokens of the input have.
+    /// tokens of the input have, which [`documents_without_tokens`] finds.
     pub fn new(
         rank: &Rank,
         kinds: &[PartKind],
@@ -157,16 +157,36 @@ pub(super) fn dims_without_size(
     names
 }
 
+/// Returns the dims of documents at a boundary that belong to no tokens of the model's input: the next stage has no others.
+pub(super) fn documents_without_tokens(
+    kinds: &[PartKind],
+    input_kinds: &[PartKind],
+) -> Vec<&'static [DimInfo]> {
+    let has_tokens = |dims: &[DimInfo]| {
+        let mut inputs = input_kinds.iter();
+        inputs.any(|kind| matches!(kind, PartKind::TokenIds(own) if are_same(own, dims)))
+    };
+    let documents = kinds.iter().filter_map(|kind| match kind {
+        PartKind::Documents(dims) => Some(*dims),
+        _ => None,
+    });
+    documents.filter(|dims| !has_tokens(dims)).collect()
+}
+
+fn are_same(own: &[DimInfo], dims: &[DimInfo]) -> bool {
+    own.len() == dims.len() && own.iter().zip(dims).all(|(own, dim)| own.is(dim))
+}
+
 /// Returns the first tokens of a model's input with these dims, whose documents cross between stages.
+///
+/// # Panics
+/// If the input has no such tokens, which [`documents_without_tokens`] finds.
 fn tokens_of_documents<'a>(
     dims: &'static [DimInfo],
     mut input: impl Iterator<Item = (&'a PartKind, &'a Part)>,
 ) -> TokenIds {
-    let is_same = |own: &[DimInfo]| {
-        own.len() == dims.len() && own.iter().zip(dims).all(|(own, dim)| own.is(dim))
-    };
     let found = input.find_map(|(kind, part)| match part {
-        Part::TokenIds(ids) if is_same(kind.dims()) => Some(ids.clone()),
+        Part::TokenIds(ids) if are_same(kind.dims(), dims) => Some(ids.clone()),
         _ => None,
     });
     found.unwrap_or_else(|| {

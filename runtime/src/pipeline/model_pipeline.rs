@@ -2,12 +2,13 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::comm::CommError;
 use crate::layout::{AxisId, Dims};
 use crate::nn::{Built, Module, PartOutput, Sizes};
-use crate::schedule::{Message, Verified};
+use crate::schedule::{Message, Verified, csv};
 use crate::tensor::{
     Gradients, Loss, Metric, Part, PartKind, Pending, Rank, SegmentData, fail, parts_of,
 };
@@ -55,6 +56,7 @@ impl Pipeline {
     ///
     /// # Panics
     /// If the model has no pipeline stages, or the schedule places other stages than the plan.
+    #[track_caller]
     pub fn new<M: Module>(
         rank: &Rank,
         built: &Built<M>,
@@ -63,6 +65,10 @@ impl Pipeline {
         schedule: &Arc<Verified>,
     ) -> Result<Pipeline, ExecutorError> {
         let stages = RankStages::new(rank, built, plan, schedule.lowered());
+        // Ranks of different data have no messages with each other, but sum gradients in the order of the schedule.
+        let name = "the pipeline schedule";
+        let text = || csv::write(schedule.lowered());
+        rank.declared_values().note_setting(name, Location::caller(), text);
         Ok(Pipeline {
             rank: rank.clone(),
             sizes: sizes.clone(),

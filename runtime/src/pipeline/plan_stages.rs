@@ -1,12 +1,15 @@
 //! Planning the stages of a model with `#[pipeline_stage]`.
 
+use std::collections::BTreeSet;
+
+use crate::mesh::shape_name;
 use crate::nn::{
     BuildError, Built, ChainDescription, Model, Module, Sizes, StageDescription, declare,
     describe_chain,
 };
 use crate::tensor::{Rank, SegmentData};
 
-use super::boundary::{dims_without_size, kinds_of};
+use super::boundary::{dims_without_size, documents_without_tokens, kinds_of};
 use super::plan::cut_declared;
 use super::{ChainOutline, LinkOutline, StagePlan, StageRequest};
 
@@ -16,7 +19,7 @@ use super::{ChainOutline, LinkOutline, StagePlan, StageRequest};
 /// # Errors
 /// All problems together: those of the model, as for [`build`](crate::nn::build), a model without stages, a mesh with
 /// another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with a dim that has
-/// no size.
+/// no size or with documents of other tokens than the model's input.
 pub fn plan_stages<M: Model + Module<In: SegmentData>>(
     rank: &Rank,
     sizes: &Sizes,
@@ -41,7 +44,9 @@ pub fn plan_declared_stages<M: Model + Module<In: SegmentData>>(
         Ok(_) => Vec::new(),
         Err(error) => error.problems.clone(),
     };
-    problems.extend(chain.iter().flat_map(|chain| check_boundaries::<M>(chain, sizes)));
+    if let Some(chain) = &chain {
+        problems.extend(check_boundaries::<M>(chain, plan.as_ref().ok(), sizes));
+    }
     plan.ok().filter(|_| problems.is_empty()).ok_or(BuildError { problems })
 }
 
@@ -67,22 +72,35 @@ fn outline_chain<M: Model>(chain: Option<&ChainDescription>) -> ChainOutline {
     }
 }
 
-/// Returns the problems of boundaries, whose shapes must be known on both ranks.
+/// Returns the problems of boundaries, whose shapes must be known on both ranks: those of `plan`, or without one those
+/// between all fields.
 fn check_boundaries<M: Module<In: SegmentData>>(
     chain: &ChainDescription,
+    plan: Option<&StagePlan>,
     sizes: &Sizes,
 ) -> Vec<String> {
     let input = kinds_of::<M::In>();
-    let inner = chain.fields.split_last().map_or(&[][..], |(_, inner)| inner);
-    let problems = inner.iter().flat_map(|field| {
-        let dims = dims_without_size(&field.output, &input, sizes);
-        dims.into_iter().map(|dim| {
+    let crossing: BTreeSet<usize> = match plan {
+        Some(plan) => {
+            let inner = 0..plan.stage_count().saturating_sub(1);
+            inner.filter_map(|stage| Some(plan.links_of_stage(stage).last()?.link)).collect()
+        }
+        None => (0..chain.fields.len().saturating_sub(1)).collect(),
+    };
+    let problems = crossing.into_iter().flat_map(|link| {
+        let field = &chain.fields[link];
+        let crosses = format!("`{}`: its output, which crosses to the next pipeline stage, has", field.name);
+        let unsized_dims = dims_without_size(&field.output, &input, sizes).into_iter().map(|dim| {
+            format!("{crosses} the dim {dim}, which has no size: give it with `Sizes::with({dim}, ..)`")
+        });
+        let documents = documents_without_tokens(&field.output, &input).into_iter().map(|dims| {
+            let shape = shape_name(dims);
             format!(
-                "`{}`: its output, which crosses to the next pipeline stage, has the dim {dim}, which has no size: give \
-                 it with `Sizes::with({dim}, ..)`",
-                field.name
+                "{crosses} documents shaped {shape}, which are never sent, and the model takes no tokens of this shape: \
+                 add such tokens to its input, or drop the documents"
             )
-        })
+        });
+        unsized_dims.chain(documents).collect::<Vec<_>>()
     });
     problems.collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! `2F0` is the forward pass of stage 2 on micro-batch 0; `B`, `I` and `W` are the whole backward pass and its parts for
 //! the input and for weights. A file with messages (`2SEND_F0`, `3RECV_F0`, named after the sending and the receiving
-//! stage) is taken as complete; else they are added by [`lower`](super::lower).
+//! stage) is taken as complete; else they are added by [`lower`](super::lower). PyTorch's waits for the end of a send or a
+//! gradient reduction (`2WAIT_SEND_F0`, `2WAIT_REDUCE_GRAD`) are skipped: the executor has its own.
 
 use std::fmt::Write;
 
@@ -16,7 +17,7 @@ pub enum CsvError {
     Action {
         /// The rank, which is the row.
         rank: usize,
-        /// The number of the action in its row; empty cells are not counted.
+        /// The number of the action in its row; empty cells and waits are not counted.
         action: usize,
         /// The cell's fault.
         error: ParseActionError,
@@ -57,7 +58,8 @@ pub fn read(text: &str) -> Result<Schedule, CsvError> {
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let rank = ranks.len();
         let cells = line.split(',').map(|cell| cell.trim().trim_matches('"'));
-        let parsed = cells.filter(|cell| !cell.is_empty()).enumerate().map(|(action, cell)| {
+        let cells = cells.filter(|cell| !cell.is_empty() && !is_wait(cell));
+        let parsed = cells.enumerate().map(|(action, cell)| {
             cell.parse().map_err(|error| CsvError::Action { rank, action, error })
         });
         ranks.push(parsed.collect::<Result<Vec<Action>, CsvError>>()?);
@@ -71,6 +73,19 @@ pub fn read(text: &str) -> Result<Schedule, CsvError> {
     };
     let placement = place(&ranks, last)?;
     Ok(Schedule { ranks, placement, micro_batches: last_batch.saturating_add(1), kind: None })
+}
+
+/// Returns true for a wait of PyTorch's lowered schedules.
+fn is_wait(cell: &str) -> bool {
+    let is_digit = |byte: char| byte.is_ascii_digit();
+    let name = cell.trim_start_matches(is_digit);
+    let micro_batch =
+        ["WAIT_SEND_F", "WAIT_SEND_B"].iter().find_map(|wait| name.strip_prefix(wait));
+    let is_known = match micro_batch {
+        Some(number) => !number.is_empty() && number.chars().all(is_digit),
+        None => name == "WAIT_REDUCE_GRAD",
+    };
+    is_known && name.len() < cell.len()
 }
 
 /// The rank of each stage up to `last`.

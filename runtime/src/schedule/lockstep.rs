@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::lower::{add_reductions, unpaired};
+use super::lower::{add_reductions, unpaired, without_messages};
 use super::{Action, Costs, LOOKAHEAD, Message, Schedule, Stuck, lower, simulate};
 
 /// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round together, and the rounds
@@ -68,13 +68,6 @@ pub fn lockstep(schedule: &Schedule) -> Result<Lockstep, Stuck> {
     };
     let ranks = starts.enumerate().map(of_rank).collect();
     Ok(Lockstep { program: Schedule { ranks, ..computations.clone() }, rounds })
-}
-
-fn without_messages(schedule: &Schedule) -> Schedule {
-    let computations = |actions: &Vec<Action>| -> Vec<Action> {
-        actions.iter().filter(|action| action.message().is_none()).copied().collect()
-    };
-    Schedule { ranks: schedule.ranks.iter().map(computations).collect(), ..schedule.clone() }
 }
 
 /// The messages of a rank by their rounds, those of a round in one order on both ranks.

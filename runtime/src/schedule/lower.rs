@@ -41,6 +41,14 @@ pub(super) fn unpaired(schedule: &Schedule) -> Schedule {
     Schedule { ranks: ranks.collect(), ..schedule.clone() }
 }
 
+/// Returns the schedule without its messages.
+pub(super) fn without_messages(schedule: &Schedule) -> Schedule {
+    let computations = |actions: &Vec<Action>| -> Vec<Action> {
+        actions.iter().filter(|action| action.message().is_none()).copied().collect()
+    };
+    Schedule { ranks: schedule.ranks.iter().map(computations).collect(), ..schedule.clone() }
+}
+
 fn add_messages(schedule: &Schedule, lookahead: usize) -> Vec<Vec<Action>> {
     let receives = (0..schedule.ranks.len()).map(|rank| receives_of(schedule, rank, lookahead));
     let with_receives = schedule.ranks.iter().zip(receives);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::lower::without_messages;
 use super::{
     Action, Compute, Costs, LOOKAHEAD, Lockstep, Message, Peak, Schedule, Work, lockstep, lower,
     peaks, simulate,
@@ -29,7 +30,7 @@ impl Verified {
     }
 
     /// As [`lowered`](Self::lowered), but with each receive posted as late as possible: after everything that the rank
-    /// computes and sends before. The same schedule if it was given with its messages.
+    /// computes and sends before. Messages that the schedule was given with are moved.
     pub fn without_lookahead(&self) -> &Schedule {
         &self.without_lookahead
     }
@@ -56,7 +57,7 @@ pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
     check(completeness(schedule))?;
     check(order(schedule))?;
     let lowered = lower(schedule, LOOKAHEAD);
-    let without_lookahead = lower(schedule, 0);
+    let without_lookahead = lower(&without_messages(schedule), 0);
     let stuck = |stuck| vec![Finding(format!("the ranks wait for each other: {stuck}"))];
     for lowered in [&lowered, &without_lookahead] {
         check(messages(lowered))?;

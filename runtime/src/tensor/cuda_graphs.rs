@@ -67,12 +67,14 @@ impl PassVariation {
         PassVariation { waits, step_reads: rank.step_reads() }
     }
 
-    /// Returns the reason why the work since `before` cannot be captured, or `None` if it can.
-    pub(crate) fn since(self, before: PassVariation) -> Option<&'static str> {
-        if self.step_reads > before.step_reads {
+    /// Returns the reason why the work of some rank since `before` cannot be captured, or `None` if that of all ranks can.
+    /// Every rank calls it: those of different pipeline stages run different work.
+    pub(crate) fn obstacle_since(self, before: PassVariation, rank: &Rank) -> Option<&'static str> {
+        if !all_agree(rank, self.step_reads == before.step_reads) {
             return Some("the number of the step is part, as it is where dropout draws");
         }
-        (self.waits > before.waits).then_some("the host reads numbers in every step")
+        let never_waits = all_agree(rank, self.waits == before.waits);
+        (!never_waits).then_some("the host reads numbers in every step")
     }
 }
 
@@ -92,16 +94,12 @@ impl PassGraphs {
 
     /// Returns true if the captured graphs are valid on all ranks. Every rank calls it.
     pub(crate) fn are_whole_everywhere(&self) -> bool {
-        self.agree(self.are_whole())
+        all_agree(&self.rank, self.are_whole())
     }
 
     /// Returns true if there are other ranks, which capture and replay the same passes.
     pub(crate) fn are_of_several_ranks(&self) -> bool {
         self.rank.comms().shape().world_size() > 1
-    }
-
-    fn agree(&self, yes: bool) -> bool {
-        self.rank.comms().agree(yes).unwrap_or_else(|error| fail(error))
     }
 
     /// Captures `work` on the tokens and targets of `passes`, and launches it. `work` returns the losses of these
@@ -148,7 +146,7 @@ impl PassGraphs {
             Ok((CapturedPass { recording, inputs, losses, units, added, shape }, result))
         });
         // Collectives of a graph do not match those that another rank issues eagerly.
-        let everywhere = self.agree(recorded.is_ok());
+        let everywhere = all_agree(rank, recorded.is_ok());
         let (recorded, result) = recorded?;
         if !everywhere {
             return Err("another rank could not record them".to_owned());
@@ -219,6 +217,11 @@ impl PassGraphs {
         };
         recorded.losses.iter().map(loss_of).collect()
     }
+}
+
+/// Returns true if the vote of each rank is `yes`. Every rank calls it.
+fn all_agree(rank: &Rank, yes: bool) -> bool {
+    rank.comms().agree(yes).unwrap_or_else(|error| fail(error))
 }
 
 impl CapturedLoss {

@@ -1,17 +1,16 @@
 //! Pipeline parallelism: every schedule against one rank that accumulates the same micro-batches.
 
+use meshwright::backend::DType;
 use meshwright::nn::RecomputeOverride;
 use meshwright::pipeline::StageCut;
 use meshwright::schedule::{Schedule, ScheduleKind};
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
-use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::small_gpt2;
 use meshwright_tests::pipeline_run::train_stages;
-use meshwright_tests::run::{Outcome, Setup, train, without_noise};
+use meshwright_tests::run::{Outcome, Setup, train};
 
 use super::llama::{Case, EVEN};
 use super::table::report_parity;
@@ -54,6 +53,24 @@ fn every_schedule_has_the_bits_of_one_rank() {
                 let got = train_stages::<Llama>(&mesh, &setup, &schedule, &cut, case.data());
                 assert_bits(&format!("{kind} on {mesh}, {micro_batches}"), &got, &one);
             }
+        }
+    }
+}
+
+/// What crosses a boundary is rounded to bf16 on one rank, too.
+#[test]
+fn bf16_has_the_bits_of_one_rank() {
+    let case = Case { batch: 4, ..DEEP };
+    let setup = case.setup::<Llama>();
+    let settings = Settings { compute: DType::Bf16, ..setup.settings };
+    let setup = Setup { steps: 3, micro_batches: 4, clips: false, settings, ..setup };
+    let one = train_whole::<Llama>(&setup, case.data());
+    for ranks in [2, 4] {
+        for kind in ScheduleKind::ALL {
+            let (mesh, schedule) = (format!("pp={ranks}"), generate(kind, ranks, 4));
+            let cut = StageCut::Auto;
+            let got = train_stages::<Llama>(&mesh, &setup, &schedule, &cut, case.data());
+            assert_bits(&format!("bf16, {kind} on {mesh}"), &got, &one);
         }
     }
 }
@@ -114,23 +131,17 @@ fn zero_stages_match_one_rank() {
     }
 }
 
-/// Dropout draws by parameter path and global row, so its masks do not depend on stages.
+/// Shards within a host, and copies of them on other hosts.
 #[test]
-fn dropout_has_the_bits_of_one_rank() {
-    let data = TokenData { batch: 4, seq: 8, vocab: 61, masked: false };
-    let mut sizes = small_gpt2::<Gpt2>(&data, 4);
-    sizes.dropout = 0.2;
-    let setup = Setup { steps: 3, micro_batches: 4, ..Setup::new(sizes) };
-    let one = without_noise(train_whole::<Gpt2>(&setup, data));
-    for kind in [ScheduleKind::OneFOneB, ScheduleKind::DualPipeV] {
-        let schedule = generate(kind, 2, 4);
-        let got = train_stages::<Gpt2>("pp=2", &setup, &schedule, &StageCut::Even, data);
-        report_parity(
-            &format!("dropout, {kind}"),
-            &without_noise(got),
-            &one,
-            &mut Report::default(),
-        );
+fn hybrid_sharding_matches_one_rank() {
+    let case = Case { masked: true, batch: 16, seq: 7, ..DEEP };
+    for zero in [ZeroStage::Optimizer, ZeroStage::Parameters] {
+        let setup = case.setup::<Llama>();
+        let settings = Settings { zero, ..setup.settings };
+        let setup = Setup { settings, steps: 4, micro_batches: 4, ..setup };
+        let kinds = [ScheduleKind::OneFOneB, ScheduleKind::ZeroBubbleV];
+        let place = format!("hybrid, ZeRO stage {}", zero.number());
+        check_parity::<Llama>(&place, &["dp=2,fsdp=2,pp=2"], &kinds, &setup, case.data());
     }
 }
 

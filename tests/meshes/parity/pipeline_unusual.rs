@@ -10,13 +10,12 @@ use meshwright::pipeline::StageCut;
 use meshwright::prelude::*;
 use meshwright::schedule::{ScheduleKind, csv};
 use meshwright::tensor::{Settings, ZeroStage};
-use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::small_gpt2;
+use meshwright_tests::models::{nested_llama, small_gpt2};
 use meshwright_tests::pipeline_run::train_stages;
-use meshwright_tests::run::{Setup, without_noise};
+use meshwright_tests::run::Setup;
 
 use super::llama::Case;
 use super::pipeline::{DEEP, assert_bits, generate, train_whole};
@@ -72,6 +71,20 @@ fn one_heavy_stage_has_the_bits_of_one_rank() {
             let got = train_stages::<Llama>(&mesh, &setup, &schedule, &cut, case.data());
             assert_bits(&format!("{kind} on {mesh}, {counts:?}"), &got, &one);
         }
+    }
+}
+
+/// Inputs of segments are offloaded and come back in the order of the schedule.
+#[test]
+fn offloading_stages_have_the_bits_of_one_rank() {
+    let case = Case { batch: 4, ..DEEP };
+    let setup = case.setup::<nested_llama::Llama>();
+    let setup = Setup { steps: 3, micro_batches: 4, clips: false, ..setup };
+    let one = train_whole::<nested_llama::Llama>(&setup, case.data());
+    for kind in [ScheduleKind::OneFOneB, ScheduleKind::ZeroBubbleV, ScheduleKind::ZeroBubbleH1] {
+        let (schedule, cut) = (generate(kind, 2, 4), StageCut::Auto);
+        let got = train_stages::<nested_llama::Llama>("pp=2", &setup, &schedule, &cut, case.data());
+        assert_bits(&format!("offloading, {kind}"), &got, &one);
     }
 }
 
@@ -135,31 +148,6 @@ fn muon_with_clipping_matches_one_rank() {
         report_parity(&format!("Muon, {kind} on {mesh}"), &got, &one, &mut report);
     }
     report.print();
-}
-
-/// Masks of dropout in recomputed layers are those of the first computation, on any stage.
-#[test]
-fn dropout_with_recomputation_matches_one_rank() {
-    let data = TokenData { batch: 8, seq: 8, vocab: 61, masked: true };
-    for recompute in ["full", "every=3"] {
-        let mut sizes = small_gpt2::<Gpt2>(&data, 8);
-        sizes.dropout = 0.2;
-        sizes.recompute = Some(recompute.parse::<RecomputeOverride>().unwrap());
-        let setup = Setup { steps: 3, micro_batches: 4, ..Setup::new(sizes) };
-        let one = without_noise(train_whole::<Gpt2>(&setup, data));
-        let mut report = Report::default();
-        for (mesh, kind) in [
-            ("pp=4", ScheduleKind::ZeroBubbleH1),
-            ("pp=4", ScheduleKind::Interleaved),
-            ("fsdp=2,pp=2", ScheduleKind::ZeroBubbleV),
-        ] {
-            let schedule = generate(kind, if mesh == "pp=4" { 4 } else { 2 }, 4);
-            let got = train_stages::<Gpt2>(mesh, &setup, &schedule, &StageCut::Even, data);
-            let place = format!("dropout, recompute {recompute}, {kind} on {mesh}");
-            report_parity(&place, &without_noise(got), &one, &mut report);
-        }
-        report.print();
-    }
 }
 
 dims! {

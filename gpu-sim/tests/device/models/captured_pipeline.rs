@@ -73,9 +73,9 @@ fn check(words: &str, prepare: impl Fn(Cluster) -> Cluster) {
         assert_eq!(count(Kind::BeginCapture), 1, "{words}: rank {rank}");
         assert_eq!(count(Kind::LaunchGraph), STEPS - 2, "{words}: rank {rank}");
         assert_eq!(driver.device().live().1, 0, "{words}: all memory is freed");
-        // Ranks agree after the capture, and once after the first step.
+        // Ranks agree twice before the capture, once after it, and once after the first step.
         let [mut made, mut expected] = [&hub, &asked].map(|hub| hub.take_log(rank));
-        expected.extend(vec!["all_reduce 1".to_owned(); 2]);
+        expected.extend(vec!["all_reduce 1".to_owned(); 4]);
         let is_transfer = |text: &String| !text.contains("register");
         made.retain(is_transfer);
         expected.retain(is_transfer);
@@ -112,6 +112,8 @@ fn captured_schedules_over_several_axes_are_the_same() {
     for words in [
         "--mesh fsdp=2,pp=2 --zero 3 --schedule interleaved --dtype f32",
         "--mesh fsdp=2,pp=2 --zero 2 --schedule 1f1b --dtype f32",
+        "--mesh fsdp=2,pp=2 --zero 1 --schedule zb-v --dtype f32",
+        "--mesh pp=2,cp=2 --schedule 1f1b --dtype f32",
         "--mesh tp=2,pp=2 --schedule zb-h1 --dtype f32",
         "--mesh dp=2,pp=2 --schedule 1f1b --clip 0.1",
     ] {
@@ -128,7 +130,23 @@ fn captured_rounds_need_no_independent_streams() {
     for words in
         ["--mesh pp=2 --schedule 1f1b --dtype f32", "--mesh pp=2 --schedule zb-v --dtype f32"]
     {
-        check(words, Cluster::with_one_message_queue);
+        check(words, Cluster::with_one_queue);
+    }
+}
+
+/// One rank may reduce gradients before it receives a message, and another one receive first.
+#[test]
+fn captured_rounds_and_collectives_share_a_queue() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    for words in [
+        "--mesh fsdp=2,pp=2 --zero 1 --schedule interleaved --dtype f32",
+        "--mesh fsdp=2,pp=2 --zero 2 --schedule 1f1b --dtype f32",
+        "--mesh fsdp=2,pp=2 --zero 3 --schedule zb-v --dtype f32",
+        "--mesh tp=2,pp=2 --schedule 1f1b --dtype f32",
+    ] {
+        check(words, Cluster::with_one_queue);
     }
 }
 

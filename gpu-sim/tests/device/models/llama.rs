@@ -113,7 +113,8 @@ pub fn setup(compute: DType) -> Setup {
     setup_of::<Llama>(compute)
 }
 
-fn setup_of<M: LanguageModel<Config = LlamaConfig>>(compute: DType) -> Setup {
+/// Ten steps of an `M` of the size of all tests.
+pub fn setup_of<M: LanguageModel<Config = LlamaConfig>>(compute: DType) -> Setup {
     let mut sizes = M::sizes(&LlamaConfig {
         hidden: 32,
         ffn: 48,

@@ -15,6 +15,7 @@ mod nccl_pipeline;
 mod operations;
 mod pipeline;
 mod trainer;
+mod uncaptured_pipeline;
 
 use std::sync::Arc;
 

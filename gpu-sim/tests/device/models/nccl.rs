@@ -31,8 +31,8 @@ pub struct Cluster {
     gpus: Gpus,
     pub hub: Arc<Hub>,
     messages: MessagePath,
-    /// True if the messages of all streams of a device share a queue.
-    has_one_message_queue: bool,
+    /// True if the messages of all streams of a device, and in graphs all transfers, share a queue.
+    has_one_queue: bool,
 }
 
 impl Cluster {
@@ -50,7 +50,7 @@ impl Cluster {
             gpus: Gpus::new(gpus, ranks),
             hub: Arc::default(),
             messages: MessagePath::Edges,
-            has_one_message_queue: false,
+            has_one_queue: false,
         }
     }
 
@@ -60,10 +60,10 @@ impl Cluster {
     }
 
     /// An installation in which a message that waits holds up all others of its device, also a send that has no receiver
-    /// yet.
-    pub fn with_one_message_queue(self) -> Cluster {
+    /// yet, and in CUDA graphs collectives too.
+    pub fn with_one_queue(self) -> Cluster {
         self.hub.sends_wait.store(true, Ordering::Relaxed);
-        Cluster { has_one_message_queue: true, ..self }
+        Cluster { has_one_queue: true, ..self }
     }
 }
 
@@ -78,8 +78,8 @@ impl Machine for Cluster {
         let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
-        let streams = if self.has_one_message_queue {
-            InOrder::with_one_message_queue(driver)
+        let streams = if self.has_one_queue {
+            InOrder::with_one_queue(driver)
         } else {
             InOrder::with_asynchronous_messages(driver)
         };

@@ -53,7 +53,7 @@ fn every_schedule_has_the_same_bits_in_groups() {
     ];
     for (mesh, ranks, world, kind) in on_two.into_iter().chain(on_more) {
         let edges = train_on((mesh, ranks), kind, &Arc::new(Cluster::new(world)));
-        let cluster = Arc::new(Cluster::new(world).grouped().with_one_message_queue());
+        let cluster = Arc::new(Cluster::new(world).grouped().with_one_queue());
         let grouped = train_on((mesh, ranks), kind, &cluster);
         assert_bits(&format!("{kind} on {mesh}"), &grouped, &edges);
         if mesh.starts_with("pp=") && !mesh.contains(',') {
@@ -95,7 +95,7 @@ fn tied_embeddings_are_exchanged_in_groups() {
     };
     for (mesh, ranks) in [("pp=2", 2), ("pp=4", 4)] {
         let edges = train(mesh, Cluster::new(ranks));
-        let grouped = train(mesh, Cluster::new(ranks).grouped().with_one_message_queue());
+        let grouped = train(mesh, Cluster::new(ranks).grouped().with_one_queue());
         assert_bits(mesh, &grouped, &edges);
     }
 }
@@ -109,7 +109,7 @@ fn runs_with_samples_are_the_same_in_groups() {
     let size = "--batch 4 --seq 4 --hidden 16 --layers 2";
     let words = "--dtype f32 --steps 4 --mesh pp=2 --micro-batches 4 --schedule zb-h1";
     let edges = run_of_size::<Llama>(size, words, Box::new(Cluster::new(2)));
-    let grouped = Cluster::new(2).grouped().with_one_message_queue();
+    let grouped = Cluster::new(2).grouped().with_one_queue();
     let grouped = run_of_size::<Llama>(size, words, Box::new(grouped));
     let (of, from) = (&grouped.summary, &edges.summary);
     assert_eq!(of.losses, from.losses);

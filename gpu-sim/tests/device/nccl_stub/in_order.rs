@@ -12,19 +12,22 @@ use super::port::{Condition, Streams, Work};
 /// The streams of one rank.
 pub struct InOrder {
     driver: Arc<SimDriver>,
-    /// The last capture in which a group was captured, and the event of its end: groups of one rank execute in capture
-    /// order, also on different streams.
+    /// The last capture in which a group was captured, and the event of its end: on a device that waits for transfers, groups
+    /// of one rank execute in capture order, also on different streams.
     last_group: Mutex<Option<(u64, Event)>>,
     /// True if streams wait for messages instead of the host.
     has_asynchronous_messages: bool,
-    /// The end of the last message and its capture, if messages of all streams execute in the order of submission.
-    queue: Option<Mutex<Option<MessageEnd>>>,
+    /// `None` if streams are independent.
+    queue: Option<TransferQueue>,
 }
 
-/// The end of a message.
-struct MessageEnd {
-    capture: Option<u64>,
-    event: Event,
+/// A queue of the device that executes the groups of all streams one at a time: one that waits holds up all others.
+#[derive(Default)]
+struct TransferQueue {
+    /// The end of the last messages outside of captures, which execute in the order of submission.
+    last: Mutex<Option<Event>>,
+    /// True while a group of a graph executes: one of those that are ready, in any order.
+    is_busy: Arc<AtomicBool>,
 }
 
 impl InOrder {
@@ -42,28 +45,38 @@ impl InOrder {
         InOrder { has_asynchronous_messages: true, ..InOrder::new(driver) }
     }
 
-    /// Streams whose messages share one queue of the device: one that waits holds up all that were submitted after it.
-    pub fn with_one_message_queue(driver: Arc<SimDriver>) -> InOrder {
-        let queue = Some(Mutex::default());
+    /// Streams whose messages, and in graphs also collectives, share one queue of the device.
+    pub fn with_one_queue(driver: Arc<SimDriver>) -> InOrder {
+        let queue = Some(TransferQueue::default());
         InOrder { queue, ..InOrder::with_asynchronous_messages(driver) }
     }
 
-    /// Puts the work of a message that `submit` submits behind that of all other streams, if they share a queue.
+    /// Puts the messages that `submit` submits behind those of all other streams, if they share a queue.
     fn in_queue(&self, stream: Stream, submit: impl FnOnce()) {
         let Some(queue) = &self.queue else { return submit() };
         let driver = &self.driver;
-        let capture = driver.capture_id(stream);
-        let mut last = queue.lock().unwrap();
+        let mut last = queue.last.lock().unwrap();
         if let Some(before) = last.take() {
-            if before.capture == capture {
-                driver.wait(stream, before.event).expect("a stream");
-            }
-            driver.free_event(before.event).expect("an event of this library");
+            driver.wait(stream, before).expect("a stream");
+            driver.free_event(before).expect("an event of this library");
         }
         submit();
         let event = driver.new_event(false).expect("an event");
         driver.record(event, stream).expect("a stream");
-        *last = Some(MessageEnd { capture, event });
+        *last = Some(event);
+    }
+
+    /// Captures a group that `submit` submits, which executes when the queue is free, if there is one.
+    fn in_captured_queue(&self, stream: Stream, submit: impl FnOnce()) {
+        let Some(queue) = &self.queue else { return submit() };
+        let [awaited, taken, released] = [(); 3].map(|()| Arc::clone(&queue.is_busy));
+        let is_free = move || !awaited.load(Ordering::SeqCst);
+        let take = move || taken.store(true, Ordering::SeqCst);
+        self.driver.submit_when(stream, is_free, take).expect("a stream");
+        submit();
+        self.driver
+            .submit(stream, move || released.store(false, Ordering::SeqCst))
+            .expect("a stream");
     }
 
     /// Captures work that waits for other ranks, while other streams of the graph go on.
@@ -82,6 +95,23 @@ impl InOrder {
         let is_over = move || is_over.load(Ordering::SeqCst);
         self.driver.submit_when(stream, is_over, || {}).expect("a stream");
     }
+
+    /// Captures work that the device waits for, after the group that was captured before.
+    fn submit_blocking(&self, stream: Stream, work: Work) {
+        let driver = &self.driver;
+        let capture = driver.capture_id(stream).expect("a stream that is being captured");
+        let mut last_group = self.last_group.lock().unwrap();
+        if let Some((before, event)) = last_group.take() {
+            if before == capture {
+                driver.wait(stream, event).expect("streams of one capture");
+            }
+            driver.free_event(event).expect("an event of this library");
+        }
+        driver.submit(stream, move || work()).expect("a stream");
+        let event = driver.new_event(false).expect("an event");
+        driver.record(event, stream).expect("a stream");
+        *last_group = Some((capture, event));
+    }
 }
 
 impl Streams for InOrder {
@@ -95,32 +125,31 @@ impl Streams for InOrder {
     }
 
     fn record(&self, stream: u64, work: Work) {
-        let (driver, stream) = (&self.driver, Stream(stream));
-        let capture = driver.capture_id(stream).expect("a stream that is being captured");
-        let mut last_group = self.last_group.lock().unwrap();
-        if let Some((before, event)) = last_group.take() {
-            if before == capture {
-                driver.wait(stream, event).expect("streams of one capture");
-            }
-            driver.free_event(event).expect("an event of this library");
-        }
+        let stream = Stream(stream);
         if self.has_asynchronous_messages {
-            self.submit_waiting(stream, work);
+            self.in_captured_queue(stream, || self.submit_waiting(stream, work));
         } else {
-            driver.submit(stream, move || work()).expect("a stream");
+            self.submit_blocking(stream, work);
         }
-        let event = driver.new_event(false).expect("an event");
-        driver.record(event, stream).expect("a stream");
-        *last_group = Some((capture, event));
     }
 
-    fn submit_when(&self, stream: u64, is_ready: Condition, work: Work) -> bool {
-        if self.has_asynchronous_messages {
-            let stream = Stream(stream);
-            // A failed device fails again at the next call.
-            let submit = || drop(self.driver.submit_when(stream, is_ready, move || work()));
+    fn submit_messages(&self, stream: u64, steps: Vec<(Condition, Work)>) -> bool {
+        if !self.has_asynchronous_messages {
+            return false;
+        }
+        let is_captured = self.is_capturing(stream);
+        let stream = Stream(stream);
+        let submit = || {
+            for (is_ready, work) in steps {
+                // A failed device fails again at the next call.
+                let _ = self.driver.submit_when(stream, is_ready, move || work());
+            }
+        };
+        if is_captured {
+            self.in_captured_queue(stream, submit);
+        } else {
             self.in_queue(stream, submit);
         }
-        self.has_asynchronous_messages
+        true
     }
 }

@@ -10,6 +10,7 @@ use crate::layout::AxisSet;
 use crate::mesh::MeshShape;
 
 use super::api::{Comm, Id, Library};
+use super::capture_order::CaptureOrder;
 use super::group::NcclGroup;
 use super::init::{CommInit, axes_of_several};
 use super::rank_resources::RankResources;
@@ -52,8 +53,16 @@ impl NcclEngine {
             let observer: Arc<dyn FreeObserver> = Arc::clone(registrations) as _;
             device.observe_frees(Arc::downgrade(&observer))
         });
-        let resources =
-            RankResources { library, device, allocator, watchdog, message_comms, registrations };
+        let capture_order = message_comms.has_rounds().then(CaptureOrder::default);
+        let resources = RankResources {
+            library,
+            device,
+            allocator,
+            watchdog,
+            message_comms,
+            capture_order,
+            registrations,
+        };
         let (shape, resources) = (settings.shape, Arc::new(resources));
         Ok(Arc::new(NcclEngine { shape, resources, thread: Some(thread), comms }))
     }

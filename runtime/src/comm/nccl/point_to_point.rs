@@ -136,7 +136,7 @@ impl NcclGroup {
         };
         let start = self.accounting().start_transfer();
         let stream = StreamKind::Communication(FIRST_STREAM + stream);
-        device.wait_for(stream, &device.mark(StreamKind::Compute));
+        self.resources.begin_call(stream);
         let open = |_: &Message<'_>| self.accounting().open_span(stream);
         let spans: Vec<_> = messages.iter().map(open).collect();
         let texts: Vec<String> = messages.iter().map(|message| message.call.to_string()).collect();
@@ -149,7 +149,7 @@ impl NcclGroup {
             let handle = CommStream { comm, stream: device.handle(stream) };
             self.submit_transfers(&texts.join("; "), handle, &transfers)?;
         }
-        let end = device.mark(stream);
+        let end = self.resources.end_call(stream);
         for ((message, span), text) in messages.iter().zip(spans).zip(texts) {
             self.accounting().close_span(span, &message.call);
             let kept = message.sent.clone().filter(|_| !device.is_capturing());

@@ -17,7 +17,7 @@ impl NcclGroup {
         call: &Arc<Call>,
         memory: CollectiveMemory,
     ) -> Result<DeviceEvent, CommError> {
-        let RankResources { device, watchdog, allocator, .. } = &*self.resources;
+        let RankResources { watchdog, allocator, .. } = &*self.resources;
         watchdog.check()?;
         let start = self.accounting().start_transfer();
         let (text, dtype) = (call.to_string(), call.dtype.unwrap_or(DType::F32));
@@ -28,13 +28,13 @@ impl NcclGroup {
         let scratch = (scratch > 0)
             .then(|| Arc::new(allocator.alloc(dtype, scratch, Category::Communication)));
         let scratch_address = scratch.as_ref().map_or(0, |copy| copy.view().address() as u64);
-        device.wait_for(stream, &device.mark(StreamKind::Compute));
+        self.resources.begin_call(stream);
         let span = self.accounting().open_span(stream);
         for step in planner.steps(&call.op, memory, scratch_address) {
             self.submit_step(&text, (stream, dtype), step)?;
         }
         self.accounting().close_span(span, call);
-        let end = device.mark(stream);
+        let end = self.resources.end_call(stream);
         if let Some(scratch) = scratch {
             watchdog.watch_call(text.clone(), end.clone(), Some(scratch));
         }

@@ -24,6 +24,20 @@ fn idle_cells_are_skipped() {
     verify(&read).unwrap();
 }
 
+/// Waits follow from the schedule; what only resembles one is no action.
+#[test]
+fn waits_are_skipped() {
+    let text = "0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n\
+                1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1WAIT_SEND_B0\n";
+    let read = csv::read(text).unwrap();
+    assert_eq!(read.ranks.iter().map(Vec::len).collect::<Vec<_>>(), [5, 5]);
+    verify(&read).unwrap();
+    for wait in ["WAIT_SEND_F0", "0WAIT_SEND_F", "0WAIT_SEND_W0", "0WAIT_REDUCE_GRAD1"] {
+        let error = csv::read(&format!("0F0,{wait},0B0\n")).unwrap_err().to_string();
+        assert!(error.starts_with("rank 0, action 1: "), "{error}");
+    }
+}
+
 #[test]
 fn every_action_is_read_as_written() {
     let texts = [

@@ -1,7 +1,9 @@
 //! Messages are posted in the order of the sender, in time, and few are pending.
 
 use super::{all_schedules, named};
-use crate::schedule::{Action, Costs, LOOKAHEAD, ScheduleKind, Work, lower, simulate};
+use crate::schedule::{
+    Action, Costs, LOOKAHEAD, Schedule, ScheduleKind, Work, lower, simulate, verify,
+};
 
 /// With one computation of lookahead no schedule loses time against posting all receives at the start, and at most three
 /// receives are pending.
@@ -29,6 +31,17 @@ fn no_lookahead_loses_time() {
     };
     let losses = ScheduleKind::ALL.map(loss);
     assert!(losses.iter().all(|loss| *loss > 1.0), "{losses:?}");
+}
+
+/// Also of a schedule that is given with its messages, as a file may be.
+#[test]
+fn own_messages_lose_their_lookahead() {
+    for schedule in all_schedules().filter(|schedule| schedule.micro_batches < 7) {
+        let given = Schedule { kind: None, ..lower(&schedule, LOOKAHEAD) };
+        let verified = verify(&given).unwrap();
+        assert_eq!(verified.lowered(), &given);
+        assert_eq!(verified.without_lookahead().ranks, lower(&schedule, 0).ranks);
+    }
 }
 
 #[test]

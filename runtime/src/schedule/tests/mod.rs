@@ -1,4 +1,4 @@
-mod csv;
+pub(crate) mod csv;
 mod formulas;
 mod lockstep;
 mod lowering;
@@ -64,4 +64,17 @@ pub(crate) fn random_order(numbers: &mut Numbers, backward: Work) -> Schedule {
         }
     }
     schedule
+}
+
+/// The schedule with a dropped, a doubled or two swapped actions.
+pub(crate) fn mutated(schedule: &Schedule, numbers: &mut Numbers) -> Schedule {
+    let mut mutated = schedule.clone();
+    let actions = &mut mutated.ranks[numbers.below(schedule.ranks.len())];
+    let (first, second) = (numbers.below(actions.len()), numbers.below(actions.len()));
+    match numbers.below(3) {
+        0 => drop(actions.remove(first)),
+        1 => actions.insert(second, actions[first]),
+        _ => actions.swap(first, second),
+    }
+    mutated
 }

@@ -1,6 +1,6 @@
 //! The verifier accepts every valid schedule and refuses every other one, with rank and action.
 
-use super::{Numbers, all_schedules, named, random_order};
+use super::{Numbers, all_schedules, mutated, named, random_order};
 use crate::schedule::{Action, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower, verify};
 
 fn refusal(schedule: &Schedule) -> String {
@@ -30,14 +30,7 @@ fn mutations_are_refused_with_rank_and_action() {
             (schedule, 0) => schedule,
             (schedule, _) => lower(&schedule, LOOKAHEAD),
         };
-        let mut mutated = original.clone();
-        let actions = &mut mutated.ranks[numbers.below(ranks)];
-        let (first, second) = (numbers.below(actions.len()), numbers.below(actions.len()));
-        match numbers.below(3) {
-            0 => drop(actions.remove(first)),
-            1 => actions.insert(second, actions[first]),
-            _ => actions.swap(first, second),
-        }
+        let mutated = mutated(&original, &mut numbers);
         // A dropped reduction is added again.
         if lower(&mutated, LOOKAHEAD) == lower(&original, LOOKAHEAD) {
             continue;

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
+use crate::pipeline::{ParseStageCutError, StageCut};
 use crate::schedule::ScheduleKind;
 
 use super::values::Values;
@@ -19,15 +20,16 @@ pub struct PipelineConfig {
     pub schedule: ScheduleSource,
     /// `--virtual-stages`: stages of each rank; `None` for a schedule from a file, which places its stages itself.
     pub virtual_stages: Option<usize>,
-    /// `--stages`, as it was given.
-    pub stages: String,
+    /// `--stages`.
+    #[serde(serialize_with = "as_text")]
+    pub stages: StageCut,
 }
 
 /// One stage on one rank.
 impl Default for PipelineConfig {
     fn default() -> PipelineConfig {
         let schedule = ScheduleSource::Named(ScheduleKind::OneFOneB);
-        PipelineConfig { schedule, virtual_stages: Some(1), stages: "auto".to_owned() }
+        PipelineConfig { schedule, virtual_stages: Some(1), stages: StageCut::Auto }
     }
 }
 
@@ -56,7 +58,7 @@ pub(super) fn pipeline(values: &mut Values, mesh: &MeshShape) -> Option<Pipeline
     }
     let schedule = schedule(values);
     let virtual_stages = values.count("virtual-stages").map(|count| count as usize);
-    let stages = values.text("stages").unwrap_or_else(|| "auto".to_owned());
+    let stages = stages(values);
     let virtual_stages = match (&schedule, virtual_stages) {
         (ScheduleSource::File(_), Some(_)) => {
             let message = "cannot be combined with a schedule from a file, which places its stages";
@@ -107,6 +109,17 @@ fn schedule(values: &mut Values) -> ScheduleSource {
     }
 }
 
+/// Returns the cut into stages.
+fn stages(values: &mut Values) -> StageCut {
+    let Some(text) = values.text("stages") else { return StageCut::Auto };
+    text.parse().unwrap_or_else(|error: ParseStageCutError| {
+        if values.fits("stages") {
+            values.problem("stages", error.to_string());
+        }
+        StageCut::Auto
+    })
+}
+
 impl fmt::Display for ScheduleSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -118,6 +131,10 @@ impl fmt::Display for ScheduleSource {
 
 impl Serialize for ScheduleSource {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+        as_text(self, to)
     }
+}
+
+fn as_text<S: Serializer>(value: &impl fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
 }

@@ -356,7 +356,7 @@ fn pipeline_settings() {
     let pipeline = |line: &str| parse(line).unwrap().pipeline;
     assert_eq!(pipeline("--mesh dp=2"), None);
     let of = |schedule, virtual_stages, stages: &str| {
-        let stages = stages.to_owned();
+        let stages = stages.parse().unwrap();
         Some(PipelineConfig { schedule, virtual_stages, stages })
     };
     let named = ScheduleSource::Named;
@@ -381,6 +381,7 @@ fn pipeline_settings() {
             "--mesh pp=2 --schedule 2f2b",
             "--schedule: `2f2b` is not a schedule: choose one of gpipe",
         ),
+        ("--mesh pp=2 --stages evenly", "--stages: `evenly` does not say how to cut stages"),
         ("--mesh pp=2 --virtual-stages 2", "--virtual-stages: 1f1b has one stage per rank, not 2"),
         ("--mesh pp=2 --virtual-stages 0", "must be a whole number of at least 1, not `0`"),
         ("--mesh pp=2 --virtual-stages 9999999", "--virtual-stages: must be at most 4096"),

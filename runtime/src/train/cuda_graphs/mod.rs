@@ -81,7 +81,9 @@ impl<S: Shape> CudaGraphs<S> {
         let result = eager();
         if let GraphState::WarmUp(steps_left) = &mut self.state {
             *steps_left -= 1;
-            if let (0, Some(why)) = (*steps_left, PassVariation::now(rank).since(before)) {
+            if *steps_left == 0
+                && let Some(why) = PassVariation::now(rank).obstacle_since(before, rank)
+            {
                 self.turn_off(&format!("in this model, {why}"));
             }
         }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::layout::AxisId;
 use crate::nn::{Built, Sizes, build};
 use crate::pipeline::{
-    ParseStageCutError, Pipeline, StagePlan, StageRequest, build_stages, plan_declared_stages,
+    Pipeline, StageCut, StagePlan, StageRequest, build_stages, plan_declared_stages,
     split_at_cut_points,
 };
 use crate::schedule::{Action, Costs, Schedule, Verified, Work, simulate, verify};
@@ -30,7 +31,7 @@ impl PipelinePlan {
     /// measured.
     ///
     /// # Errors
-    /// A schedule or a cut that does not fit the mesh, the model or the micro-batches.
+    /// All problems of the schedule and the cut together: what does not fit the mesh, the model or the micro-batches.
     pub fn open<M: LanguageModel>(
         config: &Config,
         rank: &Rank,
@@ -43,15 +44,23 @@ impl PipelinePlan {
             None if is_measured => PipelineConfig::default(),
             None => return Ok(None),
         };
-        let verified = open_schedule(config, &pipeline)?;
-        let cut = pipeline.stages.parse().map_err(|error| {
-            let error: ParseStageCutError = error;
-            Error::Input(format!("--stages: {error}"))
-        })?;
-        let placement = &verified.lowered().placement;
-        let request = StageRequest { placement, cut: &cut, seq: config.seq };
-        let stages = plan_declared_stages(rank, built, sizes, &request)
-            .map_err(|error| Error::Input(error.problems.join("\n")))?;
+        let cut = &pipeline.stages;
+        let verified = open_schedule(config, &pipeline);
+        let placement = match &verified {
+            Ok(verified) => verified.lowered().placement.clone(),
+            Err(_) => place_fewest_stages(cut, config.mesh.degree(AxisId::Pp)),
+        };
+        let request = StageRequest { placement: &placement, cut, seq: config.seq };
+        let stages = plan_declared_stages(rank, built, sizes, &request);
+        let (verified, stages) = match (verified, stages) {
+            (Ok(verified), Ok(stages)) => (verified, stages),
+            (verified, stages) => {
+                let of_schedule = verified.err().map(|error| error.to_string());
+                let of_stages = stages.err().map(|error| error.problems).unwrap_or_default();
+                let problems: Vec<String> = of_schedule.into_iter().chain(of_stages).collect();
+                return Err(Error::Input(problems.join("\n")));
+            }
+        };
         let description = config
             .pipeline
             .is_some()
@@ -112,6 +121,16 @@ pub fn build_model<M: LanguageModel>(
     let built = build_stages::<M>(rank, sizes, stages)?;
     let pipeline = Pipeline::new(rank, &built, sizes, stages, verified)?;
     Ok((built, Some(pipeline)))
+}
+
+/// Places the fewest stages that a cut and the mesh allow, in place of a schedule with problems: what does not fit them fits
+/// no schedule.
+fn place_fewest_stages(cut: &StageCut, ranks: usize) -> Vec<usize> {
+    let counts = match cut {
+        StageCut::Counts(counts) => counts.len(),
+        _ => 0,
+    };
+    (0..counts.max(ranks)).map(|stage| stage % ranks).collect()
 }
 
 /// Splits stages, to measure each of their layers.

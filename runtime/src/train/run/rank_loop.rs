@@ -80,7 +80,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             .map(|_| MetricsRecorder::new(&rank, &state.built, plan, files.metrics.as_ref()));
         let rows = data_rows(&rank, config.batch);
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
-        let obstacle = match &state.pipeline {
+        // An obstacle of the machine is first: one of the others may be removed in vain.
+        let obstacle = plan.machine.cuda_graph_obstacle().or_else(|| match &state.pipeline {
             Some(_) if config.stage_times.is_some() => {
                 Some("--stage-times runs eagerly".to_owned())
             }
@@ -93,8 +94,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 "the targets that --pack and --mask-borders ignore differ from step to step"
                     .to_owned(),
             ),
-            _ => plan.machine.cuda_graph_obstacle(),
-        };
+            _ => None,
+        });
         let balance = AttentionBalance::new(&rank, &state.built.attentions, config.seq);
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
         Ok(RankLoop { plan, graphs, state, recorder, balance, batches, saved: None })

@@ -39,9 +39,9 @@ pub trait Streams: Send + Sync {
     /// Captures `work` on a stream that is being captured.
     fn record(&self, _stream: u64, _work: Work) {}
 
-    /// Submits work that the stream waits for until the condition holds, while the host goes on. Returns `false` if the
-    /// device works synchronously.
-    fn submit_when(&self, _stream: u64, _is_ready: Condition, _work: Work) -> bool {
+    /// Submits the steps of a group of messages, each of which the stream waits for until its condition holds, while the
+    /// host goes on. Returns `false` if the device works synchronously.
+    fn submit_messages(&self, _stream: u64, _steps: Vec<(Condition, Work)>) -> bool {
         false
     }
 }
@@ -127,9 +127,12 @@ impl Port {
         };
         let is_there = move || arriving.is_aborted() || arriving.has_arrived();
         let is_over = move || taken.is_aborted() || !taken.is_send_waiting();
-        self.streams.submit_when(stream, Box::new(|| true), Arc::new(send))
-            && self.streams.submit_when(stream, Box::new(is_there), Arc::new(receive))
-            && self.streams.submit_when(stream, Box::new(is_over), Arc::new(|| {}))
+        let steps: Vec<(Condition, Work)> = vec![
+            (Box::new(|| true), Arc::new(send)),
+            (Box::new(is_there), Arc::new(receive)),
+            (Box::new(is_over), Arc::new(|| {})),
+        ];
+        self.streams.submit_messages(stream, steps)
     }
 
     fn broken() -> LibraryError {

@@ -1,7 +1,7 @@
 //! Results, bytes and memory of steps.
 
-use crate::schedule::tests::{Numbers, named, random_order};
-use crate::schedule::{Action, Schedule, ScheduleKind, Work, csv, lower};
+use crate::schedule::tests::{Numbers, mutated, named, random_order};
+use crate::schedule::{Action, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower, verify};
 
 use super::integer_stages::{ACTIVATION_BYTES, GRADIENT_BYTES};
 use super::{check_step, named_schedules, run_step};
@@ -30,6 +30,30 @@ fn random_orders_give_the_reference() {
         let backward = [Work::Backward, Work::BackwardInput][round % 2];
         check_step(&random_order(&mut numbers, backward), |comms, _| comms);
     }
+}
+
+/// A mutation of a schedule without a name is refused, or another order with the same results: never a wrong number.
+#[test]
+fn mutations_are_refused_or_give_the_reference() {
+    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    let (mut accepted, mut refused) = (0, 0);
+    while accepted < 60 {
+        let kind = ScheduleKind::ALL[numbers.below(ScheduleKind::ALL.len())];
+        let (ranks, micro_batches) = (2 + numbers.below(2), 2 + numbers.below(4));
+        let original = named(kind, ranks, micro_batches);
+        let original = [original.clone(), lower(&original, LOOKAHEAD)][numbers.below(2)].clone();
+        let mutated = Schedule { kind: None, ..mutated(&original, &mut numbers) };
+        if mutated.ranks == original.ranks {
+            continue;
+        }
+        if verify(&mutated).is_err() {
+            refused += 1;
+        } else {
+            accepted += 1;
+            check_step(&mutated, |comms, _| comms);
+        }
+    }
+    assert!(refused > accepted, "{refused} refused, {accepted} accepted");
 }
 
 /// Schedules from files: of computations with an overlapped pair, and lowered ones in PyTorch's order.
