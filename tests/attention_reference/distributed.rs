@@ -31,7 +31,7 @@ attention!(
 );
 attention!(
     #[sharded(cp = "ring")] WithDocuments, Causal, keys along Seq,
-    |_model, at| (at.documents())
+    |_model, at| (at.documents::<(Batch, Seq)>())
 );
 attention!(
     #[sharded(cp = "ring")] WithAlibi, Causal, keys along Seq,

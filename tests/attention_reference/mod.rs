@@ -67,9 +67,9 @@ attention!(CausalOnly, Causal, keys along Seq, |_model, at| ());
 attention!(BidirectionalOnly, Bidirectional, keys along Seq, |_model, at| ());
 attention!(
     WithPadding, Bidirectional, keys along Memory,
-    |_model, at| (Padding::from_block(at.rank, BATCH, &at.of_samples(&[0..5, 2..7])))
+    |_model, at| (Padding::<(Batch, Memory)>::from_block(at.rank, BATCH, &at.of_samples(&[0..5, 2..7])))
 );
-attention!(WithDocuments, Causal, keys along Seq, |_model, at| (at.documents()));
+attention!(WithDocuments, Causal, keys along Seq, |_model, at| (at.documents::<(Batch, Seq)>()));
 attention!(WithAlibi, Causal, keys along Seq, { alibi: Alibi<Heads> }, |model, at| (&model.alibi));
 attention!(
     WithSinks, Causal, keys along Seq,

@@ -114,7 +114,7 @@ dispatch! {
             dscores[..first].fill(0.0);
             weights[end..].fill(f32::NEG_INFINITY);
             dscores[end..].fill(0.0);
-            if visible.are_inside(row, start, keys) && centers() {
+            if visible.are_inside(row, start, keys) {
                 for weight in weights.iter_mut() {
                     *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
                 }
@@ -127,11 +127,6 @@ dispatch! {
             }
         }
     }
-}
-
-fn centers() -> bool {
-    static C: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *C.get_or_init(|| std::env::var_os("NOCENTER").is_none())
 }
 
 /// Turns gradients of weights into those of scores, times `factor`, in a row that has all keys which its query sees.
