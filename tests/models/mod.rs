@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod context;
+pub mod context_encoder;
 pub mod gated;
 pub mod gpt;
 pub mod mixer;

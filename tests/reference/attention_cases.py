@@ -62,14 +62,15 @@ def additive(mask):
 class Case:
     """Operands with gradients, and an attention of them."""
 
-    def __init__(self, name, *, heads=HEADS, kv_heads=KV_HEADS, keys=SEQ, width=WIDTH, values=WIDTH):
+    def __init__(self, name, *, seq=SEQ, keys=None, heads=HEADS, kv_heads=KV_HEADS, width=WIDTH, values=WIDTH):
         self.name, self.groups = name, heads // kv_heads
+        keys = seq if keys is None else keys
         self.tensors = {
-            "q": random(BATCH, SEQ, heads, width),
+            "q": random(BATCH, seq, heads, width),
             "k": random(BATCH, keys, kv_heads, width),
             "v": random(BATCH, keys, kv_heads, values),
         }
-        self.dout = random(BATCH, SEQ, heads, values)
+        self.dout = random(BATCH, seq, heads, values)
 
     def heads_first(self, name):
         return self.tensors[name].transpose(1, 2)
@@ -169,6 +170,12 @@ def cases():
         case = Case(name, kv_heads=HEADS)
         case.tensors["table"] = random(8, HEADS)
         yield case.result(lambda case: t5(case, is_decoder))
+    # After the others, whose random numbers stay as they are.
+    yield Case("one_key_head", kv_heads=1).result(lambda case: sdpa(case, is_causal=True))
+    yield Case("soft_cap").result(lambda case: gemma2(case, None, 2.5, 0.6))
+    # The widths of DeepSeek-V2 and V3, of few positions since they are stored.
+    case = Case("deepseek", seq=4, heads=1, kv_heads=1, width=192, values=128)
+    yield case.result(lambda case: sdpa(case, is_causal=True))
 
 
 def main():

@@ -11,6 +11,7 @@ use meshwright::train::LanguageModel;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{Batches, PackedData, TokenData};
 use meshwright_tests::models::context::ContextLm;
+use meshwright_tests::models::context_encoder::EncoderLm;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::{Outcome, Setup, train};
 
@@ -32,6 +33,9 @@ pub enum Variant {
     Window,
     /// Windows within documents; tied embeddings.
     DocumentsAndWindow,
+    /// Learned biases and sinks of a bidirectional and a causal attention, the first within documents and with a window in
+    /// every second layer; grouped queries and tied embeddings.
+    Biases,
 }
 
 impl Variant {
@@ -40,9 +44,9 @@ impl Variant {
             Variant::Causal => (8, 8),
             Variant::Documents => (12, 4),
             Variant::Window => (8, 2),
-            Variant::DocumentsAndWindow => (8, 4),
+            Variant::DocumentsAndWindow | Variant::Biases => (8, 4),
         };
-        let mut sizes = ContextLm::sizes(&LlamaConfig {
+        let config = LlamaConfig {
             hidden: 16,
             ffn: 24,
             layers: 2,
@@ -52,18 +56,21 @@ impl Variant {
             vocab: DATA.vocab,
             norm_eps: 1e-5,
             rope: RopeParameters::default(),
-            tied: matches!(self, Variant::Causal | Variant::DocumentsAndWindow),
+            tied: !matches!(self, Variant::Documents | Variant::Window),
             max_positions: DATA.seq + 2,
             bos: serde_json::Value::Null,
             eos: serde_json::Value::Null,
-        });
+        };
+        let mut sizes = match self {
+            Variant::Biases => EncoderLm::sizes(&config),
+            _ => ContextLm::sizes(&config),
+        };
         sizes.init_std = 0.3;
         sizes.dropout = 0.2;
         sizes.recompute = Some(RecomputeOverride::Off);
-        if matches!(self, Variant::Window | Variant::DocumentsAndWindow) {
+        if !matches!(self, Variant::Causal | Variant::Documents) {
             let windows = vec![Some(7), None];
-            sizes.attention =
-                AttentionOptions { windows, soft_cap: Some(2.0), ..AttentionOptions::default() };
+            sizes.attention = AttentionOptions { windows, soft_cap: Some(2.0), ..sizes.attention };
         }
         Setup { steps: 2, ..Setup::new(sizes) }
     }
@@ -77,20 +84,26 @@ impl Variant {
     fn on(self, mesh: &str, setup: &Setup, schedule: Option<ScheduleKind>) -> Outcome {
         match self {
             Variant::Documents | Variant::DocumentsAndWindow => {
-                run(mesh, setup, schedule, PackedData(DATA))
+                run::<ContextLm>(mesh, setup, schedule, PackedData(DATA))
             }
-            Variant::Causal | Variant::Window => run(mesh, setup, schedule, DATA),
+            Variant::Causal | Variant::Window => run::<ContextLm>(mesh, setup, schedule, DATA),
+            Variant::Biases => run::<EncoderLm>(mesh, setup, schedule, PackedData(DATA)),
         }
     }
 }
 
-fn run(mesh: &str, setup: &Setup, schedule: Option<ScheduleKind>, data: impl Batches) -> Outcome {
+fn run<M: LanguageModel>(
+    mesh: &str,
+    setup: &Setup,
+    schedule: Option<ScheduleKind>,
+    data: impl Batches,
+) -> Outcome {
     match schedule {
         Some(kind) => {
             let schedule = kind.generate(2, kind.default_chunks(), setup.micro_batches).unwrap();
-            train_stages::<ContextLm>(mesh, setup, &schedule, &StageCut::Auto, data)
+            train_stages::<M>(mesh, setup, &schedule, &StageCut::Auto, data)
         }
-        None => train(mesh, setup, |model: &ContextLm, rank, turn| {
+        None => train(mesh, setup, |model: &M, rank, turn| {
             let (tokens, targets) = data.block(rank, turn);
             model.loss(&tokens, &targets)
         }),
@@ -216,6 +229,27 @@ fn documents_and_windows_on_meshes_of_cp() {
 }
 
 #[test]
+fn learned_biases_on_meshes_of_cp() {
+    check(
+        Variant::Biases,
+        &[
+            ("cp=2", Hybrid(None), Recompute::Full, 0, 4),
+            ("cp=3", Ring, Recompute::Attention, 0, 1),
+            ("cp=3", Gather, Recompute::None, 0, 1),
+            ("cp=4", Ulysses, Recompute::None, 1, 4),
+            ("cp=4", Hybrid(Some(2)), Recompute::Saving, 0, 1),
+            ("cp=2,tp=2", Ring, Recompute::Full, 0, 4),
+            ("cp=2,tp=2", Ulysses, Recompute::Saving, 0, 1),
+            ("dp=2,cp=2", Gather, Recompute::Full, 0, 4),
+            ("fsdp=2,cp=2", Ring, Recompute::Saving, 3, 4),
+            ("cp=8", Ring, Recompute::None, 0, 1),
+            ("fsdp=2,cp=2,tp=2", Gather, Recompute::Attention, 3, 1),
+            ("dp=2,fsdp=2,cp=2", Hybrid(None), Recompute::None, 2, 4),
+        ],
+    );
+}
+
+#[test]
 fn meshes_of_cp_with_pipeline_stages() {
     let stages = |row, kind| (row, Some(kind));
     check_scheduled(
@@ -235,10 +269,19 @@ fn meshes_of_cp_with_pipeline_stages() {
             ),
         ],
     );
+    check_scheduled(
+        Variant::Biases,
+        [
+            stages(("pp=2,cp=2", Ring, Recompute::Saving, 0, 4), ScheduleKind::ZeroBubbleH1),
+            stages(("pp=2,cp=2,tp=2", Ulysses, Recompute::None, 0, 4), ScheduleKind::OneFOneB),
+            stages(("pp=2,fsdp=2,cp=2", Gather, Recompute::Full, 3, 4), ScheduleKind::OneFOneB),
+        ],
+    );
 }
 
 #[test]
 fn sixteen_ranks() {
     check(Variant::Documents, &[("dp=2,cp=4,tp=2", Gather, Recompute::None, 0, 1)]);
     check(Variant::Window, &[("dp=2,cp=4,tp=2", Ring, Recompute::Full, 0, 4)]);
+    check(Variant::Biases, &[("dp=2,fsdp=2,cp=2,tp=2", Ring, Recompute::None, 3, 1)]);
 }

@@ -7,6 +7,7 @@ mod context_attention;
 mod context_tokens;
 mod context_trainer;
 mod documents;
+mod every_mesh;
 mod experts;
 mod gpt;
 mod gpt2;

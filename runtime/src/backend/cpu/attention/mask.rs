@@ -91,4 +91,10 @@ impl<'a> VisibleKeys<'a> {
         let end = (self.end[query] as usize).saturating_sub(start).min(len);
         if first < end { (first, end) } else { (0, 0) }
     }
+    /// Returns true if a query sees keys, all of them among the `len` keys from `start` on.
+    #[inline(always)]
+    pub fn are_inside(&self, query: usize, start: usize, len: usize) -> bool {
+        let (first, end) = (self.first[query] as usize, self.end[query] as usize);
+        start <= first && first < end && end <= start + len
+    }
 }

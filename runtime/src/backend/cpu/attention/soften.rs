@@ -1,7 +1,7 @@
 //! The softmax of tiles, with an online maximum (Dao et al. 2022; Milakov and Gimelshein 2018), and its backward.
 
 use super::mask::VisibleKeys;
-use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
+use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, lane_sum, larger_number};
 use crate::backend::cpu::simd::dispatch;
 
 /// Returns the number to subtract from scores before their exponentials: their maximum or log-sum-exp, but zero if all
@@ -114,11 +114,35 @@ dispatch! {
             dscores[..first].fill(0.0);
             weights[end..].fill(f32::NEG_INFINITY);
             dscores[end..].fill(0.0);
+            if visible.are_inside(row, start, keys) {
+                for weight in weights.iter_mut() {
+                    *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
+                }
+                center(weights, dscores, shift, factor);
+                continue;
+            }
             for (weight, dscore) in weights.iter_mut().zip(dscores) {
                 *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
                 *dscore = *weight * (*dscore - shift) * factor;
             }
         }
+    }
+}
+
+/// Turns gradients of weights into those of scores, times `factor`, in a row that has all keys which its query sees.
+///
+/// Their sum is zero, which rounding errors of `shift` and of the gradients of weights add up to otherwise: a key that only
+/// these queries see would get noise instead of no gradient. So what is left of the sum is taken out.
+#[inline(always)]
+fn center(weights: &[f32], dscores: &mut [f32], shift: f32, factor: f32) {
+    /// The rounding error of a sum of weights.
+    const ERROR: f32 = 4.0 * f32::EPSILON;
+    let total = lane_sum([weights], |[weight]| weight);
+    let rest = lane_sum([weights, &*dscores], |[weight, dweight]| weight * (dweight - shift));
+    // With a sink, or if other keys are in another call, these are not all weights.
+    let mean = if (total - 1.0).abs() <= ERROR { rest / total } else { 0.0 };
+    for (weight, dscore) in weights.iter().zip(dscores) {
+        *dscore = *weight * ((*dscore - shift) - mean) * factor;
     }
 }
 

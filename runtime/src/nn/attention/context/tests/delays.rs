@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::case::{Case, Style};
-use crate::backend::{CachingAllocator, DType};
+use crate::backend::{Band, CachingAllocator, DType};
 use crate::comm::{
     Call, Completion, Engine, GroupMember, Operands, ProcessGroup, RankComms, RankExit,
 };
@@ -57,8 +57,10 @@ impl ProcessGroup for LateGroup {
 #[test]
 fn late_ranks_change_no_bit() {
     let packing = [vec![5, 1, 17, 25], vec![48]];
-    let case = Case { documents: Some(packing), ..Case::causal(48, 4, 2) };
-    for case in [Case { documents: None, ..case.clone() }, case] {
+    let causal = Case::causal(48, 4, 2);
+    let packed = Case { documents: Some(packing), ..causal.clone() };
+    let biased = Case { has_bias: true, has_sinks: true, bias_distance: 5, ..packed.clone() };
+    for case in [causal, packed, Case { band: Band::ALL, ..biased }] {
         for (ranks, style) in [
             (3, Style::Ring),
             (8, Style::Ring),
@@ -71,6 +73,8 @@ fn late_ranks_change_no_bit() {
                     Some(seed) => Late::over(comms, seed),
                     None => comms,
                 });
+                let has_all = results.arrays.iter().all(|array| !array.is_empty());
+                assert_eq!(has_all, case.has_bias, "gradients of sinks and biases are compared");
                 results.arrays.map(|array| array.into_iter().map(f32::to_bits).collect::<Vec<_>>())
             };
             let in_time = bits(None);
