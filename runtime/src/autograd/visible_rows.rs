@@ -12,6 +12,8 @@ use crate::mesh::Extent;
 ///
 /// A rank that has some positions of its rows only knows those of the others from here, so none are exchanged.
 pub(crate) struct VisibleRows {
+    /// Positions of a row.
+    seq: usize,
     starts: Vec<u32>,
     ends: Vec<u32>,
     key_ranges: RefCell<Vec<(KeyBlock, KeyRangeBuffers)>>,
