@@ -30,7 +30,7 @@ pub use device::{
 };
 pub use dry_run::DryRunBackend;
 pub use dtype::{DType, Element};
-pub use expr::{Dropout, Expr, Node};
+pub use expr::{DropoutMask, Expr, Node};
 pub use ops::{
     AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
     Backend, Band, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,

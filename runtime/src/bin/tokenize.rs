@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::data::{
-    Documents, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
+    DocumentDelimiters, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
 };
 
 const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
@@ -87,7 +87,7 @@ fn run(matches: &ArgMatches) -> Result<String, TokenizeError> {
     };
     let end = text("append-eos").map(|token| tokenizer.end_token(token)).transpose()?;
     let separator = text("separator").map(|text| text.replace("\\n", "\n").replace("\\t", "\t"));
-    let documents = Documents { separator, end };
+    let documents = DocumentDelimiters { separator, end };
     let output = path("output");
 
     let start = Instant::now();

@@ -62,12 +62,12 @@ pub struct RankFile {
     /// XXH3 hash of its content, 128 bits in hexadecimal. Protects against accidents, not against forgery.
     pub xxh3: String,
     /// Its shards.
-    pub shards: Vec<Shard>,
+    pub shards: Vec<SavedShard>,
 }
 
 /// One box of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shard {
+pub struct SavedShard {
     /// Name of the tensor.
     pub tensor: String,
     /// Its name in the file.
@@ -143,7 +143,7 @@ impl Manifest {
 
     /// Checks that the shards of every tensor are disjoint boxes that cover it.
     fn check_shards(&self) -> Result<(), CheckpointError> {
-        let mut by_tensor: BTreeMap<&str, Vec<(&Shard, &str)>> = BTreeMap::new();
+        let mut by_tensor: BTreeMap<&str, Vec<(&SavedShard, &str)>> = BTreeMap::new();
         for file in &self.files {
             for shard in &file.shards {
                 by_tensor.entry(&shard.tensor).or_default().push((shard, &file.name));
@@ -165,7 +165,7 @@ impl Manifest {
 }
 
 /// Checks that `shards` are disjoint boxes that cover a tensor of `shape`.
-fn check_cover(shape: &[usize], mut shards: Vec<(&Shard, &str)>) -> Result<(), String> {
+fn check_cover(shape: &[usize], mut shards: Vec<(&SavedShard, &str)>) -> Result<(), String> {
     for (shard, file) in &shards {
         if shard.global_shape != shape {
             return Err(format!(

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::tensors::TensorWriter;
-use super::{CheckpointError, Manifest, RankFile, Region, Shard, TrainState, files};
+use super::{CheckpointError, Manifest, RankFile, Region, SavedShard, TrainState, files};
 
 /// Prefix of the names of incomplete folders.
 const TEMPORARY: &str = ".tmp-";
@@ -156,12 +156,12 @@ pub(super) fn step_of(name: &str) -> Option<u64> {
 }
 
 /// Describes the shards of a file, with keys that differ.
-fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<Shard> {
+fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<SavedShard> {
     let mut uses: HashMap<&str, usize> = HashMap::new();
     let shard = |entry: &ShardEntry<'_>, key: String| {
         assert_eq!(entry.region.len(), entry.data.len(), "elements of `{}`", entry.name);
         let (tensor, global_shape) = (entry.name.clone(), entry.global_shape.clone());
-        Shard { tensor, key, global_shape, region: entry.region.clone() }
+        SavedShard { tensor, key, global_shape, region: entry.region.clone() }
     };
     let mut shards = Vec::new();
     for entry in entries {

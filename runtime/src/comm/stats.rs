@@ -30,7 +30,7 @@ pub struct CommStats {
 /// Time spent on communication, and its overlap with computation.
 ///
 /// The rank's **main thread** computes. It is *in communication* while it is inside a blocking collective, `send`, `recv`
-/// or [`Pending::wait`](super::Pending::wait) of any of its groups, and computing otherwise. A collective is a
+/// or [`PendingCall::wait`](super::PendingCall::wait) of any of its groups, and computing otherwise. A collective is a
 /// **transfer** from the arrival of the last member until this member is done: waiting for a late member is not part of
 /// it.
 ///

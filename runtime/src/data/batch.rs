@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Place;
+use super::SamplePosition;
 
 /// The tokens of some samples, row after row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Batch {
     /// Number of samples.
     pub rows: usize,
     /// Place of each sample in the data.
-    pub places: Vec<Place>,
+    pub places: Vec<SamplePosition>,
 }
 
 /// Some rows of a [`Batch`], from [`Batch::micro_batch`].
@@ -113,7 +113,7 @@ mod tests {
                 for step in [0, 2, 5, 1000] {
                     let whole = dataset.rows(step, 0..batch).unwrap();
                     let (mut tokens, mut targets) = (Vec::<u32>::new(), Vec::<u32>::new());
-                    let mut places = Vec::<Place>::new();
+                    let mut places = Vec::<SamplePosition>::new();
                     for reader in 0..readers {
                         let rows = reader * batch / readers..(reader + 1) * batch / readers;
                         let own = dataset.rows(step, rows).unwrap();

@@ -28,7 +28,7 @@ impl BatchHash {
     /// XXH3 of the place, and of inputs, targets and starts of documents, of every row of `batch`.
     pub fn of(batch: &Batch) -> BatchHash {
         let seq = batch.tokens.len().checked_div(batch.rows).unwrap_or(0);
-        let hash_row = |(row, place): (usize, &super::Place)| {
+        let hash_row = |(row, place): (usize, &super::SamplePosition)| {
             let of_row = row * seq..(row + 1) * seq;
             let starts = batch.starts.as_ref().map_or(&[][..], |starts| &starts[of_row.clone()]);
             let ids = [&batch.tokens[of_row.clone()], &batch.targets[of_row], starts].concat();

@@ -31,8 +31,9 @@ pub use packing::{Packing, PackingWaste};
 pub use permutation::Permutation;
 pub use position::DataPosition;
 pub use prefetch::Prefetch;
-pub use sampler::{Order, Place, Sampler};
+pub use sampler::{Order, SamplePosition, Sampler};
 pub use tokenize::{
-    Documents, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, tokenize_files, tokenize_text,
+    DocumentDelimiters, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, tokenize_files,
+    tokenize_text,
 };
 pub use tokens::TokenFile;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::comm::RankExit;
 
 use super::keep_alive::enable_keep_alive;
-use super::place::Place;
+use super::rank_assignment::RankAssignment;
 use super::protocol::{
     DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
     write_bytes, write_exit, write_number,
@@ -22,7 +22,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state that the connections share.
 struct Server {
-    place: Place,
+    place: RankAssignment,
     timeout: Duration,
     state: Mutex<StoreState>,
     changed: Condvar,
@@ -47,7 +47,7 @@ struct ConnectedRank {
 }
 
 /// Serves a store on `listener` until the process exits. A get waits for its key for at most `timeout`.
-pub fn serve(listener: TcpListener, place: Place, timeout: Duration) -> io::Result<()> {
+pub fn serve(listener: TcpListener, place: RankAssignment, timeout: Duration) -> io::Result<()> {
     let (state, changed) = (Mutex::default(), Condvar::new());
     let server = Arc::new(Server { place, timeout, state, changed });
     let accept = move || {

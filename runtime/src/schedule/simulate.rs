@@ -39,7 +39,7 @@ impl Costs {
 
 /// The time of one computation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Span {
+pub struct ScheduledSpan {
     /// The computation.
     pub compute: Compute,
     /// Its begin.
@@ -52,7 +52,7 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
     /// The computations of each rank.
-    pub spans: Vec<Vec<Span>>,
+    pub spans: Vec<Vec<ScheduledSpan>>,
     /// The largest number of receives that each rank has posted and not used yet.
     pub pending_receives: Vec<usize>,
 }
@@ -135,7 +135,7 @@ struct RankState {
     /// Computations of the action at `position` that are done: of a pair, the first may be.
     done_in_action: usize,
     time: f64,
-    spans: Vec<Span>,
+    spans: Vec<ScheduledSpan>,
     pending: usize,
     most_pending: usize,
 }
@@ -229,7 +229,7 @@ impl Run<'_> {
         let state = &mut self.ranks[rank];
         let start = state.time.max(ready);
         state.time = start + self.costs.of(compute.work);
-        state.spans.push(Span { compute, start, end: state.time });
+        state.spans.push(ScheduledSpan { compute, start, end: state.time });
         state.done_in_action += 1;
         state.pending = state.pending.saturating_sub(usize::from(received));
         let work = match compute.work {

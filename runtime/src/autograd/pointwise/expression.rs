@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Category, Dropout, Expr, Node, UnaryFunction, View, ViewMut};
+use crate::backend::{Category, DropoutMask, Expr, Node, UnaryFunction, View, ViewMut};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::AxisSet;
@@ -32,7 +32,7 @@ pub(crate) enum Unary {
     Scale(f32),
     Offset(f32),
     Apply(UnaryFunction),
-    Dropout(Dropout),
+    Dropout(DropoutMask),
 }
 
 /// A function of two elements at the same place.

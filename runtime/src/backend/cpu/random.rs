@@ -8,7 +8,7 @@ use super::math;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use crate::backend::philox::philox4x32;
-use crate::backend::{BlockIndex, Dropout, RandomOps, ViewMut};
+use crate::backend::{BlockIndex, DropoutMask, RandomOps, ViewMut};
 
 /// Elements filled per task.
 const CHUNK: usize = 1 << 16;
@@ -29,7 +29,7 @@ impl RandomOps for CpuBackend {
 }
 
 /// Writes the dropout factors of the elements `start..start + mask.len()` of a block: 0, or `1 / (1 - rate)`.
-pub(super) fn dropout_mask(dropout: &Dropout, start: usize, mask: &mut [f32]) {
+pub(super) fn dropout_mask(dropout: &DropoutMask, start: usize, mask: &mut [f32]) {
     // In units of 2^-32; beyond every possible draw at rate 1.
     let threshold = (f64::from(dropout.rate) * 4_294_967_296.0) as u64;
     let keep = if dropout.rate < 1.0 { 1.0 / (1.0 - dropout.rate) } else { 0.0 };

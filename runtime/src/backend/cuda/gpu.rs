@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use crate::backend::{MemoryCache, StreamKind};
 
 use super::capture_state::CaptureState;
-use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream, done};
+use super::driver::{Driver, DriverError, Event, Grid, KernelFunction, KernelSource, Stream, done};
 use super::ops::map::Structure;
 
 /// A driver with the streams and loaded kernels of one rank.
@@ -18,9 +18,9 @@ pub struct GpuContext {
     compute: OnceLock<Stream>,
     streams: Mutex<HashMap<StreamKind, Stream>>,
     /// By name of the entry point: comparing sources is cheaper than hashing them at every launch.
-    functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
+    functions: Mutex<HashMap<String, Vec<(KernelSource, KernelFunction)>>>,
     /// Kernels with generated sources.
-    generated: Mutex<HashMap<Structure, Function>>,
+    generated: Mutex<HashMap<Structure, KernelFunction>>,
     /// Free events: untimed and timed ones.
     events: Mutex<[Vec<Event>; 2]>,
     workspace: Mutex<Workspace>,
@@ -43,7 +43,7 @@ struct Workspace {
 const WORKSPACE_UNIT: usize = 1 << 20;
 
 /// A kernel: its source and the name of its entry point.
-pub type Kernel<'a> = (&'a Source, &'a str);
+pub type Kernel<'a> = (&'a KernelSource, &'a str);
 
 impl GpuContext {
     /// Creates the context of a rank on the device of `driver`.
@@ -183,7 +183,7 @@ impl GpuContext {
     pub unsafe fn launch_function(
         &self,
         queue: StreamKind,
-        function: Function,
+        function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
     ) {
@@ -195,12 +195,12 @@ impl GpuContext {
     }
 
     /// Returns the generated kernel of an expression's structure, if it is loaded.
-    pub fn generated(&self, structure: &Structure) -> Option<Function> {
+    pub fn generated(&self, structure: &Structure) -> Option<KernelFunction> {
         lock(&self.generated).get(structure).copied()
     }
 
     /// Loads the generated kernel of an expression's structure; its entry point has the name of the source.
-    pub fn generate(&self, structure: Structure, source: &Source) -> Function {
+    pub fn generate(&self, structure: Structure, source: &KernelSource) -> Function {
         let function = self.load_kernel((source, &source.name));
         lock(&self.generated).insert(structure, function);
         function
@@ -254,7 +254,7 @@ impl Drop for GpuContext {
 }
 
 /// Returns true if two sources are equal. Fixed sources are usually the same static.
-fn is_same_source(a: &Source, b: &Source) -> bool {
+fn is_same_source(a: &KernelSource, b: &KernelSource) -> bool {
     std::ptr::eq(&*a.text, &*b.text) || a == b
 }
 

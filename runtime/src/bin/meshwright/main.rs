@@ -93,11 +93,11 @@ mod cuda {
         CheckedSource, CompiledKernel, DiskCache, KernelProblem, check_kernels, generated_sources,
         libraries, probe as probe_devices,
     };
-    use meshwright::backend::cuda::{DriverError, SOURCES, Source};
+    use meshwright::backend::cuda::{DriverError, KernelSource, SOURCES};
 
     /// Returns the sources with these names; without names, all sources, including those generated for typical models.
-    pub fn sources(names: &[String]) -> Result<Vec<Source>, String> {
-        let mut all: Vec<Source> = SOURCES.iter().copied().cloned().collect();
+    pub fn sources(names: &[String]) -> Result<Vec<KernelSource>, String> {
+        let mut all: Vec<KernelSource> = SOURCES.iter().copied().cloned().collect();
         all.extend(generated_sources());
         if names.is_empty() {
             return Ok(all);
@@ -113,7 +113,7 @@ mod cuda {
         names.iter().map(named).collect()
     }
 
-    pub fn names(sources: &[Source]) -> String {
+    pub fn names(sources: &[KernelSource]) -> String {
         sources.iter().map(|source| format!("{}\n", source.name)).collect()
     }
 
@@ -146,10 +146,10 @@ mod cuda {
     }
 
     pub fn check(
-        sources: &[Source],
+        sources: &[KernelSource],
         architectures: &[String],
     ) -> Result<(String, bool), DriverError> {
-        let sources: Vec<&Source> = sources.iter().collect();
+        let sources: Vec<&KernelSource> = sources.iter().collect();
         let checked = check_kernels(&sources, architectures, &DiskCache::from_environment())?;
         let mut text = table(&checked, architectures);
         let warnings = checked.iter().flat_map(|checked| &checked.warnings);

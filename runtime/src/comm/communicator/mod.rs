@@ -14,7 +14,7 @@ use crate::layout::AxisSet;
 use super::call::{Call, CommOp};
 use super::pending::{PendingResult, claim};
 use super::{
-    Blocks, CommError, CommStats, Completion, DeviceSpan, GroupMember, Operands, Pending,
+    Blocks, CommError, CommStats, Completion, DeviceSpan, GroupMember, Operands, PendingCall,
     ProcessGroup, Site,
 };
 
@@ -104,7 +104,7 @@ impl Communicator {
         site: &Site,
         op: CommOp,
         operands: Operands<'_>,
-    ) -> Pending<T> {
+    ) -> PendingCall<T> {
         let completion = match self.checked_call(site, op, true, &operands) {
             Ok(call) => {
                 self.member.accounting.count_call(call.bytes);
@@ -112,7 +112,7 @@ impl Communicator {
             }
             Err(error) => Completion::done(Err(error)),
         };
-        Pending::new(completion, &self.member, site)
+        PendingCall::new(completion, &self.member, site)
     }
 
     /// Creates a call whose arguments are valid.

@@ -6,7 +6,7 @@ use crate::comm::call::CommOp;
 use crate::comm::{Blocks, ReduceOp};
 
 use super::member::{CallResult, IssuedCall, LocalMember};
-use super::operand::{LentMemory, Operand};
+use super::operand::{LentMemory, MemberOperand};
 use super::participation::Participation;
 use super::transfer::{part_of, run_of};
 
@@ -47,7 +47,7 @@ impl LocalMember {
             (CommOp::Gather { counts, .. }, Some(src), dst) => {
                 self.gather(issued, src, dst, counts)
             }
-            (CommOp::Barrier, ..) => self.participate(issued, None, Operand::None, |_| ()),
+            (CommOp::Barrier, ..) => self.participate(issued, None, MemberOperand::None, |_| ()),
             _ => Err(issued.call.refuse("an operand is missing")),
         }
     }
@@ -61,7 +61,7 @@ impl LocalMember {
         transfer: impl FnOnce(&Participation<'_>, &LentMemory),
     ) -> CallResult {
         let target = LentMemory::target(&mut dst);
-        let operand = Operand::source(src);
+        let operand = MemberOperand::source(src);
         self.participate(issued, Some(src), operand, |group| transfer(group, &target))
     }
 
@@ -72,7 +72,7 @@ impl LocalMember {
         mut data: ViewMut<'_>,
         transfer: impl FnOnce(&Participation<'_>, &LentMemory),
     ) -> CallResult {
-        let (target, operand) = (LentMemory::target(&mut data), Operand::target(&mut data));
+        let (target, operand) = (LentMemory::target(&mut data), MemberOperand::target(&mut data));
         let data = Some(data.as_view());
         self.participate(issued, data, operand, |group| transfer(group, &target))
     }
@@ -80,7 +80,8 @@ impl LocalMember {
     fn all_reduce(&self, issued: IssuedCall<'_>, op: ReduceOp, data: ViewMut<'_>) -> CallResult {
         let (count, dtype) = (data.len(), data.dtype());
         self.reduce_targets(issued, data, |group, target| {
-            let targets: Vec<&LentMemory> = group.operands().filter_map(Operand::lent).collect();
+            let targets: Vec<&LentMemory> =
+                group.operands().filter_map(MemberOperand::lent).collect();
             let Some(first) = targets.first() else {
                 // SAFETY: small operands are copies.
                 return unsafe { group.combine(op, 0..count, target, 0) };
@@ -119,7 +120,7 @@ impl LocalMember {
     ) -> CallResult {
         let target = LentMemory::target(&mut data);
         let own = data.as_view().slice(run_of(&blocks.lens, self.group_rank()));
-        self.participate(issued, Some(own), Operand::source(own), |group| {
+        self.participate(issued, Some(own), MemberOperand::source(own), |group| {
             for member in (0..self.size()).filter(|member| *member != self.group_rank()) {
                 let to = run_of(&blocks.lens, member);
                 // SAFETY: the others read a run that this member does not write, and it is only read during the
@@ -181,7 +182,8 @@ impl LocalMember {
     fn broadcast(&self, issued: IssuedCall<'_>, root: usize, mut data: ViewMut<'_>) -> CallResult {
         let is_root = root == self.group_rank();
         let target = LentMemory::target(&mut data);
-        let operand = if is_root { Operand::source(data.as_view()) } else { Operand::None };
+        let operand =
+            if is_root { MemberOperand::source(data.as_view()) } else { MemberOperand::None };
         self.participate(issued, Some(data.as_view()), operand, |group| {
             if !is_root {
                 // SAFETY: the root's memory is only read during the participation, and `data` is exclusive.
@@ -225,7 +227,7 @@ impl LocalMember {
         counts: &[usize],
     ) -> CallResult {
         let target = LentMemory::target(&mut dst);
-        let operand = src.map_or(Operand::None, Operand::source);
+        let operand = src.map_or(MemberOperand::None, MemberOperand::source);
         self.participate(issued, Some(dst.as_view()), operand, |group| {
             // SAFETY: the root's memory is only read during the participation, and `dst` is exclusive.
             unsafe { group.copy(root, run_of(counts, self.group_rank()), &target, 0) };
@@ -240,7 +242,7 @@ impl LocalMember {
         counts: &[usize],
     ) -> CallResult {
         let target = dst.as_mut().map(LentMemory::target);
-        self.participate(issued, Some(src), Operand::source(src), |group| {
+        self.participate(issued, Some(src), MemberOperand::source(src), |group| {
             let Some(target) = target else { return };
             for member in 0..self.size() {
                 let to = run_of(counts, member);

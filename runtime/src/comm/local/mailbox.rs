@@ -17,9 +17,9 @@ use crate::comm::sync::{DeadlockDetector, Guard, Monitor};
 
 use super::device_stream::DeviceStream;
 use super::group_status::{GroupStatus, Interruption};
-use super::message::Message;
+use super::message::MessageData;
 use super::operand::LentMemory;
-use super::receiver::{Delivery, Receiver, Target};
+use super::receiver::{Delivery, ReceiveTarget, Receiver};
 use super::stored_message::{Content, StoredMessage};
 
 /// The messages to one member.
@@ -101,7 +101,7 @@ impl Mailbox {
         group: &GroupStatus,
         from: usize,
         call: &Arc<Call>,
-        message: &Message<'_>,
+        message: &MessageData<'_>,
     ) -> Result<(), CommError> {
         match self.match_receiver(group, from, call)? {
             Ok(receiver) => {
@@ -174,16 +174,16 @@ impl Mailbox {
         &self,
         from: usize,
         receiver: Receiver,
-        message: &Message<'_>,
+        message: &MessageData<'_>,
     ) -> Option<DeviceEvent> {
         let ready = receiver.ready.as_ref();
         match receiver.target {
-            Target::Owned(mut delivery) => {
+            ReceiveTarget::Owned(mut delivery) => {
                 let end = delivery.copy_message(&receiver.call, message, ready, false);
                 delivery.complete(end.clone());
                 end
             }
-            Target::Lent(target) => {
+            ReceiveTarget::Lent(target) => {
                 let begin = Instant::now();
                 // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is filled; and it
                 // was removed from the receivers, so that no other message is copied to it.
@@ -220,7 +220,7 @@ impl Mailbox {
             return Ok(start);
         }
         let ready = stream.as_ref().map(|stream| stream.ready.clone());
-        let (call_of_receiver, target) = (Arc::clone(call), Target::Lent(target));
+        let (call_of_receiver, target) = (Arc::clone(call), ReceiveTarget::Lent(target));
         let receiver = Receiver { number, call: call_of_receiver, target, ready };
         state.senders[from].receivers.push_back(receiver);
         let outcome = self.monitor.wait(state, group.ranks.timeout, |state, timed_out| {
@@ -270,7 +270,7 @@ impl Mailbox {
             delivery.promise.fulfill(Err(error));
             return Received::Failed;
         }
-        let target = Target::Owned(delivery);
+        let target = ReceiveTarget::Owned(delivery);
         let receiver = Receiver { number, call: Arc::clone(call), target, ready };
         state.senders[from].receivers.push_back(receiver);
         Received::Waits(number)

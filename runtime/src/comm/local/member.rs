@@ -8,7 +8,7 @@ use crate::comm::call::Call;
 use crate::comm::{CommError, GroupMember};
 
 use super::device_stream::DeviceStream;
-use super::operand::Operand;
+use super::operand::MemberOperand;
 use super::participation::Participation;
 use super::rendezvous::{Contribution, Participant};
 use super::shared_group::SharedGroup;
@@ -71,7 +71,7 @@ impl LocalMember {
         &self,
         IssuedCall { call, ready }: IssuedCall<'_>,
         data: Option<View<'_>>,
-        operand: Operand,
+        operand: MemberOperand,
         transfer: impl FnOnce(&Participation<'_>),
     ) -> CallResult {
         self.note_call(call);

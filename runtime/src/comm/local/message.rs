@@ -7,20 +7,20 @@ use super::operand::LentMemory;
 
 /// The data of a message, and the stream of its copy if it is in device memory.
 #[derive(Clone)]
-pub struct Message<'a> {
+pub struct MessageData<'a> {
     pub data: View<'a>,
     pub stream: Option<DeviceStream>,
     /// Event after which that stream may read `data`.
     pub ready: Option<DeviceEvent>,
 }
 
-impl<'a> Message<'a> {
+impl<'a> MessageData<'a> {
     /// Creates a message that the rank of `stream` sends itself.
-    pub fn from_own(data: View<'a>, stream: Option<DeviceStream>) -> Message<'a> {
+    pub fn from_own(data: View<'a>, stream: Option<DeviceStream>) -> MessageData<'a> {
         // The compute stream is ordered after its own work.
         let other_stream = stream.as_ref().filter(|stream| stream.stream != StreamKind::Compute);
         let ready = other_stream.map(|stream| stream.ready.clone());
-        Message { data, stream, ready }
+        MessageData { data, stream, ready }
     }
 
     /// Copies the message to `target`, which has the same dtype and length and is ready after `target_ready`. Returns the

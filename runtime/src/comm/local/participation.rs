@@ -8,7 +8,7 @@ use crate::comm::timeline::DeviceSpan;
 
 use super::device_stream::DeviceStream;
 use super::group_status::GroupStatus;
-use super::operand::Operand;
+use super::operand::MemberOperand;
 use super::rendezvous::{Contribution, Participant, Rendezvous, RendezvousChannel};
 
 /// A member's part in a collective. When it is finished or dropped, also while unwinding, the member is done with the
@@ -44,12 +44,12 @@ impl<'a> Participation<'a> {
     }
 
     /// The operand of `member`.
-    pub fn operand(&self, member: usize) -> &Operand {
+    pub fn operand(&self, member: usize) -> &MemberOperand {
         &self.rendezvous.contributions[member].operand
     }
 
     /// The operands of all members.
-    pub fn operands(&self) -> impl Iterator<Item = &Operand> {
+    pub fn operands(&self) -> impl Iterator<Item = &MemberOperand> {
         self.rendezvous.contributions.iter().map(|contribution| &contribution.operand)
     }
 

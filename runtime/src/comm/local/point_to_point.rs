@@ -13,7 +13,7 @@ use crate::comm::{Completion, Peer};
 use super::device_stream::DeviceStream;
 use super::mailbox::Received;
 use super::member::{CallResult, LocalMember};
-use super::message::Message;
+use super::message::MessageData;
 use super::operand::COPY_LIMIT;
 use super::progress::Job;
 use super::receiver::Delivery;
@@ -23,7 +23,7 @@ impl LocalMember {
     pub fn send(&self, call: &Arc<Call>, to: Peer, data: View<'_>) -> CallResult {
         self.note_call(call);
         let start = Instant::now();
-        let message = Message::from_own(data, self.message_stream(call, data));
+        let message = MessageData::from_own(data, self.message_stream(call, data));
         let mailbox = &self.group.mailboxes[to.group_rank];
         self.group.run(|group| mailbox.send(group, self.group_rank(), call, &message))?;
         self.accounting().finish_transfer(call, TransferStart::blocking(start));
@@ -70,7 +70,7 @@ impl LocalMember {
         let copies_now = stream.is_some() || data.view().byte_len() <= COPY_LIMIT;
         let job = self.copy_now_or_later(call, copies_now, move |member, on_message_thread| {
             let start = member.accounting().start_transfer();
-            let message = Message::from_own(data.view(), stream);
+            let message = MessageData::from_own(data.view(), stream);
             let mailbox = &member.group.mailboxes[to];
             let end = mailbox.deliver(member.group_rank(), receiver, &message);
             member.accounting().finish_message(&sent, start, on_message_thread);

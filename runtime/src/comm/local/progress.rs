@@ -45,7 +45,7 @@ impl ProgressThread {
         let state = std::mem::replace(&mut *self.lock(), ThreadState::Closed);
         if let ThreadState::Running(jobs, thread) = state {
             drop(jobs);
-            // A panic of the thread shows as a `Pending` whose promise was dropped.
+            // A panic of the thread shows as a `PendingCall` whose promise was dropped.
             let _ = thread.join();
         }
     }

@@ -13,7 +13,7 @@ use crate::comm::sync::{AtomicUsize, DeadlockDetector, Monitor, Ordering};
 
 use super::device_stream::DeviceStream;
 use super::group_status::{GroupStatus, Interruption};
-use super::operand::Operand;
+use super::operand::MemberOperand;
 
 /// A sequence of rendezvous. A group has one for blocking and one for asynchronous collectives.
 pub struct RendezvousChannel {
@@ -33,7 +33,7 @@ struct ChannelState {
 /// The call and operand of one member.
 pub struct Contribution {
     pub call: Arc<Call>,
-    pub operand: Operand,
+    pub operand: MemberOperand,
     /// Event after which an operand in device memory may be used.
     pub ready: Option<DeviceEvent>,
     /// In an asynchronous call: the clock of the rank's main thread.

@@ -7,7 +7,7 @@ use half::bf16;
 use crate::backend::{DType, RowPart, Runs};
 use crate::comm::{Blocks, ReduceOp};
 
-use super::operand::{LentMemory, Operand};
+use super::operand::{LentMemory, MemberOperand};
 use super::participation::Participation;
 use super::reduction::{BLOCK, Reducible};
 
@@ -65,7 +65,7 @@ impl Participation<'_> {
         let dtype = dst.dtype();
         match self.stream() {
             Some(stream) if blocks.outer > 1 => {
-                let part = |(operand, len): (&Operand, &usize)| RowPart {
+                let part = |(operand, len): (&MemberOperand, &usize)| RowPart {
                     address: operand.run(dtype, 0..blocks.outer * len) as u64,
                     bytes: len * dtype.bytes(),
                 };
@@ -120,8 +120,9 @@ impl Participation<'_> {
         dst: &LentMemory,
         at: usize,
     ) {
-        let is_target =
-            |operand: &Operand| operand.lent().is_some_and(|lent| lent.run(0..0) == dst.run(0..0));
+        let is_target = |operand: &MemberOperand| {
+            operand.lent().is_some_and(|lent| lent.run(0..0) == dst.run(0..0))
+        };
         let in_place = self.operands().position(is_target);
         let start = range.start;
         for block in blocks_of(range) {

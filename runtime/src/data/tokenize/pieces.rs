@@ -17,7 +17,7 @@ const PIECE: usize = 1 << 16;
 ///
 /// Borders follow from the text alone, not from the number of cores or how the text arrives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Documents {
+pub struct DocumentDelimiters {
     /// The text that ends a document and belongs to none; `None` takes each file for one document. Documents without
     /// text are left out.
     pub separator: Option<String>,
@@ -51,11 +51,11 @@ pub struct Pieces<'a, R> {
 }
 
 impl<'a, R: Read> Pieces<'a, R> {
-    pub fn new(reader: R, documents: &'a Documents) -> Pieces<'a, R> {
+    pub fn new(reader: R, documents: &'a DocumentDelimiters) -> Pieces<'a, R> {
         Pieces::of_size(reader, documents, PIECE)
     }
 
-    fn of_size(reader: R, documents: &'a Documents, size: usize) -> Pieces<'a, R> {
+    fn of_size(reader: R, documents: &'a DocumentDelimiters, size: usize) -> Pieces<'a, R> {
         let separator = documents.separator.as_deref().map(str::as_bytes);
         let separator = separator.filter(|separator| !separator.is_empty());
         let (buffer, start, position) = (Vec::new(), 0, 0);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn pieces(text: &str, separator: Option<&str>, size: usize) -> Vec<Piece> {
-        let documents = Documents { separator: separator.map(str::to_owned), end: None };
+        let documents = DocumentDelimiters { separator: separator.map(str::to_owned), end: None };
         let found = all(Pieces::of_size(text.as_bytes(), &documents, size));
         let slow = all(Pieces::of_size(Slow(text.as_bytes()), &documents, size));
         assert_eq!(found, slow, "how the text arrives makes no difference");

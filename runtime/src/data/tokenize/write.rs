@@ -5,7 +5,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::encode::encode;
-use super::{Documents, TokenizeError, Tokenizer};
+use super::{DocumentDelimiters, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
 
 /// Results of [`tokenize_files`].
@@ -30,7 +30,7 @@ pub struct Tokenized {
 pub fn tokenize_files(
     tokenizer: &Tokenizer,
     inputs: &[PathBuf],
-    documents: &Documents,
+    documents: &DocumentDelimiters,
     output: &Path,
     width: Encoding,
     progress: &mut dyn FnMut(u64),
@@ -165,13 +165,13 @@ mod tests {
         }
     }
 
-    fn separated(separator: &str, end: Option<u32>) -> Documents {
-        Documents { separator: Some(separator.to_owned()), end }
+    fn separated(separator: &str, end: Option<u32>) -> DocumentDelimiters {
+        DocumentDelimiters { separator: Some(separator.to_owned()), end }
     }
 
     fn tokenize(
         inputs: &[PathBuf],
-        documents: &Documents,
+        documents: &DocumentDelimiters,
         output: &Path,
         width: Encoding,
     ) -> Result<Tokenized, TokenizeError> {
@@ -211,7 +211,7 @@ mod tests {
         let output = folder.write("out.bin", b"old!");
         let missing = folder.path("none.txt");
         let message = |inputs: &[PathBuf], output: &Path| {
-            let done = tokenize(inputs, &Documents::default(), output, Encoding::U16);
+            let done = tokenize(inputs, &DocumentDelimiters::default(), output, Encoding::U16);
             done.unwrap_err().to_string()
         };
         let found = message(&[text.clone(), missing], &output);
@@ -242,7 +242,7 @@ mod tests {
         let tokenizer = Tokenizer::open(&write(folder.0.path(), &json)).unwrap();
         let tokenize = |name: &str, width| {
             let (inputs, output) = ([text.clone()], folder.path(name));
-            let documents = Documents::default();
+            let documents = DocumentDelimiters::default();
             tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut |_| ())
         };
         let found = tokenize("a.bin", Encoding::U16).unwrap_err().to_string();

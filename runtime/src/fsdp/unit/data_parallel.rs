@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
-use crate::comm::{Pending, ReduceOp};
+use crate::comm::{PendingCall, ReduceOp};
 use crate::context::{Rank, ZeroStage, fail};
 use crate::layout::AxisSet;
 
@@ -51,9 +51,9 @@ enum ReductionStage {
     #[default]
     Idle,
     /// The reduce-scatter over the axes that shard the unit, and whether the all-reduce over the replicas follows.
-    ReduceScatter { pending: Pending, is_last: bool },
+    ReduceScatter { pending: PendingCall, is_last: bool },
     /// The all-reduce over the replicas.
-    AllReduce(Pending),
+    AllReduce(PendingCall),
 }
 
 impl Unit {

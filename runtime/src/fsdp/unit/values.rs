@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
-use crate::comm::Pending;
+use crate::comm::PendingCall;
 use crate::context::{ZeroStage, fail};
 
 use super::Unit;
@@ -33,7 +33,7 @@ pub(super) struct Values {
 pub(super) enum Whole {
     #[default]
     Absent,
-    Arriving(Pending),
+    Arriving(PendingCall),
     Here(Buffer),
 }
 

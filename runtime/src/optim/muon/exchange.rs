@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DType, SgdArgs, SgdStep, View, ViewMut};
-use crate::comm::{Blocks, Communicator, Pending, Site};
+use crate::comm::{Blocks, Communicator, PendingCall, Site};
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, ParamRef, Rank, Unit, fail};
 
@@ -129,7 +129,7 @@ impl MatrixExchange {
         states: &mut [UnitState],
         options: &MuonOptions,
         round: &[ExchangedMatrix],
-    ) -> Pending {
+    ) -> PendingCall {
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
         for (owner, matrix) in round.iter().enumerate() {
@@ -186,7 +186,7 @@ impl MatrixExchange {
         rank: &Rank,
         round: &[ExchangedMatrix],
         result: Option<Buffer>,
-    ) -> Pending {
+    ) -> PendingCall {
         let (backend, allocator) = (rank.backend(), rank.allocator());
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
@@ -217,7 +217,7 @@ impl MatrixExchange {
         states: &mut [UnitState],
         options: &MuonOptions,
         round: &[ExchangedMatrix],
-        scattering: Pending,
+        scattering: PendingCall,
     ) {
         let arrived = scattering.wait().unwrap_or_else(|error| fail(error));
         let mut start = 0;

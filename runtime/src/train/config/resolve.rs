@@ -4,7 +4,7 @@ use super::flags::{FLAGS, FlagKind};
 use super::given::GivenMap;
 use super::values::Values;
 use super::{
-    Config, ConfigError, Device, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
+    Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
     pipeline, sharding,
 };
 use crate::data::{DocumentOptions, Order};
@@ -93,9 +93,9 @@ fn mesh(values: &mut Values) -> MeshShape {
     })
 }
 
-fn nondeterministic(values: &mut Values, device: Device) -> bool {
+fn nondeterministic(values: &mut Values, device: DeviceChoice) -> bool {
     let given = values.switch("nondeterministic");
-    if given && device == Device::Cpu && values.fits("device") {
+    if given && device == DeviceChoice::Cpu && values.fits("device") {
         let message =
             "the CPU has no nondeterministic algorithms; use --device cuda, or leave it out";
         values.problem("nondeterministic", message.into());
@@ -103,23 +103,23 @@ fn nondeterministic(values: &mut Values, device: Device) -> bool {
     given
 }
 
-fn graphs(values: &mut Values, device: Device) -> bool {
+fn graphs(values: &mut Values, device: DeviceChoice) -> bool {
     let refused = values.switch("no-graphs");
-    if refused && device == Device::Cpu && values.fits("device") {
+    if refused && device == DeviceChoice::Cpu && values.fits("device") {
         let message = "the CPU has no CUDA graphs; use --device cuda, or leave it out";
         values.problem("no-graphs", message.into());
     }
-    device == Device::Cuda && !refused
+    device == DeviceChoice::Cuda && !refused
 }
 
-fn device(values: &mut Values) -> Device {
+fn device(values: &mut Values) -> DeviceChoice {
     match values.choice("device").as_str() {
-        "cuda" => Device::Cuda,
+        "cuda" => DeviceChoice::Cuda,
         "meta" => {
             values.problem("device", "meta comes with a later version; use cpu or cuda".into());
-            Device::Cpu
+            DeviceChoice::Cpu
         }
-        _ => Device::Cpu,
+        _ => DeviceChoice::Cpu,
     }
 }
 

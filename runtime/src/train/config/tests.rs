@@ -101,7 +101,7 @@ fn flags_reach_their_fields() {
         recompute: Some(RecomputeOverride::Every(2.try_into().unwrap())),
         context: Some(ContextStyle::Hybrid(Some(2))),
         memory_limit: Some(3 << 29),
-        device: Device::Cuda,
+        device: DeviceChoice::Cuda,
         nondeterministic: true,
         graphs: false,
         dtype: Precision::Bf16,

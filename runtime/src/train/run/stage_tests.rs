@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, Settings as HfSettings};
+use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
 use crate::checkpoint::{Checkpoint, CheckpointWriter, RankFile, Region, TensorSource, TrainState};
 use crate::data::{DataPosition, Order};
 use crate::nn::Built;

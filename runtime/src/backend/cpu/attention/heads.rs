@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::backend::SequenceLayout;
 #[cfg(target_arch = "x86_64")]
-use crate::backend::cpu::dots::Source;
+use crate::backend::cpu::dots::StridedRows;
 use crate::backend::cpu::float::{Float, cast, workplace_len};
 use crate::backend::cpu::gemm::Matrix;
 
@@ -52,8 +52,8 @@ impl<'a, T: Float> Head<'a, T> {
 
     /// All rows, as they lie in the tensor.
     #[cfg(target_arch = "x86_64")]
-    pub fn source(&self) -> Source<'a, T> {
-        Source { data: self.data, stride: self.stride, count: self.count(), width: self.dim }
+    pub fn source(&self) -> StridedRows<'a, T> {
+        StridedRows { data: self.data, stride: self.stride, count: self.count(), width: self.dim }
     }
 
     fn count(&self) -> usize {

@@ -9,7 +9,7 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, multiply};
 
 /// Tiles of the forward pass.
-pub struct Forward<'a> {
+pub struct WidenedForward<'a> {
     sizes: TaskSizes,
     /// Transposed keys, chunk by chunk.
     keys: &'a mut [f32],
@@ -17,7 +17,7 @@ pub struct Forward<'a> {
     queries: WideRows<'a>,
 }
 
-impl<'a> Forward<'a> {
+impl<'a> WidenedForward<'a> {
     pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let [values, queries] = [keys * value_dim, queries * head_dim].map(WideRows::scratch::<T>);
@@ -42,11 +42,11 @@ impl<'a> Forward<'a> {
         let mut values = rows(sizes.keys, value_dim);
         let queries = rows(sizes.queries, head_dim);
         values.turn_to(value);
-        Forward { sizes, keys, values, queries }
+        WidenedForward { sizes, keys, values, queries }
     }
 }
 
-impl<'a, T: Float> forward_tiles::Tiles<'a, T> for Forward<'a> {
+impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
     fn turn_to(&mut self, query: Head<'a, T>) {
         self.queries.turn_to(query);
     }
@@ -80,7 +80,7 @@ impl<'a, T: Float> forward_tiles::Tiles<'a, T> for Forward<'a> {
 }
 
 /// Tiles of the backward pass.
-pub struct Backward<'a> {
+pub struct WidenedBackward<'a> {
     sizes: TaskSizes,
     /// Keys next to each other.
     keys: &'a mut [f32],
@@ -94,7 +94,7 @@ pub struct Backward<'a> {
     douts: WideRows<'a>,
 }
 
-impl<'a> Backward<'a> {
+impl<'a> WidenedBackward<'a> {
     pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let (key, value) = (keys * head_dim, keys * value_dim);
@@ -124,11 +124,11 @@ impl<'a> Backward<'a> {
         let mut rows =
             |dim: usize| WideRows::new(scratch.take(WideRows::scratch::<T>(queries * dim)), dim);
         let (queries, douts) = (rows(head_dim), rows(value_dim));
-        Backward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
+        WidenedBackward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
     }
 }
 
-impl<'a, T: Float> backward_tiles::Tiles<'a, T> for Backward<'a> {
+impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
     fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
         self.queries.turn_to(query);
         self.douts.turn_to(dout);

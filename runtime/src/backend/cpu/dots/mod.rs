@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 };
 use std::mem::transmute;
 
-pub(super) use layout::{Source, Target, pair_columns, pair_rows, transpose};
+pub(super) use layout::{PanelLayout, StridedRows, pair_columns, pair_rows, transpose};
 
 /// Columns of a panel, one register.
 pub(super) const PANEL: usize = 16;

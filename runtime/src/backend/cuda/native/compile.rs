@@ -7,7 +7,7 @@ use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
 
 use super::api::{NvrtcApi, Status, nvrtc};
 use super::vendor_library::Version;
-use crate::backend::cuda::{COMMON, DriverError, Source};
+use crate::backend::cuda::{COMMON, DriverError, KernelSource};
 
 /// Machine code of a source.
 pub struct CompiledCode {
@@ -22,7 +22,7 @@ pub const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// Compiles a source, after the common header, for an architecture such as `sm_90a`.
 pub fn compile(
-    source: &Source,
+    source: &KernelSource,
     architecture: &str,
     extra: &[&str],
 ) -> Result<CompiledCode, DriverError> {
@@ -65,7 +65,7 @@ pub fn compile(
 }
 
 /// Returns the text to compile. Lines of the header and of the source are each counted from 1.
-pub fn compiled_text(source: &Source) -> String {
+pub fn compiled_text(source: &KernelSource) -> String {
     format!("#line 1 \"device.cuh\"\n{COMMON}\n#line 1 \"{}.cu\"\n{}", source.name, source.text)
 }
 

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::vendor_library::Version;
-use crate::backend::cuda::Source;
+use crate::backend::cuda::KernelSource;
 
 /// A cache folder. A folder that cannot be read or written acts as an empty cache.
 #[derive(Debug, Clone)]
@@ -126,7 +126,7 @@ impl CacheKey {
     /// Creates the key of compiled code from everything it depends on: the source, the text compiled for it, the
     /// architecture, the compiler and its options.
     pub fn of_code(
-        source: &Source,
+        source: &KernelSource,
         text: &str,
         architecture: &str,
         compiler: Version,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     fn key(name: &'static str, text: &str) -> CacheKey {
-        let source = Source { name: name.into(), text: "".into() };
+        let source = KernelSource { name: name.into(), text: "".into() };
         CacheKey::of_code(&source, text, "sm_90a", Version::new(13, 0, 0), &["-o"])
     }
 
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn every_part_of_a_key_matters() {
-        let source = Source { name: "map x*2/../y".into(), text: "".into() };
+        let source = KernelSource { name: "map x*2/../y".into(), text: "".into() };
         let version = Version::new(13, 0, 0);
         let key = |text, arch, version, options: &[&str]| {
             CacheKey::of_code(&source, text, arch, version, options)

@@ -12,8 +12,9 @@ use crate::backend::cuda::FusedShape;
 use crate::backend::cuda::algorithm_choices::{AlgorithmChoices, AttentionChoice};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
-    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
+    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event,
+    FusedAttention, Graph, Grid, KernelFunction, KernelModule, KernelSource, MatMul,
+    MatMulOperands, Stream,
 };
 
 /// Number of unread spans at which completed ones are read.
@@ -25,7 +26,7 @@ pub struct ProfiledDriver {
     inner: Arc<dyn Driver>,
     profile: Arc<Profile>,
     rank: usize,
-    names: Mutex<HashMap<Function, Arc<str>>>,
+    names: Mutex<HashMap<KernelFunction, Arc<str>>>,
     streams: Mutex<HashMap<Stream, Arc<str>>>,
     stream_count: AtomicUsize,
     spans: Mutex<Spans>,
@@ -158,7 +159,7 @@ impl Driver for ProfiledDriver {
         wait(stream: Stream, event: Event) -> Done;
         is_done(event: Event) -> Done<bool>;
         elapsed_ms(from: Event, to: Event) -> Done<f32>;
-        load(source: &Source) -> Done<Module>;
+        load(source: &KernelSource) -> Done<KernelModule>;
         has_matmul(shape: &MatMul) -> Done<bool>;
         end_capture(stream: Stream) -> Done<Graph>;
         free_graph(graph: Graph) -> Done;
@@ -236,7 +237,7 @@ impl Driver for ProfiledDriver {
         })
     }
 
-    fn function(&self, module: Module, name: &str) -> Done<Function> {
+    fn function(&self, module: KernelModule, name: &str) -> Done<KernelFunction> {
         let function = self.inner.function(module, name)?;
         lock(&self.names).insert(function, name.into());
         Ok(function)
@@ -245,7 +246,7 @@ impl Driver for ProfiledDriver {
     unsafe fn launch(
         &self,
         stream: Stream,
-        function: Function,
+        function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
     ) -> Done {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, View};
-use crate::comm::Pending;
+use crate::comm::PendingCall;
 use crate::tensor::{Extent, SpanStart, scope};
 
 use super::super::score_operands::ScoreGradients;
@@ -29,7 +29,7 @@ pub(super) struct Ring<'a> {
 struct Hop {
     /// Number of the hop, of which 0 is the one with this rank's own keys.
     number: usize,
-    arriving: Pending,
+    arriving: PendingCall,
     /// From the start of the transfer until it has been waited for.
     span: Option<SpanStart>,
 }
@@ -90,7 +90,7 @@ impl<'a> Ring<'a> {
         }
         let mut kv = Arc::new(self.call.concatenate(k, v));
         let mut dq = self.call.zeros(DType::F32, of.q.len());
-        let mut sum: Option<Pending> = None;
+        let mut sum: Option<PendingCall> = None;
         for hop in 0..self.size {
             let next = self.start_hop(hop, &kv);
             let mut part = self.call.zeros(DType::F32, kv.len());
@@ -150,7 +150,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Starts to send data to the next rank of the ring, and to receive as much from the previous one.
-    fn send_to_next(&self, data: Arc<Buffer>) -> Pending {
+    fn send_to_next(&self, data: Arc<Buffer>) -> PendingCall {
         let group = self.call.group;
         let (members, len) = (group.size(), data.len());
         let counts = |member: usize| {

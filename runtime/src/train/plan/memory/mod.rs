@@ -12,7 +12,7 @@ use std::fmt;
 use crate::backend::{Bytes, Category};
 use crate::layout::{AxisId, AxisSet};
 
-use crate::train::config::{Config, Device, memory_advice};
+use crate::train::config::{Config, DeviceChoice, memory_advice};
 use crate::train::{Error, LanguageModel, Outline, Result};
 
 use super::pipeline::PipelinePlan;
@@ -75,7 +75,7 @@ impl MemoryPlan {
         let positions = config.mesh.degree(AxisId::Pp);
         let logits = LogitBytes::of(config, outline);
         let memory = memory_of_rank(config, available);
-        let logits_limit = match memory.filter(|_| config.device == Device::Cuda) {
+        let logits_limit = match memory.filter(|_| config.device == DeviceChoice::Cuda) {
             None => None,
             Some(memory) => {
                 // The limit follows from what all else needs, on the rank of the head.

@@ -6,7 +6,7 @@ use crate::backend::cpu::attention::backward_tiles::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::attention::sizes::TaskSizes;
 use crate::backend::cpu::dots::{
-    PANEL, PairRows, Panels, Source, Target, multiply, pair_columns, pair_rows, transpose,
+    PANEL, PairRows, PanelLayout, Panels, StridedRows, multiply, pair_columns, pair_rows, transpose,
 };
 use crate::backend::cpu::float::Float;
 
@@ -14,7 +14,7 @@ use crate::backend::cpu::float::Float;
 ///
 /// A contraction over queries has the gradient or the query, transposed, on its left, and weights or gradients of
 /// scores on its right: so the sums for keys and values are transposed, block of keys by block.
-pub struct Backward<'a> {
+pub struct DotsBackward<'a> {
     sizes: TaskSizes,
     /// Panels of pairs of elements, of keys and of values.
     keys_t: &'a mut [u32],
@@ -97,7 +97,7 @@ impl Lens {
     }
 }
 
-impl<'a> Backward<'a> {
+impl<'a> DotsBackward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
         let Lens { keys, values, queries, douts, tile, zipped } = Lens::of(sizes);
         let keys = Parts::len(&[keys.whole(); 2]) + Parts::len(&[2 * keys.whole(); 2]);
@@ -134,7 +134,7 @@ impl<'a> Backward<'a> {
         panels_of_columns(&key, keys);
         dkeys.transposed.fill(0.0);
         dvalues.transposed.fill(0.0);
-        Backward {
+        DotsBackward {
             sizes,
             keys_t,
             values_t,
@@ -161,7 +161,7 @@ impl Sums<'_> {
             let keys = padded(KEYS.min(count - start));
             let block = bytemuck::cast_slice(&self.transposed[start * dim..][..keys * dim]);
             let rows = bytemuck::cast_slice_mut(&mut self.rows[start * row..][..keys * row]);
-            transpose(block, keys, rows, Target { row, panel: PANEL });
+            transpose(block, keys, rows, PanelLayout { row, panel: PANEL });
         }
     }
 
@@ -181,13 +181,13 @@ fn both_ways<T: Float>(
     let source = head.source();
     pair_columns(source, rows);
     let width = padded(sizes.dim);
-    pair_rows(source, zipped, Target { row: width, panel: PANEL });
+    pair_rows(source, zipped, PanelLayout { row: width, panel: PANEL });
     let zipped = &zipped[..source.count.div_ceil(2) * width];
     // One row per element; what fills up the width makes rows that nothing reads.
-    transpose(zipped, width, transposed, Target { row: sizes.pair_stride(), panel: PANEL });
+    transpose(zipped, width, transposed, PanelLayout { row: sizes.pair_stride(), panel: PANEL });
 }
 
-impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
+impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
     fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
         let Lens { queries, douts, .. } = Lens::of(self.sizes);
         both_ways(queries, &query, self.zipped, self.queries, self.queries_t);
@@ -225,9 +225,9 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
     ) {
         let TaskSizes { head_dim, value_dim, .. } = self.sizes;
         let (count, width) = (queries.len(), padded(keys.len()));
-        let tile = |data| Source { data, stride: width, count, width };
+        let tile = |data| StridedRows { data, stride: width, count, width };
         let stride = count.div_ceil(2) * PANEL;
-        let to = Target { row: PANEL, panel: stride };
+        let to = PanelLayout { row: PANEL, panel: stride };
         pair_rows(tile(weights), self.weights, to);
         pair_rows(tile(dscores), self.dscores, to);
 
@@ -252,7 +252,7 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
     ) {
         let (dim, width) = (padded(self.sizes.head_dim), padded(keys.len()));
         let count = dqueries.len() / dim;
-        pair_columns(Source { data: dscores, stride: width, count, width }, self.dscore_rows);
+        pair_columns(StridedRows { data: dscores, stride: width, count, width }, self.dscore_rows);
         let rows = PairRows { pairs: self.dscore_rows, stride: width / 2 };
         let stride = padded(self.sizes.keys) / 2 * PANEL;
         let keys_in = Panels { pairs: &self.keys[keys.start / 2 * PANEL..], stride };

@@ -9,13 +9,18 @@ use crate::backend::cpu::gemm::Matrix;
 /// The part of a matrix that is packed: rows `lead` go into panels, of which the last one is filled up with zeros, and
 /// columns `depth` are the steps of each panel.
 #[derive(Clone)]
-pub struct Region {
+pub struct PackedRegion {
     pub lead: Range<usize>,
     pub depth: Range<usize>,
 }
 
 /// Packs rows of `matrix` for the left side of a matmul.
-pub fn pack_left<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+pub fn pack_left<T: Float>(
+    tile: Tile,
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     match tile {
         // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.
         Tile::Avx2 => unsafe { pack_avx2::<T, 6>(matrix, region, panels) },
@@ -25,7 +30,12 @@ pub fn pack_left<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels
 }
 
 /// Packs columns for the right side: rows of `matrix`, which is the operand's transpose.
-pub fn pack_right<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+pub fn pack_right<T: Float>(
+    tile: Tile,
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     match tile {
         // SAFETY: as above.
         Tile::Avx2 => unsafe { pack_avx2::<T, 16>(matrix, region, panels) },
@@ -35,18 +45,26 @@ pub fn pack_right<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panel
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn pack_avx2<T: Float, const W: usize>(matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+fn pack_avx2<T: Float, const W: usize>(
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     pack::<T, W>(matrix, region, panels);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn pack_avx512<T: Float, const W: usize>(matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+fn pack_avx512<T: Float, const W: usize>(
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     pack::<T, W>(matrix, region, panels);
 }
 
 #[inline(always)]
-fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
-    let Region { lead, depth } = region;
+fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: PackedRegion, panels: &mut [f32]) {
+    let PackedRegion { lead, depth } = region;
     let starts = lead.clone().step_by(W);
     for (start, panel) in starts.zip(panels.chunks_exact_mut(W * depth.len())) {
         let data = &matrix.data[start * matrix.row + depth.start * matrix.col..];

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::backend::cpu::float::Float;
 use crate::backend::{
-    AdamStep, AdamwArgs, Backend, BlockCopy, BlockIndex, Dropout, Expr, LeafGrad, MiddleDim, Node,
-    SgdArgs, SgdStep, UnaryFunction,
+    AdamStep, AdamwArgs, Backend, BlockCopy, BlockIndex, DropoutMask, Expr, LeafGrad, MiddleDim,
+    Node, SgdArgs, SgdStep, UnaryFunction,
 };
 
 struct Map {
@@ -65,7 +65,7 @@ fn maps() {
                 Offset(4, 0.5),
             ],
             vec![Leaf(0), Apply(Exp, 0)],
-            vec![Leaf(0), Scale(0, 0.7), Dropout(1, self::Dropout { key: 7, rate: 0.3, index })],
+            vec![Leaf(0), Scale(0, 0.7), Dropout(1, DropoutMask { key: 7, rate: 0.3, index })],
         ] {
             for accumulate in [false, true] {
                 let what = format!("{nodes:?} of {len}, accumulate {accumulate}");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::interpreter::run;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::FusedShape;
-use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes, GraphOperand, GraphScalar};
+use crate::backend::cuda::cudnn::{AttentionPass, CudnnAttentionSizes, GraphOperand, GraphScalar};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, SequenceLayout, View,
     ViewMut,
@@ -67,7 +67,7 @@ fn graphs_compute_attention_and_its_gradients() {
     for shape in shapes() {
         let AttentionShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } =
             shape;
-        let sizes = AttentionSizes::from(&FusedShape::of(&shape).expect("a fused shape"));
+        let sizes = CudnnAttentionSizes::from(&FusedShape::of(&shape).expect("a fused shape"));
         let of_queries = |dim| batch * queries.len * heads * dim;
         let of_keys = |dim| batch * keys.pitch * kv_heads * dim;
         let (q_len, out_len) = (of_queries(head_dim), of_queries(value_dim));

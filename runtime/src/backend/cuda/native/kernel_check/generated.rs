@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
+use crate::backend::cuda::{CudaBackend, KernelSource, NullDriver, SOURCES};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, BlockIndex, Buffer,
-    CachingAllocator, Category, DType, DistanceBias, Dropout as Rate, Expr, LeafGrad, Node,
+    CachingAllocator, Category, DType, DistanceBias, DropoutMask, Expr, LeafGrad, Node,
     UnaryFunction, UpdateExpr, UpdateNode, UpdateOperands, View,
 };
 
@@ -16,7 +16,7 @@ const ROWS: usize = 64;
 /// Returns the sources that the backend generates for the elementwise expressions and attention of typical models.
 ///
 /// They are recorded from the backend's own calls on a null driver.
-pub fn generated_sources() -> Vec<Source> {
+pub fn generated_sources() -> Vec<KernelSource> {
     let driver = Arc::new(NullDriver::new(|_| {}));
     let backend = CudaBackend::new(driver.clone());
     let memory = CachingAllocator::on(backend.device(), usize::MAX);
@@ -31,14 +31,14 @@ pub fn generated_sources() -> Vec<Source> {
             attention(&backend, &memory, dims, *extras);
         }
     }
-    let fixed = |source: &Source| SOURCES.contains(&source);
+    let fixed = |source: &KernelSource| SOURCES.contains(&source);
     driver.loaded_sources().into_iter().filter(|source| !fixed(source)).collect()
 }
 
 /// Returns expressions that layers evaluate between matmuls.
 fn expressions() -> Vec<Expr> {
     use Node::*;
-    let dropout = Rate { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
+    let dropout = DropoutMask { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
     let with_bias = |function| vec![Leaf(0), Row(1), Add(0, 1), Apply(function, 2)];
     let mut all: Vec<Vec<Node>> = UnaryFunction::ALL.iter().copied().map(with_bias).collect();
     all.extend([

@@ -7,7 +7,7 @@ pub mod update;
 
 use super::launch::{aligned, at, covering, vectors, wide};
 use super::partials::add_partials;
-use crate::backend::cuda::{CudaBackend, Function, GpuContext, Grid, Source};
+use crate::backend::cuda::{CudaBackend, GpuContext, Grid, KernelFunction, KernelSource};
 use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
 use params::Params;
 pub use structure::Structure;
@@ -257,7 +257,7 @@ fn lcm(a: usize, b: usize) -> usize {
 struct Generated<'a> {
     gpu: &'a GpuContext,
     structure: Structure,
-    known: Option<Function>,
+    known: Option<KernelFunction>,
 }
 
 impl<'a> Generated<'a> {
@@ -271,7 +271,7 @@ impl<'a> Generated<'a> {
     }
 
     /// Launches the kernel; `source` generates it from the fields of its parameter.
-    fn launch(self, grid: Grid, mut params: Params, source: impl FnOnce(&str) -> Source) {
+    fn launch(self, grid: Grid, mut params: Params, source: impl FnOnce(&str) -> KernelSource) {
         params.finish();
         let function = self.known.unwrap_or_else(|| {
             let fields = params.fields.as_deref().unwrap_or_default();

@@ -4,7 +4,7 @@ use std::fmt::{Arguments, Write};
 
 use bytemuck::Pod;
 
-use crate::backend::Dropout;
+use crate::backend::DropoutMask;
 use crate::backend::cuda::ops::strided::StridedBlock;
 
 /// The values of the parameter `Params p` of a kernel, and the declaration of the struct if the kernel is not generated yet.
@@ -29,7 +29,7 @@ impl Params {
     }
 
     /// Adds the parameters of one dropout node, as declared in `kernels/map.cuh`.
-    pub fn push_dropout(&mut self, name: Arguments<'_>, dropout: &Dropout) {
+    pub fn push_dropout(&mut self, name: Arguments<'_>, dropout: &DropoutMask) {
         let strided = StridedBlock::of(&dropout.index);
         // At rate 1 the threshold is beyond every possible draw.
         let threshold = (f64::from(dropout.rate) * 4_294_967_296.0) as u64;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::super::launch::{THREADS, at, covering, vectors};
 use super::source::cpp_type;
 use super::{Generated, Structure};
-use crate::backend::cuda::{GpuContext, Source};
+use crate::backend::cuda::{GpuContext, KernelSource};
 use crate::backend::{DType, UpdateExpr, UpdateNode, UpdateOperands, View, ViewMut};
 
 /// Elements of a vector: 16 bytes of the parameters.
@@ -52,7 +52,12 @@ pub fn apply_update(gpu: &GpuContext, expr: &UpdateExpr, operands: UpdateOperand
 }
 
 /// The kernel of an update, whose entry point has the name of the source. `fields` declares its parameters.
-fn kernel_source(expr: &UpdateExpr, gradient: DType, copy: Option<DType>, fields: &str) -> Source {
+fn kernel_source(
+    expr: &UpdateExpr,
+    gradient: DType,
+    copy: Option<DType>,
+    fields: &str,
+) -> KernelSource {
     let name = kernel_name(expr, gradient, copy);
     let states = 0..expr.states.len();
     let mut text = format!("struct Params {{\n{fields}}};\n\n");
@@ -93,7 +98,7 @@ fn kernel_source(expr: &UpdateExpr, gradient: DType, copy: Option<DType>, fields
         "}}\n\nKERNEL_OF({THREADS}, {name})(Params p) {{\n    each_element<{VECTOR}>(\n        p.head, p.vectors, p.n, \
          [&](uint64_t i) {{ element<{VECTOR}>(p, i); }},\n        [&](uint64_t i) {{ element<1>(p, i); }});\n}}"
     );
-    Source { name: Cow::Owned(name), text: Cow::Owned(text) }
+    KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
 /// The value of node `k` for element `n` of a vector. Intrinsics keep the compiler from contracting operations.
