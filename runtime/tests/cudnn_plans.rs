@@ -65,7 +65,7 @@ fn sizes(
     head_dim: usize,
 ) -> CudnnAttentionSizes {
     let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], Band::CAUSAL);
-    CudnnAttentionSizes::from(&FusedShape::of(&shape).expect("a fused shape"))
+    CudnnAttentionSizes::from(&FusedShape::from_attention(&shape).expect("a fused shape"))
 }
 
 fn plan(

@@ -58,7 +58,7 @@ pub enum WeightGradients<'a> {
         /// Units whose gradients of the step are complete after it: their reduction over the ranks starts.
         complete: &'a [Rc<Unit>],
     },
-    /// Later, by [`DeferredWeightGradients::run`], which zero-bubble pipeline schedules use to fill idle time. Deferred are
+    /// Later, by [`DeferredWeightGradients::compute_gradients`], which zero-bubble pipeline schedules use to fill idle time. Deferred are
     /// the weights of matmuls with the biases that are fused into them, and those of embeddings. Other gradients are
     /// computed in the backward pass, as are those of all weights inside of recomputed segments, and at ZeRO stages 2
     /// and 3, where memory for them would be needed until then.
@@ -265,7 +265,7 @@ impl DeferredWeightGradients {
     /// # Panics
     /// If another backward has overwritten the gradients of the step, or a weight was changed since the forward pass.
     #[track_caller]
-    pub fn run(self, complete: &[Rc<Unit>]) {
+    pub fn compute_gradients(self, complete: &[Rc<Unit>]) {
         let DeferredWeightGradients { rank, step, jobs } = self;
         step.check_valid();
         run_micro_batch(&rank, &step, CompletedUnits::Listed(complete.to_vec()), || {

@@ -44,7 +44,7 @@ impl ParamUse {
     /// If the gradient is reduced over more axes than this use needs (another use needs them, or its ranks read other tokens,
     /// so that every gradient is summed over it), the contribution of this use is the same on every rank of those axes, and only
     /// the first rank of them contributes it.
-    pub(crate) fn finish(
+    pub(crate) fn finish_use(
         &self,
         gradients: &TapeGradients<'_>,
         write: impl FnOnce(ViewMut<'_>, bool),

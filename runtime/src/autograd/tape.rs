@@ -140,7 +140,7 @@ impl TapeGradients<'_> {
 
     /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when another
     /// one is added to it while it has other owners.
-    pub(crate) fn add(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
+    pub(crate) fn add_gradient(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
         let slot = self.slot(node);
         match self.slots[slot].1.take() {
             None => self.slots[slot].1 = Some(gradient),
@@ -186,14 +186,14 @@ impl TapeGradients<'_> {
 
     /// Returns the number in `gradient`, the gradient of a loss. That of the loss which backward began with is known
     /// without waiting for a device.
-    pub(crate) fn number(&self, gradient: &Arc<Buffer>) -> f32 {
+    pub(crate) fn scalar_gradient(&self, gradient: &Arc<Buffer>) -> f32 {
         match &self.seed {
             Some(seed) if Arc::ptr_eq(seed, gradient) => 1.0,
             _ => gradient.view().to_vec::<f32>()[0],
         }
     }
 
-    fn slot(&self, node: &NodeId) -> usize {
+    fn gradient_slot(&self, node: &NodeId) -> usize {
         self.slots.binary_search_by_key(&node.serial, |(serial, _)| *serial).unwrap_or_else(|_| {
             panic!(
                 "the backward{} reaches a tensor of which the operations are no longer recorded: another backward has \

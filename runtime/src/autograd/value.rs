@@ -198,7 +198,7 @@ impl Value {
     }
 
     /// Returns the numbers, computed now if they were deferred, and the operation that made them.
-    pub(crate) fn settle(&self) -> Computed {
+    pub(crate) fn compute_deferred(&self) -> Computed {
         let mut state = self.0.state.borrow_mut();
         let computed = match &mut *state {
             ValueState::Computed(computed) => return computed.clone(),
@@ -287,7 +287,7 @@ impl Saved {
     }
 
     /// Returns the data.
-    pub(crate) fn take(self, rank: &Rank) -> Arc<Buffer> {
+    pub(crate) fn take_buffer(self, rank: &Rank) -> Arc<Buffer> {
         match self {
             Saved::Data(data) => data,
             Saved::Offloaded(data) => Arc::new(data.fetch(rank)),

@@ -75,7 +75,7 @@ struct OpenPools<'a>(&'a [PrivatePool]);
 
 impl<'a> OpenPools<'a> {
     fn new(pools: &'a [PrivatePool]) -> OpenPools<'a> {
-        pools.iter().for_each(PrivatePool::open);
+        pools.iter().for_each(PrivatePool::open_pool);
         OpenPools(pools)
     }
 }

@@ -67,7 +67,7 @@ impl CheckpointWriter {
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare), which it repeats.
-    pub fn begin(dir: &Path, step: u64) -> Result<CheckpointWriter, CheckpointError> {
+    pub fn begin_checkpoint(dir: &Path, step: u64) -> Result<CheckpointWriter, CheckpointError> {
         CheckpointWriter::prepare(dir)?;
         let writer = CheckpointWriter::join(dir, step);
         files::create_folder(&writer.temporary)?;

@@ -88,7 +88,7 @@ impl TensorWriter {
         Ok((self.bytes, hex(self.hash.digest128())))
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
+    fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
         self.file.write_all(bytes).map_err(CheckpointError::io("write", &self.path))

@@ -37,7 +37,7 @@ pub(super) struct Deadline {
 
 impl Completion {
     /// A call that is complete, or has failed. `dst` is the buffer that was handed over, if any.
-    pub fn done(outcome: Result<Option<Buffer>, CommError>) -> Completion {
+    pub fn completed(outcome: Result<Option<Buffer>, CommError>) -> Completion {
         Completion(State::Known(outcome.map(InUse::idle)))
     }
 

@@ -180,7 +180,7 @@ impl<E: Display> FailureCause<E> {
         }
     }
 
-    fn exit(&self) -> RankExit {
+    fn rank_exit(&self) -> RankExit {
         match self {
             FailureCause::Panic { message, .. } => RankExit::Panicked(message.as_str().into()),
             _ => RankExit::Failed(self.to_string().into()),

@@ -107,7 +107,7 @@ impl RankTable {
         (0..self.ranks.len()).filter(|rank| !has_ended(rank)).collect()
     }
 
-    fn record(&self, rank: usize) -> MutexGuard<'_, RankRecord> {
+    fn lock_record(&self, rank: usize) -> MutexGuard<'_, RankRecord> {
         self.ranks[rank].lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -28,7 +28,7 @@ impl Site {
     }
 
     /// Returns the same field at a source location.
-    pub fn at(self, location: &'static Location<'static>) -> Site {
+    pub fn at_location(self, location: &'static Location<'static>) -> Site {
         Site { location: Some(location), ..self }
     }
 

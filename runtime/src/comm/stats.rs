@@ -107,11 +107,11 @@ impl Counters {
 pub(super) struct Nanos(AtomicU64);
 
 impl Nanos {
-    pub fn add(&self, time: Duration) {
+    pub fn add_time(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    fn read(&self) -> Duration {
+    fn read_time(&self) -> Duration {
         Duration::from_nanos(self.0.load(Relaxed))
     }
 }

@@ -85,7 +85,7 @@ impl Timeline {
 
     /// Opens a span of the work that is submitted to `stream` until the span is closed. Spans of one stream are closed in
     /// the reverse order of opening.
-    pub(crate) fn open(self: &Arc<Self>, stream: StreamKind) -> DeviceSpan {
+    pub(crate) fn open_span(self: &Arc<Self>, stream: StreamKind) -> DeviceSpan {
         let from = self.device.record_timed_event(stream);
         let clock_sync = Arc::clone(&self.lock().clock_sync);
         DeviceSpan { timeline: Arc::clone(self), stream, from, clock_sync }
@@ -99,7 +99,7 @@ impl Timeline {
     }
 
     /// Waits for all closed spans, and draws them.
-    pub fn finish(&self) {
+    pub fn finish_spans(&self) {
         let ends: Vec<DeviceEvent> =
             self.lock().pending.iter().map(|span| span.to.clone()).collect();
         ends.iter().for_each(|end| self.device.synchronize(end));
@@ -143,7 +143,7 @@ impl Timeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -186,7 +186,7 @@ impl DeviceSpan {
 
 impl SpanCounter {
     /// Adds a duration by the clock of the device.
-    fn add(&self, time: Duration) {
+    fn add_time(&self, time: Duration) {
         match self {
             SpanCounter::Transfer(counters) => counters.transfer.add(time),
             SpanCounter::Exposed(counters) => counters.exposed.add(time),

@@ -53,7 +53,7 @@ pub(crate) enum DeclaredKind {
 }
 
 impl Declared {
-    fn place(&self) -> String {
+    fn describe_place(&self) -> String {
         let made = if self.kind == DeclaredKind::Elements { "made " } else { "" };
         format!("{made}at {}", self.line)
     }
@@ -112,7 +112,7 @@ impl DeclaredValues {
         self.record(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
     }
 
-    fn record(
+    fn record_value(
         &self,
         kind: DeclaredKind,
         name: impl FnOnce() -> String,

@@ -24,7 +24,7 @@ impl DocumentOptions {
     ///
     /// # Errors
     /// A token beyond the vocabulary, or none in the file.
-    pub(super) fn check(&self, file: &TokenFile) -> Result<(), DataError> {
+    pub(super) fn check_file(&self, file: &TokenFile) -> Result<(), DataError> {
         let (end, vocab) = (self.end, file.vocab());
         if end as usize >= vocab {
             return Err(DataError::UnknownEnd { end, vocab });

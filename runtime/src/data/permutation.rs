@@ -32,7 +32,7 @@ impl Permutation {
     ///
     /// # Panics
     /// When `index` is not below the length: a fault of the calling code.
-    pub fn at(&self, index: u64) -> u64 {
+    pub fn permuted(&self, index: u64) -> u64 {
         assert!(index < self.len, "index {index} of a permutation of {}", self.len);
         let mut value = self.pass(index);
         while value >= self.len {

@@ -81,7 +81,7 @@ impl Prefetch {
     ///
     /// # Errors
     /// Those of [`Dataset::rows`].
-    pub fn take(&mut self, step: u64) -> Result<Batch, DataError> {
+    pub fn take_batch(&mut self, step: u64) -> Result<Batch, DataError> {
         if let Some((next, batch)) = self.next.take()
             && next == step
         {

@@ -138,9 +138,9 @@ impl TokenFile {
         let width = self.encoding.width();
         let bytes = &self.content.bytes()[start * width..(start + out.len()) * width];
         match self.encoding {
-            Encoding::Bytes => fill(out, bytes, |[a]: [u8; 1]| u32::from(a)),
-            Encoding::U16 => fill(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
-            Encoding::U32 => fill(out, bytes, u32::from_le_bytes),
+            Encoding::Bytes => fill_ids(out, bytes, |[a]: [u8; 1]| u32::from(a)),
+            Encoding::U16 => fill_ids(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
+            Encoding::U32 => fill_ids(out, bytes, u32::from_le_bytes),
         }
         match out.iter().position(|id| *id as usize >= self.vocab) {
             Some(at) => Err(self.unknown_token(out[at], start + at)),
@@ -200,7 +200,7 @@ impl Content {
     }
 }
 
-fn fill<const N: usize>(out: &mut [u32], bytes: &[u8], decode: impl Fn([u8; N]) -> u32) {
+fn fill_ids<const N: usize>(out: &mut [u32], bytes: &[u8], decode: impl Fn([u8; N]) -> u32) {
     for (id, chunk) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
         *id = decode(*chunk);
     }

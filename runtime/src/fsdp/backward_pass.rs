@@ -183,7 +183,7 @@ impl BackwardPass {
         if let Some(unit) = self.units().iter().find(is_open) {
             panic!(
                 "the gradient of `{}` from the step at {} was not completed: list its unit in \
-                 `WeightGradients::Now {{ complete }}`, or in `DeferredWeightGradients::run`, of the last pass that reaches it",
+                 `WeightGradients::Now {{ complete }}`, or in `DeferredWeightGradients::compute_gradients`, of the last pass that reaches it",
                 unit.name(),
                 self.line
             );

@@ -272,7 +272,7 @@ impl Unit {
 
     /// Brings updated values to the ranks that read them: starts their all-gather at ZeRO stages 1 and 2, and at stage 3
     /// if the next forward pass reads this unit first.
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish_values(&self) {
         self.start_publish();
         if self.stage() == ZeroStage::Parameters {
             self.rank().prefetcher().prefetch_first(self);

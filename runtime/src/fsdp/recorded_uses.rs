@@ -61,7 +61,7 @@ pub(crate) struct UnitUse {
 
 impl UnitUse {
     /// Counts the use as done, and after the last one of this forward pass starts the gradient reduction that is due.
-    pub(crate) fn finish(&self, unit: &Rc<Unit>, backward: &BackwardPass) {
+    pub(crate) fn finish_use(&self, unit: &Rc<Unit>, backward: &BackwardPass) {
         self.discard();
         if self.count.get() == 0 {
             backward.reduce_gradient_of(unit);

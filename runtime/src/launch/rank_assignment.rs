@@ -84,15 +84,15 @@ impl RankAssignment {
     ///
     /// # Errors
     /// If variables are missing or inconsistent.
-    pub fn of_process() -> Result<Option<RankAssignment>, RankAssignmentError> {
-        RankAssignment::of(|name| env::var(name).ok())
+    pub fn from_environment() -> Result<Option<RankAssignment>, RankAssignmentError> {
+        RankAssignment::from_variables(|name| env::var(name).ok())
     }
 
     /// Returns the rank assignment in the given environment variables.
     ///
     /// # Errors
     /// As [`of_process`](Self::of_process).
-    pub fn of(
+    pub fn from_variables(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<RankAssignment>, RankAssignmentError> {
         let is_set = |launcher: &&LauncherVars| variable(launcher.rank).is_some();

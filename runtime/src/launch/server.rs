@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use crate::comm::RankExit;
 
 use super::keep_alive::enable_keep_alive;
-use super::rank_assignment::RankAssignment;
 use super::protocol::{
     DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
     write_bytes, write_exit, write_number,
 };
+use super::rank_assignment::RankAssignment;
 
 /// Timeout of the handshake of a connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, StoreState> {
+    fn lock_state(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,11 +10,11 @@ use crate::comm::{Peers, RankExit};
 
 use super::error::StoreError;
 use super::keep_alive::enable_keep_alive;
-use super::rank_assignment::RankAssignment;
 use super::protocol::{
     DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
     write_bytes, write_exit, write_number,
 };
+use super::rank_assignment::RankAssignment;
 use super::server::serve;
 
 /// Time between attempts to connect to rank 0.

@@ -11,7 +11,7 @@ use super::{RankAssignment, RankAssignmentError, Store, StoreError};
 fn place_of(variables: &[(&str, &str)]) -> Result<Option<RankAssignment>, RankAssignmentError> {
     let value =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
-    RankAssignment::of(|name| value(name).map(|value| value.to_string()))
+    RankAssignment::from_variables(|name| value(name).map(|value| value.to_string()))
 }
 
 #[test]

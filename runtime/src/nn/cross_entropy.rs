@@ -184,7 +184,7 @@ pub(super) struct Stats {
 impl Rows<'_> {
     /// Checks that each target is in the vocabulary or ignored: no rank holds a logit beyond the vocabulary.
     #[track_caller]
-    pub(super) fn check<S: Dims>(&self, targets: &Targets<S>) {
+    pub(super) fn check_targets<S: Dims>(&self, targets: &Targets<S>) {
         let counts = |target: &&u32| **target != Targets::<S>::IGNORED;
         let beyond = |target: &&u32| **target as usize >= self.vocab.global;
         if let Some(target) = targets.on_host().iter().filter(counts).find(beyond) {
@@ -194,7 +194,7 @@ impl Rows<'_> {
     }
 
     /// Computes the statistics of one row per target, starting at row `first`.
-    pub(super) fn fill(
+    pub(super) fn fill_stats(
         &self,
         stats: &mut Stats,
         first: usize,

@@ -73,7 +73,7 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         let HeadOperation { vocab, hidden, .. } = *self;
         let (input, tokens) = (x.compute().data, x.len() / hidden);
         let degree = rank.degree_of(self.vocab_axes);
-        let chunks = LogitChunks::of(rank, tokens, vocab.global.div_ceil(degree));
+        let chunks = LogitChunks::for_tokens(rank, tokens, vocab.global.div_ceil(degree));
         let head = Head {
             x: input.view(),
             weight,
@@ -142,7 +142,7 @@ enum WeightGradient {
 
 impl WeightGradient {
     /// Adds `seed` times the gradient to the gradient of the parameter.
-    fn finish(self, weight_use: &ParamUse, gradients: &TapeGradients<'_>, seed: f32) {
+    fn finish_gradient(self, weight_use: &ParamUse, gradients: &TapeGradients<'_>, seed: f32) {
         let backend = gradients.rank.backend();
         match self {
             WeightGradient::Summed(mut dweight) => {

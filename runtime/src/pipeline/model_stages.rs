@@ -56,7 +56,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
     }
 
     /// Computes the output of a stage, and keeps the pass for its backward.
-    fn record(
+    fn record_pass(
         &mut self,
         (stage, micro_batch): (usize, usize),
         input: Vec<Arc<Buffer>>,

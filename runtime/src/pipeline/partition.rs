@@ -18,7 +18,7 @@ impl Objective {
         }
     }
 
-    fn combine(self, first: f64, second: f64) -> f64 {
+    fn combine_costs(self, first: f64, second: f64) -> f64 {
         match self {
             Objective::LargestStage => first.max(second),
             Objective::SquaredStages => first + second,

@@ -81,7 +81,7 @@ impl RopeScaling {
     ///
     /// # Errors
     /// The first number that is out of range, by its name in `config.json`.
-    pub(super) fn check(&self, theta: f64, rotary_dim: usize) -> Result<(), String> {
+    pub(super) fn check_parameters(&self, theta: f64, rotary_dim: usize) -> Result<(), String> {
         match *self {
             RopeScaling::Default => Ok(()),
             RopeScaling::Linear { factor } => check_factor(factor),
@@ -117,7 +117,7 @@ impl YarnScaling {
         }
     }
 
-    fn check(&self, theta: f64) -> Result<(), String> {
+    fn check_parameters(&self, theta: f64) -> Result<(), String> {
         check_factor(self.factor)?;
         check_positions("original_max_position_embeddings", self.original_positions)?;
         for (name, number) in [("beta_fast", self.beta_fast), ("beta_slow", self.beta_slow)] {
@@ -145,7 +145,7 @@ impl YarnScaling {
 }
 
 impl Llama3Scaling {
-    fn check(&self) -> Result<(), String> {
+    fn check_parameters(&self) -> Result<(), String> {
         check_factor(self.factor)?;
         check_positions("original_max_position_embeddings", self.original_positions)?;
         let (low, high) = (self.low_freq_factor, self.high_freq_factor);

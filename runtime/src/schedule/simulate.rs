@@ -27,7 +27,7 @@ impl Default for Costs {
 
 impl Costs {
     /// The time of a computation.
-    pub fn of(self, work: Work) -> f64 {
+    pub fn cost_of(self, work: Work) -> f64 {
         match work {
             Work::Forward => self.forward,
             Work::Backward => self.input + self.weight,
@@ -159,7 +159,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Carries out the actions of a rank until one has to wait. Returns whether there was any.
-    fn advance(&mut self, rank: usize) -> bool {
+    fn advance_rank(&mut self, rank: usize) -> bool {
         let mut moved = false;
         while let Some(action) = self.schedule.ranks[rank].get(self.ranks[rank].position) {
             match action {
@@ -239,7 +239,7 @@ impl Run<'_> {
         self.done.insert(Compute { work, ..compute }, state.time);
     }
 
-    fn finish(self) -> Result<Simulation, Stuck> {
+    fn finish_step(self) -> Result<Simulation, Stuck> {
         let waiting = |rank: usize| {
             let RankState { position, done_in_action, .. } = self.ranks[rank];
             let action = self.schedule.ranks[rank].get(position)?;

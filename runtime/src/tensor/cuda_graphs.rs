@@ -130,7 +130,7 @@ impl PassGraphs {
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.
-    pub(crate) fn record<S: Shape, T>(
+    pub(crate) fn record_passes<S: Shape, T>(
         &self,
         name: &str,
         passes: &[Pass<'_>],
@@ -139,7 +139,7 @@ impl PassGraphs {
         let rank = &self.rank;
         self.wait_for_transfers();
         let mut units = Vec::new();
-        let before = Counters::of(rank);
+        let before = Counters::of_rank(rank);
         let prepare = || {
             units.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
             passes.iter().map(|pass| pass.tokens_and_targets(rank)).collect()
@@ -159,7 +159,7 @@ impl PassGraphs {
                 return Err("there is not enough memory for that".to_owned());
             }
             let losses = losses.ok_or("the loss is not a number of the device")?;
-            let added = Counters::of(rank).since(&before);
+            let added = Counters::of_rank(rank).since(&before);
             let shape = std::marker::PhantomData;
             Ok((CapturedPass { recording, inputs, losses, units, added, shape }, result))
         });
@@ -264,7 +264,7 @@ impl Pass<'_> {
 
 impl CapturedInput {
     /// Writes the micro-batch of the next replay.
-    fn write<S: Dims>(&self, rank: &Rank, pass: &Pass<'_>) {
+    fn write_pass<S: Dims>(&self, rank: &Rank, pass: &Pass<'_>) {
         let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
         self.tokens.write(&own(pass.tokens));
         self.targets.write(&own(pass.targets));
@@ -292,7 +292,7 @@ impl<S: Dims> CapturedPass<S> {
     }
 
     /// Returns true if these micro-batches can be replayed: as many, of which the same targets have to be ignored.
-    pub(crate) fn takes(&self, passes: &[Pass<'_>]) -> bool {
+    pub(crate) fn accepts_passes(&self, passes: &[Pass<'_>]) -> bool {
         let is_alike = |(input, pass): (&CapturedInput, &Pass<'_>)| {
             ignored::<S>(pass.targets).eq(input.ignored.iter().copied())
         };
@@ -312,7 +312,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn of(rank: &Rank) -> Counters {
+    fn of_rank(rank: &Rank) -> Counters {
         Counters {
             flops: rank.backend().flops(),
             recomputed: rank.recomputed_flops(),

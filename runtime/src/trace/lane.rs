@@ -85,7 +85,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn of(log: &Arc<Log>) -> Lane {
+    pub(super) fn with_log(log: &Arc<Log>) -> Lane {
         Lane(Some(Arc::clone(log)))
     }
 }
@@ -107,7 +107,7 @@ impl Log {
         Log { rank, name: name.into(), origin, capacity, records: Mutex::default() }
     }
 
-    fn record(
+    fn record_event(
         &self,
         name: Name,
         category: &'static str,

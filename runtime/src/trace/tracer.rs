@@ -37,11 +37,11 @@ impl Tracer {
     pub fn lane(&self, rank: usize, name: &str) -> Lane {
         let mut lanes = self.lock();
         if let Some(log) = lanes.iter().find(|log| log.rank == rank && log.name == name) {
-            return Lane::of(log);
+            return Lane::with_log(log);
         }
         let log = Arc::new(Log::new(rank, name, self.origin, self.capacity));
         lanes.push(Arc::clone(&log));
-        Lane::of(&log)
+        Lane::with_log(&log)
     }
 
     /// Writes all events recorded so far to a file, and replaces an existing one.
@@ -72,7 +72,7 @@ impl Tracer {
         file::write(&lanes, target)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Log>>> {
+    fn lock_logs(&self) -> MutexGuard<'_, Vec<Arc<Log>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

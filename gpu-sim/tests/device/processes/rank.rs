@@ -46,7 +46,8 @@ fn train(words: &str) -> Result<()> {
 }
 
 pub fn own_place() -> Result<RankAssignment> {
-    let place = RankAssignment::of_process().map_err(|error| Error::Input(error.to_string()))?;
+    let place =
+        RankAssignment::from_environment().map_err(|error| Error::Input(error.to_string()))?;
     Ok(place.expect("the variables of a launcher"))
 }
 

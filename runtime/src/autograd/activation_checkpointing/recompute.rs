@@ -83,7 +83,7 @@ impl SegmentUse {
     }
 
     /// Counts the use as done.
-    fn finish(&self, rank: &Rank) {
+    fn finish_use(&self, rank: &Rank) {
         let (Some(unit), Some(unit_use)) = (self.unit.upgrade(), &self.unit_use) else { return };
         // No gradient of the unit is wanted if the backward has not acquired it.
         match rank.running_backward() {
@@ -146,7 +146,7 @@ struct Recompute {
 impl Recompute {
     /// Recomputes the segment by `f`, recorded on the tape, and runs that tape backward from the gradients of the results
     /// that have arrived.
-    fn run(
+    fn run_segment(
         self,
         gradients: &mut TapeGradients<'_>,
         arrived: &[Cell<Option<Arc<Buffer>>>],

@@ -29,7 +29,7 @@ pub(super) struct MatmulBackward {
 
 impl MatmulBackward {
     /// Passes the gradient `dy` of the result on to `x`, the weight, and the bias of an epilogue.
-    pub(super) fn run(
+    pub(super) fn run_backward(
         self,
         gradients: &mut TapeGradients<'_>,
         dy: Arc<Buffer>,

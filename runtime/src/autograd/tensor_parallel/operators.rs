@@ -95,7 +95,7 @@ pub(crate) fn reduce_scatter(partial: &Value, axis: AxisId, dim: usize, site: &S
 }
 
 /// Whole to split: own shard forward, all-gather backward.
-pub(crate) fn slice(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
+pub(crate) fn slice_dim(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
     if rank.degree(axis) == 1 {
         return x.clone();
@@ -107,7 +107,7 @@ pub(crate) fn slice(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
 }
 
 /// Split to whole: all-gather forward, own shard backward.
-pub(crate) fn gather(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
+pub(crate) fn gather_dim(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
     if rank.degree(axis) == 1 {
         return x.clone();

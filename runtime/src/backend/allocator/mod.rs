@@ -62,10 +62,10 @@ impl CachingAllocator {
     /// [Offloaded](Category::Offloaded) buffers of a device are in page-locked host memory and not part of the limit.
     pub fn on(device: Option<Arc<dyn Device>>, bytes: usize) -> Arc<Self> {
         match device {
-            None => CachingAllocator::of(MemorySource::Host, None, bytes),
+            None => CachingAllocator::with_sources(MemorySource::Host, None, bytes),
             Some(device) => {
                 let offloaded = MemorySource::PageLocked(Arc::clone(&device));
-                CachingAllocator::of(MemorySource::Device(device), Some(offloaded), bytes)
+                CachingAllocator::with_sources(MemorySource::Device(device), Some(offloaded), bytes)
             }
         }
     }
@@ -75,13 +75,18 @@ impl CachingAllocator {
     pub(crate) fn for_dry_run(device: Option<Arc<dyn Device>>) -> Arc<Self> {
         let offloaded = device.as_ref().map(|_| MemorySource::Reserved);
         let source = device.map_or(MemorySource::Reserved, MemorySource::Device);
-        CachingAllocator::of(source, offloaded, usize::MAX)
+        CachingAllocator::with_sources(source, offloaded, usize::MAX)
     }
 
     /// Creates an allocator of at most `limit` bytes from `source`; `offloaded` has the memory for offloading if that is
     /// other memory.
-    fn of(source: MemorySource, offloaded: Option<MemorySource>, limit: usize) -> Arc<Self> {
-        let offloaded = offloaded.map(|source| CachingAllocator::of(source, None, usize::MAX));
+    fn with_sources(
+        source: MemorySource,
+        offloaded: Option<MemorySource>,
+        limit: usize,
+    ) -> Arc<Self> {
+        let offloaded =
+            offloaded.map(|source| CachingAllocator::with_sources(source, None, usize::MAX));
         Arc::new(CachingAllocator { limit, source, offloaded, state: Mutex::default() })
     }
 
@@ -167,7 +172,7 @@ impl CachingAllocator {
         self.device().map_or(0, |device| device.overhead_bytes())
     }
 
-    fn lock(&self) -> MutexGuard<'_, AllocatorState> {
+    fn lock_state(&self) -> MutexGuard<'_, AllocatorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -189,7 +194,7 @@ impl MemoryCache for CachingAllocator {
 }
 
 impl AllocatorState {
-    fn take(
+    fn take_block(
         &mut self,
         bytes: usize,
         category: Category,

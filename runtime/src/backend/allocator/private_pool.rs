@@ -47,7 +47,7 @@ impl CachingAllocator {
 
 impl PrivatePool {
     /// Opens the pool: buffers are allocated from it first, and their memory belongs to it.
-    pub fn open(&self) {
+    pub fn open_pool(&self) {
         self.change(|_, private| private.is_open = true);
     }
 

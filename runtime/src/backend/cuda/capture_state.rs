@@ -32,13 +32,13 @@ pub(super) struct PinnedBlock(pub usize, pub usize);
 
 impl CaptureState {
     /// Begins a capture, whose graph exists from now on.
-    pub fn begin(&self) {
+    pub fn begin_capture(&self) {
         self.lock_memory().graphs += 1;
         self.is_capturing.store(true, Relaxed);
     }
 
     /// Ends the capture, and returns the constants of its graph.
-    pub fn end(&self) -> Vec<PinnedBlock> {
+    pub fn end_capture(&self) -> Vec<PinnedBlock> {
         self.is_capturing.store(false, Relaxed);
         std::mem::take(&mut self.lock_memory().constants)
     }

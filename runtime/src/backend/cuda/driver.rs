@@ -112,7 +112,7 @@ pub enum DriverError {
 }
 
 /// Returns the value of a call; unwinds the rank if the call failed.
-pub(super) fn done<T>(result: Result<T, DriverError>) -> T {
+pub(super) fn unwrap_call<T>(result: Result<T, DriverError>) -> T {
     result.unwrap_or_else(|error| DeviceFailure(error.to_string()).unwind())
 }
 

@@ -70,7 +70,7 @@ impl GpuContext {
     /// Returns the CUDA stream of `queue`. Communication has priority over compute.
     pub fn stream(&self, queue: StreamKind) -> Stream {
         let find = || {
-            *lock(&self.streams)
+            *lock_unpoisoned(&self.streams)
                 .entry(queue)
                 .or_insert_with(|| done(self.driver.new_stream(queue != StreamKind::Compute)))
         };
@@ -82,12 +82,12 @@ impl GpuContext {
 
     /// Returns all streams in use.
     pub fn streams(&self) -> Vec<Stream> {
-        lock(&self.streams).values().copied().collect()
+        lock_unpoisoned(&self.streams).values().copied().collect()
     }
 
     /// Returns the streams in use except those of `queues`.
     pub(super) fn streams_except(&self, queues: &[StreamKind]) -> Vec<Stream> {
-        let streams = lock(&self.streams);
+        let streams = lock_unpoisoned(&self.streams);
         let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
         others.map(|(_, stream)| *stream).collect()
     }
@@ -98,7 +98,7 @@ impl GpuContext {
     /// and the next request overwrites the contents. The workspace grows to the size of the largest operation; growing
     /// synchronizes the stream.
     pub fn workspace(&self, bytes: usize) -> u64 {
-        let mut workspace = lock(&self.workspace);
+        let mut workspace = lock_unpoisoned(&self.workspace);
         if workspace.bytes < bytes {
             self.free_workspace(&mut workspace);
             let bytes = bytes.next_multiple_of(WORKSPACE_UNIT);
@@ -123,11 +123,11 @@ impl GpuContext {
 
     /// Sets the cache that is emptied when device memory is exhausted.
     pub fn set_memory_cache(&self, cache: Weak<dyn MemoryCache>) {
-        *lock(&self.memory_cache) = Some(cache);
+        *lock_unpoisoned(&self.memory_cache) = Some(cache);
     }
 
     fn memory_cache(&self) -> Option<Arc<dyn MemoryCache>> {
-        lock(&self.memory_cache).as_ref()?.upgrade()
+        lock_unpoisoned(&self.memory_cache).as_ref()?.upgrade()
     }
 
     /// Calls `call`, and retries it after emptying the memory cache if device memory is exhausted.
@@ -196,18 +196,18 @@ impl GpuContext {
 
     /// Returns the generated kernel of an expression's structure, if it is loaded.
     pub fn generated(&self, structure: &Structure) -> Option<KernelFunction> {
-        lock(&self.generated).get(structure).copied()
+        lock_unpoisoned(&self.generated).get(structure).copied()
     }
 
     /// Loads the generated kernel of an expression's structure; its entry point has the name of the source.
     pub fn generate(&self, structure: Structure, source: &KernelSource) -> Function {
         let function = self.load_kernel((source, &source.name));
-        lock(&self.generated).insert(structure, function);
+        lock_unpoisoned(&self.generated).insert(structure, function);
         function
     }
 
     fn function(&self, (source, name): Kernel<'_>) -> Function {
-        let mut functions = lock(&self.functions);
+        let mut functions = lock_unpoisoned(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
             let mut sources = named.iter();
             sources
@@ -228,26 +228,26 @@ impl GpuContext {
 
     /// Returns an event to record; the time between `timed` events can be measured.
     pub fn acquire_event(&self, timed: bool) -> Event {
-        let free = lock(&self.events)[usize::from(timed)].pop();
+        let free = lock_unpoisoned(&self.events)[usize::from(timed)].pop();
         free.unwrap_or_else(|| done(self.driver.new_event(timed)))
     }
 
     /// Returns an event for reuse. Work that waits for its last record is not affected by later records.
     pub fn release_event(&self, event: Event, timed: bool) {
-        lock(&self.events)[usize::from(timed)].push(event);
+        lock_unpoisoned(&self.events)[usize::from(timed)].push(event);
     }
 }
 
 impl Drop for GpuContext {
     fn drop(&mut self) {
-        let mut workspace = std::mem::take(&mut *lock(&self.workspace));
+        let mut workspace = std::mem::take(&mut *lock_unpoisoned(&self.workspace));
         self.free_workspace(&mut workspace);
-        for event in lock(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
+        for event in lock_unpoisoned(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
             // Errors cannot be handled here.
             let _ = self.driver.free_event(event);
         }
         // Destroying a stream also frees the library workspaces of that stream.
-        for (_, stream) in lock(&self.streams).drain() {
+        for (_, stream) in lock_unpoisoned(&self.streams).drain() {
             let _ = self.driver.free_stream(stream);
         }
     }
@@ -264,7 +264,7 @@ impl fmt::Debug for GpuContext {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

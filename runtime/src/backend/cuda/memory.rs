@@ -34,7 +34,7 @@ impl fmt::Debug for FreeObservers {
 }
 
 impl FreeObservers {
-    fn add(&self, observer: Weak<dyn FreeObserver>) {
+    fn add_observer(&self, observer: Weak<dyn FreeObserver>) {
         let mut observers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         observers.retain(|known| known.strong_count() > 0);
         observers.push(observer);

@@ -145,7 +145,7 @@ mod cuda {
         }
     }
 
-    pub fn check(
+    pub fn check_kernels(
         sources: &[KernelSource],
         architectures: &[String],
     ) -> Result<(String, bool), DriverError> {

@@ -43,7 +43,7 @@ impl Communicator {
         let mut issued = self.group.issue_exchange(calls).into_iter();
         let completed = outcomes.into_iter().map(|(site, refused)| {
             let completion = match refused {
-                Some(error) => Completion::done(Err(error)),
+                Some(error) => Completion::completed(Err(error)),
                 None => issued.next().expect("an engine completes each message of an exchange"),
             };
             (site, completion)

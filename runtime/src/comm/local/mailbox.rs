@@ -351,7 +351,7 @@ impl MailboxState {
         (sender.receives, stored)
     }
 
-    fn store(
+    fn store_message(
         &mut self,
         from: usize,
         call: &Arc<Call>,

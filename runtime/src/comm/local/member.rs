@@ -87,7 +87,8 @@ impl LocalMember {
         let contribution = Contribution { call: Arc::clone(call), operand, ready, clock };
         let group_rank = self.group_rank();
         let participant = Participant { group_rank, call, accounting, stream };
-        let begin = |status: &_| Participation::begin(channel, status, contribution, participant);
+        let begin =
+            |status: &_| Participation::begin_call(channel, status, contribution, participant);
         let mut participation = self.group.run(begin)?;
         participation.wait_for_operands();
         transfer(&participation);

@@ -22,7 +22,7 @@ impl MemberOperand {
     pub fn source(view: View<'_>) -> MemberOperand {
         match (view.byte_len(), view.device()) {
             (0, _) => MemberOperand::None,
-            (bytes, None) if bytes <= COPY_LIMIT => MemberOperand::Copied(Copied::of(view)),
+            (bytes, None) if bytes <= COPY_LIMIT => MemberOperand::Copied(Copied::from_view(view)),
             _ => MemberOperand::Lent(LentMemory::source(view)),
         }
     }
@@ -44,7 +44,7 @@ impl MemberOperand {
     }
 
     /// Returns the address of the elements of `range`, in host or device memory, after a bounds check.
-    pub fn run(&self, dtype: DType, range: Range<usize>) -> *const u8 {
+    pub fn run_address(&self, dtype: DType, range: Range<usize>) -> *const u8 {
         match self {
             MemberOperand::None => [0u8; 0][range].as_ptr(),
             MemberOperand::Copied(copied) => {
@@ -76,7 +76,7 @@ pub struct Copied {
 }
 
 impl Copied {
-    fn of(view: View<'_>) -> Copied {
+    fn from_view(view: View<'_>) -> Copied {
         let bytes = view.bytes();
         let mut words = vec![0u64; bytes.len().div_ceil(8)].into_boxed_slice();
         bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
@@ -121,7 +121,7 @@ impl LentMemory {
     }
 
     /// Returns the address of the elements of `range`, after a bounds check.
-    pub fn run(&self, range: Range<usize>) -> *mut u8 {
+    pub fn run_address(&self, range: Range<usize>) -> *mut u8 {
         assert!(
             range.start <= range.end && range.end <= self.len,
             "a collective reached outside the memory that was lent to it"

@@ -26,7 +26,7 @@ pub struct Participation<'a> {
 
 impl<'a> Participation<'a> {
     /// Waits until all members have contributed, and compares their calls.
-    pub fn begin(
+    pub fn begin_call(
         channel: &'a RendezvousChannel,
         group: &GroupStatus,
         contribution: Contribution,
@@ -71,7 +71,7 @@ impl<'a> Participation<'a> {
     }
 
     /// Finishes the part of this member. If it has lent device memory, its stream waits for the work of the others.
-    pub fn finish(mut self) {
+    pub fn finish_call(mut self) {
         let Some(stream) = self.participant.stream.clone() else { return };
         let own = self.participant.group_rank;
         if self.rendezvous.has_lent_memory {

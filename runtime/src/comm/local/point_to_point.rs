@@ -58,12 +58,12 @@ impl LocalMember {
         let issued = self.group.run(|group| mailbox.start_send(group, own, call, &data, ready));
         let receiver = match issued {
             Ok(receiver) => receiver,
-            Err(error) => return (Completion::done(Err(error)), None),
+            Err(error) => return (Completion::completed(Err(error)), None),
         };
         let Some(receiver) = receiver else {
             let accounting = self.accounting();
             accounting.finish_message(call, accounting.start_transfer(), false);
-            return (Completion::done(Ok(None)), None);
+            return (Completion::completed(Ok(None)), None);
         };
         let (promise, promised) = Promise::new(self.world_rank(), &self.group.ranks().deadlock);
         let sent = Arc::clone(call);

@@ -107,7 +107,7 @@ impl Drop for LocalProcessGroup {
 }
 
 fn blocking(result: Result<(), CommError>) -> Completion {
-    Completion::done(result.map(|()| None))
+    Completion::completed(result.map(|()| None))
 }
 
 fn device_of(buffer: Option<&Buffer>) -> Option<Arc<dyn Device>> {

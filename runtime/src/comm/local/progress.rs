@@ -28,7 +28,7 @@ impl ProgressThread {
     }
 
     /// Submits a job. Returns it after `close`, and if the system refuses a thread.
-    pub fn submit(&self, member: &Arc<LocalMember>, job: Job) -> Result<(), Job> {
+    pub fn submit_job(&self, member: &Arc<LocalMember>, job: Job) -> Result<(), Job> {
         let mut state = self.lock();
         if matches!(*state, ThreadState::Idle) {
             *state = start_thread(Arc::clone(member));
@@ -50,7 +50,7 @@ impl ProgressThread {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ThreadState> {
+    fn lock_state(&self) -> MutexGuard<'_, ThreadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -136,7 +136,7 @@ impl RendezvousChannel {
 
     /// Counts a member that is done with the others' memory. If it has `lent` its own, waits until all members are done,
     /// and returns since when it waited.
-    pub fn finish(&self, rendezvous: &Rendezvous, lent: bool) -> Option<Instant> {
+    pub fn finish_rendezvous(&self, rendezvous: &Rendezvous, lent: bool) -> Option<Instant> {
         let (done, members) = (&rendezvous.done, rendezvous.contributions.len());
         // Release the reads and writes of this member; waiting members acquire them.
         if done.fetch_add(1, Ordering::AcqRel) + 1 == members {

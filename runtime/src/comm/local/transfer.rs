@@ -17,7 +17,7 @@ impl Participation<'_> {
     /// # Safety
     /// No other thread or stream may use the target range of `dst`, or write to `range` of the operand, during the
     /// participation, and both must have one dtype.
-    pub unsafe fn copy(&self, member: usize, range: Range<usize>, dst: &LentMemory, at: usize) {
+    pub unsafe fn copy_run(&self, member: usize, range: Range<usize>, dst: &LentMemory, at: usize) {
         let bytes = range.len() * dst.dtype().bytes();
         let to = dst.run(at..at + range.len());
         let from = self.operand(member).run(dst.dtype(), range);
@@ -36,7 +36,13 @@ impl Participation<'_> {
     /// # Safety
     /// No other thread or stream may use the target range of `dst`, or write to `range` of any operand, during the
     /// participation, and all must have the dtype of `dst`.
-    pub unsafe fn combine(&self, op: ReduceOp, range: Range<usize>, dst: &LentMemory, at: usize) {
+    pub unsafe fn combine_runs(
+        &self,
+        op: ReduceOp,
+        range: Range<usize>,
+        dst: &LentMemory,
+        at: usize,
+    ) {
         let dtype = dst.dtype();
         if range.is_empty() {
             return;

@@ -87,7 +87,7 @@ impl Registrations {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Comm, u64, usize), BlockState>> {
+    fn lock_blocks(&self) -> MutexGuard<'_, HashMap<(Comm, u64, usize), BlockState>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

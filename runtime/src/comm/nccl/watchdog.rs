@@ -136,7 +136,7 @@ impl Watchdog {
     }
 
     /// Returns the failure after which no call can be issued any more.
-    pub fn check(&self) -> Result<(), CommError> {
+    pub fn check_failure(&self) -> Result<(), CommError> {
         self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
@@ -279,7 +279,7 @@ impl Watchdog {
         std::mem::take(&mut self.lock().comms)
     }
 
-    fn lock(&self) -> MutexGuard<'_, WatchState> {
+    fn lock_state(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

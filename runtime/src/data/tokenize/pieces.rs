@@ -91,7 +91,7 @@ impl<'a, R: Read> Pieces<'a, R> {
         if let Some(separator) = self.separator {
             // A separator may begin with the last byte of the window, or right after it.
             let reach = unread.len().min(self.size + separator.len());
-            if let Some(at) = find(&unread[..reach], separator) {
+            if let Some(at) = find_word(&unread[..reach], separator) {
                 return (at, separator.len(), true);
             }
         }
@@ -104,7 +104,7 @@ impl<'a, R: Read> Pieces<'a, R> {
     }
 
     /// Reads until a piece and a separator after it are there, or the file ends.
-    fn fill(&mut self) -> std::io::Result<()> {
+    fn fill_buffer(&mut self) -> std::io::Result<()> {
         let wanted = self.size + self.separator.map_or(0, <[u8]>::len) + 1;
         if self.at_end || self.buffer.len() - self.start >= wanted {
             return Ok(());
@@ -120,7 +120,7 @@ impl<'a, R: Read> Pieces<'a, R> {
     }
 }
 
-fn find(text: &[u8], word: &[u8]) -> Option<usize> {
+fn find_word(text: &[u8], word: &[u8]) -> Option<usize> {
     let first = word[0];
     let mut from = 0;
     while let Some(at) = text[from..].iter().position(|byte| *byte == first) {

@@ -46,8 +46,8 @@ pub fn tokenize_files(
     let mut buffer = Ids::new(width);
     for input in inputs {
         let name = input.display().to_string();
-        let reader =
-            open(input).map_err(|source| TokenizeError::Read { name: name.clone(), source })?;
+        let reader = open_input(input)
+            .map_err(|source| TokenizeError::Read { name: name.clone(), source })?;
         let before = done.bytes;
         let mut progress = |bytes| progress(before + bytes);
         let encoded = encode(tokenizer, reader, &name, documents, &mut progress, &mut |ids| {
@@ -80,7 +80,7 @@ fn check_output(output: &Path, inputs: &[PathBuf]) -> Result<(), TokenizeError> 
     }
 }
 
-fn open(input: &Path) -> std::io::Result<Box<dyn Read>> {
+fn open_input(input: &Path) -> std::io::Result<Box<dyn Read>> {
     if input == Path::new("-") {
         return Ok(Box::new(std::io::stdin()));
     }
@@ -106,11 +106,11 @@ impl Unfinished {
         Ok(Unfinished { writer, path, output: output.to_owned(), is_finished: false })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), TokenizeError> {
+    fn write_ids(&mut self, bytes: &[u8]) -> Result<(), TokenizeError> {
         self.writer.write_all(bytes).map_err(|source| self.error(source))
     }
 
-    fn finish(mut self) -> Result<(), TokenizeError> {
+    fn finish_file(mut self) -> Result<(), TokenizeError> {
         let rename = |this: &mut Unfinished| {
             this.writer.flush()?;
             this.writer.get_ref().sync_all()?;

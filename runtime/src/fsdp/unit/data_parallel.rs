@@ -83,7 +83,7 @@ impl Unit {
             !self.is_gradient_complete(),
             "the backward{} adds to the gradient of `{}` after its reduction over the ranks has started: the unit is \
              among those that an earlier pass was to complete, by `WeightGradients::Now {{ complete }}` or \
-             `DeferredWeightGradients::run`; list it with the last pass that reaches it",
+             `DeferredWeightGradients::compute_gradients`; list it with the last pass that reaches it",
             self.rank.backward_line(),
             self.name()
         );

@@ -57,7 +57,7 @@ impl<'a> AttentionInputs<'a> {
     /// # Panics
     /// If a size of one operand differs, or a query head has no key-value head.
     #[track_caller]
-    fn check(&self) {
+    fn check_shapes(&self) {
         let path = &self.core.path;
         let (q, k, v) = (self.queries.extents(), self.keys.extents(), self.values.extents());
         let is_cross = self.is_cross();

@@ -90,13 +90,13 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder), kind: PhantomData }
+        Attention { core: AttentionCore::from_builder::<H, K, D, M, V>(builder), kind: PhantomData }
     }
 }
 
 impl AttentionCore {
     /// Checks the sizes of the attention that `builder` builds, and notes it.
-    fn of<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
+    fn from_builder<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
         builder: &mut Builder<'_>,
     ) -> AttentionCore {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
@@ -107,7 +107,7 @@ impl AttentionCore {
                 K::DECLARED_NAME
             ));
         }
-        let options = LayerOptions::of(builder);
+        let options = LayerOptions::from_builder(builder);
         let visible = |window: usize| if M::IS_CAUSAL { window } else { 2 * window - 1 };
         builder.note_attention(AttentionSizes {
             heads,

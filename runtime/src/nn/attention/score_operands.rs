@@ -137,7 +137,7 @@ impl ScoreSources {
     }
 
     /// Contributes the gradients of the operands to those of the parameters.
-    pub fn finish(
+    pub fn finish_gradients(
         &self,
         of_values: ScoreGradientBuffers,
         params: &[ParamUse],

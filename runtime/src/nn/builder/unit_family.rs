@@ -29,7 +29,7 @@ impl UnitFamily {
 
     /// Returns the unit of parameters that are split over `axes`, which may contain others than those that make a
     /// difference.
-    pub fn of(&self, state: &BuildState<'_>, axes: AxisSet) -> Rc<Unit> {
+    pub fn unit_for(&self, state: &BuildState<'_>, axes: AxisSet) -> Rc<Unit> {
         let split = axes.and(AxisSet::TOKENS);
         let mut units = self.units.borrow_mut();
         let unit = units.entry(split).or_insert_with(|| {

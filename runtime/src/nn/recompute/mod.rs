@@ -81,7 +81,7 @@ impl<M: Module + 'static> Recomputed<M> {
 }
 
 impl<M: 'static> Recomputed<M> {
-    fn run<X: SegmentData>(&self, x: &X) -> M::Out
+    fn run_recomputed<X: SegmentData>(&self, x: &X) -> M::Out
     where
         M: Layer<X>,
         M::Out: SegmentData,

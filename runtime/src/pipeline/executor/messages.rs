@@ -162,7 +162,7 @@ impl<'a> BoundaryMessages<'a> {
     }
 
     /// Waits for all sends, so that a failure belongs to this pass. Returns the time waited in the whole pass.
-    pub fn finish(mut self) -> Result<MessageWait, CommError> {
+    pub fn finish_messages(mut self) -> Result<MessageWait, CommError> {
         self.release_sent()?;
         let (device, sends) = (self.link.allocator.device(), self.sends);
         self.wait.measure(device, || sends.into_iter().try_for_each(|(_, send)| send.wait()))?;

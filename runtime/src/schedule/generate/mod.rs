@@ -73,7 +73,7 @@ struct Builder {
 
 impl Builder {
     /// Adds the next micro-batch of `work` on `stage`, and returns it.
-    fn push(&mut self, work: Work, stage: usize) -> usize {
+    fn push_compute(&mut self, work: Work, stage: usize) -> usize {
         let compute = self.take(work, stage);
         self.actions.push(compute.into());
         compute.micro_batch
@@ -85,7 +85,7 @@ impl Builder {
         self.actions.push(Action::Overlap(both));
     }
 
-    fn take(&mut self, work: Work, stage: usize) -> Compute {
+    fn next_compute(&mut self, work: Work, stage: usize) -> Compute {
         // Whole backward passes and their input parts are of the same micro-batches.
         let counted = if work == Work::Backward { Work::BackwardInput } else { work };
         let next = self.next.entry((counted, stage)).or_default();

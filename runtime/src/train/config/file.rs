@@ -10,7 +10,7 @@ use super::given_value::{GivenValue, describe_unknown};
 use super::{Problem, SettingSource};
 
 /// Reads the settings of the file at `path`, or all problems with them.
-pub fn read(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
+pub fn read_file(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let message = format!("--config: cannot read {}: {error}", path.display());
         vec![Problem { source: Some(SettingSource::CommandLine), message }]

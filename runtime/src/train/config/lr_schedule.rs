@@ -46,7 +46,7 @@ pub enum Decay {
 
 impl LrSchedule {
     /// Returns the learning rate of `step` (from 0). Steps past the end have the rate of the end.
-    pub fn at(&self, step: u64) -> f64 {
+    pub fn rate_at(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.peak * (step + 1) as f64 / self.warmup as f64;
         }

@@ -18,7 +18,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
     let mut values = Values::new(given);
     refuse_later(&mut values);
     let mesh = mesh(&mut values);
-    let device = device(&mut values);
+    let device = device_choice(&mut values);
     let (dtype, reduce_dtype) = sharding::dtypes(&mut values, device);
     let config = Config {
         mesh,
@@ -47,7 +47,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         steps: values.count("steps").unwrap_or(1),
         seed: values.count("seed").unwrap_or(0),
         optimizer: optimizer::optimizer(&mut values, optimizers),
-        save: save(&mut values),
+        save: save_config(&mut values),
         resume: values.path("resume"),
         export_hf: values.path("export-hf"),
         metrics: values.path("metrics"),
@@ -112,7 +112,7 @@ fn graphs(values: &mut Values, device: DeviceChoice) -> bool {
     device == DeviceChoice::Cuda && !refused
 }
 
-fn device(values: &mut Values) -> DeviceChoice {
+fn device_choice(values: &mut Values) -> DeviceChoice {
     match values.choice("device").as_str() {
         "cuda" => DeviceChoice::Cuda,
         "meta" => {
@@ -166,7 +166,7 @@ fn documents(values: &mut Values) -> Option<DocumentOptions> {
     Some(DocumentOptions { end: end? as u32, packs, masks_borders })
 }
 
-fn save(values: &mut Values) -> Option<SaveConfig> {
+fn save_config(values: &mut Values) -> Option<SaveConfig> {
     let every = values.count("save-every");
     let keep = values.count("keep").map(|n| n as usize);
     let dir = values.path("save");

@@ -29,7 +29,7 @@ impl Values {
     }
 
     /// Returns all problems that were found.
-    pub fn finish(self) -> Result<(), Vec<Problem>> {
+    pub fn finish_reading(self) -> Result<(), Vec<Problem>> {
         if self.problems.is_empty() { Ok(()) } else { Err(self.problems) }
     }
 

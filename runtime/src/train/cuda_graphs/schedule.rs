@@ -19,7 +19,7 @@ pub(super) struct CapturedSchedule<S> {
 }
 
 /// Replays the graph of the schedule that `captured` holds, or captures `run` in the first step.
-pub(super) fn launch<S: Shape>(
+pub(super) fn launch_schedule<S: Shape>(
     graphs: &mut PassGraphs,
     captured: &mut Option<CapturedSchedule<S>>,
     input: &StepInput<'_>,

@@ -89,7 +89,7 @@ pub fn suggested_ranks(device: DeviceChoice) -> Result<usize> {
 
 /// Returns the rank assignment of this process, if a launcher has started several.
 fn rank_assignment(device: DeviceChoice) -> Result<Option<RankAssignment>> {
-    match RankAssignment::of_process() {
+    match RankAssignment::from_environment() {
         // Without MASTER_ADDR, a variable may have been set for another purpose.
         Err(RankAssignmentError::Missing { missing, .. })
             if device == DeviceChoice::Cpu && missing != "MASTER_ADDR" =>
@@ -185,7 +185,7 @@ mod tests {
                 "MASTER_ADDR" => Some("localhost".to_owned()),
                 _ => None,
             };
-            RankAssignment::of(of).unwrap()
+            RankAssignment::from_variables(of).unwrap()
         };
         let text = refuse_processes(place("4")).unwrap_err().to_string();
         assert!(text.contains("started as rank 0 of 4"), "{text}");

@@ -106,7 +106,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     }
 
     /// Trains to the last step.
-    pub fn run(mut self) -> Result<Summary> {
+    pub fn run_steps(mut self) -> Result<Summary> {
         let config = &self.plan.config;
         let first = self.plan.first_step();
         let start = Instant::now();
@@ -200,7 +200,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     }
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
-    fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+    fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
         let RankState { rank, built, optimizer, average, .. } = &self.state;
         let params = built.params();
         let state = TrainingState { params: &params, optimizer, average: average.as_ref() };

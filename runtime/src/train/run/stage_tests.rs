@@ -90,7 +90,7 @@ fn save_on<M: TestModel>(
     is_tied: bool,
 ) -> Saved {
     let folder = tempfile::tempdir().unwrap();
-    let writer = CheckpointWriter::begin(folder.path(), 2).unwrap();
+    let writer = CheckpointWriter::begin_checkpoint(folder.path(), 2).unwrap();
     let files = on_ranks(mesh, zero, |rank| {
         let mut state = StageState::<M>::new(rank, rule, is_tied);
         match from {

@@ -165,7 +165,7 @@ struct Pass<'a, 't, T> {
 }
 
 impl<T: Float> Pass<'_, '_, T> {
-    fn tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
+    fn compute_tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
         let Call { s, scoring, .. } = self.call;
         let rows = queries.len();
         let visible = self.visible.of(queries.clone());

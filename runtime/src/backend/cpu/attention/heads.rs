@@ -83,7 +83,7 @@ impl<'a, T: Float> Head<'a, T> {
     }
 
     /// Writes `[rows.len(), dim]`, some rows next to each other.
-    pub fn gather(&self, rows: Range<usize>, out: &mut [f32]) {
+    pub fn gather_rows(&self, rows: Range<usize>, out: &mut [f32]) {
         for (row, out) in rows.zip(out.chunks_exact_mut(self.dim)) {
             cast(self.row(row), out);
         }
@@ -109,7 +109,7 @@ impl<'a> WideRows<'a> {
     }
 
     /// Turns to the rows of `head`.
-    pub fn turn_to<T: Float>(&mut self, head: Head<'a, T>) {
+    pub fn turn_to_head<T: Float>(&mut self, head: Head<'a, T>) {
         self.in_place = T::in_place(head.data).map(|data| (data, head.stride));
         if self.in_place.is_none() {
             head.gather(0..head.count(), self.gathered);

@@ -66,7 +66,7 @@ impl Mask {
 
 impl<'a> VisibleKeys<'a> {
     /// Returns the same of some queries.
-    pub fn of(&self, queries: Range<usize>) -> VisibleKeys<'a> {
+    pub fn of_queries(&self, queries: Range<usize>) -> VisibleKeys<'a> {
         VisibleKeys { first: &self.first[queries.clone()], end: &self.end[queries] }
     }
 

@@ -62,7 +62,7 @@ impl<'a> Parts<'a> {
         lens.iter().map(|len| len.next_multiple_of(LINE)).sum()
     }
 
-    fn take(&mut self, len: usize) -> &'a mut [f32] {
+    fn take_part(&mut self, len: usize) -> &'a mut [f32] {
         let (head, tail) = std::mem::take(&mut self.0).split_at_mut(len.next_multiple_of(LINE));
         self.0 = tail;
         &mut head[..len]

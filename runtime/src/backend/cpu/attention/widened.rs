@@ -47,7 +47,7 @@ impl<'a> WidenedForward<'a> {
 }
 
 impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>) {
+    fn turn_to_head(&mut self, query: Head<'a, T>) {
         self.queries.turn_to(query);
     }
 
@@ -129,7 +129,7 @@ impl<'a> WidenedBackward<'a> {
 }
 
 impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
+    fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
         self.queries.turn_to(query);
         self.douts.turn_to(dout);
     }

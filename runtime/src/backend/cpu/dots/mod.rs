@@ -69,7 +69,7 @@ impl Tiles<'_> {
     /// # Safety
     /// As [`multiply`], whose sizes fit.
     #[target_feature(enable = "avx512f,avx512bf16")]
-    unsafe fn run(&self, m: usize) {
+    unsafe fn run_tiles(&self, m: usize) {
         let mut column = 0;
         while column < self.n {
             let two = column + PANEL < self.n;

@@ -60,7 +60,7 @@ struct Task<'a> {
 impl Task<'_> {
     /// # Safety
     /// The CPU has the instructions that `simd` stands for.
-    unsafe fn run<F, S, const REGISTERS: usize, const COLUMNS: usize>(self, simd: S)
+    unsafe fn run_task<F, S, const REGISTERS: usize, const COLUMNS: usize>(self, simd: S)
     where
         F: KernelFamily<Lhs = bf16, Rhs = bf16, Acc = f32, Out = f32>,
         S: KernelSimd<bf16, bf16, f32, f32>,

@@ -14,7 +14,7 @@ use block::{BLOCK, Block, check};
 
 impl ElementwiseOps for CpuBackend {
     fn map(&self, expr: &Expr, leaves: &[View], mut out: ViewMut) {
-        by_float!(out.dtype() => T; map::<T>(&self.workers, expr, &typed(leaves), out.typed()));
+        by_float!(out.dtype() => T; map_elements::<T>(&self.workers, expr, &typed(leaves), out.typed()));
     }
 
     fn map_backward(
@@ -34,7 +34,7 @@ fn typed<'a, T: Float>(leaves: &[View<'a>]) -> Vec<&'a [T]> {
     leaves.iter().map(View::typed::<T>).collect()
 }
 
-fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
+fn map_elements<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
     check(expr, leaves, out.len());
     let blocks = out.len().div_ceil(BLOCK);
     workers.rows(blocks, BLOCK * expr.nodes.len(), Rows(out, BLOCK), |range, out| {

@@ -166,7 +166,13 @@ impl<'a> TrialOperands<'a> {
         self.fill(self.shape.inputs, set.b, gemm.k * gemm.n, &b)
     }
 
-    fn fill(&self, dtype: DType, at: u64, len: usize, with: &Pattern) -> Result<(), DriverError> {
+    fn fill_operand(
+        &self,
+        dtype: DType,
+        at: u64,
+        len: usize,
+        with: &Pattern,
+    ) -> Result<(), DriverError> {
         let (n, stride, terms) = (len as u64, with.stride as u64, with.terms as u64);
         let opposed = u32::from(with.opposed);
         let args = args![at, n, with.key, stride, terms, opposed, with.exponent];
@@ -176,7 +182,12 @@ impl<'a> TrialOperands<'a> {
 
     /// # Safety
     /// As [`Driver::launch`].
-    unsafe fn launch(&self, kernel: &str, items: u64, args: &[&[u8]]) -> Result<(), DriverError> {
+    unsafe fn launch_kernel(
+        &self,
+        kernel: &str,
+        items: u64,
+        args: &[&[u8]],
+    ) -> Result<(), DriverError> {
         let function = self.driver.function(self.driver.load(&AUTOTUNE)?, kernel)?;
         let blocks = items.div_ceil(u64::from(THREADS)).min(MAX_BLOCKS) as u32;
         let grid = Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };

@@ -207,7 +207,7 @@ impl CudnnAttention {
 
     /// # Safety
     /// As [`FusedAttention`]; `address` returns the address of every operand of the pass that is not scratch.
-    unsafe fn run(
+    unsafe fn run_plan(
         &self,
         stream: Stream,
         shape: &FusedShape,

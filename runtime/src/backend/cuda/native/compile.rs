@@ -99,7 +99,11 @@ pub fn compiler_version() -> Result<Version, DriverError> {
 }
 
 impl NvrtcApi {
-    fn check(&self, call: &'static str, result: Status<nvrtcResult>) -> Result<(), DriverError> {
+    fn check_status(
+        &self,
+        call: &'static str,
+        result: Status<nvrtcResult>,
+    ) -> Result<(), DriverError> {
         if result == nvrtcResult::NVRTC_SUCCESS {
             return Ok(());
         }

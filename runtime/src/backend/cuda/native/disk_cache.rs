@@ -62,7 +62,7 @@ impl DiskCache {
     }
 
     /// Stores contents if possible.
-    pub fn put(&self, key: &CacheKey, code: &[u8]) {
+    pub fn put_code(&self, key: &CacheKey, code: &[u8]) {
         // A cache that cannot be written costs only time, so errors are ignored.
         let _ = self.write(key, code, |from, to| fs::rename(from, to));
     }
@@ -82,7 +82,7 @@ impl DiskCache {
     }
 
     /// Writes a temporary file, which `publish` then gives its name.
-    fn write(
+    fn write_code(
         &self,
         key: &CacheKey,
         code: &[u8],
@@ -108,7 +108,7 @@ impl DiskCache {
         published.ok()
     }
 
-    fn path(&self, key: &CacheKey) -> Option<PathBuf> {
+    fn code_path(&self, key: &CacheKey) -> Option<PathBuf> {
         let CacheKey { name, hash, extension } = key;
         Some(self.folder.as_ref()?.join(format!("{name}-{hash:032x}.{extension}")))
     }

@@ -44,7 +44,7 @@ impl LibrarySearch {
     }
 
     /// Opens the first of `files` that loads; the error is the loader's messages for files that exist.
-    pub(super) fn open(&self, files: &[&str]) -> Result<libloading::Library, Vec<String>> {
+    pub(super) fn open_first(&self, files: &[&str]) -> Result<libloading::Library, Vec<String>> {
         let mut refused = Vec::new();
         for candidate in self.candidates(files) {
             // SAFETY: loading runs the initialization of a library that the user has installed under the vendor's name.

@@ -18,7 +18,7 @@ impl WorkspaceAccounting {
     }
 
     /// Adds a workspace for work on a stream.
-    pub fn add(&self, stream: Stream, bytes: usize) {
+    pub fn add_workspace(&self, stream: Stream, bytes: usize) {
         lock(&self.0).push((stream, bytes));
     }
 

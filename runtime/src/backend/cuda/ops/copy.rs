@@ -66,12 +66,12 @@ impl CopyOps for CudaBackend {
 
     fn add_assign(&self, dst: ViewMut, src: View) {
         assert_eq!(dst.len(), src.len(), "add_assign: operands of one size");
-        update(self.gpu(), "add_assign", dst, src, None);
+        launch_update(self.gpu(), "add_assign", dst, src, None);
     }
 
     fn lerp(&self, dst: ViewMut, src: View, weight: f32) {
         assert_eq!(dst.len(), src.len(), "lerp: operands of one size");
-        update(self.gpu(), "lerp", dst, src, Some(weight));
+        launch_update(self.gpu(), "lerp", dst, src, Some(weight));
     }
 
     fn fill(&self, dst: ViewMut, value: f32) {
@@ -84,7 +84,7 @@ impl CopyOps for CudaBackend {
 }
 
 /// Launches a kernel that combines each element of `dst` with one of `src`, and some with a number.
-fn update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
+fn launch_update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
     let name = format!("{name}_{}_{}", float_name(dst.dtype()), float_name(src.dtype()));
     let width = wide(dst.dtype()).min(wide(src.dtype()));
     let n = src.len() as u64;

@@ -169,7 +169,7 @@ impl<'a> Rows<'a> {
     ///
     /// # Safety
     /// As [`GpuContext::launch`], for the operands.
-    unsafe fn launch(&self, gpu: &GpuContext, kernel: &str, operands: &[u64]) {
+    unsafe fn launch_rows(&self, gpu: &GpuContext, kernel: &str, operands: &[u64]) {
         // SAFETY: as the caller promises.
         unsafe { self.launch_with_shared(gpu, kernel, 0, operands) };
     }

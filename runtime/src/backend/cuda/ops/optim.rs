@@ -76,7 +76,7 @@ impl OptimizerOps for CudaBackend {
         let AdamwArgs { p, g, m, v, copy } = args;
         let [p, m, v] = [p.as_view(), m.as_view(), v.as_view()];
         let copy = copy.as_ref().map(ViewMut::as_view);
-        check(p, g, &[m, v], copy);
+        check_operands(p, g, &[m, v], copy);
         let name = format!("adamw_{}", float_name(g.dtype()));
         let constants = Adam {
             beta1: step.beta1,
@@ -93,14 +93,14 @@ impl OptimizerOps for CudaBackend {
         let operands =
             AdamOperands { p: at(p), g: at(g), m: at(m), v: at(v), copies: copies(copy) };
         // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
-        unsafe { launch(self.gpu(), &name, constants, operands, &views) };
+        unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
     }
 
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
         let SgdArgs { p, g, momentum, copy } = args;
         let p = p.as_view();
         let [momentum, copy] = [&momentum, &copy].map(|view| view.as_ref().map(ViewMut::as_view));
-        check(p, g, momentum.as_slice(), copy);
+        check_operands(p, g, momentum.as_slice(), copy);
         let name = format!("sgd_{}", float_name(g.dtype()));
         let constants = Sgd {
             momentum: step.momentum,
@@ -113,7 +113,7 @@ impl OptimizerOps for CudaBackend {
         let operands =
             SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
         // SAFETY: as in `adamw`.
-        unsafe { launch(self.gpu(), &name, constants, operands, &views) };
+        unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
     }
 
     fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
@@ -125,7 +125,7 @@ impl OptimizerOps for CudaBackend {
 ///
 /// # Safety
 /// As [`GpuContext::launch`].
-unsafe fn launch<S: Pod, O: Pod>(
+unsafe fn launch_update<S: Pod, O: Pod>(
     gpu: &GpuContext,
     name: &str,
     settings: S,
@@ -140,7 +140,7 @@ unsafe fn launch<S: Pod, O: Pod>(
 }
 
 /// Checks that master weights and states are f32, and that all operands are equally long.
-fn check(p: View, g: View, states: &[View], copy: Option<View>) {
+fn check_operands(p: View, g: View, states: &[View], copy: Option<View>) {
     let masters = states.iter().chain([&p]);
     assert!(
         masters.clone().all(|view| view.dtype() == DType::F32),

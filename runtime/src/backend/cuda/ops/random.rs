@@ -27,7 +27,7 @@ impl Place {
     /// # Panics
     /// When a block is split in more than 16 dims, or has a gap, which no parameter has.
     fn new(index: &BlockIndex) -> Place {
-        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::of(index);
+        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::from_index(index);
         assert!(gaps.is_empty(), "normal deviates are drawn for one range of indices of each dim");
         let dims = sizes.len();
         assert!(dims <= DIMS, "a block is split in at most {DIMS} dims");

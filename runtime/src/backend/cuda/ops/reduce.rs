@@ -138,7 +138,7 @@ impl Sum {
         (self.n / least).min(BLOCKS / self.blocks(1)).max(1)
     }
 
-    fn launch(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
+    fn launch_sum(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
         let &Sum { outer, n, inner, x, dtype } = self;
         let dtypes = format!("{}_{}", float_name(dtype), float_name(to));
         let vector = self.vector();

@@ -19,8 +19,8 @@ impl RoutingOps for CudaBackend {
         let [values, choices] = [values.as_view(), choices.as_view()];
         let tokens = scores.len() / experts;
         assert_eq!(scores.len(), tokens * experts, "top_k: whole rows of {experts} scores");
-        check("values", values, DType::F32, tokens * k);
-        check("choices", choices, DType::U32, tokens * k);
+        check_operand("values", values, DType::F32, tokens * k);
+        check_operand("choices", choices, DType::U32, tokens * k);
         let name = format!("top_k_{}", float_name(scores.dtype()));
         let grid = covering(gpu, tokens as u64 * 32);
         let (rows, cols, k) = (tokens as u64, narrow(experts), narrow(k));
@@ -39,10 +39,10 @@ impl RoutingOps for CudaBackend {
         let gpu = self.gpu();
         let [counts, order, positions] = [&counts, &order, &positions].map(ViewMut::as_view);
         let n = choices.len() as u64;
-        check("choices", choices, DType::U32, choices.len());
-        check("counts", counts, DType::U32, counts.len());
-        check("order", order, DType::U32, choices.len());
-        check("positions", positions, DType::U32, choices.len());
+        check_operand("choices", choices, DType::U32, choices.len());
+        check_operand("counts", counts, DType::U32, counts.len());
+        check_operand("order", order, DType::U32, choices.len());
+        check_operand("positions", positions, DType::U32, choices.len());
         let experts = narrow(counts.len());
         let space = SortSpace::new(gpu.workspace(SortSpace::bytes(choices.len())), choices.len());
         // SAFETY: the workspace holds the key of every choice; the keys are written before they are sorted, and the largest
@@ -72,8 +72,8 @@ impl RoutingOps for CudaBackend {
         let (gpu, out) = (self.gpu(), out.as_view());
         let cols = x.len().checked_div(shape.tokens).unwrap_or(0);
         assert_eq!(x.len(), shape.tokens * cols, "dispatch_tokens: rows of {shape:?}");
-        check("order", order, DType::U32, order.len());
-        check("out", out, x.dtype(), order.len() * cols);
+        check_operand("order", order, DType::U32, order.len());
+        check_operand("out", out, x.dtype(), order.len() * cols);
         let weights = weights_address(weights, shape);
         let rows = RowLaunch::new(gpu, "to_experts", order.len(), cols, [x, out]);
         let (n, k) = (order.len() as u64, narrow(shape.top_k));
@@ -92,8 +92,8 @@ impl RoutingOps for CudaBackend {
         let (gpu, out) = (self.gpu(), out.as_view());
         let cols = out.len().checked_div(shape.tokens).unwrap_or(0);
         let rows = row_count(x, cols);
-        check("positions", positions, DType::U32, shape.choices());
-        check("out", out, x.dtype(), shape.tokens * cols);
+        check_operand("positions", positions, DType::U32, shape.choices());
+        check_operand("out", out, x.dtype(), shape.tokens * cols);
         let weights = weights_address(weights, shape);
         let launch = RowLaunch::new(gpu, "to_tokens", shape.tokens, cols, [x, out]);
         let (tokens, k, cols) = (shape.tokens as u64, narrow(shape.top_k), cols as u64);
@@ -113,9 +113,9 @@ impl RoutingOps for CudaBackend {
         let (gpu, dweights) = (self.gpu(), dweights.as_view());
         let cols = dy.len().checked_div(shape.tokens).unwrap_or(0);
         let rows = row_count(x, cols);
-        check("dy", dy, x.dtype(), shape.tokens * cols);
-        check("positions", positions, DType::U32, shape.choices());
-        check("dweights", dweights, DType::F32, shape.choices());
+        check_operand("dy", dy, x.dtype(), shape.tokens * cols);
+        check_operand("positions", positions, DType::U32, shape.choices());
+        check_operand("dweights", dweights, DType::F32, shape.choices());
         let name = format!("dots_{}", float_name(x.dtype()));
         let (n, k, cols) = (shape.choices() as u64, narrow(shape.top_k), cols as u64);
         // SAFETY: as in `combine_tokens`.
@@ -129,7 +129,7 @@ impl RoutingOps for CudaBackend {
     }
 }
 
-fn check(name: &str, view: View, dtype: DType, len: usize) {
+fn check_operand(name: &str, view: View, dtype: DType, len: usize) {
     assert!(view.dtype() == dtype && view.len() == len, "`{name}` has {len} elements of {dtype}");
 }
 
@@ -143,7 +143,7 @@ fn row_count(x: View, cols: usize) -> u64 {
 /// Returns the address of the weights, of which there is one for every choice; 0 if they are absent.
 fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
     weights.map_or(0, |weights| {
-        check("weights", weights, DType::F32, shape.choices());
+        check_operand("weights", weights, DType::F32, shape.choices());
         at(weights)
     })
 }

@@ -79,7 +79,7 @@ impl Profile {
 }
 
 impl CallTimes {
-    fn add(&mut self, milliseconds: f32) {
+    fn add_call(&mut self, milliseconds: f32) {
         self.count += 1;
         self.total += f64::from(milliseconds);
         self.least = self.least.min(milliseconds);

@@ -60,7 +60,7 @@ impl ContextCall<'_> {
     }
 
     /// Waits for a collective. A failure unwinds the rank.
-    pub fn wait(&self, pending: PendingCall) -> Buffer {
+    pub fn wait_for_buffer(&self, pending: PendingCall) -> Buffer {
         pending.wait().unwrap_or_else(|error: CommError| fail(error))
     }
 }

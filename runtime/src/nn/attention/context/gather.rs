@@ -56,7 +56,7 @@ impl<'a> KeyGather<'a> {
     }
 
     /// Gathers the keys and values of all ranks, in the order of positions: all keys, then all values.
-    fn gather(&self, k: View, v: View) -> Buffer {
+    fn gather_keys(&self, k: View, v: View) -> Buffer {
         let ContextCall { rank, group, site, .. } = *self.call;
         let own = self.call.concatenate(k, v);
         let mut by_rank = rank.scratch(own.dtype(), own.len() * group.size());

@@ -82,7 +82,7 @@ impl ContextAttention {
     }
 
     /// Runs `body` with this call on a rank.
-    fn on<T>(
+    fn with_call<T>(
         &self,
         rank: &Rank,
         scores: &ScoreValues,

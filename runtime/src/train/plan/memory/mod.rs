@@ -73,7 +73,7 @@ impl MemoryPlan {
     ) -> Result<MemoryPlan> {
         let DryRun { config, pipeline, .. } = run;
         let positions = config.mesh.degree(AxisId::Pp);
-        let logits = LogitBytes::of(config, outline);
+        let logits = LogitBytes::of_model(config, outline);
         let memory = memory_of_rank(config, available);
         let logits_limit = match memory.filter(|_| config.device == DeviceChoice::Cuda) {
             None => None,
@@ -111,7 +111,7 @@ impl MemoryPlan {
     }
 
     /// Refuses a run that needs more than `--memory-limit` or the `available` bytes of the machine.
-    pub fn check(&self, config: &Config, available: Option<f64>) -> Result<()> {
+    pub fn check_limit(&self, config: &Config, available: Option<f64>) -> Result<()> {
         self.check_limit(config)?;
         match available {
             Some(available) => self.check_machine(config, available),

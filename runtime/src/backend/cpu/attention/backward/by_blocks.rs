@@ -16,7 +16,7 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 
-pub(super) fn run<T: Float>(workers: &Workers, call: &Call<T>) {
+pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &Call<T>) {
     let s = call.s;
     let row_len = dquery_len::<T>(call.sizes(0, 0));
     let head_len = s.queries.len * row_len;

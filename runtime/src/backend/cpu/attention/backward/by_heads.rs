@@ -19,7 +19,7 @@ struct Section {
     queries: Range<usize>,
 }
 
-pub(super) fn run<T: Float>(workers: &Workers, call: &Call<T>) {
+pub(super) fn run_by_heads<T: Float>(workers: &Workers, call: &Call<T>) {
     let kv_heads = call.s.kv_heads;
     workers.each(call.s.batch * kv_heads, |task| kv_head(call, [task / kv_heads, task % kv_heads]));
 }

@@ -88,7 +88,7 @@ pub fn attention_backward<T: Float>(
     }
     drop(call);
     let sums = dbias.map(|(_, sums)| sums).into_iter().chain(dsinks.map(|(_, sums)| sums));
-    sums.for_each(HeadSums::finish);
+    sums.for_each(HeadSums::finish_sums);
 }
 
 /// Returns the sum of `dout * out` of each query, `[batch, heads, queries]`, and sums the gradients of sinks.

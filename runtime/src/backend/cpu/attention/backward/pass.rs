@@ -78,7 +78,7 @@ impl<'a, 's, T: Float> Pass<'a, 's, T> {
 
     /// Computes a tile, and adds it to the gradients of its keys and values. `first` is the first query and the first key
     /// of `tiles`.
-    pub fn tile(
+    pub fn compute_tile(
         &mut self,
         tiles: &mut (dyn Tiles<'_, T> + '_),
         [first_query, first_key]: [usize; 2],

@@ -29,7 +29,7 @@ impl Turns {
     ///
     /// # Panics
     /// When the thread of another block has panicked.
-    pub fn wait(&self, row: usize, block: usize, end: usize) {
+    pub fn wait_for_turn(&self, row: usize, block: usize, end: usize) {
         let Some(before) = block.checked_sub(1) else { return };
         let at = row * self.blocks + before;
         let mut progress = self.lock();
@@ -40,7 +40,7 @@ impl Turns {
     }
 
     /// Notes that a block has added to all elements up to `end`.
-    pub fn advance(&self, row: usize, block: usize, end: usize) {
+    pub fn advance_row(&self, row: usize, block: usize, end: usize) {
         self.lock().ends[row * self.blocks + block] = end;
         self.changed.notify_all();
     }
@@ -50,7 +50,7 @@ impl Turns {
         PanicGuard(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    fn lock_progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -82,7 +82,7 @@ struct Lens {
 }
 
 impl Lens {
-    fn of(sizes: TaskSizes) -> Lens {
+    fn of_sizes(sizes: TaskSizes) -> Lens {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let rows = |count: usize, dim: usize| Rows { count, dim };
         let (dim, count) = (head_dim.max(value_dim), queries.max(keys));
@@ -99,7 +99,7 @@ impl Lens {
 
 impl<'a> DotsBackward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
-        let Lens { keys, values, queries, douts, tile, zipped } = Lens::of(sizes);
+        let Lens { keys, values, queries, douts, tile, zipped } = Lens::of_sizes(sizes);
         let keys = Parts::len(&[keys.whole(); 2]) + Parts::len(&[2 * keys.whole(); 2]);
         let values = Parts::len(&[values.whole()]) + Parts::len(&[2 * values.whole(); 2]);
         let queries = Parts::len(&[queries.whole(), queries.transposed()]);
@@ -118,7 +118,7 @@ impl<'a> DotsBackward<'a> {
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let lens = Lens::of(sizes);
+        let lens = Lens::of_sizes(sizes);
         let mut pairs = |len: usize| scratch.take_pairs(len);
         let (keys_t, keys) = (pairs(lens.keys.whole()), pairs(lens.keys.whole()));
         let values_t = pairs(lens.values.whole());
@@ -188,8 +188,8 @@ fn both_ways<T: Float>(
 }
 
 impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
-        let Lens { queries, douts, .. } = Lens::of(self.sizes);
+    fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
+        let Lens { queries, douts, .. } = Lens::of_sizes(self.sizes);
         both_ways(queries, &query, self.zipped, self.queries, self.queries_t);
         both_ways(douts, &dout, self.zipped, self.douts, self.douts_t);
     }
@@ -231,7 +231,7 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
         pair_rows(tile(weights), self.weights, to);
         pair_rows(tile(dscores), self.dscores, to);
 
-        let row_stride = Lens::of(self.sizes).queries.pair_stride();
+        let row_stride = Lens::of_sizes(self.sizes).queries.pair_stride();
         let product = |rows: &[u32], panels: &[u32], dim: usize, sums: &mut [f32]| {
             let sizes = [dim, width, count.div_ceil(2)];
             let rows = PairRows { pairs: &rows[queries.start / 2..], stride: row_stride };
@@ -260,8 +260,8 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
         unsafe { multiply([count, dim, width / 2], rows, keys_in, accumulate, dqueries) };
     }
 
-    fn finish(&mut self) {
-        let Lens { keys, values, .. } = Lens::of(self.sizes);
+    fn finish_keys(&mut self) {
+        let Lens { keys, values, .. } = Lens::of_sizes(self.sizes);
         self.dkeys.transpose(keys);
         self.dvalues.transpose(values);
     }

@@ -49,7 +49,7 @@ impl<'a> DotsForward<'a> {
 }
 
 impl<'a, T: Float> Tiles<'a, T> for DotsForward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>) {
+    fn turn_to_head(&mut self, query: Head<'a, T>) {
         pair_columns(query.source(), self.queries);
     }
 

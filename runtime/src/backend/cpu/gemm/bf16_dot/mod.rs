@@ -55,7 +55,7 @@ pub(super) struct DotInstructions(());
 
 impl DotInstructions {
     /// Returns the proof if `level`, which the CPU supports, includes the instructions.
-    pub fn at(level: Level) -> Option<Self> {
+    pub fn at_level(level: Level) -> Option<Self> {
         (level == Level::Avx512Bf16).then_some(DotInstructions(()))
     }
 }
@@ -171,7 +171,7 @@ impl TaskGrid {
         TaskGrid { rows, columns, height: rows.div_ceil(parts).next_multiple_of(LANES), width }
     }
 
-    fn count(&self) -> usize {
+    fn task_count(&self) -> usize {
         self.rows.div_ceil(self.height) * self.columns.div_ceil(self.width)
     }
 

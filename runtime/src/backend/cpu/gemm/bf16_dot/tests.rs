@@ -10,7 +10,7 @@ use crate::backend::cpu::workers::Workers;
 
 /// Calls `test` if the CPU has the instructions.
 fn with_dots(test: impl FnOnce(DotInstructions)) {
-    if let Some(dots) = DotInstructions::at(Level::detect()) {
+    if let Some(dots) = DotInstructions::at_level(Level::detect()) {
         test(dots);
     }
 }

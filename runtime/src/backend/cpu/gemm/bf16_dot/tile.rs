@@ -86,7 +86,7 @@ impl<'a, C> SharedOutput<'a, C> {
     ///
     /// # Safety
     /// They are inside the result.
-    pub unsafe fn at(self, row: usize, column: usize) -> Self {
+    pub unsafe fn offset_to(self, row: usize, column: usize) -> Self {
         // SAFETY: as the caller promises.
         SharedOutput { data: unsafe { self.data.add(row * self.stride + column) }, ..self }
     }
@@ -192,7 +192,7 @@ impl<C: Float> Tile<'_, C> {
     /// The tile is inside the result, and nothing else accesses it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512bf16")]
-    unsafe fn compute<const R: usize, const V: usize>(mut self) {
+    unsafe fn compute_tile<const R: usize, const V: usize>(mut self) {
         for i in 0..R {
             for j in 0..V {
                 let to = self.output.data.wrapping_add(i * self.output.stride + j * LANES);

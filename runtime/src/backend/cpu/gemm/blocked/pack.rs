@@ -22,7 +22,7 @@ pub fn pack_left<T: Float>(
     panels: &mut [f32],
 ) {
     match tile {
-        // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.
+        // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
         Tile::Avx2 => unsafe { pack_avx2::<T, 6>(matrix, region, panels) },
         // SAFETY: as above.
         Tile::Avx512 => unsafe { pack_avx512::<T, 12>(matrix, region, panels) },
@@ -70,7 +70,7 @@ fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: PackedRegion, panel
         let data = &matrix.data[start * matrix.row + depth.start * matrix.col..];
         match W.min(lead.end - start) {
             live if live < W => pack_part::<T, W>(data, matrix.row, matrix.col, live, panel),
-            _ if matrix.row == 1 => copy::<T, W>(data, matrix.col, panel),
+            _ if matrix.row == 1 => copy_panel::<T, W>(data, matrix.col, panel),
             _ => transpose::<T, W>(data, matrix.row, panel),
         }
     }
@@ -78,7 +78,7 @@ fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: PackedRegion, panel
 
 /// Elements of a step lie next to each other.
 #[inline(always)]
-fn copy<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f32]) {
+fn copy_panel<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f32]) {
     for (p, to) in panel.chunks_exact_mut(W).enumerate() {
         let from = data[p * step..].first_chunk::<W>().expect("a panel's elements are there");
         for (to, from) in to.iter_mut().zip(from) {

@@ -12,7 +12,7 @@ use crate::backend::cpu::workers::Workers;
 fn tiles() -> Vec<Tile> {
     let best = Level::detect();
     let levels = [Level::Avx2, Level::Avx512].into_iter().filter(|level| *level <= best);
-    levels.filter_map(Tile::of).collect()
+    levels.filter_map(Tile::of_level).collect()
 }
 
 fn values<T: Float>(len: usize, seed: usize) -> Vec<T> {

@@ -19,7 +19,7 @@ pub enum Tile {
 
 impl Tile {
     /// The tile for a CPU, if there is one.
-    pub fn of(level: Level) -> Option<Tile> {
+    pub fn of_level(level: Level) -> Option<Tile> {
         match level {
             Level::Avx512 | Level::Avx512Bf16 => Some(Tile::Avx512),
             Level::Avx2 => Some(Tile::Avx2),
@@ -76,7 +76,7 @@ pub struct Block<'a> {
 /// The last panel of `b` may reach beyond the columns of `c`, and is read as a whole.
 pub fn block(tile: Tile, depth: usize, a: PackedLeft, b: PackedRight, c: Block, add: bool) {
     match tile {
-        // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.
+        // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
         Tile::Avx2 => unsafe { block_avx2(depth, a, b, c, add) },
         // SAFETY: as above.
         Tile::Avx512 => unsafe { block_avx512(depth, a, b, c, add) },
@@ -134,9 +134,9 @@ unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
         ($($rows:literal)*) => {
             match c.data.len() / c.stride {
                 // SAFETY: as the caller says.
-                rows if rows == R => unsafe { tile::<L, R, V>(depth, a, b, c, add) },
+                rows if rows == R => unsafe { compute_tile::<L, R, V>(depth, a, b, c, add) },
                 // SAFETY: as above.
-                $($rows if $rows < R => unsafe { tile::<L, $rows, V>(depth, a, b, c, add) },)*
+                $($rows if $rows < R => unsafe { compute_tile::<L, $rows, V>(depth, a, b, c, add) },)*
                 rows => unreachable!("{rows} rows in a tile of {R}"),
             }
         };
@@ -146,7 +146,7 @@ unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
 
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
+unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
     a: PackedLeft,
     b: PackedRight,

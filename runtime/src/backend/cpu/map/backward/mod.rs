@@ -136,7 +136,7 @@ impl<'a, T: Float> Targets<'a, T> {
 
     /// Widens a block of the gradients that are accumulated, unless they are f32.
     #[inline(always)]
-    fn load(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
+    fn load_gradients(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
         if T::IS_F32 {
             return;
         }
@@ -166,7 +166,7 @@ impl<'a, T: Float> Targets<'a, T> {
 
     /// Rounds a block of every gradient that was written, unless they are f32.
     #[inline(always)]
-    fn store(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
+    fn store_gradients(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
         if T::IS_F32 {
             return;
         }

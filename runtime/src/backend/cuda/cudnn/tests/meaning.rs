@@ -67,7 +67,8 @@ fn graphs_compute_attention_and_its_gradients() {
     for shape in shapes() {
         let AttentionShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } =
             shape;
-        let sizes = CudnnAttentionSizes::from(&FusedShape::of(&shape).expect("a fused shape"));
+        let sizes =
+            CudnnAttentionSizes::from(&FusedShape::from_attention(&shape).expect("a fused shape"));
         let of_queries = |dim| batch * queries.len * heads * dim;
         let of_keys = |dim| batch * keys.pitch * kv_heads * dim;
         let (q_len, out_len) = (of_queries(head_dim), of_queries(value_dim));

@@ -24,7 +24,7 @@ pub(super) use call;
 
 impl CublasLtApi {
     /// Converts the status of a call: `Refused` if the library does not support the operation or its arguments.
-    pub fn check(
+    pub fn check_status(
         &self,
         call: &'static str,
         status: Status<cublasStatus_t>,
@@ -75,7 +75,7 @@ impl MatMulDescriptors {
         api: &'static CublasLtApi,
         shape: &MatMul,
     ) -> Result<MatMulDescriptors, DriverError> {
-        let matmul = ColumnMajorMatMul::of(shape);
+        let matmul = ColumnMajorMatMul::from_shape(shape);
         let mut make_plan = MatMulDescriptors {
             api,
             operation: std::ptr::null_mut(),

@@ -171,7 +171,7 @@ impl CublasLtMatMuls {
         Ok(workspace)
     }
 
-    unsafe fn submit(
+    unsafe fn submit_matmul(
         &self,
         stream: Stream,
         shape: &MatMul,

@@ -55,7 +55,7 @@ impl CublasLtMatMuls {
     ) -> Result<Arc<MatMulPlan>, DriverError> {
         // The inputs change places: see `ColumnMajorMatMul`.
         let MatMulOperands { a, b, c, .. } = *operands;
-        let key = PlanKey { shape: *shape, alignment: OperandAlignment::of([b, a, c]) };
+        let key = PlanKey { shape: *shape, alignment: OperandAlignment::of_addresses([b, a, c]) };
         let known = lock(&self.plans).get(&key).cloned();
         let is_captured = || is_capturing(context, stream);
         match known {

@@ -31,7 +31,7 @@ fn shape(s: &AttentionShape, options: Options) -> Result<FusedShape, &'static st
     ];
     match refusals.iter().find(|(given, _)| *given) {
         Some((_, reason)) => Err(reason),
-        None => FusedShape::of(s),
+        None => FusedShape::from_attention(s),
     }
 }
 

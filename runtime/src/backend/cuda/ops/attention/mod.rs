@@ -55,7 +55,7 @@ impl AttentionOps for CudaBackend {
 fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
     let AttentionArgs { q, k, v, ranges, bias, sinks, out, lse } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
-    if rows(s) == 0 {
+    if row_count(s) == 0 {
         return 0;
     }
     let operands = [q, k, v, out];
@@ -101,7 +101,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         sinks: sinks.is_some(),
         accumulate,
     };
-    let refusal = if rows(s) == 0 {
+    let refusal = if row_count(s) == 0 {
         None
     } else {
         match fused::backward(gpu, (s, options), [q, k, v, out], (lse, dout), &gradients) {
@@ -164,7 +164,7 @@ struct Gradients<'a> {
 }
 
 /// Returns the rows of the output: queries of all heads.
-fn rows(s: &AttentionShape) -> u64 {
+fn row_count(s: &AttentionShape) -> u64 {
     (s.batch * s.queries.len * s.heads) as u64
 }
 

@@ -17,7 +17,7 @@ pub(super) fn forward_kernel(
     [q, k, v, out]: [View; 4],
 ) -> Option<Tiles> {
     let variant = Variant { wide: out.dtype() == DType::F32, ..variant };
-    (takes(s, &[q, k, v], &[out]) && fits(gpu, s, variant))
+    (accepts_operands(s, &[q, k, v], &[out]) && fits(gpu, s, variant))
         .then(|| Tiles::forward(dims(s), variant))
 }
 
@@ -54,9 +54,11 @@ impl Backward {
         let &Given { q, k, v, dout, .. } = given;
         let &Gradients { dq, dk, dv } = gradients;
         let of = |to: View| Variant { wide: to.dtype() == DType::F32, sinks: false, ..variant };
-        (takes(s, &[q, k, v, dout], &[dq, dk, dv]) && fits(gpu, s, variant)).then(|| Backward {
-            of_keys: Tiles::backward_keys(dims(s), of(dk)),
-            of_queries: Tiles::backward_queries(dims(s), of(dq)),
+        (accepts_operands(s, &[q, k, v, dout], &[dq, dk, dv]) && fits(gpu, s, variant)).then(|| {
+            Backward {
+                of_keys: Tiles::backward_keys(dims(s), of(dk)),
+                of_queries: Tiles::backward_queries(dims(s), of(dq)),
+            }
         })
     }
 
@@ -71,7 +73,7 @@ impl Backward {
     }
 
     /// Launches the kernels.
-    pub(super) fn run(
+    pub(super) fn run_passes(
         &self,
         gpu: &GpuContext,
         s: &AttentionShape,
@@ -111,7 +113,7 @@ impl Backward {
 }
 
 /// Returns true if there are kernels for these sizes, dtypes and addresses.
-fn takes(s: &AttentionShape, inputs: &[View], results: &[View]) -> bool {
+fn accepts_operands(s: &AttentionShape, inputs: &[View], results: &[View]) -> bool {
     let is_bf16 = inputs.iter().all(|view| view.dtype() == DType::Bf16);
     let has_kernels = |dim: &usize| dim.is_multiple_of(8) && (1..=256).contains(dim);
     is_bf16 && aligned(inputs, 8) && aligned(results, 8) && dims(s).iter().all(has_kernels)

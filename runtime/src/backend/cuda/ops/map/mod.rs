@@ -17,7 +17,7 @@ impl ElementwiseOps for CudaBackend {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
         let gpu = self.gpu();
         let out = out.as_view();
-        check(expr, leaves, out);
+        check_operands(expr, leaves, out);
         let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
         let mut params = kernel.params();
         let items = push_elements(&mut params, expr, leaves, &[out], out.len());
@@ -36,7 +36,7 @@ impl ElementwiseOps for CudaBackend {
         leaf_grads: &mut [Option<LeafGrad>],
     ) {
         let gpu = self.gpu();
-        check(expr, leaves, grad);
+        check_operands(expr, leaves, grad);
         assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
         let wanted = wanted(expr, leaf_grads);
         for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
@@ -102,7 +102,7 @@ impl ElementwiseOps for CudaBackend {
 }
 
 /// Checks the lengths and dtypes of leaves and the order of nodes, on which the kernels rely.
-fn check(expr: &Expr, leaves: &[View], result: View) {
+fn check_operands(expr: &Expr, leaves: &[View], result: View) {
     assert!(!expr.nodes.is_empty(), "an expression has a result");
     for (index, node) in expr.nodes.iter().enumerate() {
         assert!(node.operands().all(|operand| operand < index), "nodes are in topological order");
@@ -229,7 +229,13 @@ impl Columns {
     }
 
     /// Adds the parameters of a kernel that sums columns, as [`push_elements`].
-    fn push(&self, params: &mut Params, expr: &Expr, leaves: &[View], others: &[View]) -> u64 {
+    fn push_columns(
+        &self,
+        params: &mut Params,
+        expr: &Expr,
+        leaves: &[View],
+        others: &[View],
+    ) -> u64 {
         let width = wide(others[0].dtype());
         let (mut whole, rows) = leaves_of(expr, leaves);
         whole.extend(others);
@@ -271,7 +277,12 @@ impl<'a> Generated<'a> {
     }
 
     /// Launches the kernel; `source` generates it from the fields of its parameter.
-    fn launch(self, grid: Grid, mut params: Params, source: impl FnOnce(&str) -> KernelSource) {
+    fn launch_kernel(
+        self,
+        grid: Grid,
+        mut params: Params,
+        source: impl FnOnce(&str) -> KernelSource,
+    ) {
         params.finish();
         let function = self.known.unwrap_or_else(|| {
             let fields = params.fields.as_deref().unwrap_or_default();
