@@ -24,7 +24,7 @@ const MEMORY: usize = 7;
 dims! {
     Batch @ data,
     Seq,
-    /// Sequence of what cross attention reads.
+    /// Sequence that cross attention reads.
     Memory,
     /// All positions of all samples.
     Rows,

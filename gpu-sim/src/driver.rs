@@ -52,8 +52,8 @@ impl SimDriver {
         self.device.state().submit("submit", stream.0, Task::Other(Arc::new(work)))
     }
 
-    /// As [`submit`](Self::submit), but the stream waits until `is_ready` returns true, which must not call the device
-    /// either.
+    /// Submits like [`submit`](Self::submit), but the stream waits until `is_ready` returns true, which must not call
+    /// the device either.
     ///
     /// # Errors
     /// As for every call.
@@ -103,7 +103,7 @@ impl SimDriver {
     }
 }
 
-/// Time between two looks at what streams wait for outside of the device.
+/// Interval at which waits of streams for work outside of the device are polled.
 const OUTSIDE_PERIOD: Duration = Duration::from_micros(200);
 
 /// Returns an error if the stream is being captured.

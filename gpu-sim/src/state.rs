@@ -71,7 +71,7 @@ pub(crate) enum Last {
         capture: u64,
         after: Vec<usize>,
     },
-    /// In each replay of a graph.
+    /// Work in each replay of a graph.
     Replayed(Replayed),
 }
 

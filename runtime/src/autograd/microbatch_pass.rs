@@ -19,9 +19,9 @@ use super::value::Value;
 pub(crate) struct MicrobatchPass {
     rank: Rank,
     tape: Tape,
-    /// For each part of the input, the leaf of the tape that it is; `None` for token ids.
+    /// The leaf of the tape of each part of the input; `None` for token ids.
     inputs: Vec<Option<InputLeaf>>,
-    /// For each part of the output, the operation that has computed it; `None` for token ids.
+    /// The operation that has computed each part of the output; `None` for token ids.
     outputs: Vec<Option<OutputRoot>>,
     /// The operations that have computed the losses of the output, if there are any.
     losses: Option<Vec<NodeId>>,
@@ -38,7 +38,7 @@ struct InputLeaf {
 /// An activation that leaves the pass.
 struct OutputRoot {
     node: Option<NodeId>,
-    /// Its numbers, which are not kept for the backward of what follows.
+    /// The numbers of the output, which are not kept for the backward of later operations.
     data: Weak<Buffer>,
     dtype: DType,
     len: usize,
@@ -53,7 +53,7 @@ pub(crate) type PartGradients = Vec<Option<Arc<Buffer>>>;
 /// Time at which the backward of a [`ForwardPass`](crate::tensor::ForwardPass) computes the gradients of weights.
 #[derive(Clone, Copy)]
 pub enum WeightGradients<'a> {
-    /// In the backward pass.
+    /// Weight gradients are computed in the backward pass.
     Now {
         /// Units whose gradients of the step are complete after it: their reduction over the ranks starts.
         complete: &'a [Rc<Unit>],

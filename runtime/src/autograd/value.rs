@@ -240,7 +240,7 @@ impl Value {
         (rank.unshare(data), node)
     }
 
-    /// Returns what an operation saves of this value for its backward.
+    /// Returns the form in which an operation saves this value for its backward.
     pub(crate) fn save(&self) -> Saved {
         match &self.0.regather {
             // The backward of a recomputed operation follows immediately, and needs no second all-gather.

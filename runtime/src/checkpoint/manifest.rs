@@ -55,13 +55,13 @@ pub struct TensorShape {
 /// The file of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankFile {
-    /// Its name in the folder of the checkpoint.
+    /// Name of the file in the folder of the checkpoint.
     pub name: String,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
     /// XXH3 hash of its content, 128 bits in hexadecimal. Protects against accidents, not against forgery.
     pub xxh3: String,
-    /// Its shards.
+    /// The shards in the file.
     pub shards: Vec<SavedShard>,
 }
 
@@ -70,7 +70,7 @@ pub struct RankFile {
 pub struct SavedShard {
     /// Name of the tensor.
     pub tensor: String,
-    /// Its name in the file.
+    /// Name of the tensor in the file.
     pub key: String,
     /// Shape of the whole tensor.
     pub global_shape: Vec<usize>,

@@ -28,7 +28,7 @@ pub(super) struct Accounting {
 /// The start of a transfer.
 #[derive(Clone, Copy)]
 pub(super) struct TransferStart {
-    /// When all members had arrived.
+    /// The time at which all members had arrived.
     pub at: Instant,
     /// Reading of the exposed clock at that time, for an asynchronous call.
     pub exposed: Duration,

@@ -9,9 +9,9 @@ use super::SamplePosition;
 pub struct Batch {
     /// Inputs: rows x seq.
     pub tokens: Vec<u32>,
-    /// For every input the token that follows it, or [`Batch::IGNORED`]: rows x seq.
+    /// The token that follows each input, or [`Batch::IGNORED`]: rows x seq.
     pub targets: Vec<u32>,
-    /// For every input the position in its row at which its document begins, if rows hold documents: rows x seq.
+    /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<Vec<u32>>,
     /// Number of samples.
     pub rows: usize,
@@ -24,9 +24,9 @@ pub struct Batch {
 pub struct MicroBatch<'a> {
     /// Inputs: rows x seq.
     pub tokens: &'a [u32],
-    /// For every input the token that follows it, or [`Batch::IGNORED`]: rows x seq.
+    /// The token that follows each input, or [`Batch::IGNORED`]: rows x seq.
     pub targets: &'a [u32],
-    /// For every input the position in its row at which its document begins, if rows hold documents: rows x seq.
+    /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<&'a [u32]>,
     /// Their rows in the batch.
     pub rows: Range<usize>,

@@ -59,7 +59,7 @@ impl BatchHash {
 pub struct RankBatch {
     /// The rank.
     pub rank: usize,
-    /// Its position along the data axes: which part of every batch it trains on.
+    /// Position of the rank along the data axes: which part of every batch it trains on.
     pub data_index: usize,
     /// Hash of its samples.
     pub hash: BatchHash,

@@ -37,7 +37,7 @@ pub struct Prefetch {
 
 type Read = dyn Fn(u64) -> Result<Batch, DataError> + Send + Sync;
 
-/// The thread, and what it has read.
+/// The thread, and the batches that it has read.
 struct Ahead {
     batches: Receiver<(u64, Result<Batch, DataError>)>,
     thread: JoinHandle<()>,

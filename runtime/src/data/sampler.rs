@@ -1,4 +1,4 @@
-//! Which tokens a sample holds.
+//! Sampling: the tokens of each sample.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use super::permutation::{Permutation, mix};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// As in the file.
+    /// Order of the file.
     Sequential,
-    /// In a new random order every epoch.
+    /// A new random order every epoch.
     Shuffled,
 }
 
@@ -23,10 +23,10 @@ impl std::fmt::Display for Order {
     }
 }
 
-/// The place of a sample in the data. No two samples of a run have the same place.
+/// The position of a sample in the data. No two samples of a run have the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SamplePosition {
-    /// How often all of the data was read before.
+    /// Number of complete passes over the data before this sample.
     pub epoch: u64,
     /// Index of the first token.
     pub start: usize,
@@ -50,8 +50,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// For `tokens` tokens (the length of a file) in samples of `seq`, `batch` of them a step; `None` when there is
-    /// not one whole sample.
+    /// Creates a sampler of `tokens` tokens (the length of a file) in samples of `seq`, `batch` of them a step; `None`
+    /// when there is not one whole sample.
     pub fn new(
         tokens: usize,
         seq: usize,

@@ -106,7 +106,7 @@ impl TokenFile {
         self.content.bytes().len() / self.encoding.width()
     }
 
-    /// How tokens are stored.
+    /// Returns the encoding of the tokens.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
@@ -148,7 +148,8 @@ impl TokenFile {
         }
     }
 
-    /// Checks that a mapped file is as long as when it was opened. Reading what was cut off would end the process.
+    /// Checks that a mapped file is as long as when it was opened. Reading the part that was cut off would end the
+    /// process.
     ///
     /// # Errors
     /// A file that has become shorter.
@@ -179,7 +180,7 @@ impl TokenFile {
         bad.map_or(Ok(()), Err)
     }
 
-    /// With another vocabulary, and without a look at what was checked when the file was opened.
+    /// Returns the file with another vocabulary size, without a check of its tokens against it.
     #[cfg(test)]
     pub(super) fn with_vocab(self, vocab: usize) -> TokenFile {
         TokenFile { vocab, ..self }

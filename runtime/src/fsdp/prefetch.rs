@@ -15,8 +15,8 @@ use super::unit::Unit;
 /// next step follows it again; the unit that comes next is prefetched. While a segment is recomputed no unit is
 /// resharded, because the backward of the segment follows immediately.
 ///
-/// In a pipeline the order is that of the schedule: each [action](StageAction) reads what it has read before, and is
-/// followed by the first unit of the next action, which stays unsharded until then.
+/// In a pipeline the order is that of the schedule: each [action](StageAction) reads the units that it has read before,
+/// and is followed by the first unit of the next action, which stays unsharded until then.
 #[derive(Default)]
 pub(crate) struct Prefetcher {
     phase: StepPhase,
@@ -68,7 +68,7 @@ impl Prefetcher {
                 self.forward_order = self.reads.drain(..).map(|read| read.unit).collect();
                 self.forward_position = None;
                 match self.actions.first_of_next() {
-                    // The first read of the next action reshards what it does not need.
+                    // The first read of the next action reshards the units that it does not need.
                     Some(next) => self.prefetched = Some(next),
                     None => self.reshard_all(),
                 }

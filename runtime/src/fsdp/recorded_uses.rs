@@ -19,8 +19,8 @@ pub(crate) struct ForwardRecord {
     reads: Vec<UnitRead>,
 }
 
-/// For each unit, the number of recorded uses whose backward functions have not run: at zero, its gradient of this forward
-/// pass is complete.
+/// The number of recorded uses of each unit whose backward functions have not run: at zero, its gradient of this
+/// forward pass is complete.
 #[derive(Default)]
 struct UseCounts(Vec<(Weak<Unit>, Rc<Cell<usize>>)>);
 

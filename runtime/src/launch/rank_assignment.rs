@@ -38,7 +38,7 @@ pub enum RankAssignmentError {
     Invalid {
         /// The variable.
         name: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: String,
         /// A description of valid values.
         expected: String,

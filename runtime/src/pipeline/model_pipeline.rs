@@ -110,7 +110,8 @@ impl Pipeline {
         Ok(PipelineStep { losses, gradients: sum_tied_gradients(gradients), wait })
     }
 
-    /// As [`run_step`](Self::run_step), but the gradients of tied parameters are those of this rank's stages.
+    /// Runs a step like [`run_step`](Self::run_step), but the gradients of tied parameters are those of this rank's
+    /// stages.
     #[track_caller]
     pub(crate) fn run_passes<M: Module<In: SegmentData>, S: Dims>(
         &self,

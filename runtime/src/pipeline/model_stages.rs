@@ -25,7 +25,7 @@ pub(super) struct ModelStages<'a, M: Module, S> {
     pub model: &'a M,
     /// The parts of each micro-batch's input.
     pub inputs: &'a [Vec<Part>],
-    /// For each micro-batch, the boundary after each stage but the last.
+    /// The boundary after each stage but the last, for each micro-batch.
     pub boundaries: &'a [Vec<BoundaryShape>],
     pub loss: &'a mut LossFn<'a, M, S>,
     pub gradients: Gradients<Accumulating>,

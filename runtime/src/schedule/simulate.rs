@@ -42,9 +42,9 @@ impl Costs {
 pub struct ScheduledSpan {
     /// The computation.
     pub compute: Compute,
-    /// Its begin.
+    /// Start of the computation.
     pub start: f64,
-    /// Its end.
+    /// End of the computation.
     pub end: f64,
 }
 
@@ -200,7 +200,7 @@ impl Run<'_> {
         }
     }
 
-    /// When the inputs of a computation are there, or the name of the one that is missing.
+    /// Returns the time at which the inputs of a computation have arrived, or the name of the missing one.
     fn ready_time(&self, compute: Compute) -> Result<f64, String> {
         let Compute { work, stage, micro_batch } = compute;
         let of = |work, stage| {

@@ -28,8 +28,8 @@ impl Verified {
         &self.lowered
     }
 
-    /// As [`lowered`](Self::lowered), but with each receive posted as late as possible: after everything that the rank
-    /// computes and sends before. The same schedule if it was given with its messages.
+    /// The [lowered](Self::lowered) schedule with each receive posted as late as possible: after everything that the
+    /// rank computes and sends before. The same schedule if it was given with its messages.
     pub fn without_lookahead(&self) -> &Schedule {
         &self.without_lookahead
     }
@@ -191,7 +191,7 @@ fn completeness(schedule: &Schedule) -> Vec<Finding> {
     findings
 }
 
-/// On each rank a stage's forward pass comes before its backward pass, and the input part before the weight part.
+/// Finds stages whose forward pass does not come before its backward pass, and the input part before the weight part.
 fn order(schedule: &Schedule) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeSet<Compute> = BTreeSet::new();

@@ -2,7 +2,8 @@
 //! captured once and replayed as one graph launch.
 //!
 //! Only the tokens of a pass differ from step to step; they are uploaded before it. The host's work in a pass is not
-//! repeated: counters are advanced by what the captured pass has added, and parameters are where the pass leaves them.
+//! repeated: counters are advanced by the amounts that the captured pass has added, and parameters are where the pass
+//! leaves them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,9 +38,9 @@ pub(crate) struct Pass<'a> {
 /// Captured passes of micro-batches of tokens shaped `S`, which can be replayed.
 pub(crate) struct CapturedPass<S> {
     recording: CapturedGraph,
-    /// By micro-batch.
+    /// Inputs by micro-batch.
     inputs: Vec<CapturedInput>,
-    /// By micro-batch.
+    /// Losses by micro-batch.
     losses: Vec<CapturedLoss>,
     units: Vec<CapturedBuffers>,
     added: Added,
@@ -49,17 +50,17 @@ pub(crate) struct CapturedPass<S> {
 /// The losses of a capture by micro-batch, the captured passes, and a result of the captured work.
 pub(crate) type Captured<S, T> = (Vec<Metric<S>>, CapturedPass<S>, T);
 
-/// Where a graph reads a micro-batch.
+/// The memory from which a graph reads a micro-batch.
 struct CapturedInput {
     tokens: GraphBuffer,
     targets: GraphBuffer,
     /// Starts, ends and places of documents.
     documents: Option<[GraphBuffer; 3]>,
-    /// For each target, whether it is ignored.
+    /// True for each ignored target.
     ignored: Vec<bool>,
 }
 
-/// Where a graph leaves the loss of a micro-batch.
+/// The memory in which a graph leaves the loss of a micro-batch.
 struct CapturedLoss {
     /// Address of its sum. `None` on a rank that does not compute it.
     sum: Option<GraphBuffer>,

@@ -174,7 +174,7 @@ pub trait Arrived {
 
 macro_rules! operators_after_wait {
     ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; the message of its bound explains what to do.
+        /// Never applies; the message of its bound explains the fix.
         impl<T, R: Awaited<InFlight<T>>> $operator<R> for InFlight<T> {
             type Output = T;
 

@@ -18,7 +18,7 @@ use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending};
 /// axes over which `S` varies, and divided once after that.
 #[must_use = "a loss does nothing until `.backward()`, and has no value until `.reduce()`"]
 pub struct Loss<S> {
-    /// One element: the sum over what this rank holds.
+    /// One element: the sum over the elements of this rank.
     sum: Value,
     count: u64,
     shape: PhantomData<S>,

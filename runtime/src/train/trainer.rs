@@ -134,7 +134,7 @@ impl<M: LanguageModel> Trainer<M> {
             // All ranks return the same summary, and a mesh has at least one rank.
             None => launch_with(&options, mesh, body).map(|mut all| all.swap_remove(0)),
         };
-        // The trace is also written after a failure, to show what led to it.
+        // The trace is also written after a failure, to show its cause.
         let traced = match (&tracer, &plan.trace_file()) {
             (Some(tracer), Some(path)) => tracer.write(path),
             _ => Ok(()),

@@ -195,7 +195,7 @@ fn sequences_without_equal_chunks_are_refused() {
     }
 }
 
-/// Ranks compare what they have made by their positions on the mesh, in any order of the axes.
+/// Ranks compare the tensors that they have made by their positions on the mesh, in any order of the axes.
 #[test]
 fn values_are_compared_in_every_order_of_axes() {
     type Rows = Tokens<(Batch, Seq)>;

@@ -28,7 +28,7 @@ pub(in super::super) struct Matmul {
     /// The axes over which the weight's gradient is partial.
     pub gradient_axes: AxisSet,
     pub dims: MatmulDims,
-    /// How the result leaves the region.
+    /// Exit of the result from the region.
     pub exit: Rc<RegionExit>,
     pub site: Site,
 }

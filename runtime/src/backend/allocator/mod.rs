@@ -31,7 +31,7 @@ const WORKSPACE: usize = Category::Workspace as usize;
 pub struct CachingAllocator {
     limit: usize,
     source: MemorySource,
-    /// On a device: the allocator of page-locked host memory for offloading.
+    /// The allocator of page-locked host memory for offloading, on a device.
     offloaded: Option<Arc<CachingAllocator>>,
     state: Mutex<AllocatorState>,
 }

@@ -17,7 +17,7 @@ pub struct GpuContext {
     /// The stream of [`StreamKind::Compute`], cached because most calls use it; also in `streams`.
     compute: OnceLock<Stream>,
     streams: Mutex<HashMap<StreamKind, Stream>>,
-    /// By name of the entry point: comparing sources is cheaper than hashing them at every launch.
+    /// Loaded kernels by name of the entry point: comparing sources is cheaper than hashing them at every launch.
     functions: Mutex<HashMap<String, Vec<(KernelSource, KernelFunction)>>>,
     /// Kernels with generated sources.
     generated: Mutex<HashMap<Structure, KernelFunction>>,

@@ -22,7 +22,7 @@ pub struct StagingPool {
 #[derive(Debug, Default)]
 struct StagingBuffers {
     free: Vec<StagingBuffer>,
-    /// In the order of the uploads, which all use one stream.
+    /// Buffers in use, in the order of the uploads, which all use one stream.
     pending: VecDeque<(StagingBuffer, Event)>,
     pending_bytes: usize,
 }

@@ -64,11 +64,11 @@ struct SenderState {
 
 /// The state of an asynchronous receive that was issued.
 pub enum Received {
-    /// Its message is there, to be copied.
+    /// The message has arrived, to be copied.
     Stored(StoredMessage, Delivery),
     /// It waits for its message, under this number.
     Waits(u64),
-    /// Its promise has reported an error.
+    /// The promise has reported an error.
     Failed,
 }
 

@@ -64,7 +64,7 @@ impl LocalProcessGroup {
         promised.into()
     }
 
-    /// Carries out what is left of an asynchronous message, if anything. Another rank may wait for it, so that it is done
+    /// Carries out the rest of an asynchronous message, if any. Another rank may wait for it, so that it is done
     /// even when the thread is closed.
     fn carry_out(&self, (completion, job): (Completion, Option<Job>)) -> Completion {
         if let Some(job) = job

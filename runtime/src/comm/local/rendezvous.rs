@@ -36,7 +36,7 @@ pub struct Contribution {
     pub operand: MemberOperand,
     /// Event after which an operand in device memory may be used.
     pub ready: Option<DeviceEvent>,
-    /// In an asynchronous call: the clock of the rank's main thread.
+    /// The clock of the rank's main thread, in an asynchronous call.
     pub clock: Option<Arc<ExposedClock>>,
 }
 
@@ -62,7 +62,7 @@ impl Participant<'_> {
 pub struct Rendezvous {
     pub contributions: Vec<Contribution>,
     begin: Instant,
-    /// In an asynchronous call: the readings of the members' exposed clocks at that time.
+    /// The readings of the members' exposed clocks at that time, in an asynchronous call.
     exposed: Vec<Duration>,
     /// Set if any operand is lent.
     pub has_lent_memory: bool,

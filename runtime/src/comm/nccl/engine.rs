@@ -22,7 +22,7 @@ pub struct NcclEngine {
     shape: MeshShape,
     resources: Arc<RankResources>,
     thread: Option<JoinHandle<()>>,
-    /// By axes with more than one rank.
+    /// Communicators by axes with more than one rank.
     comms: BTreeMap<AxisSet, Comm>,
 }
 

@@ -22,7 +22,7 @@ const MAX_BLOCKS: usize = 1024;
 #[derive(Debug)]
 pub struct Registrations {
     watchdog: Arc<Watchdog>,
-    /// By communicator, address and bytes.
+    /// Registered blocks by communicator, address and bytes.
     blocks: Mutex<HashMap<(Comm, u64, usize), BlockState>>,
 }
 

@@ -38,7 +38,7 @@ struct WatchState {
     comms: Vec<Comm>,
     /// The call that is being submitted, which may already wait for other ranks.
     submitting: Option<String>,
-    /// In the order of submission, which is not the order of completion.
+    /// Calls in the order of submission, which is not the order of completion.
     in_flight: VecDeque<InFlightCall>,
     /// Memory of calls that are captured in a CUDA graph.
     captured: Vec<Arc<Buffer>>,
@@ -140,7 +140,8 @@ impl Watchdog {
         self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
-    /// As [`check`](Self::check); fails also if another rank has failed that `call` may wait for.
+    /// Checks like [`check_failure`](Self::check_failure); fails also if another rank has failed that `call` may wait
+    /// for.
     pub fn check_peers(&self, call: &str) -> Result<(), CommError> {
         self.check()?;
         match self.peers.failed_peer() {

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn bytes_come_out_as_they_went_in() {
-        // Longer than what is in memory together.
+        // Longer than the text in memory at any time.
         let text: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
         assert!(text.len() > 3 * BYTES_PER_CORE);
         let expected: Vec<u32> = text.bytes().map(u32::from).collect();

@@ -95,7 +95,7 @@ impl<'a, R: Read> Pieces<'a, R> {
                 return (at, separator.len(), true);
             }
         }
-        // A separator that begins inside the window is whole in what was read, except at the end of the file.
+        // A separator that begins inside the window is whole in the text read so far, except at the end of the file.
         if self.at_end && unread.len() <= self.size {
             (unread.len(), 0, true)
         } else {
@@ -225,7 +225,7 @@ mod tests {
         // Between characters.
         assert_eq!(texts("ääää", None, 3), ["ä", "ä", "ä", "ä|"]);
         assert_eq!(texts("abcdefg", None, 3), ["abc", "def", "g|"]);
-        // The line break at the very end of the window counts when what follows is dark.
+        // The line break at the very end of the window counts when the next character is dark.
         assert_eq!(texts("abc\ndef", None, 4), ["abc\n", "def|"]);
         assert_eq!(texts("abc\n\ndef", None, 4), ["abc\n", "\ndef|"]);
     }

@@ -299,8 +299,8 @@ fn matrix_shard(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) 
     MatrixShard { replica, block: MatrixBlock::new(param, &extents), run }
 }
 
-/// Gathers the runs of every member: what a member owns of a parameter follows from the sizes of everything in its unit,
-/// which need not be the same on all members.
+/// Gathers the runs of every member: the part of a parameter that a member owns follows from the sizes of everything in
+/// its unit, which need not be the same on all members.
 fn gather_runs(
     group: &Communicator,
     own: impl Iterator<Item = Range<usize>>,

@@ -14,7 +14,7 @@ pub(super) fn gpipe(rank: usize, micro_batches: usize) -> Vec<Action> {
     builder.actions
 }
 
-/// As many forward passes as there are later ranks, then a forward and a backward pass in turn.
+/// 1F1B: as many forward passes as there are later ranks, then a forward and a backward pass in turn.
 pub(super) fn one_f_one_b(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
     let warm_up = micro_batches.min(ranks - 1 - rank);
     let mut builder = Builder::default();

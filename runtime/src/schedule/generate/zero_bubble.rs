@@ -1,4 +1,4 @@
-//! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills what would be a bubble.
+//! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills the bubbles.
 
 use super::Builder;
 use crate::schedule::{Action, Work};

@@ -3,8 +3,8 @@
 use super::{all_schedules, named};
 use crate::schedule::{Action, Costs, LOOKAHEAD, ScheduleKind, Work, lower, simulate};
 
-/// With one computation of lookahead no schedule loses time against posting all receives at the start, and at most three
-/// receives are pending.
+/// No schedule with one computation of lookahead loses time against posting all receives at the start, and at most
+/// three receives are pending.
 #[test]
 fn one_action_of_lookahead_is_enough() {
     for schedule in all_schedules() {

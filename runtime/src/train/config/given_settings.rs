@@ -29,7 +29,7 @@ impl GivenSettings {
     /// Reads a command line whose first word is the name of the program, and the file that it names.
     ///
     /// # Errors
-    /// As [`Config::parse_with`], for what cannot be read at all.
+    /// As [`Config::parse_with`], for settings that cannot be read at all.
     pub fn read(
         args: impl IntoIterator<Item = OsString>,
         optimizers: &Optimizers,

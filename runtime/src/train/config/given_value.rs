@@ -10,7 +10,7 @@ use super::flags::{FLAGS, Flag, FlagKind};
 pub struct GivenValue {
     /// The value; of a switch, `true` or `false`.
     pub text: OsString,
-    /// Its source.
+    /// The source of the value.
     pub source: SettingSource,
 }
 

@@ -379,7 +379,7 @@ fn pipeline_settings() {
     }
 }
 
-/// With a pipeline, stage 3 would gather the parameters for every micro-batch.
+/// Stage 3 in a pipeline would gather the parameters for every micro-batch.
 #[test]
 fn pipelines_change_the_default_zero_stage() {
     assert_eq!(parse("--mesh fsdp=2").unwrap().zero, ZeroStage::Parameters);

@@ -16,7 +16,7 @@ use super::schedule::{self, CapturedSchedule};
 
 /// The captured graphs of a step: one for each kind of micro-batch, or one for the schedule of a pipeline.
 pub struct CapturedGraphs<S> {
-    /// In the order of capture.
+    /// Graphs in the order of capture.
     graphs: Vec<(MicroBatchKind, CapturedPass<S>)>,
     schedule: Option<CapturedSchedule<S>>,
     /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.

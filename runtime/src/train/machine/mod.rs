@@ -15,7 +15,7 @@ use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
 use crate::train::{Error, Result};
 
-/// The devices of a run, and what connects them. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
+/// The devices of a run and their connection. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
 pub trait Machine: Send + Sync {
     /// Creates the backend of a rank, by world rank. Called once, on the thread of the rank.
     ///

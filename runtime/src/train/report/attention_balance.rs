@@ -31,9 +31,9 @@ struct AttentionKind {
 /// Work in attention of the micro-batches of a step on some ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AttentionWork {
-    /// Of all ranks.
+    /// Work of all ranks.
     total: u64,
-    /// Of all ranks, if each had as much as the one of `cp` with the most, for which the others wait in each
+    /// Work of all ranks, if each had as much as the one of `cp` with the most, for which the others wait in each
     /// micro-batch.
     longest: u64,
 }

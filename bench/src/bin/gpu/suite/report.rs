@@ -122,7 +122,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// As [`row`](Self::row), for a kernel that returns whether the device supports it; otherwise the row says so.
+    /// Adds a row like [`row`](Self::row), for a kernel that returns true if the device supports it; otherwise the row
+    /// says so.
     pub fn row_if(&mut self, name: &str, work: Work, mut kernel: impl FnMut(&dyn Backend) -> bool) {
         if !name.contains(&self.filter) {
             return;
@@ -141,7 +142,7 @@ impl<'a> Report<'a> {
         }));
     }
 
-    /// As [`row`](Self::row), averaged over seconds.
+    /// Adds a row like [`row`](Self::row), averaged over seconds.
     pub fn sustained_row(&mut self, name: &str, work: Work, mut kernel: impl FnMut(&dyn Backend)) {
         if !name.contains(&self.filter) {
             return;

@@ -50,7 +50,7 @@ enum Elements<'a, T> {
 }
 
 impl<'a, T: Float> Results<'a, T> {
-    /// Creates a result whose rows are written, or if `accumulate`, added to what is there.
+    /// Creates a result whose rows are written, or accumulated if `accumulate`.
     pub fn new(
         out: ViewMut<'a>,
         layout: SequenceLayout,

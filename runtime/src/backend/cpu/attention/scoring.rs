@@ -121,7 +121,7 @@ impl<'a> Scoring<'a> {
         self.add_bias(head, queries, start, row_len, scores);
     }
 
-    /// As [`apply`](Self::apply), and writes the derivatives of scores with respect to dot products.
+    /// Applies like [`apply`](Self::apply), and writes the derivatives of scores with respect to dot products.
     pub fn apply_with_slopes(
         &self,
         head: usize,

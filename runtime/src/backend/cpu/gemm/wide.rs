@@ -16,7 +16,7 @@ use half::bf16;
 use super::Matrix;
 use crate::backend::cpu::simd::Level;
 
-/// As [`Matmul::matmul`](super::Matmul::matmul).
+/// Implements [`Matmul::matmul`](super::Matmul::matmul).
 pub(super) fn matmul(
     parallelism: Parallelism,
     mnk: [usize; 3],

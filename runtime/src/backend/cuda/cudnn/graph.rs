@@ -322,7 +322,7 @@ impl GraphBuilder {
         self.binary(mode, x, b, y)
     }
 
-    /// For each score, `x` if `t`, else `b`.
+    /// Adds a selection: for each score `x` if `t`, else `b`.
     pub fn select(&mut self, x: TensorId, b: TensorId, t: TensorId) -> TensorId {
         let (y, mode) = (self.scores(), Pointwise::Select);
         self.graph.operations.push(GraphOperation::Pointwise {

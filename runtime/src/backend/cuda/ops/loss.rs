@@ -174,7 +174,7 @@ impl<'a> Rows<'a> {
         unsafe { self.launch_with_shared(gpu, kernel, 0, operands) };
     }
 
-    /// As [`launch`](Self::launch), with dynamic shared memory per block, in bytes.
+    /// Launches like [`launch_rows`](Self::launch_rows), with dynamic shared memory per block, in bytes.
     ///
     /// # Safety
     /// As [`launch`](Self::launch); the kernel uses no more shared memory.

@@ -30,7 +30,7 @@ struct Hop {
     /// Number of the hop, of which 0 is the one with this rank's own keys.
     number: usize,
     arriving: PendingCall,
-    /// From the start of the transfer until it has been waited for.
+    /// Span from the start of the transfer to the end of the wait for it.
     span: Option<SpanStart>,
 }
 

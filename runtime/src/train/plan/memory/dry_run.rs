@@ -24,7 +24,7 @@ const MICRO_BATCHES: usize = 3;
 /// Bytes at the peak of each category, and of all together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Peaks {
-    /// In the order of [`Category::ALL`].
+    /// Bytes in the order of [`Category::ALL`].
     pub of: [f64; Category::ALL.len()],
     pub total: f64,
 }

@@ -78,7 +78,7 @@ impl MemoryPlan {
         let logits_limit = match memory.filter(|_| config.device == DeviceChoice::Cuda) {
             None => None,
             Some(memory) => {
-                // The limit follows from what all else needs, on the rank of the head.
+                // The limit follows from all other needs, on the rank of the head.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
                 let Some(rest) = run.peaks::<M>(head, Some(0))? else { return Ok(self) };
                 Some(logits_limit(logits, memory, rest.total))

@@ -72,8 +72,8 @@ fn key_block<T: Float>(
                 turns.wait(row, block, queries.end);
                 let start = (row * s.queries.len + queries.start) * sums.row_len;
                 // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block sees
-                // never move back from one block to the next, so who adds to a row before this block is the block before
-                // it, or waited for that.
+                // never move back from one block to the next, so only the previous block adds to a row before this
+                // block it, or waited for that.
                 let dqueries = unsafe { sums.all.piece(start, queries.len() * sums.row_len) };
                 pass.add_to_queries(&mut *tiles, keys.start, keys, dqueries);
                 turns.advance(row, block, queries.end);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Gradients of queries of one head, added up while they pass by.
 ///
-/// Sections of the keys see queries whose ranges never move back. So what a range no longer contains is complete.
+/// Sections of the keys see queries whose ranges never move back. So a row that a range no longer contains is complete.
 pub(super) struct QuerySums<'a> {
     /// Row by row, from the first one of `rows` on.
     sums: &'a mut [f32],

@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How far the blocks of each row of blocks have added to the sums that they share: a block waits until the block before it
-/// has added to the same elements.
+/// Progress of the blocks of each row of blocks in adding to the sums that they share: a block waits until the block
+/// before it has added to the same elements.
 ///
 /// If blocks begin in order, each on a thread of its own until it ends, then the first unfinished block never waits.
 pub(super) struct Turns {

@@ -29,10 +29,10 @@ pub struct DotsBackward<'a> {
     douts_t: &'a mut [u32],
     /// Pairs of rows next to each other, before they are transposed.
     zipped: &'a mut [u32],
-    /// Of one tile: panels of pairs of queries.
+    /// Weights of one tile: panels of pairs of queries.
     weights: &'a mut [u32],
     dscores: &'a mut [u32],
-    /// Of one tile: rows of pairs of keys.
+    /// Score gradients of one tile: rows of pairs of keys.
     dscore_rows: &'a mut [u32],
     /// `[block, element, key]`, then `[key, element]`.
     dkeys: Sums<'a>,
@@ -53,7 +53,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// With all rows or all elements in pairs, filled up on both sides.
+    /// Returns the length with all rows or all elements in pairs, filled up on both sides.
     fn whole(self) -> usize {
         padded(self.count) * padded(self.dim) / 2
     }
@@ -63,21 +63,21 @@ impl Rows {
         padded(self.dim) * self.pair_stride()
     }
 
-    /// From one element to the next in transposed rows.
+    /// Returns the distance from one element to the next in transposed rows.
     fn pair_stride(self) -> usize {
         padded(self.count.div_ceil(2))
     }
 }
 
-/// Lengths of the operands of a task, by what they hold.
+/// Lengths of the operands of a task, by content.
 struct Lens {
     keys: Rows,
     values: Rows,
     queries: Rows,
     douts: Rows,
-    /// Of one tile in pairs, filled up on both sides.
+    /// Length of one tile in pairs, filled up on both sides.
     tile: usize,
-    /// Of rows before they are transposed.
+    /// Length of rows before they are transposed.
     zipped: usize,
 }
 
@@ -183,7 +183,7 @@ fn both_ways<T: Float>(
     let width = padded(sizes.dim);
     pair_rows(source, zipped, PanelLayout { row: width, panel: PANEL });
     let zipped = &zipped[..source.count.div_ceil(2) * width];
-    // One row per element; what fills up the width makes rows that nothing reads.
+    // One row per element; the padding of the width makes rows that nothing reads.
     transpose(zipped, width, transposed, PanelLayout { row: sizes.pair_stride(), panel: PANEL });
 }
 

@@ -25,7 +25,7 @@ impl<'a> DotsForward<'a> {
         Parts::len(&Self::lens(sizes))
     }
 
-    /// Of keys, values, queries and weights.
+    /// Returns the lengths of keys, values, queries and weights.
     fn lens(sizes: TaskSizes) -> [usize; 4] {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let tile = QUERIES.min(queries) * padded(KEYS.min(keys)) / 2;

@@ -60,7 +60,7 @@ impl DotInstructions {
     }
 }
 
-/// As [`Matmul::matmul`](super::Matmul::matmul); a result in bf16 is rounded once.
+/// Implements [`Matmul::matmul`](super::Matmul::matmul); a result in bf16 is rounded once.
 pub(super) fn matmul<C: Float>(
     dots: DotInstructions,
     workers: &Workers,

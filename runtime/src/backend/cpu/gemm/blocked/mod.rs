@@ -29,7 +29,7 @@ const ROWS: usize = 144;
 /// Columns of a packed block of the right operand, which stays in the third-level cache.
 const COLUMNS: usize = 2048;
 
-/// As [`Matmul::matmul`](super::Matmul::matmul), for results in f32.
+/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results in f32.
 pub(super) fn matmul<T: Float>(
     workers: &Workers,
     tile: Tile,
@@ -131,7 +131,7 @@ fn pack_all_right<T: Float>(
     });
 }
 
-/// As [`Matmul::matmul`](super::Matmul::matmul), for results that are rounded to another type, once.
+/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results that are rounded to another type, once.
 pub(super) fn matmul_rounded<T: Float, C: Float>(
     workers: &Workers,
     tile: Tile,

@@ -79,7 +79,7 @@ impl Kernel for Norm {
     }
 }
 
-/// Where a gradient goes that is added to what is there.
+/// Returns the target of a gradient that is accumulated.
 fn grad<T: Float>(to: &mut [T]) -> LeafGrad<'_> {
     LeafGrad { view: view_mut(to), accumulate: true }
 }

@@ -58,7 +58,7 @@ fn shapes() -> Vec<AttentionShape> {
     shapes.into_iter().map(|shape| AttentionShape { scale: SCALE, ..shape }).collect()
 }
 
-/// The value of what a graph must not write.
+/// The value of elements that a graph must not write.
 const UNWRITTEN: f32 = 7.0;
 
 #[test]

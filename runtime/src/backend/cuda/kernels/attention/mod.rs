@@ -44,7 +44,7 @@ enum Pass {
 }
 
 /// Additions of a tensor-core kernel to causal or full attention with results in bf16. Every combination is compiled on
-/// its own, so that none pays for what it does not use.
+/// its own, so that none pays for unused features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Variant {
     /// Reads the keys of each query from memory: windows and key ranges.
@@ -57,7 +57,7 @@ pub struct Variant {
     pub sinks: bool,
     /// Writes results in f32.
     pub wide: bool,
-    /// Adds results to what is there.
+    /// Accumulates results.
     pub accumulate: bool,
 }
 

@@ -115,7 +115,7 @@ struct Extras {
     soft_cap: Option<f32>,
     bias: bool,
     sinks: bool,
-    /// Results in f32, to be added to what is there, as over parts of the keys.
+    /// Results in f32 that are accumulated, as over parts of the keys.
     parts: bool,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates what the forward pass needs.
+    /// Allocates the buffers of the forward pass.
     pub(super) fn forward(
         gpu: &GpuContext,
         s: &AttentionShape,
@@ -30,7 +30,7 @@ impl Scratch {
         Scratch::new(gpu, s, ranges, [0, 0])
     }
 
-    /// Allocates what the backward pass needs.
+    /// Allocates the buffers of the backward pass.
     pub(super) fn backward(
         gpu: &GpuContext,
         s: &AttentionShape,

@@ -4,9 +4,9 @@ use crate::backend::{AttentionShape, Band};
 
 /// Products per visible pair of a query and a key.
 pub(super) struct Products {
-    /// Of as many elements as a head of keys has.
+    /// Products over as many elements as a head of keys has.
     pub(super) of_keys: u64,
-    /// Of as many elements as a head of values has.
+    /// Products over as many elements as a head of values has.
     pub(super) of_values: u64,
 }
 

@@ -49,7 +49,7 @@ pub(super) fn forward(
     }
     let stream = gpu.stream(StreamKind::Compute);
     let addresses = addresses(operands, lse);
-    // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
+    // SAFETY: the views have the sizes of the shape, and work submitted to one stream is done in order.
     gpu.retry_after_trim(|| unsafe { fused.forward(stream, &s, &addresses) });
     Ok(())
 }

@@ -73,7 +73,7 @@ impl Extras {
         }
     }
 
-    /// The same, with gradients that are added to what is there.
+    /// The same, with gradients that are accumulated.
     pub(super) fn accumulating(self, accumulate: bool) -> Extras {
         Extras { accumulate: u32::from(accumulate), ..self }
     }

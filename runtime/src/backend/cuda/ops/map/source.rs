@@ -130,7 +130,7 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
     KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
-/// Returns what precedes the functions of a kernel: the header, the functions in `expr`, and the parameters.
+/// Returns the text before the functions of a kernel: the header, the functions in `expr`, and the parameters.
 fn head(expr: &Expr, dtype: DType, fields: &str) -> String {
     let mut functions = Vec::new();
     for node in &expr.nodes {
