@@ -24,14 +24,17 @@ pub struct SimDriver {
     number: usize,
 }
 
+impl SimDevice {
+    /// Creates a driver for one more rank.
+    pub fn driver(&self) -> SimDriver {
+        SimDriver { device: self.clone(), number: self.next_driver_number() }
+    }
+}
+
 impl SimDriver {
     /// Creates the only driver of a device like an H100; see [`SimDevice::new`].
     pub fn new(seed: u64) -> SimDriver {
         SimDevice::new(seed).driver()
-    }
-
-    pub(crate) fn new_on(device: SimDevice, number: usize) -> SimDriver {
-        SimDriver { device, number }
     }
 
     /// Returns the device.

@@ -10,8 +10,8 @@ use meshwright::backend::cuda::{
 use meshwright::train::{Config, Gpus, LanguageModel, Trainer};
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
 
-use super::suite::report::{Effort, Report};
-use super::suite::{Sizes, TABLES};
+use super::suite::report::Effort;
+use super::suite::{Sizes, TABLES, measured_report};
 
 /// Compiles the kernels of the tables and the example models.
 pub fn run(architecture: &str) -> Result<(), DriverError> {
@@ -49,7 +49,7 @@ fn tables(null: &Arc<NullDriver>) {
         let backend: Arc<dyn Backend> =
             Arc::new(CudaBackend::new(Arc::clone(null) as Arc<dyn Driver>));
         let mut nowhere = |_: &serde_json::Value| {};
-        (table.rows)(&mut Report::new(backend, &sizes, "", once, &mut nowhere), &sizes);
+        (table.rows)(&mut measured_report(backend, &sizes, "", once, &mut nowhere), &sizes);
     }
 }
 

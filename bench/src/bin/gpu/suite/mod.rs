@@ -11,6 +11,7 @@ mod optimizer;
 pub mod report;
 mod sizes;
 
+pub use limits::measured_report;
 use report::Report;
 pub use sizes::Sizes;
 
