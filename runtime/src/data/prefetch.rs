@@ -1,4 +1,4 @@
-//! Reading ahead: the next batch is prepared while the ranks compute.
+//! The data loader: a thread that prepares the next batch while the ranks compute.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Routing of tokens to experts.
+//! Routing of tokens to experts (MoE), on the CPU.
 
 use super::CpuBackend;
 use super::float::{Float, by_float, store, workplace, workplace_len};

@@ -1,4 +1,4 @@
-//! Scaled dot-product attention.
+//! Scaled dot-product attention with grouped queries (GQA), and the log-sum-exp of each row of scores.
 
 use std::ops::Range;
 

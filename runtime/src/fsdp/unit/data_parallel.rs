@@ -1,5 +1,6 @@
-//! Data parallelism: gradient reduction over the ranks that read other tokens, in the background, by all-reduce at ZeRO
-//! stage 0 and reduce-scatter above. With replicas of the shards (hybrid sharding, HSDP) an all-reduce over them follows.
+//! Data parallelism (DDP): gradient reduction over the ranks that read other tokens, in the background, by all-reduce
+//! at ZeRO stage 0 and reduce-scatter above. With replicas of the shards (hybrid sharding, HSDP) an all-reduce over
+//! them follows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Scaled dot-product attention that never stores a sequence-by-sequence matrix: grouped queries, masks, windows, biases of
-//! positions, sinks and cross attention.
+//! Scaled dot-product attention that never stores a sequence-by-sequence matrix: grouped queries (GQA), masks, windows,
+//! biases of positions, sinks and cross attention.
 
 mod alibi;
 mod context;

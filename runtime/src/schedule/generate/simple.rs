@@ -1,4 +1,4 @@
-//! GPipe and 1F1B.
+//! The schedules GPipe and 1F1B.
 
 use super::Builder;
 use crate::schedule::{Action, Work};

@@ -1,4 +1,4 @@
-//! Forward: per tile of queries, the keys in chunks with an online softmax.
+//! Forward: per tile of queries, the keys in chunks with an online softmax, whose log-sum-exp backward reads.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Routing of tokens to experts.
+//! Routing of tokens to experts (MoE), on GPUs.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROUTING;
