@@ -280,7 +280,7 @@ fn check(name: &str, program: impl Fn(&Net, &Ids, &Ids, &mut Steps) + Sync) {
 }
 
 #[test]
-fn programs_over_a_distributed_sequence_equal_one_rank() {
+fn distributed_sequences_equal_one_rank() {
     check("attentions behind a trait object", |net, tokens, targets, steps| {
         let cores: [&Core; 2] = [&net.ring, &net.ulysses];
         let x = net.positions.forward(&net.embed.forward(tokens));

@@ -66,8 +66,8 @@ impl MatmulBackward {
             let (a, b) = (a.view(), b.view());
             if bias.is_some() && !transposed {
                 let mut sums = rank.scratch(DType::F32, n);
-                let ending = GemmEpilogue::BiasGrad(sums.view_mut());
-                if rank.backend().gemm_with_epilogue(&gemm, a, b, ending, dw.reborrow()) {
+                let epilogue = GemmEpilogue::BiasGrad(sums.view_mut());
+                if rank.backend().gemm_with_epilogue(&gemm, a, b, epilogue, dw.reborrow()) {
                     bias_gradient = Some(sums);
                     return;
                 }

@@ -168,13 +168,13 @@ impl Matmul {
     ) {
         let rank = self.rank();
         let (backend, gemm) = (rank.backend(), self.gemm());
-        let ending = if gelu {
-            let inside = preactivation.as_mut().map(|buffer| buffer.view_mut());
-            GemmEpilogue::BiasGelu { bias, pre_activation: inside }
+        let epilogue = if gelu {
+            let aux = preactivation.as_mut().map(|buffer| buffer.view_mut());
+            GemmEpilogue::BiasGelu { bias, pre_activation: aux }
         } else {
             GemmEpilogue::Bias(bias)
         };
-        if backend.gemm_with_epilogue(&gemm, x.view(), weight, ending, out.view_mut()) {
+        if backend.gemm_with_epilogue(&gemm, x.view(), weight, epilogue, out.view_mut()) {
             return;
         }
         let mut product = rank.alloc(self.result_len());

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn decays_never_rise_and_stay_between_minimum_and_peak() {
+    fn decays_fall_from_peak_to_minimum() {
         for decay in [Decay::Constant, Decay::Cosine, Decay::Wsd] {
             for steps in 1..40 {
                 for warmup in 0..=steps {

@@ -28,7 +28,7 @@ pub struct Gpus {
     nccl: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// The rank of this process and the TCP store, if every rank is a process.
     process: Option<(usize, Arc<Store>)>,
-    /// The way of messages over NCCL.
+    /// The path of messages over NCCL.
     messages: nccl::MessagePath,
     /// Set if NCCL registers the buffers of collectives.
     registers: bool,
@@ -39,7 +39,7 @@ pub struct Gpus {
 /// The environment variable that registers the buffers of collectives with NCCL if set to 1.
 const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 
-/// The environment variable with the way of messages between pipeline stages over NCCL.
+/// The environment variable with the path of messages between pipeline stages over NCCL.
 const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
 
 impl Gpus {
@@ -141,7 +141,7 @@ impl Gpus {
     /// Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown way of messages in the
+    /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown message path in the
     /// environment, or another one than that of other processes.
     pub fn in_process(
         mesh: &MeshShape,
@@ -239,19 +239,19 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
     NativeDriver::with_options(ordinal, options).map_err(refused)
 }
 
-/// Checks that all processes send messages in one way: they would wait for each other forever.
+/// Checks that all processes send messages on the same path; otherwise they would wait for each other forever.
 fn require_one_message_path(
     store: &Store,
     place: &RankAssignment,
     own: nccl::MessagePath,
 ) -> Result<()> {
-    let key = |rank: usize| format!("way of messages of rank {rank}");
+    let key = |rank: usize| format!("message path of rank {rank}");
     store.set(&key(place.rank), own.to_string().as_bytes()).map_err(refused)?;
     let paths = (0..place.world).map(|rank| store.get(&key(rank)).map_err(refused));
     let paths: Vec<Vec<u8>> = paths.collect::<Result<_>>()?;
     let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
     // Rank 0 serves the store, so it ends after the others have read all of them.
-    let key = |rank: usize| format!("rank {rank} knows of another way of messages");
+    let key = |rank: usize| format!("rank {rank} knows of another message path");
     store.set(&key(place.rank), &[]).map_err(refused)?;
     if place.rank == 0 {
         (1..place.world).try_for_each(|rank| store.get(&key(rank)).map(drop)).map_err(refused)?;
@@ -322,7 +322,7 @@ fn env_switch(name: &str) -> Result<bool> {
     }
 }
 
-/// Returns the way of messages that the environment asks for.
+/// Returns the message path that the environment sets.
 fn message_path() -> Result<nccl::MessagePath> {
     match env::var(MESSAGES) {
         Err(env::VarError::NotPresent) => Ok(nccl::MessagePath::default()),

@@ -108,7 +108,7 @@ fn one_head_is_the_same_on_any_number_of_threads() {
 /// The backward is partitioned by blocks of keys if there are fewer key/value heads than threads: every dtype, mask and
 /// score function, and several query heads of one key/value head.
 #[test]
-fn blocks_of_keys_are_the_same_on_any_number_of_threads() {
+fn key_blocks_are_independent_of_threads() {
     let causal = shape(1, 1300, [3, 1, 16], true);
     let window = Band { before: Some(700), ..Band::CAUSAL };
     let ahead = Band { offset: 130, before: Some(600), after: Some(50) };

@@ -76,7 +76,7 @@ fn maps() {
 }
 
 #[test]
-fn a_leaf_used_as_a_whole_and_as_a_row_has_one_f32_gradient() {
+fn a_leaf_that_is_also_a_row_has_one_f32_gradient() {
     let nodes = vec![Node::Leaf(0), Node::Row(0), Node::Mul(0, 1)];
     let (x, grad) = (input::<bf16>(3000, 1, 1.0), input::<bf16>(3000, 2, 1.0));
     on_every_backend(|cpu| {

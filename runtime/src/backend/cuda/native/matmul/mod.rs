@@ -32,7 +32,7 @@ pub struct CublasLtMatMuls {
     api: &'static CublasLtApi,
     handle: cublasLtHandle_t,
     plans: Mutex<HashMap<PlanKey, Arc<MatMulPlan>>>,
-    /// Shapes supported to be supported or refused.
+    /// True for shapes that cuBLASLt supports, false for those that it refuses.
     supported: Mutex<HashMap<MatMul, bool>>,
     workspaces: Mutex<HashMap<Stream, u64>>,
     /// Guards the one-time warning about a refused epilogue.
