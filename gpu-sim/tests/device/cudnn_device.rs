@@ -15,10 +15,8 @@ use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 use meshwright::backend::cuda::{
     AttentionGradients, AttentionOperands, Driver, FusedAttention, FusedShape, Stream,
 };
-use meshwright::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, SequenceLayout, View,
-    ViewMut,
-};
+use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use meshwright::backend::{AttentionOps, AttentionShape, Band, SequenceLayout, View, ViewMut};
 
 /// Returns the device with attention as the options select; `None` if not available.
 fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{
-    Buffer, CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DType, ExpSumArgs,
-    MaxExpSumArgs, View, ViewMut,
+use crate::backend::ops::loss::{
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, MaxExpSumArgs,
 };
+use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{
     Axis, AxisSet, Dims, Ends, Feature, ModelAxis, OnEveryRank, Seal, Split, Whole,

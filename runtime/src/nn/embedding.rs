@@ -14,6 +14,7 @@ use crate::tensor::{
     gradient_axes, leave_region,
 };
 
+use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
 
 /// Embedding table with a row of `H` for each token of vocabulary `V`; its weight is shaped `(V, H)`.
@@ -124,6 +125,10 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens
     fn forward(&self, x: &Tokens<X>) -> Self::Out {
         Embedding::<V, H, VocabSplit<A, E>>::forward(self, x)
     }
+}
+
+stage_layers! {
+    Embedding<V, H, Style>;
 }
 
 /// Looks up the rows of the tokens in this rank's shard; rows of other tokens are zero.

@@ -1,8 +1,11 @@
 //! Norms, rotary embedding and elementwise expressions.
 
+use meshwright::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+};
+use meshwright::backend::ops::rope::RopeArgs;
 use meshwright::backend::{
-    BlockIndex, DropoutMask, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node,
-    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeShape, UnaryFunction,
+    BlockIndex, DropoutMask, Expr, LeafGrad, Node, RopeShape, UnaryFunction,
 };
 
 use crate::report::{Report, Work};

@@ -6,10 +6,10 @@ use super::math::{fma, lane_sum};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, MAX_TOP_K,
-    RoutingOps, RoutingShape, TopKArgs, View,
+use crate::backend::ops::routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };
+use crate::backend::{MAX_TOP_K, RoutingOps, RoutingShape, View};
 
 impl RoutingOps for CpuBackend {
     fn top_k(&self, args: TopKArgs) {

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use crate::layout::{OnEveryRank, Whole};
 
 use super::builder::AttentionSizes;
+use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Plain};
 use inputs::AttentionCore;
 use layer_options::LayerOptions;
@@ -133,4 +134,8 @@ where
     fn forward(&self, qkv: &T) -> T::Out {
         Attention::forward(self, qkv)
     }
+}
+
+stage_layers! {
+    Attention<H, K, D>;
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Buffer, KeyRanges};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use crate::backend::{AttentionShape, Buffer, KeyRanges};
 use crate::tensor::{
     Arity, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
     OperationInput, OperationParam, Value, apply,

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, DType, SgdArgs, SgdStep, View, ViewMut};
+use crate::backend::ops::optim::SgdArgs;
+use crate::backend::{Buffer, Category, DType, SgdStep, View, ViewMut};
 use crate::comm::{Blocks, Communicator, PendingCall, Site};
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, ParamRef, Rank, Unit, fail};

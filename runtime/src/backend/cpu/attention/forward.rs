@@ -14,10 +14,11 @@ use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
 use super::soften::soften;
 use super::widened;
 use super::{LINE, Parts};
+use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
-use crate::backend::{AttentionArgs, AttentionShape};
+use crate::backend::ops::attention::AttentionArgs;
 
 /// Keys that packed operands keep together.
 const PACKED: usize = 16;

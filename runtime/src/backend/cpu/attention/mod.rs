@@ -30,9 +30,8 @@ mod widened;
 
 use super::CpuBackend;
 use super::float::by_float;
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, MergeAttentionArgs,
-};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
+use crate::backend::{AttentionOps, AttentionShape};
 
 impl AttentionOps for CpuBackend {
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {

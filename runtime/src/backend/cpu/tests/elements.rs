@@ -1,5 +1,6 @@
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{AdamStep, AdamwArgs, Backend, BlockCopy, MiddleDim};
+use crate::backend::ops::optim::AdamwArgs;
+use crate::backend::{AdamStep, Backend, BlockCopy, MiddleDim};
 
 #[test]
 fn sums_over_a_dim_follow_the_formula() {

@@ -3,10 +3,10 @@
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
-use crate::backend::{
-    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DType, ExpSumArgs, LossOps,
-    MaxExpSumArgs, View, ViewMut,
+use crate::backend::ops::loss::{
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, MaxExpSumArgs,
 };
+use crate::backend::{DType, LossOps, View, ViewMut};
 
 use super::launch::{at, float_name, wide};
 use super::rows::RowPlan;

@@ -6,10 +6,10 @@ use super::rows::RowPlan;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::NORM;
 use crate::backend::cuda::{CudaBackend, GpuContext};
-use crate::backend::{
-    DType, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, NormOps, ResidualSum, RmsNormArgs,
-    RmsNormBackwardArgs, View, ViewMut,
+use crate::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
 };
+use crate::backend::{DType, LeafGrad, NormOps, ResidualSum, View, ViewMut};
 
 /// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/norm.cu`.
 const KEPT: usize = 4;

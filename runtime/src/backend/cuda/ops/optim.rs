@@ -5,9 +5,9 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::OPTIM;
 use crate::backend::cuda::{CudaBackend, GpuContext};
+use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
 use crate::backend::{
-    AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, UpdateExpr, UpdateOperands, View,
-    ViewMut,
+    AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, View, ViewMut,
 };
 
 use super::launch::{at, covering, float_name, vectors};

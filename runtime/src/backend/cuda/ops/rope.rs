@@ -4,7 +4,8 @@ use super::launch::{aligned, at, covering, float_name, wide};
 use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROPE;
-use crate::backend::{DType, RopeArgs, RopeLayout, RopeOps, RopeShape};
+use crate::backend::ops::rope::RopeArgs;
+use crate::backend::{DType, RopeLayout, RopeOps, RopeShape};
 
 /// Heads that a thread rotates, as in `kernels/rope.cu`.
 const HEADS: u64 = 2;

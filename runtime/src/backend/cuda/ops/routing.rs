@@ -3,10 +3,10 @@
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROUTING;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
-use crate::backend::{
-    CombineTokensArgs, CombineWeightGradArgs, DType, DispatchTokensArgs, GroupByExpertArgs,
-    MAX_TOP_K, RoutingOps, RoutingShape, TopKArgs, View, ViewMut,
+use crate::backend::ops::routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };
+use crate::backend::{DType, MAX_TOP_K, RoutingOps, RoutingShape, View, ViewMut};
 
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 use super::sort::SortSpace;

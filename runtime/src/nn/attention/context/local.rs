@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, Buffer, Category, DType,
-    KeyRanges, MergeAttentionArgs, SequenceLayout, View, ViewMut,
+    AttentionShape, Backend, Band, Buffer, Category, DType, KeyRanges, SequenceLayout, View,
+    ViewMut,
 };
 use crate::tensor::{Extent, KeyBlock, Rank, VisibleRows};
 

@@ -24,10 +24,11 @@ use super::scoring::{Distances, Scoring};
 use super::shift::{Outputs, SinkGradient};
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
 use super::widened;
+use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
-use crate::backend::{AttentionBackwardArgs, AttentionShape};
+use crate::backend::ops::attention::AttentionBackwardArgs;
 
 pub fn attention_backward<T: Float>(
     workers: &Workers,

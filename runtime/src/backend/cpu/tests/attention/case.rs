@@ -2,9 +2,9 @@
 
 use super::super::values;
 use crate::backend::cpu::float::Float;
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, DistanceBias, KeyRanges,
-    SequenceLayout, View, ViewMut,
+    AttentionShape, Backend, DistanceBias, KeyRanges, SequenceLayout, View, ViewMut,
 };
 
 /// The value of results between samples, before and after a call.

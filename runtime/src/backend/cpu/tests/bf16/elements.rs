@@ -7,9 +7,10 @@ use super::{
     view_mut,
 };
 use crate::backend::cpu::float::Float;
+use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
 use crate::backend::{
-    AdamStep, AdamwArgs, Backend, BlockCopy, BlockIndex, DropoutMask, Expr, LeafGrad, MiddleDim,
-    Node, SgdArgs, SgdStep, UnaryFunction,
+    AdamStep, Backend, BlockCopy, BlockIndex, DropoutMask, Expr, LeafGrad, MiddleDim, Node,
+    SgdStep, UnaryFunction,
 };
 
 struct Map {

@@ -6,10 +6,8 @@ use super::interpreter::run;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::FusedShape;
 use crate::backend::cuda::cudnn::{AttentionPass, CudnnAttentionSizes, GraphOperand, GraphScalar};
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, SequenceLayout, View,
-    ViewMut,
-};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use crate::backend::{AttentionOps, AttentionShape, Band, SequenceLayout, View, ViewMut};
 
 const SCALE: f32 = 0.3;
 

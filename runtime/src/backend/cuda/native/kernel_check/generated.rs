@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::backend::cuda::{CudaBackend, KernelSource, NullDriver, SOURCES};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, BlockIndex, Buffer,
-    CachingAllocator, Category, DType, DistanceBias, DropoutMask, Expr, LeafGrad, Node,
-    UnaryFunction, UpdateExpr, UpdateNode, UpdateOperands, View,
+    AttentionShape, Backend, Band, BlockIndex, Buffer, CachingAllocator, Category, DType,
+    DistanceBias, DropoutMask, Expr, LeafGrad, Node, UnaryFunction, UpdateExpr, UpdateNode,
+    UpdateOperands, View,
 };
 
 /// Columns and rows of operands.

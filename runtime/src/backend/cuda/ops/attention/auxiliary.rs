@@ -3,7 +3,8 @@
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::{AUXILIARY, BIAS};
 use crate::backend::cuda::{GpuContext, Grid};
-use crate::backend::{AttentionShape, KeyRanges, MergeAttentionArgs, View};
+use crate::backend::ops::attention::MergeAttentionArgs;
+use crate::backend::{AttentionShape, KeyRanges, View};
 
 use super::super::launch::{THREADS, aligned, at, covering, float_name};
 use super::plain::{self, PlainTiles, TILE};

@@ -23,10 +23,8 @@ mod tensor;
 
 use crate::backend::cuda::kernels::attention::{PLAIN, Variant};
 use crate::backend::cuda::{CudaBackend, GpuContext};
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend,
-    MergeAttentionArgs, View,
-};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
+use crate::backend::{AttentionOps, AttentionShape, Backend, View};
 
 use auxiliary::Scratch;
 use flops::Products;
