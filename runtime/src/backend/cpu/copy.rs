@@ -67,7 +67,7 @@ fn copy_blocks<T: Copy + Send + Sync>(
 
 fn cast_elements<T: Float, U: Float>(workers: &Workers, src: &[T], dst: &mut [U]) {
     assert_eq!(dst.len(), src.len(), "cast: operands of one size");
-    workers.rows(dst.len(), 1, Rows(dst, 1), |range, dst| float::cast(&src[range], dst.0));
+    workers.rows(dst.len(), 1, Rows(dst, 1), |range, dst| float::cast_slice(&src[range], dst.0));
 }
 
 fn add_assign<T: Float, U: Float>(workers: &Workers, dst: &mut [T], src: &[U]) {

@@ -1,7 +1,7 @@
 //! Routing of tokens to experts (MoE), on the CPU.
 
 use super::CpuBackend;
-use super::float::{Float, by_float, store, workplace, workplace_len};
+use super::float::{Float, by_float, store_rounded, workplace, workplace_len};
 use super::math::{fma, lane_sum};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
@@ -163,7 +163,7 @@ dispatch! {
                 *sum = fma::<FMA>(weight, x.widen(), *sum);
             }
         }
-        store(scratch, out);
+        store_rounded(scratch, out);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::driver::{Driver, done};
+use super::driver::{Driver, unwrap_call};
 
 /// Capture state of one rank, and the memory that its CUDA graphs use besides buffers of models.
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl CaptureState {
     /// Copies `values` to page-locked memory that lives as long as the captured graph.
     pub fn capture_constant(&self, driver: &dyn Driver, values: &[u8]) -> *const u8 {
         let bytes = values.len().max(1);
-        let memory = done(driver.alloc_pinned(bytes));
+        let memory = unwrap_call(driver.alloc_pinned(bytes));
         // SAFETY: the memory is new and large enough for the values.
         unsafe { memory.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         self.lock_memory().constants.push(PinnedBlock(memory as usize, bytes));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::backend::{DeviceFailure, DeviceGraph, StreamKind};
 
 use super::capture_state::PinnedBlock;
-use super::driver::{DriverError, Graph, Stream, done};
+use super::driver::{DriverError, Graph, Stream, unwrap_call};
 use super::gpu::GpuContext;
 
 /// Begins the capture of the work submitted to all streams in use, after synchronizing them.
@@ -68,7 +68,7 @@ unsafe impl DeviceGraph for CapturedGraph {
         let compute = self.gpu.stream(StreamKind::Compute);
         // The captured work came after the pending work of all streams.
         for stream in side_streams(&self.gpu) {
-            done(wait_for_stream(&self.gpu, compute, stream));
+            unwrap_call(wait_for_stream(&self.gpu, compute, stream));
         }
         if let Some(graph) = self.graph {
             // SAFETY: as the caller promises; the constants are live.

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use crate::backend::{MemoryCache, StreamKind};
 
 use super::capture_state::CaptureState;
-use super::driver::{Driver, DriverError, Event, Grid, KernelFunction, KernelSource, Stream, done};
+use super::driver::{
+    Driver, DriverError, Event, Grid, KernelFunction, KernelSource, Stream, unwrap_call,
+};
 use super::ops::map::Structure;
 
 /// A driver with the streams and loaded kernels of one rank.
@@ -70,9 +72,9 @@ impl GpuContext {
     /// Returns the CUDA stream of `queue`. Communication has priority over compute.
     pub fn stream(&self, queue: StreamKind) -> Stream {
         let find = || {
-            *lock_unpoisoned(&self.streams)
-                .entry(queue)
-                .or_insert_with(|| done(self.driver.new_stream(queue != StreamKind::Compute)))
+            *lock_unpoisoned(&self.streams).entry(queue).or_insert_with(|| {
+                unwrap_call(self.driver.new_stream(queue != StreamKind::Compute))
+            })
         };
         match queue {
             StreamKind::Compute => *self.compute.get_or_init(find),
@@ -135,9 +137,9 @@ impl GpuContext {
         match call() {
             Err(DriverError::OutOfMemory { .. }) => {
                 self.memory_cache().iter().for_each(|cache| cache.empty_cache());
-                done(call())
+                unwrap_call(call())
             }
-            result => done(result),
+            result => unwrap_call(result),
         }
     }
 
@@ -191,7 +193,7 @@ impl GpuContext {
             return;
         }
         // SAFETY: as the caller promises.
-        done(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
+        unwrap_call(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
     }
 
     /// Returns the generated kernel of an expression's structure, if it is loaded.
@@ -222,14 +224,14 @@ impl GpuContext {
     }
 
     fn load_kernel(&self, (source, name): Kernel<'_>) -> Function {
-        let module = done(self.driver.load(source));
-        done(self.driver.function(module, name))
+        let module = unwrap_call(self.driver.load(source));
+        unwrap_call(self.driver.function(module, name))
     }
 
     /// Returns an event to record; the time between `timed` events can be measured.
     pub fn acquire_event(&self, timed: bool) -> Event {
         let free = lock_unpoisoned(&self.events)[usize::from(timed)].pop();
-        free.unwrap_or_else(|| done(self.driver.new_event(timed)))
+        free.unwrap_or_else(|| unwrap_call(self.driver.new_event(timed)))
     }
 
     /// Returns an event for reuse. Work that waits for its last record is not affected by later records.

@@ -11,7 +11,7 @@ use super::driver::{
     KernelModule, KernelSource, Stream,
 };
 use super::fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
-use super::gpu::lock;
+use super::gpu::lock_unpoisoned;
 use super::matmul::{MatMul, MatMulOperands};
 
 /// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.
@@ -95,7 +95,7 @@ impl NullDriver {
 
     /// Returns the sources loaded so far, each once.
     pub fn loaded_sources(&self) -> Vec<KernelSource> {
-        lock(&self.sources).clone()
+        lock_unpoisoned(&self.sources).clone()
     }
 
     fn observe(&self, call: NullCall<'_>) -> Result<(), DriverError> {
@@ -226,7 +226,7 @@ impl Driver for NullDriver {
     }
 
     fn load(&self, source: &KernelSource) -> Done<KernelModule> {
-        let mut sources = lock(&self.sources);
+        let mut sources = lock_unpoisoned(&self.sources);
         let known = sources.iter().position(|known| known == source);
         let index = known.unwrap_or_else(|| {
             sources.push(source.clone());

@@ -13,7 +13,7 @@ const ABOUT: &str = "Reports the GPUs and libraries of this machine, checks the 
 fn main() -> ExitCode {
     let matches = command().get_matches();
     let outcome = match matches.subcommand() {
-        Some(("schedule", matches)) => schedule::run(matches),
+        Some(("schedule", matches)) => schedule::run_command(matches),
         _ => run_cuda(&matches),
     };
     match outcome {

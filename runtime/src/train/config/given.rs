@@ -35,7 +35,7 @@ pub fn read_settings(
         given.insert(flag.name, GivenValue { text, source: SettingSource::CommandLine });
     }
     if let Some(path) = given.get("config").map(|given| given.text.clone()) {
-        for (name, value) in file::read(Path::new(&path)).map_err(ConfigError::Invalid)? {
+        for (name, value) in file::read_file(Path::new(&path)).map_err(ConfigError::Invalid)? {
             given.entry(name).or_insert(value);
         }
     }

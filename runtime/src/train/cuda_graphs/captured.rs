@@ -74,7 +74,7 @@ impl<S: Shape> CapturedGraphs<S> {
         input: &StepInput<'_>,
         run: impl FnOnce(Vec<Tokens<S>>, Vec<Tokens<S>>) -> PipelineStep<S>,
     ) -> Result<(StepGradients<S>, Rc<MessageWait>), CaptureError> {
-        schedule::launch(&mut self.passes, &mut self.schedule, input, run)
+        schedule::launch_schedule(&mut self.passes, &mut self.schedule, input, run)
     }
 }
 

@@ -31,7 +31,7 @@ impl PipelinePlan {
     ///
     /// # Errors
     /// A schedule or a cut that does not fit the mesh, the model or the micro-batches.
-    pub fn read_schedule<M: LanguageModel>(
+    pub fn for_model<M: LanguageModel>(
         config: &Config,
         rank: &Rank,
         built: &Built<M>,

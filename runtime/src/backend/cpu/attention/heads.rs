@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::backend::SequenceLayout;
 #[cfg(target_arch = "x86_64")]
 use crate::backend::cpu::dots::StridedRows;
-use crate::backend::cpu::float::{Float, cast, workplace_len};
+use crate::backend::cpu::float::{Float, cast_slice, workplace_len};
 use crate::backend::cpu::gemm::Matrix;
 
 /// An operand `[batch, positions, heads, dim]`.
@@ -85,7 +85,7 @@ impl<'a, T: Float> Head<'a, T> {
     /// Writes `[rows.len(), dim]`, some rows next to each other.
     pub fn gather_rows(&self, rows: Range<usize>, out: &mut [f32]) {
         for (row, out) in rows.zip(out.chunks_exact_mut(self.dim)) {
-            cast(self.row(row), out);
+            cast_slice(self.row(row), out);
         }
     }
 }

@@ -18,7 +18,7 @@ use super::streams::{self, cu_stream};
 use super::{memory, modules};
 use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 use crate::backend::cuda::{
     AlgorithmChoices, DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid,
     KernelFunction, KernelModule, KernelSource, MatMul, MatMulEpilogue, MatMulOperands, Stream,
@@ -116,7 +116,8 @@ impl Drop for NativeDriver {
             return;
         }
         self.matmuls.free_all(&self.context);
-        for module in lock(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
+        for module in
+            lock_unpoisoned(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
         {
             // SAFETY: no work uses its functions any more.
             unsafe { (self.context.api.cuModuleUnload)(module.0 as CUmodule) };
@@ -268,7 +269,7 @@ impl Driver for NativeDriver {
 
     fn load(&self, source: &KernelSource) -> Result<KernelModule, DriverError> {
         // Other sources compile concurrently; each source is compiled once.
-        let module = Arc::clone(lock(&self.modules).entry(source.clone()).or_default());
+        let module = Arc::clone(lock_unpoisoned(&self.modules).entry(source.clone()).or_default());
         module.get_or_init(|| self.compile_module(source)).clone()
     }
 

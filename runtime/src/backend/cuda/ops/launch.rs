@@ -1,6 +1,6 @@
 //! Grid sizes, alignment and names shared by launches.
 
-use crate::backend::cuda::driver::done;
+use crate::backend::cuda::driver::unwrap_call;
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{DType, StreamKind, View, ViewMut};
 
@@ -63,6 +63,8 @@ pub(super) fn copy(gpu: &GpuContext, src: View, dst: ViewMut) {
     if bytes > 0 {
         let stream = gpu.stream(StreamKind::Compute);
         // SAFETY: the views are equally long, and one is exclusive.
-        done(unsafe { gpu.driver().copy(stream, address(dst.as_view()), address(src), bytes) });
+        unwrap_call(unsafe {
+            gpu.driver().copy(stream, address(dst.as_view()), address(src), bytes)
+        });
     }
 }

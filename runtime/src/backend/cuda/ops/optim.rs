@@ -10,7 +10,7 @@ use crate::backend::{
     AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, View, ViewMut,
 };
 
-use super::launch::{at, covering, float_name, vectors};
+use super::launch::{address, covering, float_name, vectors};
 use super::map::update;
 
 /// Elements of a vector: 16 bytes of the master weights.
@@ -90,8 +90,13 @@ impl OptimizerOps for CudaBackend {
             inv_root: 1.0 / step.bias_correction2.sqrt(),
         };
         let views = [p, g, m, v, copy.unwrap_or(p)];
-        let operands =
-            AdamOperands { p: at(p), g: at(g), m: at(m), v: at(v), copies: copies(copy) };
+        let operands = AdamOperands {
+            p: address(p),
+            g: address(g),
+            m: address(m),
+            v: address(v),
+            copies: copies(copy),
+        };
         // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
         unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
     }
@@ -110,8 +115,12 @@ impl OptimizerOps for CudaBackend {
             nesterov: u32::from(step.nesterov),
         };
         let views = [p, g, momentum.unwrap_or(p), copy.unwrap_or(p)];
-        let operands =
-            SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
+        let operands = SgdOperands {
+            p: address(p),
+            g: address(g),
+            m: momentum.map_or(0, at),
+            copies: copies(copy),
+        };
         // SAFETY: as in `adamw`.
         unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
     }
@@ -155,8 +164,8 @@ fn check_operands(p: View, g: View, states: &[View], copy: Option<View>) {
 fn copies(copy: Option<View>) -> Copies {
     let Some(copy) = copy else { return Copies { wide: 0, narrow: 0 } };
     match copy.dtype() {
-        DType::F32 => Copies { wide: at(copy), narrow: 0 },
-        DType::Bf16 => Copies { wide: 0, narrow: at(copy) },
+        DType::F32 => Copies { wide: address(copy), narrow: 0 },
+        DType::Bf16 => Copies { wide: 0, narrow: address(copy) },
         DType::U32 => panic!("parameters are copied in f32 or bf16"),
     }
 }

@@ -7,7 +7,7 @@ use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::RANDOM;
 use crate::backend::{BlockIndex, RandomOps, ViewMut};
 
-use super::launch::{at, covering, float_name};
+use super::launch::{address, covering, float_name};
 use super::strided::StridedBlock;
 
 /// Maximum dims of a kernel, after contiguous dims are merged.
@@ -50,7 +50,7 @@ impl RandomOps for CudaBackend {
             gpu.launch(
                 (&RANDOM, &name),
                 covering(gpu, n),
-                args![key, std, Place::new(index), at(out), n],
+                args![key, std, Place::new(index), address(out), n],
             )
         };
     }

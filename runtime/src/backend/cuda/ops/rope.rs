@@ -1,6 +1,6 @@
 //! Rotary position embedding.
 
-use super::launch::{aligned, at, covering, float_name, wide};
+use super::launch::{address, aligned, covering, float_name, wide};
 use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROPE;
@@ -44,7 +44,18 @@ impl RopeOps for CudaBackend {
             gpu.launch(
                 (&ROPE, &name),
                 grid,
-                args![at(x), at(y), at(cos), at(sin), sign, positions, seq, heads, half, pass],
+                args![
+                    address(x),
+                    address(y),
+                    address(cos),
+                    address(sin),
+                    sign,
+                    positions,
+                    seq,
+                    heads,
+                    half,
+                    pass
+                ],
             )
         };
     }

@@ -8,7 +8,7 @@ use crate::backend::ops::routing::{
 };
 use crate::backend::{DType, MAX_TOP_K, RoutingOps, RoutingShape, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name, wide};
+use super::launch::{THREADS, address, aligned, covering, float_name, wide};
 use super::sort::SortSpace;
 
 impl RoutingOps for CudaBackend {
@@ -29,7 +29,7 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, &name),
                 grid,
-                args![at(scores), rows, cols, k, at(values), at(choices)],
+                args![address(scores), rows, cols, k, address(values), address(choices)],
             );
         }
     }
@@ -51,18 +51,18 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, "keys_of_choices"),
                 covering(gpu, n),
-                args![at(choices), n, experts, space.keys],
+                args![address(choices), n, experts, space.keys],
             );
             let sorted = space.sort(gpu, u64::from(experts));
             gpu.launch(
                 (&ROUTING, "count_choices"),
                 covering(gpu, u64::from(experts)),
-                args![sorted.keys, n, experts, at(counts)],
+                args![sorted.keys, n, experts, address(counts)],
             );
             gpu.launch(
                 (&ROUTING, "places_of_choices"),
                 covering(gpu, n),
-                args![sorted.order, n, at(order), at(positions)],
+                args![sorted.order, n, address(order), address(positions)],
             );
         }
     }
@@ -82,7 +82,16 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, &rows.name),
                 rows.grid,
-                args![at(x), at(order), weights, n, k, cols as u64, at(out), rows.width],
+                args![
+                    address(x),
+                    address(order),
+                    weights,
+                    n,
+                    k,
+                    cols as u64,
+                    address(out),
+                    rows.width
+                ],
             );
         }
     }
@@ -97,7 +106,7 @@ impl RoutingOps for CudaBackend {
         let weights = weights_address(weights, shape);
         let launch = RowLaunch::new(gpu, "to_tokens", shape.tokens, cols, [x, out]);
         let (tokens, k, cols) = (shape.tokens as u64, narrow(shape.top_k), cols as u64);
-        let (x, positions, out) = (at(x), at(positions), at(out));
+        let (x, positions, out) = (address(x), address(positions), address(out));
         // SAFETY: rows of `x` are read only if `x` has them; there is a position and a weight for every choice.
         unsafe {
             gpu.launch(
@@ -123,7 +132,16 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, &name),
                 covering(gpu, n * 32),
-                args![at(x), rows, at(positions), at(dy), n, k, cols, at(dweights)],
+                args![
+                    address(x),
+                    rows,
+                    address(positions),
+                    address(dy),
+                    n,
+                    k,
+                    cols,
+                    address(dweights)
+                ],
             );
         }
     }
@@ -144,7 +162,7 @@ fn row_count(x: View, cols: usize) -> u64 {
 fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
     weights.map_or(0, |weights| {
         check_operand("weights", weights, DType::F32, shape.choices());
-        at(weights)
+        address(weights)
     })
 }
 

@@ -83,9 +83,9 @@ pub fn attention_backward<T: Float>(
     };
     // Blocks of keys would add to the same gradient of a bias.
     if s.batch * s.kv_heads < workers.threads() && call.dbias.is_none() {
-        by_blocks::run(workers, &call);
+        by_blocks::run_by_blocks(workers, &call);
     } else {
-        by_heads::run(workers, &call);
+        by_heads::run_by_heads(workers, &call);
     }
     drop(call);
     let sums = dbias.map(|(_, sums)| sums).into_iter().chain(dsinks.map(|(_, sums)| sums));

@@ -2,8 +2,8 @@
 
 mod walk;
 
-use super::block::{BLOCK, Block, check};
-use crate::backend::cpu::float::{Float, convert, store, workplace_len};
+use super::block::{BLOCK, Block, check_expr};
+use crate::backend::cpu::float::{Float, convert, store_rounded, workplace_len};
 use crate::backend::cpu::norm::add_rows;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
@@ -22,7 +22,7 @@ pub(super) fn map_backward<T: Float>(
     grad: &[T],
     leaf_grads: &mut [Option<LeafGrad>],
 ) {
-    check(expr, leaves, grad.len());
+    check_expr(expr, leaves, grad.len());
     assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
     let plan = Plan::new(expr, leaves, leaf_grads);
     for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
@@ -173,7 +173,7 @@ impl<'a, T: Float> Targets<'a, T> {
         let blocks = self.0.iter_mut().zip(written).zip(leaf_grads.chunks_exact(BLOCK));
         for ((target, written), block) in blocks {
             if let (Some(target), true) = (target, written) {
-                store(&block[..len], &mut target[at..][..len]);
+                store_rounded(&block[..len], &mut target[at..][..len]);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::backend::cuda::KernelSource;
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 
 /// The attention kernels without tensor cores.
 pub static PLAIN: KernelSource = KernelSource {
@@ -181,7 +181,7 @@ impl Tiles {
     /// Returns the source. It is leaked: a program uses few head dims and variants.
     pub fn source(&self) -> &'static KernelSource {
         static KNOWN: Mutex<Option<HashMap<Tiles, &'static KernelSource>>> = Mutex::new(None);
-        let mut known = lock(&KNOWN);
+        let mut known = lock_unpoisoned(&KNOWN);
         let source = known.get_or_insert_default().entry(*self);
         source.or_insert_with(|| Box::leak(Box::new(self.generate())))
     }

@@ -10,7 +10,7 @@ use cudarc::cublaslt::sys::{
 
 use super::layout::{ColumnMajorMatMul, MatrixLayout};
 use crate::backend::DType;
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 use crate::backend::cuda::native::api::{CublasLtApi, Status};
 use crate::backend::cuda::{DriverError, MatMul, MatMulEpilogue};
 
@@ -126,7 +126,7 @@ impl MatMulDescriptors {
         if self.epilogue == MatMulEpilogue::Plain {
             return Ok(None);
         }
-        let pointers = lock(&self.pointers);
+        let pointers = lock_unpoisoned(&self.pointers);
         self.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
         if let MatMulEpilogue::BiasGelu { aux: true } = self.epilogue {
             self.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)?;

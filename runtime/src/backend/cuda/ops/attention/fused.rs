@@ -5,7 +5,7 @@ use crate::backend::cuda::{
 };
 use crate::backend::{AttentionShape, DType, StreamKind, View};
 
-use super::super::launch::{aligned, at};
+use super::super::launch::{address, aligned};
 use super::Gradients;
 
 /// The reason why the vendor library does not compute a pass; `None` if it is missing, or reports its reason itself.
@@ -70,7 +70,7 @@ pub(super) fn backward(
         return Err(None);
     }
     let stream = gpu.stream(StreamKind::Compute);
-    let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
+    let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(address);
     let gradients = AttentionGradients { dout, dq, dk, dv };
     let operands = addresses(operands, lse);
     // SAFETY: as in `forward`.
@@ -79,8 +79,8 @@ pub(super) fn backward(
 }
 
 fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
-    let [q, k, v, out] = operands.map(at);
-    AttentionOperands { q, k, v, out, lse: at(lse) }
+    let [q, k, v, out] = operands.map(address);
+    AttentionOperands { q, k, v, out, lse: address(lse) }
 }
 
 /// Returns the attention of the vendor library, if it takes operands of these dtypes and addresses.

@@ -84,7 +84,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
             None => plain::forward(gpu, s, extras, operands_and_lse),
         }
     }
-    flops::of(s, Products { of_keys: 1, of_values: 1 })
+    flops::attention_flops(s, Products { of_keys: 1, of_values: 1 })
 }
 
 /// Launches the backward pass and returns its floating-point operations.
@@ -103,7 +103,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         None
     } else {
         match fused::backward(gpu, (s, options), [q, k, v, out], (lse, dout), &gradients) {
-            Ok(()) => return flops::of(s, Products { of_keys: 3, of_values: 2 }),
+            Ok(()) => return flops::attention_flops(s, Products { of_keys: 3, of_values: 2 }),
             Err(refusal) => refusal,
         }
     };
@@ -140,7 +140,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         }
         None => plain::backward(gpu, s, extras, &given, gradients),
     }
-    flops::of(s, products)
+    flops::attention_flops(s, products)
 }
 
 /// Inputs of both backward passes.

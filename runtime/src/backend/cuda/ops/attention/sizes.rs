@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::cuda::ops::launch::at;
+use crate::backend::cuda::ops::launch::address;
 use crate::backend::{AttentionShape, DistanceBias, View};
 
 /// `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
@@ -60,7 +60,7 @@ impl Extras {
         Extras {
             first,
             end,
-            bias: bias.map_or(0, |bias| at(bias.values)),
+            bias: bias.map_or(0, |bias| address(bias.values)),
             sinks: sinks.map_or(0, at),
             distances: distances as i32,
             zero: bias.map_or(0, |bias| {

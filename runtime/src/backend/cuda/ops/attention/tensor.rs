@@ -5,7 +5,7 @@ use crate::backend::cuda::kernels::attention::{Tiles, Variant, WARPS};
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, DType, View};
 
-use super::super::launch::{aligned, at};
+use super::super::launch::{address, aligned};
 use super::sizes::{Extras, Sizes};
 use super::{Given, Gradients, blocks};
 
@@ -28,7 +28,7 @@ pub(super) fn forward(
     extras: Extras,
     operands: [View; 5],
 ) {
-    let [q, k, v, out, lse] = operands.map(at);
+    let [q, k, v, out, lse] = operands.map(address);
     let sizes = Sizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras];
     let grid = grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
@@ -83,7 +83,7 @@ impl Backward {
     ) {
         let &Given { q, k, v, dout, lse, delta } = given;
         let Gradients { dq, dk, dv } = gradients;
-        let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(at);
+        let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(address);
         let sizes = Sizes::new(s);
 
         let tiles = &self.of_keys;

@@ -5,7 +5,7 @@ mod source;
 mod structure;
 pub mod update;
 
-use super::launch::{aligned, at, covering, vectors, wide};
+use super::launch::{address, aligned, covering, vectors, wide};
 use super::partials::add_partials;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid, KernelFunction, KernelSource};
 use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
@@ -22,7 +22,7 @@ impl ElementwiseOps for CudaBackend {
         let mut params = kernel.params();
         let items = push_elements(&mut params, expr, leaves, &[out], out.len());
         push_inputs(&mut params, expr, leaves, out.dtype());
-        params.push(format_args!("{}* out", source::cpp_type(out.dtype())), at(out));
+        params.push(format_args!("{}* out", source::cpp_type(out.dtype())), address(out));
         kernel.launch(covering(gpu, items), params, |fields| {
             source::forward(expr, out.dtype(), fields)
         });
@@ -73,9 +73,9 @@ impl ElementwiseOps for CudaBackend {
         };
         push_inputs(&mut params, expr, leaves, grad.dtype());
         let element = source::cpp_type(grad.dtype());
-        params.push(format_args!("const {element}* grad"), at(grad));
+        params.push(format_args!("const {element}* grad"), address(grad));
         for (leaf, slot) in grads(Wanted::Each) {
-            params.push(format_args!("{element}* grad{leaf}"), at(slot.view.as_view()));
+            params.push(format_args!("{element}* grad{leaf}"), address(slot.view.as_view()));
             params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
         }
         let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
@@ -184,7 +184,7 @@ fn are_vectors(rows: &[View], width: usize) -> bool {
 /// Adds the leaves and constants of an expression.
 fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) {
     for (leaf, view) in leaves.iter().enumerate() {
-        params.push(format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)), at(*view));
+        params.push(format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)), address(*view));
         if expr.nodes.contains(&Node::Row(leaf)) {
             params.push(format_args!("uint64_t len{leaf}"), view.len() as u64);
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::super::launch::{THREADS, at, covering, vectors};
+use super::super::launch::{THREADS, address, covering, vectors};
 use super::source::cpp_type;
 use super::{Generated, Structure};
 use crate::backend::cuda::{GpuContext, KernelSource};
@@ -33,13 +33,13 @@ pub fn apply_update(gpu: &GpuContext, expr: &UpdateExpr, operands: UpdateOperand
     params.push(format_args!("uint64_t n"), n);
     params.push(format_args!("uint64_t head"), head);
     params.push(format_args!("uint64_t vectors"), count);
-    params.push(format_args!("float* param"), at(param.as_view()));
-    params.push(format_args!("const {}* gradient", cpp_type(gradient.dtype())), at(*gradient));
+    params.push(format_args!("float* param"), address(param.as_view()));
+    params.push(format_args!("const {}* gradient", cpp_type(gradient.dtype())), address(*gradient));
     for (index, state) in states.iter().enumerate() {
-        params.push(format_args!("float* state{index}"), at(state.as_view()));
+        params.push(format_args!("float* state{index}"), address(state.as_view()));
     }
     if let Some(copy) = copy {
-        params.push(format_args!("{}* copy", cpp_type(copy.dtype())), at(copy.as_view()));
+        params.push(format_args!("{}* copy", cpp_type(copy.dtype())), address(copy.as_view()));
     }
     for (k, node) in expr.nodes.iter().enumerate() {
         if let UpdateNode::Constant(constant) = node {
