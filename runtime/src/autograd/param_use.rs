@@ -56,7 +56,7 @@ impl ParamUse {
         self.end_contribution(gradients, contributor);
     }
 
-    /// Does the same as [`finish`](Self::finish) for several parameters of one unit, whose contributions one kernel
+    /// Does the same as [`finish_use`](Self::finish_use) for several parameters of one unit, whose contributions one kernel
     /// computes: `write` is called even if none is wanted, with the gradients of those that are.
     pub(crate) fn finish_together<const N: usize>(
         uses: [&ParamUse; N],
@@ -73,7 +73,7 @@ impl ParamUse {
 
     /// Contributes `gradient`, in f32, and counts the use as done.
     pub(crate) fn finish_with(&self, gradients: &TapeGradients<'_>, gradient: &Buffer) {
-        self.finish(gradients, |view, accumulate| {
+        self.finish_use(gradients, |view, accumulate| {
             let backend = gradients.rank.backend();
             if accumulate {
                 backend.add_assign(view, gradient.view());

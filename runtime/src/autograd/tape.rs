@@ -141,7 +141,7 @@ impl TapeGradients<'_> {
     /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when another
     /// one is added to it while it has other owners.
     pub(crate) fn add_gradient(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
-        let slot = self.slot(node);
+        let slot = self.gradient_slot(node);
         match self.slots[slot].1.take() {
             None => self.slots[slot].1 = Some(gradient),
             Some(sum) => {
@@ -172,7 +172,7 @@ impl TapeGradients<'_> {
     /// Removes the gradient of the result of `node` so far, to be added to and [put](Self::put_gradient) back, and returns
     /// whether there is any. If not, all of its `len` elements have to be written.
     pub(super) fn take_gradient(&mut self, node: &NodeId, len: usize) -> (Buffer, bool) {
-        let slot = self.slot(node);
+        let slot = self.gradient_slot(node);
         match self.slots[slot].1.take() {
             Some(sum) => (self.rank.unshare(sum), true),
             None => (self.rank.alloc(len), false),
@@ -180,7 +180,7 @@ impl TapeGradients<'_> {
     }
 
     pub(super) fn put_gradient(&mut self, node: &NodeId, sum: Buffer) {
-        let slot = self.slot(node);
+        let slot = self.gradient_slot(node);
         self.slots[slot].1 = Some(Arc::new(sum));
     }
 

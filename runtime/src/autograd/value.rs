@@ -128,7 +128,7 @@ impl Value {
         if segment.is_none() {
             return self;
         }
-        let (state, extents) = (ValueState::Computed(self.settle()), self.extents().to_vec());
+        let (state, extents) = (ValueState::Computed(self.compute_deferred()), self.extents().to_vec());
         Self::new(self.rank(), extents, state, None, segment)
     }
 
@@ -185,7 +185,7 @@ impl Value {
     #[track_caller]
     pub(crate) fn recorded_node(&self) -> Option<NodeId> {
         self.check_left_no_segment();
-        self.settle().node
+        self.compute_deferred().node
     }
 
     /// Returns the numbers, computed now if they were deferred. While nothing is recorded they come without the operation
@@ -193,7 +193,7 @@ impl Value {
     #[track_caller]
     pub(crate) fn compute(&self) -> Computed {
         self.check_recorded();
-        let Computed { data, node } = self.settle();
+        let Computed { data, node } = self.compute_deferred();
         Computed { data, node: node.filter(|_| self.rank().is_recording()) }
     }
 
@@ -254,7 +254,7 @@ impl Value {
 
     /// Returns the same numbers as the result of the operation `node`, or of none.
     pub(crate) fn made_by(&self, node: Option<NodeId>) -> Value {
-        Value::alias(self.rank(), self.extents().to_vec(), self.settle().data, node)
+        Value::alias(self.rank(), self.extents().to_vec(), self.compute_deferred().data, node)
     }
 
     /// Returns the value inside of a tensor-parallel region over `axis`, made by `enter` the first time.
@@ -264,7 +264,7 @@ impl Value {
         }
         let value = enter();
         // A value that entered without being recorded would lose the gradients of later readers.
-        if self.rank().is_recording() || self.settle().node.is_none() {
+        if self.rank().is_recording() || self.compute_deferred().node.is_none() {
             self.0.entered.borrow_mut().push((axis, value.clone()));
         }
         value

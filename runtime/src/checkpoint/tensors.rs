@@ -74,7 +74,7 @@ impl TensorWriter {
     pub fn write(&mut self, name: &str, values: &[f32]) -> Result<(), CheckpointError> {
         let next = self.expected.pop();
         assert_eq!(next, Some((name.to_owned(), values.len())), "the next tensor of a file");
-        self.put(bytemuck::cast_slice(values))
+        self.put_bytes(bytemuck::cast_slice(values))
     }
 
     /// Syncs the file, and returns its length in bytes and its hash.

@@ -87,7 +87,7 @@ impl Timeline {
     /// the reverse order of opening.
     pub(crate) fn open_span(self: &Arc<Self>, stream: StreamKind) -> DeviceSpan {
         let from = self.device.record_timed_event(stream);
-        let clock_sync = Arc::clone(&self.lock().clock_sync);
+        let clock_sync = Arc::clone(&self.lock_state().clock_sync);
         DeviceSpan { timeline: Arc::clone(self), stream, from, clock_sync }
     }
 
@@ -95,13 +95,13 @@ impl Timeline {
     pub fn begin_step(&self) {
         self.draw();
         let clock_sync = Arc::new(synchronize_clocks(&*self.device));
-        self.lock().clock_sync = clock_sync;
+        self.lock_state().clock_sync = clock_sync;
     }
 
     /// Waits for all closed spans, and draws them.
     pub fn finish_spans(&self) {
         let ends: Vec<DeviceEvent> =
-            self.lock().pending.iter().map(|span| span.to.clone()).collect();
+            self.lock_state().pending.iter().map(|span| span.to.clone()).collect();
         ends.iter().for_each(|end| self.device.synchronize(end));
         self.draw();
     }
@@ -110,11 +110,11 @@ impl Timeline {
     pub fn close(&self) {
         // A device that has failed cannot be read any more.
         let _ = catch_unwind(AssertUnwindSafe(|| self.draw()));
-        self.lock().pending.clear();
+        self.lock_state().pending.clear();
     }
 
     fn draw(&self) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let State { pending, lanes, .. } = &mut *state;
         while let Some(span) = pending.pop_front_if(|span| self.device.is_done(&span.to)) {
             let time = |event| {

@@ -87,7 +87,7 @@ impl DeclaredValues {
         block: &[T],
     ) {
         let hash = || xxh3_64(bytemuck::cast_slice(block));
-        self.record(DeclaredKind::Elements, name, varies, line, block.len(), hash);
+        self.record_value(DeclaredKind::Elements, name, varies, line, block.len(), hash);
     }
 
     /// Records the number `name`, made at `line`.
@@ -98,7 +98,7 @@ impl DeclaredValues {
         line: &'static Location<'static>,
         number: f32,
     ) {
-        self.record(DeclaredKind::Number, name, varies, line, 1, || u64::from(number.to_bits()));
+        self.record_value(DeclaredKind::Number, name, varies, line, 1, || u64::from(number.to_bits()));
     }
 
     /// Records a setting, as text.
@@ -109,7 +109,7 @@ impl DeclaredValues {
         setting: impl FnOnce() -> String,
     ) {
         let hash = || xxh3_64(setting().as_bytes());
-        self.record(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
+        self.record_value(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
     }
 
     fn record_value(

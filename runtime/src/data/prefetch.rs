@@ -102,7 +102,7 @@ impl Prefetch {
     /// # Errors
     /// Those of [`Dataset::rows`].
     pub fn peek(&mut self, step: u64) -> Result<&Batch, DataError> {
-        let batch = self.take(step)?;
+        let batch = self.take_batch(step)?;
         let (_, batch) = self.next.insert((step, batch));
         Ok(batch)
     }

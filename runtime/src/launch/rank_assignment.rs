@@ -91,7 +91,7 @@ impl RankAssignment {
     /// Returns the rank assignment in the given environment variables.
     ///
     /// # Errors
-    /// As [`of_process`](Self::of_process).
+    /// As [`from_environment`](Self::from_environment).
     pub fn from_variables(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<RankAssignment>, RankAssignmentError> {

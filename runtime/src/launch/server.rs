@@ -118,7 +118,7 @@ impl Server {
         if world as usize != own_world {
             return Err((stream, format!("rank 0 expects {own_world} ranks, rank {rank} {world}")));
         }
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if rank as usize >= own_world || state.ranks.contains_key(&rank) {
             let reason =
                 format!("there is a rank {rank} already: two processes have the same rank");
@@ -156,7 +156,7 @@ impl Server {
             match read_byte(input)? {
                 SET => {
                     let (key, value) = (read_bytes(input)?, read_bytes(input)?);
-                    self.lock().values.insert(key, value);
+                    self.lock_state().values.insert(key, value);
                     self.changed.notify_all();
                     send(DONE, &[])?;
                 }
@@ -176,7 +176,7 @@ impl Server {
     /// Notes the exit of a rank, unless it is known, and notifies the others.
     fn note_exit(&self, rank: u32, exit: RankExit) {
         let others: Vec<_> = {
-            let mut state = self.lock();
+            let mut state = self.lock_state();
             let Some(own) = state.ranks.get_mut(&rank).filter(|own| own.exit.is_none()) else {
                 return;
             };
@@ -195,7 +195,7 @@ impl Server {
     /// Waits for the value of `key`, for at most the timeout.
     fn wait_for_value(&self, key: &[u8]) -> Option<Vec<u8>> {
         let deadline = Instant::now() + self.timeout;
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         loop {
             if let Some(value) = state.values.get(key) {
                 return Some(value.clone());

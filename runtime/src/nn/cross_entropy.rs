@@ -243,7 +243,7 @@ impl Rows<'_> {
         scale: View<'_>,
     ) {
         if self.rank.degree_of(self.axes) > 1 {
-            self.fill(stats, first, logits.as_view(), targets);
+            self.fill_stats(stats, first, logits.as_view(), targets);
             stats.differentiate(self.rank, self.vocab, first, logits.reborrow(), targets, scale);
             return;
         }

@@ -35,7 +35,7 @@ impl Tracer {
 
     /// Returns the lane `name` of a rank, which is created on first use, below the rank's other lanes.
     pub fn lane(&self, rank: usize, name: &str) -> Lane {
-        let mut lanes = self.lock();
+        let mut lanes = self.lock_logs();
         if let Some(log) = lanes.iter().find(|log| log.rank == rank && log.name == name) {
             return Lane::with_log(log);
         }
@@ -65,7 +65,7 @@ impl Tracer {
     /// # Errors
     /// If `target` cannot be written to.
     pub fn write_to(&self, target: impl std::io::Write) -> std::io::Result<()> {
-        let mut lanes = self.lock().clone();
+        let mut lanes = self.lock_logs().clone();
         lanes.retain(|log| !log.is_empty());
         // Groups lanes by rank, each in the order of creation.
         lanes.sort_by_key(|log| log.rank);

@@ -108,7 +108,7 @@ impl CachingAllocator {
             return offloaded.alloc(dtype, len, category);
         }
         let bytes = len.checked_mul(dtype.bytes()).and_then(|b| b.checked_next_multiple_of(ALIGN));
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let taken = state.take(bytes.unwrap_or(usize::MAX), category, self);
         let number = state.allocated;
         drop(state);
@@ -137,7 +137,7 @@ impl CachingAllocator {
 
     /// Returns the bytes in use, by category.
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut live = self.lock().live_with(self.overhead_bytes());
+        let mut live = self.lock_state().live_with(self.overhead_bytes());
         if let Some(offloaded) = &self.offloaded {
             live[OFFLOADED] = offloaded.lock().live[OFFLOADED];
         }
@@ -146,7 +146,7 @@ impl CachingAllocator {
 
     /// Returns the peak of the bytes in use, by category.
     pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut peak = self.lock().update_peaks(self.overhead_bytes()).peak;
+        let mut peak = self.lock_state().update_peaks(self.overhead_bytes()).peak;
         if let Some(offloaded) = &self.offloaded {
             peak[OFFLOADED] = offloaded.lock().peak[OFFLOADED];
         }
@@ -155,12 +155,12 @@ impl CachingAllocator {
 
     /// Returns the peak of the bytes in use of all categories together; on a device, of its memory.
     pub fn total_peak(&self) -> usize {
-        self.lock().update_peaks(self.overhead_bytes()).total_peak
+        self.lock_state().update_peaks(self.overhead_bytes()).total_peak
     }
 
     /// Reclaims the memory of the `number`-th allocated buffer.
     fn release(&self, block: MemoryBlock, category: Category, number: u64) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.live[category as usize] -= block.len();
         match &mut state.private {
             Some(private) if private.may_use(number) => private.free.put(block),
@@ -179,13 +179,13 @@ impl CachingAllocator {
 
 impl MemoryCache for CachingAllocator {
     fn available_bytes(&self) -> usize {
-        let live: usize = self.lock().live_with(self.overhead_bytes()).iter().sum();
+        let live: usize = self.lock_state().live_with(self.overhead_bytes()).iter().sum();
         self.limit.saturating_sub(live)
     }
 
     /// Frees all cached blocks, and those of the private pool unless a capture is in progress.
     fn empty_cache(&self) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if state.private.as_ref().is_some_and(|private| !private.is_open) {
             state.dissolve_private_pool();
         }

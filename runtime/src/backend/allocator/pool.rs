@@ -26,7 +26,7 @@ impl BlockPool {
 
     /// Moves all blocks of another pool into this one.
     pub(super) fn append(&mut self, other: BlockPool) {
-        other.blocks.into_values().flatten().for_each(|block| self.put(block));
+        other.blocks.into_values().flatten().for_each(|block| self.put_block(block));
     }
 
     /// Returns a block of exactly this size.

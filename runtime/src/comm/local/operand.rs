@@ -151,6 +151,6 @@ impl LentMemory {
 
     fn elements<T: Element>(&self, range: Range<usize>) -> *mut T {
         assert_eq!(self.dtype, T::DTYPE, "lent memory was used as another dtype");
-        self.run(range).cast()
+        self.run_address(range).cast()
     }
 }

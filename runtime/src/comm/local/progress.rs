@@ -29,7 +29,7 @@ impl ProgressThread {
 
     /// Submits a job. Returns it after `close`, and if the system refuses a thread.
     pub fn submit_job(&self, member: &Arc<LocalMember>, job: Job) -> Result<(), Job> {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if matches!(*state, ThreadState::Idle) {
             *state = start_thread(Arc::clone(member));
         }
@@ -42,7 +42,7 @@ impl ProgressThread {
 
     /// Waits until all submitted jobs are done, and ends the thread.
     pub fn close(&self) {
-        let state = std::mem::replace(&mut *self.lock(), ThreadState::Closed);
+        let state = std::mem::replace(&mut *self.lock_state(), ThreadState::Closed);
         if let ThreadState::Running(jobs, thread) = state {
             drop(jobs);
             // A panic of the thread shows as a `PendingCall` whose promise was dropped.

@@ -92,7 +92,7 @@ impl RendezvousChannel {
     }
 
     /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the member
-    /// must call [`finish`](Self::finish), which a [`Participation`](super::participation::Participation) guarantees.
+    /// must call [`finish_rendezvous`](Self::finish_rendezvous), which a [`Participation`](super::participation::Participation) guarantees.
     pub fn meet(
         &self,
         group: &GroupStatus,

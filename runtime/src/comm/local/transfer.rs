@@ -66,7 +66,7 @@ impl Participation<'_> {
     /// Joins the rows of a tensor from the operands of all members.
     ///
     /// # Safety
-    /// As [`copy`](Self::copy), for all operands and all of `dst`.
+    /// As [`copy_run`](Self::copy_run), for all operands and all of `dst`.
     pub unsafe fn join_rows(&self, blocks: &Blocks, dst: &LentMemory) {
         let dtype = dst.dtype();
         match self.stream() {
@@ -84,7 +84,7 @@ impl Participation<'_> {
                 for member in 0..blocks.lens.len() {
                     for (whole, own) in blocks.runs(member) {
                         // SAFETY: as the caller guarantees.
-                        unsafe { self.copy(member, own, dst, whole.start) };
+                        unsafe { self.copy_run(member, own, dst, whole.start) };
                     }
                 }
             }
@@ -94,7 +94,7 @@ impl Participation<'_> {
     /// Sums the part of `member` in every row of all operands into `dst`, which is not one of them.
     ///
     /// # Safety
-    /// As [`combine`](Self::combine).
+    /// As [`combine_runs`](Self::combine_runs).
     pub unsafe fn sum_part(&self, blocks: &Blocks, member: usize, dst: &LentMemory) {
         let (dtype, start, len) = (dst.dtype(), blocks.start(member), blocks.lens[member]);
         match self.stream() {
@@ -111,14 +111,14 @@ impl Participation<'_> {
             _ => {
                 for (whole, own) in blocks.runs(member) {
                     // SAFETY: as the caller guarantees.
-                    unsafe { self.combine(ReduceOp::Sum, whole, dst, own.start) };
+                    unsafe { self.combine_runs(ReduceOp::Sum, whole, dst, own.start) };
                 }
             }
         }
     }
 
     /// # Safety
-    /// As [`combine`](Self::combine), for host memory.
+    /// As [`combine_runs`](Self::combine_runs), for host memory.
     unsafe fn combine_on_host<T: Reducible>(
         &self,
         op: ReduceOp,

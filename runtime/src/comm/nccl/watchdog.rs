@@ -102,18 +102,18 @@ impl Watchdog {
 
     /// Ends the thread.
     pub fn close(&self) {
-        self.lock().is_closed = true;
+        self.lock_state().is_closed = true;
         self.changed.notify_all();
     }
 
     /// Adds a communicator to be monitored.
     pub fn add_comm(&self, comm: Comm) {
-        self.lock().comms.push(comm);
+        self.lock_state().comms.push(comm);
     }
 
     /// Marks `call` as being submitted until the guard is dropped: an error that is found meanwhile names it.
     pub fn begin_submission(&self, call: &str) -> Submission<'_> {
-        self.lock().submitting = Some(call.into());
+        self.lock_state().submitting = Some(call.into());
         Submission(self)
     }
 
@@ -121,16 +121,16 @@ impl Watchdog {
     /// `held` is kept until its [first replay](Self::release_captured), and the replays are monitored instead.
     pub fn watch_call(&self, call: String, end: DeviceEvent, held: Option<Arc<Buffer>>) {
         if self.device.is_capturing() {
-            self.lock().captured.extend(held);
+            self.lock_state().captured.extend(held);
             return;
         }
         let call = InFlightCall { call, since: Instant::now(), end, held };
-        self.lock().in_flight.push_back(call);
+        self.lock_state().in_flight.push_back(call);
     }
 
     /// Releases the memory of captured calls, after the capture has ended.
     pub fn release_captured(&self) {
-        let held = std::mem::take(&mut self.lock().captured);
+        let held = std::mem::take(&mut self.lock_state().captured);
         // Freed outside of the lock.
         drop(held);
     }
@@ -143,7 +143,7 @@ impl Watchdog {
     /// Checks like [`check_failure`](Self::check_failure); fails also if another rank has failed that `call` may wait
     /// for.
     pub fn check_peers(&self, call: &str) -> Result<(), CommError> {
-        self.check()?;
+        self.check_failure()?;
         match self.peers.failed_peer() {
             Some(failed) => Err(self.abort(peer_left(failed, call, String::new()))),
             None => Ok(()),
@@ -158,7 +158,7 @@ impl Watchdog {
     ) -> Result<T, CommError> {
         let outcome = {
             let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
-            self.check()?;
+            self.check_failure()?;
             calls(&*self.library)
         };
         outcome.map_err(|error| self.fail(call, error.to_string()))
@@ -187,7 +187,7 @@ impl Watchdog {
     /// Aborts all communicators because of `error`. Returns the first failure of the rank.
     fn abort(&self, error: CommError) -> CommError {
         let failure = self.failure.get_or_init(|| error).clone();
-        let comms = std::mem::take(&mut self.lock().comms);
+        let comms = std::mem::take(&mut self.lock_state().comms);
         let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
         comms.into_iter().for_each(|comm| self.library.abort_comm(comm));
         failure
@@ -212,17 +212,17 @@ impl Watchdog {
     /// Blocks the host until the event `end`, or a failure.
     pub fn wait_for_event(&self, end: &DeviceEvent) -> Result<(), CommError> {
         while !self.device.is_done(end) {
-            self.check()?;
+            self.check_failure()?;
             std::thread::sleep(Duration::from_micros(50));
         }
-        self.check()
+        self.check_failure()
     }
 
     /// Blocks until all submitted calls are complete, or have failed.
     pub fn wait_for_all(&self) -> Result<(), CommError> {
         loop {
-            self.check()?;
-            let next = self.lock().in_flight.front().map(|next| next.end.clone());
+            self.check_failure()?;
+            let next = self.lock_state().in_flight.front().map(|next| next.end.clone());
             let Some(end) = next else { return Ok(()) };
             self.wait_for_event(&end)?;
             self.poll();
@@ -247,7 +247,7 @@ impl Watchdog {
     /// Releases the memory of completed calls, and checks communicators, peers and timeouts.
     fn poll(&self) {
         let (comms, completed) = {
-            let mut state = self.lock();
+            let mut state = self.lock_state();
             let in_flight = std::mem::take(&mut state.in_flight);
             let (completed, in_flight): (VecDeque<_>, VecDeque<_>) =
                 in_flight.into_iter().partition(|call| self.device.is_done(&call.end));
@@ -257,7 +257,7 @@ impl Watchdog {
         // Freed outside of the lock.
         completed.into_iter().for_each(|call| drop(call.held));
         let next = {
-            let state = self.lock();
+            let state = self.lock_state();
             let next = state.in_flight.front().map(|next| next.call.clone());
             next.or_else(|| state.submitting.clone())
         };
@@ -268,7 +268,7 @@ impl Watchdog {
             return;
         }
         let is_late = |call: &&InFlightCall| call.since.elapsed() > self.timeout;
-        let late = self.lock().in_flight.iter().find(is_late).map(|late| late.call.clone());
+        let late = self.lock_state().in_flight.iter().find(is_late).map(|late| late.call.clone());
         if let (Some(call), None) = (late, self.failure.get()) {
             self.time_out(&call);
         }
@@ -277,7 +277,7 @@ impl Watchdog {
     /// Refuses further calls, and returns the communicators that were not aborted.
     pub fn take_comms(&self) -> Vec<Comm> {
         self.failure.get_or_init(|| CommError::Closed { rank: self.rank });
-        std::mem::take(&mut self.lock().comms)
+        std::mem::take(&mut self.lock_state().comms)
     }
 
     fn lock_state(&self) -> MutexGuard<'_, WatchState> {

@@ -65,7 +65,7 @@ impl<'a, R: Read> Pieces<'a, R> {
     /// The next piece; `None` at the end.
     pub fn next(&mut self) -> std::io::Result<Option<Piece>> {
         loop {
-            self.fill()?;
+            self.fill_buffer()?;
             let unread = &self.buffer[self.start..];
             if unread.is_empty() && !self.inside {
                 return Ok(None);

@@ -76,7 +76,7 @@ impl<M: Module + 'static> Recomputed<M> {
         M::In: SegmentData,
         M::Out: SegmentData,
     {
-        self.run(x.forward_input())
+        self.run_recomputed(x.forward_input())
     }
 }
 
@@ -115,6 +115,6 @@ where
     type Out = M::Out;
 
     fn forward(&self, x: &X) -> M::Out {
-        self.run(x)
+        self.run_recomputed(x)
     }
 }

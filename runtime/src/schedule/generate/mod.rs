@@ -74,14 +74,14 @@ struct Builder {
 impl Builder {
     /// Adds the next micro-batch of `work` on `stage`, and returns it.
     fn push_compute(&mut self, work: Work, stage: usize) -> usize {
-        let compute = self.take(work, stage);
+        let compute = self.next_compute(work, stage);
         self.actions.push(compute.into());
         compute.micro_batch
     }
 
     /// Adds two computations that may overlap.
     fn overlap(&mut self, first: (Work, usize), second: (Work, usize)) {
-        let both = [first, second].map(|(work, stage)| self.take(work, stage));
+        let both = [first, second].map(|(work, stage)| self.next_compute(work, stage));
         self.actions.push(Action::Overlap(both));
     }
 

@@ -196,7 +196,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let config = &self.plan.config;
         let Some(save) = &config.save else { return Ok(()) };
         let is_due = save.every.is_some_and(|every| steps.is_multiple_of(every));
-        if is_due || steps == config.steps { self.save(steps, save.keep) } else { Ok(()) }
+        if is_due || steps == config.steps { self.save_checkpoint(steps, save.keep) } else { Ok(()) }
     }
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
@@ -230,7 +230,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if self.saved == Some(step) {
             return saved;
         }
-        match self.save(step, None) {
+        match self.save_checkpoint(step, None) {
             Ok(()) => saved,
             Err(error) => format!("the state before this step could not be saved ({error})"),
         }

@@ -137,7 +137,7 @@ impl<T: Float> Call<'_, T> {
             let value = self.values.head(sample, kv_head).rows(keys.clone());
             let mut tiles = tiles_of(sizes, key, value, &mut parts);
             for head in heads {
-                tiles.turn_to(self.queries.head(sample, head).rows(queries.clone()));
+                tiles.turn_to_head(self.queries.head(sample, head).rows(queries.clone()));
                 let mut pass = Pass {
                     call: self,
                     visible,

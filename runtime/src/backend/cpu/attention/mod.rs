@@ -70,6 +70,6 @@ impl<'a> Parts<'a> {
     /// Splits off words for pairs of bf16.
     #[cfg(target_arch = "x86_64")]
     fn take_pairs(&mut self, len: usize) -> &'a mut [u32] {
-        bytemuck::cast_slice_mut(self.take(len))
+        bytemuck::cast_slice_mut(self.take_part(len))
     }
 }

@@ -41,14 +41,14 @@ impl<'a> WidenedForward<'a> {
         };
         let mut values = rows(sizes.keys, value_dim);
         let queries = rows(sizes.queries, head_dim);
-        values.turn_to(value);
+        values.turn_to_head(value);
         WidenedForward { sizes, keys, values, queries }
     }
 }
 
 impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
     fn turn_to_head(&mut self, query: Head<'a, T>) {
-        self.queries.turn_to(query);
+        self.queries.turn_to_head(query);
     }
 
     fn row(&self, len: usize) -> usize {
@@ -130,8 +130,8 @@ impl<'a> WidenedBackward<'a> {
 
 impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
     fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
-        self.queries.turn_to(query);
-        self.douts.turn_to(dout);
+        self.queries.turn_to_head(query);
+        self.douts.turn_to_head(dout);
     }
 
     fn row(&self, keys: usize) -> usize {

@@ -274,7 +274,7 @@ impl FusedAttention for CudnnAttention {
             other => unreachable!("the forward pass has no {other:?}"),
         };
         // SAFETY: as the caller promises.
-        unsafe { self.run(stream, shape, AttentionPass::Forward, &address) }
+        unsafe { self.run_plan(stream, shape, AttentionPass::Forward, &address) }
     }
 
     unsafe fn backward(
@@ -297,7 +297,7 @@ impl FusedAttention for CudnnAttention {
             scratch => unreachable!("{scratch:?} is scratch"),
         };
         // SAFETY: as the caller promises.
-        unsafe { self.run(stream, shape, self.backward_pass(), &address) }
+        unsafe { self.run_plan(stream, shape, self.backward_pass(), &address) }
     }
 }
 

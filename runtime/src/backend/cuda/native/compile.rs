@@ -120,11 +120,11 @@ impl NvrtcApi {
         let mut count = 0;
         // SAFETY: writes an integer.
         let result = unsafe { (self.nvrtcGetNumSupportedArchs)(&mut count) };
-        self.check("nvrtcGetNumSupportedArchs", result)?;
+        self.check_status("nvrtcGetNumSupportedArchs", result)?;
         let mut numbers = vec![0; count.max(0) as usize];
         // SAFETY: writes the number of integers announced above.
         let result = unsafe { (self.nvrtcGetSupportedArchs)(numbers.as_mut_ptr()) };
-        self.check("nvrtcGetSupportedArchs", result)?;
+        self.check_status("nvrtcGetSupportedArchs", result)?;
         Ok(numbers.into_iter().map(|number| number as u32).collect())
     }
 }

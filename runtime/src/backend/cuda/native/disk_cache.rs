@@ -52,7 +52,7 @@ impl DiskCache {
 
     /// Returns the contents for a key if they are present and intact.
     pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
-        let mut file = fs::read(self.path(key)?).ok()?;
+        let mut file = fs::read(self.code_path(key)?).ok()?;
         let (header, contents) = file.split_at_checked(HEADER)?;
         if header != DiskCache::header(contents) {
             return None;
@@ -64,13 +64,13 @@ impl DiskCache {
     /// Stores contents if possible.
     pub fn put_code(&self, key: &CacheKey, code: &[u8]) {
         // A cache that cannot be written costs only time, so errors are ignored.
-        let _ = self.write(key, code, |from, to| fs::rename(from, to));
+        let _ = self.write_code(key, code, |from, to| fs::rename(from, to));
     }
 
     /// Stores contents unless the key is already present, and returns the contents present afterwards: all concurrent
     /// writers, threads or processes, get the same.
     pub fn put_first(&self, key: &CacheKey, contents: &[u8]) -> Vec<u8> {
-        let _ = self.write(key, contents, |from, to| {
+        let _ = self.write_code(key, contents, |from, to| {
             let linked = fs::hard_link(from, to);
             if linked.is_err() && self.get(key).is_none() {
                 // The present file is damaged, or the file system has no hard links.
@@ -88,7 +88,7 @@ impl DiskCache {
         code: &[u8],
         publish: impl FnOnce(&Path, &Path) -> io::Result<()>,
     ) -> Option<()> {
-        let path = self.path(key)?;
+        let path = self.code_path(key)?;
         let folder = path.parent()?;
         fs::create_dir_all(folder).ok()?;
         // Concurrent writers use a temporary file each and rename it when it is complete.

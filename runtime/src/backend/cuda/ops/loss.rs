@@ -208,7 +208,7 @@ impl<'a> Rows<'a> {
     /// Launches like [`launch_rows`](Self::launch_rows), with dynamic shared memory per block, in bytes.
     ///
     /// # Safety
-    /// As [`launch`](Self::launch); the kernel uses no more shared memory.
+    /// As [`launch_rows`](Self::launch_rows); the kernel uses no more shared memory.
     unsafe fn launch_with_shared(
         &self,
         gpu: &GpuContext,

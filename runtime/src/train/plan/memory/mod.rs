@@ -128,7 +128,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Refuses a run that needs more than a `fraction` of what [`check`](Self::check) allows.
+    /// Refuses a run that needs more than a `fraction` of what [`check_limit`](Self::check_limit) allows.
     pub fn check_fraction(
         &self,
         fraction: f64,

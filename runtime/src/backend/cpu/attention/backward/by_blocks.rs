@@ -67,7 +67,7 @@ fn key_block<T: Float>(
             let mut pass = Pass::new(call, [sample, head], &mut tile);
             for queries in pass.chunks(keys) {
                 let (query, dout) = call.queries_of([sample, head], &queries);
-                tiles.turn_to(query, dout);
+                tiles.turn_to_head(query, dout);
                 pass.tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
                 turns.wait(row, block, queries.end);
                 let start = (row * s.queries.len + queries.start) * sums.row_len;

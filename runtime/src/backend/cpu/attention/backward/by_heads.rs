@@ -49,7 +49,7 @@ fn kv_head<T: Float>(call: &Call<T>, at @ [sample, kv_head]: [usize; 2]) {
                 let sums = &mut sums[sums_here];
                 sums.advance(section.queries.clone(), put);
                 let (query, dout) = call.queries_of([sample, head], &section.queries);
-                tiles.turn_to(query, dout);
+                tiles.turn_to_head(query, dout);
                 let mut pass = Pass::new(call, [sample, head], &mut tile);
                 let first = [section.queries.start, section.keys.start];
                 for keys in blocks(section.keys.clone()) {

@@ -35,7 +35,7 @@ impl<'a> QuerySums<'a> {
 
     /// Calls `put` for the gradients of all queries that are left, of `queries` ones, and begins again.
     pub fn finish_rows(&mut self, queries: usize, put: impl FnMut(usize, Option<&[f32]>)) {
-        self.advance(queries..queries, put);
+        self.advance_to(queries..queries, put);
         self.rows = 0..0;
     }
 

@@ -32,7 +32,7 @@ impl Turns {
     pub fn wait_for_turn(&self, row: usize, block: usize, end: usize) {
         let Some(before) = block.checked_sub(1) else { return };
         let at = row * self.blocks + before;
-        let mut progress = self.lock();
+        let mut progress = self.lock_progress();
         while progress.ends[at] < end {
             assert!(!progress.failed, "another thread of this call panicked");
             progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ impl Turns {
 
     /// Notes that a block has added to all elements up to `end`.
     pub fn advance_row(&self, row: usize, block: usize, end: usize) {
-        self.lock().ends[row * self.blocks + block] = end;
+        self.lock_progress().ends[row * self.blocks + block] = end;
         self.changed.notify_all();
     }
 
