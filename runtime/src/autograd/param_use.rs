@@ -103,7 +103,7 @@ impl ParamUse {
     fn end_contribution(&self, gradients: &TapeGradients<'_>, contributor: Contributor) {
         match (contributor, gradients.rank.running_backward()) {
             (Contributor::ThisRank | Contributor::AnotherRank, Some(backward)) => {
-                self.unit_use.finish(self.param.unit(), &backward);
+                self.unit_use.finish_use(self.param.unit(), &backward);
             }
             _ => self.unit_use.discard(),
         }

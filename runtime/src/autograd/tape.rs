@@ -260,7 +260,7 @@ fn run_nodes(
     let slots = nodes.iter().map(|node| (node.serial, None)).collect();
     let mut gradients = TapeGradients { rank, slots, seed, deferred };
     for (root, gradient) in roots {
-        gradients.add(&root, gradient);
+        gradients.add_gradient(&root, gradient);
     }
     let mut kept = Vec::new();
     // Consecutive operations of one forward function are one span of the trace.

@@ -128,7 +128,8 @@ impl Value {
         if segment.is_none() {
             return self;
         }
-        let (state, extents) = (ValueState::Computed(self.compute_deferred()), self.extents().to_vec());
+        let (state, extents) =
+            (ValueState::Computed(self.compute_deferred()), self.extents().to_vec());
         Self::new(self.rank(), extents, state, None, segment)
     }
 

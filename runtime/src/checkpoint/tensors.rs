@@ -62,8 +62,8 @@ impl TensorWriter {
         let file = BufWriter::with_capacity(1 << 18, file);
         let path = path.to_owned();
         let mut writer = TensorWriter { file, path, hash: Box::default(), bytes: 0, expected };
-        writer.put(&(header.len() as u64).to_le_bytes())?;
-        writer.put(&header)?;
+        writer.put_bytes(&(header.len() as u64).to_le_bytes())?;
+        writer.put_bytes(&header)?;
         Ok(writer)
     }
 

@@ -24,7 +24,7 @@ impl Site {
     /// Creates the site of a field, at the line of the caller.
     #[track_caller]
     pub fn here(field: impl Into<Arc<str>>) -> Site {
-        Site::new(field).at(Location::caller())
+        Site::new(field).at_location(Location::caller())
     }
 
     /// Returns the same field at a source location.

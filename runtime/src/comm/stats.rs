@@ -93,10 +93,10 @@ impl Counters {
             bytes: self.bytes.load(Relaxed),
             calls: self.calls.load(Relaxed),
             times: CommTimes {
-                transfer: self.transfer.read(),
-                hidden: self.hidden.read(),
-                exposed: self.exposed.read(),
-                blocked: self.blocked.read(),
+                transfer: self.transfer.read_time(),
+                hidden: self.hidden.read_time(),
+                exposed: self.exposed.read_time(),
+                blocked: self.blocked.read_time(),
             },
         }
     }

@@ -125,7 +125,7 @@ impl Timeline {
             };
             let (from, to) = (time(&span.from), time(&span.to));
             if let Some(counter) = &span.counter {
-                counter.add(to.saturating_duration_since(from));
+                counter.add_time(to.saturating_duration_since(from));
             }
             let lane = lanes.entry(span.lane).or_insert_with_key(|name| DeviceLane {
                 lane: self.tracer.lane(self.rank, name),
@@ -188,11 +188,11 @@ impl SpanCounter {
     /// Adds a duration by the clock of the device.
     fn add_time(&self, time: Duration) {
         match self {
-            SpanCounter::Transfer(counters) => counters.transfer.add(time),
-            SpanCounter::Exposed(counters) => counters.exposed.add(time),
+            SpanCounter::Transfer(counters) => counters.transfer.add_time(time),
+            SpanCounter::Exposed(counters) => counters.exposed.add_time(time),
             SpanCounter::TransferAndExposed(counters) => {
-                counters.transfer.add(time);
-                counters.exposed.add(time);
+                counters.transfer.add_time(time);
+                counters.exposed.add_time(time);
             }
         }
     }

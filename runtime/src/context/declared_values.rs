@@ -98,7 +98,9 @@ impl DeclaredValues {
         line: &'static Location<'static>,
         number: f32,
     ) {
-        self.record_value(DeclaredKind::Number, name, varies, line, 1, || u64::from(number.to_bits()));
+        self.record_value(DeclaredKind::Number, name, varies, line, 1, || {
+            u64::from(number.to_bits())
+        });
     }
 
     /// Records a setting, as text.
@@ -177,7 +179,7 @@ impl DeclaredValues {
                         other.is_none() || position != own_position || is_full,
                         "{} {} is declared {}, but rank {member} made it at another line: {}",
                         value.name,
-                        value.place(),
+                        value.describe_place(),
                         same_on(value.varies),
                         value.kind.fix(),
                     );
@@ -192,7 +194,7 @@ impl DeclaredValues {
                     is_same(value.kind, words, found),
                     "{} {} is declared {}, but ranks {known} and {member} made it of different numbers: {}",
                     value.name,
-                    value.place(),
+                    value.describe_place(),
                     same_on(value.varies),
                     value.kind.fix(),
                 );

@@ -45,8 +45,9 @@ pub(crate) struct SpanStart {
 
 /// Starts a span if tracing is on.
 pub(crate) fn begin_span() -> Option<SpanStart> {
-    let open =
-        || TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open(StreamKind::Compute)));
+    let open = || {
+        TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open_span(StreamKind::Compute)))
+    };
     LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: open() })
 }
 

@@ -51,7 +51,7 @@ impl Dataset {
         seed: u64,
         options: DocumentOptions,
     ) -> Result<Dataset, DataError> {
-        options.check(&file)?;
+        options.check_file(&file)?;
         if !options.packs {
             let dataset = Dataset::new(file, seq, batch, order, seed)?;
             return Ok(Dataset { documents: Some(options), ..dataset });

@@ -88,7 +88,7 @@ impl Sampler {
             Order::Sequential => place,
             Order::Shuffled => {
                 let key = mix(self.seed ^ mix(epoch.wrapping_add(0x5851_f42d_4c95_7f2d)));
-                Permutation::new(self.samples, key).at(place)
+                Permutation::new(self.samples, key).permuted(place)
             }
         };
         (epoch, sample)

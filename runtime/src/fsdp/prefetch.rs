@@ -94,12 +94,12 @@ impl Prefetcher {
         action: StageAction,
         later: impl Iterator<Item = StageAction>,
     ) {
-        self.actions.begin(action, later);
+        self.actions.begin_action(action, later);
     }
 
     /// Ends an action of a pipeline schedule.
     pub(crate) fn end_action(&mut self) {
-        self.actions.end();
+        self.actions.end_action();
     }
 
     /// Exchanges the reads of the current forward pass with `reads`, those of another one.

@@ -82,7 +82,7 @@ impl<V, Style> CrossEntropy<V, Style> {
         rank.check_same(targets.rank());
         check_sizes(dims, ("logits", lead), ("their targets", targets.local_extents()));
         let axes = T::Shape::VOCAB_AXES;
-        Rows { rank, axes, site: &self.site, vocab }.check(targets);
+        Rows { rank, axes, site: &self.site, vocab }.check_targets(targets);
         let operation = CrossEntropyOperation {
             site: self.site.clone(),
             axes,
@@ -121,7 +121,7 @@ impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
         let OperationForward { rank, inputs: [logits], .. } = forward;
         let rows = Rows { rank, axes: self.axes, site: &self.site, vocab: self.vocab };
         let mut stats = Stats::new(rank, self.ids.len());
-        rows.fill(&mut stats, 0, logits.compute().data.view(), self.ids.view());
+        rows.fill_stats(&mut stats, 0, logits.compute().data.view(), self.ids.view());
         (stats.loss(rank, self.ids.view()), stats)
     }
 
@@ -135,7 +135,7 @@ impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
         let counted = self.counted.expect("a recorded loss has the weights of its rows");
         // The logits themselves, if nothing else holds them.
         let mut gradient = gradients.unique(x.take_saved(rank));
-        let scale = scaled(rank, &counted, gradients.number(&seed));
+        let scale = scaled(rank, &counted, gradients.scalar_gradient(&seed));
         let logits = gradient.view_mut();
         stats.differentiate(rank, self.vocab, 0, logits, self.ids.view(), scale.view());
         x.add_gradient(gradients, gradient.into());

@@ -46,7 +46,7 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
     {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up_rows(tokens, &self.weight, axes);
-        let site = self.weight.site().clone().at(Location::caller());
+        let site = self.weight.site().clone().at_location(Location::caller());
         Tensor::wrap(leave_region(partial, A::ID, X::SCATTER, &site))
     }
 }
@@ -190,7 +190,7 @@ impl Operation<Count<0>, Count<1>> for LookUp {
         let OperationBackward { gradients, params: [table_use], gradient: dy, .. } = backward;
         gradients.weight_gradient(move |gradients| {
             let backend = gradients.rank.backend();
-            table_use.finish(gradients, |mut dtable, accumulate| {
+            table_use.finish_use(gradients, |mut dtable, accumulate| {
                 if !accumulate {
                     backend.fill(dtable.reborrow(), 0.0);
                 }

@@ -81,7 +81,7 @@ impl<I, O, Style> Linear<I, O, Style> {
     ) -> Value {
         let reads = Reads::First(contracted);
         let how = Contraction { reads, entry, gradient_axes, leaves };
-        let site = self.weight.site().clone().at(Location::caller());
+        let site = self.weight.site().clone().at_location(Location::caller());
         contract(x.operand().value(), &self.weight, how, &site)
     }
 

@@ -147,7 +147,7 @@ impl Pipeline {
                 let device = self.rank.allocator().device();
                 let mut timed = TimedStages::new(&mut work, times, device);
                 let outcome = self.executor.run_step(parts, &mut timed);
-                timed.finish();
+                timed.finish_step();
                 outcome
             }
         };

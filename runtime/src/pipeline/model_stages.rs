@@ -142,7 +142,7 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         micro_batch: usize,
         input: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        Ok(self.in_action(|own| own.record((stage, micro_batch), input)))
+        Ok(self.in_action(|own| own.record_pass((stage, micro_batch), input)))
     }
 
     fn run_backward(

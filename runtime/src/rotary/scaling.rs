@@ -96,8 +96,8 @@ impl RopeScaling {
                 }
                 Ok(())
             }
-            RopeScaling::Yarn(yarn) => yarn.check(theta),
-            RopeScaling::Llama3(llama3) => llama3.check(),
+            RopeScaling::Yarn(yarn) => yarn.check_parameters(theta),
+            RopeScaling::Llama3(llama3) => llama3.check_parameters(),
         }
     }
 }

@@ -121,12 +121,12 @@ pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
         ranks: vec![RankState::default(); ranks],
     };
     loop {
-        let moved: Vec<bool> = (0..ranks).map(|rank| run.advance(rank)).collect();
+        let moved: Vec<bool> = (0..ranks).map(|rank| run.advance_rank(rank)).collect();
         if !moved.contains(&true) {
             break;
         }
     }
-    run.finish()
+    run.finish_step()
 }
 
 #[derive(Debug, Clone, Default)]
@@ -228,7 +228,7 @@ impl Run<'_> {
         let received = self.schedule.input_message(compute).is_some();
         let state = &mut self.ranks[rank];
         let start = state.time.max(ready);
-        state.time = start + self.costs.of(compute.work);
+        state.time = start + self.costs.cost_of(compute.work);
         state.spans.push(ScheduledSpan { compute, start, end: state.time });
         state.done_in_action += 1;
         state.pending = state.pending.saturating_sub(usize::from(received));

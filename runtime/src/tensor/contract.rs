@@ -130,7 +130,7 @@ impl<S: Dims> Tensor<S> {
     where
         S: Contract<W>,
     {
-        let site = weight.handle().site().clone().at(Location::caller());
+        let site = weight.handle().site().clone().at_location(Location::caller());
         let how = Contraction {
             reads: Reads::First(S::CONTRACTED),
             entry: S::ENTRY,

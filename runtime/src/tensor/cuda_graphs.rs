@@ -281,7 +281,7 @@ impl CapturedInput {
 impl CapturedLoss {
     /// Returns `None` if the host has computed the loss.
     fn new<S: Dims>(loss: &Metric<S>, recordings: &Arc<GraphPool>) -> Option<CapturedLoss> {
-        let (sum, count) = (loss.place(recordings), loss.count());
+        let (sum, count) = (loss.graph_buffer(recordings), loss.count());
         (sum.is_some() || count == 0).then_some(CapturedLoss { sum, count })
     }
 }

@@ -57,7 +57,7 @@ impl<S: Dims> Tensor<S> {
         S::PartialOver: SumState<S::Left>,
     {
         let _: D = dim;
-        let site = Site::new(scope::current_or("Tensor::sum")).at(Location::caller());
+        let site = Site::new(scope::current_or("Tensor::sum")).at_location(Location::caller());
         <S::PartialOver as SumState<S::Left>>::from_value(
             sum(self.value(), S::DIM, 1.0),
             site,
@@ -76,7 +76,7 @@ impl<S: Dims> Tensor<S> {
         S::PartialOver: SumState<S::Left>,
     {
         let _: D = dim;
-        let site = Site::new(scope::current_or("Tensor::mean")).at(Location::caller());
+        let site = Site::new(scope::current_or("Tensor::mean")).at_location(Location::caller());
         let (info, extent) = (&S::DIMS[S::DIM], &self.local_extents()[S::DIM]);
         let factor = 1.0 / elements_along(info, extent, self.rank(), &site) as f32;
         <S::PartialOver as SumState<S::Left>>::from_value(

@@ -110,7 +110,7 @@ pub fn train_step<M: LanguageModel>(
     };
     check_finite("gradient norm", grad_norm, || gradients.local_squares())?;
 
-    let lr = settings.lr.at(input.step);
+    let lr = settings.lr.rate_at(input.step);
     let span = scope::begin();
     match average {
         Some(average) => optimizer.step_and_average(lr, gradients, average),

@@ -59,7 +59,7 @@ impl MatmulBackward {
         let MatmulDims { m, k, n, transposed } = self.dims;
         let x = self.x.take_saved(rank);
         let mut bias_gradient = None;
-        self.weight.finish(gradients, |mut dw, accumulate| {
+        self.weight.finish_use(gradients, |mut dw, accumulate| {
             // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
             let (rows, cols, a, b) = if transposed { (n, k, dy, &*x) } else { (k, n, &*x, dy) };
             let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };

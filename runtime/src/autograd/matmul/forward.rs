@@ -92,7 +92,7 @@ impl Matmul {
             let (backward, exit) = (self.backward(input.node), Rc::clone(&self.exit));
             rank.tape().record(move |gradients, dy| {
                 let dy = exit.backward(gradients.rank, dy);
-                backward.run(gradients, dy, None);
+                backward.run_backward(gradients, dy, None);
             })
         });
         Computed { data, node }
@@ -151,7 +151,7 @@ impl Matmul {
                     Some(preactivation) => backward_gelu(gradients.rank, preactivation, dy),
                     None => dy,
                 };
-                backward.run(gradients, dy, Some(bias));
+                backward.run_backward(gradients, dy, Some(bias));
             })
         });
         Computed { data, node }

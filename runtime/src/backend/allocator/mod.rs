@@ -109,7 +109,7 @@ impl CachingAllocator {
         }
         let bytes = len.checked_mul(dtype.bytes()).and_then(|b| b.checked_next_multiple_of(ALIGN));
         let mut state = self.lock_state();
-        let taken = state.take(bytes.unwrap_or(usize::MAX), category, self);
+        let taken = state.take_block(bytes.unwrap_or(usize::MAX), category, self);
         let number = state.allocated;
         drop(state);
         match taken {
@@ -163,8 +163,8 @@ impl CachingAllocator {
         let mut state = self.lock_state();
         state.live[category as usize] -= block.len();
         match &mut state.private {
-            Some(private) if private.may_use(number) => private.free.put(block),
-            _ => state.free.put(block),
+            Some(private) if private.may_use(number) => private.free.put_block(block),
+            _ => state.free.put_block(block),
         }
     }
 
@@ -205,8 +205,8 @@ impl AllocatorState {
         let total = self.live_with(own).iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
         let cached = match self.private.as_mut().filter(|private| private.is_open) {
-            Some(private) => private.free.take(bytes).or_else(|| self.free.take(bytes)),
-            None => self.free.take(bytes),
+            Some(private) => private.free.take_block(bytes).or_else(|| self.free.take_block(bytes)),
+            None => self.free.take_block(bytes),
         };
         let block = match cached {
             Some(block) => Some(block),
@@ -257,6 +257,6 @@ impl AllocatorState {
             }
         }
         self.dissolve_private_pool();
-        self.free.take(bytes).or_else(|| self.free.allocate(bytes, kept, &allocator.source))
+        self.free.take_block(bytes).or_else(|| self.free.allocate(bytes, kept, &allocator.source))
     }
 }

@@ -85,7 +85,7 @@ fn a_private_pool_is_used_by_captures_alone() {
     let make = || allocator.alloc(DType::F32, 100, Category::Activations);
     let (before, pooled) = (make(), address(&make()));
     let pool = allocator.private_pool();
-    pool.open();
+    pool.open_pool();
     // From the pool, then new; blocks freed during the capture are reused.
     let first = make();
     assert_eq!(address(&first), pooled);
@@ -105,7 +105,7 @@ fn a_private_pool_is_used_by_captures_alone() {
     drop(others);
 
     // Another capture gets these blocks, and no other until they are used up.
-    pool.open();
+    pool.open_pool();
     let again: Vec<Buffer> = (0..3).map(|_| make()).collect();
     let mut addresses: Vec<usize> = again.iter().map(address).collect();
     addresses.sort_unstable();
@@ -125,7 +125,7 @@ fn a_private_pool_is_used_by_captures_alone() {
 fn a_private_pool_is_dissolved_under_pressure() {
     let allocator = CachingAllocator::with_limit(1024);
     let pool = allocator.private_pool();
-    pool.open();
+    pool.open_pool();
     drop(allocator.alloc(DType::F32, 128, Category::Activations));
     pool.close();
     // Cached blocks are freed first.

@@ -17,7 +17,7 @@ pub(super) fn begin_capture(gpu: &Arc<GpuContext>) -> Result<(), String> {
         driver.begin_capture(gpu.stream(StreamKind::Compute))
     };
     begin().map_err(|error| error.to_string())?;
-    gpu.capture.begin();
+    gpu.capture.begin_capture();
     // Every other stream joins the capture at its beginning.
     let compute = gpu.stream(StreamKind::Compute);
     let mut forks = side_streams(gpu).into_iter();
@@ -34,7 +34,7 @@ pub(super) fn end_capture(gpu: &Arc<GpuContext>) -> Result<CapturedGraph, String
     let mut joins = side_streams(gpu).into_iter();
     let joined = joins.try_for_each(|stream| wait_for_stream(gpu, compute, stream));
     let ended = gpu.driver().end_capture(compute);
-    let (graph, constants) = (ended.as_ref().ok().copied(), gpu.capture.end());
+    let (graph, constants) = (ended.as_ref().ok().copied(), gpu.capture.end_capture());
     // Dropping it frees the constants, also if the capture failed.
     let work = CapturedGraph { gpu: Arc::clone(gpu), graph, constants };
     joined.and(ended).map_err(|error| error.to_string())?;

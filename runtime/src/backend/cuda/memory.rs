@@ -266,7 +266,7 @@ impl Device for GpuMemory {
     }
 
     fn observe_frees(&self, observer: Weak<dyn FreeObserver>) -> bool {
-        self.observers.add(observer);
+        self.observers.add_observer(observer);
         true
     }
 

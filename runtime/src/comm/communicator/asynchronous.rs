@@ -10,7 +10,7 @@ impl Communicator {
     /// Asynchronous [`all_reduce`](Self::all_reduce). The buffer comes back from [`PendingCall::wait`].
     pub fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> PendingCall {
         let op = CommOp::AllReduce { op, count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`all_gather`](Self::all_gather). `dst` comes back.
@@ -22,7 +22,7 @@ impl Communicator {
         blocks: &Blocks,
     ) -> PendingCall {
         let op = CommOp::AllGather { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
     /// Asynchronous [`all_gather`](Self::all_gather) within one buffer. `data` is the whole tensor, `[sum(lens)]`, in which
@@ -36,7 +36,7 @@ impl Communicator {
         blocks: &Blocks,
     ) -> PendingCall {
         let op = CommOp::AllGather { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`reduce_scatter`](Self::reduce_scatter). `dst` comes back.
@@ -48,7 +48,7 @@ impl Communicator {
         blocks: &Blocks,
     ) -> PendingCall {
         let op = CommOp::ReduceScatter { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
     /// Asynchronous [`reduce_scatter`](Self::reduce_scatter) within one buffer. `data` is this member's contribution to the
@@ -63,7 +63,7 @@ impl Communicator {
         blocks: &Blocks,
     ) -> PendingCall {
         let op = CommOp::ReduceScatter { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`all_to_all`](Self::all_to_all). `dst` comes back.
@@ -76,13 +76,13 @@ impl Communicator {
         recv: &[usize],
     ) -> PendingCall {
         let op = CommOp::AllToAll { send: send.into(), recv: recv.into() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
     /// Asynchronous [`broadcast`](Self::broadcast). The buffer comes back.
     pub fn start_broadcast(&self, site: &Site, root: usize, data: Buffer) -> PendingCall {
         let op = CommOp::Broadcast { root: self.member.peer(root), count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`reduce`](Self::reduce). The buffer comes back.
@@ -94,7 +94,7 @@ impl Communicator {
         data: Buffer,
     ) -> PendingCall {
         let op = CommOp::Reduce { root: self.member.peer(root), op, count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`scatter`](Self::scatter). `dst` comes back.
@@ -107,7 +107,7 @@ impl Communicator {
         counts: &[usize],
     ) -> PendingCall {
         let op = CommOp::Scatter { root: self.member.peer(root), counts: counts.into() };
-        self.start(site, op, Operands::Owned { src, dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src, dst: Some(dst) })
     }
 
     /// Asynchronous [`gather`](Self::gather). `dst` comes back at `root`.
@@ -120,7 +120,7 @@ impl Communicator {
         counts: &[usize],
     ) -> PendingCall<Option<Buffer>> {
         let op = CommOp::Gather { root: self.member.peer(root), counts: counts.into() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst })
     }
 
     /// Asynchronous [`send`](Self::send) without a staging copy: it is complete when the receiver has the message, or when
@@ -130,13 +130,13 @@ impl Communicator {
     /// It is ordered among the messages to this member, including blocking ones, when it is issued.
     pub fn start_send(&self, site: &Site, to: usize, data: Arc<Buffer>) -> PendingCall<()> {
         let op = CommOp::Send { to: self.member.peer(to), count: data.len() };
-        self.start(site, op, Operands::Owned { src: Some(data), dst: None })
+        self.start_call(site, op, Operands::Owned { src: Some(data), dst: None })
     }
 
     /// Asynchronous [`recv`](Self::recv) directly into `data`, which comes back. It is ordered among the receives from this
     /// member, including blocking ones, when it is issued; receives from different members do not wait for each other.
     pub fn start_recv(&self, site: &Site, from: usize, data: Buffer) -> PendingCall {
         let op = CommOp::Recv { from: self.member.peer(from), count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 }

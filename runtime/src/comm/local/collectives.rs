@@ -84,15 +84,15 @@ impl LocalMember {
                 group.operands().filter_map(MemberOperand::lent).collect();
             let Some(first) = targets.first() else {
                 // SAFETY: small operands are copies.
-                return unsafe { group.combine(op, 0..count, target, 0) };
+                return unsafe { group.combine_runs(op, 0..count, target, 0) };
             };
             for piece in group.pieces(part_of(dtype, count, self.size(), self.group_rank())) {
                 // SAFETY: the operands are lent until the participation ends, and of each this member alone touches its
                 // part; the targets are different memory, each exclusively borrowed by its owner.
-                unsafe { group.combine(op, piece.clone(), first, piece.start) };
+                unsafe { group.combine_runs(op, piece.clone(), first, piece.start) };
                 for target in &targets[1..] {
                     // SAFETY: as above.
-                    unsafe { group.copy(0, piece.clone(), target, piece.start) };
+                    unsafe { group.copy_run(0, piece.clone(), target, piece.start) };
                 }
             }
         })
@@ -125,7 +125,7 @@ impl LocalMember {
                 let to = run_of(&blocks.lens, member);
                 // SAFETY: the others read a run that this member does not write, and it is only read during the
                 // participation.
-                unsafe { group.copy(member, 0..to.len(), &target, to.start) };
+                unsafe { group.copy_run(member, 0..to.len(), &target, to.start) };
             }
         })
     }
@@ -157,7 +157,7 @@ impl LocalMember {
             // SAFETY: the operands are copies, or lent until the participation ends. Each member touches its own run only,
             // reading it in every operand and writing it in its own, which it has borrowed exclusively; and the runs of
             // two members have no element in common.
-            unsafe { group.combine(ReduceOp::Sum, own, target, start) };
+            unsafe { group.combine_runs(ReduceOp::Sum, own, target, start) };
         })
     }
 
@@ -174,7 +174,7 @@ impl LocalMember {
                 let CommOp::AllToAll { send, .. } = &group.call(member).op else { continue };
                 let (from, to) = (run_of(send, self.group_rank()), run_of(recv, member));
                 // SAFETY: sources are only read during the participation, and `dst` is exclusive.
-                unsafe { group.copy(member, from, target, to.start) };
+                unsafe { group.copy_run(member, from, target, to.start) };
             }
         })
     }
@@ -187,7 +187,7 @@ impl LocalMember {
         self.participate(issued, Some(data.as_view()), operand, |group| {
             if !is_root {
                 // SAFETY: the root's memory is only read during the participation, and `data` is exclusive.
-                unsafe { group.copy(root, 0..target.len(), &target, 0) };
+                unsafe { group.copy_run(root, 0..target.len(), &target, 0) };
             }
         })
     }
@@ -207,11 +207,11 @@ impl LocalMember {
                     let start = part.start;
                     // SAFETY: the operands are lent until the participation ends, and of each this member alone touches
                     // its part.
-                    unsafe { group.combine(op, part, target, start) };
+                    unsafe { group.combine_runs(op, part, target, start) };
                 }
                 // SAFETY: small operands are copies.
                 None if root == self.group_rank() => unsafe {
-                    group.combine(op, 0..count, target, 0);
+                    group.combine_runs(op, 0..count, target, 0);
                 },
                 None => {}
             }
@@ -230,7 +230,7 @@ impl LocalMember {
         let operand = src.map_or(MemberOperand::None, MemberOperand::source);
         self.participate(issued, Some(dst.as_view()), operand, |group| {
             // SAFETY: the root's memory is only read during the participation, and `dst` is exclusive.
-            unsafe { group.copy(root, run_of(counts, self.group_rank()), &target, 0) };
+            unsafe { group.copy_run(root, run_of(counts, self.group_rank()), &target, 0) };
         })
     }
 
@@ -247,7 +247,7 @@ impl LocalMember {
             for member in 0..self.size() {
                 let to = run_of(counts, member);
                 // SAFETY: sources are only read during the participation, and `dst` is exclusive.
-                unsafe { group.copy(member, 0..counts[member], &target, to.start) };
+                unsafe { group.copy_run(member, 0..counts[member], &target, to.start) };
             }
         })
     }

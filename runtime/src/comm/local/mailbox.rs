@@ -120,7 +120,7 @@ impl Mailbox {
         let ready = unsafe { message.copy_to(&target, None) };
         match self.match_receiver(group, from, call)? {
             Ok(receiver) => drop(self.deliver(from, receiver, message)),
-            Err(mut state) => state.store(from, call, Content::Copied(copy), ready),
+            Err(mut state) => state.store_message(from, call, Content::Copied(copy), ready),
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Mailbox {
         Ok(match self.match_receiver(group, from, call)? {
             Ok(receiver) => Some(receiver),
             Err(mut state) => {
-                state.store(from, call, Content::Shared(Arc::clone(data)), ready);
+                state.store_message(from, call, Content::Shared(Arc::clone(data)), ready);
                 None
             }
         })

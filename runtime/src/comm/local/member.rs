@@ -89,10 +89,10 @@ impl LocalMember {
         let participant = Participant { group_rank, call, accounting, stream };
         let begin =
             |status: &_| Participation::begin_call(channel, status, contribution, participant);
-        let mut participation = self.group.run(begin)?;
+        let mut participation = self.group.run_step(begin)?;
         participation.wait_for_operands();
         transfer(&participation);
-        participation.finish();
+        participation.finish_call();
         Ok(())
     }
 }

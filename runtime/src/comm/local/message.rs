@@ -37,7 +37,8 @@ impl<'a> MessageData<'a> {
             target.dtype() == self.data.dtype() && target.len() == self.data.len(),
             "a message does not have the size of its target"
         );
-        let (to, from, bytes) = (target.run(0..0), self.data.address(), self.data.byte_len());
+        let (to, from, bytes) =
+            (target.run_address(0..0), self.data.address(), self.data.byte_len());
         let Some(stream) = &self.stream else {
             // SAFETY: both have this length, and the caller guarantees that the target is exclusive.
             unsafe { to.copy_from_nonoverlapping(from, bytes) };

@@ -50,7 +50,7 @@ impl MemberOperand {
             MemberOperand::Copied(copied) => {
                 copied.bytes()[range.start * dtype.bytes()..range.end * dtype.bytes()].as_ptr()
             }
-            MemberOperand::Lent(lent) => lent.run(range),
+            MemberOperand::Lent(lent) => lent.run_address(range),
         }
     }
 

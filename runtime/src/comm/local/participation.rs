@@ -92,7 +92,7 @@ impl<'a> Participation<'a> {
         if was_finished || !self.rendezvous.has_lent_memory {
             return;
         }
-        if let Some(start) = self.channel.finish(&self.rendezvous, self.lends_memory) {
+        if let Some(start) = self.channel.finish_rendezvous(&self.rendezvous, self.lends_memory) {
             self.participant.add_blocked_since(start);
         }
     }

@@ -25,7 +25,7 @@ impl LocalMember {
         let start = Instant::now();
         let message = MessageData::from_own(data, self.message_stream(call, data));
         let mailbox = &self.group.mailboxes[to.group_rank];
-        self.group.run(|group| mailbox.send(group, self.group_rank(), call, &message))?;
+        self.group.run_step(|group| mailbox.send(group, self.group_rank(), call, &message))?;
         self.accounting().finish_transfer(call, TransferStart::blocking(start));
         Ok(())
     }
@@ -37,8 +37,9 @@ impl LocalMember {
         let mailbox = &self.group.mailboxes[self.group_rank()];
         let accounting = self.accounting();
         let from = from.group_rank;
-        let start =
-            self.group.run(|group| mailbox.recv(group, from, call, data, stream, accounting))?;
+        let start = self
+            .group
+            .run_step(|group| mailbox.recv(group, from, call, data, stream, accounting))?;
         accounting.finish_transfer(call, TransferStart::blocking(start));
         Ok(())
     }
@@ -55,7 +56,8 @@ impl LocalMember {
         let stream = self.message_stream(call, data.view());
         let ready = stream.as_ref().map(|stream| stream.ready.clone());
         let mailbox = &self.group.mailboxes[to];
-        let issued = self.group.run(|group| mailbox.start_send(group, own, call, &data, ready));
+        let issued =
+            self.group.run_step(|group| mailbox.start_send(group, own, call, &data, ready));
         let receiver = match issued {
             Ok(receiver) => receiver,
             Err(error) => return (Completion::completed(Err(error)), None),
@@ -96,7 +98,7 @@ impl LocalMember {
         let delivery = Delivery { data, promise, accounting: Arc::clone(self.accounting()) };
         let mailbox = &self.group.mailboxes[owner];
         let start = |status: &_| mailbox.start_recv(status, from, call, delivery, ready.clone());
-        match self.group.run(start) {
+        match self.group.run_step(start) {
             Received::Stored(stored, mut delivery) => {
                 let expected = Arc::clone(call);
                 let job = self.copy_now_or_later(call, copies_now, move |_, on_message_thread| {
@@ -114,7 +116,7 @@ impl LocalMember {
                 let group = Arc::clone(&self.group);
                 let limit = group.ranks().timeout;
                 let expire = move || {
-                    group.run(|status| group.mailboxes[owner].expire(status, (from, number)));
+                    group.run_step(|status| group.mailboxes[owner].expire(status, (from, number)));
                 };
                 promised.deadline = Some(Deadline { limit, expire: Box::new(expire) });
                 (promised.into(), None)

@@ -60,7 +60,7 @@ impl LocalProcessGroup {
             promise.report(catch_device_failure(&call, work));
         };
         // A refused job is dropped, which reports that the rank has left.
-        let _ = self.collectives.submit(&self.member, Box::new(job));
+        let _ = self.collectives.submit_job(&self.member, Box::new(job));
         promised.into()
     }
 
@@ -68,7 +68,7 @@ impl LocalProcessGroup {
     /// even when the thread is closed.
     fn carry_out(&self, (completion, job): (Completion, Option<Job>)) -> Completion {
         if let Some(job) = job
-            && let Err(job) = self.messages.submit(&self.member, job)
+            && let Err(job) = self.messages.submit_job(&self.member, job)
         {
             job(&self.member);
         }

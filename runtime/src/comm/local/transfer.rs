@@ -19,8 +19,8 @@ impl Participation<'_> {
     /// participation, and both must have one dtype.
     pub unsafe fn copy_run(&self, member: usize, range: Range<usize>, dst: &LentMemory, at: usize) {
         let bytes = range.len() * dst.dtype().bytes();
-        let to = dst.run(at..at + range.len());
-        let from = self.operand(member).run(dst.dtype(), range);
+        let to = dst.run_address(at..at + range.len());
+        let from = self.operand(member).run_address(dst.dtype(), range);
         match self.stream() {
             _ if bytes == 0 => {}
             // SAFETY: both ranges are in bounds, and the caller guarantees the rest.
@@ -56,8 +56,8 @@ impl Participation<'_> {
                 },
             };
         };
-        let to = dst.run(at..at + range.len());
-        let sources = self.operands().map(|operand| operand.run(dtype, range.clone()));
+        let to = dst.run_address(at..at + range.len());
+        let sources = self.operands().map(|operand| operand.run_address(dtype, range.clone()));
         let (sources, len) = (sources.collect::<Vec<_>>(), range.len());
         // SAFETY: all ranges are in bounds, and the stream has waited for all operands.
         unsafe { stream.device.combine(stream.stream, op, dtype, to, &sources, len) };
@@ -72,11 +72,11 @@ impl Participation<'_> {
         match self.stream() {
             Some(stream) if blocks.outer > 1 => {
                 let part = |(operand, len): (&MemberOperand, &usize)| RowPart {
-                    address: operand.run(dtype, 0..blocks.outer * len) as u64,
+                    address: operand.run_address(dtype, 0..blocks.outer * len) as u64,
                     bytes: len * dtype.bytes(),
                 };
                 let parts: Vec<RowPart> = self.operands().zip(&*blocks.lens).map(part).collect();
-                let to = dst.run(0..blocks.total());
+                let to = dst.run_address(0..blocks.total());
                 // SAFETY: all ranges are in bounds, and the stream has waited for all operands.
                 unsafe { stream.device.join_rows(stream.stream, blocks.outer, to, &parts) };
             }
@@ -101,9 +101,11 @@ impl Participation<'_> {
             Some(stream) if blocks.outer > 1 && len > 0 => {
                 let runs = Runs { count: blocks.outer, len, distance: blocks.row() };
                 let last = start + (blocks.outer - 1) * blocks.row() + len;
-                let sources: Vec<*const u8> =
-                    self.operands().map(|operand| operand.run(dtype, start..last)).collect();
-                let to = dst.run(0..blocks.owned(member));
+                let sources: Vec<*const u8> = self
+                    .operands()
+                    .map(|operand| operand.run_address(dtype, start..last))
+                    .collect();
+                let to = dst.run_address(0..blocks.owned(member));
                 let (device, stream) = (&stream.device, stream.stream);
                 // SAFETY: all ranges are in bounds, and the stream has waited for all operands.
                 unsafe { device.combine_runs(stream, ReduceOp::Sum, dtype, to, &sources, &runs) };
@@ -127,7 +129,7 @@ impl Participation<'_> {
         at: usize,
     ) {
         let is_target = |operand: &MemberOperand| {
-            operand.lent().is_some_and(|lent| lent.run(0..0) == dst.run(0..0))
+            operand.lent().is_some_and(|lent| lent.run_address(0..0) == dst.run_address(0..0))
         };
         let in_place = self.operands().position(is_target);
         let start = range.start;

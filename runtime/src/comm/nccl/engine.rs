@@ -80,7 +80,7 @@ impl Engine for NcclEngine {
     fn replay(&self, calls: Option<String>, submit: &mut dyn FnMut()) -> Result<(), CommError> {
         let RankResources { watchdog, device, .. } = &*self.resources;
         watchdog.release_captured();
-        watchdog.check()?;
+        watchdog.check_failure()?;
         submit();
         if let Some(calls) = calls {
             watchdog.watch_call(calls, device.mark(StreamKind::Compute), None);

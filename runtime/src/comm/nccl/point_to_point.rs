@@ -129,7 +129,7 @@ impl NcclGroup {
     /// Submits messages, whose sent data is kept until the event at their end.
     fn submit_messages(&self, messages: &[Message<'_>]) -> Result<DeviceEvent, CommError> {
         let RankResources { device, watchdog, .. } = &*self.resources;
-        watchdog.check()?;
+        watchdog.check_failure()?;
         let route = messages.first().map(|message| message.route);
         let Some(Route { comm, stream, .. }) = route else {
             return Ok(device.mark(StreamKind::Compute));

@@ -63,7 +63,7 @@ pub fn tokenize_files(
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
         return Err(TokenizeError::Empty { name: names.join(", ") });
     }
-    file.finish()?;
+    file.finish_file()?;
     Ok(done)
 }
 

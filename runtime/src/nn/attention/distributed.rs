@@ -130,7 +130,7 @@ impl AttentionInputs<'_> {
         let Extras { visible, bias, sinks, .. } = extras;
         let (scores, params) = ScoreSources::new(bias, sinks);
         let attention = ContextAttention {
-            site: Site::new(Arc::clone(path)).at(Location::caller()),
+            site: Site::new(Arc::clone(path)).at_location(Location::caller()),
             axes: CP,
             shape,
             seq,

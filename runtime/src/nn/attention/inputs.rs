@@ -42,12 +42,12 @@ impl<'a> AttentionInputs<'a> {
         entry: Entry,
     ) -> AttentionInputs<'a> {
         let queries = q.operand().value();
-        let site = Site::new(Arc::clone(&core.path)).at(Location::caller());
+        let site = Site::new(Arc::clone(&core.path)).at_location(Location::caller());
         let [keys, values] = [k.operand().value(), v.operand().value()];
         let [keys, values] = [keys, values].map(|value| enter_region(value, entry, &site));
         let sequences = [Q::Shape::DIMS[1], K::Shape::DIMS[1]];
         let inputs = AttentionInputs { core, queries, keys, values, sequences };
-        inputs.check();
+        inputs.check_shapes();
         inputs
     }
 

@@ -126,6 +126,6 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
         for (input, gradient) in inputs.iter().zip([dq, dk, dv]) {
             input.add_gradient(gradients, Arc::new(gradient));
         }
-        self.scores.finish(of_scores, params, gradients);
+        self.scores.finish_gradients(of_scores, params, gradients);
     }
 }

@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
         }
         self.state.rank.note_use_of(S::VARIES);
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.of(self.state, S::VARIES);
+        let unit = self.units.unit_for(self.state, S::VARIES);
         let dims = ParamDims::of_shape::<S>();
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());

@@ -23,7 +23,7 @@ impl UnitFamily {
     /// most.
     pub fn new(state: &BuildState<'_>, path: &str) -> Rc<UnitFamily> {
         let family = UnitFamily { scope: Rc::from(path), units: RefCell::default() };
-        family.of(state, AxisSet::NONE);
+        family.unit_for(state, AxisSet::NONE);
         Rc::new(family)
     }
 

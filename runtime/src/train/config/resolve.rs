@@ -55,7 +55,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         stage_times: pipeline::stage_times(&mut values),
         sample_tokens: values.size("sample-tokens"),
     };
-    values.finish().map(|()| config).map_err(ConfigError::Invalid)
+    values.finish_reading().map(|()| config).map_err(ConfigError::Invalid)
 }
 
 /// Refuses flags that are reserved for later versions, rather than ignoring them.

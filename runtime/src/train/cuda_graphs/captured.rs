@@ -91,7 +91,7 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
         let input = [pass_of(micro_batch)];
         let captured = self.graphs.iter().find(|(captured, _)| *captured == kind);
         let (metrics, count) = match captured {
-            Some((_, graph)) if graph.takes(&input) => {
+            Some((_, graph)) if graph.accepts_passes(&input) => {
                 let metrics = self.passes.replay(&name, graph, &input);
                 (metrics.ok_or(CaptureError::Transient)?, graph.count())
             }
@@ -105,7 +105,7 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
                     gradients.wait_for_reduction();
                     (vec![metric], ())
                 };
-                let captured = self.passes.record(&name, &input, work);
+                let captured = self.passes.record_passes(&name, &input, work);
                 let (metrics, graph, ()) = captured.map_err(CaptureError::Permanent)?;
                 let count = graph.count();
                 self.graphs.push((kind, graph));

@@ -122,7 +122,7 @@ impl<T: Float> Call<'_, T> {
     /// Some queries of all heads that read a key/value head.
     fn section(&self, sample: usize, kv_head: usize, queries: Range<usize>) {
         let visible = self.mask.of_sample(sample);
-        let keys = visible.of(queries.clone()).keys();
+        let keys = visible.of_queries(queries.clone()).keys();
         let heads = self.s.heads_of(kv_head);
         if heads.is_empty() {
             return;
@@ -147,7 +147,7 @@ impl<T: Float> Call<'_, T> {
                     head,
                 };
                 for start in queries.clone().step_by(QUERIES) {
-                    pass.tile(start..queries.end.min(start + QUERIES), parts.0);
+                    pass.compute_tile(start..queries.end.min(start + QUERIES), parts.0);
                 }
             }
         });
@@ -169,9 +169,9 @@ impl<T: Float> Pass<'_, '_, T> {
     fn compute_tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
         let Call { s, scoring, .. } = self.call;
         let rows = queries.len();
-        let visible = self.visible.of(queries.clone());
+        let visible = self.visible.of_queries(queries.clone());
         let keys = visible.keys();
-        let dim = self.tiles.row(s.value_dim);
+        let dim = self.tiles.row_len(s.value_dim);
         let (sum, rest) = scratch.split_at_mut(rows * dim);
         let (max, rest) = rest.split_at_mut(rows);
         let (total, scores) = rest.split_at_mut(rows);
@@ -185,7 +185,7 @@ impl<T: Float> Pass<'_, '_, T> {
             keys.start / PACKED * PACKED..keys.end
         };
         for (index, chunk) in chunks(packed.clone()).enumerate() {
-            let row = self.tiles.row(chunk.len());
+            let row = self.tiles.row_len(chunk.len());
             let scores = &mut scores[..rows * row];
             let inside = chunk.start - first_key..chunk.end - first_key;
             let tile = queries.start - first_query..queries.end - first_query;
@@ -211,7 +211,7 @@ impl<T: Float> Pass<'_, '_, T> {
                 sum.fill(0.0);
             }
             // SAFETY: as above.
-            unsafe { self.call.out.put(place, sum, factor) };
+            unsafe { self.call.out.put_row(place, sum, factor) };
         }
     }
 }

@@ -112,7 +112,7 @@ impl<'a> WideRows<'a> {
     pub fn turn_to_head<T: Float>(&mut self, head: Head<'a, T>) {
         self.in_place = T::in_place(head.data).map(|data| (data, head.stride));
         if self.in_place.is_none() {
-            head.gather(0..head.count(), self.gathered);
+            head.gather_rows(0..head.count(), self.gathered);
         }
     }
 

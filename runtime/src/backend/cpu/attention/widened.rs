@@ -31,13 +31,13 @@ impl<'a> WidenedForward<'a> {
         scratch: &mut Parts<'a>,
     ) -> Self {
         let TaskSizes { head_dim, value_dim, .. } = sizes;
-        let keys = scratch.take(sizes.keys * head_dim);
+        let keys = scratch.take_part(sizes.keys * head_dim);
         for chunk in forward_tiles::chunks(0..sizes.keys) {
             let at = chunk.start * head_dim..chunk.end * head_dim;
             key.transpose(chunk, &mut keys[at]);
         }
         let mut rows = |count: usize, dim: usize| {
-            WideRows::new(scratch.take(WideRows::scratch::<T>(count * dim)), dim)
+            WideRows::new(scratch.take_part(WideRows::scratch::<T>(count * dim)), dim)
         };
         let mut values = rows(sizes.keys, value_dim);
         let queries = rows(sizes.queries, head_dim);
@@ -110,9 +110,9 @@ impl<'a> WidenedBackward<'a> {
         scratch: &mut Parts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
-        let [keys, keys_t, dkeys] = [(); 3].map(|()| scratch.take(count * head_dim));
-        let [values_t, dvalues] = [(); 2].map(|()| scratch.take(count * value_dim));
-        key.gather(0..count, keys);
+        let [keys, keys_t, dkeys] = [(); 3].map(|()| scratch.take_part(count * head_dim));
+        let [values_t, dvalues] = [(); 2].map(|()| scratch.take_part(count * value_dim));
+        key.gather_rows(0..count, keys);
         for start in (0..count).step_by(backward_tiles::KEYS) {
             let block = start..count.min(start + backward_tiles::KEYS);
             let at = |dim: usize| start * dim..block.end * dim;
@@ -121,8 +121,9 @@ impl<'a> WidenedBackward<'a> {
         }
         dkeys.fill(0.0);
         dvalues.fill(0.0);
-        let mut rows =
-            |dim: usize| WideRows::new(scratch.take(WideRows::scratch::<T>(queries * dim)), dim);
+        let mut rows = |dim: usize| {
+            WideRows::new(scratch.take_part(WideRows::scratch::<T>(queries * dim)), dim)
+        };
         let (queries, douts) = (rows(head_dim), rows(value_dim));
         WidenedBackward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
     }

@@ -53,7 +53,7 @@ pub(super) unsafe fn multiply(
     assert!(b.pairs.len() >= (n / PANEL - 1) * b.stride + pairs * PANEL, "{pairs} pairs of {n}");
     let tiles = Tiles { n, pairs, a, b, accumulate, c: c.as_mut_ptr() };
     // SAFETY: the caller promises the instructions; the sizes were just compared.
-    unsafe { tiles.run(m) }
+    unsafe { tiles.run_tiles(m) }
 }
 
 struct Tiles<'a> {

@@ -30,21 +30,21 @@ pub(super) fn matmul(
     match Level::detect() {
         // SAFETY: the CPU has these instructions, as `detect` found.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512Bf16 => unsafe { task.run::<Bf16DotGemmF32, _, 2, 12>(Avx512Bf16) },
+        Level::Avx512Bf16 => unsafe { task.run_task::<Bf16DotGemmF32, _, 2, 12>(Avx512Bf16) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { task.run::<MixedGemmF32<bf16>, _, 2, 12>(Avx512F) },
+        Level::Avx512 => unsafe { task.run_task::<MixedGemmF32<bf16>, _, 2, 12>(Avx512F) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { task.run::<MixedGemmF32<bf16>, _, 2, 6>(Fma) },
+        Level::Avx2 => unsafe { task.run_task::<MixedGemmF32<bf16>, _, 2, 6>(Fma) },
         // SAFETY: every CPU of this target has these instructions.
         #[cfg(target_arch = "aarch64")]
         Level::Portable => unsafe {
-            task.run::<MixedGemmF32<bf16>, _, 4, 4>(gemmkit::simd::Neon);
+            task.run_task::<MixedGemmF32<bf16>, _, 4, 4>(gemmkit::simd::Neon);
         },
         // SAFETY: no special instructions are needed.
         #[cfg(not(target_arch = "aarch64"))]
-        Level::Portable => unsafe { task.run::<MixedGemmF32<bf16>, _, 4, 4>(ScalarTok) },
+        Level::Portable => unsafe { task.run_task::<MixedGemmF32<bf16>, _, 4, 4>(ScalarTok) },
     }
 }
 

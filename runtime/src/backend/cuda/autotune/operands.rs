@@ -133,7 +133,11 @@ impl<'a> TrialOperands<'a> {
             self.driver.zero(self.stream, self.flag, size_of_val(&differ))?;
             for ([first, last], bytes) in compared {
                 let units = (bytes / 2) as u64;
-                self.launch_kernel("autotune_difference", units, args![first, last, units, self.flag])?;
+                self.launch_kernel(
+                    "autotune_difference",
+                    units,
+                    args![first, last, units, self.flag],
+                )?;
             }
             let to = (&raw mut differ).cast::<c_void>();
             self.driver.download(self.stream, to, self.flag, size_of_val(&differ))?;

@@ -44,7 +44,7 @@ pub fn compile(
         let (text, name) = (text.as_ptr(), name.as_ptr());
         (api.nvrtcCreateProgram)(&mut program.raw, text, name, 0, null(), null())
     };
-    api.check("nvrtcCreateProgram", created)?;
+    api.check_status("nvrtcCreateProgram", created)?;
 
     let options = [format!("--gpu-architecture={architecture}")];
     let options = options.iter().map(String::as_str).chain(OPTIONS).chain(extra.iter().copied());
@@ -166,10 +166,10 @@ impl Program<'_> {
     ) -> Result<Vec<u8>, DriverError> {
         let mut count = 0;
         // SAFETY: writes an integer.
-        self.api.check(size_call, unsafe { size(self.raw, &mut count) })?;
+        self.api.check_status(size_call, unsafe { size(self.raw, &mut count) })?;
         let mut bytes = vec![0; count];
         // SAFETY: writes the number of bytes announced above.
-        self.api.check(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
+        self.api.check_status(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
 }

@@ -45,7 +45,7 @@ impl KernelCompiler {
             return Ok(code);
         }
         let code = compile(source, &self.architecture, &[])?.cubin;
-        self.cache.put(&key, &code);
+        self.cache.put_code(&key, &code);
         Ok(code)
     }
 }

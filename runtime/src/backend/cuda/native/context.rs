@@ -31,7 +31,7 @@ unsafe impl Sync for DeviceContext {}
 /// Calls a driver function and adds its name to an error.
 macro_rules! call {
     ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
-        $api.check(stringify!($function), ($api.$function)($($arg),*))
+        $api.check_status(stringify!($function), ($api.$function)($($arg),*))
     };
 }
 pub(super) use call;
@@ -86,7 +86,7 @@ fn initialize_driver() -> Result<(&'static Loaded<DriverApi>, usize), DriverErro
     if result == CUresult::CUDA_ERROR_NO_DEVICE {
         return Err(none(api.reason(result)));
     }
-    api.check("cuInit", result)?;
+    api.check_status("cuInit", result)?;
     let mut count = 0;
     // SAFETY: writes an integer.
     unsafe { call!(api, cuDeviceGetCount(&mut count)) }?;

@@ -173,10 +173,10 @@ mod tests {
     fn contents_are_found_by_their_key_only() {
         let dir = tempfile::tempdir().unwrap();
         let cache = DiskCache::in_folder(&dir.path().join("made/when/needed"));
-        cache.put(&key("a", "text"), b"code");
+        cache.put_code(&key("a", "text"), b"code");
         assert_eq!(cache.get(&key("a", "text")).unwrap(), b"code");
         assert_eq!(cache.get(&key("a", "other")), None);
-        cache.put(&key("a", "text"), b"newer");
+        cache.put_code(&key("a", "text"), b"newer");
         assert_eq!(cache.get(&key("a", "text")).unwrap(), b"newer");
         let left = fs::read_dir(dir.path().join("made/when/needed")).unwrap().count();
         assert_eq!(left, 1, "no unfinished file is left");
@@ -207,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = DiskCache::in_folder(dir.path());
         let key = key("a", "text");
-        cache.put(&key, b"machine code");
+        cache.put_code(&key, b"machine code");
         let path = cache.path(&key).unwrap();
         let whole = fs::read(&path).unwrap();
         for cut in [0, 5, HEADER - 1, HEADER, whole.len() - 1] {
@@ -220,7 +220,7 @@ mod tests {
             fs::write(&path, &damaged).unwrap();
             assert_eq!(cache.get(&key), None, "byte {byte} changed");
         }
-        cache.put(&key, b"machine code");
+        cache.put_code(&key, b"machine code");
         assert_eq!(cache.get(&key).unwrap(), b"machine code");
     }
 
@@ -260,10 +260,10 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let cache = DiskCache::in_folder(&file.join("folder"));
-        cache.put(&key("a", "text"), b"code");
+        cache.put_code(&key("a", "text"), b"code");
         assert_eq!(cache.get(&key("a", "text")), None);
         let none = DiskCache { folder: None };
-        none.put(&key("a", "text"), b"code");
+        none.put_code(&key("a", "text"), b"code");
         assert_eq!(none.get(&key("a", "text")), None);
     }
 }

@@ -37,7 +37,7 @@ pub fn kernel_function(
             reason: format!("the source has no kernel `{name}`"),
         });
     }
-    api.check("cuModuleGetFunction", result)?;
+    api.check_status("cuModuleGetFunction", result)?;
     // More than 48 KiB of dynamic shared memory must be requested explicitly; unused shared memory costs nothing.
     let mut fixed = 0;
     // SAFETY: the function is live.

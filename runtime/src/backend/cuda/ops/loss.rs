@@ -33,7 +33,7 @@ impl LossOps for CudaBackend {
         let rows = Rows::new(cols, x);
         rows.check_floats("row_max", [max]);
         // SAFETY: `max` has an element for each row.
-        unsafe { rows.launch(self.gpu(), "row_max", &[address(max)]) };
+        unsafe { rows.launch_rows(self.gpu(), "row_max", &[address(max)]) };
     }
 
     fn exp_sum(&self, args: ExpSumArgs) {
@@ -50,7 +50,7 @@ impl LossOps for CudaBackend {
             address(target_logit),
         ];
         // SAFETY: every operand has an element for each row.
-        unsafe { rows.launch(self.gpu(), "exp_sum", &operands) };
+        unsafe { rows.launch_rows(self.gpu(), "exp_sum", &operands) };
     }
 
     /// Computes all statistics in one pass over the logits.
@@ -68,7 +68,7 @@ impl LossOps for CudaBackend {
             address(target_logit),
         ];
         // SAFETY: every operand has an element for each row.
-        unsafe { rows.launch(self.gpu(), "max_exp_sum", &operands) };
+        unsafe { rows.launch_rows(self.gpu(), "max_exp_sum", &operands) };
     }
 
     fn cross_entropy_loss(&self, args: CrossEntropyLossArgs) {
@@ -115,7 +115,7 @@ impl LossOps for CudaBackend {
             address(row_scale),
         ];
         // SAFETY: every operand has an element for each row, and the logits are exclusive.
-        unsafe { rows.launch(self.gpu(), "cross_entropy_grad", &operands) };
+        unsafe { rows.launch_rows(self.gpu(), "cross_entropy_grad", &operands) };
     }
 
     /// Runs as one kernel, in which each row of logits is read from memory once and written once.

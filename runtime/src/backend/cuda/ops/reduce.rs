@@ -35,12 +35,12 @@ impl ReductionOps for CudaBackend {
         let sum = Sum { outer, n, inner, x: address(x), dtype: x.dtype() };
         let parts = sum.parts();
         if parts == 1 {
-            return sum.launch(gpu, 1, address(y), y.dtype(), scale);
+            return sum.launch_sum(gpu, 1, address(y), y.dtype(), scale);
         }
         let partial = gpu.workspace((outer * parts * inner * 4) as usize);
-        sum.launch(gpu, parts, partial, DType::F32, 1.0);
+        sum.launch_sum(gpu, parts, partial, DType::F32, 1.0);
         let sum = Sum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
-        sum.launch(gpu, 1, address(y), y.dtype(), scale);
+        sum.launch_sum(gpu, 1, address(y), y.dtype(), scale);
     }
 
     fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32) {

@@ -66,7 +66,7 @@ impl Profile {
     fn record_time(&self, call: CallKey, milliseconds: f32) {
         lock_unpoisoned(&self.times)
             .entry(call)
-            .and_modify(|times| times.add(milliseconds))
+            .and_modify(|times| times.add_call(milliseconds))
             .or_insert_with(|| CallTimes {
                 first: milliseconds,
                 least: f32::INFINITY,

@@ -68,7 +68,7 @@ fn key_block<T: Float>(
             for queries in pass.chunks(keys) {
                 let (query, dout) = call.queries_of([sample, head], &queries);
                 tiles.turn_to_head(query, dout);
-                pass.tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
+                pass.compute_tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
                 turns.wait(row, block, queries.end);
                 let start = (row * s.queries.len + queries.start) * sums.row_len;
                 // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block sees
@@ -76,9 +76,9 @@ fn key_block<T: Float>(
                 // block it, or waited for that.
                 let dqueries = unsafe { sums.all.piece(start, queries.len() * sums.row_len) };
                 pass.add_to_queries(&mut *tiles, keys.start, keys, dqueries);
-                turns.advance(row, block, queries.end);
+                turns.advance_row(row, block, queries.end);
             }
-            turns.advance(row, block, usize::MAX);
+            turns.advance_row(row, block, usize::MAX);
         }
         call.put_keys(at, keys.clone(), &mut *tiles);
     });

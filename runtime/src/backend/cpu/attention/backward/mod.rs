@@ -62,7 +62,7 @@ pub fn attention_backward<T: Float>(
     let outs = Outputs::new(out, s.queries, out_sizes);
     let douts = Heads::new(dout, s.queries, out_sizes);
     let sink_gradient =
-        dsinks.as_mut().map(|(sinks, sums)| SinkGradient { sinks, parts: sums.parts() });
+        dsinks.as_mut().map(|(sinks, sums)| SinkGradient { sinks, parts: sums.shared_sums() });
     let shifts = shifts(workers, s, &outs, &douts, lse, sink_gradient);
     let call = Call {
         s,
@@ -78,7 +78,7 @@ pub fn attention_backward<T: Float>(
         no_gradient: vec![0.0; s.head_dim],
         dk: Results::new(dk, s.keys, k_sizes, accumulate),
         dv: Results::new(dv, s.keys, v_sizes, accumulate),
-        dbias: dbias.as_mut().map(|(distances, sums)| (*distances, sums.parts())),
+        dbias: dbias.as_mut().map(|(distances, sums)| (*distances, sums.shared_sums())),
         flops,
     };
     // Blocks of keys would add to the same gradient of a bias.
@@ -203,7 +203,7 @@ impl<'a, T: Float> Call<'a, T> {
     unsafe fn put_query(&self, at: [usize; 3], sum: Option<&[f32]>) {
         let gradient = sum.map_or(&self.no_gradient[..], |sum| &sum[..self.s.head_dim]);
         // SAFETY: as the caller promises.
-        unsafe { self.dq.put(at, gradient, 1.0) };
+        unsafe { self.dq.put_row(at, gradient, 1.0) };
     }
 
     /// Writes the gradients of some keys and values from the tiles that hold them.
@@ -213,13 +213,13 @@ impl<'a, T: Float> Call<'a, T> {
         keys: Range<usize>,
         tiles: &mut (dyn Tiles<'_, T> + '_),
     ) {
-        tiles.finish();
+        tiles.finish_keys();
         for (row, key) in keys.enumerate() {
             let at = [sample, key, kv_head];
             // SAFETY: these keys of this sample and key/value head belong to one task alone.
-            unsafe { self.dk.put(at, tiles.dkey(row), 1.0) };
+            unsafe { self.dk.put_row(at, tiles.dkey(row), 1.0) };
             // SAFETY: as above.
-            unsafe { self.dv.put(at, tiles.dvalue(row), 1.0) };
+            unsafe { self.dv.put_row(at, tiles.dvalue(row), 1.0) };
         }
     }
 }

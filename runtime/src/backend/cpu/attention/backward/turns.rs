@@ -82,7 +82,7 @@ mod tests {
                     for end in [10, 20, 30] {
                         turns.wait(1, block, end);
                         order.lock().expect("nothing panics").push((block, end));
-                        turns.advance(1, block, end);
+                        turns.advance_row(1, block, end);
                     }
                 });
             }

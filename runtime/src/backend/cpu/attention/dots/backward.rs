@@ -126,7 +126,7 @@ impl<'a> DotsBackward<'a> {
         let (douts, douts_t) = (pairs(lens.douts.whole()), pairs(lens.douts.transposed()));
         let [weights, dscores, dscore_rows] = [(); 3].map(|()| pairs(lens.tile));
         let zipped = pairs(lens.zipped);
-        let mut sums = |rows: Rows| scratch.take(2 * rows.whole());
+        let mut sums = |rows: Rows| scratch.take_part(2 * rows.whole());
         let dkeys = Sums { transposed: sums(lens.keys), rows: sums(lens.keys) };
         let dvalues = Sums { transposed: sums(lens.values), rows: sums(lens.values) };
         panels_of_rows(&key, zipped, keys_t);

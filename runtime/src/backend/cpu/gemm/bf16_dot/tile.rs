@@ -141,7 +141,7 @@ unsafe fn multiply_all<C: Float>(
             let registers = (columns - column).div_ceil(LANES);
             let width = registers.div_ceil(registers.div_ceil(TILE_REGISTERS));
             // SAFETY: this place is inside the result, as the caller promises.
-            let tile_output = unsafe { output.at(row, column) };
+            let tile_output = unsafe { output.offset_to(row, column) };
             let tile = Tile {
                 pairs,
                 columns: (width * LANES).min(columns - column),
@@ -156,11 +156,11 @@ unsafe fn multiply_all<C: Float>(
                     match (tile_rows, width) {
                         $(
                             // SAFETY: as the caller promises, here and below.
-                            ($rows, 3) => unsafe { tile.compute::<$rows, 3>() },
+                            ($rows, 3) => unsafe { tile.compute_tile::<$rows, 3>() },
                             // SAFETY: as above.
-                            ($rows, 2) => unsafe { tile.compute::<$rows, 2>() },
+                            ($rows, 2) => unsafe { tile.compute_tile::<$rows, 2>() },
                             // SAFETY: as above.
-                            ($rows, 1) => unsafe { tile.compute::<$rows, 1>() },
+                            ($rows, 1) => unsafe { tile.compute_tile::<$rows, 1>() },
                         )*
                         size => unreachable!("a tile of {size:?} registers"),
                     }

@@ -244,7 +244,7 @@ dispatch! {
             leaf_written.copy_from_slice(&plan.accumulate);
             node_written.fill(false);
             let at = start - first;
-            targets.load(at, len, &plan.accumulate, leaf_grads);
+            targets.load_gradients(at, len, &plan.accumulate, leaf_grads);
             let mut walk = Walk {
                 plan,
                 values,
@@ -257,7 +257,7 @@ dispatch! {
                 block,
             };
             walk.backward::<FMA>(grad, row_sums);
-            targets.store(at, len, &leaf_written, leaf_grads);
+            targets.store_gradients(at, len, &leaf_written, leaf_grads);
             start += len;
         }
     }

@@ -104,8 +104,8 @@ fn check_source(
             let time = thread_cpu_time().saturating_sub(start);
             // Compilations that took too long are not cached, so that every check reports them.
             if time <= TIME_LIMIT {
-                cache.put(&code_key, &code.cubin);
-                cache.put(&log_key, code.log.as_bytes());
+                cache.put_code(&code_key, &code.cubin);
+                cache.put_code(&log_key, code.log.as_bytes());
             }
             (code, Some(time))
         }

@@ -53,7 +53,7 @@ pub(super) fn open_library<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, 
     let (name, remedy) = (which.name(), remedy(which));
     let missing = |problem: String| DriverError::Library(format!("{problem}: {remedy}"));
 
-    let library = search.open(which.files()).map_err(|refused| {
+    let library = search.open_first(which.files()).map_err(|refused| {
         let files = which.files().join(" or ");
         let mut problem = format!("{name} was not found, looked for {files} in {search}");
         for reason in refused {

@@ -41,7 +41,7 @@ impl AlgorithmCandidate {
                     &mut written,
                 )
             };
-            let is_known = api.check("cublasLtMatmulAlgoConfigGetAttribute", status).is_ok();
+            let is_known = api.check_status("cublasLtMatmulAlgoConfigGetAttribute", status).is_ok();
             is_known.then(|| format!("{name} {value}"))
         };
         let configuration = [
@@ -85,7 +85,7 @@ impl MatMulDescriptors {
                 &mut returned,
             )
         };
-        api.check("cublasLtMatmulAlgoGetHeuristic", status)?;
+        api.check_status("cublasLtMatmulAlgoGetHeuristic", status)?;
         found.truncate(returned.max(0) as usize);
         found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         if found.is_empty() {
@@ -118,8 +118,8 @@ impl MatMulDescriptors {
                 &mut found,
             )
         };
-        let is_taken =
-            api.check("cublasLtMatmulAlgoCheck", status).is_ok() && found.workspace <= workspace;
+        let is_taken = api.check_status("cublasLtMatmulAlgoCheck", status).is_ok()
+            && found.workspace <= workspace;
         is_taken.then_some(AlgorithmCandidate { algorithm, workspace: found.workspace })
     }
 }

@@ -17,7 +17,7 @@ use crate::backend::cuda::{DriverError, MatMul, MatMulEpilogue};
 /// Calls a library function and adds its name to an error.
 macro_rules! call {
     ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
-        $api.check(stringify!($function), ($api.$function)($($arg),*))
+        $api.check_status(stringify!($function), ($api.$function)($($arg),*))
     };
 }
 pub(super) use call;

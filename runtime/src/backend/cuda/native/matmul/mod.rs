@@ -127,7 +127,14 @@ impl CublasLtMatMuls {
         let submitted = plan.and_then(|plan| {
             // SAFETY: as the caller promises.
             unsafe {
-                self.submit_matmul(stream, shape, &plan.descriptors, plan.algorithm(), operands, workspace)
+                self.submit_matmul(
+                    stream,
+                    shape,
+                    &plan.descriptors,
+                    plan.algorithm(),
+                    operands,
+                    workspace,
+                )
             }
         });
         if let (Err(error @ DriverError::Refused { .. }), true) =

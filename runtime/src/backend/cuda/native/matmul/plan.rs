@@ -109,7 +109,9 @@ impl CublasLtMatMuls {
         let run = |index: usize, operands: &MatMulOperands| {
             let algorithm = &candidates[index].algorithm;
             // SAFETY: the operands have the sizes of the matmul and are used on this stream only.
-            unsafe { self.submit(stream, shape, &descriptors, algorithm, operands, workspace) }
+            unsafe {
+                self.submit_matmul(stream, shape, &descriptors, algorithm, operands, workspace)
+            }
         };
         let result = autotune_matmul(
             driver,
@@ -129,7 +131,8 @@ impl CublasLtMatMuls {
             ));
         };
         // Another process may have autotuned concurrently and chosen another algorithm.
-        let cached = self.autotune_cache.put(shape, key.alignment, candidates[chosen].algorithm);
+        let cached =
+            self.autotune_cache.put_algorithm(shape, key.alignment, candidates[chosen].algorithm);
         let is_own = cached.data == candidates[chosen].algorithm.data;
         let cached = (!is_own)
             .then(|| descriptors.validate_algorithm(self.handle, WORKSPACE_BYTES, cached))

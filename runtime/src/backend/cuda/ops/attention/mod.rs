@@ -136,7 +136,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         Some(kernels) => {
             // If keys and values have a kernel each, both compute the scores.
             products.of_keys += u64::from(!kernels.both_gradients());
-            kernels.run(gpu, s, extras, &given, gradients);
+            kernels.run_passes(gpu, s, extras, &given, gradients);
         }
         None => plain::backward(gpu, s, extras, &given, gradients),
     }

@@ -23,7 +23,7 @@ impl ElementwiseOps for CudaBackend {
         let items = push_elements(&mut params, expr, leaves, &[out], out.len());
         push_inputs(&mut params, expr, leaves, out.dtype());
         params.push(format_args!("{}* out", source::cpp_type(out.dtype())), address(out));
-        kernel.launch(covering(gpu, items), params, |fields| {
+        kernel.launch_kernel(covering(gpu, items), params, |fields| {
             source::forward(expr, out.dtype(), fields)
         });
     }
@@ -86,7 +86,7 @@ impl ElementwiseOps for CudaBackend {
             sums.push((leaf, parts));
             parts += part_bytes as u64;
         }
-        kernel.launch(covering(gpu, items), params, |fields| {
+        kernel.launch_kernel(covering(gpu, items), params, |fields| {
             source::backward(expr, grad.dtype(), &wanted, fields)
         });
 
@@ -283,7 +283,7 @@ impl<'a> Generated<'a> {
         mut params: Params,
         source: impl FnOnce(&str) -> KernelSource,
     ) {
-        params.finish();
+        params.finish_struct();
         let function = self.known.unwrap_or_else(|| {
             let fields = params.fields.as_deref().unwrap_or_default();
             self.gpu.generate(self.structure, &source(fields))

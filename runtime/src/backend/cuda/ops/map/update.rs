@@ -46,7 +46,7 @@ pub fn apply_update(gpu: &GpuContext, expr: &UpdateExpr, operands: UpdateOperand
             params.push(format_args!("float constant{k}"), *constant);
         }
     }
-    kernel.launch(covering(gpu, n.div_ceil(VECTOR as u64)), params, |fields| {
+    kernel.launch_kernel(covering(gpu, n.div_ceil(VECTOR as u64)), params, |fields| {
         kernel_source(expr, gradient.dtype(), copy_dtype, fields)
     });
 }
