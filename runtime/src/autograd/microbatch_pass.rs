@@ -115,7 +115,7 @@ impl MicrobatchPass {
         body: impl FnOnce(Vec<Part>) -> (Vec<NodeId>, T),
     ) -> T {
         check_no_other_pass(&self.rank);
-        let identity = |value: &Value| Arc::downgrade(&value.compute_deferred().data);
+        let identity = |value: &Value| Arc::downgrade(&value.compute_with_node().data);
         let identities = outputs.iter().map(|part| part.activation().map(identity)).collect();
         assert!(
             self.has_outputs(&identities),
@@ -199,7 +199,7 @@ fn make_leaf(value: &Value) -> (NodeId, InputLeaf) {
     let gradient = Rc::new(Cell::new(None));
     let arrived = Rc::clone(&gradient);
     let node = value.rank().tape().record(move |_, gradient| arrived.set(Some(gradient)));
-    let data = value.compute_deferred().data;
+    let data = value.compute_with_node().data;
     let (dtype, len) = (data.dtype(), data.len());
     (node, InputLeaf { gradient, data: Arc::downgrade(&data), dtype, len })
 }
@@ -215,7 +215,7 @@ impl InputLeaf {
 impl OutputRoot {
     fn new(value: &Value) -> OutputRoot {
         let node = value.recorded_node();
-        let data = value.compute_deferred().data;
+        let data = value.compute_with_node().data;
         OutputRoot { node, data: Arc::downgrade(&data), dtype: data.dtype(), len: data.len() }
     }
 

@@ -233,10 +233,10 @@ pub(super) fn backpropagate_pass(
 
 /// Computes deferred weight gradients, in order.
 pub(super) fn run_weight_gradient_jobs(rank: &Rank, jobs: Vec<WeightGradientJob>) {
-    let start = scope::begin();
+    let start = scope::begin_span();
     let gradients = TapeGradients { rank, slots: Vec::new(), seed: None, deferred: None };
     jobs.into_iter().for_each(|job| job(&gradients));
-    scope::record("weight gradients", start);
+    scope::end_span("weight gradients", start);
 }
 
 /// Runs the tape of a recomputed segment backward from `roots`, each with its gradient, and clears it.
@@ -274,13 +274,13 @@ fn run_nodes(
             continue;
         };
         if let Some((open, start)) = span.take_if(|(open, _)| *open != node.scope) {
-            scope::record(("backward", open.trim_end_matches("::forward")), start);
+            scope::end_span(("backward", open.trim_end_matches("::forward")), start);
         }
-        span.get_or_insert_with(|| (node.scope, scope::begin()));
+        span.get_or_insert_with(|| (node.scope, scope::begin_span()));
         (node.backward)(&mut gradients, gradient);
     }
     if let Some((open, start)) = span {
-        scope::record(("backward", open.trim_end_matches("::forward")), start);
+        scope::end_span(("backward", open.trim_end_matches("::forward")), start);
     }
     kept.reverse();
     (kept, gradients.deferred.unwrap_or_default())

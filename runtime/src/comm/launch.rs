@@ -74,7 +74,7 @@ fn run_ranks<T: Send, E: Display + Send>(
         };
         let exit = match &outcome {
             Ok(_) => RankExit::Returned,
-            Err(cause) => cause.exit(),
+            Err(cause) => cause.rank_exit(),
         };
         world.leave(rank, exit);
         outcome

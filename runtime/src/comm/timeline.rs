@@ -175,7 +175,7 @@ impl DeviceSpan {
         let DeviceSpan { timeline, stream, from, clock_sync } = self;
         let to = timeline.device.record_timed_event(stream);
         let span = ClosedSpan { clock_sync, from, to, lane, name, category, args, counter };
-        timeline.lock().pending.push_back(span);
+        timeline.lock_state().pending.push_back(span);
     }
 
     /// Returns `true` for a span of the compute stream.

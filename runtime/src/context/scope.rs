@@ -57,7 +57,7 @@ pub(crate) fn begin_on_host() -> Option<SpanStart> {
 }
 
 /// Records the span from `start` until now, if tracing is on: `backward Mlp`.
-pub(crate) fn record_span(name: impl Into<Name>, start: Option<SpanStart>) {
+pub(crate) fn end_span(name: impl Into<Name>, start: Option<SpanStart>) {
     record_span(name, start, Vec::new);
 }
 
@@ -86,7 +86,7 @@ fn record_span(
 impl Drop for Scope {
     fn drop(&mut self) {
         if let Some(name) = OPEN.with_borrow_mut(Vec::pop) {
-            record_span(("forward", name.trim_end_matches("::forward")), self.start.take());
+            end_span(("forward", name.trim_end_matches("::forward")), self.start.take());
         }
     }
 }

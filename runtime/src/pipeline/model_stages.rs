@@ -172,7 +172,9 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
     fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
         let deferred = self.deferred.remove(&(stage, micro_batch));
         let deferred = deferred.expect("a verified schedule runs the input part first");
-        self.in_action(|own| deferred.run(own.stages.completed_units(stage, micro_batch)));
+        self.in_action(|own| {
+            deferred.compute_gradients(own.stages.completed_units(stage, micro_batch))
+        });
         Ok(())
     }
 

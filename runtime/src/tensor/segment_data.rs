@@ -90,7 +90,7 @@ mod tests {
             let parts = parts_of(&sent).into_iter().zip(kinds_of::<Data>()).map(|(part, kind)| {
                 let (own, extents, data) = match &part {
                     Part::Activation(value) => {
-                        (value.rank(), value.extents(), value.compute_deferred().data)
+                        (value.rank(), value.extents(), value.compute_with_node().data)
                     }
                     Part::TokenIds(ids) => (ids.rank(), ids.extents(), ids.on_device().clone()),
                     Part::Documents(_) => unreachable!("the data has no documents"),

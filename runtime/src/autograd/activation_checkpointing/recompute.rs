@@ -193,7 +193,7 @@ impl Recompute {
         let roots = outputs.into_iter().zip(arrived);
         let roots: Vec<(NodeId, Arc<Buffer>)> = roots
             .filter_map(|(part, arrived)| {
-                Some((part.activation()?.compute_deferred().node?, arrived.take()?))
+                Some((part.activation()?.compute_with_node().node?, arrived.take()?))
             })
             .collect();
         backpropagate_segment(rank, roots);

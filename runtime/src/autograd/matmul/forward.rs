@@ -79,7 +79,7 @@ impl Matmul {
     /// Computes the matmul without epilogue, after which it leaves the region.
     fn compute_alone(&self, recorded: bool) -> Computed {
         let rank = self.rank();
-        let input = self.x.compute_deferred();
+        let input = self.x.compute_with_node();
         let values = self.weight.read(self.gradient_axes);
         let (data, []) = rank.segments().saved_or_compute(self.weight.path(), || {
             let mut out = rank.alloc(self.result_len());
@@ -103,7 +103,7 @@ impl Matmul {
     /// The pre-activation, which GELU is applied to, is saved for backward or by a checkpointed segment.
     fn compute_with_epilogue(&self, epilogue: &BiasEpilogue<'_>, recorded: bool) -> Computed {
         let rank = self.rank();
-        let input = self.x.compute_deferred();
+        let input = self.x.compute_with_node();
         let path = self.weight.path();
         let is_saved = recorded || rank.segments().saves(path);
         let (values, bias) =

@@ -118,7 +118,7 @@ impl Pointwise {
         self.leaves = kept.into_iter().map(|leaf| self.leaves[leaf].clone()).collect();
         for leaf in &self.leaves {
             if let ExprLeaf::Value(value) = leaf {
-                value.compute_deferred();
+                value.compute_with_node();
             }
         }
     }
@@ -169,7 +169,7 @@ impl DeferredOp for Pointwise {
     fn compute(&mut self, rank: &Rank, len: usize, recorded: bool) -> Computed {
         self.compute_matmuls();
         match self.as_value() {
-            Some(value) => value.compute_deferred(),
+            Some(value) => value.compute_with_node(),
             None => self.compute_by(rank, len, recorded, |views, out| {
                 rank.backend().map(&self.expr, views, out);
             }),
@@ -197,7 +197,7 @@ impl Value {
             return pointwise;
         }
         if self.deferred_matmul_is_recorded() != Some(is_recording) {
-            self.compute_deferred();
+            self.compute_with_node();
         }
         Pointwise::leaf(self.clone())
     }

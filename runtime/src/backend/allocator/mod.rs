@@ -139,7 +139,7 @@ impl CachingAllocator {
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
         let mut live = self.lock_state().live_with(self.overhead_bytes());
         if let Some(offloaded) = &self.offloaded {
-            live[OFFLOADED] = offloaded.lock().live[OFFLOADED];
+            live[OFFLOADED] = offloaded.lock_state().live[OFFLOADED];
         }
         Category::ALL.into_iter().zip(live)
     }
@@ -148,7 +148,7 @@ impl CachingAllocator {
     pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
         let mut peak = self.lock_state().update_peaks(self.overhead_bytes()).peak;
         if let Some(offloaded) = &self.offloaded {
-            peak[OFFLOADED] = offloaded.lock().peak[OFFLOADED];
+            peak[OFFLOADED] = offloaded.lock_state().peak[OFFLOADED];
         }
         Category::ALL.into_iter().zip(peak)
     }

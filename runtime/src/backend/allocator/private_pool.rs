@@ -38,9 +38,9 @@ impl CachingAllocator {
     }
 
     fn with_offloaded(&self, mut change: impl FnMut(&mut AllocatorState)) {
-        change(&mut self.lock());
+        change(&mut self.lock_state());
         if let Some(offloaded) = &self.offloaded {
-            change(&mut offloaded.lock());
+            change(&mut offloaded.lock_state());
         }
     }
 }

@@ -202,13 +202,13 @@ impl GpuContext {
     }
 
     /// Loads the generated kernel of an expression's structure; its entry point has the name of the source.
-    pub fn generate(&self, structure: Structure, source: &KernelSource) -> Function {
+    pub fn generate(&self, structure: Structure, source: &KernelSource) -> KernelFunction {
         let function = self.load_kernel((source, &source.name));
         lock_unpoisoned(&self.generated).insert(structure, function);
         function
     }
 
-    fn function(&self, (source, name): Kernel<'_>) -> Function {
+    fn function(&self, (source, name): Kernel<'_>) -> KernelFunction {
         let mut functions = lock_unpoisoned(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
             let mut sources = named.iter();
@@ -223,7 +223,7 @@ impl GpuContext {
         })
     }
 
-    fn load_kernel(&self, (source, name): Kernel<'_>) -> Function {
+    fn load_kernel(&self, (source, name): Kernel<'_>) -> KernelFunction {
         let module = unwrap_call(self.driver.load(source));
         unwrap_call(self.driver.function(module, name))
     }

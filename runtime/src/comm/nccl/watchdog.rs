@@ -60,7 +60,7 @@ pub struct Submission<'a>(&'a Watchdog);
 
 impl Drop for Submission<'_> {
     fn drop(&mut self) {
-        self.0.lock().submitting = None;
+        self.0.lock_state().submitting = None;
     }
 }
 
@@ -90,12 +90,12 @@ impl Watchdog {
         let watchdog = Arc::clone(self);
         let name = format!("rank {} watchdog", self.rank);
         std::thread::Builder::new().name(name).spawn(move || {
-            let mut state = watchdog.lock();
+            let mut state = watchdog.lock_state();
             while !state.is_closed {
                 let waited = watchdog.changed.wait_timeout(state, PERIOD);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
                 watchdog.poll();
-                state = watchdog.lock();
+                state = watchdog.lock_state();
             }
         })
     }

@@ -54,7 +54,7 @@ pub fn tokenize_files(
             done.tokens += ids.len() as u64;
             buffer.clear();
             buffer.extend(ids);
-            file.write(buffer.bytes())
+            file.write_ids(buffer.bytes())
         })?;
         done.bytes += encoded.bytes;
         done.documents += encoded.documents;

@@ -61,7 +61,7 @@ impl ModelPlan {
             config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
         let steps = DryRun { config, sizes: &sizes, pipeline: pipeline.as_ref() };
         let memory = bound.with_steps::<M>(&steps, &outline, available)?;
-        memory.check_limit(config, available)?;
+        memory.check_memory(config, available)?;
         Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory })
     }
 }

@@ -88,9 +88,9 @@ fn tiles_of<'a, T: Float>(
 ) -> Box<dyn Tiles<'a, T> + 'a> {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return Box::new(dots::Forward::new(sizes, key, value, scratch));
+        return Box::new(dots::DotsForward::new(sizes, key, value, scratch));
     }
-    Box::new(widened::Forward::new(sizes, key, value, scratch))
+    Box::new(widened::WidenedForward::new(sizes, key, value, scratch))
 }
 
 fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
@@ -99,9 +99,9 @@ fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
     let tile = rows * (dim + keys + 2);
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return tile + dots::Forward::scratch_len(sizes);
+        return tile + dots::DotsForward::scratch_len(sizes);
     }
-    tile + widened::Forward::scratch_len::<T>(sizes)
+    tile + widened::WidenedForward::scratch_len::<T>(sizes)
 }
 
 /// The operands of a call.

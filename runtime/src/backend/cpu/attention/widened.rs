@@ -51,7 +51,7 @@ impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
         self.queries.turn_to_head(query);
     }
 
-    fn row(&self, len: usize) -> usize {
+    fn row_len(&self, len: usize) -> usize {
         len
     }
 
@@ -135,7 +135,7 @@ impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
         self.douts.turn_to_head(dout);
     }
 
-    fn row(&self, keys: usize) -> usize {
+    fn row_len(&self, keys: usize) -> usize {
         keys
     }
 

@@ -97,7 +97,7 @@ impl<'a> TrialOperands<'a> {
         }
         if let MatMulEpilogue::Bias | MatMulEpilogue::BiasGelu { .. } = shape.epilogue {
             for set in operands.sets.iter().chain([&operands.first]) {
-                operands.fill(shape.result, set.bias, gemm.n, &SMALL_VALUES)?;
+                operands.fill_operand(shape.result, set.bias, gemm.n, &SMALL_VALUES)?;
             }
         }
         Ok(Some(operands))

@@ -208,7 +208,7 @@ mod tests {
         let cache = DiskCache::in_folder(dir.path());
         let key = key("a", "text");
         cache.put_code(&key, b"machine code");
-        let path = cache.path(&key).unwrap();
+        let path = cache.code_path(&key).unwrap();
         let whole = fs::read(&path).unwrap();
         for cut in [0, 5, HEADER - 1, HEADER, whole.len() - 1] {
             fs::write(&path, &whole[..cut]).unwrap();
@@ -243,7 +243,7 @@ mod tests {
         });
         assert!(got.iter().all(|one| *one == got[0]), "{got:?}");
         assert_eq!(cache.get(&key()).unwrap(), got[0]);
-        let path = cache.path(&key()).unwrap();
+        let path = cache.code_path(&key()).unwrap();
         assert_eq!(path.extension().unwrap(), "algorithm");
         fs::write(&path, "damaged").unwrap();
         assert_eq!(cache.put_first(&key(), b"newer"), b"newer");

@@ -118,7 +118,7 @@ impl OptimizerOps for CudaBackend {
         let operands = SgdOperands {
             p: address(p),
             g: address(g),
-            m: momentum.map_or(0, at),
+            m: momentum.map_or(0, address),
             copies: copies(copy),
         };
         // SAFETY: as in `adamw`.

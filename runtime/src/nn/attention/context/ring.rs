@@ -101,7 +101,7 @@ impl<'a> Ring<'a> {
             });
             if let Some(sum) = sum {
                 // The gradients of these keys from the ranks that had them before.
-                let sum = self.call.wait(sum);
+                let sum = self.call.wait_for_buffer(sum);
                 rank.backend().add_assign(part.view_mut(), sum.view());
             }
             sum = Some(self.send_to_next(Arc::new(part)));
@@ -109,7 +109,7 @@ impl<'a> Ring<'a> {
                 kv = Arc::new(self.finish_hop(next));
             }
         }
-        let sum = self.call.wait(sum.expect("a ring has a hop"));
+        let sum = self.call.wait_for_buffer(sum.expect("a ring has a hop"));
         let [dk, dv] = self.call.keys_and_values(&sum);
         [dq.view(), dk, dv].map(|gradient| self.call.narrow(gradient))
     }
@@ -137,14 +137,14 @@ impl<'a> Ring<'a> {
 
     /// Waits for the keys and values of a hop.
     fn finish_hop(&self, Hop { number, arriving, span }: Hop) -> Buffer {
-        let kv = self.call.wait(arriving);
+        let kv = self.call.wait_for_buffer(arriving);
         scope::record_numbered(("hop", self.call.site.shared_field()), span, ("hop", number));
         kv
     }
 
     /// Runs the attention of a hop inside of a span of the trace.
     fn traced(&self, label: &'static str, hop: usize, attention: impl FnOnce()) {
-        let span = scope::begin();
+        let span = scope::begin_span();
         attention();
         scope::record_numbered((label, self.call.site.shared_field()), span, ("hop", hop));
     }

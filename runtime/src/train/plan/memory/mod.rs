@@ -111,7 +111,7 @@ impl MemoryPlan {
     }
 
     /// Refuses a run that needs more than `--memory-limit` or the `available` bytes of the machine.
-    pub fn check_limit(&self, config: &Config, available: Option<f64>) -> Result<()> {
+    pub fn check_memory(&self, config: &Config, available: Option<f64>) -> Result<()> {
         self.check_limit(config)?;
         match available {
             Some(available) => self.check_machine(config, available),
@@ -128,7 +128,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Refuses a run that needs more than a `fraction` of what [`check_limit`](Self::check_limit) allows.
+    /// Refuses a run that needs more than a `fraction` of what [`check_memory`](Self::check_memory) allows.
     pub fn check_fraction(
         &self,
         fraction: f64,

@@ -69,7 +69,7 @@ fn key_block<T: Float>(
                 let (query, dout) = call.queries_of([sample, head], &queries);
                 tiles.turn_to_head(query, dout);
                 pass.compute_tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
-                turns.wait(row, block, queries.end);
+                turns.wait_for_turn(row, block, queries.end);
                 let start = (row * s.queries.len + queries.start) * sums.row_len;
                 // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block sees
                 // never move back from one block to the next, so only the previous block adds to a row before this

@@ -124,25 +124,25 @@ fn tiles_of<'a, T: Float>(
 ) -> Box<dyn Tiles<'a, T> + 'a> {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return Box::new(dots::Backward::new(sizes, key, value, scratch));
+        return Box::new(dots::DotsBackward::new(sizes, key, value, scratch));
     }
-    Box::new(widened::Backward::new(sizes, key, value, scratch))
+    Box::new(widened::WidenedBackward::new(sizes, key, value, scratch))
 }
 
 /// Returns the scratch elements of the tiles of a task.
 fn tiles_scratch_len<T: Float>(sizes: TaskSizes) -> usize {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return dots::Backward::scratch_len(sizes);
+        return dots::DotsBackward::scratch_len(sizes);
     }
-    widened::Backward::scratch_len::<T>(sizes)
+    widened::WidenedBackward::scratch_len::<T>(sizes)
 }
 
 /// Returns the elements of the gradient of one query, as tiles add it up.
 fn dquery_len<T: Float>(sizes: TaskSizes) -> usize {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return dots::Backward::dquery_len(sizes);
+        return dots::DotsBackward::dquery_len(sizes);
     }
     sizes.head_dim
 }

@@ -61,7 +61,7 @@ pub(super) struct PanicGuard<'a>(&'a Turns);
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lock().failed = true;
+            self.0.lock_progress().failed = true;
             self.0.changed.notify_all();
         }
     }
@@ -80,7 +80,7 @@ mod tests {
                 let (turns, order) = (&turns, &order);
                 scope.spawn(move || {
                     for end in [10, 20, 30] {
-                        turns.wait(1, block, end);
+                        turns.wait_for_turn(1, block, end);
                         order.lock().expect("nothing panics").push((block, end));
                         turns.advance_row(1, block, end);
                     }
@@ -100,7 +100,7 @@ mod tests {
     fn a_panic_wakes_those_that_wait() {
         let turns = Turns::new(1, 2);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| turns.wait(0, 1, 10));
+            let waiting = scope.spawn(|| turns.wait_for_turn(0, 1, 10));
             let failing = scope.spawn(|| {
                 let _guard = turns.guard();
                 panic!("a kernel fails");

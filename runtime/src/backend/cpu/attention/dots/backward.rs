@@ -194,7 +194,7 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
         both_ways(douts, &dout, self.zipped, self.douts, self.douts_t);
     }
 
-    fn row(&self, keys: usize) -> usize {
+    fn row_len(&self, keys: usize) -> usize {
         padded(keys)
     }
 

@@ -53,7 +53,7 @@ impl<'a, T: Float> Tiles<'a, T> for DotsForward<'a> {
         pair_columns(query.source(), self.queries);
     }
 
-    fn row(&self, len: usize) -> usize {
+    fn row_len(&self, len: usize) -> usize {
         padded(len)
     }
 

@@ -9,7 +9,7 @@ use crate::backend::{AttentionShape, KeyRanges, View};
 use super::super::launch::{THREADS, address, aligned, covering, float_name};
 use super::plain::{self, PlainTiles, TILE};
 use super::sizes::{Extras, Sizes, first_visible, hides_first_keys};
-use super::{Given, grid_of, rows};
+use super::{Given, grid_of, row_count};
 
 /// Addresses in the workspace of one operation.
 pub(super) struct Scratch {

@@ -61,7 +61,7 @@ impl Extras {
             first,
             end,
             bias: bias.map_or(0, |bias| address(bias.values)),
-            sinks: sinks.map_or(0, at),
+            sinks: sinks.map_or(0, address),
             distances: distances as i32,
             zero: bias.map_or(0, |bias| {
                 // Beyond these, every pair has the first or the last bias.

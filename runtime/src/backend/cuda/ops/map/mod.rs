@@ -22,7 +22,7 @@ impl ElementwiseOps for CudaBackend {
         let mut params = kernel.params();
         let items = push_elements(&mut params, expr, leaves, &[out], out.len());
         push_inputs(&mut params, expr, leaves, out.dtype());
-        params.push(format_args!("{}* out", source::cpp_type(out.dtype())), address(out));
+        params.push_param(format_args!("{}* out", source::cpp_type(out.dtype())), address(out));
         kernel.launch_kernel(covering(gpu, items), params, |fields| {
             source::forward(expr, out.dtype(), fields)
         });
@@ -69,20 +69,20 @@ impl ElementwiseOps for CudaBackend {
         let mut params = kernel.params();
         let items = match &columns {
             None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
-            Some(columns) => columns.push(&mut params, expr, leaves, &whole),
+            Some(columns) => columns.push_columns(&mut params, expr, leaves, &whole),
         };
         push_inputs(&mut params, expr, leaves, grad.dtype());
         let element = source::cpp_type(grad.dtype());
-        params.push(format_args!("const {element}* grad"), address(grad));
+        params.push_param(format_args!("const {element}* grad"), address(grad));
         for (leaf, slot) in grads(Wanted::Each) {
-            params.push(format_args!("{element}* grad{leaf}"), address(slot.view.as_view()));
-            params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
+            params.push_param(format_args!("{element}* grad{leaf}"), address(slot.view.as_view()));
+            params.push_param(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
         }
         let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
         let mut parts = gpu.workspace(part_bytes * row_lens.len());
         let mut sums = Vec::new();
         for (leaf, _) in grads(Wanted::RowSum) {
-            params.push(format_args!("float* sums{leaf}"), parts);
+            params.push_param(format_args!("float* sums{leaf}"), parts);
             sums.push((leaf, parts));
             parts += part_bytes as u64;
         }
@@ -170,9 +170,9 @@ fn push_elements(
     if !rows.is_empty() && (head > 0 || !are_vectors(&rows, width)) {
         [head, count] = [0; 2];
     }
-    params.push(format_args!("uint64_t n"), n as u64);
-    params.push(format_args!("uint64_t head"), head);
-    params.push(format_args!("uint64_t vectors"), count);
+    params.push_param(format_args!("uint64_t n"), n as u64);
+    params.push_param(format_args!("uint64_t head"), head);
+    params.push_param(format_args!("uint64_t vectors"), count);
     count.max(n as u64 - count * width as u64)
 }
 
@@ -184,15 +184,18 @@ fn are_vectors(rows: &[View], width: usize) -> bool {
 /// Adds the leaves and constants of an expression.
 fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) {
     for (leaf, view) in leaves.iter().enumerate() {
-        params.push(format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)), address(*view));
+        params.push_param(
+            format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)),
+            address(*view),
+        );
         if expr.nodes.contains(&Node::Row(leaf)) {
-            params.push(format_args!("uint64_t len{leaf}"), view.len() as u64);
+            params.push_param(format_args!("uint64_t len{leaf}"), view.len() as u64);
         }
     }
     for (k, node) in expr.nodes.iter().enumerate() {
         match node {
-            Node::Scale(_, factor) => params.push(format_args!("float factor{k}"), *factor),
-            Node::Offset(_, offset) => params.push(format_args!("float offset{k}"), *offset),
+            Node::Scale(_, factor) => params.push_param(format_args!("float factor{k}"), *factor),
+            Node::Offset(_, offset) => params.push_param(format_args!("float offset{k}"), *offset),
             Node::Dropout(_, dropout) => params.push_dropout(format_args!("dropout{k}"), dropout),
             _ => {}
         }
@@ -241,11 +244,11 @@ impl Columns {
         whole.extend(others);
         let are_vectors =
             self.cols.is_multiple_of(width) && aligned(&whole, width) && are_vectors(&rows, width);
-        params.push(format_args!("uint64_t rows"), self.rows);
-        params.push(format_args!("uint64_t cols"), self.cols as u64);
-        params.push(format_args!("uint64_t part_rows"), self.part_rows);
-        params.push(format_args!("uint64_t parts"), self.parts);
-        params.push(format_args!("uint32_t wide"), u32::from(are_vectors));
+        params.push_param(format_args!("uint64_t rows"), self.rows);
+        params.push_param(format_args!("uint64_t cols"), self.cols as u64);
+        params.push_param(format_args!("uint64_t part_rows"), self.part_rows);
+        params.push_param(format_args!("uint64_t parts"), self.parts);
+        params.push_param(format_args!("uint32_t wide"), u32::from(are_vectors));
         self.parts * (self.cols / if are_vectors { width } else { 1 }) as u64
     }
 }

@@ -30,20 +30,24 @@ pub fn apply_update(gpu: &GpuContext, expr: &UpdateExpr, operands: UpdateOperand
     let [head, count] = vectors(&views, VECTOR);
 
     let mut params = kernel.params();
-    params.push(format_args!("uint64_t n"), n);
-    params.push(format_args!("uint64_t head"), head);
-    params.push(format_args!("uint64_t vectors"), count);
-    params.push(format_args!("float* param"), address(param.as_view()));
-    params.push(format_args!("const {}* gradient", cpp_type(gradient.dtype())), address(*gradient));
+    params.push_param(format_args!("uint64_t n"), n);
+    params.push_param(format_args!("uint64_t head"), head);
+    params.push_param(format_args!("uint64_t vectors"), count);
+    params.push_param(format_args!("float* param"), address(param.as_view()));
+    params.push_param(
+        format_args!("const {}* gradient", cpp_type(gradient.dtype())),
+        address(*gradient),
+    );
     for (index, state) in states.iter().enumerate() {
-        params.push(format_args!("float* state{index}"), address(state.as_view()));
+        params.push_param(format_args!("float* state{index}"), address(state.as_view()));
     }
     if let Some(copy) = copy {
-        params.push(format_args!("{}* copy", cpp_type(copy.dtype())), address(copy.as_view()));
+        params
+            .push_param(format_args!("{}* copy", cpp_type(copy.dtype())), address(copy.as_view()));
     }
     for (k, node) in expr.nodes.iter().enumerate() {
         if let UpdateNode::Constant(constant) = node {
-            params.push(format_args!("float constant{k}"), *constant);
+            params.push_param(format_args!("float constant{k}"), *constant);
         }
     }
     kernel.launch_kernel(covering(gpu, n.div_ceil(VECTOR as u64)), params, |fields| {
