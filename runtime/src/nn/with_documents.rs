@@ -1,7 +1,7 @@
 //! Layers of a stream that takes the documents of its tokens along.
 
 use crate::layout::Dims;
-use crate::tensor::{Documents, Tensor, Tokens};
+use crate::tensor::{Documents, Tokens};
 
 use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Shard, TiedWeight};

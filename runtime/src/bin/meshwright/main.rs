@@ -69,7 +69,7 @@ fn run_cuda(matches: &ArgMatches) -> Result<(String, bool), String> {
             };
             let sources = cuda::sources(&list("sources"))?;
             if matches.get_flag("check") {
-                cuda::check(&sources, &list("arch"))
+                cuda::check_sources(&sources, &list("arch"))
             } else {
                 Ok((cuda::names(&sources), true))
             }
@@ -145,7 +145,7 @@ mod cuda {
         }
     }
 
-    pub fn check_kernels(
+    pub fn check_sources(
         sources: &[KernelSource],
         architectures: &[String],
     ) -> Result<(String, bool), DriverError> {

@@ -90,7 +90,7 @@ fn write_bounds(
 
 /// Computes `sum(dout * out)` per row.
 pub(super) fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View, delta: u64) {
-    let (rows, dim) = (rows(s), s.value_dim as i32);
+    let (rows, dim) = (row_count(s), s.value_dim as i32);
     let [of_out, of_dout] = [out, dout].map(|view| float_name(view.dtype()));
     let name = if of_out == of_dout {
         format!("attention_deltas_{of_dout}")
@@ -168,7 +168,7 @@ fn diagonals(s: &AttentionShape) -> usize {
 /// Merges outputs over different keys.
 pub(super) fn merge(gpu: &GpuContext, s: &AttentionShape, args: MergeAttentionArgs) {
     let MergeAttentionArgs { out, lse, sum, sum_lse } = args;
-    let (rows, dim) = (rows(s), s.value_dim as i32);
+    let (rows, dim) = (row_count(s), s.value_dim as i32);
     let [out, lse, sum, sum_lse] = [out, lse, sum.as_view(), sum_lse.as_view()].map(address);
     let grid = covering(gpu, rows * 32);
     let sizes = Sizes::new(s);
