@@ -251,7 +251,7 @@ fn check_no_other_pass(rank: &Rank) {
 
 /// Weight gradients of a [`ForwardPass`](crate::tensor::ForwardPass) that its backward has
 /// [deferred](WeightGradients::Deferred).
-#[must_use = "the gradients of the step lack those of these weights until `run`"]
+#[must_use = "the gradients of the step lack those of these weights until `compute_gradients`"]
 pub struct DeferredWeightGradients {
     rank: Rank,
     step: Rc<BackwardPass>,
