@@ -58,10 +58,10 @@ pub enum WeightGradients<'a> {
         /// Units whose gradients of the step are complete after it: their reduction over the ranks starts.
         complete: &'a [Rc<Unit>],
     },
-    /// Later, by [`DeferredWeightGradients::compute_gradients`], which zero-bubble pipeline schedules use to fill idle time. Deferred are
-    /// the weights of matmuls with the biases that are fused into them, and those of embeddings. Other gradients are
-    /// computed in the backward pass, as are those of all weights inside of recomputed segments, and at ZeRO stages 2
-    /// and 3, where memory for them would be needed until then.
+    /// Weight gradients are computed later, by [`DeferredWeightGradients::compute_gradients`], which zero-bubble
+    /// pipeline schedules use to fill idle time. Deferred are the weights of matmuls with the biases that are fused into
+    /// them, and those of embeddings. Other gradients are computed in the backward pass, as are those of all weights
+    /// inside of recomputed segments, and at ZeRO stages 2 and 3, where memory for them would be needed until then.
     Deferred,
 }
 

@@ -27,8 +27,9 @@ pub struct ShardEntry<'a> {
 
 /// Saves one checkpoint.
 ///
-/// One rank calls [`begin`](Self::begin), and the others [`join`](Self::join) after it has returned. Then every rank calls
-/// [`write_rank`](Self::write_rank), in parallel, and finally one rank calls [`commit`](Self::commit).
+/// One rank calls [`begin_checkpoint`](Self::begin_checkpoint), and the others [`join`](Self::join) after it has
+/// returned. Then every rank calls [`write_rank`](Self::write_rank), in parallel, and finally one rank calls
+/// [`commit`](Self::commit).
 ///
 /// Every element must be saved by exactly one rank: of replicated tensors, one rank saves all.
 #[derive(Debug, Clone)]

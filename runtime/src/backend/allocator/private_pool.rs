@@ -24,7 +24,7 @@ impl PrivateBlocks {
 
 /// A handle to the private pool of an allocator; on a device it includes page-locked host memory.
 ///
-/// While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open) is used only by
+/// While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open_pool) is used only by
 /// later openings. The allocator takes the memory back if it has no other left; then the pool is no longer
 /// [valid](Self::is_valid).
 #[derive(Debug)]

@@ -138,7 +138,7 @@ dispatch! {
 }
 
 /// Returns the slice in which f32 results for `out` are computed: `out` itself if it is f32, else `scratch`, from which
-/// [`store`] rounds them.
+/// [`store_rounded`] rounds them.
 ///
 /// These are functions, not closures, which might not be compiled for the instruction set of the caller.
 #[inline(always)]

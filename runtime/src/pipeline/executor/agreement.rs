@@ -21,7 +21,7 @@ impl MessageParts {
     /// Creates those of this rank, if all ranks agree.
     ///
     /// # Errors
-    /// As [`check`].
+    /// As [`check_schedules`].
     pub(super) fn agree(
         comm: &Communicator,
         program: &Schedule,
