@@ -1,14 +1,14 @@
 //! Import cycles between the files of a module, found in the `use` lines of the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{files, read};
 
 /// Path of a Rust module from the root of the crate: `["fsdp", "unit"]`.
 type ModulePath = Vec<String>;
 
-/// The files of one module of the runtime, by module path, and the imports of each.
+/// The files of one module of the runtime or of one crate, by module path, and the imports of each.
 pub struct Imports {
     modules: BTreeMap<ModulePath, Vec<Import>>,
 }
@@ -26,12 +26,27 @@ impl Imports {
     /// If a file imports all items of another one, which hides where they are defined.
     pub fn read(source: &Path, module: &str) -> Imports {
         let folder = source.join(module);
-        let sources = if folder.is_dir() { files(&folder, "rs") } else { Vec::new() };
-        let files = sources.into_iter().map(|file| {
+        Imports::from_files(source, if folder.is_dir() { files(&folder, "rs") } else { Vec::new() })
+    }
+
+    /// Reads all files under the folder `source` of a crate, without tests and other crates in the folder: `roots` are the
+    /// root folders of all crates.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn read_crate(source: &Path, roots: &[PathBuf]) -> Imports {
+        let inner: Vec<&PathBuf> =
+            roots.iter().filter(|root| *root != source && root.starts_with(source)).collect();
+        let is_own = |file: &PathBuf| !inner.iter().any(|root| file.starts_with(root));
+        Imports::from_files(source, files(source, "rs").into_iter().filter(is_own).collect())
+    }
+
+    fn from_files(source: &Path, files: Vec<PathBuf>) -> Imports {
+        let files = files.into_iter().map(|file| {
             let relative = file.strip_prefix(source).unwrap().with_extension("");
             let mut path: ModulePath =
                 relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
-            path.pop_if(|last| last == "mod");
+            path.pop_if(|last| ["mod", "lib", "main"].contains(&last.as_str()));
             (path, imports(&read(&file)))
         });
         let is_test = |path: &ModulePath| path.iter().any(|part| part == "tests");
@@ -91,7 +106,7 @@ impl Imports {
     }
 
     /// Returns the file that defines the item at `path`, as `module` names it: re-exports are followed. `None` for items of
-    /// other modules of the runtime, and of other crates.
+    /// other modules and other crates.
     fn definition(&self, module: &ModulePath, path: &[String]) -> Option<ModulePath> {
         let mut current = module.clone();
         let mut rest = path;

@@ -1,6 +1,7 @@
 //! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
 mod imports;
+mod public_types;
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -174,8 +175,27 @@ fn files_of_a_module_have_no_import_cycle() {
     }
 }
 
+#[test]
+fn files_of_other_crates_have_no_import_cycle() {
+    let repository = root().join("..").canonicalize().unwrap();
+    let roots = crate_roots(&repository);
+    let is_checked = |source: &&PathBuf| {
+        let path = source.strip_prefix(&repository).unwrap();
+        path != Path::new("runtime/src") && path.iter().all(|part| part != "tests")
+    };
+    let checked: Vec<&PathBuf> = roots.iter().filter(is_checked).collect();
+    assert!(checked.len() >= 8, "the crates were found");
+    for source in checked {
+        let imports = imports::Imports::read_crate(source, &roots);
+        if let Some(cycle) = imports.cycle() {
+            let name = source.strip_prefix(&repository).unwrap().display();
+            panic!("files of {name} import from each other: {}", cycle.join(" -> "));
+        }
+    }
+}
+
 /// Search terms of the field, and the file whose first lines must have each.
-const SEARCH_TERMS: [(&str, &str); 42] = [
+const SEARCH_TERMS: [(&str, &str); 58] = [
     ("heartbeat", "runtime/src/launch/keep_alive.rs"),
     ("failure detection", "runtime/src/comm/peers.rs"),
     ("rendezvous", "runtime/src/launch/store.rs"),
@@ -218,6 +238,22 @@ const SEARCH_TERMS: [(&str, &str); 42] = [
     ("checkpoint resharding", "runtime/src/checkpoint/load.rs"),
     ("state dict", "runtime/src/state_dict/mod.rs"),
     ("roofline", "bench/src/bin/kernels/main.rs"),
+    ("gradient checkpointing", "runtime/src/autograd/activation_checkpointing/mod.rs"),
+    ("DDP", "runtime/src/fsdp/unit/data_parallel.rs"),
+    ("MoE", "runtime/src/backend/ops/routing.rs"),
+    ("data loader", "runtime/src/data/prefetch.rs"),
+    ("GQA", "runtime/src/nn/attention/mod.rs"),
+    ("log-sum-exp", "runtime/src/backend/ops/attention.rs"),
+    ("ring attention", "runtime/src/nn/attention/context/ring.rs"),
+    ("Ulysses", "runtime/src/nn/attention/context/ulysses.rs"),
+    ("rotary", "runtime/src/nn/rope/mod.rs"),
+    ("1F1B", "runtime/src/schedule/generate/simple.rs"),
+    ("Philox", "runtime/src/backend/philox.rs"),
+    ("EMA", "runtime/src/optim/ema.rs"),
+    ("safetensors", "runtime/src/checkpoint/tensors.rs"),
+    ("tokenizer", "runtime/src/data/tokenize/tokenizer.rs"),
+    ("memory plan", "runtime/src/train/plan/memory/mod.rs"),
+    ("context parallel", "runtime/src/nn/attention/context/mod.rs"),
 ];
 
 #[test]
@@ -254,6 +290,14 @@ fn no_source_file_exceeds_400_lines() {
         count += 1;
     }
     assert!(count > 100, "the sources were found");
+}
+
+/// Returns the folders with the root file of a library or a program.
+fn crate_roots(repository: &Path) -> Vec<PathBuf> {
+    let crates = ["bench", "book", "examples", "gpu-sim", "macros", "runtime", "tests"];
+    let sources = crates.iter().flat_map(|name| files(&repository.join(name), "rs"));
+    let roots = sources.filter(|file| file.ends_with("lib.rs") || file.ends_with("main.rs"));
+    roots.map(|file| file.parent().unwrap().to_owned()).collect()
 }
 
 fn root() -> PathBuf {

@@ -49,7 +49,7 @@ fn the_custom_layer_computes_the_same_on_every_mesh() {
 }
 
 #[test]
-fn the_custom_function_computes_the_same_on_every_mesh() {
+fn custom_function_is_the_same_on_every_mesh() {
     let (loss, _, norm) = custom_function::run("1").unwrap();
     assert!(loss > 0.0 && norm > 0.0);
     for mesh in ["tp=2", "dp=2", "fsdp=2,tp=2"] {
@@ -63,7 +63,7 @@ fn the_custom_function_computes_the_same_on_every_mesh() {
 
 /// Losses and parameters have the bits of one rank, whose stages are not cut.
 #[test]
-fn the_encoder_and_decoder_train_the_same_on_every_pipeline() {
+fn encoder_decoder_is_the_same_on_every_pipeline() {
     let train = |ranks, kind, steps| encoder_decoder::train(ranks, kind, steps).unwrap();
     let alone = train(1, ScheduleKind::OneFOneB, 301);
     let (first, last) = (alone.losses[0], alone.losses[300]);

@@ -99,7 +99,7 @@ impl TokenData {
         let own = data_extent(self.batch, rank);
         let rows = self.rows(rank, turn);
         let step = turn.step;
-        let sequence = Extent::of(&S::DIMS[1], self.seq, rank);
+        let sequence = Extent::of_dim(&S::DIMS[1], self.seq, rank);
         let places =
             || rows.clone().flat_map(|row| sequence.positions().map(move |place| (row, place)));
         let token = |row: usize, position: usize| {

@@ -7,15 +7,15 @@ use serde_json::Value;
 /// A span, with times in nanoseconds.
 #[derive(Debug)]
 pub struct Span {
-    /// Its name.
+    /// Name of the span.
     pub name: String,
-    /// Its category.
+    /// Category of the span.
     pub category: String,
-    /// Its start.
+    /// Start of the span.
     pub start: u64,
-    /// Its end.
+    /// End of the span.
     pub end: u64,
-    /// Its arguments.
+    /// Arguments of the span.
     pub args: Value,
 }
 

@@ -17,7 +17,7 @@ use crate::run::{Outcome, Setup, on_setup_mesh};
 /// Trains an `M` on `mesh`, whose `pp` ranks run `schedule` on stages cut by `cut`.
 ///
 /// # Panics
-/// When a rank fails, or when two ranks come to different bits of what both have.
+/// If a rank fails, or two ranks compute different bits of values that both have.
 #[track_caller]
 pub fn train_stages<M: LanguageModel>(
     mesh: &str,

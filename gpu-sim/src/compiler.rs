@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use meshwright::backend::cuda::{COMMON, DriverError, Source};
+use meshwright::backend::cuda::{COMMON, DriverError, KernelSource};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Headers that emulate CUDA on the host, in the order of inclusion.
@@ -45,7 +45,7 @@ struct Compiler {
 }
 
 /// Returns the shared library of `source`, compiled unless it is cached.
-pub(crate) fn library(source: &Source) -> Result<PathBuf, DriverError> {
+pub(crate) fn library(source: &KernelSource) -> Result<PathBuf, DriverError> {
     let compiler = compiler()?;
     let text = complete(source);
     let flags = FLAGS.join(" ");
@@ -104,7 +104,7 @@ impl Drop for Files {
 ///
 /// Kernels are in an anonymous namespace: functions are private to the library, and local variables, including those in
 /// shared memory, can be assigned to a section.
-fn complete(source: &Source) -> String {
+fn complete(source: &KernelSource) -> String {
     let mut text = String::new();
     for (name, part) in HOST {
         text.push_str(&format!("#line 1 \"{name}\"\n{part}\n"));

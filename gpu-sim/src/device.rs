@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use meshwright::backend::cuda::{DeviceProperties, DriverError};
 
-use crate::driver::SimDriver;
 use crate::lock;
 use crate::log::{Entry, Fault, Kind};
 use crate::state::State;
@@ -45,11 +44,6 @@ impl SimDevice {
         SimDevice(Arc::new(Shared { properties, drivers: AtomicUsize::new(0), state }))
     }
 
-    /// Creates a driver for one more rank.
-    pub fn driver(&self) -> SimDriver {
-        SimDriver::new_on(self.clone(), self.0.drivers.fetch_add(1, Ordering::Relaxed))
-    }
-
     /// Returns every call so far, of all drivers, in order.
     pub fn log(&self) -> Vec<Entry> {
         self.state().log.clone()
@@ -68,6 +62,11 @@ impl SimDevice {
     /// Returns the total size and number of live allocations.
     pub fn live(&self) -> (usize, usize) {
         self.state().memory.live()
+    }
+
+    /// Returns the number of a new driver.
+    pub(crate) fn next_driver_number(&self) -> usize {
+        self.0.drivers.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn properties(&self) -> &DeviceProperties {

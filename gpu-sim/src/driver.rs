@@ -5,8 +5,8 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use meshwright::backend::cuda::{
-    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul,
-    MatMulOperands, Module, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
+    KernelModule, KernelSource, MatMul, MatMulOperands, Stream,
 };
 
 use crate::device::SimDevice;
@@ -24,14 +24,17 @@ pub struct SimDriver {
     number: usize,
 }
 
+impl SimDevice {
+    /// Creates a driver for one more rank.
+    pub fn driver(&self) -> SimDriver {
+        SimDriver { device: self.clone(), number: self.next_driver_number() }
+    }
+}
+
 impl SimDriver {
     /// Creates the only driver of a device like an H100; see [`SimDevice::new`].
     pub fn new(seed: u64) -> SimDriver {
         SimDevice::new(seed).driver()
-    }
-
-    pub(crate) fn new_on(device: SimDevice, number: usize) -> SimDriver {
-        SimDriver { device, number }
     }
 
     /// Returns the device.
@@ -52,8 +55,8 @@ impl SimDriver {
         self.device.state().submit("submit", stream.0, Task::Other(Arc::new(work)))
     }
 
-    /// As [`submit`](Self::submit), but the stream waits until `is_ready` returns true, which must not call the device
-    /// either.
+    /// Submits like [`submit`](Self::submit), but the stream waits until `is_ready` returns true, which must not call
+    /// the device either.
     ///
     /// # Errors
     /// As for every call.
@@ -103,7 +106,7 @@ impl SimDriver {
     }
 }
 
-/// Time between two looks at what streams wait for outside of the device.
+/// Interval at which waits of streams for work outside of the device are polled.
 const OUTSIDE_PERIOD: Duration = Duration::from_micros(200);
 
 /// Returns an error if the stream is being captured.
@@ -264,36 +267,36 @@ impl Driver for SimDriver {
         )
     }
 
-    fn load(&self, source: &Source) -> Result<Module, DriverError> {
+    fn load(&self, source: &KernelSource) -> Result<KernelModule, DriverError> {
         let known = |state: &State| state.modules.iter().position(|(known, _)| known == source);
         if let Some(index) = known(&*self.log_call(Call::Load { source: source.name.to_string() })?)
         {
-            return Ok(Module(index as u64));
+            return Ok(KernelModule(index as u64));
         }
         // Other ranks continue while the compiler runs.
         let library = kernel::load(source)?;
         let mut state = self.device.state();
         if let Some(index) = known(&state) {
-            return Ok(Module(index as u64));
+            return Ok(KernelModule(index as u64));
         }
         state.modules.push((source.clone(), library));
-        Ok(Module(state.modules.len() as u64 - 1))
+        Ok(KernelModule(state.modules.len() as u64 - 1))
     }
 
-    fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
+    fn function(&self, module: KernelModule, name: &str) -> Result<KernelFunction, DriverError> {
         let mut state = self.log_call(Call::Function { kernel: name.to_string() })?;
         let Some((_, library)) = state.modules.get(module.0 as usize) else {
             return Err(failure("function", format!("there is no module {}", module.0)));
         };
         let kernel = library.kernel(name)?;
         state.functions.push(kernel);
-        Ok(Function(state.functions.len() as u64 - 1))
+        Ok(KernelFunction(state.functions.len() as u64 - 1))
     }
 
     unsafe fn launch(
         &self,
         stream: Stream,
-        function: Function,
+        function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
     ) -> Result<(), DriverError> {

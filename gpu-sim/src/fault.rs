@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// Where this thread continues after a fault: the library's function and its stack.
+/// The point at which this thread continues after a fault: the library's function and its stack.
 #[derive(Clone, Copy)]
 struct Landing {
     function: usize,

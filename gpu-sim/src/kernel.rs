@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::cuda::{DriverError, Grid, Source};
+use meshwright::backend::cuda::{DriverError, Grid, KernelSource};
 
 use crate::compiler;
 use crate::fault;
@@ -86,7 +86,7 @@ impl Arguments {
 }
 
 /// Returns the library of `source`, compiled and loaded on first use.
-pub(crate) fn load(source: &Source) -> Result<Arc<Library>, DriverError> {
+pub(crate) fn load(source: &KernelSource) -> Result<Arc<Library>, DriverError> {
     static LOADED: Mutex<Option<HashMap<PathBuf, Arc<Library>>>> = Mutex::new(None);
     let path = compiler::library(source)?;
     let mut loaded = lock(&LOADED);
@@ -99,7 +99,7 @@ pub(crate) fn load(source: &Source) -> Result<Arc<Library>, DriverError> {
     Ok(library)
 }
 
-fn open(path: &Path, source: &Source) -> Result<Library, DriverError> {
+fn open(path: &Path, source: &KernelSource) -> Result<Library, DriverError> {
     let name = c_string(path.as_os_str().as_bytes());
     // SAFETY: the library is our own and has no initializers.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

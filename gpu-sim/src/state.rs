@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use meshwright::backend::cuda::{DriverError, Source};
+use meshwright::backend::cuda::{DriverError, KernelSource};
 
 use crate::graph::{Capture, CapturedTasks, Replay};
 use crate::kernel::{Kernel, Library};
@@ -20,7 +20,7 @@ pub(crate) struct State {
     pub(crate) pinned: HashMap<usize, Box<[u8]>>,
     pub(crate) streams: BTreeMap<u64, StreamState>,
     pub(crate) events: HashMap<u64, EventState>,
-    pub(crate) modules: Vec<(Source, Arc<Library>)>,
+    pub(crate) modules: Vec<(KernelSource, Arc<Library>)>,
     pub(crate) functions: Vec<Kernel>,
     pub(crate) captures: HashMap<u64, Capture>,
     pub(crate) graphs: HashMap<u64, Arc<CapturedTasks>>,
@@ -71,7 +71,7 @@ pub(crate) enum Last {
         capture: u64,
         after: Vec<usize>,
     },
-    /// In each replay of a graph.
+    /// Work in each replay of a graph.
     Replayed(Replayed),
 }
 

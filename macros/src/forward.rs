@@ -23,7 +23,7 @@ pub struct Forward {
     pub function: ImplItemFn,
     /// False for `fn forward(&self, x: &In) -> Out;`, which runs the pipeline stages.
     pub has_body: bool,
-    /// Its input and output types, if the signature is valid.
+    /// The input and output types, if the signature is valid.
     pub types: Option<Types>,
 }
 

@@ -1,6 +1,6 @@
 //! Handling of `macro_rules!` fragments, such as `$e:expr`, in an item written by another macro.
 //!
-//! rustc passes a fragment in a group without delimiters, and ignores that group in what a macro returns: `$e * 0.5`
+//! rustc passes a fragment in a group without delimiters, and ignores that group in the output of a macro: `$e * 0.5`
 //! with `x + x` for `$e` would become `x + x * 0.5`. So an expression that is an operand gets parentheses here, and
 //! all other groups are dissolved.
 

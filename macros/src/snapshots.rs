@@ -29,7 +29,7 @@ fn expansions_are_as_committed() {
     assert!(n_cases >= 3, "the cases were not found");
 }
 
-/// Compares a committed file with what it should hold; with `BLESS=1` writes it instead.
+/// Compares a committed file with the text that it should hold; with `BLESS=1` writes it instead.
 pub fn check_or_bless(path: &Path, wanted: &str) {
     if std::env::var_os("BLESS").is_some() {
         fs::write(path, wanted).expect("the file is written");
@@ -66,7 +66,7 @@ fn expand_item(item: Item) -> TokenStream {
     }
 }
 
-/// Removes an attribute and returns what stood in its parentheses.
+/// Removes an attribute and returns the tokens of its parentheses.
 fn take(attrs: &mut Vec<Attribute>, name: &str) -> Option<TokenStream> {
     let i = attrs.iter().position(|attr| attr.path().is_ident(name))?;
     match attrs.remove(i).meta {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use meshwright::backend::cuda::FusedShape;
 use meshwright::backend::cuda::cudnn::{
-    AttentionPass, AttentionSizes, CudnnAttention, CudnnHost, CudnnOptions, GraphOperand,
+    AttentionPass, CudnnAttention, CudnnAttentionSizes, CudnnHost, CudnnOptions, GraphOperand,
     GraphScalar, ScratchLimit,
 };
 use meshwright::backend::cuda::native::LibrarySearch;
@@ -149,7 +149,7 @@ fn assert_executed(line: &str, pass: AttentionPass, s: &FusedShape, stream: u64,
         ["stream", &format!("{}", 0x100 + stream), "workspace", &scratch.to_string()]
     );
     let row_sums = (4 * s.batch * s.heads * s.queries).next_multiple_of(256) as u64;
-    let graph = pass.graph(AttentionSizes::from(s));
+    let graph = pass.graph(CudnnAttentionSizes::from(s));
     let mut expected = Vec::new();
     for (id, operand) in graph.operands() {
         let at = address(operand, scratch, scratch + 1024 + row_sums);
@@ -289,7 +289,7 @@ fn computes_large_batches_in_parts(small: &CudnnAttention, s: &FusedShape) {
     let row = (2 * part.head_dim) as u64;
     let of_queries = part.batch as u64 * (part.queries * part.heads) as u64 * row;
     let of_keys = part.batch as u64 * (part.keys.len * part.kv_heads) as u64 * row;
-    let graph = small.backward_pass().graph(AttentionSizes::from(&part));
+    let graph = small.backward_pass().graph(CudnnAttentionSizes::from(&part));
     assert_eq!(executed.len(), 2, "{executed:?}");
     for (nth, line) in (0..).zip(&executed) {
         for (id, operand) in graph.operands() {

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use meshwright::backend::cuda::FusedShape;
 use meshwright::backend::cuda::cudnn::{
-    AttentionPass, AttentionSizes, BandMask, DeviceDescription, ExecutionPlan, PlanTarget,
+    AttentionPass, BandMask, CudnnAttentionSizes, DeviceDescription, ExecutionPlan, PlanTarget,
     TargetDevice, cudnn_present,
 };
 
@@ -63,12 +63,16 @@ fn sizes(
     kv_heads: usize,
     seq: usize,
     head_dim: usize,
-) -> AttentionSizes {
+) -> CudnnAttentionSizes {
     let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], Band::CAUSAL);
-    AttentionSizes::from(&FusedShape::of(&shape).expect("a fused shape"))
+    CudnnAttentionSizes::from(&FusedShape::from_attention(&shape).expect("a fused shape"))
 }
 
-fn plan(device: &str, sizes: AttentionSizes, pass: AttentionPass) -> (ExecutionPlan, Vec<String>) {
+fn plan(
+    device: &str,
+    sizes: CudnnAttentionSizes,
+    pass: AttentionPass,
+) -> (ExecutionPlan, Vec<String>) {
     let target = target(device);
     let start = Instant::now();
     let plan = ExecutionPlan::new(sizes, pass, &target)
@@ -81,7 +85,7 @@ fn plan(device: &str, sizes: AttentionSizes, pass: AttentionPass) -> (ExecutionP
 }
 
 /// Returns the size of one bf16 per score, and of key and value gradients per query head if heads are grouped.
-fn expected(sizes: AttentionSizes) -> (usize, usize) {
+fn expected(sizes: CudnnAttentionSizes) -> (usize, usize) {
     let positions = sizes.batch * sizes.heads * sizes.queries;
     let grouped = if sizes.is_grouped() { 4 * positions * sizes.head_dim } else { 0 };
     (2 * (positions * sizes.keys) as usize, grouped as usize)
@@ -142,7 +146,7 @@ fn odd_shapes_have_plans() {
     if !library() {
         return;
     }
-    let whole = AttentionSizes { mask: BandMask::ALL, ..sizes(2, 4, 4, 1024, 64) };
+    let whole = CudnnAttentionSizes { mask: BandMask::ALL, ..sizes(2, 4, 4, 1024, 64) };
     for sizes in [sizes(1, 2, 1, 77, 64), sizes(3, 6, 2, 1000, 80), whole] {
         for pass in [FORWARD, EXACT, ATOMIC] {
             plan("h200", sizes, pass);
@@ -158,16 +162,16 @@ fn other_kinds_have_plans() {
     }
     let square = sizes(2, 8, 2, 1024, 64);
     let window = BandMask { right: Some(0), left: Some(256) };
-    let longer = AttentionSizes { keys: 1500, key_pitch: 1600, ..square };
+    let longer = CudnnAttentionSizes { keys: 1500, key_pitch: 1600, ..square };
     let kinds = [
-        AttentionSizes { mask: window, ..square },
-        AttentionSizes { mask: BandMask { right: Some(100), left: Some(256) }, ..square },
-        AttentionSizes { mask: BandMask { right: None, left: Some(256) }, ..square },
-        AttentionSizes { mask: BandMask::ALL, ..longer },
-        AttentionSizes { mask: BandMask { right: Some(476), left: None }, ..longer },
-        AttentionSizes { mask: BandMask { right: Some(476), left: Some(100) }, ..longer },
-        AttentionSizes { keys: 300, key_pitch: 300, mask: BandMask::ALL, ..square },
-        AttentionSizes { head_dim: 192, value_dim: 128, ..square },
+        CudnnAttentionSizes { mask: window, ..square },
+        CudnnAttentionSizes { mask: BandMask { right: Some(100), left: Some(256) }, ..square },
+        CudnnAttentionSizes { mask: BandMask { right: None, left: Some(256) }, ..square },
+        CudnnAttentionSizes { mask: BandMask::ALL, ..longer },
+        CudnnAttentionSizes { mask: BandMask { right: Some(476), left: None }, ..longer },
+        CudnnAttentionSizes { mask: BandMask { right: Some(476), left: Some(100) }, ..longer },
+        CudnnAttentionSizes { keys: 300, key_pitch: 300, mask: BandMask::ALL, ..square },
+        CudnnAttentionSizes { head_dim: 192, value_dim: 128, ..square },
     ];
     for device in ["a100", "h200", "b200"] {
         for sizes in kinds {

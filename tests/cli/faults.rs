@@ -128,7 +128,7 @@ fn the_memory_limit_is_that_of_the_run() {
         let peak = workspace.metrics("m.jsonl")[1]["peak_bytes"]["total"].as_u64().unwrap();
         // The caching allocator releases its pool, so a limit of exactly the peak is enough.
         workspace.train(&format!("{flags} --steps 2 --memory-limit {peak}"));
-        // The plan knows the peak, but for what transfers hold longer.
+        // The plan knows the peak, except for memory that transfers hold longer.
         for share in [990, 900, 600] {
             let limit = peak * share / 1000;
             let line = format!("{SMALL} {flags} --steps 2 --memory-limit {limit} --save out");

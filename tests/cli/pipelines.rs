@@ -61,7 +61,7 @@ fn schedules_without_effect_give_a_warning() {
     assert_contains(&warned, "warning: --schedule gathers.csv: UNSHARD and RESHARD have no effect");
 }
 
-/// The measured times of layers, on one rank and on stages, are what `--stages` reads.
+/// `--stages` reads the measured times of layers, on one rank and on stages.
 #[test]
 fn stage_times_are_measured_and_read() {
     let workspace = Workspace::new();

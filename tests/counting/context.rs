@@ -22,7 +22,7 @@ const LONG: Case = Case { hidden: 64, ffn: 96, seq: 64, layers: 2, batch: 4, cp:
 
 const STYLES: [&str; 4] = ["ring", "gather", "ulysses", "hybrid=2"];
 
-/// How ranks compute attention together.
+/// Style in which ranks compute attention together.
 enum Way {
     Ring,
     Gather,
@@ -83,8 +83,8 @@ fn kept_activations_fall_with_the_number_of_ranks() {
     }
 }
 
-/// With the attention's results, a recomputed layer keeps its input, the output of attention and its log-sum-exps; and an
-/// exchange of heads also the operands and the output with some heads.
+/// A recomputed layer that saves the attention's results keeps its input, the output of attention and its log-sum-exps;
+/// and an exchange of heads also the operands and the output with some heads.
 #[test]
 fn saved_attention_keeps_its_results() {
     for style in STYLES {

@@ -117,7 +117,7 @@ impl LanguageModel for Checked {
     }
 }
 
-/// Its dry run fails, so the limit is met in the middle of a step.
+/// The dry run of the model fails, so the limit is met in the middle of a step.
 #[test]
 fn a_run_beyond_its_limit_reports_its_memory() {
     for zero in 0..4 {

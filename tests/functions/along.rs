@@ -83,7 +83,7 @@ fn outcome<S: Shape>(mesh: &str, body: impl Fn(&Rank) -> Tensor<S> + Sync) -> Re
 }
 
 #[test]
-fn functions_that_read_along_a_distributed_dim_are_refused() {
+fn reads_along_a_distributed_dim_are_refused() {
     use Along::{Centered, DividedByLocalCount, Next, PrefixSum, TimesLocalIndex};
     for function in [PrefixSum, Next, Centered, TimesLocalIndex, DividedByLocalCount] {
         for mesh in ["1", "cp=2", "tp=2", "dp=2", "cp=2,tp=2"] {
@@ -105,7 +105,7 @@ fn functions_that_read_along_a_distributed_dim_are_refused() {
 }
 
 #[test]
-fn functions_of_positions_in_the_global_tensor_are_right_on_every_mesh() {
+fn functions_of_positions_are_right_on_every_mesh() {
     let found = |mesh: &str| {
         let settings = meshwright::tensor::Settings::new(7);
         on_mesh_with(mesh, 1, settings, |rank| {

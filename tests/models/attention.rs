@@ -7,7 +7,7 @@ dims! {
     Batch @ data,
     /// Positions.
     Seq,
-    /// Positions of what cross attention reads.
+    /// Positions of the sequence that cross attention reads.
     Memory,
     /// Residual stream.
     Hidden,

@@ -63,7 +63,7 @@ macro_rules! models {
 }
 
 models! {
-    /// With a function that has a backward of its own.
+    /// A model with a function that has a backward of its own.
     Gated, GatedBlock, GatedRmsNorm<Ffn>, |model, x, gate| model.norm.forward(&x, &gate)
 }
 

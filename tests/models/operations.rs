@@ -19,7 +19,7 @@ dims! {
     HeadDim,
     /// Token ids.
     Vocab,
-    /// Positions of what cross attention reads.
+    /// Positions of the sequence that cross attention reads.
     Memory,
     /// Buckets of relative positions.
     Buckets,
@@ -55,11 +55,11 @@ pub struct Operations {
     pub head: LmHead<Hidden, Vocab>,
     /// Layers.
     pub loss: CrossEntropy<Vocab>,
-    /// Into heads.
+    /// Projections into heads.
     pub q: Linear<Hidden, (Heads, HeadDim)>,
-    /// Into heads.
+    /// Projections into heads.
     pub k: Linear<Hidden, (KvHeads, HeadDim)>,
-    /// Into heads.
+    /// Projections into heads.
     pub v: Linear<Hidden, (KvHeads, HeadDim)>,
     /// Layers.
     pub rope: Rope<HeadDim>,
@@ -67,11 +67,11 @@ pub struct Operations {
     pub attention: Attention<Heads, KvHeads, HeadDim>,
     /// Values with wider heads.
     pub wide_v: Linear<Hidden, (KvHeads, Hidden)>,
-    /// With a window, a soft cap and a scale, by options of its own.
+    /// Attention with a window, a soft cap and a scale, by options of its own.
     pub windowed: Attention<Heads, KvHeads, HeadDim>,
-    /// With values of another width.
+    /// Attention with values of another width.
     pub wide: Attention<Heads, KvHeads, HeadDim, Causal, Hidden>,
-    /// For encoders, and cross attention.
+    /// Attention for encoders, and cross attention.
     pub bidirectional: Attention<Heads, KvHeads, HeadDim, Bidirectional>,
     /// Optional operands of attention.
     pub alibi: Alibi<Heads>,

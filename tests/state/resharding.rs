@@ -47,7 +47,7 @@ fn runs_resume_on_other_meshes_and_stages() {
     report.print();
 }
 
-/// In bf16 the ranks save the master weights, which another mesh reads bitwise equal.
+/// The ranks save the master weights in bf16 training, which another mesh reads bitwise equal.
 #[test]
 fn bf16_checkpoints_reshard_unchanged() {
     let run = Run::new();

@@ -24,17 +24,34 @@ const DEFINITIONS: [&str; 2] = ["tests/words", "book/src/glossary.md"];
 const SKIPPED: [&str; 2] = ["target", "shared"];
 
 /// Extensions of checked files.
-const EXTENSIONS: [&str; 6] = ["rs", "cu", "cuh", "md", "toml", "py"];
+const EXTENSIONS: [&str; 12] =
+    ["rs", "cu", "cuh", "hpp", "c", "md", "toml", "py", "sh", "svg", "stderr", "txt"];
 
 /// First words of a doc comment that is neither a noun phrase nor a third-person verb of the API guidelines.
-const OPENINGS: [(&str, &str); 6] = [
+const OPENINGS: [(&str, &str); 19] = [
     ("What ", "a noun phrase, or a verb such as \"Returns\""),
     ("Whether ", "\"Returns true if\" or \"True if\""),
     ("Says ", "\"Returns\", \"Sets\" or \"Reports\""),
     ("Gives ", "\"Returns\" or \"Frees\""),
     ("Lets ", "\"Allows\" or \"Enables\""),
     ("Tells ", "\"Returns\" or \"Reports\""),
+    ("Its ", "\"The\", or the name of the owner"),
+    ("How ", "a noun phrase, such as \"Style in which\""),
+    ("Which ", "a noun phrase"),
+    ("Where ", "a noun phrase, or \"if\""),
+    ("As ", "a verb: \"Implements\", \"Runs like\""),
+    ("Of ", OBJECT),
+    ("For ", OBJECT),
+    ("With ", OBJECT),
+    ("At ", OBJECT),
+    ("By ", OBJECT),
+    ("From ", OBJECT),
+    ("When ", OBJECT),
+    ("So ", OBJECT),
 ];
+
+/// Replacement of an opening without its object.
+const OBJECT: &str = "the noun that it belongs to first";
 
 #[test]
 fn sources_use_the_terms_of_the_glossary() {
@@ -122,7 +139,7 @@ fn source_files(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn retired_terms_and_doc_openings_are_found() {
-    let text = "//! What a file is.\n//! Whether it is good.\n\n/// Returns a value.\n/// Whether it is set.\nfn recomputed_once_more() {} // whoever Initialises\n";
+    let text = "//! What a file is.\n//! Whether it is good.\n\n/// Returns a value.\n/// Whether it is set.\nfn recomputed_once_more() {} // whoever Initialises\n/// Its size.\n";
     let mut problems = String::new();
     check_text("a/b.rs", text, &mut problems);
     let found: Vec<&str> = problems.lines().collect();
@@ -133,6 +150,7 @@ fn retired_terms_and_doc_openings_are_found() {
             "a/b.rs:6: `once more`: use `again`, or a verb with `re-`: recompute, retry",
             "a/b.rs:6: `whoever`: use the component's name",
             "a/b.rs:6: `initialis*`: use `initializ-`",
+            "a/b.rs:7: doc comment begins with `Its`: use \"The\", or the name of the owner",
         ]
     );
 }

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::{AdamStep, AdamwArgs, BlockCopy, Buffer, Category, DType};
+use meshwright::backend::ops::optim::AdamwArgs;
+use meshwright::backend::{AdamStep, BlockCopy, Buffer, Category, DType};
 use meshwright::comm::{CommError, launch};
 use meshwright::nn::{Built, Layers, Sizes, build};
 use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Optimizer, SgdOptions, UpdateRule};

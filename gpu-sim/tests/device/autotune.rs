@@ -116,7 +116,7 @@ impl Candidates {
 enum Order {
     /// Sequential.
     Forward,
-    /// In groups of four, as tensor cores do.
+    /// Groups of four, as in tensor cores.
     Fours,
     /// Both halves separately.
     Halves,

@@ -15,10 +15,8 @@ use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 use meshwright::backend::cuda::{
     AttentionGradients, AttentionOperands, Driver, FusedAttention, FusedShape, Stream,
 };
-use meshwright::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, SequenceLayout, View,
-    ViewMut,
-};
+use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use meshwright::backend::{AttentionOps, AttentionShape, Band, SequenceLayout, View, ViewMut};
 
 /// Returns the device with attention as the options select; `None` if not available.
 fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
@@ -134,7 +132,7 @@ impl Case {
         let [out, dq, dk, dv] = [&r.out, &r.dq, &r.dk, &r.dv].map(|x| upload(driver, stream, x));
         let lse = upload(driver, stream, &r.lse);
         let attention = driver.cudnn().expect("checked when the device was opened");
-        let s = &FusedShape::of(&self.shape).expect("a fused shape");
+        let s = &FusedShape::from_attention(&self.shape).expect("a fused shape");
         for pass in [AttentionPass::Forward, attention.backward_pass()] {
             assert_eq!(attention.refusal_reason(s, pass, usize::MAX), None);
         }
@@ -241,7 +239,7 @@ fn widened(x: &[bf16]) -> Vec<f32> {
 /// Returns true if cuDNN takes both passes of a shape; reports the reason if not.
 fn is_taken(driver: &NativeDriver, shape: &AttentionShape) -> bool {
     let attention = driver.cudnn().expect("checked when the device was opened");
-    let fused = FusedShape::of(shape).expect("a fused shape");
+    let fused = FusedShape::from_attention(shape).expect("a fused shape");
     [AttentionPass::Forward, attention.backward_pass()].into_iter().all(|pass| {
         let reason = attention.refusal_reason(&fused, pass, usize::MAX);
         if let Some(reason) = &reason {
@@ -308,7 +306,7 @@ fn a_device_is_described_as_the_fixtures_are() {
     let Some(driver) = device(CudnnOptions::default()) else { return };
     driver.make_current().expect("the device is there");
     let handle = CudnnHandle::new().expect("the device is there");
-    let properties = DeviceDescription::of(&handle).expect("the device has properties");
+    let properties = DeviceDescription::of_handle(&handle).expect("the device has properties");
     let described = properties.to_json().expect("they are text");
     let _ = writeln!(std::io::stderr(), "{described}");
     let keys = |json: &str| -> BTreeSet<String> {

@@ -14,7 +14,7 @@ use meshwright_gpu_sim::SimDriver;
 use serde_json::Value;
 
 use suite::report::{Effort, Report};
-use suite::{Sizes, TABLES};
+use suite::{Sizes, TABLES, measured_report};
 
 fn small() -> Sizes {
     let mut sizes = Sizes::full();
@@ -39,7 +39,7 @@ const ONCE: Effort =
 fn rows_of(table: &suite::Table, filter: &str) -> Vec<Value> {
     let (sizes, mut rows) = (small(), Vec::new());
     let mut sink = |row: &Value| rows.push(row.clone());
-    (table.rows)(&mut Report::new(backend(), &sizes, filter, ONCE, &mut sink), &sizes);
+    (table.rows)(&mut measured_report(backend(), &sizes, filter, ONCE, &mut sink), &sizes);
     rows
 }
 
@@ -71,8 +71,8 @@ fn a_filter_leaves_rows_out() {
 /// ln(3/2).
 #[test]
 fn zipf_tokens_are_as_in_text() {
-    let (sizes, mut sink) = (small(), |_: &Value| {});
-    let report = Report::new(backend(), &sizes, "", ONCE, &mut sink);
+    let mut sink = |_: &Value| {};
+    let report = Report::new(backend(), "", ONCE, &mut sink);
     let ids: Vec<u32> = report.zipf_tokens(16384, 32000).view().to_vec();
     assert!(ids.iter().all(|id| *id < 32000));
     let mut counts: HashMap<u32, usize> = HashMap::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{
-    Backend, BlockIndex, CachingAllocator, Category, DType, Dropout, ElementwiseOps, Expr,
+    Backend, BlockIndex, CachingAllocator, Category, DType, DropoutMask, ElementwiseOps, Expr,
     LeafGrad, Node, UnaryFunction,
 };
 use meshwright_gpu_sim::{Call, Kind, SimDevice, not_checked_on_gpu};
@@ -14,8 +14,8 @@ use crate::support::{FLOATS, Side, assert_close, assert_same, epsilon, on_both, 
 use Node::*;
 use UnaryFunction::*;
 
-fn dropout(index: BlockIndex) -> Dropout {
-    Dropout { key: 0x1234_5678_9abc_def0, rate: 0.3, index }
+fn dropout(index: BlockIndex) -> DropoutMask {
+    DropoutMask { key: 0x1234_5678_9abc_def0, rate: 0.3, index }
 }
 
 /// An expression, the lengths of its result and leaves, and which leaves have a gradient.
@@ -174,7 +174,7 @@ fn dropout_masks_are_bitwise_those_of_the_cpu() {
     for index in blocks {
         let (len, what) = (index.len(), format!("{index:?}"));
         for rate in [0.0, 0.3, 1.0] {
-            let nodes = vec![Leaf(0), Dropout(0, Dropout { rate, ..dropout(index.clone()) })];
+            let nodes = vec![Leaf(0), Dropout(0, DropoutMask { rate, ..dropout(index.clone()) })];
             let case = Case::new(nodes, len, &[len]);
             on_both(
                 |side| run(side, DType::F32, &case, false),
@@ -226,7 +226,7 @@ fn expressions_of_one_structure_are_one_kernel() {
     let allocator = CachingAllocator::on(cuda.device(), usize::MAX);
     for (rows, cols, factor, key, rate) in [(4, 64, 2.0, 1, 0.1), (9, 7, -1.0, 2, 0.9)] {
         let index = BlockIndex::whole(&[rows, cols]);
-        let mask = Dropout { key, rate, index };
+        let mask = DropoutMask { key, rate, index };
         let nodes = vec![Leaf(0), Row(1), Add(0, 1), Scale(2, factor), Dropout(3, mask)];
         let leaves =
             [rows * cols, cols].map(|len| allocator.copy_of(&values(len, 1), Category::Workspace));

@@ -1,9 +1,9 @@
 //! RMSNorm and LayerNorm on a simulated device.
 
-use meshwright::backend::{
-    DType, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, ResidualSum, RmsNormArgs,
-    RmsNormBackwardArgs,
+use meshwright::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
 };
+use meshwright::backend::{DType, LeafGrad, ResidualSum};
 use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
 
 use crate::support::{

@@ -1,8 +1,8 @@
 //! Optimizer steps on a simulated device.
 
+use meshwright::backend::ops::optim::{AdamwArgs, SgdArgs};
 use meshwright::backend::{
-    AdamStep, AdamwArgs, DType, ScalarFunction, SgdArgs, SgdStep, UpdateExpr, UpdateNode,
-    UpdateOperands,
+    AdamStep, DType, ScalarFunction, SgdStep, UpdateExpr, UpdateNode, UpdateOperands,
 };
 
 use crate::support::{FLOATS, Side, assert_close, assert_same, on_both, values};

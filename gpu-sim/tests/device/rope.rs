@@ -1,6 +1,7 @@
 //! Rotary position embedding on a simulated device.
 
-use meshwright::backend::{DType, RopeArgs, RopeLayout, RopeShape};
+use meshwright::backend::ops::rope::RopeArgs;
+use meshwright::backend::{DType, RopeLayout, RopeShape};
 
 use crate::support::{FLOATS, Side, assert_same, on_both, values};
 

@@ -1,9 +1,9 @@
 //! Routing of tokens to experts, on the host and on simulated devices.
 
-use meshwright::backend::{
-    CombineTokensArgs, CombineWeightGradArgs, DType, DispatchTokensArgs, GroupByExpertArgs,
-    RoutingShape, TopKArgs,
+use meshwright::backend::ops::routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };
+use meshwright::backend::{DType, RoutingShape};
 
 use crate::support::{
     FLOATS, Side, assert_close, assert_same, devices, epsilon, host, numbers_below, on_both, values,

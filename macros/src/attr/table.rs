@@ -6,7 +6,7 @@
 
 /// An attribute of this crate.
 pub struct AttributeRow {
-    /// Its name: `name` in `#[name(..)]`.
+    /// The name: `name` in `#[name(..)]`.
     pub name: &'static str,
     /// The items it applies to.
     pub on: &'static str,

@@ -31,7 +31,7 @@ fn model_is_concrete(cx: &Ctxt, model: &Model) {
     }
 }
 
-/// As above, for `#[pipeline_stage]` on the struct.
+/// Checks the same for `#[pipeline_stage]` on the struct.
 fn checked_struct_is_concrete(cx: &Ctxt, model: &Model) {
     let generics = &model.item.generics;
     let is_generic =

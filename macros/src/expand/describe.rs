@@ -1,17 +1,17 @@
 //! Expansion of `#[model]`: the description of the model.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
+use syn::Generics;
 use syn::ext::IdentExt;
 
 use crate::attr::recompute::Recompute;
 use crate::attr::sharded::Sharded;
-use crate::expand::model::{generics_that_build, private};
 use crate::expand::stages;
 use crate::model::{Field, Model};
 use crate::tokens::{option, shown};
 
-/// Writes the `Model` impl.
+/// Writes the `Model` impl, with the struct's generics and their bounds.
 ///
 /// ```text
 /// impl Model for Mlp {
@@ -20,9 +20,8 @@ use crate::tokens::{option, shown};
 ///     }
 /// }
 /// ```
-pub fn model_impl(model: &Model) -> TokenStream {
-    let (private, name) = (private(model), &model.item.ident);
-    let generics = generics_that_build(model);
+pub fn model_impl(model: &Model, generics: &Generics) -> TokenStream {
+    let (private, name) = (model.runtime.private(Span::call_site()), &model.item.ident);
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let model_name = name.unraw().to_string();
     let fields = model.fields.iter().map(|field| describe_field(&private, field));

@@ -24,7 +24,7 @@ use crate::tokens::{ends, option, relocated};
 pub fn expand(model: &Model) -> TokenStream {
     let item = sharded_struct(model);
     let build = build_impl(model);
-    let describe = describe::model_impl(model);
+    let describe = describe::model_impl(model, &generics_that_build(model));
     let recompute = recompute_impl(model);
     let stages = stages::pipeline_model_impl(model);
     let boundaries = stages::boundary_check(model);
@@ -313,13 +313,13 @@ fn recompute_impl(model: &Model) -> TokenStream {
     }
 }
 
-pub(super) fn private(model: &Model) -> TokenStream {
+fn private(model: &Model) -> TokenStream {
     model.runtime.private(Span::call_site())
 }
 
 /// Returns the struct's generics with a `Build` bound for every field whose type depends on them. A field under `cfg`
 /// gets no bound, as predicates take no attributes on stable Rust.
-pub(super) fn generics_that_build(model: &Model) -> Generics {
+fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
     let params = parameters(&generics);
     let private = private(model);

@@ -14,9 +14,9 @@ use super::value::Value;
 /// Dims of a weight that are summed over.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reads {
-    /// That many of the first: a linear layer's `(I, O)`.
+    /// This many of the first dims: a linear layer's `(I, O)`.
     First(usize),
-    /// That many of the last: a head's `(Vocab, Hidden)`.
+    /// This many of the last dims: a head's `(Vocab, Hidden)`.
     Last(usize),
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Reads {
 pub(crate) struct Contraction {
     /// Dims of the weight that are summed over.
     pub(crate) reads: Reads,
-    /// How the tensor enters the tensor-parallel region.
+    /// Entry of the tensor into the tensor-parallel region.
     pub(crate) entry: Entry,
     /// The axes over which the weight's gradient is partial.
     pub(crate) gradient_axes: AxisSet,

@@ -19,9 +19,9 @@ use super::value::Value;
 pub(crate) struct MicrobatchPass {
     rank: Rank,
     tape: Tape,
-    /// For each part of the input, the leaf of the tape that it is; `None` for token ids.
+    /// The leaf of the tape of each part of the input; `None` for token ids.
     inputs: Vec<Option<InputLeaf>>,
-    /// For each part of the output, the operation that has computed it; `None` for token ids.
+    /// The operation that has computed each part of the output; `None` for token ids.
     outputs: Vec<Option<OutputRoot>>,
     /// The operations that have computed the losses of the output, if there are any.
     losses: Option<Vec<NodeId>>,
@@ -38,7 +38,7 @@ struct InputLeaf {
 /// An activation that leaves the pass.
 struct OutputRoot {
     node: Option<NodeId>,
-    /// Its numbers, which are not kept for the backward of what follows.
+    /// The numbers of the output, which are not kept for the backward of later operations.
     data: Weak<Buffer>,
     dtype: DType,
     len: usize,
@@ -53,15 +53,15 @@ pub(crate) type PartGradients = Vec<Option<Arc<Buffer>>>;
 /// Time at which the backward of a [`ForwardPass`](crate::tensor::ForwardPass) computes the gradients of weights.
 #[derive(Clone, Copy)]
 pub enum WeightGradients<'a> {
-    /// In the backward pass.
+    /// Weight gradients are computed in the backward pass.
     Now {
         /// Units whose gradients of the step are complete after it: their reduction over the ranks starts.
         complete: &'a [Rc<Unit>],
     },
-    /// Later, by [`DeferredWeightGradients::run`], which zero-bubble pipeline schedules use to fill idle time. Deferred are
-    /// the weights of matmuls with the biases that are fused into them, and those of embeddings. Other gradients are
-    /// computed in the backward pass, as are those of all weights inside of recomputed segments, and at ZeRO stages 2
-    /// and 3, where memory for them would be needed until then.
+    /// Weight gradients are computed later, by [`DeferredWeightGradients::compute_gradients`], which zero-bubble
+    /// pipeline schedules use to fill idle time. Deferred are the weights of matmuls with the biases that are fused into
+    /// them, and those of embeddings. Other gradients are computed in the backward pass, as are those of all weights
+    /// inside of recomputed segments, and at ZeRO stages 2 and 3, where memory for them would be needed until then.
     Deferred,
 }
 
@@ -115,7 +115,7 @@ impl MicrobatchPass {
         body: impl FnOnce(Vec<Part>) -> (Vec<NodeId>, T),
     ) -> T {
         check_no_other_pass(&self.rank);
-        let identity = |value: &Value| Arc::downgrade(&value.settle().data);
+        let identity = |value: &Value| Arc::downgrade(&value.compute_with_node().data);
         let identities = outputs.iter().map(|part| part.activation().map(identity)).collect();
         assert!(
             self.has_outputs(&identities),
@@ -199,7 +199,7 @@ fn make_leaf(value: &Value) -> (NodeId, InputLeaf) {
     let gradient = Rc::new(Cell::new(None));
     let arrived = Rc::clone(&gradient);
     let node = value.rank().tape().record(move |_, gradient| arrived.set(Some(gradient)));
-    let data = value.settle().data;
+    let data = value.compute_with_node().data;
     let (dtype, len) = (data.dtype(), data.len());
     (node, InputLeaf { gradient, data: Arc::downgrade(&data), dtype, len })
 }
@@ -215,7 +215,7 @@ impl InputLeaf {
 impl OutputRoot {
     fn new(value: &Value) -> OutputRoot {
         let node = value.recorded_node();
-        let data = value.settle().data;
+        let data = value.compute_with_node().data;
         OutputRoot { node, data: Arc::downgrade(&data), dtype: data.dtype(), len: data.len() }
     }
 
@@ -251,7 +251,7 @@ fn check_no_other_pass(rank: &Rank) {
 
 /// Weight gradients of a [`ForwardPass`](crate::tensor::ForwardPass) that its backward has
 /// [deferred](WeightGradients::Deferred).
-#[must_use = "the gradients of the step lack those of these weights until `run`"]
+#[must_use = "the gradients of the step lack those of these weights until `compute_gradients`"]
 pub struct DeferredWeightGradients {
     rank: Rank,
     step: Rc<BackwardPass>,
@@ -265,7 +265,7 @@ impl DeferredWeightGradients {
     /// # Panics
     /// If another backward has overwritten the gradients of the step, or a weight was changed since the forward pass.
     #[track_caller]
-    pub fn run(self, complete: &[Rc<Unit>]) {
+    pub fn compute_gradients(self, complete: &[Rc<Unit>]) {
         let DeferredWeightGradients { rank, step, jobs } = self;
         step.check_valid();
         run_micro_batch(&rank, &step, CompletedUnits::Listed(complete.to_vec()), || {

@@ -44,7 +44,7 @@ impl ParamUse {
     /// If the gradient is reduced over more axes than this use needs (another use needs them, or its ranks read other tokens,
     /// so that every gradient is summed over it), the contribution of this use is the same on every rank of those axes, and only
     /// the first rank of them contributes it.
-    pub(crate) fn finish(
+    pub(crate) fn finish_use(
         &self,
         gradients: &TapeGradients<'_>,
         write: impl FnOnce(ViewMut<'_>, bool),
@@ -56,7 +56,7 @@ impl ParamUse {
         self.end_contribution(gradients, contributor);
     }
 
-    /// Does the same as [`finish`](Self::finish) for several parameters of one unit, whose contributions one kernel
+    /// Does the same as [`finish_use`](Self::finish_use) for several parameters of one unit, whose contributions one kernel
     /// computes: `write` is called even if none is wanted, with the gradients of those that are.
     pub(crate) fn finish_together<const N: usize>(
         uses: [&ParamUse; N],
@@ -73,7 +73,7 @@ impl ParamUse {
 
     /// Contributes `gradient`, in f32, and counts the use as done.
     pub(crate) fn finish_with(&self, gradients: &TapeGradients<'_>, gradient: &Buffer) {
-        self.finish(gradients, |view, accumulate| {
+        self.finish_use(gradients, |view, accumulate| {
             let backend = gradients.rank.backend();
             if accumulate {
                 backend.add_assign(view, gradient.view());
@@ -103,7 +103,7 @@ impl ParamUse {
     fn end_contribution(&self, gradients: &TapeGradients<'_>, contributor: Contributor) {
         match (contributor, gradients.rank.running_backward()) {
             (Contributor::ThisRank | Contributor::AnotherRank, Some(backward)) => {
-                self.unit_use.finish(self.param.unit(), &backward);
+                self.unit_use.finish_use(self.param.unit(), &backward);
             }
             _ => self.unit_use.discard(),
         }

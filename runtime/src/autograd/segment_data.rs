@@ -28,7 +28,7 @@ pub trait SegmentData: Clone + 'static {
     fn from_parts(next: &mut dyn FnMut() -> Part, internal: Internal) -> Self;
 }
 
-/// Kind of a part: what its elements are, with its dims as declared.
+/// Kind of a part: the meaning of its elements, with its dims as declared.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub enum PartKind {
@@ -46,7 +46,8 @@ pub enum PartKind {
 pub enum Part {
     Activation(Value),
     TokenIds(TokenIds),
-    /// Of the same tokens as the ids: ranks that read the tokens know their documents, so they are never sent.
+    /// Documents of the same tokens as the ids: ranks that read the tokens know their documents, so they are never
+    /// sent.
     Documents(TokenIds),
 }
 

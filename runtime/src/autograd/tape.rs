@@ -140,8 +140,8 @@ impl TapeGradients<'_> {
 
     /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when another
     /// one is added to it while it has other owners.
-    pub(crate) fn add(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
-        let slot = self.slot(node);
+    pub(crate) fn add_gradient(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
+        let slot = self.gradient_slot(node);
         match self.slots[slot].1.take() {
             None => self.slots[slot].1 = Some(gradient),
             Some(sum) => {
@@ -172,7 +172,7 @@ impl TapeGradients<'_> {
     /// Removes the gradient of the result of `node` so far, to be added to and [put](Self::put_gradient) back, and returns
     /// whether there is any. If not, all of its `len` elements have to be written.
     pub(super) fn take_gradient(&mut self, node: &NodeId, len: usize) -> (Buffer, bool) {
-        let slot = self.slot(node);
+        let slot = self.gradient_slot(node);
         match self.slots[slot].1.take() {
             Some(sum) => (self.rank.unshare(sum), true),
             None => (self.rank.alloc(len), false),
@@ -180,20 +180,20 @@ impl TapeGradients<'_> {
     }
 
     pub(super) fn put_gradient(&mut self, node: &NodeId, sum: Buffer) {
-        let slot = self.slot(node);
+        let slot = self.gradient_slot(node);
         self.slots[slot].1 = Some(Arc::new(sum));
     }
 
     /// Returns the number in `gradient`, the gradient of a loss. That of the loss which backward began with is known
     /// without waiting for a device.
-    pub(crate) fn number(&self, gradient: &Arc<Buffer>) -> f32 {
+    pub(crate) fn scalar_gradient(&self, gradient: &Arc<Buffer>) -> f32 {
         match &self.seed {
             Some(seed) if Arc::ptr_eq(seed, gradient) => 1.0,
             _ => gradient.view().to_vec::<f32>()[0],
         }
     }
 
-    fn slot(&self, node: &NodeId) -> usize {
+    fn gradient_slot(&self, node: &NodeId) -> usize {
         self.slots.binary_search_by_key(&node.serial, |(serial, _)| *serial).unwrap_or_else(|_| {
             panic!(
                 "the backward{} reaches a tensor of which the operations are no longer recorded: another backward has \
@@ -233,10 +233,10 @@ pub(super) fn backpropagate_pass(
 
 /// Computes deferred weight gradients, in order.
 pub(super) fn run_weight_gradient_jobs(rank: &Rank, jobs: Vec<WeightGradientJob>) {
-    let start = scope::begin();
+    let start = scope::begin_span();
     let gradients = TapeGradients { rank, slots: Vec::new(), seed: None, deferred: None };
     jobs.into_iter().for_each(|job| job(&gradients));
-    scope::record("weight gradients", start);
+    scope::end_span("weight gradients", start);
 }
 
 /// Runs the tape of a recomputed segment backward from `roots`, each with its gradient, and clears it.
@@ -260,7 +260,7 @@ fn run_nodes(
     let slots = nodes.iter().map(|node| (node.serial, None)).collect();
     let mut gradients = TapeGradients { rank, slots, seed, deferred };
     for (root, gradient) in roots {
-        gradients.add(&root, gradient);
+        gradients.add_gradient(&root, gradient);
     }
     let mut kept = Vec::new();
     // Consecutive operations of one forward function are one span of the trace.
@@ -274,13 +274,13 @@ fn run_nodes(
             continue;
         };
         if let Some((open, start)) = span.take_if(|(open, _)| *open != node.scope) {
-            scope::record(("backward", open.trim_end_matches("::forward")), start);
+            scope::end_span(("backward", open.trim_end_matches("::forward")), start);
         }
-        span.get_or_insert_with(|| (node.scope, scope::begin()));
+        span.get_or_insert_with(|| (node.scope, scope::begin_span()));
         (node.backward)(&mut gradients, gradient);
     }
     if let Some((open, start)) = span {
-        scope::record(("backward", open.trim_end_matches("::forward")), start);
+        scope::end_span(("backward", open.trim_end_matches("::forward")), start);
     }
     kept.reverse();
     (kept, gradients.deferred.unwrap_or_default())

@@ -128,7 +128,8 @@ impl Value {
         if segment.is_none() {
             return self;
         }
-        let (state, extents) = (ValueState::Computed(self.settle()), self.extents().to_vec());
+        let (state, extents) =
+            (ValueState::Computed(self.compute_with_node()), self.extents().to_vec());
         Self::new(self.rank(), extents, state, None, segment)
     }
 
@@ -185,7 +186,7 @@ impl Value {
     #[track_caller]
     pub(crate) fn recorded_node(&self) -> Option<NodeId> {
         self.check_left_no_segment();
-        self.settle().node
+        self.compute_with_node().node
     }
 
     /// Returns the numbers, computed now if they were deferred. While nothing is recorded they come without the operation
@@ -193,12 +194,12 @@ impl Value {
     #[track_caller]
     pub(crate) fn compute(&self) -> Computed {
         self.check_recorded();
-        let Computed { data, node } = self.settle();
+        let Computed { data, node } = self.compute_with_node();
         Computed { data, node: node.filter(|_| self.rank().is_recording()) }
     }
 
     /// Returns the numbers, computed now if they were deferred, and the operation that made them.
-    pub(crate) fn settle(&self) -> Computed {
+    pub(crate) fn compute_with_node(&self) -> Computed {
         let mut state = self.0.state.borrow_mut();
         let computed = match &mut *state {
             ValueState::Computed(computed) => return computed.clone(),
@@ -240,7 +241,7 @@ impl Value {
         (rank.unshare(data), node)
     }
 
-    /// Returns what an operation saves of this value for its backward.
+    /// Returns the form in which an operation saves this value for its backward.
     pub(crate) fn save(&self) -> Saved {
         match &self.0.regather {
             // The backward of a recomputed operation follows immediately, and needs no second all-gather.
@@ -254,7 +255,7 @@ impl Value {
 
     /// Returns the same numbers as the result of the operation `node`, or of none.
     pub(crate) fn made_by(&self, node: Option<NodeId>) -> Value {
-        Value::alias(self.rank(), self.extents().to_vec(), self.settle().data, node)
+        Value::alias(self.rank(), self.extents().to_vec(), self.compute_with_node().data, node)
     }
 
     /// Returns the value inside of a tensor-parallel region over `axis`, made by `enter` the first time.
@@ -264,7 +265,7 @@ impl Value {
         }
         let value = enter();
         // A value that entered without being recorded would lose the gradients of later readers.
-        if self.rank().is_recording() || self.settle().node.is_none() {
+        if self.rank().is_recording() || self.compute_with_node().node.is_none() {
             self.0.entered.borrow_mut().push((axis, value.clone()));
         }
         value
@@ -287,7 +288,7 @@ impl Saved {
     }
 
     /// Returns the data.
-    pub(crate) fn take(self, rank: &Rank) -> Arc<Buffer> {
+    pub(crate) fn take_buffer(self, rank: &Rank) -> Arc<Buffer> {
         match self {
             Saved::Data(data) => data,
             Saved::Offloaded(data) => Arc::new(data.fetch(rank)),

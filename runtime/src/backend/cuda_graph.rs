@@ -31,7 +31,7 @@ impl GraphPool {
         self.pools.iter().all(PrivatePool::is_valid)
     }
 
-    /// Captures what `work` submits. `prepare` runs eagerly before; the graph may use what it allocates.
+    /// Captures the work that `work` submits. `prepare` runs eagerly before; the graph may use its allocations.
     ///
     /// # Errors
     /// When the device cannot capture, and why; then nothing of `work` was done.
@@ -75,7 +75,7 @@ struct OpenPools<'a>(&'a [PrivatePool]);
 
 impl<'a> OpenPools<'a> {
     fn new(pools: &'a [PrivatePool]) -> OpenPools<'a> {
-        pools.iter().for_each(PrivatePool::open);
+        pools.iter().for_each(PrivatePool::open_pool);
         OpenPools(pools)
     }
 }

@@ -188,7 +188,7 @@ pub trait Device: Send + Sync + Debug {
 /// A graph as a device keeps it.
 ///
 /// # Safety
-/// The caller of [`launch`](Self::launch) promises for all memory used in the capture what was promised then.
+/// The caller of [`launch`](Self::launch) promises the same for all memory used in the capture as at its capture.
 pub unsafe trait DeviceGraph: Send + Sync + Debug {
     /// Submits the graph, after the work submitted so far to any stream, and before the work submitted to the compute
     /// stream next.

@@ -37,14 +37,14 @@ pub enum Node {
     /// A function of a node.
     Apply(UnaryFunction, usize),
     /// Inverted dropout.
-    Dropout(usize, Dropout),
+    Dropout(usize, DropoutMask),
 }
 
 /// Inverted dropout: an element is zero with probability `rate`, otherwise divided by `1 - rate`.
 ///
 /// The mask of an element depends on `key` and its global index alone, so it is the same for every sharding.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dropout {
+pub struct DropoutMask {
     /// Key of the random stream.
     pub key: u64,
     /// Probability of zero, in `[0, 1]`.

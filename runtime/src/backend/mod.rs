@@ -12,7 +12,7 @@ mod device;
 mod dry_run;
 mod dtype;
 mod expr;
-mod ops;
+pub mod ops;
 mod out_of_memory;
 mod philox;
 mod reduce_op;
@@ -30,17 +30,13 @@ pub use device::{
 };
 pub use dry_run::DryRunBackend;
 pub use dtype::{DType, Element};
-pub use expr::{Dropout, Expr, Node};
+pub use expr::{DropoutMask, Expr, Node};
 pub use ops::{
-    AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
-    Backend, Band, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
-    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, CudaKernel, DispatchTokensArgs,
-    DistanceBias, ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs,
-    KernelArg, KeyRanges, LaunchGrid, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps,
-    MAX_TOP_K, MatmulOps, MaxExpSumArgs, MergeAttentionArgs, MiddleDim, NormOps, OptimizerOps,
-    RandomOps, ReductionOps, ResidualSum, RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeLayout,
-    RopeOps, RopeShape, RoutingOps, RoutingShape, SequenceLayout, SgdArgs, SgdStep, SoftmaxOps,
-    TopKArgs,
+    AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex, CopyOps,
+    CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,
+    KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, NormOps,
+    OptimizerOps, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape, RoutingOps,
+    RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

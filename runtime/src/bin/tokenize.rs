@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::data::{
-    Documents, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
+    DocumentDelimiters, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
 };
 
 const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
@@ -19,7 +19,7 @@ The output is written to a hidden file and renamed when it is complete.";
 
 fn main() {
     let matches = command().get_matches();
-    match run(&matches) {
+    match tokenize_by_flags(&matches) {
         // A closed pipe is not an error: the output file is complete.
         Ok(report) => drop(writeln!(std::io::stdout(), "{report}")),
         Err(error) => {
@@ -75,7 +75,7 @@ fn command() -> Command {
         ))
 }
 
-fn run(matches: &ArgMatches) -> Result<String, TokenizeError> {
+fn tokenize_by_flags(matches: &ArgMatches) -> Result<String, TokenizeError> {
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned().unwrap_or_default();
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let inputs: Vec<PathBuf> = matches.get_many("input").into_iter().flatten().cloned().collect();
@@ -87,7 +87,7 @@ fn run(matches: &ArgMatches) -> Result<String, TokenizeError> {
     };
     let end = text("append-eos").map(|token| tokenizer.end_token(token)).transpose()?;
     let separator = text("separator").map(|text| text.replace("\\n", "\n").replace("\\t", "\t"));
-    let documents = Documents { separator, end };
+    let documents = DocumentDelimiters { separator, end };
     let output = path("output");
 
     let start = Instant::now();

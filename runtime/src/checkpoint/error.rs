@@ -23,7 +23,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Its problem.
+        /// The problem.
         reason: String,
     },
     /// No checkpoint to load.
@@ -49,7 +49,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// Its problem.
+        /// The problem.
         reason: String,
     },
     /// A file or folder whose tensors are not those of the model.
@@ -65,7 +65,7 @@ pub enum CheckpointError {
     Settings {
         /// The file.
         path: PathBuf,
-        /// Its problem.
+        /// The problem.
         reason: String,
     },
     /// Shards that do not cover a tensor exactly: a fault of the code that names the entries.

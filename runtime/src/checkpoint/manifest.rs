@@ -55,22 +55,22 @@ pub struct TensorShape {
 /// The file of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankFile {
-    /// Its name in the folder of the checkpoint.
+    /// Name of the file in the folder of the checkpoint.
     pub name: String,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
     /// XXH3 hash of its content, 128 bits in hexadecimal. Protects against accidents, not against forgery.
     pub xxh3: String,
-    /// Its shards.
-    pub shards: Vec<Shard>,
+    /// The shards in the file.
+    pub shards: Vec<SavedShard>,
 }
 
 /// One box of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shard {
+pub struct SavedShard {
     /// Name of the tensor.
     pub tensor: String,
-    /// Its name in the file.
+    /// Name of the tensor in the file.
     pub key: String,
     /// Shape of the whole tensor.
     pub global_shape: Vec<usize>,
@@ -143,7 +143,7 @@ impl Manifest {
 
     /// Checks that the shards of every tensor are disjoint boxes that cover it.
     fn check_shards(&self) -> Result<(), CheckpointError> {
-        let mut by_tensor: BTreeMap<&str, Vec<(&Shard, &str)>> = BTreeMap::new();
+        let mut by_tensor: BTreeMap<&str, Vec<(&SavedShard, &str)>> = BTreeMap::new();
         for file in &self.files {
             for shard in &file.shards {
                 by_tensor.entry(&shard.tensor).or_default().push((shard, &file.name));
@@ -165,7 +165,7 @@ impl Manifest {
 }
 
 /// Checks that `shards` are disjoint boxes that cover a tensor of `shape`.
-fn check_cover(shape: &[usize], mut shards: Vec<(&Shard, &str)>) -> Result<(), String> {
+fn check_cover(shape: &[usize], mut shards: Vec<(&SavedShard, &str)>) -> Result<(), String> {
     for (shard, file) in &shards {
         if shard.global_shape != shape {
             return Err(format!(

@@ -26,7 +26,7 @@ mod tensors;
 
 pub use error::CheckpointError;
 pub use load::Checkpoint;
-pub use manifest::{Manifest, RankFile, Shard, TensorShape, TrainState};
+pub use manifest::{Manifest, RankFile, SavedShard, TensorShape, TrainState};
 pub use region::Region;
 pub use save::{CheckpointWriter, ShardEntry};
 pub use tensor_source::TensorSource;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::tensors::TensorWriter;
-use super::{CheckpointError, Manifest, RankFile, Region, Shard, TrainState, files};
+use super::{CheckpointError, Manifest, RankFile, Region, SavedShard, TrainState, files};
 
 /// Prefix of the names of incomplete folders.
 const TEMPORARY: &str = ".tmp-";
@@ -27,8 +27,9 @@ pub struct ShardEntry<'a> {
 
 /// Saves one checkpoint.
 ///
-/// One rank calls [`begin`](Self::begin), and the others [`join`](Self::join) after it has returned. Then every rank calls
-/// [`write_rank`](Self::write_rank), in parallel, and finally one rank calls [`commit`](Self::commit).
+/// One rank calls [`begin_checkpoint`](Self::begin_checkpoint), and the others [`join`](Self::join) after it has
+/// returned. Then every rank calls [`write_rank`](Self::write_rank), in parallel, and finally one rank calls
+/// [`commit`](Self::commit).
 ///
 /// Every element must be saved by exactly one rank: of replicated tensors, one rank saves all.
 #[derive(Debug, Clone)]
@@ -67,7 +68,7 @@ impl CheckpointWriter {
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare), which it repeats.
-    pub fn begin(dir: &Path, step: u64) -> Result<CheckpointWriter, CheckpointError> {
+    pub fn begin_checkpoint(dir: &Path, step: u64) -> Result<CheckpointWriter, CheckpointError> {
         CheckpointWriter::prepare(dir)?;
         let writer = CheckpointWriter::join(dir, step);
         files::create_folder(&writer.temporary)?;
@@ -156,12 +157,12 @@ pub(super) fn step_of(name: &str) -> Option<u64> {
 }
 
 /// Describes the shards of a file, with keys that differ.
-fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<Shard> {
+fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<SavedShard> {
     let mut uses: HashMap<&str, usize> = HashMap::new();
     let shard = |entry: &ShardEntry<'_>, key: String| {
         assert_eq!(entry.region.len(), entry.data.len(), "elements of `{}`", entry.name);
         let (tensor, global_shape) = (entry.name.clone(), entry.global_shape.clone());
-        Shard { tensor, key, global_shape, region: entry.region.clone() }
+        SavedShard { tensor, key, global_shape, region: entry.region.clone() }
     };
     let mut shards = Vec::new();
     for entry in entries {

@@ -62,8 +62,8 @@ impl TensorWriter {
         let file = BufWriter::with_capacity(1 << 18, file);
         let path = path.to_owned();
         let mut writer = TensorWriter { file, path, hash: Box::default(), bytes: 0, expected };
-        writer.put(&(header.len() as u64).to_le_bytes())?;
-        writer.put(&header)?;
+        writer.put_bytes(&(header.len() as u64).to_le_bytes())?;
+        writer.put_bytes(&header)?;
         Ok(writer)
     }
 
@@ -74,7 +74,7 @@ impl TensorWriter {
     pub fn write(&mut self, name: &str, values: &[f32]) -> Result<(), CheckpointError> {
         let next = self.expected.pop();
         assert_eq!(next, Some((name.to_owned(), values.len())), "the next tensor of a file");
-        self.put(bytemuck::cast_slice(values))
+        self.put_bytes(bytemuck::cast_slice(values))
     }
 
     /// Syncs the file, and returns its length in bytes and its hash.
@@ -88,7 +88,7 @@ impl TensorWriter {
         Ok((self.bytes, hex(self.hash.digest128())))
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
+    fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
         self.file.write_all(bytes).map_err(CheckpointError::io("write", &self.path))

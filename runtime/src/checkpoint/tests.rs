@@ -34,7 +34,7 @@ fn state(step: u64) -> TrainState {
 fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf {
     let (weight, bias) = values(step);
     let rows = 6 / ranks;
-    let writer = CheckpointWriter::begin(dir, step).unwrap();
+    let writer = CheckpointWriter::begin_checkpoint(dir, step).unwrap();
     let write = |rank: usize| {
         let mut entries = vec![ShardEntry {
             name: "params.weight".into(),
@@ -119,7 +119,7 @@ fn any_box_reads_back_bit_for_bit() {
 #[test]
 fn a_rank_may_hold_several_boxes_of_one_tensor() {
     let dir = folder();
-    let writer = CheckpointWriter::begin(dir.path(), 1).unwrap();
+    let writer = CheckpointWriter::begin_checkpoint(dir.path(), 1).unwrap();
     let entry = |start, data| ShardEntry {
         name: "x".into(),
         global_shape: vec![4],
@@ -209,7 +209,7 @@ fn damaged_checkpoints_are_skipped_by_name() {
 fn crashes_keep_the_previous_checkpoint() {
     let dir = folder();
     save(dir.path(), 10);
-    let writer = CheckpointWriter::begin(dir.path(), 20).unwrap();
+    let writer = CheckpointWriter::begin_checkpoint(dir.path(), 20).unwrap();
     writer.write_rank(0, &[]).unwrap();
     drop(writer);
     assert!(names(dir.path()).contains(&".tmp-step-00000020".to_owned()));
@@ -260,7 +260,7 @@ fn unwritable_folders_are_reported_at_the_start() {
 fn incomplete_shards_are_refused() {
     let commit = |boxes: &[(usize, usize, usize)]| {
         let dir = folder();
-        let writer = CheckpointWriter::begin(dir.path(), 1).unwrap();
+        let writer = CheckpointWriter::begin_checkpoint(dir.path(), 1).unwrap();
         let write = |(rank, (start, rows, width)): (usize, &(usize, usize, usize))| {
             let entry = ShardEntry {
                 name: "x".into(),

@@ -28,7 +28,7 @@ pub(super) struct Accounting {
 /// The start of a transfer.
 #[derive(Clone, Copy)]
 pub(super) struct TransferStart {
-    /// When all members had arrived.
+    /// The time at which all members had arrived.
     pub at: Instant,
     /// Reading of the exposed clock at that time, for an asynchronous call.
     pub exposed: Duration,
@@ -85,7 +85,7 @@ impl Accounting {
 
     /// Counts the time since `start`, in which the main thread was blocked.
     pub fn add_blocked_since(&self, start: Instant) {
-        self.counters.blocked.add(start.elapsed());
+        self.counters.blocked.add_time(start.elapsed());
     }
 
     /// Returns the start of a transfer that begins now, concurrently with the main thread.
@@ -96,7 +96,7 @@ impl Accounting {
 
     /// Opens a span of the work that is submitted to `stream` from now on, if the device is traced.
     pub fn open_span(&self, stream: StreamKind) -> Option<DeviceSpan> {
-        self.clock.timeline.get().map(|timeline| timeline.open(stream))
+        self.clock.timeline.get().map(|timeline| timeline.open_span(stream))
     }
 
     /// Closes the span of `call`.
@@ -166,10 +166,10 @@ impl Accounting {
         }
         let end = Instant::now();
         let transfer = end.saturating_duration_since(start.at);
-        self.counters.transfer.add(transfer);
+        self.counters.transfer.add_time(transfer);
         if call.asynchronous {
             let exposed = self.clock.read(end).saturating_sub(start.exposed);
-            self.counters.hidden.add(transfer.saturating_sub(exposed));
+            self.counters.hidden.add_time(transfer.saturating_sub(exposed));
         }
     }
 
@@ -214,7 +214,7 @@ impl Drop for InCommunication<'_> {
         let end = Instant::now();
         if self.is_outermost {
             if !self.accounting.is_timed_by_device() {
-                counters.exposed.add(end - self.start);
+                counters.exposed.add_time(end - self.start);
             }
             clock.leave(end);
         }

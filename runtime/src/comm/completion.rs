@@ -1,4 +1,4 @@
-//! How an engine reports that a call is complete.
+//! The handle through which an engine reports the completion of a call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,8 @@ enum State {
 /// The receiving end of a [`Promise`].
 pub(super) struct Promised {
     outcome: Arc<Monitor<Option<Outcome>>>,
-    /// For an outcome without a watchdog: after `limit` of waiting for it, `expire` makes it an error, unless it is
-    /// already being delivered.
+    /// Deadline of an outcome without a watchdog: after `limit` of waiting for it, `expire` makes it an error, unless
+    /// it is already being delivered.
     pub deadline: Option<Deadline>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Deadline {
 
 impl Completion {
     /// A call that is complete, or has failed. `dst` is the buffer that was handed over, if any.
-    pub fn done(outcome: Result<Option<Buffer>, CommError>) -> Completion {
+    pub fn completed(outcome: Result<Option<Buffer>, CommError>) -> Completion {
         Completion(State::Known(outcome.map(InUse::idle)))
     }
 

@@ -30,7 +30,7 @@ impl ProcessGroup for DryRunEngine {
             }
         }
         let (_, dst) = operands.into_buffers();
-        Completion::done(Ok(dst))
+        Completion::completed(Ok(dst))
     }
 
     fn is_dry_run(&self) -> bool {

@@ -53,13 +53,13 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 /// impl ProcessGroup for SingleRank {
 ///     fn issue(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
 ///         if call.op.is_point_to_point() || call.on_device {
-///             return Completion::done(Err(call.refuse("a single rank has no peers and no device")));
+///             return Completion::completed(Err(call.refuse("a single rank has no peers and no device")));
 ///         }
 ///         if let (Some(src), Some(mut dst)) = operands.views_mut() {
 ///             dst.bytes_mut().copy_from_slice(src.bytes());
 ///         }
 ///         let (_, dst) = operands.into_buffers();
-///         Completion::done(Ok(dst))
+///         Completion::completed(Ok(dst))
 ///     }
 /// }
 ///

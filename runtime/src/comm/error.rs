@@ -27,7 +27,7 @@ pub enum CommError {
     PeerLeft {
         /// The rank that ended by itself.
         rank: usize,
-        /// Its exit status.
+        /// Exit status of the rank.
         exit: RankExit,
         /// The call that cannot complete.
         call: String,
@@ -92,13 +92,13 @@ pub enum CommError {
 /// Exit status of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RankExit {
-    /// Its body returned normally.
+    /// The body of the rank returned normally.
     Returned,
-    /// Its body returned this error.
+    /// The body of the rank returned this error.
     Failed(Arc<str>),
-    /// It panicked with this message.
+    /// The rank panicked with this message.
     Panicked(Arc<str>),
-    /// Its process ended without an announcement, or cannot be reached any more.
+    /// The process of the rank ended without an announcement, or cannot be reached any more.
     Lost,
 }
 

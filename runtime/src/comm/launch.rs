@@ -74,7 +74,7 @@ fn run_ranks<T: Send, E: Display + Send>(
         };
         let exit = match &outcome {
             Ok(_) => RankExit::Returned,
-            Err(cause) => cause.exit(),
+            Err(cause) => cause.rank_exit(),
         };
         world.leave(rank, exit);
         outcome
@@ -180,7 +180,7 @@ impl<E: Display> FailureCause<E> {
         }
     }
 
-    fn exit(&self) -> RankExit {
+    fn rank_exit(&self) -> RankExit {
         match self {
             FailureCause::Panic { message, .. } => RankExit::Panicked(message.as_str().into()),
             _ => RankExit::Failed(self.to_string().into()),

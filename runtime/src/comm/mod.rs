@@ -62,7 +62,7 @@ pub use launch_options::LaunchOptions;
 pub use message_id::MessageId;
 pub use operands::Operands;
 pub use peers::Peers;
-pub use pending::{Pending, PendingResult};
+pub use pending::{PendingCall, PendingResult};
 pub use rank_comms::RankComms;
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};

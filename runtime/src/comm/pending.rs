@@ -14,7 +14,7 @@ use super::{CommError, Completion, GroupMember, Site};
 /// Dropping it does not cancel the call, which the other members still need; only its result is lost. Buffers in device
 /// memory are not reused before the device is done with them.
 #[must_use = "the buffer comes back from `wait`"]
-pub struct Pending<T = Buffer> {
+pub struct PendingCall<T = Buffer> {
     completion: Completion,
     member: Arc<GroupMember>,
     site: Site,
@@ -55,11 +55,11 @@ impl PendingResult for () {
     }
 }
 
-impl<T: PendingResult> Pending<T> {
+impl<T: PendingResult> PendingCall<T> {
     /// Creates the handle of a call that `member` has issued at `site`.
     pub(super) fn new(completion: Completion, member: &Arc<GroupMember>, site: &Site) -> Self {
         let (member, site) = (Arc::clone(member), site.clone());
-        Pending { completion, member, site, result: PhantomData }
+        PendingCall { completion, member, site, result: PhantomData }
     }
 
     /// Waits until the call is complete and returns its buffer. For device memory, the compute stream of the device waits;
@@ -68,7 +68,7 @@ impl<T: PendingResult> Pending<T> {
     /// # Errors
     /// As the blocking call; the buffers are lost then.
     pub fn wait(self) -> Result<T, CommError> {
-        let Pending { completion, member, site, .. } = self;
+        let PendingCall { completion, member, site, .. } = self;
         let accounting = &member.accounting;
         let outcome = completion.try_into_outcome().unwrap_or_else(|completion| {
             let _inside = accounting.enter("wait:", &site);

@@ -49,12 +49,12 @@ impl RankTable {
 
     /// Notes the call that `rank` carries out now.
     pub fn note_call(&self, rank: usize, call: &Arc<Call>) {
-        self.record(rank).last_call = Some(Arc::clone(call));
+        self.lock_record(rank).last_call = Some(Arc::clone(call));
     }
 
     /// Describes the last call of `rank`.
     pub fn describe_last_call(&self, rank: usize) -> String {
-        match &self.record(rank).last_call {
+        match &self.lock_record(rank).last_call {
             Some(call) => format!("rank {rank}: {call}"),
             None => format!("rank {rank}: no call yet"),
         }
@@ -62,12 +62,12 @@ impl RankTable {
 
     /// Notes that `rank` gets an error because of `cause`.
     pub fn note_stopped(&self, rank: usize, cause: &ExitCause) {
-        self.record(rank).stopped_by.get_or_insert_with(|| cause.clone());
+        self.lock_record(rank).stopped_by.get_or_insert_with(|| cause.clone());
     }
 
     /// Returns the exit that stopped `rank`, if any.
     pub fn stopped_by(&self, rank: usize) -> Option<ExitCause> {
-        self.record(rank).stopped_by.clone()
+        self.lock_record(rank).stopped_by.clone()
     }
 
     /// Notes the exit of `rank`, with its root cause.
@@ -107,7 +107,7 @@ impl RankTable {
         (0..self.ranks.len()).filter(|rank| !has_ended(rank)).collect()
     }
 
-    fn record(&self, rank: usize) -> MutexGuard<'_, RankRecord> {
+    fn lock_record(&self, rank: usize) -> MutexGuard<'_, RankRecord> {
         self.ranks[rank].lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -24,11 +24,11 @@ impl Site {
     /// Creates the site of a field, at the line of the caller.
     #[track_caller]
     pub fn here(field: impl Into<Arc<str>>) -> Site {
-        Site::new(field).at(Location::caller())
+        Site::new(field).at_location(Location::caller())
     }
 
     /// Returns the same field at a source location.
-    pub fn at(self, location: &'static Location<'static>) -> Site {
+    pub fn at_location(self, location: &'static Location<'static>) -> Site {
         Site { location: Some(location), ..self }
     }
 

@@ -30,7 +30,7 @@ pub struct CommStats {
 /// Time spent on communication, and its overlap with computation.
 ///
 /// The rank's **main thread** computes. It is *in communication* while it is inside a blocking collective, `send`, `recv`
-/// or [`Pending::wait`](super::Pending::wait) of any of its groups, and computing otherwise. A collective is a
+/// or [`PendingCall::wait`](super::PendingCall::wait) of any of its groups, and computing otherwise. A collective is a
 /// **transfer** from the arrival of the last member until this member is done: waiting for a late member is not part of
 /// it.
 ///
@@ -93,10 +93,10 @@ impl Counters {
             bytes: self.bytes.load(Relaxed),
             calls: self.calls.load(Relaxed),
             times: CommTimes {
-                transfer: self.transfer.read(),
-                hidden: self.hidden.read(),
-                exposed: self.exposed.read(),
-                blocked: self.blocked.read(),
+                transfer: self.transfer.read_time(),
+                hidden: self.hidden.read_time(),
+                exposed: self.exposed.read_time(),
+                blocked: self.blocked.read_time(),
             },
         }
     }
@@ -107,11 +107,11 @@ impl Counters {
 pub(super) struct Nanos(AtomicU64);
 
 impl Nanos {
-    pub fn add(&self, time: Duration) {
+    pub fn add_time(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    fn read(&self) -> Duration {
+    fn read_time(&self) -> Duration {
         Duration::from_nanos(self.0.load(Relaxed))
     }
 }

@@ -25,7 +25,7 @@ pub struct Timeline {
 
 struct State {
     clock_sync: Arc<ClockSync>,
-    /// In the order in which they were closed, which is the order of their ends on each stream.
+    /// Closed spans in the order in which they were closed, which is the order of their ends on each stream.
     pending: VecDeque<ClosedSpan>,
     lanes: HashMap<String, DeviceLane>,
 }
@@ -85,9 +85,9 @@ impl Timeline {
 
     /// Opens a span of the work that is submitted to `stream` until the span is closed. Spans of one stream are closed in
     /// the reverse order of opening.
-    pub(crate) fn open(self: &Arc<Self>, stream: StreamKind) -> DeviceSpan {
+    pub(crate) fn open_span(self: &Arc<Self>, stream: StreamKind) -> DeviceSpan {
         let from = self.device.record_timed_event(stream);
-        let clock_sync = Arc::clone(&self.lock().clock_sync);
+        let clock_sync = Arc::clone(&self.lock_state().clock_sync);
         DeviceSpan { timeline: Arc::clone(self), stream, from, clock_sync }
     }
 
@@ -95,13 +95,13 @@ impl Timeline {
     pub fn begin_step(&self) {
         self.draw();
         let clock_sync = Arc::new(synchronize_clocks(&*self.device));
-        self.lock().clock_sync = clock_sync;
+        self.lock_state().clock_sync = clock_sync;
     }
 
     /// Waits for all closed spans, and draws them.
-    pub fn finish(&self) {
+    pub fn finish_spans(&self) {
         let ends: Vec<DeviceEvent> =
-            self.lock().pending.iter().map(|span| span.to.clone()).collect();
+            self.lock_state().pending.iter().map(|span| span.to.clone()).collect();
         ends.iter().for_each(|end| self.device.synchronize(end));
         self.draw();
     }
@@ -110,11 +110,11 @@ impl Timeline {
     pub fn close(&self) {
         // A device that has failed cannot be read any more.
         let _ = catch_unwind(AssertUnwindSafe(|| self.draw()));
-        self.lock().pending.clear();
+        self.lock_state().pending.clear();
     }
 
     fn draw(&self) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let State { pending, lanes, .. } = &mut *state;
         while let Some(span) = pending.pop_front_if(|span| self.device.is_done(&span.to)) {
             let time = |event| {
@@ -125,7 +125,7 @@ impl Timeline {
             };
             let (from, to) = (time(&span.from), time(&span.to));
             if let Some(counter) = &span.counter {
-                counter.add(to.saturating_duration_since(from));
+                counter.add_time(to.saturating_duration_since(from));
             }
             let lane = lanes.entry(span.lane).or_insert_with_key(|name| DeviceLane {
                 lane: self.tracer.lane(self.rank, name),
@@ -143,7 +143,7 @@ impl Timeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -175,7 +175,7 @@ impl DeviceSpan {
         let DeviceSpan { timeline, stream, from, clock_sync } = self;
         let to = timeline.device.record_timed_event(stream);
         let span = ClosedSpan { clock_sync, from, to, lane, name, category, args, counter };
-        timeline.lock().pending.push_back(span);
+        timeline.lock_state().pending.push_back(span);
     }
 
     /// Returns `true` for a span of the compute stream.
@@ -186,13 +186,13 @@ impl DeviceSpan {
 
 impl SpanCounter {
     /// Adds a duration by the clock of the device.
-    fn add(&self, time: Duration) {
+    fn add_time(&self, time: Duration) {
         match self {
-            SpanCounter::Transfer(counters) => counters.transfer.add(time),
-            SpanCounter::Exposed(counters) => counters.exposed.add(time),
+            SpanCounter::Transfer(counters) => counters.transfer.add_time(time),
+            SpanCounter::Exposed(counters) => counters.exposed.add_time(time),
             SpanCounter::TransferAndExposed(counters) => {
-                counters.transfer.add(time);
-                counters.exposed.add(time);
+                counters.transfer.add_time(time);
+                counters.exposed.add_time(time);
             }
         }
     }

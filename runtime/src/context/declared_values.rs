@@ -53,7 +53,7 @@ pub(crate) enum DeclaredKind {
 }
 
 impl Declared {
-    fn place(&self) -> String {
+    fn describe_place(&self) -> String {
         let made = if self.kind == DeclaredKind::Elements { "made " } else { "" };
         format!("{made}at {}", self.line)
     }
@@ -87,7 +87,7 @@ impl DeclaredValues {
         block: &[T],
     ) {
         let hash = || xxh3_64(bytemuck::cast_slice(block));
-        self.record(DeclaredKind::Elements, name, varies, line, block.len(), hash);
+        self.record_value(DeclaredKind::Elements, name, varies, line, block.len(), hash);
     }
 
     /// Records the number `name`, made at `line`.
@@ -98,7 +98,9 @@ impl DeclaredValues {
         line: &'static Location<'static>,
         number: f32,
     ) {
-        self.record(DeclaredKind::Number, name, varies, line, 1, || u64::from(number.to_bits()));
+        self.record_value(DeclaredKind::Number, name, varies, line, 1, || {
+            u64::from(number.to_bits())
+        });
     }
 
     /// Records a setting, as text.
@@ -109,10 +111,10 @@ impl DeclaredValues {
         setting: impl FnOnce() -> String,
     ) {
         let hash = || xxh3_64(setting().as_bytes());
-        self.record(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
+        self.record_value(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
     }
 
-    fn record(
+    fn record_value(
         &self,
         kind: DeclaredKind,
         name: impl FnOnce() -> String,
@@ -177,7 +179,7 @@ impl DeclaredValues {
                         other.is_none() || position != own_position || is_full,
                         "{} {} is declared {}, but rank {member} made it at another line: {}",
                         value.name,
-                        value.place(),
+                        value.describe_place(),
                         same_on(value.varies),
                         value.kind.fix(),
                     );
@@ -192,7 +194,7 @@ impl DeclaredValues {
                     is_same(value.kind, words, found),
                     "{} {} is declared {}, but ranks {known} and {member} made it of different numbers: {}",
                     value.name,
-                    value.place(),
+                    value.describe_place(),
                     same_on(value.varies),
                     value.kind.fix(),
                 );

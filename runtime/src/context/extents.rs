@@ -12,7 +12,7 @@ use super::rank::Rank;
 
 impl Extent {
     /// Returns the extent on `rank` of a dim of `size` elements that is distributed as `info` declares.
-    pub fn of(info: &DimInfo, size: usize, rank: &Rank) -> Extent {
+    pub fn of_dim(info: &DimInfo, size: usize, rank: &Rank) -> Extent {
         let position = |axes: AxisSet| (rank.position(axes), rank.degree_of(axes));
         let rows = rank.micro_batch().and_then(|batch| batch.rows_of(info, size));
         let whole = rows.unwrap_or_else(|| {
@@ -54,7 +54,7 @@ pub(crate) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
         sizes.len()
     );
     rank.note_use_of(S::VARIES);
-    S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect()
+    S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of_dim(info, *size, rank)).collect()
 }
 
 /// Returns the position of a block in its global tensor as an argument of kernels.

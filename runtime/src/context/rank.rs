@@ -245,13 +245,13 @@ impl Rank {
     /// Waits until the trace of the device is complete.
     pub(crate) fn finish_trace(&self) {
         if let Some(timeline) = &self.context.timeline {
-            timeline.finish();
+            timeline.finish_spans();
         }
     }
 
     /// Opens a trace span of the work queued on stream `queue`, if the device is traced.
     pub(crate) fn open_span(&self, queue: StreamKind) -> Option<DeviceSpan> {
-        self.context.timeline.as_ref().map(|timeline| timeline.open(queue))
+        self.context.timeline.as_ref().map(|timeline| timeline.open_span(queue))
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Scope {
 /// Opens the scope of the forward function `name`, for example `Mlp::forward`.
 pub fn scope(name: &'static str) -> Scope {
     OPEN.with_borrow_mut(|open| open.push(name));
-    Scope { start: begin() }
+    Scope { start: begin_span() }
 }
 
 /// Sets the lane and the device timeline on which the scopes of this thread are traced.
@@ -44,9 +44,10 @@ pub(crate) struct SpanStart {
 }
 
 /// Starts a span if tracing is on.
-pub(crate) fn begin() -> Option<SpanStart> {
-    let open =
-        || TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open(StreamKind::Compute)));
+pub(crate) fn begin_span() -> Option<SpanStart> {
+    let open = || {
+        TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open_span(StreamKind::Compute)))
+    };
     LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: open() })
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn begin_on_host() -> Option<SpanStart> {
 }
 
 /// Records the span from `start` until now, if tracing is on: `backward Mlp`.
-pub(crate) fn record(name: impl Into<Name>, start: Option<SpanStart>) {
+pub(crate) fn end_span(name: impl Into<Name>, start: Option<SpanStart>) {
     record_span(name, start, Vec::new);
 }
 
@@ -85,7 +86,7 @@ fn record_span(
 impl Drop for Scope {
     fn drop(&mut self) {
         if let Some(name) = OPEN.with_borrow_mut(Vec::pop) {
-            record(("forward", name.trim_end_matches("::forward")), self.start.take());
+            end_span(("forward", name.trim_end_matches("::forward")), self.start.take());
         }
     }
 }

@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
-use super::Place;
+use super::SamplePosition;
 
 /// The tokens of some samples, row after row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Inputs: rows x seq.
     pub tokens: Vec<u32>,
-    /// For every input the token that follows it, or [`Batch::IGNORED`]: rows x seq.
+    /// The token that follows each input, or [`Batch::IGNORED`]: rows x seq.
     pub targets: Vec<u32>,
-    /// For every input the position in its row at which its document begins, if rows hold documents: rows x seq.
+    /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<Vec<u32>>,
     /// Number of samples.
     pub rows: usize,
     /// Place of each sample in the data.
-    pub places: Vec<Place>,
+    pub places: Vec<SamplePosition>,
 }
 
 /// Some rows of a [`Batch`], from [`Batch::micro_batch`].
@@ -24,9 +24,9 @@ pub struct Batch {
 pub struct MicroBatch<'a> {
     /// Inputs: rows x seq.
     pub tokens: &'a [u32],
-    /// For every input the token that follows it, or [`Batch::IGNORED`]: rows x seq.
+    /// The token that follows each input, or [`Batch::IGNORED`]: rows x seq.
     pub targets: &'a [u32],
-    /// For every input the position in its row at which its document begins, if rows hold documents: rows x seq.
+    /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<&'a [u32]>,
     /// Their rows in the batch.
     pub rows: Range<usize>,
@@ -113,7 +113,7 @@ mod tests {
                 for step in [0, 2, 5, 1000] {
                     let whole = dataset.rows(step, 0..batch).unwrap();
                     let (mut tokens, mut targets) = (Vec::<u32>::new(), Vec::<u32>::new());
-                    let mut places = Vec::<Place>::new();
+                    let mut places = Vec::<SamplePosition>::new();
                     for reader in 0..readers {
                         let rows = reader * batch / readers..(reader + 1) * batch / readers;
                         let own = dataset.rows(step, rows).unwrap();

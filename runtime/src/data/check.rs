@@ -26,9 +26,9 @@ impl BatchHash {
     const WORDS_PER_ROW: usize = 4;
 
     /// XXH3 of the place, and of inputs, targets and starts of documents, of every row of `batch`.
-    pub fn of(batch: &Batch) -> BatchHash {
+    pub fn of_batch(batch: &Batch) -> BatchHash {
         let seq = batch.tokens.len().checked_div(batch.rows).unwrap_or(0);
-        let hash_row = |(row, place): (usize, &super::Place)| {
+        let hash_row = |(row, place): (usize, &super::SamplePosition)| {
             let of_row = row * seq..(row + 1) * seq;
             let starts = batch.starts.as_ref().map_or(&[][..], |starts| &starts[of_row.clone()]);
             let ids = [&batch.tokens[of_row.clone()], &batch.targets[of_row], starts].concat();
@@ -59,7 +59,7 @@ impl BatchHash {
 pub struct RankBatch {
     /// The rank.
     pub rank: usize,
-    /// Its position along the data axes: which part of every batch it trains on.
+    /// Position of the rank along the data axes: which part of every batch it trains on.
     pub data_index: usize,
     /// Hash of its samples.
     pub hash: BatchHash,
@@ -73,7 +73,7 @@ pub struct RankBatch {
 ///
 /// let file = TokenFile::from_text(vec![b'a'; 100], 256, "letters")?;
 /// let dataset = Dataset::new(file, 4, 2, Order::Sequential, 0)?;
-/// let hash = |row| Ok::<_, meshwright::data::DataError>(BatchHash::of(&dataset.rows(0, row..row + 1)?));
+/// let hash = |row| Ok::<_, meshwright::data::DataError>(BatchHash::of_batch(&dataset.rows(0, row..row + 1)?));
 /// let [first, second] = [hash(0)?, hash(1)?];
 /// let rank = |rank, hash: &BatchHash| RankBatch { rank, data_index: rank, hash: hash.clone() };
 ///
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn rank(rank: usize, data_index: usize, batch: &Batch) -> RankBatch {
-        RankBatch { rank, data_index, hash: BatchHash::of(batch) }
+        RankBatch { rank, data_index, hash: BatchHash::of_batch(batch) }
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn hashes_survive_the_message() {
-        let hash = BatchHash::of(&dataset(10).rows(3, 1..4).unwrap());
+        let hash = BatchHash::of_batch(&dataset(10).rows(3, 1..4).unwrap());
         assert_eq!(hash.to_words().len(), 12);
         assert_eq!(BatchHash::from_words(&hash.to_words()), hash);
     }

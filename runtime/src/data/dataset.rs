@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, Place, Sampler, TokenFile,
+    Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, SamplePosition, Sampler,
+    TokenFile,
 };
 
 /// Tokens and the order in which they are trained on.
@@ -50,7 +51,7 @@ impl Dataset {
         seed: u64,
         options: DocumentOptions,
     ) -> Result<Dataset, DataError> {
-        options.check(&file)?;
+        options.check_file(&file)?;
         if !options.packs {
             let dataset = Dataset::new(file, seq, batch, order, seed)?;
             return Ok(Dataset { documents: Some(options), ..dataset });
@@ -95,7 +96,7 @@ impl Dataset {
         step: u64,
         row: usize,
         (tokens, targets): (&mut [u32], &mut [u32]),
-    ) -> Result<Place, DataError> {
+    ) -> Result<SamplePosition, DataError> {
         let place = self.sampler.place(step, row);
         self.file.read(place.start, tokens)?;
         self.file.read(place.start + 1, targets)?;
@@ -109,11 +110,11 @@ impl Dataset {
         row: usize,
         options: &DocumentOptions,
         (tokens, targets, starts): (&mut [u32], &mut [u32], &mut [u32]),
-    ) -> Result<Place, DataError> {
+    ) -> Result<SamplePosition, DataError> {
         if let Some(packing) = &self.packing {
             let (epoch, sample) = self.sampler.sample(step, row);
             packing.read_row(&self.file, sample as usize, options, (tokens, targets, starts))?;
-            return Ok(Place { epoch, start: packing.start(sample as usize) });
+            return Ok(SamplePosition { epoch, start: packing.start(sample as usize) });
         }
         let place = self.read_row(step, row, (tokens, targets))?;
         starts.copy_from_slice(&options.starts(tokens));

@@ -24,7 +24,7 @@ impl DocumentOptions {
     ///
     /// # Errors
     /// A token beyond the vocabulary, or none in the file; documents of one token each, if borders are masked.
-    pub(super) fn check(&self, file: &TokenFile) -> Result<(), DataError> {
+    pub(super) fn check_file(&self, file: &TokenFile) -> Result<(), DataError> {
         let (end, vocab) = (self.end, file.vocab());
         if end as usize >= vocab {
             return Err(DataError::UnknownEnd { end, vocab });
@@ -141,13 +141,14 @@ mod tests {
     #[test]
     fn ends_that_do_not_occur_are_refused() {
         let file = TokenFile::from_text(b"one two".to_vec(), 256, "words").unwrap();
-        options(u32::from(b' '), false).check(&file).unwrap();
+        options(u32::from(b' '), false).check_file(&file).unwrap();
         for packs in [false, true] {
-            let text = DocumentOptions { packs, ..options(10, false) }.check(&file).unwrap_err();
+            let text =
+                DocumentOptions { packs, ..options(10, false) }.check_file(&file).unwrap_err();
             let expected = "--documents: token 10 does not occur in the first 7 tokens of words";
             assert!(text.to_string().starts_with(expected), "{text}");
         }
-        let text = options(256, false).check(&file).unwrap_err().to_string();
+        let text = options(256, false).check_file(&file).unwrap_err().to_string();
         assert!(
             text.starts_with("--documents: token 256 is beyond the vocabulary of 256"),
             "{text}"

@@ -30,7 +30,7 @@ pub enum DataError {
     Torn {
         /// The file.
         name: String,
-        /// Its length in bytes.
+        /// Length of the file in bytes.
         bytes: usize,
         /// Bytes of a token.
         width: usize,
@@ -43,9 +43,9 @@ pub enum DataError {
     Shortened {
         /// The file.
         name: String,
-        /// Its length in bytes when it was opened.
+        /// Length of the file in bytes when it was opened.
         bytes: usize,
-        /// Its length in bytes.
+        /// Length of the file in bytes.
         now: u64,
     },
     /// Text by bytes needs an id for every byte.
@@ -59,7 +59,7 @@ pub enum DataError {
         /// The model's vocabulary size.
         vocab: usize,
     },
-    /// There is not even one sample.
+    /// The data has no complete sample.
     #[error(
         "--data: {name} has {tokens} tokens, but one sample of --seq {seq} needs {} (seq + 1); give more data or a \
          shorter --seq",
@@ -68,7 +68,7 @@ pub enum DataError {
     TooShort {
         /// The file.
         name: String,
-        /// Its length in tokens.
+        /// Length of the file in tokens.
         tokens: usize,
         /// Tokens of a sample.
         seq: usize,
@@ -118,7 +118,7 @@ pub enum DataError {
         name: String,
         /// The token.
         id: u32,
-        /// Its index in the file, in tokens from 0.
+        /// Index of the token in the file, from 0.
         position: usize,
         /// The model's vocabulary size.
         vocab: usize,
@@ -137,7 +137,7 @@ pub enum DataError {
     WideTokenizer {
         /// The tokenizer.
         tokenizer: String,
-        /// Its vocabulary size.
+        /// The vocabulary size.
         ids: usize,
         /// The model's vocabulary size.
         vocab: usize,
@@ -157,7 +157,7 @@ pub enum DataError {
         data_index: usize,
         /// The differences.
         what: &'static str,
-        /// How that can be.
+        /// Probable cause.
         cause: &'static str,
     },
     /// Samples are trained on more than once in a step.

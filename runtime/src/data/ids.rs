@@ -1,6 +1,6 @@
 //! Token ids as files hold them, and their width.
 
-/// How a file stores its tokens.
+/// Encoding of the tokens of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// Text: every byte is a token.

@@ -2,7 +2,7 @@
 //!
 //! Batches are pure functions of (seed, order, step, index in the global batch), never of a rank or of what was read
 //! before. So every mesh trains on the same samples and a resumed run goes on exactly where it stopped.
-//! Ranks read ahead while they compute ([`Prefetch`]), and compare what they hold in the first step
+//! Ranks read ahead while they compute ([`Prefetch`]), and compare their batches in the first step
 //! ([`check_batches`]).
 
 mod batch;
@@ -31,8 +31,9 @@ pub use packing::{Packing, PackingWaste};
 pub use permutation::Permutation;
 pub use position::DataPosition;
 pub use prefetch::Prefetch;
-pub use sampler::{Order, Place, Sampler};
+pub use sampler::{Order, SamplePosition, Sampler};
 pub use tokenize::{
-    Documents, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, tokenize_files, tokenize_text,
+    DocumentDelimiters, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, tokenize_files,
+    tokenize_text,
 };
 pub use tokens::TokenFile;

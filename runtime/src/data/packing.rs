@@ -16,7 +16,7 @@ use super::{Batch, DataError, DocumentOptions, TokenFile};
 #[derive(Debug)]
 pub struct Packing {
     seq: usize,
-    /// In the order of rows, and within a row in that of the file.
+    /// Pieces in the order of rows, and within a row in that of the file.
     pieces: Vec<Piece>,
     /// Index of the first piece of each row, and the number of pieces.
     rows: Vec<usize>,
@@ -28,7 +28,7 @@ pub struct Packing {
 struct Piece {
     /// Index of the first token in the file.
     start: usize,
-    /// At most a row.
+    /// Length of at most a row.
     len: usize,
 }
 

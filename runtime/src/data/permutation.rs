@@ -32,7 +32,7 @@ impl Permutation {
     ///
     /// # Panics
     /// When `index` is not below the length: a fault of the calling code.
-    pub fn at(&self, index: u64) -> u64 {
+    pub fn permuted(&self, index: u64) -> u64 {
         assert!(index < self.len, "index {index} of a permutation of {}", self.len);
         let mut value = self.pass(index);
         while value >= self.len {
@@ -68,7 +68,7 @@ mod tests {
         for len in 1..=200 {
             for key in [0, 1, 42, u64::MAX] {
                 let permutation = Permutation::new(len, key);
-                let mut seen: Vec<_> = (0..len).map(|i| permutation.at(i)).collect();
+                let mut seen: Vec<_> = (0..len).map(|i| permutation.permuted(i)).collect();
                 seen.sort_unstable();
                 assert!(seen.into_iter().eq(0..len), "len {len}, key {key}");
             }
@@ -79,7 +79,10 @@ mod tests {
     fn large_lengths_stay_inside() {
         for len in [1 << 32, (1 << 40) + 1, u64::MAX] {
             let permutation = Permutation::new(len, 3);
-            assert!([0, 1, len / 2, len - 1].iter().all(|i| permutation.at(*i) < len), "{len}");
+            assert!(
+                [0, 1, len / 2, len - 1].iter().all(|i| permutation.permuted(*i) < len),
+                "{len}"
+            );
         }
     }
 
@@ -88,7 +91,7 @@ mod tests {
         // Where element 0 of 16 lands, over many keys: each place has an expected count of 256.
         let mut counts = [0; 16];
         for key in 0..4096 {
-            counts[Permutation::new(16, key).at(0) as usize] += 1;
+            counts[Permutation::new(16, key).permuted(0) as usize] += 1;
         }
         let chi2: f64 = counts.iter().map(|n| f64::from(n - 256).powi(2) / 256.0).sum();
         // The 99.9 % quantile of chi-squared with 15 degrees of freedom.

@@ -1,4 +1,4 @@
-//! How far a run has read its data, kept in checkpoints.
+//! Progress of a run through its data, kept in checkpoints.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -27,7 +27,7 @@ pub struct DataPosition {
     pub order: Order,
     /// Seed of a shuffled order.
     pub seed: u64,
-    /// How rows are made of documents; `None` if each row is one document.
+    /// Packing of documents into rows; `None` if each row is one document.
     #[serde(default)]
     pub documents: Option<DocumentOptions>,
 }

@@ -1,4 +1,4 @@
-//! Reading ahead: the next batch is prepared while the ranks compute.
+//! The data loader: a thread that prepares the next batch while the ranks compute.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const WAITING: usize = 1;
 /// let dataset = Arc::new(Dataset::new(file, 4, 2, Order::Sequential, 0)?);
 /// let mut batches = Prefetch::start(&dataset, 0..2, 0..3)?;
 /// for step in 0..3 {
-///     assert_eq!(batches.take(step)?, dataset.rows(step, 0..2)?);
+///     assert_eq!(batches.take_batch(step)?, dataset.rows(step, 0..2)?);
 /// }
 /// # Ok::<_, meshwright::data::DataError>(())
 /// ```
@@ -37,7 +37,7 @@ pub struct Prefetch {
 
 type Read = dyn Fn(u64) -> Result<Batch, DataError> + Send + Sync;
 
-/// The thread, and what it has read.
+/// The thread, and the batches that it has read.
 struct Ahead {
     batches: Receiver<(u64, Result<Batch, DataError>)>,
     thread: JoinHandle<()>,
@@ -81,7 +81,7 @@ impl Prefetch {
     ///
     /// # Errors
     /// Those of [`Dataset::rows`].
-    pub fn take(&mut self, step: u64) -> Result<Batch, DataError> {
+    pub fn take_batch(&mut self, step: u64) -> Result<Batch, DataError> {
         if let Some((next, batch)) = self.next.take()
             && next == step
         {
@@ -102,7 +102,7 @@ impl Prefetch {
     /// # Errors
     /// Those of [`Dataset::rows`].
     pub fn peek(&mut self, step: u64) -> Result<&Batch, DataError> {
-        let batch = self.take(step)?;
+        let batch = self.take_batch(step)?;
         let (_, batch) = self.next.insert((step, batch));
         Ok(batch)
     }
@@ -151,7 +151,7 @@ mod tests {
                 let mut batches = Prefetch::start(&dataset, rows.clone(), steps.clone()).unwrap();
                 for step in steps {
                     assert_eq!(
-                        batches.take(step).unwrap(),
+                        batches.take_batch(step).unwrap(),
                         dataset.rows(step, rows.clone()).unwrap()
                     );
                 }
@@ -164,14 +164,14 @@ mod tests {
         let mut batches = Prefetch::start_with(Arc::new(|step| Ok(numbered(step))), 0..3).unwrap();
         assert_eq!(batches.peek(0).unwrap().tokens, [0]);
         assert_eq!(batches.peek(0).unwrap().tokens, [0]);
-        let taken = [0, 1, 2].map(|step| batches.take(step).unwrap().tokens[0]);
+        let taken = [0, 1, 2].map(|step| batches.take_batch(step).unwrap().tokens[0]);
         assert_eq!(taken, [0, 1, 2]);
     }
 
     #[test]
     fn any_step_can_be_taken() {
         let mut batches = Prefetch::start_with(Arc::new(|step| Ok(numbered(step))), 2..9).unwrap();
-        let taken = [2, 3, 7, 4, 5, 100].map(|step| batches.take(step).unwrap().tokens[0]);
+        let taken = [2, 3, 7, 4, 5, 100].map(|step| batches.take_batch(step).unwrap().tokens[0]);
         assert_eq!(taken, [2, 3, 7, 4, 5, 100]);
     }
 
@@ -182,14 +182,14 @@ mod tests {
         let dataset = Arc::new(Dataset::new(file, 10, 1, Order::Sequential, 0).unwrap());
         let mut batches = Prefetch::start(&dataset, 0..1, 0..9).unwrap();
         for step in 0..6 {
-            batches.take(step).unwrap();
+            batches.take_batch(step).unwrap();
         }
         let expected = dataset.rows(6, 0..1).unwrap_err().to_string();
         assert!(expected.contains("token id 200 at position 61"), "{expected}");
-        assert_eq!(batches.take(6).unwrap_err().to_string(), expected);
+        assert_eq!(batches.take_batch(6).unwrap_err().to_string(), expected);
         // A retry fails in the same way, and other steps can still be read.
-        assert_eq!(batches.take(6).unwrap_err().to_string(), expected);
-        assert_eq!(batches.take(7).unwrap().rows, 1);
+        assert_eq!(batches.take_batch(6).unwrap_err().to_string(), expected);
+        assert_eq!(batches.take_batch(7).unwrap().rows, 1);
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         });
         let mut batches = Prefetch::start_with(read, 0..100).unwrap();
         for step in 0..5 {
-            batches.take(step).unwrap();
+            batches.take_batch(step).unwrap();
             let ahead = step + 1 + WAITING as u64 + 1;
             let deadline = Instant::now() + Duration::from_secs(20);
             while reads.load(Ordering::SeqCst) < ahead {
@@ -220,7 +220,7 @@ mod tests {
             let read: Arc<Read> = Arc::new(|step| Ok(numbered(step)));
             let mut batches = Prefetch::start_with(Arc::clone(&read), 0..1000).unwrap();
             for step in 0..taken {
-                batches.take(step).unwrap();
+                batches.take_batch(step).unwrap();
             }
             drop(batches);
             assert_eq!(
@@ -238,8 +238,9 @@ mod tests {
             step => Ok(numbered(step)),
         });
         let mut batches = Prefetch::start_with(read, 0..3).unwrap();
-        assert_eq!(batches.take(0).unwrap().tokens, [0]);
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| batches.take(1)));
+        assert_eq!(batches.take_batch(0).unwrap().tokens, [0]);
+        let caught =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| batches.take_batch(1)));
         let message = caught.unwrap_err();
         assert_eq!(message.downcast_ref::<String>().unwrap(), "no batch 1");
     }

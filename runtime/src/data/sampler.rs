@@ -1,4 +1,4 @@
-//! Which tokens a sample holds.
+//! Sampling: the tokens of each sample.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use super::permutation::{Permutation, mix};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// As in the file.
+    /// Order of the file.
     Sequential,
-    /// In a new random order every epoch.
+    /// A new random order every epoch.
     Shuffled,
 }
 
@@ -23,10 +23,10 @@ impl std::fmt::Display for Order {
     }
 }
 
-/// The place of a sample in the data. No two samples of a run have the same place.
+/// The position of a sample in the data. No two samples of a run have the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// How often all of the data was read before.
+pub struct SamplePosition {
+    /// Number of complete passes over the data before this sample.
     pub epoch: u64,
     /// Index of the first token.
     pub start: usize,
@@ -50,8 +50,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// For `tokens` tokens (the length of a file) in samples of `seq`, `batch` of them a step; `None` when there is
-    /// not one whole sample.
+    /// Creates a sampler of `tokens` tokens (the length of a file) in samples of `seq`, `batch` of them a step; `None`
+    /// when there is not one whole sample.
     pub fn new(
         tokens: usize,
         seq: usize,
@@ -75,9 +75,9 @@ impl Sampler {
     }
 
     /// The place of sample `index` of the global batch of `step` (from 0), for samples that follow one another in the data.
-    pub fn place(&self, step: u64, index: usize) -> Place {
+    pub fn place(&self, step: u64, index: usize) -> SamplePosition {
         let (epoch, sample) = self.sample(step, index);
-        Place { epoch, start: sample as usize * self.seq }
+        SamplePosition { epoch, start: sample as usize * self.seq }
     }
 
     /// The epoch of sample `index` of the global batch of `step`, and its number in the data.
@@ -88,7 +88,7 @@ impl Sampler {
             Order::Sequential => place,
             Order::Shuffled => {
                 let key = mix(self.seed ^ mix(epoch.wrapping_add(0x5851_f42d_4c95_7f2d)));
-                Permutation::new(self.samples, key).at(place)
+                Permutation::new(self.samples, key).permuted(place)
             }
         };
         (epoch, sample)
@@ -162,7 +162,7 @@ mod tests {
         for order in [Order::Sequential, Order::Shuffled] {
             for (samples, batch) in [(1, 1), (1, 3), (5, 2), (7, 7), (8, 4), (9, 20), (50, 6)] {
                 let sampler = Sampler::new(samples * 2 + 1, 2, batch, order, 3).unwrap();
-                let batch_of = |sampler: Sampler, step| -> Vec<Place> {
+                let batch_of = |sampler: Sampler, step| -> Vec<SamplePosition> {
                     (0..batch).map(|index| sampler.place(step, index)).collect()
                 };
                 let steps = 4 * samples as u64;
@@ -176,7 +176,7 @@ mod tests {
                 // Whole epochs have every sample.
                 let whole = all / samples * samples;
                 let expected: Vec<_> = (0..whole)
-                    .map(|n| Place { epoch: (n / samples) as u64, start: n % samples * 2 })
+                    .map(|n| SamplePosition { epoch: (n / samples) as u64, start: n % samples * 2 })
                     .collect();
                 assert_eq!(places[..whole], expected, "{order}, {samples} samples of {batch}");
                 // Another sampler, which has given nothing before, backwards.

@@ -106,7 +106,7 @@ impl TokenFile {
         self.content.bytes().len() / self.encoding.width()
     }
 
-    /// How tokens are stored.
+    /// Returns the encoding of the tokens.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
@@ -138,9 +138,9 @@ impl TokenFile {
         let width = self.encoding.width();
         let bytes = &self.content.bytes()[start * width..(start + out.len()) * width];
         match self.encoding {
-            Encoding::Bytes => fill(out, bytes, |[a]: [u8; 1]| u32::from(a)),
-            Encoding::U16 => fill(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
-            Encoding::U32 => fill(out, bytes, u32::from_le_bytes),
+            Encoding::Bytes => fill_ids(out, bytes, |[a]: [u8; 1]| u32::from(a)),
+            Encoding::U16 => fill_ids(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
+            Encoding::U32 => fill_ids(out, bytes, u32::from_le_bytes),
         }
         match out.iter().position(|id| *id as usize >= self.vocab) {
             Some(at) => Err(self.unknown_token(out[at], start + at)),
@@ -148,7 +148,8 @@ impl TokenFile {
         }
     }
 
-    /// Checks that a mapped file is as long as when it was opened. Reading what was cut off would end the process.
+    /// Checks that a mapped file is as long as when it was opened. Reading the part that was cut off would end the
+    /// process.
     ///
     /// # Errors
     /// A file that has become shorter.
@@ -179,7 +180,7 @@ impl TokenFile {
         bad.map_or(Ok(()), Err)
     }
 
-    /// With another vocabulary, and without a look at what was checked when the file was opened.
+    /// Returns the file with another vocabulary size, without a check of its tokens against it.
     #[cfg(test)]
     pub(super) fn with_vocab(self, vocab: usize) -> TokenFile {
         TokenFile { vocab, ..self }
@@ -200,7 +201,7 @@ impl Content {
     }
 }
 
-fn fill<const N: usize>(out: &mut [u32], bytes: &[u8], decode: impl Fn([u8; N]) -> u32) {
+fn fill_ids<const N: usize>(out: &mut [u32], bytes: &[u8], decode: impl Fn([u8; N]) -> u32) {
     for (id, chunk) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
         *id = decode(*chunk);
     }

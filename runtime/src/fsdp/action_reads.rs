@@ -44,7 +44,7 @@ struct RunningAction {
 
 impl ActionReads {
     /// Begins an action, which is followed by `later` ones on this rank.
-    pub fn begin(&mut self, action: StageAction, later: impl Iterator<Item = StageAction>) {
+    pub fn begin_action(&mut self, action: StageAction, later: impl Iterator<Item = StageAction>) {
         // Actions that read nothing are passed over. Of one that has never run, the reads are not known.
         let mut reads = later.map_while(|later| self.known.get(&later));
         let first_of_next =
@@ -54,7 +54,7 @@ impl ActionReads {
     }
 
     /// Ends the running action.
-    pub fn end(&mut self) {
+    pub fn end_action(&mut self) {
         if let Some(RunningAction { action, reads, .. }) = self.running.take() {
             self.known.insert(action, reads);
         }

@@ -161,14 +161,14 @@ impl BackwardPass {
     /// Checks that no weight gradients of the step are deferred.
     ///
     /// # Panics
-    /// If `DeferredWeightGradients` were not run: the gradients would lack a micro-batch.
+    /// If `DeferredWeightGradients` were not computed: the gradients would lack a micro-batch.
     #[track_caller]
     pub(crate) fn check_no_deferred(&self) {
         let count = self.deferred.get();
         assert!(
             count == 0,
-            "the weight gradients of {count} passes of the step at {} are deferred, and were not computed: call `run` on \
-             each `DeferredWeightGradients` before the gradients are complete",
+            "the weight gradients of {count} passes of the step at {} are deferred, and were not computed: \
+             call `compute_gradients` on each `DeferredWeightGradients` before the gradients are complete",
             self.line
         );
     }
@@ -183,7 +183,8 @@ impl BackwardPass {
         if let Some(unit) = self.units().iter().find(is_open) {
             panic!(
                 "the gradient of `{}` from the step at {} was not completed: list its unit in \
-                 `WeightGradients::Now {{ complete }}`, or in `DeferredWeightGradients::run`, of the last pass that reaches it",
+                 `WeightGradients::Now {{ complete }}`, or in `DeferredWeightGradients::compute_gradients`, of the last \
+                 pass that reaches it",
                 unit.name(),
                 self.line
             );

@@ -43,7 +43,7 @@ pub(crate) struct ParamDims {
 
 impl ParamDims {
     /// Returns the dims of a parameter shaped `S`.
-    pub(crate) fn of<S: Dims>() -> ParamDims {
+    pub(crate) fn of_shape<S: Dims>() -> ParamDims {
         ParamDims { infos: S::DIMS, stacked: S::STACKS, contracted: S::READS }
     }
 }

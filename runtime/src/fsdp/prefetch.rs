@@ -15,8 +15,8 @@ use super::unit::Unit;
 /// next step follows it again; the unit that comes next is prefetched. While a segment is recomputed no unit is
 /// resharded, because the backward of the segment follows immediately.
 ///
-/// In a pipeline the order is that of the schedule: each [action](StageAction) reads what it has read before, and is
-/// followed by the first unit of the next action, which stays unsharded until then.
+/// In a pipeline the order is that of the schedule: each [action](StageAction) reads the units that it has read before,
+/// and is followed by the first unit of the next action, which stays unsharded until then.
 #[derive(Default)]
 pub(crate) struct Prefetcher {
     phase: StepPhase,
@@ -68,7 +68,7 @@ impl Prefetcher {
                 self.forward_order = self.reads.drain(..).map(|read| read.unit).collect();
                 self.forward_position = None;
                 match self.actions.first_of_next() {
-                    // The first read of the next action reshards what it does not need.
+                    // The first read of the next action reshards the units that it does not need.
                     Some(next) => self.prefetched = Some(next),
                     None => self.reshard_all(),
                 }
@@ -94,12 +94,12 @@ impl Prefetcher {
         action: StageAction,
         later: impl Iterator<Item = StageAction>,
     ) {
-        self.actions.begin(action, later);
+        self.actions.begin_action(action, later);
     }
 
     /// Ends an action of a pipeline schedule.
     pub(crate) fn end_action(&mut self) {
-        self.actions.end();
+        self.actions.end_action();
     }
 
     /// Exchanges the reads of the current forward pass with `reads`, those of another one.
@@ -272,7 +272,7 @@ impl Unit {
 
     /// Brings updated values to the ranks that read them: starts their all-gather at ZeRO stages 1 and 2, and at stage 3
     /// if the next forward pass reads this unit first.
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish_values(&self) {
         self.start_publish();
         if self.stage() == ZeroStage::Parameters {
             self.rank().prefetcher().prefetch_first(self);

@@ -19,8 +19,8 @@ pub(crate) struct ForwardRecord {
     reads: Vec<UnitRead>,
 }
 
-/// For each unit, the number of recorded uses whose backward functions have not run: at zero, its gradient of this forward
-/// pass is complete.
+/// The number of recorded uses of each unit whose backward functions have not run: at zero, its gradient of this
+/// forward pass is complete.
 #[derive(Default)]
 struct UseCounts(Vec<(Weak<Unit>, Rc<Cell<usize>>)>);
 
@@ -61,7 +61,7 @@ pub(crate) struct UnitUse {
 
 impl UnitUse {
     /// Counts the use as done, and after the last one of this forward pass starts the gradient reduction that is due.
-    pub(crate) fn finish(&self, unit: &Rc<Unit>, backward: &BackwardPass) {
+    pub(crate) fn finish_use(&self, unit: &Rc<Unit>, backward: &BackwardPass) {
         self.discard();
         if self.count.get() == 0 {
             backward.reduce_gradient_of(unit);

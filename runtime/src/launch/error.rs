@@ -11,7 +11,7 @@ pub enum StoreError {
         "rank 0 cannot listen at {address}: {error}; choose another MASTER_PORT, or end what uses this one"
     )]
     Listen {
-        /// Its address.
+        /// Address of the store.
         address: String,
         /// The error of the system.
         error: io::Error,

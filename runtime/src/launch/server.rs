@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use crate::comm::RankExit;
 
 use super::keep_alive::enable_keep_alive;
-use super::place::Place;
 use super::protocol::{
     DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
     write_bytes, write_exit, write_number,
 };
+use super::rank_assignment::RankAssignment;
 
 /// Timeout of the handshake of a connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state that the connections share.
 struct Server {
-    place: Place,
+    place: RankAssignment,
     timeout: Duration,
     state: Mutex<StoreState>,
     changed: Condvar,
@@ -47,7 +47,7 @@ struct ConnectedRank {
 }
 
 /// Serves a store on `listener` until the process exits. A get waits for its key for at most `timeout`.
-pub fn serve(listener: TcpListener, place: Place, timeout: Duration) -> io::Result<()> {
+pub fn serve(listener: TcpListener, place: RankAssignment, timeout: Duration) -> io::Result<()> {
     let (state, changed) = (Mutex::default(), Condvar::new());
     let server = Arc::new(Server { place, timeout, state, changed });
     let accept = move || {
@@ -118,7 +118,7 @@ impl Server {
         if world as usize != own_world {
             return Err((stream, format!("rank 0 expects {own_world} ranks, rank {rank} {world}")));
         }
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if rank as usize >= own_world || state.ranks.contains_key(&rank) {
             let reason =
                 format!("there is a rank {rank} already: two processes have the same rank");
@@ -156,7 +156,7 @@ impl Server {
             match read_byte(input)? {
                 SET => {
                     let (key, value) = (read_bytes(input)?, read_bytes(input)?);
-                    self.lock().values.insert(key, value);
+                    self.lock_state().values.insert(key, value);
                     self.changed.notify_all();
                     send(DONE, &[])?;
                 }
@@ -176,7 +176,7 @@ impl Server {
     /// Notes the exit of a rank, unless it is known, and notifies the others.
     fn note_exit(&self, rank: u32, exit: RankExit) {
         let others: Vec<_> = {
-            let mut state = self.lock();
+            let mut state = self.lock_state();
             let Some(own) = state.ranks.get_mut(&rank).filter(|own| own.exit.is_none()) else {
                 return;
             };
@@ -195,7 +195,7 @@ impl Server {
     /// Waits for the value of `key`, for at most the timeout.
     fn wait_for_value(&self, key: &[u8]) -> Option<Vec<u8>> {
         let deadline = Instant::now() + self.timeout;
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         loop {
             if let Some(value) = state.values.get(key) {
                 return Some(value.clone());
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, StoreState> {
+    fn lock_state(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,11 +10,11 @@ use crate::comm::{Peers, RankExit};
 
 use super::error::StoreError;
 use super::keep_alive::enable_keep_alive;
-use super::place::Place;
 use super::protocol::{
     DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
     write_bytes, write_exit, write_number,
 };
+use super::rank_assignment::RankAssignment;
 use super::server::serve;
 
 /// Time between attempts to connect to rank 0.
@@ -32,7 +32,7 @@ const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Store {
     connection: Mutex<Connection>,
     exits: Arc<ExitNotifications>,
-    place: Place,
+    place: RankAssignment,
     timeout: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// If rank 0 cannot listen, cannot be reached, or refuses this process as one of another job.
-    pub fn open(place: &Place, timeout: Duration) -> Result<Store, StoreError> {
+    pub fn open(place: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
         if place.rank == 0 {
             let address = place.master.clone();
             let listen = |error| StoreError::Listen { address, error };
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// Connects to a store that listens already, or will within `timeout`.
-    fn connect(place: &Place, timeout: Duration) -> Result<Store, StoreError> {
+    fn connect(place: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
         let (rank, address, start) = (place.rank, place.master.clone(), Instant::now());
         let stream = loop {
             match connect_to(&address, timeout) {
@@ -107,7 +107,7 @@ impl Store {
     }
 
     /// The rank assignment of this process.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &RankAssignment {
         &self.place
     }
 
@@ -148,7 +148,7 @@ impl Store {
         let reply =
             request().and_then(|request| self.exchange(&request, self.timeout + REPLY_MARGIN));
         reply.map_err(|error| {
-            let Place { rank, master: address, .. } = self.place.clone();
+            let RankAssignment { rank, master: address, .. } = self.place.clone();
             StoreError::Lost { rank, address, error }
         })
     }
@@ -226,7 +226,7 @@ impl ExitNotifications {
 /// Introduces this rank, and returns both halves of the connection and the reply.
 fn handshake(
     mut out: TcpStream,
-    place: &Place,
+    place: &RankAssignment,
     timeout: Duration,
 ) -> io::Result<(BufReader<TcpStream>, TcpStream, Reply)> {
     out.set_nodelay(true)?;

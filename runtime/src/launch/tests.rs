@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::comm::{Peers, RankExit};
 
-use super::{Place, PlaceError, Store, StoreError};
+use super::{RankAssignment, RankAssignmentError, Store, StoreError};
 
-fn place_of(variables: &[(&str, &str)]) -> Result<Option<Place>, PlaceError> {
+fn place_of(variables: &[(&str, &str)]) -> Result<Option<RankAssignment>, RankAssignmentError> {
     let value =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
-    Place::of(|name| value(name).map(|value| value.to_string()))
+    RankAssignment::from_variables(|name| value(name).map(|value| value.to_string()))
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn every_launcher_is_recognized() {
         ("SLURM_PROCID", "1"),
     ];
     let master = "node7:1235".to_string();
-    let expected = Place { rank: 5, world: 16, local_rank: 1, master, job: "abc".into() };
+    let expected = RankAssignment { rank: 5, world: 16, local_rank: 1, master, job: "abc".into() };
     assert_eq!(place_of(&torchrun), Ok(Some(expected)));
 
     let slurm = [
@@ -40,7 +40,7 @@ fn every_launcher_is_recognized() {
         ("SLURM_JOB_ID", "77"),
     ];
     let master = "127.0.0.1:29500".to_string();
-    let expected = Place { rank: 3, world: 4, local_rank: 3, master, job: "77".into() };
+    let expected = RankAssignment { rank: 3, world: 4, local_rank: 3, master, job: "77".into() };
     assert_eq!(place_of(&slurm), Ok(Some(expected)));
 
     let mpirun = [
@@ -51,7 +51,8 @@ fn every_launcher_is_recognized() {
         ("MESHWRIGHT_JOB", "secret"),
     ];
     let master = "[::1]:29500".to_string();
-    let expected = Place { rank: 0, world: 2, local_rank: 0, master, job: "secret".into() };
+    let expected =
+        RankAssignment { rank: 0, world: 2, local_rank: 0, master, job: "secret".into() };
     assert_eq!(place_of(&mpirun), Ok(Some(expected)));
 
     assert_eq!(place_of(&[("HOME", "/root")]), Ok(None));
@@ -73,9 +74,9 @@ fn inconsistent_variables_are_named() {
 }
 
 /// A rank assignment with an unused port.
-fn place(rank: usize, world: usize, port: u16) -> Place {
+fn place(rank: usize, world: usize, port: u16) -> RankAssignment {
     let master = format!("127.0.0.1:{port}");
-    Place { rank, world, local_rank: rank, master, job: "job 1".into() }
+    RankAssignment { rank, world, local_rank: rank, master, job: "job 1".into() }
 }
 
 fn free_port() -> u16 {
@@ -111,11 +112,11 @@ fn ranks_connect_in_any_order() {
 fn foreign_processes_are_refused_with_the_reason() {
     let port = free_port();
     let store = Store::open(&place(0, 2, port), PATIENT).unwrap();
-    let refused = |place: Place| match Store::open(&place, PATIENT) {
+    let refused = |place: RankAssignment| match Store::open(&place, PATIENT) {
         Err(StoreError::Refused { reason, .. }) => reason,
         other => panic!("{other:?}"),
     };
-    let other_job = Place { job: "job 2".into(), ..place(1, 2, port) };
+    let other_job = RankAssignment { job: "job 2".into(), ..place(1, 2, port) };
     assert!(refused(other_job).contains("another job"));
     assert!(refused(place(2, 3, port)).contains("rank 0 expects 2 ranks, rank 2 3"));
     let second = Store::open(&place(1, 2, port), PATIENT).unwrap();

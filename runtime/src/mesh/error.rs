@@ -66,7 +66,7 @@ pub enum MeshError {
     NotOrdered {
         /// The axis.
         axis: AxisId,
-        /// Its degree.
+        /// The degree of the axis.
         degree: usize,
     },
     /// A duplicate axis in an order of axes.

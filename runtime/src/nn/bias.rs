@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use crate::layout::{Axis, Dims, Feature, LocalFeature, ModelAxis, WholeFeature};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Trailing, add_param, gradient_axes};
 
+use super::chain::stage_layers;
 use super::{Build, Builder, Col, Layer, Plain, Shard};
 
 /// Adds a bias over the last dim (or pair of dims) `F`, initialized with zeros.
@@ -82,6 +83,10 @@ impl<F: WholeFeature, A: Axis, X: Trailing<<F::Split<A> as Feature>::Alone>> Lay
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         Bias::<F, Col<A>>::forward(self, x)
     }
+}
+
+stage_layers! {
+    Bias<F, Style>;
 }
 
 /// Computes `x + bias` for a bias split like `F`.

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{
-    Buffer, CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DType, ExpSumArgs,
-    MaxExpSumArgs, View, ViewMut,
+use crate::backend::ops::loss::{
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, MaxExpSumArgs,
 };
+use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{
     Axis, AxisSet, Dims, Ends, Feature, ModelAxis, OnEveryRank, Seal, Split, Whole,
@@ -82,7 +82,7 @@ impl<V, Style> CrossEntropy<V, Style> {
         rank.check_same(targets.rank());
         check_sizes(dims, ("logits", lead), ("their targets", targets.local_extents()));
         let axes = T::Shape::VOCAB_AXES;
-        Rows { rank, axes, site: &self.site, vocab }.check(targets);
+        Rows { rank, axes, site: &self.site, vocab }.check_targets(targets);
         let operation = CrossEntropyOperation {
             site: self.site.clone(),
             axes,
@@ -121,7 +121,7 @@ impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
         let OperationForward { rank, inputs: [logits], .. } = forward;
         let rows = Rows { rank, axes: self.axes, site: &self.site, vocab: self.vocab };
         let mut stats = Stats::new(rank, self.ids.len());
-        rows.fill(&mut stats, 0, logits.compute().data.view(), self.ids.view());
+        rows.fill_stats(&mut stats, 0, logits.compute().data.view(), self.ids.view());
         (stats.loss(rank, self.ids.view()), stats)
     }
 
@@ -135,7 +135,7 @@ impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
         let counted = self.counted.expect("a recorded loss has the weights of its rows");
         // The logits themselves, if nothing else holds them.
         let mut gradient = gradients.unique(x.take_saved(rank));
-        let scale = scaled(rank, &counted, gradients.number(&seed));
+        let scale = scaled(rank, &counted, gradients.scalar_gradient(&seed));
         let logits = gradient.view_mut();
         stats.differentiate(rank, self.vocab, 0, logits, self.ids.view(), scale.view());
         x.add_gradient(gradients, gradient.into());
@@ -184,7 +184,7 @@ pub(super) struct Stats {
 impl Rows<'_> {
     /// Checks that each target is in the vocabulary or ignored: no rank holds a logit beyond the vocabulary.
     #[track_caller]
-    pub(super) fn check<S: Dims>(&self, targets: &Targets<S>) {
+    pub(super) fn check_targets<S: Dims>(&self, targets: &Targets<S>) {
         let counts = |target: &&u32| **target != Targets::<S>::IGNORED;
         let beyond = |target: &&u32| **target as usize >= self.vocab.global;
         if let Some(target) = targets.on_host().iter().filter(counts).find(beyond) {
@@ -194,7 +194,7 @@ impl Rows<'_> {
     }
 
     /// Computes the statistics of one row per target, starting at row `first`.
-    pub(super) fn fill(
+    pub(super) fn fill_stats(
         &self,
         stats: &mut Stats,
         first: usize,
@@ -243,7 +243,7 @@ impl Rows<'_> {
         scale: View<'_>,
     ) {
         if self.rank.degree_of(self.axes) > 1 {
-            self.fill(stats, first, logits.as_view(), targets);
+            self.fill_stats(stats, first, logits.as_view(), targets);
             stats.differentiate(self.rank, self.vocab, first, logits.reborrow(), targets, scale);
             return;
         }

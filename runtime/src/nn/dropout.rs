@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use crate::tensor::{Operand, Tensor};
 
+use super::chain::stage_layers;
+use super::with_documents::beside_documents;
 use super::{Build, Builder, Layer};
 
 /// Zeroes elements at the model's dropout rate in training (Srivastava et al., 2014), and scales the others so that the
@@ -41,4 +43,12 @@ impl<T: Operand> Layer<T> for Dropout {
     fn forward(&self, x: &T) -> Tensor<T::Shape> {
         Dropout::forward(self, x)
     }
+}
+
+stage_layers! {
+    Dropout;
+}
+
+beside_documents! {
+    Dropout;
 }

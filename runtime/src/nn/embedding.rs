@@ -14,6 +14,7 @@ use crate::tensor::{
     gradient_axes, leave_region,
 };
 
+use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
 
 /// Embedding table with a row of `H` for each token of vocabulary `V`; its weight is shaped `(V, H)`.
@@ -45,7 +46,7 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
     {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up_rows(tokens, &self.weight, axes);
-        let site = self.weight.site().clone().at(Location::caller());
+        let site = self.weight.site().clone().at_location(Location::caller());
         Tensor::wrap(leave_region(partial, A::ID, X::SCATTER, &site))
     }
 }
@@ -126,6 +127,10 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens
     }
 }
 
+stage_layers! {
+    Embedding<V, H, Style>;
+}
+
 /// Looks up the rows of the tokens in this rank's shard; rows of other tokens are zero.
 #[track_caller]
 pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
@@ -185,7 +190,7 @@ impl Operation<Count<0>, Count<1>> for LookUp {
         let OperationBackward { gradients, params: [table_use], gradient: dy, .. } = backward;
         gradients.weight_gradient(move |gradients| {
             let backend = gradients.rank.backend();
-            table_use.finish(gradients, |mut dtable, accumulate| {
+            table_use.finish_use(gradients, |mut dtable, accumulate| {
                 if !accumulate {
                     backend.fill(dtable.reborrow(), 0.0);
                 }

@@ -26,7 +26,7 @@ pub(super) fn fused_loss<S: Dims>(
 ) -> Value {
     let rank = x.rank();
     let vocab = weight.local_extents()[0];
-    Rows { rank, axes: vocab_axes, site: weight.site(), vocab }.check(targets);
+    Rows { rank, axes: vocab_axes, site: weight.site(), vocab }.check_targets(targets);
     let in_backward = InBackward::Ignores;
     let operation = HeadOperation {
         site: weight.site().clone(),
@@ -73,7 +73,7 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         let HeadOperation { vocab, hidden, .. } = *self;
         let (input, tokens) = (x.compute().data, x.len() / hidden);
         let degree = rank.degree_of(self.vocab_axes);
-        let chunks = LogitChunks::of(rank, tokens, vocab.global.div_ceil(degree));
+        let chunks = LogitChunks::for_tokens(rank, tokens, vocab.global.div_ceil(degree));
         let head = Head {
             x: input.view(),
             weight,
@@ -104,12 +104,12 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         let OperationBackward { gradients, inputs: [x], params: [weight_use], gradient, .. } =
             backward;
         let (mut dx, dweight) = saved.expect("a recorded head has computed its gradients");
-        let seed = gradients.number(&gradient);
+        let seed = gradients.scalar_gradient(&gradient);
         if seed != 1.0 {
             gradients.rank.backend().scale(dx.view_mut(), seed);
         }
         // Not deferred: the sum, or the logits' gradient, would be kept until then.
-        dweight.finish(&weight_use, gradients, seed);
+        dweight.finish_gradient(&weight_use, gradients, seed);
         x.add_gradient(gradients, Arc::new(dx));
     }
 }
@@ -142,7 +142,7 @@ enum WeightGradient {
 
 impl WeightGradient {
     /// Adds `seed` times the gradient to the gradient of the parameter.
-    fn finish(self, weight_use: &ParamUse, gradients: &TapeGradients<'_>, seed: f32) {
+    fn finish_gradient(self, weight_use: &ParamUse, gradients: &TapeGradients<'_>, seed: f32) {
         let backend = gradients.rank.backend();
         match self {
             WeightGradient::Summed(mut dweight) => {
@@ -156,7 +156,7 @@ impl WeightGradient {
                     backend.scale(logits.view_mut(), seed);
                 }
                 let tokens = input.len() / hidden;
-                weight_use.finish(gradients, |dweight, accumulate| {
+                weight_use.finish_use(gradients, |dweight, accumulate| {
                     let gemm = weight_gemm(logits.len() / tokens, hidden, tokens, accumulate);
                     backend.gemm(&gemm, logits.view(), input.view(), dweight);
                 });
@@ -211,7 +211,7 @@ impl Head<'_> {
         let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
         backend.gemm(&forward, input, weight, logits.reborrow());
         let Some(gradients) = gradients else {
-            self.rows.fill(stats, chunk.start, logits.as_view(), targets);
+            self.rows.fill_stats(stats, chunk.start, logits.as_view(), targets);
             return;
         };
         let scale = self.weights.slice(chunk.clone());

@@ -11,6 +11,7 @@ use crate::tensor::{
     Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, Value, contract, gradient_axes,
 };
 
+use super::chain::stage_layers;
 use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 
 /// A linear layer without bias from the last dim (or pair of dims) `I` to `O`; its weight is shaped `(I, O)`.
@@ -80,7 +81,7 @@ impl<I, O, Style> Linear<I, O, Style> {
     ) -> Value {
         let reads = Reads::First(contracted);
         let how = Contraction { reads, entry, gradient_axes, leaves };
-        let site = self.weight.site().clone().at(Location::caller());
+        let site = self.weight.site().clone().at_location(Location::caller());
         contract(x.operand().value(), &self.weight, how, &site)
     }
 
@@ -159,6 +160,10 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E, X: RowInput<I, O, A, E>> Laye
     fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
         Linear::<I, O, Row<A, E>>::forward(self, x)
     }
+}
+
+stage_layers! {
+    Linear<I, O, Style>;
 }
 
 /// Input shapes of a plain layer from `I` to `O`.

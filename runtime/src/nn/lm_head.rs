@@ -95,7 +95,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
         T::Shape: HeadInput<H, V, Style>,
         G: Dims + TargetsOf<<T::Shape as HeadInput<H, V, Style>>::Lead>,
     {
-        let site = self.weight.site().clone().at(Location::caller());
+        let site = self.weight.site().clone().at_location(Location::caller());
         let x = enter_region(x.operand().value(), T::Shape::ENTRY, &site);
         x.rank().check_same(self.weight.rank());
         x.rank().check_same(targets.rank());
@@ -122,7 +122,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
             gradient_axes: T::Shape::GRADIENT_AXES,
             leaves: None,
         };
-        let site = self.weight.site().clone().at(Location::caller());
+        let site = self.weight.site().clone().at_location(Location::caller());
         Tensor::wrap(contract(x.operand().value(), &self.weight, how, &site))
     }
 }

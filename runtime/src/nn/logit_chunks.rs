@@ -28,7 +28,7 @@ pub(crate) struct LogitChunks {
 impl LogitChunks {
     /// Chooses the chunks for a rank that holds at most `vocab` columns. All ranks that share the vocabulary use the
     /// same chunks, as they exchange statistics once per chunk.
-    pub fn of(rank: &Rank, tokens: usize, vocab: usize) -> LogitChunks {
+    pub fn for_tokens(rank: &Rank, tokens: usize, vocab: usize) -> LogitChunks {
         match rank.allocator().device() {
             Some(_) => LogitChunks::on_device(tokens, vocab, rank.logits_limit()),
             None => LogitChunks::on_cpu(tokens, vocab),

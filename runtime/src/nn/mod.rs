@@ -26,14 +26,12 @@ mod with_documents;
 
 pub use crate::backend::RopeLayout;
 pub use attention::{
-    Alibi, Attended, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
-    BiasOfScores, Bidirectional, Causal, ContextParallel, ContextStyle, DistributedOver,
-    DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, HomeOfKeys, Hybrid, HybridStyle, KeysAlong,
-    KeysOfQueries, KeysShaped, MaskBetween, Padding, PaddingOf, QueriesKeysValues, QueriesOf,
-    RelativeBias, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle,
-    Ulysses, UlyssesStyle, ValuesShaped,
+    Attended, AttentionExtra, AttentionMask, BiasOfScores, ContextParallel, ContextStyle,
+    DistributedOver, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, HomeOfKeys, Hybrid,
+    HybridStyle, KeysAlong, KeysOfQueries, KeysShaped, MaskBetween, PaddingOf, QueriesKeysValues,
+    QueriesOf, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle, Ulysses,
+    UlyssesStyle, ValuesShaped,
 };
-pub use bias::Bias;
 pub(crate) use builder::declare;
 pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes, build};
 pub use chain::{
@@ -42,26 +40,43 @@ pub use chain::{
     StagedForward, check_boundaries, describe_chain, finish_stages, forward_part, forward_stages,
     run_module, visit_model, visit_stage,
 };
-pub use cross_entropy::{CrossEntropy, LogitsOf};
-pub use dropout::Dropout;
-pub use embedding::{Embedding, VocabInput};
+pub use cross_entropy::LogitsOf;
+pub use embedding::VocabInput;
 pub use layer::{Layer, Module, Shard};
-pub use linear::{ColumnInput, Linear, PlainInput, RowInput};
-pub use lm_head::{HeadInput, LmHead, TargetsOf};
+pub use layers::*;
+pub use linear::{ColumnInput, PlainInput, RowInput};
+pub use lm_head::{HeadInput, TargetsOf};
 pub(crate) use logit_chunks::LogitChunks;
 pub use model::{
     FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, StageDescription,
     check_output,
 };
-pub use norm::{LayerNorm, NormInput, RmsNorm};
-pub use positions::{DocumentsInput, LearnedPositions, SequenceInput};
+pub use norm::NormInput;
+pub use positions::{DocumentsInput, SequenceInput};
 pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,
 };
-pub use rope::Rope;
 pub use sizes::Sizes;
-pub use stack::{Layers, Stack, StackInput};
+pub use stack::{Layers, StackInput};
 pub use style::{AllReduce, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
-pub use with_documents::WithDocuments;
+
+/// Layers and their options, all of which are also in the [prelude](crate::prelude).
+pub mod layers {
+    pub use crate::nn::attention::{
+        Alibi, Attention, AttentionOptions, AttentionSinks, Bidirectional, Causal, Padding,
+        RelativeBias,
+    };
+    pub use crate::nn::bias::Bias;
+    pub use crate::nn::cross_entropy::CrossEntropy;
+    pub use crate::nn::dropout::Dropout;
+    pub use crate::nn::embedding::Embedding;
+    pub use crate::nn::linear::Linear;
+    pub use crate::nn::lm_head::LmHead;
+    pub use crate::nn::norm::{LayerNorm, RmsNorm};
+    pub use crate::nn::positions::LearnedPositions;
+    pub use crate::nn::rope::Rope;
+    pub use crate::nn::stack::Stack;
+    pub use crate::nn::with_documents::WithDocuments;
+}

@@ -13,7 +13,7 @@ pub trait Model: Build {
 pub struct ModelDescription {
     /// Name of the struct.
     pub name: &'static str,
-    /// Its fields in order.
+    /// The fields in order.
     pub fields: &'static [FieldDescription],
 }
 
@@ -22,7 +22,7 @@ pub struct ModelDescription {
 pub struct FieldDescription {
     /// Name of the field.
     pub name: &'static str,
-    /// Its type, before sharding.
+    /// The type, before sharding.
     pub ty: &'static str,
     /// The arguments of `#[sharded(..)]`: `tp = "col"`, `tp = "row", fsdp`.
     pub sharded: Option<&'static str>,

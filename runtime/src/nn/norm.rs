@@ -3,16 +3,18 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{
-    Buffer, LayerNormArgs, LayerNormBackwardArgs, ResidualSum, RmsNormArgs, RmsNormBackwardArgs,
-    View,
+use crate::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
 };
+use crate::backend::{Buffer, ResidualSum, View};
 use crate::layout::{AxisSet, Dim, Dims, Ends, OnEveryRank, Seal, Whole};
 use crate::tensor::{
     Count, InBackward, Init, Operand, Operands, Operation, OperationBackward, OperationForward,
     OperationInput, OperationParam, ParamRef, Tensor, Value, apply, gradient_axes,
 };
 
+use super::chain::stage_layers;
+use super::with_documents::beside_documents;
 use super::{Build, Builder, Layer};
 
 /// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
@@ -112,6 +114,16 @@ impl<H, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         LayerNorm::forward(self, x)
     }
+}
+
+stage_layers! {
+    LayerNorm<H>;
+    RmsNorm<H>;
+}
+
+beside_documents! {
+    LayerNorm<H>;
+    RmsNorm<H>;
 }
 
 #[track_caller]

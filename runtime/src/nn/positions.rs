@@ -9,6 +9,7 @@ use crate::tensor::{
     Documents, Extent, Init, Operand, Param, ParamRef, Rank, Tensor, Tokens, gradient_axes,
 };
 
+use super::chain::stage_layers;
 use super::embedding::{look_up_ids, look_up_rows};
 use super::{Build, Builder, Layer};
 
@@ -202,4 +203,8 @@ impl<P, H, X: DocumentsInput<H, D>, D: Dims> Layer<(Tensor<X>, Documents<D>)>
     fn forward(&self, (x, documents): &(Tensor<X>, Documents<D>)) -> Self::Out {
         (self.forward_in(x, documents), documents.clone())
     }
+}
+
+stage_layers! {
+    LearnedPositions<P, H>;
 }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use crate::layout::{Axis, Dims, ScatterLast, Seal, Whole, With};
 
-/// Not sharded: every rank holds all of the layer.
+/// The style of a layer that is not sharded: every rank holds all of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Plain;
 

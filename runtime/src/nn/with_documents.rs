@@ -1,14 +1,15 @@
 //! Layers of a stream that takes the documents of its tokens along.
 
 use crate::layout::Dims;
-use crate::tensor::{Documents, Tensor, Tokens};
+use crate::tensor::{Documents, Tokens};
 
-use super::{Build, Builder, Dropout, Layer, LayerNorm, RmsNorm, Shard, TiedWeight};
+use super::chain::stage_layers;
+use super::{Build, Builder, Layer, Shard, TiedWeight};
 
 /// Applies a layer to tokens, and returns their documents beside its result.
 ///
 /// A model whose attention keeps documents apart begins with it. The documents go with the stream through stacks and
-/// pipeline stages; norms, [`Dropout`] and [`LearnedPositions`](super::LearnedPositions) between them take both and return both:
+/// pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them take both and return both:
 ///
 /// ```
 /// # use meshwright::prelude::*;
@@ -94,26 +95,37 @@ impl<L: Layer<Tokens<S>>, S: Dims> Layer<Tokens<S>> for WithDocuments<L> {
     }
 }
 
+stage_layers! {
+    WithDocuments<L>;
+}
+
+/// Makes layers pass documents on beside their tensor: `beside_documents! { RmsNorm<H>; }`.
 macro_rules! beside_documents {
     ($($layer:ident $(<$param:ident>)?;)+) => {$(
         /// Documents are returned as they are: no position is read from another one.
         #[diagnostic::do_not_recommend]
-        impl<X: Dims, D: Dims, $($param)?> Layer<(Tensor<X>, Documents<D>)> for $layer $(<$param>)?
+        impl<X, D, $($param)?>
+            $crate::nn::Layer<($crate::tensor::Tensor<X>, $crate::tensor::Documents<D>)>
+            for $layer $(<$param>)?
         where
-            Self: Layer<Tensor<X>>,
+            X: $crate::layout::Dims,
+            D: $crate::layout::Dims,
+            Self: $crate::nn::Layer<$crate::tensor::Tensor<X>>,
         {
-            type Out = (<Self as Layer<Tensor<X>>>::Out, Documents<D>);
+            type Out = (
+                <Self as $crate::nn::Layer<$crate::tensor::Tensor<X>>>::Out,
+                $crate::tensor::Documents<D>,
+            );
 
             #[track_caller]
-            fn forward(&self, (x, documents): &(Tensor<X>, Documents<D>)) -> Self::Out {
-                (Layer::forward(self, x), documents.clone())
+            fn forward(
+                &self,
+                (x, documents): &($crate::tensor::Tensor<X>, $crate::tensor::Documents<D>),
+            ) -> Self::Out {
+                ($crate::nn::Layer::forward(self, x), documents.clone())
             }
         }
     )+};
 }
 
-beside_documents! {
-    Dropout;
-    LayerNorm<H>;
-    RmsNorm<H>;
-}
+pub(super) use beside_documents;

@@ -1,6 +1,7 @@
 //! AdamW: one fused kernel per flat slice.
 
-use crate::backend::{AdamStep, AdamwArgs};
+use crate::backend::AdamStep;
+use crate::backend::ops::optim::AdamwArgs;
 
 use super::rule::{check_fraction, check_nonnegative};
 use super::{FlatSlice, Group, Optimizer, UpdateRule, Updated};

@@ -115,7 +115,7 @@ impl Ema {
                     backend.cast(kept.view(), average.reborrow());
                 });
             }
-            unit.publish();
+            unit.publish_values();
         }
     }
 }

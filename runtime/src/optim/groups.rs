@@ -23,7 +23,7 @@ pub struct ParamGroups {
     rules: Vec<(Select, Change)>,
 }
 
-/// How the parameters of a group are updated.
+/// Settings of the update of a group's parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Group {
     /// Factor on the learning rate.

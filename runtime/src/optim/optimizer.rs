@@ -64,7 +64,7 @@ impl<R: UpdateRule> Optimizer<R> {
     pub fn step(&mut self, lr: f64, gradients: impl Applicable) {
         let gradients = gradients.gradients();
         gradients.check_covers(self.states.iter().map(UnitState::unit));
-        self.update_units(lr, gradients, |unit| unit.publish());
+        self.update_units(lr, gradients, |unit| unit.publish_values());
     }
 
     /// Applies `gradients` as [`step`](Self::step) does and updates `average`: each unit's before its new parameters are
@@ -78,7 +78,7 @@ impl<R: UpdateRule> Optimizer<R> {
         gradients.check_covers(self.states.iter().map(UnitState::unit));
         self.update_units(lr, gradients, |unit| {
             average.update_unit(unit);
-            unit.publish();
+            unit.publish_values();
         });
     }
 

@@ -1,4 +1,4 @@
-//! The trait of optimizers: what an update keeps per parameter, and how it changes parameters.
+//! The trait of optimizers: the state of an update per parameter, and its changes to parameters.
 
 use std::collections::BTreeSet;
 use std::fmt;

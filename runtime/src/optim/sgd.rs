@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::{SgdArgs, SgdStep};
+use crate::backend::SgdStep;
+use crate::backend::ops::optim::SgdArgs;
 
 use super::rule::{check_fraction, check_nonnegative};
 use super::{FlatSlice, Group, Optimizer, UpdateRule, Updated};

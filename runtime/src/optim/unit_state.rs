@@ -76,7 +76,7 @@ impl UnitState {
     }
 
     /// Returns the state, by kind, of the elements of a parameter that this rank [owns](ParamRef::owned).
-    pub fn of(&self, param: &ParamRef) -> Vec<(&'static str, View<'_>)> {
+    pub fn states_of(&self, param: &ParamRef) -> Vec<(&'static str, View<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter();
         slots
@@ -86,7 +86,7 @@ impl UnitState {
             .collect()
     }
 
-    /// Returns mutable access to the state that [`of`](Self::of) returns.
+    /// Returns mutable access to the state that [`states_of`](Self::states_of) returns.
     pub fn of_mut(&mut self, param: &ParamRef) -> Vec<(&'static str, ViewMut<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter_mut();

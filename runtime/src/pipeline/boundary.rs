@@ -56,7 +56,7 @@ impl BoundaryShape {
         let input: Vec<(DimInfo, Extent)> =
             input_kinds.iter().zip(input_parts).flat_map(dims).collect();
         let extent = |dim: &DimInfo| {
-            let of_sizes = || Some(Extent::of(dim, sizes.dim_size(dim)?, rank));
+            let of_sizes = || Some(Extent::of_dim(dim, sizes.dim_size(dim)?, rank));
             let extent = input_extent(rank, dim, &input).or_else(of_sizes);
             extent.unwrap_or_else(|| panic!("the dim {dim} of a stage boundary has no size"))
         };

@@ -116,7 +116,8 @@ impl Pipeline {
         Ok(PipelineStep { losses, gradients: sum_tied_gradients(gradients), wait })
     }
 
-    /// As [`run_step`](Self::run_step), but the gradients of tied parameters are those of this rank's stages.
+    /// Runs a step like [`run_step`](Self::run_step), but the gradients of tied parameters are those of this rank's
+    /// stages.
     #[track_caller]
     pub(crate) fn run_passes<M: Module<In: SegmentData>, S: Dims>(
         &self,
@@ -152,7 +153,7 @@ impl Pipeline {
                 let device = self.rank.allocator().device();
                 let mut timed = TimedStages::new(&mut work, times, device);
                 let outcome = self.executor.run_step(parts, &mut timed);
-                timed.finish();
+                timed.finish_step();
                 outcome
             }
         };

@@ -25,7 +25,7 @@ pub(super) struct ModelStages<'a, M: Module, S> {
     pub model: &'a M,
     /// The parts of each micro-batch's input.
     pub inputs: &'a [Vec<Part>],
-    /// For each micro-batch, the boundary after each stage but the last.
+    /// The boundary after each stage but the last, for each micro-batch.
     pub boundaries: &'a [Vec<BoundaryShape>],
     pub loss: &'a mut LossFn<'a, M, S>,
     pub gradients: Gradients<Accumulating>,
@@ -56,7 +56,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
     }
 
     /// Computes the output of a stage, and keeps the pass for its backward.
-    fn record(
+    fn record_pass(
         &mut self,
         (stage, micro_batch): (usize, usize),
         input: Vec<Arc<Buffer>>,
@@ -142,7 +142,7 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         micro_batch: usize,
         input: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        Ok(self.in_action(|own| own.record((stage, micro_batch), input)))
+        Ok(self.in_action(|own| own.record_pass((stage, micro_batch), input)))
     }
 
     fn run_backward(
@@ -172,7 +172,9 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
     fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
         let deferred = self.deferred.remove(&(stage, micro_batch));
         let deferred = deferred.expect("a verified schedule runs the input part first");
-        self.in_action(|own| deferred.run(own.stages.completed_units(stage, micro_batch)));
+        self.in_action(|own| {
+            deferred.compute_gradients(own.stages.completed_units(stage, micro_batch))
+        });
         Ok(())
     }
 

@@ -18,7 +18,7 @@ impl Objective {
         }
     }
 
-    fn combine(self, first: f64, second: f64) -> f64 {
+    fn combine_costs(self, first: f64, second: f64) -> f64 {
         match self {
             Objective::LargestStage => first.max(second),
             Objective::SquaredStages => first + second,
@@ -44,8 +44,8 @@ pub(super) fn optimal_counts(costs: &[f64], stages: usize, objective: Objective)
             stage_cost += costs[end];
             end += 1;
             let stage = objective.of_stage(stage_cost);
-            let total = so_far.map_or(stage, |so_far| objective.combine(so_far, stage));
-            if objective.combine(total, best[rest][end]) <= optimum {
+            let total = so_far.map_or(stage, |so_far| objective.combine_costs(so_far, stage));
+            if objective.combine_costs(total, best[rest][end]) <= optimum {
                 break total;
             }
         };
@@ -66,7 +66,8 @@ fn best_of_rest(costs: &[f64], stages: usize, objective: Objective) -> Vec<Vec<f
             let mut stage_cost = 0.0;
             for end in start + 1..=count {
                 stage_cost += costs[end - 1];
-                let total = objective.combine(objective.of_stage(stage_cost), best[rest - 1][end]);
+                let total =
+                    objective.combine_costs(objective.of_stage(stage_cost), best[rest - 1][end]);
                 best[rest][start] = best[rest][start].min(total);
             }
         }

@@ -35,7 +35,7 @@ pub struct StageLink {
 pub struct StageRequest<'a> {
     /// The rank of each stage, as a position along `pp`: [`Schedule::placement`](crate::schedule::Schedule::placement).
     pub placement: &'a [usize],
-    /// How the stages are cut.
+    /// The cut of the model into stages.
     pub cut: &'a StageCut,
     /// Length of the sequences, for the FLOPs of attention.
     pub seq: usize,

@@ -85,7 +85,7 @@ impl<'a, W> TimedStages<'a, W> {
     }
 
     /// Ends the step: adds its times to those of earlier steps. Waits for the computations of a device.
-    pub fn finish(mut self) {
+    pub fn finish_step(mut self) {
         if let Some((device, (.., last))) = self.device.zip(self.events.last()) {
             device.synchronize(last);
             for (at, before, after) in &self.events {

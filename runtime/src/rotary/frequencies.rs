@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_heads_have_the_frequencies_of_their_rotated_part() {
+    fn partial_heads_use_frequencies_of_the_rotated_part() {
         let parameters =
             RopeParameters { partial_rotary_factor: 0.25, ..RopeParameters::default() };
         let partial = RotaryFrequencies::new(&parameters, 32, 1).unwrap();

@@ -46,7 +46,7 @@ impl RopeParameters {
                  embedding needs pairs of elements"
             ));
         }
-        scaling.check(theta, rotary_dim)?;
+        scaling.check_parameters(theta, rotary_dim)?;
         Ok(rotary_dim)
     }
 }

@@ -1,6 +1,6 @@
 //! Scalings of rotary frequencies, which extend a trained model to longer sequences.
 
-/// How rotary frequencies are scaled. Names and numbers are those of Hugging Face's `modeling_rope_utils`.
+/// Scaling of rotary frequencies. Names and numbers are those of Hugging Face's `modeling_rope_utils`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum RopeScaling {
     /// `default`: not at all (Su et al., 2021).
@@ -9,13 +9,13 @@ pub enum RopeScaling {
     /// `linear`: all frequencies are divided by the factor, as if positions were (position interpolation, Chen et al.,
     /// "Extending Context Window of Large Language Models via Positional Interpolation", 2023).
     Linear {
-        /// At least 1.
+        /// Factor of at least 1.
         factor: f64,
     },
     /// `dynamic`: the base grows with the length of the sequence, once that exceeds `trained_positions`, so that high
     /// frequencies change least (dynamic NTK; Peng et al., "YaRN", 2023, appendix).
     Dynamic {
-        /// At least 1.
+        /// Factor of at least 1.
         factor: f64,
         /// `max_position_embeddings`: up to this length nothing is scaled.
         trained_positions: usize,
@@ -29,12 +29,12 @@ pub enum RopeScaling {
 /// Parameters of YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YarnScaling {
-    /// At least 1.
+    /// Factor of at least 1.
     pub factor: f64,
     /// `original_max_position_embeddings`: the sequence length before the extension.
     pub original_positions: usize,
     /// `attention_factor`: factor of cosines and sines, whose square scales attention scores; by default
-    /// `0.1 ln(factor) + 1`, or what follows from the two scales below.
+    /// `0.1 ln(factor) + 1`, or the value that follows from the two scales below.
     pub attention_factor: Option<f64>,
     /// `beta_fast`: pairs with at least this many rotations in the original length keep their frequency; by default 32.
     pub beta_fast: f64,
@@ -55,7 +55,7 @@ pub struct YarnScaling {
 /// `original_positions / low_freq_factor` are divided by `factor`, and those between are interpolated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3Scaling {
-    /// At least 1.
+    /// Factor of at least 1.
     pub factor: f64,
     /// `low_freq_factor`, above 0.
     pub low_freq_factor: f64,
@@ -81,7 +81,7 @@ impl RopeScaling {
     ///
     /// # Errors
     /// The first number that is out of range, by its name in `config.json`.
-    pub(super) fn check(&self, theta: f64, rotary_dim: usize) -> Result<(), String> {
+    pub(super) fn check_parameters(&self, theta: f64, rotary_dim: usize) -> Result<(), String> {
         match *self {
             RopeScaling::Default => Ok(()),
             RopeScaling::Linear { factor } => check_factor(factor),
@@ -96,8 +96,8 @@ impl RopeScaling {
                 }
                 Ok(())
             }
-            RopeScaling::Yarn(yarn) => yarn.check(theta),
-            RopeScaling::Llama3(llama3) => llama3.check(),
+            RopeScaling::Yarn(yarn) => yarn.check_parameters(theta),
+            RopeScaling::Llama3(llama3) => llama3.check_parameters(),
         }
     }
 }
@@ -117,7 +117,7 @@ impl YarnScaling {
         }
     }
 
-    fn check(&self, theta: f64) -> Result<(), String> {
+    fn check_parameters(&self, theta: f64) -> Result<(), String> {
         check_factor(self.factor)?;
         check_positions("original_max_position_embeddings", self.original_positions)?;
         for (name, number) in [("beta_fast", self.beta_fast), ("beta_slow", self.beta_slow)] {
@@ -145,7 +145,7 @@ impl YarnScaling {
 }
 
 impl Llama3Scaling {
-    fn check(&self) -> Result<(), String> {
+    fn check_parameters(&self) -> Result<(), String> {
         check_factor(self.factor)?;
         check_positions("original_max_position_embeddings", self.original_positions)?;
         let (low, high) = (self.low_freq_factor, self.high_freq_factor);

@@ -71,7 +71,7 @@ pub fn read(text: &str) -> Result<Schedule, CsvError> {
     ) else {
         return Err(CsvError::Empty);
     };
-    let placement = place(&ranks, last)?;
+    let placement = stage_placement(&ranks, last)?;
     Ok(Schedule { ranks, placement, micro_batches: last_batch.saturating_add(1), kind: None })
 }
 
@@ -89,7 +89,7 @@ fn is_wait(cell: &str) -> bool {
 }
 
 /// The rank of each stage up to `last`.
-fn place(ranks: &[Vec<Action>], last: usize) -> Result<Vec<usize>, CsvError> {
+fn stage_placement(ranks: &[Vec<Action>], last: usize) -> Result<Vec<usize>, CsvError> {
     let mut found: std::collections::BTreeMap<usize, usize> = Default::default();
     for (rank, actions) in ranks.iter().enumerate() {
         for (action, cell) in actions.iter().enumerate() {

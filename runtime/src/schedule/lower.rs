@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Action, Message, Schedule};
 
-/// How many computations before its use the receive of a message is posted.
+/// Number of computations by which the receive of a message is posted before its use.
 ///
 /// One is enough to lose no time against posting all receives at the start, and keeps few of them pending.
 pub const LOOKAHEAD: usize = 1;

@@ -7,7 +7,8 @@ use super::{Schedule, Work};
 pub struct Peak {
     /// Forward passes whose backward pass has not begun: each keeps its activations.
     pub live: usize,
-    /// As `live`, with backward passes whose weight part is still to come: each keeps the operands of that part.
+    /// Peak of `live` with the backward passes whose weight part is still to come: each keeps the operands of that
+    /// part.
     pub with_pending_weights: usize,
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Action, Message, Schedule};
 
-/// For messages that a rank receives, the messages of this rank that the sender had used before.
+/// Messages of a rank that the sender of a message had used before it, for each message that the rank receives.
 pub(crate) type Receipts = HashMap<Message, Vec<Message>>;
 
 impl Schedule {

@@ -27,7 +27,7 @@ impl Default for Costs {
 
 impl Costs {
     /// The time of a computation.
-    pub fn of(self, work: Work) -> f64 {
+    pub fn cost_of(self, work: Work) -> f64 {
         match work {
             Work::Forward => self.forward,
             Work::Backward => self.input + self.weight,
@@ -39,12 +39,12 @@ impl Costs {
 
 /// The time of one computation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Span {
+pub struct ScheduledSpan {
     /// The computation.
     pub compute: Compute,
-    /// Its begin.
+    /// Start of the computation.
     pub start: f64,
-    /// Its end.
+    /// End of the computation.
     pub end: f64,
 }
 
@@ -52,7 +52,7 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
     /// The computations of each rank.
-    pub spans: Vec<Vec<Span>>,
+    pub spans: Vec<Vec<ScheduledSpan>>,
     /// The largest number of receives that each rank has posted and not used yet.
     pub pending_receives: Vec<usize>,
 }
@@ -121,12 +121,12 @@ pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
         ranks: vec![RankState::default(); ranks],
     };
     loop {
-        let moved: Vec<bool> = (0..ranks).map(|rank| run.advance(rank)).collect();
+        let moved: Vec<bool> = (0..ranks).map(|rank| run.advance_rank(rank)).collect();
         if !moved.contains(&true) {
             break;
         }
     }
-    run.finish()
+    run.finish_step()
 }
 
 #[derive(Debug, Clone, Default)]
@@ -135,7 +135,7 @@ struct RankState {
     /// Computations of the action at `position` that are done: of a pair, the first may be.
     done_in_action: usize,
     time: f64,
-    spans: Vec<Span>,
+    spans: Vec<ScheduledSpan>,
     pending: usize,
     most_pending: usize,
 }
@@ -159,7 +159,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Carries out the actions of a rank until one has to wait. Returns whether there was any.
-    fn advance(&mut self, rank: usize) -> bool {
+    fn advance_rank(&mut self, rank: usize) -> bool {
         let mut moved = false;
         while let Some(action) = self.schedule.ranks[rank].get(self.ranks[rank].position) {
             match action {
@@ -200,7 +200,7 @@ impl Run<'_> {
         }
     }
 
-    /// When the inputs of a computation are there, or the name of the one that is missing.
+    /// Returns the time at which the inputs of a computation have arrived, or the name of the missing one.
     fn ready_time(&self, compute: Compute) -> Result<f64, String> {
         let Compute { work, stage, micro_batch } = compute;
         let of = |work, stage| {
@@ -228,8 +228,8 @@ impl Run<'_> {
         let received = self.schedule.input_message(compute).is_some();
         let state = &mut self.ranks[rank];
         let start = state.time.max(ready);
-        state.time = start + self.costs.of(compute.work);
-        state.spans.push(Span { compute, start, end: state.time });
+        state.time = start + self.costs.cost_of(compute.work);
+        state.spans.push(ScheduledSpan { compute, start, end: state.time });
         state.done_in_action += 1;
         state.pending = state.pending.saturating_sub(usize::from(received));
         let work = match compute.work {
@@ -239,7 +239,7 @@ impl Run<'_> {
         self.done.insert(Compute { work, ..compute }, state.time);
     }
 
-    fn finish(self) -> Result<Simulation, Stuck> {
+    fn finish_step(self) -> Result<Simulation, Stuck> {
         let waiting = |rank: usize| {
             let RankState { position, done_in_action, .. } = self.ranks[rank];
             let action = self.schedule.ranks[rank].get(position)?;

@@ -29,7 +29,7 @@ impl Verified {
         &self.lowered
     }
 
-    /// As [`lowered`](Self::lowered), but with each receive posted as late as possible: after everything that the rank
+    /// The [lowered](Self::lowered) schedule with each receive posted as late as possible: after everything that the rank
     /// computes and sends before. Messages that the schedule was given with are moved.
     pub fn without_lookahead(&self) -> &Schedule {
         &self.without_lookahead
@@ -53,30 +53,35 @@ impl Verified {
 /// out of order; messages; progress; gradient reductions; and, for a schedule with a name, differences from its generator.
 /// The last one is needed since a swapped pair of actions may give another valid schedule.
 pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
-    check(shape(schedule))?;
-    check(completeness(schedule))?;
-    check(order(schedule))?;
+    check_findings(shape(schedule))?;
+    check_findings(completeness(schedule))?;
+    check_findings(order(schedule))?;
     let lowered = lower(schedule, LOOKAHEAD);
     let without_lookahead = lower(&without_messages(schedule), 0);
     let stuck = |stuck| vec![Finding(format!("the ranks wait for each other: {stuck}"))];
     for lowered in [&lowered, &without_lookahead] {
-        check(messages(lowered))?;
+        check_findings(messages(lowered))?;
         simulate(lowered, Costs::default()).map_err(stuck)?;
     }
-    check(reductions(&lowered))?;
-    check(name(schedule))?;
+    check_findings(reductions(&lowered))?;
+    check_findings(name(schedule))?;
     let lockstep = lockstep(schedule).map_err(stuck)?;
-    check(messages(lockstep.program()))?;
+    check_findings(messages(lockstep.program()))?;
     simulate(lockstep.program(), Costs::default()).map_err(stuck)?;
-    check(rounds(&lockstep))?;
+    check_findings(rounds(&lockstep))?;
     Ok(Verified { peaks: peaks(&lowered), lowered, without_lookahead, lockstep })
 }
 
-fn check(findings: Vec<Finding>) -> Result<(), Vec<Finding>> {
+fn check_findings(findings: Vec<Finding>) -> Result<(), Vec<Finding>> {
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
-fn at(rank: usize, position: usize, action: impl std::fmt::Display, fault: &str) -> Finding {
+fn finding_at(
+    rank: usize,
+    position: usize,
+    action: impl std::fmt::Display,
+    fault: &str,
+) -> Finding {
     Finding(format!("rank {rank}, action {position}, `{action}`: {fault}"))
 }
 
@@ -143,7 +148,7 @@ fn shape(schedule: &Schedule) -> Vec<Finding> {
         if let Some(batch) = batches.into_iter().find(|batch| batch >= micro_batches) {
             faults.push(format!("micro-batch {batch} of {micro_batches}"));
         }
-        findings.extend(faults.first().map(|fault| at(rank, position, action, fault)));
+        findings.extend(faults.first().map(|fault| finding_at(rank, position, action, fault)));
     }
     findings
 }
@@ -155,7 +160,7 @@ fn completeness(schedule: &Schedule) -> Vec<Finding> {
     for (rank, position, compute) in computes(schedule) {
         if let Some(earlier) = first.insert(compute, position) {
             let fault = format!("action {earlier} is the same");
-            findings.push(at(rank, position, compute, &fault));
+            findings.push(finding_at(rank, position, compute, &fault));
         }
     }
     for stage in 0..schedule.stages() {
@@ -179,7 +184,7 @@ fn completeness(schedule: &Schedule) -> Vec<Finding> {
                 [true, has_input, _] => {
                     let part = if has_input { input } else { weight };
                     let fault = format!("`{whole}` computes that, too");
-                    findings.push(at(rank, first[&part], part, &fault));
+                    findings.push(finding_at(rank, first[&part], part, &fault));
                 }
             }
         }
@@ -187,7 +192,7 @@ fn completeness(schedule: &Schedule) -> Vec<Finding> {
     findings
 }
 
-/// On each rank a stage's forward pass comes before its backward pass, and the input part before the weight part.
+/// Finds stages whose forward pass does not come before its backward pass, and the input part before the weight part.
 fn order(schedule: &Schedule) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeSet<Compute> = BTreeSet::new();
@@ -200,7 +205,12 @@ fn order(schedule: &Schedule) -> Vec<Finding> {
         if let Some(work) = needed {
             let needed = Compute { work, ..compute };
             if !seen.contains(&needed) {
-                findings.push(at(rank, position, compute, &format!("comes before `{needed}`")));
+                findings.push(finding_at(
+                    rank,
+                    position,
+                    compute,
+                    &format!("comes before `{needed}`"),
+                ));
             }
         }
         seen.insert(compute);
@@ -223,7 +233,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
     let mut sent: BTreeSet<Message> = BTreeSet::new();
     let mut edges: BTreeMap<(usize, usize), EdgeEnds> = BTreeMap::new();
     for (rank, position, action) in places(lowered) {
-        let mut fault = |fault: &str| findings.push(at(rank, position, action, fault));
+        let mut fault = |fault: &str| findings.push(finding_at(rank, position, action, fault));
         for compute in action.computes() {
             made.extend(lowered.output_message(*compute));
             if let Some(message) = lowered.input_message(*compute)
@@ -266,7 +276,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
             let fault = format!(
                 "rank {from} sends `{send}` next (its action {position}): receives are posted in the sender's order"
             );
-            findings.push(at(*to, *at_receiver, receive, &fault));
+            findings.push(finding_at(*to, *at_receiver, receive, &fault));
         } else if sent.len() != received.len() {
             let counts = (sent.len(), received.len());
             let text = "sends, and receives there:";
@@ -284,7 +294,12 @@ fn rounds(lockstep: &Lockstep) -> Vec<Finding> {
         let Some(message) = action.message() else { continue };
         match lockstep.round_of(message) {
             Some(round) if round >= last[rank] => last[rank] = round,
-            _ => findings.push(at(rank, position, action, "is not in the order of the rounds")),
+            _ => findings.push(finding_at(
+                rank,
+                position,
+                action,
+                "is not in the order of the rounds",
+            )),
         }
     }
     findings
@@ -298,12 +313,17 @@ fn reductions(lowered: &Schedule) -> Vec<Finding> {
         let weights = action.computes().iter().filter(|next| next.work.gives_weight_gradients());
         for compute in weights.filter(|compute| reduced.contains(&compute.stage)) {
             let reduction = Action::ReduceGrad(compute.stage);
-            findings.push(at(rank, position, compute, &format!("comes after `{reduction}`")));
+            findings.push(finding_at(
+                rank,
+                position,
+                compute,
+                &format!("comes after `{reduction}`"),
+            ));
         }
         if let Action::ReduceGrad(stage) = action
             && !reduced.insert(*stage)
         {
-            findings.push(at(rank, position, action, "comes a second time"));
+            findings.push(finding_at(rank, position, action, "comes a second time"));
         }
     }
     findings

@@ -69,7 +69,7 @@ pub fn with_shard_entries<T>(
         .collect();
     for (unit_state, params) in &unit_states {
         for param in params.iter().filter(|param| is_saved(param)) {
-            let buffers = unit_state.of(param).into_iter();
+            let buffers = unit_state.states_of(param).into_iter();
             shards.extend(buffers.map(|(kind, data)| (param, kind, data.on_host())));
         }
     }

@@ -27,7 +27,7 @@ use super::{Param, Partial, Tensor};
 pub trait Contract<W>: Dims {
     /// [`Tensor`] or [`Partial`].
     type Out: FromValue;
-    /// How the tensor enters the tensor-parallel region of the contraction.
+    /// Entry of the tensor into the tensor-parallel region of the contraction.
     const ENTRY: Entry;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
@@ -130,7 +130,7 @@ impl<S: Dims> Tensor<S> {
     where
         S: Contract<W>,
     {
-        let site = weight.handle().site().clone().at(Location::caller());
+        let site = weight.handle().site().clone().at_location(Location::caller());
         let how = Contraction {
             reads: Reads::First(S::CONTRACTED),
             entry: S::ENTRY,

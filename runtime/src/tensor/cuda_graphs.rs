@@ -1,8 +1,9 @@
 //! CUDA graphs of the forward and backward passes of one micro-batch, or of several that a pipeline schedule mixes: they are
 //! captured once and replayed as one graph launch.
 //!
-//! Only the tokens of a pass and their documents differ from step to step; they are uploaded before it. The host's work in a pass is not
-//! repeated: counters are advanced by what the captured pass has added, and parameters are where the pass leaves them.
+//! Only the tokens of a pass and their documents differ from step to step; they are uploaded before it. The host's work in a
+//! pass is not repeated: counters are advanced by the amounts that the captured pass has added, and parameters are where the
+//! pass leaves them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,9 +27,9 @@ pub(crate) struct PassGraphs {
 /// Captured passes of micro-batches of tokens shaped `S`, which can be replayed.
 pub(crate) struct CapturedPass<S> {
     recording: CapturedGraph,
-    /// By micro-batch.
+    /// Inputs by micro-batch.
     inputs: Vec<CapturedInput>,
-    /// By micro-batch.
+    /// Losses by micro-batch.
     losses: Vec<CapturedLoss>,
     units: Vec<CapturedBuffers>,
     added: Added,
@@ -38,7 +39,7 @@ pub(crate) struct CapturedPass<S> {
 /// The losses of a capture by micro-batch, the captured passes, and a result of the captured work.
 pub(crate) type Captured<S, T> = (Vec<Metric<S>>, CapturedPass<S>, T);
 
-/// Where a graph leaves the loss of a micro-batch.
+/// The memory in which a graph leaves the loss of a micro-batch.
 struct CapturedLoss {
     /// Address of its sum. `None` on a rank that does not compute it.
     sum: Option<GraphBuffer>,
@@ -107,7 +108,7 @@ impl PassGraphs {
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.
-    pub(crate) fn record<S: Shape, T>(
+    pub(crate) fn record_passes<S: Shape, T>(
         &self,
         name: &str,
         passes: &[Pass<'_>],
@@ -116,7 +117,7 @@ impl PassGraphs {
         let rank = &self.rank;
         self.wait_for_transfers();
         let mut units = Vec::new();
-        let before = Counters::of(rank);
+        let before = Counters::of_rank(rank);
         let key_blocks = rank.session_state::<KeyBlocks>();
         let known_key_blocks = key_blocks.count();
         let prepare = || -> (Vec<[Tokens<S>; 2]>, Vec<CapturedInput>) {
@@ -141,7 +142,7 @@ impl PassGraphs {
                 );
             }
             let losses = losses.ok_or("the loss is not a number of the device")?;
-            let added = Counters::of(rank).since(&before);
+            let added = Counters::of_rank(rank).since(&before);
             let shape = std::marker::PhantomData;
             Ok((CapturedPass { recording, inputs, losses, units, added, shape }, result))
         });
@@ -176,7 +177,7 @@ impl PassGraphs {
             return None;
         }
         for (input, pass) in recorded.inputs.iter().zip(passes) {
-            input.write::<S>(rank, pass);
+            input.write_pass::<S>(rank, pass);
         }
         let Added { flops, recomputed, sent } = &recorded.added;
         self.launch_graph(recorded, name, sent);
@@ -227,7 +228,7 @@ fn all_agree(rank: &Rank, yes: bool) -> bool {
 impl CapturedLoss {
     /// Returns `None` if the host has computed the loss.
     fn new<S: Dims>(loss: &Metric<S>, recordings: &Arc<GraphPool>) -> Option<CapturedLoss> {
-        let (sum, count) = (loss.place(recordings), loss.count());
+        let (sum, count) = (loss.graph_buffer(recordings), loss.count());
         (sum.is_some() || count == 0).then_some(CapturedLoss { sum, count })
     }
 }
@@ -239,7 +240,7 @@ impl<S: Dims> CapturedPass<S> {
     }
 
     /// Returns true if these micro-batches can be replayed: as many, of which the same targets have to be ignored.
-    pub(crate) fn takes(&self, passes: &[Pass<'_>]) -> bool {
+    pub(crate) fn accepts_passes(&self, passes: &[Pass<'_>]) -> bool {
         let mut inputs = self.inputs.iter().zip(passes);
         self.inputs.len() == passes.len() && inputs.all(|(input, pass)| input.takes::<S>(pass))
     }
@@ -253,7 +254,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn of(rank: &Rank) -> Counters {
+    fn of_rank(rank: &Rank) -> Counters {
         Counters {
             flops: rank.backend().flops(),
             recomputed: rank.recomputed_flops(),

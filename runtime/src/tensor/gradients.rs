@@ -116,7 +116,7 @@ impl<State> Gradients<State> {
 }
 
 impl Gradients<Accumulating> {
-    pub(super) fn begin(
+    pub(super) fn begin_backward(
         losses: &Losses,
         units: Option<&[Rc<Unit>]>,
         line: &'static Location<'static>,

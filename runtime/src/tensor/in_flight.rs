@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::autograd::tensor_parallel::{self, ShardedDim};
 use crate::autograd::{NodeId, Value};
 use crate::backend::Buffer;
-use crate::comm::{Pending, ReduceOp, Site};
+use crate::comm::{PendingCall, ReduceOp, Site};
 use crate::context::{Rank, fail, scope};
 use crate::layout::{Axis, AxisId, AxisSet, Dims, GatherDim};
 
@@ -58,7 +58,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
         axis: AxisId,
         dim: usize,
         site: &Site,
-        start: fn(&ShardedDim, &Rank, &Arc<Buffer>) -> Pending,
+        start: fn(&ShardedDim, &Rank, &Arc<Buffer>) -> PendingCall,
         record: fn(&Rank, ShardedDim, Buffer, Option<NodeId>) -> Value,
     ) -> Self {
         let rank = value.rank().clone();
@@ -174,7 +174,7 @@ pub trait Arrived {
 
 macro_rules! operators_after_wait {
     ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; the message of its bound explains what to do.
+        /// Never applies; the message of its bound explains the fix.
         impl<T, R: Awaited<InFlight<T>>> $operator<R> for InFlight<T> {
             type Output = T;
 

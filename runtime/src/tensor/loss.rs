@@ -18,7 +18,7 @@ use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending};
 /// axes over which `S` varies, and divided once after that.
 #[must_use = "a loss does nothing until `.backward()`, and has no value until `.reduce()`"]
 pub struct Loss<S> {
-    /// One element: the sum over what this rank holds.
+    /// One element: the sum over the elements of this rank.
     sum: Value,
     count: u64,
     shape: PhantomData<S>,
@@ -129,7 +129,7 @@ impl Losses {
     /// As [`Loss::backward`].
     #[track_caller]
     pub fn backward(self) -> Gradients<Pending> {
-        Gradients::begin(&self, None, Location::caller()).add(self, true)
+        Gradients::begin_backward(&self, None, Location::caller()).add(self, true)
     }
 
     /// [`backward`](Self::backward) for the parameters of `units` only, as [`Loss::backward_for`].
@@ -138,7 +138,7 @@ impl Losses {
     /// As [`Loss::backward`].
     #[track_caller]
     pub fn backward_for(self, units: &[Rc<Unit>]) -> Gradients<Pending> {
-        Gradients::begin(&self, Some(units), Location::caller()).add(self, true)
+        Gradients::begin_backward(&self, Some(units), Location::caller()).add(self, true)
     }
 
     /// Computes the gradients of the first of several micro-batches, as [`Loss::accumulate`].
@@ -147,7 +147,7 @@ impl Losses {
     /// As [`Loss::backward`].
     #[track_caller]
     pub fn accumulate(self) -> Gradients<Accumulating> {
-        Gradients::begin(&self, None, Location::caller()).add(self, false)
+        Gradients::begin_backward(&self, None, Location::caller()).add(self, false)
     }
 
     /// [`accumulate`](Self::accumulate) for the parameters of `units` only, as [`Loss::backward_for`].
@@ -156,7 +156,7 @@ impl Losses {
     /// As [`Loss::backward`].
     #[track_caller]
     pub fn accumulate_for(self, units: &[Rc<Unit>]) -> Gradients<Accumulating> {
-        Gradients::begin(&self, Some(units), Location::caller()).add(self, false)
+        Gradients::begin_backward(&self, Some(units), Location::caller()).add(self, false)
     }
 }
 

@@ -88,13 +88,13 @@ impl<S: Dims> Metric<S> {
     pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
         match rank.allocator().device() {
             // The number is available immediately, and the buffer need not be kept.
-            None => Metric::known(rank, number(&sum), count),
+            None => Metric::known(rank, read_number(&sum), count),
             Some(_) => Metric::with_sum(rank, Sum::In(sum), count),
         }
     }
 
     /// Returns the address to which a captured CUDA graph writes the sum, if it is in device memory.
-    pub(super) fn place(&self, recordings: &Arc<GraphPool>) -> Option<GraphBuffer> {
+    pub(super) fn graph_buffer(&self, recordings: &Arc<GraphPool>) -> Option<GraphBuffer> {
         match &self.sum {
             Sum::Known(_) => None,
             Sum::In(buffer) => Some(recordings.buffer(buffer.view())),
@@ -110,7 +110,7 @@ impl<S: Dims> Metric<S> {
     pub(crate) fn local_sum(&self) -> f64 {
         match &self.sum {
             Sum::Known(sum) => *sum,
-            Sum::In(buffer) => number(buffer),
+            Sum::In(buffer) => read_number(buffer),
         }
     }
 
@@ -171,7 +171,7 @@ pub trait MadeOfTensor {
     fn never() -> !;
 }
 
-fn number(buffer: &Buffer) -> f64 {
+fn read_number(buffer: &Buffer) -> f64 {
     f64::from(buffer.view().to_vec::<f32>()[0])
 }
 

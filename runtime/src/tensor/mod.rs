@@ -1,4 +1,4 @@
-//! Tensors whose types say what the global tensor is and how it is split; losses, metrics and gradients.
+//! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
 mod captured_input;
 mod combine;

@@ -22,14 +22,14 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     /// Returns the sum over the axis, on every rank of it: all-reduce forward, identity backward.
     #[track_caller]
     pub fn all_reduce(self) -> Tensor<S> {
-        let site = self.site.at(Location::caller());
+        let site = self.site.at_location(Location::caller());
         Tensor::wrap(tensor_parallel::all_reduce(self.value, A::AXES, &site))
     }
 
     /// [`all_reduce`](Self::all_reduce) in the background: the tensor arrives with `.wait()`.
     #[track_caller]
     pub fn start_all_reduce(self) -> InFlight<Tensor<S>> {
-        let site = self.site.at(Location::caller());
+        let site = self.site.at_location(Location::caller());
         InFlight::all_reduce(self.value, A::AXES, &site)
     }
 
@@ -41,7 +41,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
         D: SplitDim<S, A, P>,
     {
         let _: D = dim;
-        let site = self.site.at(Location::caller());
+        let site = self.site.at_location(Location::caller());
         Tensor::wrap(tensor_parallel::reduce_scatter(&self.value, A::ID, D::DIM, &site))
     }
 
@@ -53,7 +53,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
         D: SplitDim<S, A, P>,
     {
         let _: D = dim;
-        let site = self.site.at(Location::caller());
+        let site = self.site.at_location(Location::caller());
         InFlight::reduce_scatter(&self.value, A::ID, D::DIM, &site)
     }
 

@@ -4,13 +4,16 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::autograd::Value;
-use crate::backend::MiddleDim;
+use crate::backend::{Buffer, MiddleDim};
 use crate::comm::Site;
-use crate::context::{elements_along, scope};
+use crate::context::{Rank, elements_along, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
-use crate::mesh::local_len;
+use crate::mesh::{Extent, local_len};
 
-use super::{Partial, Tensor};
+use super::{
+    AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, Partial, Tensor, apply,
+};
 
 /// Result of a sum over a dim: a [`Tensor`] if the home of the dim is [`Here`], else a [`Partial`] over its axes.
 pub trait SumState<S> {
@@ -54,7 +57,7 @@ impl<S: Dims> Tensor<S> {
         S::PartialOver: SumState<S::Left>,
     {
         let _: D = dim;
-        let site = Site::new(scope::current_or("Tensor::sum")).at(Location::caller());
+        let site = Site::new(scope::current_or("Tensor::sum")).at_location(Location::caller());
         <S::PartialOver as SumState<S::Left>>::from_value(
             sum(self.value(), S::DIM, 1.0),
             site,
@@ -73,7 +76,7 @@ impl<S: Dims> Tensor<S> {
         S::PartialOver: SumState<S::Left>,
     {
         let _: D = dim;
-        let site = Site::new(scope::current_or("Tensor::mean")).at(Location::caller());
+        let site = Site::new(scope::current_or("Tensor::mean")).at_location(Location::caller());
         let (info, extent) = (&S::DIMS[S::DIM], &self.local_extents()[S::DIM]);
         let factor = 1.0 / elements_along(info, extent, self.rank(), &site) as f32;
         <S::PartialOver as SumState<S::Left>>::from_value(
@@ -85,58 +88,56 @@ impl<S: Dims> Tensor<S> {
 }
 
 /// Returns `factor` times the sum over this rank's part of dim `dim`.
+#[track_caller]
 fn sum(x: &Value, dim: usize, factor: f32) -> Value {
-    let rank = x.rank();
     let (before, rest) = x.extents().split_at(dim);
     let (summed, after) = (rest[0], &rest[1..]);
-    let (outer, n, inner) = (local_len(before), summed.local, local_len(after));
-    let ready = x.compute();
-    let mut out = rank.alloc(outer * inner);
-    rank.backend().sum_dim(
-        MiddleDim { outer, len: n, inner },
-        ready.data.view(),
-        out.view_mut(),
-        factor,
-    );
-    let node = ready.node.map(|source| {
-        rank.tape().record(move |gradients, dy| {
-            let mut dx = gradients.rank.alloc(outer * n * inner);
-            gradients.rank.backend().broadcast_dim(
-                MiddleDim { outer, len: n, inner },
-                dy.view(),
-                dx.view_mut(),
-                factor,
-            );
-            gradients.add(&source, Arc::new(dx));
-        })
-    });
-    Value::ready(rank, [before, after].concat(), out, node)
+    let dim = MiddleDim { outer: local_len(before), len: summed.local, inner: local_len(after) };
+    apply_sum(x, SumOperation { dim, factor, alloc: Rank::alloc }, [before, after].concat())
 }
 
 /// Returns the sum of all elements on this rank, in f32.
 #[track_caller]
 pub(super) fn sum_of_elements(x: &Value) -> Value {
-    let rank = x.rank();
-    let ready = x.compute();
-    let len = ready.data.len();
-    let mut sum = rank.stats(1);
-    rank.backend().sum_dim(
-        MiddleDim { outer: 1, len, inner: 1 },
-        ready.data.view(),
-        sum.view_mut(),
-        1.0,
-    );
-    let node = ready.node.map(|source| {
-        rank.tape().record(move |gradients, dy| {
-            let mut dx = gradients.rank.alloc(len);
-            gradients.rank.backend().broadcast_dim(
-                MiddleDim { outer: 1, len, inner: 1 },
-                dy.view(),
-                dx.view_mut(),
-                1.0,
-            );
-            gradients.add(&source, Arc::new(dx));
-        })
-    });
-    Value::ready(rank, Vec::new(), sum, node)
+    let dim = MiddleDim { outer: 1, len: local_len(x.extents()), inner: 1 };
+    apply_sum(x, SumOperation { dim, factor: 1.0, alloc: Rank::stats }, Vec::new())
+}
+
+#[track_caller]
+fn apply_sum(x: &Value, operation: SumOperation, extents: Vec<Extent>) -> Value {
+    let inputs = [OperationInput::new(x, InBackward::Ignores)];
+    apply(operation, Operands { rank: x.rank(), path: "", inputs, params: [], extents })
+}
+
+/// `factor` times the sum over a dim; its backward reads no operand.
+struct SumOperation {
+    dim: MiddleDim,
+    factor: f32,
+    /// Allocates the output, in the dtype of activations or in f32.
+    alloc: fn(&Rank, usize) -> Buffer,
+}
+
+impl Operation<Count<1>, Count<0>> for SumOperation {
+    type Saved = AlwaysRecomputed<()>;
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
+        let OperationForward { rank, inputs: [x], .. } = forward;
+        let x = x.compute().data;
+        let mut out = (self.alloc)(rank, self.dim.outer * self.dim.inner);
+        rank.backend().sum_dim(self.dim, x.view(), out.view_mut(), self.factor);
+        (out, ())
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<0>>,
+        _: AlwaysRecomputed<()>,
+    ) {
+        let OperationBackward { gradients, inputs: [x], gradient: dy, .. } = backward;
+        let MiddleDim { outer, len, inner } = self.dim;
+        let mut dx = gradients.rank.alloc(outer * len * inner);
+        let backend = gradients.rank.backend();
+        backend.broadcast_dim(self.dim, dy.view(), dx.view_mut(), self.factor);
+        x.add_gradient(gradients, Arc::new(dx));
+    }
 }

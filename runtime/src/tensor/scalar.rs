@@ -38,7 +38,7 @@ pub trait OtherNumber<Number> {
 
 macro_rules! never_on_the_left {
     ($($number:ident { $($operator:ident $method:ident $tensor:ty;)* })*) => {$($(
-        /// Never applies; the message of its bound explains what to do.
+        /// Never applies; the message of its bound explains the fix.
         impl<S: Dims> $operator<$tensor> for $number
         where
             S: OtherNumber<$number>,

@@ -89,7 +89,9 @@ mod tests {
             let sent: Data = ((stream(0.5), ids), stream(2.0));
             let parts = parts_of(&sent).into_iter().zip(kinds_of::<Data>()).map(|(part, kind)| {
                 let (own, extents, data) = match &part {
-                    Part::Activation(value) => (value.rank(), value.extents(), value.settle().data),
+                    Part::Activation(value) => {
+                        (value.rank(), value.extents(), value.compute_with_node().data)
+                    }
                     Part::TokenIds(ids) => (ids.rank(), ids.extents(), ids.on_device().clone()),
                     Part::Documents(_) => unreachable!("the data has no documents"),
                 };

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::autograd::Value;
+use crate::backend::Buffer;
 use crate::layout::{Dim, Dims, Local};
 
-use super::Tensor;
+use super::{
+    AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, Tensor, apply,
+};
 
 /// A shape whose last dim is whole on every rank.
 #[diagnostic::on_unimplemented(
@@ -31,25 +34,50 @@ impl<S: Dims> Tensor<S> {
     where
         S: LastLocal,
     {
-        let rank = self.rank();
         let cols = self.local_extents()[S::DIMS.len() - 1].local;
-        let ready = self.value().compute();
-        let mut out = rank.alloc(ready.data.len());
-        rank.backend().softmax(cols, ready.data.view(), out.view_mut());
-        let out = Arc::new(out);
-        let node = ready.node.map(|source| {
-            let out = Arc::clone(&out);
-            rank.tape().record(move |gradients, dy| {
-                let mut dx = gradients.rank.alloc(out.len());
-                gradients.rank.backend().softmax_backward(
-                    cols,
-                    out.view(),
-                    dy.view(),
-                    dx.view_mut(),
-                );
-                gradients.add(&source, Arc::new(dx));
-            })
-        });
-        Tensor::wrap(Value::alias(rank, self.local_extents().to_vec(), out, node))
+        Tensor::wrap(apply(
+            SoftmaxOperation { cols },
+            Operands {
+                rank: self.rank(),
+                path: "",
+                inputs: [OperationInput::new(self.value(), InBackward::Ignores)],
+                params: [],
+                extents: self.local_extents().to_vec(),
+            },
+        ))
+    }
+}
+
+/// Softmax over rows of `cols` elements; its backward reads the output only.
+struct SoftmaxOperation {
+    cols: usize,
+}
+
+impl Operation<Count<1>, Count<0>> for SoftmaxOperation {
+    type Saved = AlwaysRecomputed<()>;
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
+        let OperationForward { rank, inputs: [x], .. } = forward;
+        let x = x.compute().data;
+        let mut out = rank.alloc(x.len());
+        rank.backend().softmax(self.cols, x.view(), out.view_mut());
+        (out, ())
+    }
+
+    fn saves_output(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<0>>,
+        _: AlwaysRecomputed<()>,
+    ) {
+        let OperationBackward { gradients, inputs: [x], output, gradient: dy, .. } = backward;
+        let out = output.expect("the output is saved");
+        let mut dx = gradients.rank.alloc(out.len());
+        let backend = gradients.rank.backend();
+        backend.softmax_backward(self.cols, out.view(), dy.view(), dx.view_mut());
+        x.add_gradient(gradients, Arc::new(dx));
     }
 }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::autograd::{Unary, Value, tensor_parallel};
-use crate::backend::Dropout;
+use crate::backend::DropoutMask;
 use crate::comm::Site;
 use crate::context::{Rank, block_index, extents_of, gather_block, scope};
 use crate::fsdp::ParamRef;
@@ -114,7 +114,7 @@ impl<S: Dims> Tensor<S> {
 
     /// Copies this rank's block, row-major, to the host. [`gather_to_vec`](Self::gather_to_vec) returns the global tensor.
     pub fn to_local_vec(&self) -> Vec<f32> {
-        self.rank().read(self.value.settle().data.view())
+        self.rank().read(self.value.compute_with_node().data.view())
     }
 
     /// Gathers the global tensor, row-major, to the host of every rank; of a micro-batch, its rows on all ranks. All ranks
@@ -172,7 +172,7 @@ impl<S: Dims> Tensor<S> {
         }
         let key = random::subkey(random::key(rank.seed(), name), rank.step());
         let index = block_index(self.local_extents());
-        self.unary(Unary::Dropout(Dropout { key, rate, index }))
+        self.unary(Unary::Dropout(DropoutMask { key, rate, index }))
     }
 
     /// Makes a split dim whole on every rank: all-gather forward, own shard backward.
@@ -183,7 +183,12 @@ impl<S: Dims> Tensor<S> {
     {
         let _: D = dim;
         let site = Site::here(scope::current_or("Tensor::gather"));
-        Tensor::wrap(tensor_parallel::gather(self.value(), <D::Axis as Axis>::ID, D::DIM, &site))
+        Tensor::wrap(tensor_parallel::gather_dim(
+            self.value(),
+            <D::Axis as Axis>::ID,
+            D::DIM,
+            &site,
+        ))
     }
 
     /// Splits a whole dim over an axis: own shard forward, all-gather backward.
@@ -194,7 +199,7 @@ impl<S: Dims> Tensor<S> {
     {
         let (_, _): (D, A) = (dim, axis);
         let site = Site::here(scope::current_or("Tensor::slice"));
-        Tensor::wrap(tensor_parallel::slice(self.value(), A::ID, D::DIM, &site))
+        Tensor::wrap(tensor_parallel::slice_dim(self.value(), A::ID, D::DIM, &site))
     }
 
     pub(crate) fn unary(&self, op: Unary) -> Tensor<S> {

@@ -85,7 +85,7 @@ impl Serialize for Lanes<'_> {
             let name = "thread_sort_index";
             sequence.serialize_element(&Metadata { name, ph: 'M', pid, tid, args })?;
             for event in outer_first(&log.records().events) {
-                sequence.serialize_element(&Complete::of(event, pid, tid))?;
+                sequence.serialize_element(&Complete::from_event(event, pid, tid))?;
             }
         }
         sequence.end()
@@ -122,7 +122,7 @@ struct Complete<'a> {
 }
 
 impl<'a> Complete<'a> {
-    fn of(event: &'a Event, pid: usize, tid: usize) -> Complete<'a> {
+    fn from_event(event: &'a Event, pid: usize, tid: usize) -> Complete<'a> {
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         Complete {
             name: &event.name,

@@ -55,7 +55,7 @@ impl Lane {
         args: impl FnOnce() -> Vec<(&'static str, Arg)>,
     ) {
         if let Some(log) = &self.0 {
-            log.record(name.into(), category, (start, Instant::now()), args());
+            log.record_event(name.into(), category, (start, Instant::now()), args());
         }
     }
 
@@ -68,7 +68,7 @@ impl Lane {
         args: Vec<(&'static str, Arg)>,
     ) {
         if let Some(log) = &self.0 {
-            log.record(name.into(), category, times, args);
+            log.record_event(name.into(), category, times, args);
         }
     }
 
@@ -81,11 +81,11 @@ impl Lane {
     ) {
         if let Some(log) = &self.0 {
             let now = Instant::now();
-            log.record(name.into(), category, (now, now), args());
+            log.record_event(name.into(), category, (now, now), args());
         }
     }
 
-    pub(super) fn of(log: &Arc<Log>) -> Lane {
+    pub(super) fn with_log(log: &Arc<Log>) -> Lane {
         Lane(Some(Arc::clone(log)))
     }
 }
@@ -97,7 +97,7 @@ pub struct Span<'a>(Option<(&'a Log, Name, Instant)>);
 impl Drop for Span<'_> {
     fn drop(&mut self) {
         if let Some((log, name, start)) = self.0.take() {
-            log.record(name, "compute", (start, Instant::now()), Vec::new());
+            log.record_event(name, "compute", (start, Instant::now()), Vec::new());
         }
     }
 }
@@ -107,7 +107,7 @@ impl Log {
         Log { rank, name: name.into(), origin, capacity, records: Mutex::default() }
     }
 
-    fn record(
+    fn record_event(
         &self,
         name: Name,
         category: &'static str,

@@ -35,13 +35,13 @@ impl Tracer {
 
     /// Returns the lane `name` of a rank, which is created on first use, below the rank's other lanes.
     pub fn lane(&self, rank: usize, name: &str) -> Lane {
-        let mut lanes = self.lock();
+        let mut lanes = self.lock_logs();
         if let Some(log) = lanes.iter().find(|log| log.rank == rank && log.name == name) {
-            return Lane::of(log);
+            return Lane::with_log(log);
         }
         let log = Arc::new(Log::new(rank, name, self.origin, self.capacity));
         lanes.push(Arc::clone(&log));
-        Lane::of(&log)
+        Lane::with_log(&log)
     }
 
     /// Writes all events recorded so far to a file, and replaces an existing one.
@@ -65,14 +65,14 @@ impl Tracer {
     /// # Errors
     /// If `target` cannot be written to.
     pub fn write_to(&self, target: impl std::io::Write) -> std::io::Result<()> {
-        let mut lanes = self.lock().clone();
+        let mut lanes = self.lock_logs().clone();
         lanes.retain(|log| !log.is_empty());
         // Groups lanes by rank, each in the order of creation.
         lanes.sort_by_key(|log| log.rank);
         file::write(&lanes, target)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Log>>> {
+    fn lock_logs(&self) -> MutexGuard<'_, Vec<Arc<Log>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_mesh_that_fits_is_chosen_with_the_reasons() {
+    fn the_cheapest_mesh_that_fits_is_chosen() {
         let settings = settings("t --mesh auto=4");
         let first = choose_mesh(&settings, 4, |_| Ok(())).unwrap();
         assert_eq!(first.reason, "--mesh auto: dp=4, the cheapest mesh of 4 ranks");

@@ -42,7 +42,7 @@ pub enum Error {
     Checkpoint {
         /// The flag that names the checkpoint or folder.
         flag: &'static str,
-        /// Its problem.
+        /// The problem.
         error: CheckpointError,
     },
     /// The metrics file.

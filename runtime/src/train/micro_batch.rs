@@ -27,7 +27,7 @@ pub struct MicroBatchInput<'a> {
     pub kind: MicroBatchKind,
 }
 
-/// Position of a micro-batch in its step, which decides what its backward pass does with gradients: the first one
+/// Position of a micro-batch in its step, which decides the use of gradients in its backward pass: the first one
 /// overwrites them, the others add to them, and the last one starts the gradient reduction over the data ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroBatchKind {

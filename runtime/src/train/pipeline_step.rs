@@ -14,7 +14,7 @@ use super::micro_batch::{StepGradients, StepInput, tokens_and_targets};
 /// Times of one rank in a pipeline schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct ScheduleTimes {
-    /// From the start of the schedule to the end of this rank's part.
+    /// Time from the start of the schedule to the end of this rank's part.
     pub elapsed: Duration,
     /// Time of `elapsed` that the rank waited for messages.
     pub waited: Duration,

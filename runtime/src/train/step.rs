@@ -110,13 +110,13 @@ pub fn train_step<M: LanguageModel>(
     };
     check_finite("gradient norm", grad_norm, || gradients.local_squares())?;
 
-    let lr = settings.lr.at(input.step);
-    let span = scope::begin();
+    let lr = settings.lr.rate_at(input.step);
+    let span = scope::begin_span();
     match average {
         Some(average) => optimizer.step_and_average(lr, gradients, average),
         None => optimizer.step(lr, gradients),
     }
-    scope::record("optimizer", span);
+    scope::end_span("optimizer", span);
 
     let seconds = input.start.elapsed().as_secs_f64();
     let (loss, tokens) = (loss.value(), loss.count());

@@ -128,13 +128,13 @@ impl<M: LanguageModel> Trainer<M> {
         let tracer = plan.config.trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
-        let body = |comms| RankLoop::<M>::new(plan, files, comms)?.run();
+        let body = |comms| RankLoop::<M>::new(plan, files, comms)?.run_steps();
         let outcome = match plan.machine.own_rank() {
             Some(rank) => launch_rank(&options, mesh, rank, body),
             // All ranks return the same summary, and a mesh has at least one rank.
             None => launch_with(&options, mesh, body).map(|mut all| all.swap_remove(0)),
         };
-        // The trace is also written after a failure, to show what led to it.
+        // The trace is also written after a failure, to show its cause.
         let traced = match (&tracer, &plan.trace_file()) {
             (Some(tracer), Some(path)) => tracer.write(path),
             _ => Ok(()),

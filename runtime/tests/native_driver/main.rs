@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use matmul::{MATMUL_LOCK, set_stub_number, stub_number};
 use meshwright::backend::cuda::native::{NativeDriver, compile_into_cache, cuda_available, probe};
 use meshwright::backend::cuda::{
-    Driver, DriverError, Function, Grid, MatMul, MatMulEpilogue, MatMulOperands, SOURCES, Source,
-    Stream,
+    Driver, DriverError, Grid, KernelFunction, KernelSource, MatMul, MatMulEpilogue,
+    MatMulOperands, SOURCES, Stream,
 };
 use meshwright::backend::{DType, Gemm};
 use meshwright::train::{Gpus, Machine};
@@ -41,8 +41,8 @@ fn driver() -> Arc<NativeDriver> {
     NativeDriver::new(0).unwrap()
 }
 
-fn source(name: &'static str, text: &'static str) -> Source {
-    Source { name: name.into(), text: text.into() }
+fn source(name: &'static str, text: &'static str) -> KernelSource {
+    KernelSource { name: name.into(), text: text.into() }
 }
 
 fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> &[u8] {
@@ -154,7 +154,7 @@ fn events_complete_and_timed_ones_are_measured() {
 fn launch(
     driver: &NativeDriver,
     stream: Stream,
-    function: Function,
+    function: KernelFunction,
     address: u64,
     number: u32,
     shared: u32,
@@ -226,8 +226,8 @@ fn kernels_are_compiled_without_a_device() {
 #[test]
 fn threads_share_a_driver() {
     let driver = driver();
-    let sources: Vec<Source> = (0..16)
-        .map(|i| Source { name: format!("shared{i}").into(), text: "KERNEL(add)".into() })
+    let sources: Vec<KernelSource> = (0..16)
+        .map(|i| KernelSource { name: format!("shared{i}").into(), text: "KERNEL(add)".into() })
         .collect();
     driver.preload(&sources.iter().collect::<Vec<_>>()).unwrap();
     std::thread::scope(|scope| {

@@ -21,9 +21,9 @@ const MOMENTUM: f64 = 0.9;
 /// `v = 0.9 v + g` and `p = p - lr v`, written in three ways.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum HeavyBall {
-    /// As an expression.
+    /// An expression.
     Elementwise,
-    /// By code that reads and writes the flat slices on the host.
+    /// Code that reads and writes the flat slices on the host.
     Views,
     /// Parameter by parameter, as an update of the complete model.
     Model,

@@ -54,7 +54,7 @@ fn every_stage_of_a_distributed_sequence() {
 }
 
 #[test]
-fn parameters_after_a_mean_over_a_distributed_sequence() {
+fn parameters_after_a_mean_over_the_sequence() {
     let meshes = ["cp=2", "cp=4", "cp=2,tp=2", "dp=2,cp=2"];
     check("pool", &meshes, &setup(), |model: &TokenMlp, rank, _| {
         model.pooled_loss(&numbers(rank, "x", &[4, 5, 24]))
@@ -63,7 +63,7 @@ fn parameters_after_a_mean_over_a_distributed_sequence() {
 
 /// A gradient is summed once, over all ranks that have other tokens, and not along `cp` by itself.
 #[test]
-fn gradients_are_summed_over_data_ranks_and_cp_together() {
+fn gradients_are_summed_over_data_and_cp() {
     let [data, cp] = [AxisSet::DATA, AxisSet::of(AxisId::Cp)];
     let found = on_mesh("dp=2,cp=2", 1, |rank| {
         let built = build::<TokenMlp>(rank, &setup().sizes).unwrap();

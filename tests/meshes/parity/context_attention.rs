@@ -25,7 +25,7 @@ pub const DATA: TokenData = TokenData { batch: 16, seq: 48, vocab: 29, masked: t
 /// A model and its data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Variant {
-    /// As many key-value heads as query heads; tied embeddings.
+    /// Causal attention with as many key-value heads as query heads; tied embeddings.
     Causal,
     /// Grouped queries within documents.
     Documents,

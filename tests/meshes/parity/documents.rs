@@ -169,7 +169,7 @@ fn check_stages<M: LanguageModel>(what: &str, setup: &Setup) {
     report.print();
 }
 
-/// With documents, losses are others than without, and one document in each row is none.
+/// Losses with documents are others than without, and one document in each row is none.
 #[test]
 fn documents_change_losses() {
     let packed = train_packed::<llama::Llama>("cp=2", &llama());

@@ -205,7 +205,7 @@ fn dense_matrices_beside_experts_with_muon() {
 }
 
 #[test]
-fn experts_are_a_unit_beside_the_dense_parameters_of_their_field() {
+fn experts_are_a_unit_of_their_own() {
     let found = on_mesh("fsdp=2,ep=2,cp=2", 1, |rank| {
         let built = build::<Net>(rank, &setup().sizes).unwrap_or_else(|error| panic!("{error}"));
         let paths =

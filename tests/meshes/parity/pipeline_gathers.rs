@@ -1,4 +1,4 @@
-//! At ZeRO stage 3 FSDP units are gathered in the order of the pipeline schedule, each before it is read.
+//! FSDP units at ZeRO stage 3 are gathered in the order of the pipeline schedule, each before it is read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};

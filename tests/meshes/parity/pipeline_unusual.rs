@@ -21,7 +21,7 @@ use super::llama::Case;
 use super::pipeline::{DEEP, assert_bits, generate, train_whole};
 use super::table::report_parity;
 
-/// From micro-batch 3 of one sequence on, every fourth has no target that counts.
+/// Every fourth micro-batch of one sequence, from micro-batch 3 on, has no target that counts.
 #[test]
 fn few_micro_batches_have_the_bits_of_one_rank() {
     for (ranks, micro_batches) in [(2, 1), (4, 1), (4, 2), (4, 3), (2, 5)] {

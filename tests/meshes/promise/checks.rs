@@ -162,7 +162,7 @@ fn rank_dependent_numbers_are_refused() {
             Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0) * x + x * mean.to_local_vec()[0]
         })
     });
-    // Of what ranks hold different parts of, they may be different.
+    // Values of which ranks hold different parts may be different.
     let norms = super::harness::on(mesh("dp=2"), |rank| {
         first_step(rank, |_, x| x * (1.0 + rank.index() as f32))
     });

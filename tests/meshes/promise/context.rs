@@ -195,7 +195,7 @@ fn sequences_without_equal_chunks_are_refused() {
     }
 }
 
-/// Ranks compare what they have made by their positions on the mesh, in any order of the axes.
+/// Ranks compare the tensors that they have made by their positions on the mesh, in any order of the axes.
 #[test]
 fn values_are_compared_in_every_order_of_axes() {
     type Rows = Tokens<(Batch, Seq)>;
@@ -280,7 +280,7 @@ fn check(name: &str, program: impl Fn(&Net, &Ids, &Ids, &mut Steps) + Sync) {
 }
 
 #[test]
-fn programs_over_a_distributed_sequence_equal_one_rank() {
+fn distributed_sequences_equal_one_rank() {
     check("attentions behind a trait object", |net, tokens, targets, steps| {
         let cores: [&Core; 2] = [&net.ring, &net.ulysses];
         let x = net.positions.forward(&net.embed.forward(tokens));

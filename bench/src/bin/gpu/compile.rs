@@ -4,25 +4,27 @@ use std::sync::Arc;
 
 use meshwright::backend::Backend;
 use meshwright::backend::cuda::native::{compile_into_cache, generated_sources};
-use meshwright::backend::cuda::{CudaBackend, Driver, DriverError, NullDriver, SOURCES, Source};
+use meshwright::backend::cuda::{
+    CudaBackend, Driver, DriverError, KernelSource, NullDriver, SOURCES,
+};
 use meshwright::train::{Config, Gpus, LanguageModel, Trainer};
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
 
-use super::suite::report::{Effort, Report};
-use super::suite::{Sizes, TABLES};
+use super::suite::report::Effort;
+use super::suite::{Sizes, TABLES, measured_report};
 
 /// Compiles the kernels of the tables and the example models.
 pub fn run(architecture: &str) -> Result<(), DriverError> {
     let sources = sources();
-    let references: Vec<&Source> = sources.iter().collect();
+    let references: Vec<&KernelSource> = sources.iter().collect();
     compile_into_cache(&references, architecture)?;
     println!("{} sources are compiled for {architecture}", sources.len());
     Ok(())
 }
 
 /// Returns every source that tables or models load, each once.
-fn sources() -> Vec<Source> {
-    let mut all: Vec<Source> = SOURCES.iter().copied().cloned().collect();
+fn sources() -> Vec<KernelSource> {
+    let mut all: Vec<KernelSource> = SOURCES.iter().copied().cloned().collect();
     all.extend(generated_sources());
     let null = Arc::new(NullDriver::new(|_| {}).with_attention());
     tables(&null);
@@ -47,7 +49,7 @@ fn tables(null: &Arc<NullDriver>) {
         let backend: Arc<dyn Backend> =
             Arc::new(CudaBackend::new(Arc::clone(null) as Arc<dyn Driver>));
         let mut nowhere = |_: &serde_json::Value| {};
-        (table.rows)(&mut Report::new(backend, &sizes, "", once, &mut nowhere), &sizes);
+        (table.rows)(&mut measured_report(backend, &sizes, "", once, &mut nowhere), &sizes);
     }
 }
 

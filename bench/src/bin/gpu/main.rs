@@ -16,8 +16,8 @@ use meshwright::backend::cuda::cudnn::CudnnOptions;
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 use meshwright::backend::cuda::{CudaBackend, DeviceProperties, Driver, DriverError};
 
-use suite::report::{Effort, Report, append_to};
-use suite::{Sizes, TABLES, Table, Variant};
+use suite::report::{Effort, append_to};
+use suite::{Sizes, TABLES, Table, Variant, measured_report};
 
 /// Command-line options.
 #[derive(Default)]
@@ -86,7 +86,8 @@ fn run(args: Args) -> Result<(), String> {
         println!("\n# {name} ({variant:?})");
         let backend: Arc<dyn Backend> = Arc::new(CudaBackend::new(driver));
         let sizes = Sizes::full();
-        rows(&mut Report::new(backend, &sizes, &args.filter, Effort::FULL, &mut sink), &sizes);
+        let effort = Effort::FULL;
+        rows(&mut measured_report(backend, &sizes, &args.filter, effort, &mut sink), &sizes);
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! Attention of several sequence lengths, masks and heads; the first shape is that of the model.
 
-use meshwright::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Band, KeyRanges, SequenceLayout,
-};
+use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use meshwright::backend::{AttentionShape, Band, KeyRanges, SequenceLayout};
 
 use crate::report::{Report, Work};
 use crate::{LAYERS, Number, filled, view, view_mut};

@@ -1,8 +1,11 @@
 //! Norms, rotary embedding and elementwise expressions.
 
+use meshwright::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+};
+use meshwright::backend::ops::rope::RopeArgs;
 use meshwright::backend::{
-    BlockIndex, Dropout, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, RmsNormArgs,
-    RmsNormBackwardArgs, RopeArgs, RopeShape, UnaryFunction,
+    BlockIndex, DropoutMask, Expr, LeafGrad, Node, RopeShape, UnaryFunction,
 };
 
 use crate::report::{Report, Work};
@@ -109,7 +112,7 @@ fn grad<T: Number>(to: &mut [T], accumulate: bool) -> LeafGrad<'_> {
 fn dropout<T: Number>(report: &mut Report) {
     let len = TOKENS * HIDDEN;
     let index = BlockIndex::whole(&[TOKENS, HIDDEN]);
-    let dropout = Dropout { key: 1, rate: 0.1, index };
+    let dropout = DropoutMask { key: 1, rate: 0.1, index };
     let expr = Expr { nodes: vec![Node::Leaf(0), Node::Dropout(0, dropout)] };
     let (x, grad) = (filled::<T>(len, 0.5), filled::<T>(len, 0.1));
     let [mut out, mut dx] = [(); 2].map(|()| filled::<T>(len, 0.0));

@@ -1,23 +1,13 @@
 //! Matmuls. Weight gradients are f32 for all operand dtypes.
 
-use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::{Gemm, MatmulOps};
+use meshwright::backend::Gemm;
 
-use crate::report::{Report, Work, best};
+use crate::report::{Report, Work};
 use crate::{FFN, HIDDEN, LAYERS, Number, TOKENS, VOCAB, filled, view, view_mut};
 
 fn matmul(m: usize, n: usize, k: usize, layout: &str) -> Gemm {
     let (trans_a, trans_b) = (layout.starts_with('t'), layout.ends_with('t'));
     Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a }
-}
-
-/// Returns the FLOP/s of an f32 matmul that fits into the cache.
-pub fn peak(cpu: &CpuBackend) -> f64 {
-    let g = matmul(TOKENS, HIDDEN, HIDDEN, "nn");
-    let (a, b) = (filled::<f32>(g.m * g.k, 0.5), filled::<f32>(g.k * g.n, 0.5));
-    let mut c = filled::<f32>(g.m * g.n, 0.0);
-    let seconds = best(|| cpu.gemm(&g, view(&a), view(&b), view_mut(&mut c)));
-    2.0 * (g.m * g.n * g.k) as f64 / seconds
 }
 
 pub fn rows<T: Number>(report: &mut Report) {

@@ -1,6 +1,6 @@
 //! Cross-entropy and the embedding table.
 
-use meshwright::backend::{CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs};
+use meshwright::backend::ops::loss::{CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs};
 
 use crate::report::{Report, Work};
 use crate::{HIDDEN, Number, TOKENS, VOCAB, filled, view, view_mut};

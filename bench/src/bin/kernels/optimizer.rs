@@ -1,7 +1,8 @@
 //! Kernels over all parameters.
 
 use half::bf16;
-use meshwright::backend::{AdamStep, AdamwArgs, DType, SgdArgs, SgdStep};
+use meshwright::backend::ops::optim::{AdamwArgs, SgdArgs};
+use meshwright::backend::{AdamStep, DType, SgdStep};
 
 use crate::report::{Report, Work};
 use crate::{Number, PARAMETERS, filled, view, view_mut};

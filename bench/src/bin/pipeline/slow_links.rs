@@ -103,7 +103,11 @@ impl ProcessGroup for SlowGroup {
         let end = match (operands.into_buffers(), is_send) {
             ((Some(src), _), true) => End::Send(promise, src),
             ((_, Some(dst)), false) => End::Recv(promise, dst),
-            _ => return Completion::done(Err(call.refuse("only asynchronous messages are slow"))),
+            _ => {
+                return Completion::completed(Err(
+                    call.refuse("only asynchronous messages are slow")
+                ));
+            }
         };
         self.links.post(edge, end);
         completion

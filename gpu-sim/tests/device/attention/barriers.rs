@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use meshwright::backend::DType;
 use meshwright::backend::cuda::{
-    ATTENTION_BIAS, AttentionTiles, AttentionVariant, PLAIN_ATTENTION, Source,
+    ATTENTION_BIAS, AttentionTiles, AttentionVariant, KernelSource, PLAIN_ATTENTION,
 };
 use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 
@@ -32,7 +32,7 @@ fn places(text: &str) -> Vec<(usize, &'static str)> {
 fn shows(case: &Case, expected: &Results, name: &str, at: usize, order: &'static str) -> bool {
     (0..SEEDS).any(|seed| {
         let name = name.to_string();
-        let change = move |source: &Source| {
+        let change = move |source: &KernelSource| {
             let mut source = source.clone();
             if source.name == name {
                 let mut text = source.text.into_owned();
@@ -48,7 +48,7 @@ fn shows(case: &Case, expected: &Results, name: &str, at: usize, order: &'static
     })
 }
 
-fn assert_all_are_needed(case: &Case, sources: &[&Source]) {
+fn assert_all_are_needed(case: &Case, sources: &[&KernelSource]) {
     let expected = case.run(&device(0, 0));
     for source in sources {
         // An ineffective change is not detected.

@@ -1,9 +1,8 @@
 //! A call of attention and its backward.
 
 use half::bf16;
-use meshwright::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Band, DType, DistanceBias, KeyRanges,
-};
+use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use meshwright::backend::{AttentionShape, Band, DType, DistanceBias, KeyRanges};
 
 use super::reference::lse_len;
 use crate::support::{Operand, Side, values};

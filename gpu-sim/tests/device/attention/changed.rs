@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::fmt;
 
 use meshwright::backend::cuda::{
-    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul,
-    MatMulOperands, Module, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
+    KernelModule, KernelSource, MatMul, MatMulOperands, Stream,
 };
 use meshwright_gpu_sim::SimDriver;
 
@@ -40,8 +40,8 @@ macro_rules! unchanged {
 
 type Done<T = ()> = Result<T, DriverError>;
 
-impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
-    fn load(&self, source: &Source) -> Done<Module> {
+impl<F: Fn(&KernelSource) -> KernelSource + Send + Sync> Driver for Changed<F> {
+    fn load(&self, source: &KernelSource) -> Done<KernelModule> {
         self.device.load(&(self.change)(source))
     }
 
@@ -65,7 +65,7 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
         wait(stream: Stream, event: Event) -> Done;
         is_done(event: Event) -> Done<bool>;
         elapsed_ms(from: Event, to: Event) -> Done<f32>;
-        function(module: Module, name: &str) -> Done<Function>;
+        function(module: KernelModule, name: &str) -> Done<KernelFunction>;
         has_matmul(shape: &MatMul) -> Done<bool>;
         begin_capture(stream: Stream) -> Done;
         end_capture(stream: Stream) -> Done<Graph>;
@@ -80,7 +80,7 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
         download(stream: Stream, dst: *mut c_void, src: u64, bytes: usize) -> Done;
         copy(stream: Stream, dst: u64, src: u64, bytes: usize) -> Done;
         zero(stream: Stream, dst: u64, bytes: usize) -> Done;
-        launch(stream: Stream, function: Function, grid: Grid, args: &[&[u8]]) -> Done;
+        launch(stream: Stream, function: KernelFunction, grid: Grid, args: &[&[u8]]) -> Done;
         matmul(stream: Stream, shape: &MatMul, operands: &MatMulOperands) -> Done;
         launch_graph(stream: Stream, graph: Graph) -> Done;
     }

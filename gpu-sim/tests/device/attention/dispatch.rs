@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::{DeviceProperties, NullAttention, NullCall, Source};
+use meshwright::backend::cuda::{DeviceProperties, KernelSource, NullAttention, NullCall};
 use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100, not_checked_on_gpu};
 
 use super::case::{Case, shape};
@@ -94,7 +94,7 @@ fn vendor_attention_takes_supported_aligned_bf16() {
         });
         let driver = Changed {
             device: SimDriver::new(1),
-            change: Source::clone,
+            change: KernelSource::clone,
             attention: Some(Box::new(attention)),
         };
         let side = device_with(Arc::new(driver), skew);

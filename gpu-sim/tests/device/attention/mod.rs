@@ -18,7 +18,7 @@ use case::{Case, NAMES, Results, shape};
 /// results, weights and score gradients.
 const F32: [f64; 7] = [2e-6, 2e-6, 4e-6, 4e-6, 4e-6, 4e-6, 4e-6];
 const BF16: [f64; 7] = [4e-3, 2e-6, 1e-2, 1e-2, 6e-3, 1e-2, 1e-2];
-/// As [`BF16`], for cuDNN, whose exponentials and logarithms of `lse` are less accurate.
+/// Tolerances like [`BF16`] for cuDNN, whose exponentials and logarithms of `lse` are less accurate.
 const BF16_CUDNN: [f64; 7] = [4e-3, 1e-4, 1e-2, 1e-2, 6e-3, 1e-2, 1e-2];
 
 /// Returns whether the device under test computes aligned bf16 attention by cuDNN.

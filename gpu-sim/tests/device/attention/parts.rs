@@ -1,9 +1,9 @@
 //! Attention over parts of the keys, merged.
 
-use meshwright::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Band, DType, MergeAttentionArgs,
-    SequenceLayout,
+use meshwright::backend::ops::attention::{
+    AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs,
 };
+use meshwright::backend::{AttentionShape, Band, DType, SequenceLayout};
 
 use super::case::{Case, errors, shape};
 use super::{BF16, F32};

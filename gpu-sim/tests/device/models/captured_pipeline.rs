@@ -121,7 +121,7 @@ fn captured_schedules_over_several_axes_are_the_same() {
     }
 }
 
-/// On installations where a message that waits holds up all others of its device.
+/// Captured rounds work on installations in which a message that waits holds up all others of its device.
 #[test]
 fn captured_rounds_need_no_independent_streams() {
     if not_checked_on_gpu() {

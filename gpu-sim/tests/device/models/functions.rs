@@ -93,7 +93,7 @@ fn launches_that_do_not_fit_are_refused() {
     assert_eq!(y.get::<f32>(), [2.0, 4.0, 6.0]);
 
     let message = |kernel: &CudaKernel, backend: &dyn Backend, args: &[KernelArg<'_>]| {
-        // SAFETY: as above; what does not fit is refused.
+        // SAFETY: as above; operands that do not fit are refused.
         let launch = AssertUnwindSafe(|| unsafe { kernel.launch(backend, grid, args) });
         let payload = catch_unwind(launch).expect_err("the launch is refused");
         match payload.downcast::<String>() {

@@ -4,7 +4,7 @@ use std::env;
 use std::sync::Arc;
 
 use meshwright::backend::cuda::DriverError;
-use meshwright::launch::Place;
+use meshwright::launch::RankAssignment;
 use meshwright::train::{Config, Error, Gpus, Machine, Result, Trainer};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Kind, SimDriver, on_gpu};
@@ -45,13 +45,14 @@ fn train(words: &str) -> Result<()> {
     Trainer::<Llama>::on(config, machine)?.run()
 }
 
-pub fn own_place() -> Result<Place> {
-    let place = Place::of_process().map_err(|error| Error::Input(error.to_string()))?;
+pub fn own_place() -> Result<RankAssignment> {
+    let place =
+        RankAssignment::from_environment().map_err(|error| Error::Input(error.to_string()))?;
     Ok(place.expect("the variables of a launcher"))
 }
 
 /// Returns a simulated GPU of this process, and the test's library between processes.
-fn simulated(config: &Config, place: &Place) -> Result<Gpus> {
+fn simulated(config: &Config, place: &RankAssignment) -> Result<Gpus> {
     let driver = Arc::new(SimDriver::new(place.rank as u64));
     if let Ok(launches) = env::var(FAULT) {
         let reason = "an illegal memory access was encountered".to_owned();

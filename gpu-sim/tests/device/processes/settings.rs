@@ -54,7 +54,7 @@ fn the_way_of_messages_is_known_and_the_same() {
         command.env(VARIABLE, "pairs");
     });
     for end in unknown {
-        let text = "MESHWRIGHT_NCCL_P2P: `pairs` is no way of messages: write `edges`, the default, or `grouped`";
+        let text = "MESHWRIGHT_NCCL_P2P: `pairs` is not a message path: write `edges`, the default, or `grouped`";
         assert!(end.stderr.contains(text), "{}", end.stderr);
     }
     let different = refused("pp=2", |rank, command| {

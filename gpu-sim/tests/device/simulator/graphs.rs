@@ -1,6 +1,6 @@
 //! Stream capture and CUDA graphs.
 
-use meshwright::backend::cuda::{Driver, DriverError, Function, Graph, Stream};
+use meshwright::backend::cuda::{Driver, DriverError, Graph, KernelFunction, Stream};
 
 use super::rig::{Rig, args, grid, message, source};
 
@@ -10,8 +10,8 @@ const TEXT: &str = "KERNEL(add)(float* x, float by) { x[threadIdx.x] += by; }\n\
 struct CaptureRig {
     rig: Rig,
     side: Stream,
-    add: Function,
-    scale: Function,
+    add: KernelFunction,
+    scale: KernelFunction,
     x: u64,
     y: u64,
 }
@@ -30,7 +30,7 @@ impl CaptureRig {
     fn launch(
         &self,
         stream: Stream,
-        function: Function,
+        function: KernelFunction,
         to: u64,
         by: f32,
     ) -> Result<(), DriverError> {

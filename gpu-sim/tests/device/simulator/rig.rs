@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
-use meshwright::backend::cuda::{Driver, DriverError, Grid, Source, Stream};
+use meshwright::backend::cuda::{Driver, DriverError, Grid, KernelSource, Stream};
 use meshwright_gpu_sim::SimDriver;
 
 pub struct Rig {
@@ -59,8 +59,8 @@ impl Rig {
     }
 }
 
-pub fn source(text: &str) -> Source {
-    Source { name: Cow::Borrowed("test"), text: Cow::Owned(text.to_string()) }
+pub fn source(text: &str) -> KernelSource {
+    KernelSource { name: Cow::Borrowed("test"), text: Cow::Owned(text.to_string()) }
 }
 
 pub fn grid(blocks: u32, threads: u32) -> Grid {

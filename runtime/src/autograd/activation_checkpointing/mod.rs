@@ -1,5 +1,5 @@
-//! Activation checkpointing: segments save only their inputs and selected results, and are recomputed in backward (Chen et
-//! al., "Training deep nets with sublinear memory cost", 2016).
+//! Activation checkpointing (gradient checkpointing): segments save only their inputs and selected results, and are
+//! recomputed in backward (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 
 mod open_segments;
 mod recompute;

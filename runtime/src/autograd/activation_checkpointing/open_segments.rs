@@ -21,9 +21,9 @@ pub(crate) struct OpenSegments {
 }
 
 enum OpenSegment {
-    /// In forward: results saved so far, in order.
+    /// Forward, with the results saved so far, in order.
     Forward { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
-    /// In recomputation: saved results not yet taken.
+    /// Recomputation, with the saved results not yet taken.
     Recompute { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
 }
 

@@ -47,8 +47,9 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     let node = {
         let arrived = Rc::clone(&arrived);
         rank.tape().record(move |gradients, _| {
-            recompute
-                .run(gradients, &arrived, |parts| computed_parts_of(&f(&data_of_parts(parts))));
+            recompute.run_segment(gradients, &arrived, |parts| {
+                computed_parts_of(&f(&data_of_parts(parts)))
+            });
         })
     };
     data_of_parts(outputs.iter().enumerate().map(|(index, part)| {
@@ -57,7 +58,7 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
             let own = rank.tape().record(move |gradients, gradient| {
                 arrived[index].set(Some(gradient));
                 // The segment is recomputed if any of its results has a gradient.
-                gradients.add(&node, Arc::new(gradients.rank.zeros(0)));
+                gradients.add_gradient(&node, Arc::new(gradients.rank.zeros(0)));
             });
             value.made_by(Some(own))
         })
@@ -83,11 +84,13 @@ impl SegmentUse {
     }
 
     /// Counts the use as done.
-    fn finish(&self, rank: &Rank) {
+    fn finish_use(&self, rank: &Rank) {
         let (Some(unit), Some(unit_use)) = (self.unit.upgrade(), &self.unit_use) else { return };
         // No gradient of the unit is wanted if the backward has not acquired it.
         match rank.running_backward() {
-            Some(backward) if backward.owns_gradient_of(&unit) => unit_use.finish(&unit, &backward),
+            Some(backward) if backward.owns_gradient_of(&unit) => {
+                unit_use.finish_use(&unit, &backward)
+            }
             _ => unit_use.discard(),
         }
     }
@@ -146,7 +149,7 @@ struct Recompute {
 impl Recompute {
     /// Recomputes the segment by `f`, recorded on the tape, and runs that tape backward from the gradients of the results
     /// that have arrived.
-    fn run(
+    fn run_segment(
         self,
         gradients: &mut TapeGradients<'_>,
         arrived: &[Cell<Option<Arc<Buffer>>>],
@@ -172,7 +175,7 @@ impl Recompute {
                     continue;
                 }
             };
-            let data = saved.take(rank);
+            let data = saved.take_buffer(rank);
             let leaf = source.map(|source| {
                 let cell = Rc::new(Cell::new(None));
                 sources.push((source, Rc::clone(&cell)));
@@ -190,20 +193,20 @@ impl Recompute {
         let roots = outputs.into_iter().zip(arrived);
         let roots: Vec<(NodeId, Arc<Buffer>)> = roots
             .filter_map(|(part, arrived)| {
-                Some((part.activation()?.settle().node?, arrived.take()?))
+                Some((part.activation()?.compute_with_node().node?, arrived.take()?))
             })
             .collect();
         backpropagate_segment(rank, roots);
 
         for (source, cell) in sources {
             if let Some(gradient) = cell.take() {
-                gradients.add(&source, gradient);
+                gradients.add_gradient(&source, gradient);
             }
         }
         rank.prefetcher().enter_phase(before);
         if before == StepPhase::Backward {
             rank.prefetcher().end_segment_backward();
         }
-        self.uses.iter().for_each(|segment_use| segment_use.finish(rank));
+        self.uses.iter().for_each(|segment_use| segment_use.finish_use(rank));
     }
 }

@@ -1,9 +1,9 @@
-//! Checkpointed segments: what they save.
+//! Checkpointed segments and their save policy.
 
 /// Checkpointed segment of a model: it saves its inputs, and the results that its save policy selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointedSegment {
-    /// Path of what is computed: `blocks.3`, or `blocks.2-3` for layers that form one segment.
+    /// Path of the layers: `blocks.3`, or `blocks.2-3` for layers that form one segment.
     pub path: String,
     /// Results that are saved instead of recomputed.
     pub keep: SavePolicy,

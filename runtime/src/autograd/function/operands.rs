@@ -117,7 +117,7 @@ impl SavedInput {
 
     /// Removes the saved data, or returns `None` if backward does not read it.
     pub(crate) fn take_data(&mut self, rank: &Rank) -> Option<Arc<Buffer>> {
-        self.data.take().map(|data| data.take(rank))
+        self.data.take().map(|data| data.take_buffer(rank))
     }
 
     /// Removes the data of an input that backward reads.
@@ -133,7 +133,7 @@ impl SavedInput {
     /// Adds `gradient` to that of the input, if it is wanted.
     pub(crate) fn add_gradient(&self, gradients: &mut TapeGradients<'_>, gradient: Arc<Buffer>) {
         if let Some(source) = &self.source {
-            gradients.add(source, gradient);
+            gradients.add_gradient(source, gradient);
         }
     }
 }

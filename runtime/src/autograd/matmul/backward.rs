@@ -29,7 +29,7 @@ pub(super) struct MatmulBackward {
 
 impl MatmulBackward {
     /// Passes the gradient `dy` of the result on to `x`, the weight, and the bias of an epilogue.
-    pub(super) fn run(
+    pub(super) fn run_backward(
         self,
         gradients: &mut TapeGradients<'_>,
         dy: Arc<Buffer>,
@@ -59,15 +59,15 @@ impl MatmulBackward {
         let MatmulDims { m, k, n, transposed } = self.dims;
         let x = self.x.take_saved(rank);
         let mut bias_gradient = None;
-        self.weight.finish(gradients, |mut dw, accumulate| {
+        self.weight.finish_use(gradients, |mut dw, accumulate| {
             // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
             let (rows, cols, a, b) = if transposed { (n, k, dy, &*x) } else { (k, n, &*x, dy) };
             let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
             let (a, b) = (a.view(), b.view());
             if bias.is_some() && !transposed {
                 let mut sums = rank.scratch(DType::F32, n);
-                let ending = GemmEpilogue::BiasGrad(sums.view_mut());
-                if rank.backend().gemm_with_epilogue(&gemm, a, b, ending, dw.reborrow()) {
+                let epilogue = GemmEpilogue::BiasGrad(sums.view_mut());
+                if rank.backend().gemm_with_epilogue(&gemm, a, b, epilogue, dw.reborrow()) {
                     bias_gradient = Some(sums);
                     return;
                 }

@@ -28,7 +28,7 @@ pub(in super::super) struct Matmul {
     /// The axes over which the weight's gradient is partial.
     pub gradient_axes: AxisSet,
     pub dims: MatmulDims,
-    /// How the result leaves the region.
+    /// Exit of the result from the region.
     pub exit: Rc<RegionExit>,
     pub site: Site,
 }
@@ -79,7 +79,7 @@ impl Matmul {
     /// Computes the matmul without epilogue, after which it leaves the region.
     fn compute_alone(&self, recorded: bool) -> Computed {
         let rank = self.rank();
-        let input = self.x.settle();
+        let input = self.x.compute_with_node();
         let values = self.weight.read(self.gradient_axes);
         let (data, []) = rank.segments().saved_or_compute(self.weight.path(), || {
             let mut out = rank.alloc(self.result_len());
@@ -92,7 +92,7 @@ impl Matmul {
             let (backward, exit) = (self.backward(input.node), Rc::clone(&self.exit));
             rank.tape().record(move |gradients, dy| {
                 let dy = exit.backward(gradients.rank, dy);
-                backward.run(gradients, dy, None);
+                backward.run_backward(gradients, dy, None);
             })
         });
         Computed { data, node }
@@ -103,7 +103,7 @@ impl Matmul {
     /// The pre-activation, which GELU is applied to, is saved for backward or by a checkpointed segment.
     fn compute_with_epilogue(&self, epilogue: &BiasEpilogue<'_>, recorded: bool) -> Computed {
         let rank = self.rank();
-        let input = self.x.settle();
+        let input = self.x.compute_with_node();
         let path = self.weight.path();
         let is_saved = recorded || rank.segments().saves(path);
         let (values, bias) =
@@ -151,7 +151,7 @@ impl Matmul {
                     Some(preactivation) => backward_gelu(gradients.rank, preactivation, dy),
                     None => dy,
                 };
-                backward.run(gradients, dy, Some(bias));
+                backward.run_backward(gradients, dy, Some(bias));
             })
         });
         Computed { data, node }
@@ -168,13 +168,13 @@ impl Matmul {
     ) {
         let rank = self.rank();
         let (backend, gemm) = (rank.backend(), self.gemm());
-        let ending = if gelu {
-            let inside = preactivation.as_mut().map(|buffer| buffer.view_mut());
-            GemmEpilogue::BiasGelu { bias, pre_activation: inside }
+        let epilogue = if gelu {
+            let aux = preactivation.as_mut().map(|buffer| buffer.view_mut());
+            GemmEpilogue::BiasGelu { bias, pre_activation: aux }
         } else {
             GemmEpilogue::Bias(bias)
         };
-        if backend.gemm_with_epilogue(&gemm, x.view(), weight, ending, out.view_mut()) {
+        if backend.gemm_with_epilogue(&gemm, x.view(), weight, epilogue, out.view_mut()) {
             return;
         }
         let mut product = rank.alloc(self.result_len());

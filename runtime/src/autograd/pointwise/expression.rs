@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Category, Dropout, Expr, Node, UnaryFunction, View, ViewMut};
+use crate::backend::{Category, DropoutMask, Expr, Node, UnaryFunction, View, ViewMut};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::AxisSet;
@@ -32,7 +32,7 @@ pub(crate) enum Unary {
     Scale(f32),
     Offset(f32),
     Apply(UnaryFunction),
-    Dropout(Dropout),
+    Dropout(DropoutMask),
 }
 
 /// A function of two elements at the same place.
@@ -118,7 +118,7 @@ impl Pointwise {
         self.leaves = kept.into_iter().map(|leaf| self.leaves[leaf].clone()).collect();
         for leaf in &self.leaves {
             if let ExprLeaf::Value(value) = leaf {
-                value.settle();
+                value.compute_with_node();
             }
         }
     }
@@ -169,7 +169,7 @@ impl DeferredOp for Pointwise {
     fn compute(&mut self, rank: &Rank, len: usize, recorded: bool) -> Computed {
         self.compute_matmuls();
         match self.as_value() {
-            Some(value) => value.settle(),
+            Some(value) => value.compute_with_node(),
             None => self.compute_by(rank, len, recorded, |views, out| {
                 rank.backend().map(&self.expr, views, out);
             }),
@@ -197,7 +197,7 @@ impl Value {
             return pointwise;
         }
         if self.deferred_matmul_is_recorded() != Some(is_recording) {
-            self.settle();
+            self.compute_with_node();
         }
         Pointwise::leaf(self.clone())
     }

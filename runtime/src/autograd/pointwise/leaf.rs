@@ -23,7 +23,7 @@ pub(super) enum LeafData<'a> {
 impl<'a> LeafData<'a> {
     pub(super) fn read(leaf: &'a ExprLeaf) -> LeafData<'a> {
         match leaf {
-            ExprLeaf::Value(value) => LeafData::Value(value.settle()),
+            ExprLeaf::Value(value) => LeafData::Value(value.compute_with_node()),
             ExprLeaf::Param(param, axes) => LeafData::Param(param.read(*axes)),
         }
     }

@@ -37,7 +37,7 @@ fn copy_to_region(x: &Value, axis: AxisId, site: &Site) -> Value {
             let mut gradient = gradients.unique(gradient);
             let axes = AxisSet::of(axis);
             gradients.rank.all_reduce(axes, &site, ReduceOp::Sum, gradient.view_mut());
-            gradients.add(&source, Arc::new(gradient));
+            gradients.add_gradient(&source, Arc::new(gradient));
         })
     });
     Value::alias(x.rank(), x.extents().to_vec(), ready.data, node)
@@ -51,7 +51,8 @@ fn gather_to_region(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let node = ready.node.map(|source| {
         let dim = dim.clone();
         rank.tape().record(move |gradients, gradient| {
-            gradients.add(&source, Arc::new(dim.reduce_scatter(gradients.rank, &gradient)));
+            gradients
+                .add_gradient(&source, Arc::new(dim.reduce_scatter(gradients.rank, &gradient)));
         })
     });
     let data = dim.all_gather(rank, &ready.data);
@@ -95,7 +96,7 @@ pub(crate) fn reduce_scatter(partial: &Value, axis: AxisId, dim: usize, site: &S
 }
 
 /// Whole to split: own shard forward, all-gather backward.
-pub(crate) fn slice(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
+pub(crate) fn slice_dim(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
     if rank.degree(axis) == 1 {
         return x.clone();
@@ -107,7 +108,7 @@ pub(crate) fn slice(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
 }
 
 /// Split to whole: all-gather forward, own shard backward.
-pub(crate) fn gather(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
+pub(crate) fn gather_dim(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
     if rank.degree(axis) == 1 {
         return x.clone();
@@ -128,7 +129,7 @@ pub(crate) fn record_shard(
     let extents = dim.split.clone();
     let node = source.map(|source| {
         rank.tape().record(move |gradients, gradient| {
-            gradients.add(&source, Arc::new(dim.all_gather(gradients.rank, &gradient)));
+            gradients.add_gradient(&source, Arc::new(dim.all_gather(gradients.rank, &gradient)));
         })
     });
     Value::ready(rank, extents, data, node)
@@ -144,7 +145,7 @@ pub(crate) fn record_gathered(
     let extents = dim.whole.clone();
     let node = source.map(|source| {
         rank.tape().record(move |gradients, gradient| {
-            gradients.add(&source, Arc::new(dim.own_shard(gradients.rank, &gradient)));
+            gradients.add_gradient(&source, Arc::new(dim.own_shard(gradients.rank, &gradient)));
         })
     });
     Value::ready(rank, extents, data, node)

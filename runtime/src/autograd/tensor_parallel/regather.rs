@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-use crate::comm::Pending;
+use crate::comm::PendingCall;
 use crate::context::{Rank, fail};
 
 use super::sharded_dim::ShardedDim;
@@ -19,7 +19,7 @@ pub(crate) struct Regather {
 
 enum RegatherState {
     Idle,
-    InProgress(Pending),
+    InProgress(PendingCall),
     Gathered(Arc<Buffer>),
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{BlockCopy, Buffer};
-use crate::comm::{Blocks, Pending, Site};
+use crate::comm::{Blocks, PendingCall, Site};
 use crate::context::{Rank, alloc_like, fail};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Extent, local_len};
@@ -60,7 +60,7 @@ impl ShardedDim {
         whole
     }
 
-    pub(crate) fn start_reduce_scatter(&self, rank: &Rank, whole: &Arc<Buffer>) -> Pending {
+    pub(crate) fn start_reduce_scatter(&self, rank: &Rank, whole: &Arc<Buffer>) -> PendingCall {
         let shard = alloc_like(whole, local_len(&self.split));
         rank.process_group(self.axis).start_reduce_scatter(
             &self.site,
@@ -70,7 +70,7 @@ impl ShardedDim {
         )
     }
 
-    pub(crate) fn start_all_gather(&self, rank: &Rank, shard: &Arc<Buffer>) -> Pending {
+    pub(crate) fn start_all_gather(&self, rank: &Rank, shard: &Arc<Buffer>) -> PendingCall {
         let whole = alloc_like(shard, local_len(&self.whole));
         rank.process_group(self.axis).start_all_gather(
             &self.site,

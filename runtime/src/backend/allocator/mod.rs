@@ -31,7 +31,7 @@ const WORKSPACE: usize = Category::Workspace as usize;
 pub struct CachingAllocator {
     limit: usize,
     source: MemorySource,
-    /// On a device: the allocator of page-locked host memory for offloading.
+    /// The allocator of page-locked host memory for offloading, on a device.
     offloaded: Option<Arc<CachingAllocator>>,
     state: Mutex<AllocatorState>,
 }
@@ -62,10 +62,10 @@ impl CachingAllocator {
     /// [Offloaded](Category::Offloaded) buffers of a device are in page-locked host memory and not part of the limit.
     pub fn on(device: Option<Arc<dyn Device>>, bytes: usize) -> Arc<Self> {
         match device {
-            None => CachingAllocator::of(MemorySource::Host, None, bytes),
+            None => CachingAllocator::with_sources(MemorySource::Host, None, bytes),
             Some(device) => {
                 let offloaded = MemorySource::PageLocked(Arc::clone(&device));
-                CachingAllocator::of(MemorySource::Device(device), Some(offloaded), bytes)
+                CachingAllocator::with_sources(MemorySource::Device(device), Some(offloaded), bytes)
             }
         }
     }
@@ -75,13 +75,18 @@ impl CachingAllocator {
     pub(crate) fn for_dry_run(device: Option<Arc<dyn Device>>) -> Arc<Self> {
         let offloaded = device.as_ref().map(|_| MemorySource::Reserved);
         let source = device.map_or(MemorySource::Reserved, MemorySource::Device);
-        CachingAllocator::of(source, offloaded, usize::MAX)
+        CachingAllocator::with_sources(source, offloaded, usize::MAX)
     }
 
     /// Creates an allocator of at most `limit` bytes from `source`; `offloaded` has the memory for offloading if that is
     /// other memory.
-    fn of(source: MemorySource, offloaded: Option<MemorySource>, limit: usize) -> Arc<Self> {
-        let offloaded = offloaded.map(|source| CachingAllocator::of(source, None, usize::MAX));
+    fn with_sources(
+        source: MemorySource,
+        offloaded: Option<MemorySource>,
+        limit: usize,
+    ) -> Arc<Self> {
+        let offloaded =
+            offloaded.map(|source| CachingAllocator::with_sources(source, None, usize::MAX));
         Arc::new(CachingAllocator { limit, source, offloaded, state: Mutex::default() })
     }
 
@@ -103,8 +108,8 @@ impl CachingAllocator {
             return offloaded.alloc(dtype, len, category);
         }
         let bytes = len.checked_mul(dtype.bytes()).and_then(|b| b.checked_next_multiple_of(ALIGN));
-        let mut state = self.lock();
-        let taken = state.take(bytes.unwrap_or(usize::MAX), category, self);
+        let mut state = self.lock_state();
+        let taken = state.take_block(bytes.unwrap_or(usize::MAX), category, self);
         let number = state.allocated;
         drop(state);
         match taken {
@@ -132,34 +137,34 @@ impl CachingAllocator {
 
     /// Returns the bytes in use, by category.
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut live = self.lock().live_with(self.overhead_bytes());
+        let mut live = self.lock_state().live_with(self.overhead_bytes());
         if let Some(offloaded) = &self.offloaded {
-            live[OFFLOADED] = offloaded.lock().live[OFFLOADED];
+            live[OFFLOADED] = offloaded.lock_state().live[OFFLOADED];
         }
         Category::ALL.into_iter().zip(live)
     }
 
     /// Returns the peak of the bytes in use, by category.
     pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut peak = self.lock().update_peaks(self.overhead_bytes()).peak;
+        let mut peak = self.lock_state().update_peaks(self.overhead_bytes()).peak;
         if let Some(offloaded) = &self.offloaded {
-            peak[OFFLOADED] = offloaded.lock().peak[OFFLOADED];
+            peak[OFFLOADED] = offloaded.lock_state().peak[OFFLOADED];
         }
         Category::ALL.into_iter().zip(peak)
     }
 
     /// Returns the peak of the bytes in use of all categories together; on a device, of its memory.
     pub fn total_peak(&self) -> usize {
-        self.lock().update_peaks(self.overhead_bytes()).total_peak
+        self.lock_state().update_peaks(self.overhead_bytes()).total_peak
     }
 
     /// Reclaims the memory of the `number`-th allocated buffer.
     fn release(&self, block: MemoryBlock, category: Category, number: u64) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.live[category as usize] -= block.len();
         match &mut state.private {
-            Some(private) if private.may_use(number) => private.free.put(block),
-            _ => state.free.put(block),
+            Some(private) if private.may_use(number) => private.free.put_block(block),
+            _ => state.free.put_block(block),
         }
     }
 
@@ -167,20 +172,20 @@ impl CachingAllocator {
         self.device().map_or(0, |device| device.overhead_bytes())
     }
 
-    fn lock(&self) -> MutexGuard<'_, AllocatorState> {
+    fn lock_state(&self) -> MutexGuard<'_, AllocatorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MemoryCache for CachingAllocator {
     fn available_bytes(&self) -> usize {
-        let live: usize = self.lock().live_with(self.overhead_bytes()).iter().sum();
+        let live: usize = self.lock_state().live_with(self.overhead_bytes()).iter().sum();
         self.limit.saturating_sub(live)
     }
 
     /// Frees all cached blocks, and those of the private pool unless a capture is in progress.
     fn empty_cache(&self) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if state.private.as_ref().is_some_and(|private| !private.is_open) {
             state.dissolve_private_pool();
         }
@@ -189,7 +194,7 @@ impl MemoryCache for CachingAllocator {
 }
 
 impl AllocatorState {
-    fn take(
+    fn take_block(
         &mut self,
         bytes: usize,
         category: Category,
@@ -200,8 +205,8 @@ impl AllocatorState {
         let total = self.live_with(own).iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
         let cached = match self.private.as_mut().filter(|private| private.is_open) {
-            Some(private) => private.free.take(bytes).or_else(|| self.free.take(bytes)),
-            None => self.free.take(bytes),
+            Some(private) => private.free.take_block(bytes).or_else(|| self.free.take_block(bytes)),
+            None => self.free.take_block(bytes),
         };
         let block = match cached {
             Some(block) => Some(block),
@@ -252,6 +257,6 @@ impl AllocatorState {
             }
         }
         self.dissolve_private_pool();
-        self.free.take(bytes).or_else(|| self.free.allocate(bytes, kept, &allocator.source))
+        self.free.take_block(bytes).or_else(|| self.free.allocate(bytes, kept, &allocator.source))
     }
 }

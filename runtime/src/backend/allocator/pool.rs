@@ -26,11 +26,11 @@ impl BlockPool {
 
     /// Moves all blocks of another pool into this one.
     pub(super) fn append(&mut self, other: BlockPool) {
-        other.blocks.into_values().flatten().for_each(|block| self.put(block));
+        other.blocks.into_values().flatten().for_each(|block| self.put_block(block));
     }
 
     /// Returns a block of exactly this size.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<MemoryBlock> {
+    pub(super) fn take_block(&mut self, bytes: usize) -> Option<MemoryBlock> {
         let block = self.blocks.get_mut(&bytes)?.pop()?;
         self.bytes -= bytes;
         Some(block)
@@ -52,7 +52,7 @@ impl BlockPool {
     }
 
     /// Puts a block into the pool.
-    pub(super) fn put(&mut self, block: MemoryBlock) {
+    pub(super) fn put_block(&mut self, block: MemoryBlock) {
         self.bytes += block.len();
         self.blocks.entry(block.len()).or_default().push(block);
     }

@@ -24,7 +24,7 @@ impl PrivateBlocks {
 
 /// A handle to the private pool of an allocator; on a device it includes page-locked host memory.
 ///
-/// While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open) is used only by
+/// While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open_pool) is used only by
 /// later openings. The allocator takes the memory back if it has no other left; then the pool is no longer
 /// [valid](Self::is_valid).
 #[derive(Debug)]
@@ -38,16 +38,16 @@ impl CachingAllocator {
     }
 
     fn with_offloaded(&self, mut change: impl FnMut(&mut AllocatorState)) {
-        change(&mut self.lock());
+        change(&mut self.lock_state());
         if let Some(offloaded) = &self.offloaded {
-            change(&mut offloaded.lock());
+            change(&mut offloaded.lock_state());
         }
     }
 }
 
 impl PrivatePool {
     /// Opens the pool: buffers are allocated from it first, and their memory belongs to it.
-    pub fn open(&self) {
+    pub fn open_pool(&self) {
         self.change(|_, private| private.is_open = true);
     }
 

@@ -55,10 +55,10 @@ fn cached_blocks_are_freed_largest_first() {
     let allocator = CachingAllocator::with_limit(1024);
     let sizes = [16, 32, 64, 112];
     drop(sizes.map(|len| allocator.alloc(DType::F32, len, Category::Activations)));
-    assert_eq!(allocator.lock().free.bytes(), 896);
+    assert_eq!(allocator.lock_state().free.bytes(), 896);
     // 128 bytes are left; 192 more free the largest cached block.
     let held = allocator.alloc(DType::F32, 48, Category::Activations);
-    let cached = |allocator: &CachingAllocator| allocator.lock().free.sizes();
+    let cached = |allocator: &CachingAllocator| allocator.lock_state().free.sizes();
     assert_eq!(cached(&allocator), [64, 128, 256]);
     drop(held);
     assert_eq!(allocator.alloc(DType::F32, 256, Category::Activations).len(), 256);
@@ -85,7 +85,7 @@ fn a_private_pool_is_used_by_captures_alone() {
     let make = || allocator.alloc(DType::F32, 100, Category::Activations);
     let (before, pooled) = (make(), address(&make()));
     let pool = allocator.private_pool();
-    pool.open();
+    pool.open_pool();
     // From the pool, then new; blocks freed during the capture are reused.
     let first = make();
     assert_eq!(address(&first), pooled);
@@ -105,7 +105,7 @@ fn a_private_pool_is_used_by_captures_alone() {
     drop(others);
 
     // Another capture gets these blocks, and no other until they are used up.
-    pool.open();
+    pool.open_pool();
     let again: Vec<Buffer> = (0..3).map(|_| make()).collect();
     let mut addresses: Vec<usize> = again.iter().map(address).collect();
     addresses.sort_unstable();
@@ -114,28 +114,28 @@ fn a_private_pool_is_used_by_captures_alone() {
     assert_eq!(addresses, expected);
     drop(again);
     pool.close();
-    assert_eq!(allocator.lock().private.as_ref().unwrap().free.bytes(), 3 * 448);
+    assert_eq!(allocator.lock_state().private.as_ref().unwrap().free.bytes(), 3 * 448);
 
     // Without the private pool, all blocks return to the pool.
     drop(pool);
-    assert_eq!(allocator.lock().free.bytes(), 7 * 448);
+    assert_eq!(allocator.lock_state().free.bytes(), 7 * 448);
 }
 
 #[test]
 fn a_private_pool_is_dissolved_under_pressure() {
     let allocator = CachingAllocator::with_limit(1024);
     let pool = allocator.private_pool();
-    pool.open();
+    pool.open_pool();
     drop(allocator.alloc(DType::F32, 128, Category::Activations));
     pool.close();
     // Cached blocks are freed first.
     drop(allocator.alloc(DType::F32, 64, Category::Activations));
     let half = allocator.alloc(DType::F32, 80, Category::Activations);
-    assert!(pool.is_valid() && allocator.lock().free.bytes() == 0);
+    assert!(pool.is_valid() && allocator.lock_state().free.bytes() == 0);
     let more = allocator.alloc(DType::F32, 160, Category::Activations);
     assert!(!pool.is_valid());
     assert_eq!(out_of_memory(&allocator, 32, Category::Activations).limit, Some(1024));
     drop((half, more));
     drop(pool);
-    assert_eq!(allocator.lock().free.bytes(), 960);
+    assert_eq!(allocator.lock_state().free.bytes(), 960);
 }

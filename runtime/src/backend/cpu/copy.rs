@@ -20,7 +20,7 @@ impl CopyOps for CpuBackend {
 
     fn cast(&self, src: View, mut dst: ViewMut) {
         by_float!(src.dtype() => T, dst.dtype() => U;
-            cast::<T, U>(&self.workers, src.typed(), dst.typed()));
+            cast_elements::<T, U>(&self.workers, src.typed(), dst.typed()));
     }
 
     fn add_assign(&self, mut dst: ViewMut, src: View) {
@@ -34,7 +34,7 @@ impl CopyOps for CpuBackend {
     }
 
     fn fill(&self, mut dst: ViewMut, value: f32) {
-        by_float!(dst.dtype() => T; fill::<T>(&self.workers, dst.typed(), value));
+        by_float!(dst.dtype() => T; fill_elements::<T>(&self.workers, dst.typed(), value));
     }
 
     fn scale(&self, mut dst: ViewMut, factor: f32) {
@@ -65,9 +65,9 @@ fn copy_blocks<T: Copy + Send + Sync>(
     });
 }
 
-fn cast<T: Float, U: Float>(workers: &Workers, src: &[T], dst: &mut [U]) {
+fn cast_elements<T: Float, U: Float>(workers: &Workers, src: &[T], dst: &mut [U]) {
     assert_eq!(dst.len(), src.len(), "cast: operands of one size");
-    workers.rows(dst.len(), 1, Rows(dst, 1), |range, dst| float::cast(&src[range], dst.0));
+    workers.rows(dst.len(), 1, Rows(dst, 1), |range, dst| float::cast_slice(&src[range], dst.0));
 }
 
 fn add_assign<T: Float, U: Float>(workers: &Workers, dst: &mut [T], src: &[U]) {
@@ -97,7 +97,7 @@ dispatch! {
     }
 }
 
-fn fill<T: Float>(workers: &Workers, dst: &mut [T], value: f32) {
+fn fill_elements<T: Float>(workers: &Workers, dst: &mut [T], value: f32) {
     let value = T::narrow(value);
     workers.rows(dst.len(), 1, Rows(dst, 1), |_, dst| dst.0.fill(value));
 }

@@ -71,14 +71,14 @@ fn embedding_backward<T: Float>(
     workers.rows(rows, cols, Rows(dtable, cols), |range, dtable| {
         for (token, dout) in tokens.iter().zip(dout.chunks_exact(cols)) {
             if let Some(row) = local_row(*token, first_row + range.start, range.len()) {
-                add(&mut dtable.0[row * cols..][..cols], dout);
+                add_row(&mut dtable.0[row * cols..][..cols], dout);
             }
         }
     });
 }
 
 dispatch! {
-    fn add<const FMA: bool, T: Float>(sum: &mut [f32], row: &[T]) {
+    fn add_row<const FMA: bool, T: Float>(sum: &mut [f32], row: &[T]) {
         for (sum, x) in sum.iter_mut().zip(row) {
             *sum += x.widen();
         }

@@ -132,13 +132,13 @@ pub(super) fn convert<T: Float, U: Float>(src: &[T], dst: &mut [U]) {
 
 dispatch! {
     /// Converts as [`convert`], for callers that are not compiled for each instruction set themselves.
-    pub(super) fn cast<const FMA: bool, T: Float, U: Float>(src: &[T], dst: &mut [U]) {
+    pub(super) fn cast_slice<const FMA: bool, T: Float, U: Float>(src: &[T], dst: &mut [U]) {
         convert(src, dst);
     }
 }
 
 /// Returns the slice in which f32 results for `out` are computed: `out` itself if it is f32, else `scratch`, from which
-/// [`store`] rounds them.
+/// [`store_rounded`] rounds them.
 ///
 /// These are functions, not closures, which might not be compiled for the instruction set of the caller.
 #[inline(always)]
@@ -157,7 +157,7 @@ pub(super) fn workplace_len<T: Float>(len: usize) -> usize {
 
 /// Rounds results in scratch into `out`; does nothing if they were computed in `out`.
 #[inline(always)]
-pub(super) fn store<T: Float>(scratch: &[f32], out: &mut [T]) {
+pub(super) fn store_rounded<T: Float>(scratch: &[f32], out: &mut [T]) {
     if !T::IS_F32 {
         convert(scratch, out);
     }

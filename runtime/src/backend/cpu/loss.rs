@@ -6,10 +6,10 @@ use super::math::{exp, lane_max, lane_sum, larger};
 use super::simd::dispatch;
 use super::softmax::row_count;
 use super::workers::{Rows, Workers};
-use crate::backend::{
-    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, LossOps,
-    MaxExpSumArgs, View, ViewMut,
+use crate::backend::ops::loss::{
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, MaxExpSumArgs,
 };
+use crate::backend::{LossOps, View, ViewMut};
 
 impl LossOps for CpuBackend {
     fn row_max(&self, cols: usize, x: View, mut max: ViewMut) {

@@ -6,10 +6,10 @@ use super::math::{fma, lane_sum};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{
-    Element, ElementwiseOps, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, NormOps,
-    ResidualSum, RmsNormArgs, RmsNormBackwardArgs, View,
+use crate::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
 };
+use crate::backend::{Element, ElementwiseOps, Expr, LeafGrad, NormOps, ResidualSum, View};
 
 /// Rows per partial sum of a parameter gradient.
 const CHUNK: usize = 128;

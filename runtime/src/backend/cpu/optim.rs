@@ -5,9 +5,8 @@ use super::math::fma;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use super::{CpuBackend, update};
-use crate::backend::{
-    AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, UpdateExpr, UpdateOperands, ViewMut,
-};
+use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
+use crate::backend::{AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, ViewMut};
 
 impl OptimizerOps for CpuBackend {
     fn adamw(&self, step: &AdamStep, args: AdamwArgs) {

@@ -8,7 +8,7 @@ use super::math;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use crate::backend::philox::philox4x32;
-use crate::backend::{BlockIndex, Dropout, RandomOps, ViewMut};
+use crate::backend::{BlockIndex, DropoutMask, RandomOps, ViewMut};
 
 /// Elements filled per task.
 const CHUNK: usize = 1 << 16;
@@ -29,11 +29,11 @@ impl RandomOps for CpuBackend {
 }
 
 /// Writes the dropout factors of the elements `start..start + mask.len()` of a block: 0, or `1 / (1 - rate)`.
-pub(super) fn dropout_mask(dropout: &Dropout, start: usize, mask: &mut [f32]) {
+pub(super) fn dropout_mask(dropout: &DropoutMask, start: usize, mask: &mut [f32]) {
     // In units of 2^-32; beyond every possible draw at rate 1.
     let threshold = (f64::from(dropout.rate) * 4_294_967_296.0) as u64;
     let keep = if dropout.rate < 1.0 { 1.0 / (1.0 - dropout.rate) } else { 0.0 };
-    runs(&dropout.index, start, mask, |index, run| {
+    for_each_run(&dropout.index, start, mask, |index, run| {
         mask_run(dropout.key, index, threshold, keep, run);
     });
 }
@@ -56,7 +56,9 @@ dispatch! {
 fn normal<T: Float>(workers: &Workers, key: u64, std: f32, index: &BlockIndex, out: &mut [T]) {
     assert_eq!(index.len(), out.len(), "the block index fits the operand");
     workers.chunks(out.len().div_ceil(CHUNK), 1, Rows(out, CHUNK), |range, out| {
-        runs(index, range.start * CHUNK, out.0, |index, run| normal_run(key, std, index, run));
+        for_each_run(index, range.start * CHUNK, out.0, |index, run| {
+            normal_run(key, std, index, run)
+        });
     });
 }
 
@@ -137,7 +139,12 @@ fn interleave<T: Float>(values: &Words<f32>, out: &mut [T]) {
 
 /// Calls `f(global index, elements)` for each contiguous run of the global tensor among the elements
 /// `start..start + out.len()` of a block.
-fn runs<T>(index: &BlockIndex, start: usize, out: &mut [T], mut f: impl FnMut(u64, &mut [T])) {
+fn for_each_run<T>(
+    index: &BlockIndex,
+    start: usize,
+    out: &mut [T],
+    mut f: impl FnMut(u64, &mut [T]),
+) {
     // Trailing dims that are not split are merged into the run of the dim before them.
     let mut run = 1;
     // Elements of the run before the gap, if it has one.

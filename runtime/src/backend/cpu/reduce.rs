@@ -1,7 +1,7 @@
 //! Reductions over a dim and over whole operands.
 
 use super::CpuBackend;
-use super::float::{Float, by_float, store, workplace, workplace_len};
+use super::float::{Float, by_float, store_rounded, workplace, workplace_len};
 use super::math::lane_sum;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
@@ -82,7 +82,7 @@ dispatch! {
         for sum in sums {
             *sum *= scale;
         }
-        store(scratch, y);
+        store_rounded(scratch, y);
     }
 }
 

@@ -4,7 +4,8 @@ use super::CpuBackend;
 use super::float::{Float, by_float};
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{RopeArgs, RopeLayout, RopeOps, RopeShape};
+use crate::backend::ops::rope::RopeArgs;
+use crate::backend::{RopeLayout, RopeOps, RopeShape};
 
 impl RopeOps for CpuBackend {
     fn rope(&self, shape: &RopeShape, args: RopeArgs) {

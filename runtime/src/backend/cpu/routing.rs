@@ -1,15 +1,15 @@
-//! Routing of tokens to experts.
+//! Routing of tokens to experts (MoE), on the CPU.
 
 use super::CpuBackend;
-use super::float::{Float, by_float, store, workplace, workplace_len};
+use super::float::{Float, by_float, store_rounded, workplace, workplace_len};
 use super::math::{fma, lane_sum};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, MAX_TOP_K,
-    RoutingOps, RoutingShape, TopKArgs, View,
+use crate::backend::ops::routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };
+use crate::backend::{MAX_TOP_K, RoutingOps, RoutingShape, View};
 
 impl RoutingOps for CpuBackend {
     fn top_k(&self, args: TopKArgs) {
@@ -163,7 +163,7 @@ dispatch! {
                 *sum = fma::<FMA>(weight, x.widen(), *sum);
             }
         }
-        store(scratch, out);
+        store_rounded(scratch, out);
     }
 }
 

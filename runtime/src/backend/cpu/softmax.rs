@@ -1,7 +1,7 @@
 //! Softmax over rows.
 
 use super::CpuBackend;
-use super::float::{Float, by_float, store, workplace, workplace_len};
+use super::float::{Float, by_float, store_rounded, workplace, workplace_len};
 use super::math::{exp, lane_max, lane_sum, larger};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
@@ -48,7 +48,7 @@ dispatch! {
             for weight in weights {
                 *weight *= inv;
             }
-            store(scratch, y);
+            store_rounded(scratch, y);
         }
     }
 }

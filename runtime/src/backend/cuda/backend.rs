@@ -8,7 +8,7 @@ use bytemuck::bytes_of;
 
 use crate::backend::{Backend, CudaKernel, Device, KernelArg, LaunchGrid};
 
-use super::driver::{Driver, Grid, Source};
+use super::driver::{Driver, Grid, KernelSource};
 use super::gpu::GpuContext;
 use super::memory::GpuMemory;
 
@@ -48,8 +48,10 @@ impl Backend for CudaBackend {
     ) {
         let addresses: Vec<u64> = args.iter().map(address_of).collect();
         let bytes: Vec<&[u8]> = args.iter().zip(&addresses).map(bytes_of_arg).collect();
-        let source =
-            Source { name: Cow::Borrowed(kernel.name()), text: Cow::Borrowed(kernel.source()) };
+        let source = KernelSource {
+            name: Cow::Borrowed(kernel.name()),
+            text: Cow::Borrowed(kernel.source()),
+        };
         let LaunchGrid { blocks, threads, shared } = grid;
         // SAFETY: as the caller promises.
         unsafe {

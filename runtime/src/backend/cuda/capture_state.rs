@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::driver::{Driver, done};
+use super::driver::{Driver, unwrap_call};
 
 /// Capture state of one rank, and the memory that its CUDA graphs use besides buffers of models.
 #[derive(Default)]
@@ -32,13 +32,13 @@ pub(super) struct PinnedBlock(pub usize, pub usize);
 
 impl CaptureState {
     /// Begins a capture, whose graph exists from now on.
-    pub fn begin(&self) {
+    pub fn begin_capture(&self) {
         self.lock_memory().graphs += 1;
         self.is_capturing.store(true, Relaxed);
     }
 
     /// Ends the capture, and returns the constants of its graph.
-    pub fn end(&self) -> Vec<PinnedBlock> {
+    pub fn end_capture(&self) -> Vec<PinnedBlock> {
         self.is_capturing.store(false, Relaxed);
         std::mem::take(&mut self.lock_memory().constants)
     }
@@ -71,7 +71,7 @@ impl CaptureState {
     /// Copies `values` to page-locked memory that lives as long as the captured graph.
     pub fn capture_constant(&self, driver: &dyn Driver, values: &[u8]) -> *const u8 {
         let bytes = values.len().max(1);
-        let memory = done(driver.alloc_pinned(bytes));
+        let memory = unwrap_call(driver.alloc_pinned(bytes));
         // SAFETY: the memory is new and large enough for the values.
         unsafe { memory.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         self.lock_memory().constants.push(PinnedBlock(memory as usize, bytes));

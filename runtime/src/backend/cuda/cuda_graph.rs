@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::backend::{DeviceFailure, DeviceGraph, StreamKind};
 
 use super::capture_state::PinnedBlock;
-use super::driver::{DriverError, Graph, Stream, done};
+use super::driver::{DriverError, Graph, Stream, unwrap_call};
 use super::gpu::GpuContext;
 
 /// Begins the capture of the work submitted to all streams in use, after synchronizing them.
@@ -17,7 +17,7 @@ pub(super) fn begin_capture(gpu: &Arc<GpuContext>) -> Result<(), String> {
         driver.begin_capture(gpu.stream(StreamKind::Compute))
     };
     begin().map_err(|error| error.to_string())?;
-    gpu.capture.begin();
+    gpu.capture.begin_capture();
     // Every other stream joins the capture at its beginning.
     let compute = gpu.stream(StreamKind::Compute);
     let mut forks = side_streams(gpu).into_iter();
@@ -34,7 +34,7 @@ pub(super) fn end_capture(gpu: &Arc<GpuContext>) -> Result<CapturedGraph, String
     let mut joins = side_streams(gpu).into_iter();
     let joined = joins.try_for_each(|stream| wait_for_stream(gpu, compute, stream));
     let ended = gpu.driver().end_capture(compute);
-    let (graph, constants) = (ended.as_ref().ok().copied(), gpu.capture.end());
+    let (graph, constants) = (ended.as_ref().ok().copied(), gpu.capture.end_capture());
     // Dropping it frees the constants, also if the capture failed.
     let work = CapturedGraph { gpu: Arc::clone(gpu), graph, constants };
     joined.and(ended).map_err(|error| error.to_string())?;
@@ -68,7 +68,7 @@ unsafe impl DeviceGraph for CapturedGraph {
         let compute = self.gpu.stream(StreamKind::Compute);
         // The captured work came after the pending work of all streams.
         for stream in side_streams(&self.gpu) {
-            done(wait_for_stream(&self.gpu, compute, stream));
+            unwrap_call(wait_for_stream(&self.gpu, compute, stream));
         }
         if let Some(graph) = self.graph {
             // SAFETY: as the caller promises; the constants are live.

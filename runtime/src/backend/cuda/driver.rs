@@ -23,11 +23,11 @@ pub struct Event(pub u64);
 
 /// A loaded module of machine code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Module(pub u64);
+pub struct KernelModule(pub u64);
 
-/// An entry point of a [`Module`].
+/// An entry point of a [`KernelModule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Function(pub u64);
+pub struct KernelFunction(pub u64);
 
 /// An instantiated CUDA graph: captured work that is launched as one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ pub struct DeviceProperties {
 
 /// CUDA C++ source of one module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Source {
+pub struct KernelSource {
     /// Name in messages and in the kernel cache.
     pub name: Cow<'static, str>,
     /// Text without the common header, which every driver prepends.
@@ -86,7 +86,7 @@ pub enum DriverError {
     /// A kernel does not compile.
     #[error("kernel source `{source_name}` does not compile for {architecture}:\n{log}")]
     Compile {
-        /// Name of the [`Source`].
+        /// Name of the [`KernelSource`].
         source_name: String,
         /// Target architecture.
         architecture: String,
@@ -112,7 +112,7 @@ pub enum DriverError {
 }
 
 /// Returns the value of a call; unwinds the rank if the call failed.
-pub(super) fn done<T>(result: Result<T, DriverError>) -> T {
+pub(super) fn unwrap_call<T>(result: Result<T, DriverError>) -> T {
     result.unwrap_or_else(|error| DeviceFailure(error.to_string()).unwind())
 }
 
@@ -213,9 +213,9 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
     /// Compiles a source, or finds its machine code in the cache, and loads it. The same source returns the same
     /// module.
-    fn load(&self, source: &Source) -> Result<Module, DriverError>;
+    fn load(&self, source: &KernelSource) -> Result<KernelModule, DriverError>;
     /// Returns an entry point by name.
-    fn function(&self, module: Module, name: &str) -> Result<Function, DriverError>;
+    fn function(&self, module: KernelModule, name: &str) -> Result<KernelFunction, DriverError>;
     /// Launches a kernel; `args` are its parameters as bytes, in order.
     ///
     /// # Safety
@@ -223,7 +223,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     unsafe fn launch(
         &self,
         stream: Stream,
-        function: Function,
+        function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
     ) -> Result<(), DriverError>;

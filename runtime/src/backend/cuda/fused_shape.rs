@@ -28,7 +28,7 @@ pub struct FusedShape {
 
 impl FusedShape {
     /// Returns the same sizes, or the reason why fused kernels do not take them.
-    pub fn of(s: &AttentionShape) -> Result<FusedShape, &'static str> {
+    pub fn from_attention(s: &AttentionShape) -> Result<FusedShape, &'static str> {
         let &AttentionShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } = s;
         if queries.pitch != queries.len {
             // The library documents no gaps between rows of log-sum-exps.

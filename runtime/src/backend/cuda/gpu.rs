@@ -9,7 +9,9 @@ use crate::backend::{MemoryCache, StreamKind};
 
 use super::attention_use::AttentionUse;
 use super::capture_state::CaptureState;
-use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream, done};
+use super::driver::{
+    Driver, DriverError, Event, Grid, KernelFunction, KernelSource, Stream, unwrap_call,
+};
 use super::ops::map::Structure;
 
 /// A driver with the streams and loaded kernels of one rank.
@@ -18,10 +20,10 @@ pub struct GpuContext {
     /// The stream of [`StreamKind::Compute`], cached because most calls use it; also in `streams`.
     compute: OnceLock<Stream>,
     streams: Mutex<HashMap<StreamKind, Stream>>,
-    /// By name of the entry point: comparing sources is cheaper than hashing them at every launch.
-    functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
+    /// Loaded kernels by name of the entry point: comparing sources is cheaper than hashing them at every launch.
+    functions: Mutex<HashMap<String, Vec<(KernelSource, KernelFunction)>>>,
     /// Kernels with generated sources.
-    generated: Mutex<HashMap<Structure, Function>>,
+    generated: Mutex<HashMap<Structure, KernelFunction>>,
     /// Free events: untimed and timed ones.
     events: Mutex<[Vec<Event>; 2]>,
     workspace: Mutex<Workspace>,
@@ -46,7 +48,7 @@ struct Workspace {
 const WORKSPACE_UNIT: usize = 1 << 20;
 
 /// A kernel: its source and the name of its entry point.
-pub type Kernel<'a> = (&'a Source, &'a str);
+pub type Kernel<'a> = (&'a KernelSource, &'a str);
 
 impl GpuContext {
     /// Creates the context of a rank on the device of `driver`.
@@ -74,9 +76,9 @@ impl GpuContext {
     /// Returns the CUDA stream of `queue`. Communication has priority over compute.
     pub fn stream(&self, queue: StreamKind) -> Stream {
         let find = || {
-            *lock(&self.streams)
-                .entry(queue)
-                .or_insert_with(|| done(self.driver.new_stream(queue != StreamKind::Compute)))
+            *lock_unpoisoned(&self.streams).entry(queue).or_insert_with(|| {
+                unwrap_call(self.driver.new_stream(queue != StreamKind::Compute))
+            })
         };
         match queue {
             StreamKind::Compute => *self.compute.get_or_init(find),
@@ -86,12 +88,12 @@ impl GpuContext {
 
     /// Returns all streams in use.
     pub fn streams(&self) -> Vec<Stream> {
-        lock(&self.streams).values().copied().collect()
+        lock_unpoisoned(&self.streams).values().copied().collect()
     }
 
     /// Returns the streams in use except those of `queues`.
     pub(super) fn streams_except(&self, queues: &[StreamKind]) -> Vec<Stream> {
-        let streams = lock(&self.streams);
+        let streams = lock_unpoisoned(&self.streams);
         let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
         others.map(|(_, stream)| *stream).collect()
     }
@@ -102,7 +104,7 @@ impl GpuContext {
     /// and the next request overwrites the contents. The workspace grows to the size of the largest operation; growing
     /// synchronizes the stream.
     pub fn workspace(&self, bytes: usize) -> u64 {
-        let mut workspace = lock(&self.workspace);
+        let mut workspace = lock_unpoisoned(&self.workspace);
         if workspace.bytes < bytes {
             self.free_workspace(&mut workspace);
             let bytes = bytes.next_multiple_of(WORKSPACE_UNIT);
@@ -127,11 +129,11 @@ impl GpuContext {
 
     /// Sets the cache that is emptied when device memory is exhausted.
     pub fn set_memory_cache(&self, cache: Weak<dyn MemoryCache>) {
-        *lock(&self.memory_cache) = Some(cache);
+        *lock_unpoisoned(&self.memory_cache) = Some(cache);
     }
 
     fn memory_cache(&self) -> Option<Arc<dyn MemoryCache>> {
-        lock(&self.memory_cache).as_ref()?.upgrade()
+        lock_unpoisoned(&self.memory_cache).as_ref()?.upgrade()
     }
 
     /// Calls `call`, and retries it after emptying the memory cache if device memory is exhausted.
@@ -139,9 +141,9 @@ impl GpuContext {
         match call() {
             Err(DriverError::OutOfMemory { .. }) => {
                 self.memory_cache().iter().for_each(|cache| cache.empty_cache());
-                done(call())
+                unwrap_call(call())
             }
-            result => done(result),
+            result => unwrap_call(result),
         }
     }
 
@@ -187,7 +189,7 @@ impl GpuContext {
     pub unsafe fn launch_function(
         &self,
         queue: StreamKind,
-        function: Function,
+        function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
     ) {
@@ -195,23 +197,23 @@ impl GpuContext {
             return;
         }
         // SAFETY: as the caller promises.
-        done(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
+        unwrap_call(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
     }
 
     /// Returns the generated kernel of an expression's structure, if it is loaded.
-    pub fn generated(&self, structure: &Structure) -> Option<Function> {
-        lock(&self.generated).get(structure).copied()
+    pub fn generated(&self, structure: &Structure) -> Option<KernelFunction> {
+        lock_unpoisoned(&self.generated).get(structure).copied()
     }
 
     /// Loads the generated kernel of an expression's structure; its entry point has the name of the source.
-    pub fn generate(&self, structure: Structure, source: &Source) -> Function {
+    pub fn generate(&self, structure: Structure, source: &KernelSource) -> KernelFunction {
         let function = self.load_kernel((source, &source.name));
-        lock(&self.generated).insert(structure, function);
+        lock_unpoisoned(&self.generated).insert(structure, function);
         function
     }
 
-    fn function(&self, (source, name): Kernel<'_>) -> Function {
-        let mut functions = lock(&self.functions);
+    fn function(&self, (source, name): Kernel<'_>) -> KernelFunction {
+        let mut functions = lock_unpoisoned(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
             let mut sources = named.iter();
             sources
@@ -225,40 +227,40 @@ impl GpuContext {
         })
     }
 
-    fn load_kernel(&self, (source, name): Kernel<'_>) -> Function {
-        let module = done(self.driver.load(source));
-        done(self.driver.function(module, name))
+    fn load_kernel(&self, (source, name): Kernel<'_>) -> KernelFunction {
+        let module = unwrap_call(self.driver.load(source));
+        unwrap_call(self.driver.function(module, name))
     }
 
     /// Returns an event to record; the time between `timed` events can be measured.
     pub fn acquire_event(&self, timed: bool) -> Event {
-        let free = lock(&self.events)[usize::from(timed)].pop();
-        free.unwrap_or_else(|| done(self.driver.new_event(timed)))
+        let free = lock_unpoisoned(&self.events)[usize::from(timed)].pop();
+        free.unwrap_or_else(|| unwrap_call(self.driver.new_event(timed)))
     }
 
     /// Returns an event for reuse. Work that waits for its last record is not affected by later records.
     pub fn release_event(&self, event: Event, timed: bool) {
-        lock(&self.events)[usize::from(timed)].push(event);
+        lock_unpoisoned(&self.events)[usize::from(timed)].push(event);
     }
 }
 
 impl Drop for GpuContext {
     fn drop(&mut self) {
-        let mut workspace = std::mem::take(&mut *lock(&self.workspace));
+        let mut workspace = std::mem::take(&mut *lock_unpoisoned(&self.workspace));
         self.free_workspace(&mut workspace);
-        for event in lock(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
+        for event in lock_unpoisoned(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
             // Errors cannot be handled here.
             let _ = self.driver.free_event(event);
         }
         // Destroying a stream also frees the library workspaces of that stream.
-        for (_, stream) in lock(&self.streams).drain() {
+        for (_, stream) in lock_unpoisoned(&self.streams).drain() {
             let _ = self.driver.free_stream(stream);
         }
     }
 }
 
 /// Returns true if two sources are equal. Fixed sources are usually the same static.
-fn is_same_source(a: &Source, b: &Source) -> bool {
+fn is_same_source(a: &KernelSource, b: &KernelSource) -> bool {
     std::ptr::eq(&*a.text, &*b.text) || a == b
 }
 
@@ -268,7 +270,7 @@ impl fmt::Debug for GpuContext {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

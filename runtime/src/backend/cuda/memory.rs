@@ -10,7 +10,7 @@ use crate::backend::{
 };
 
 use super::cuda_graph;
-use super::driver::{DriverError, Event, done};
+use super::driver::{DriverError, Event, unwrap_call};
 use super::gpu::GpuContext;
 use super::ops;
 use super::staging::StagingPool;
@@ -34,7 +34,7 @@ impl fmt::Debug for FreeObservers {
 }
 
 impl FreeObservers {
-    fn add(&self, observer: Weak<dyn FreeObserver>) {
+    fn add_observer(&self, observer: Weak<dyn FreeObserver>) {
         let mut observers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         observers.retain(|known| known.strong_count() > 0);
         observers.push(observer);
@@ -73,7 +73,7 @@ impl GpuMemory {
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(queue));
         let event = self.gpu.acquire_event(timed);
         let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event, timed };
-        done(if timed && self.gpu.capture.is_capturing() {
+        unwrap_call(if timed && self.gpu.capture.is_capturing() {
             driver.record_in_graph(event, stream)
         } else {
             driver.record(event, stream)
@@ -106,7 +106,7 @@ impl Device for GpuMemory {
     fn alloc(&self, bytes: usize) -> Option<NonNull<u8>> {
         match self.gpu.driver().alloc(bytes) {
             Err(DriverError::OutOfMemory { .. }) => None,
-            result => NonNull::new(done(result) as *mut u8),
+            result => NonNull::new(unwrap_call(result) as *mut u8),
         }
     }
 
@@ -128,7 +128,7 @@ impl Device for GpuMemory {
     fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>> {
         match self.gpu.driver().alloc_pinned(bytes) {
             Err(DriverError::OutOfMemory { .. }) => None,
-            result => NonNull::new(done(result)),
+            result => NonNull::new(unwrap_call(result)),
         }
     }
 
@@ -148,7 +148,7 @@ impl Device for GpuMemory {
         let stream = self.gpu.stream(StreamKind::Transfer);
         let (to, bytes) = (dst.as_mut_ptr().cast(), dst.len());
         // SAFETY: as the caller promises.
-        done(unsafe { self.gpu.driver().download(stream, to, src as u64, bytes) });
+        unwrap_call(unsafe { self.gpu.driver().download(stream, to, src as u64, bytes) });
     }
 
     unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
@@ -158,7 +158,7 @@ impl Device for GpuMemory {
         let stream = self.gpu.stream(StreamKind::Transfer);
         let (from, bytes) = (src.as_ptr().cast(), src.len());
         // SAFETY: as the caller promises.
-        done(unsafe { self.gpu.driver().upload(stream, dst as u64, from, bytes) });
+        unwrap_call(unsafe { self.gpu.driver().upload(stream, dst as u64, from, bytes) });
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
@@ -176,8 +176,10 @@ impl Device for GpuMemory {
         self.gpu.capture.note_wait();
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(StreamKind::Compute));
         // SAFETY: as the caller promises; the host memory is valid until the stream is synchronized below.
-        done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
-        done(driver.synchronize(stream));
+        unwrap_call(unsafe {
+            driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len())
+        });
+        unwrap_call(driver.synchronize(stream));
     }
 
     unsafe fn zero(&self, queue: StreamKind, dst: *mut u8, bytes: usize) {
@@ -185,7 +187,7 @@ impl Device for GpuMemory {
             return;
         }
         // SAFETY: as the caller promises.
-        done(unsafe { self.gpu.driver().zero(self.gpu.stream(queue), dst as u64, bytes) });
+        unwrap_call(unsafe { self.gpu.driver().zero(self.gpu.stream(queue), dst as u64, bytes) });
     }
 
     unsafe fn copy(&self, queue: StreamKind, dst: *mut u8, src: *const u8, bytes: usize) {
@@ -194,7 +196,7 @@ impl Device for GpuMemory {
         }
         let stream = self.gpu.stream(queue);
         // SAFETY: as the caller promises.
-        done(unsafe { self.gpu.driver().copy(stream, dst as u64, src as u64, bytes) });
+        unwrap_call(unsafe { self.gpu.driver().copy(stream, dst as u64, src as u64, bytes) });
     }
 
     unsafe fn combine(
@@ -248,15 +250,15 @@ impl Device for GpuMemory {
     }
 
     fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32 {
-        done(self.gpu.driver().elapsed_ms(self.driver_event(from), self.driver_event(to)))
+        unwrap_call(self.gpu.driver().elapsed_ms(self.driver_event(from), self.driver_event(to)))
     }
 
     fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent) {
-        done(self.gpu.driver().wait(self.gpu.stream(queue), self.driver_event(moment)));
+        unwrap_call(self.gpu.driver().wait(self.gpu.stream(queue), self.driver_event(moment)));
     }
 
     fn is_done(&self, moment: &DeviceEvent) -> bool {
-        done(self.gpu.driver().is_done(self.driver_event(moment)))
+        unwrap_call(self.gpu.driver().is_done(self.driver_event(moment)))
     }
 
     fn handle(&self, queue: StreamKind) -> u64 {
@@ -264,7 +266,7 @@ impl Device for GpuMemory {
     }
 
     fn observe_frees(&self, observer: Weak<dyn FreeObserver>) -> bool {
-        self.observers.add(observer);
+        self.observers.add_observer(observer);
         true
     }
 
@@ -272,8 +274,8 @@ impl Device for GpuMemory {
         self.gpu.capture.note_wait();
         let driver = self.gpu.driver();
         let stream = self.gpu.stream(StreamKind::Waiting);
-        done(driver.wait(stream, self.driver_event(moment)));
-        done(driver.synchronize(stream));
+        unwrap_call(driver.wait(stream, self.driver_event(moment)));
+        unwrap_call(driver.synchronize(stream));
     }
     fn begin_capture(&self) -> Result<(), String> {
         cuda_graph::begin_capture(&self.gpu)

@@ -23,8 +23,8 @@ pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, Mat
 use attention_use::{AttentionImplementation, AttentionPass};
 pub use backend::CudaBackend;
 pub use driver::{
-    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, Module,
-    Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
+    KernelModule, KernelSource, Stream,
 };
 pub use fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 pub use gpu::GpuContext;

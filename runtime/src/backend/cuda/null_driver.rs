@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::driver::{
-    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, Module,
-    Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
+    KernelModule, KernelSource, Stream,
 };
 use super::fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
-use super::gpu::lock;
+use super::gpu::lock_unpoisoned;
 use super::matmul::{MatMul, MatMulOperands};
 
 /// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.
@@ -32,12 +32,12 @@ pub enum NullCall<'a> {
     /// The lookup of a kernel by name. Functions are numbered from 0.
     Function {
         /// The handle.
-        function: Function,
+        function: KernelFunction,
         /// Name of the kernel.
         kernel: &'a str,
     },
     /// A kernel launch.
-    Launch(Function),
+    Launch(KernelFunction),
     /// A matmul.
     MatMul,
     /// A forward pass of fused attention.
@@ -56,7 +56,7 @@ pub struct NullDriver {
     properties: DeviceProperties,
     observer: Observer,
     attention: Option<NullAttention>,
-    sources: Mutex<Vec<Source>>,
+    sources: Mutex<Vec<KernelSource>>,
     functions: AtomicU64,
     next: AtomicU64,
 }
@@ -94,8 +94,8 @@ impl NullDriver {
     }
 
     /// Returns the sources loaded so far, each once.
-    pub fn loaded_sources(&self) -> Vec<Source> {
-        lock(&self.sources).clone()
+    pub fn loaded_sources(&self) -> Vec<KernelSource> {
+        lock_unpoisoned(&self.sources).clone()
     }
 
     fn observe(&self, call: NullCall<'_>) -> Result<(), DriverError> {
@@ -225,23 +225,23 @@ impl Driver for NullDriver {
         self.observe(NullCall::Copy)
     }
 
-    fn load(&self, source: &Source) -> Done<Module> {
-        let mut sources = lock(&self.sources);
+    fn load(&self, source: &KernelSource) -> Done<KernelModule> {
+        let mut sources = lock_unpoisoned(&self.sources);
         let known = sources.iter().position(|known| known == source);
         let index = known.unwrap_or_else(|| {
             sources.push(source.clone());
             sources.len() - 1
         });
-        Ok(Module(index as u64))
+        Ok(KernelModule(index as u64))
     }
 
-    fn function(&self, _: Module, kernel: &str) -> Done<Function> {
-        let function = Function(self.functions.fetch_add(1, Relaxed));
+    fn function(&self, _: KernelModule, kernel: &str) -> Done<KernelFunction> {
+        let function = KernelFunction(self.functions.fetch_add(1, Relaxed));
         self.observe(NullCall::Function { function, kernel })?;
         Ok(function)
     }
 
-    unsafe fn launch(&self, _: Stream, function: Function, _: Grid, _: &[&[u8]]) -> Done {
+    unsafe fn launch(&self, _: Stream, function: KernelFunction, _: Grid, _: &[&[u8]]) -> Done {
         self.observe(NullCall::Launch(function))
     }
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::driver::{Event, Stream, done};
-use super::gpu::{GpuContext, lock};
+use super::driver::{Event, Stream, unwrap_call};
+use super::gpu::{GpuContext, lock_unpoisoned};
 
 /// Maximum size of pending uploads, in bytes, before an upload waits for earlier ones.
 const PENDING_LIMIT: usize = 64 << 20;
@@ -22,7 +22,7 @@ pub struct StagingPool {
 #[derive(Debug, Default)]
 struct StagingBuffers {
     free: Vec<StagingBuffer>,
-    /// In the order of the uploads, which all use one stream.
+    /// Buffers in use, in the order of the uploads, which all use one stream.
     pending: VecDeque<(StagingBuffer, Event)>,
     pending_bytes: usize,
 }
@@ -52,21 +52,21 @@ impl StagingPool {
         if self.gpu.capture.is_capturing() {
             let constant = self.gpu.capture.capture_constant(self.gpu.driver(), src);
             // SAFETY: the constant lives as long as the CUDA graph that reads it.
-            return done(unsafe { driver.upload(stream, dst, constant.cast(), src.len()) });
+            return unwrap_call(unsafe { driver.upload(stream, dst, constant.cast(), src.len()) });
         }
-        let mut buffers = lock(&self.buffers);
+        let mut buffers = lock_unpoisoned(&self.buffers);
         if buffers.pending_bytes + src.len() > PENDING_LIMIT {
-            done(driver.synchronize(stream));
+            unwrap_call(driver.synchronize(stream));
         }
         self.reclaim_buffers(&mut buffers);
         let buffer = self.take_buffer(&mut buffers, src.len());
         // SAFETY: the buffer is large enough for `src`, used by nothing else, and kept until its event completes.
         unsafe {
             buffer.memory.copy_from_nonoverlapping(src.as_ptr(), src.len());
-            done(driver.upload(stream, dst, buffer.memory.cast(), src.len()));
+            unwrap_call(driver.upload(stream, dst, buffer.memory.cast(), src.len()));
         }
         let event = self.gpu.acquire_event(false);
-        done(driver.record(event, stream));
+        unwrap_call(driver.record(event, stream));
         buffers.pending_bytes += buffer.bytes;
         buffers.pending.push_back((buffer, event));
     }
@@ -75,7 +75,7 @@ impl StagingPool {
     fn reclaim_buffers(&self, buffers: &mut StagingBuffers) {
         let driver = self.gpu.driver();
         while let Some((_, event)) = buffers.pending.front()
-            && done(driver.is_done(*event))
+            && unwrap_call(driver.is_done(*event))
         {
             let Some((buffer, event)) = buffers.pending.pop_front() else { return };
             self.gpu.release_event(event, false);
@@ -88,7 +88,9 @@ impl StagingPool {
         let bytes = bytes.next_power_of_two().max(MIN_BUFFER_BYTES);
         match buffers.free.iter().position(|buffer| buffer.bytes == bytes) {
             Some(index) => buffers.free.swap_remove(index),
-            None => StagingBuffer { memory: done(self.gpu.driver().alloc_pinned(bytes)), bytes },
+            None => {
+                StagingBuffer { memory: unwrap_call(self.gpu.driver().alloc_pinned(bytes)), bytes }
+            }
         }
     }
 }
@@ -100,7 +102,7 @@ impl Drop for StagingPool {
         for stream in self.gpu.streams() {
             let _ = driver.synchronize(stream);
         }
-        let buffers = std::mem::take(&mut *lock(&self.buffers));
+        let buffers = std::mem::take(&mut *lock_unpoisoned(&self.buffers));
         let pending = buffers.pending.into_iter().map(|(buffer, event)| {
             self.gpu.release_event(event, false);
             buffer

@@ -13,7 +13,7 @@ use super::Device;
 
 use device::DryRunDevice;
 
-/// Kernels that do nothing: what they would write keeps its values.
+/// Kernels that do nothing: their results keep the values that they have.
 pub struct DryRunBackend {
     device: Option<Arc<dyn Device>>,
 }
@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    /// As functions with code for the CPU do.
+    /// Functions with code for the CPU write their results.
     #[test]
     fn memory_of_the_host_can_be_written() {
         let allocator = allocator(&DryRunBackend::cpu());

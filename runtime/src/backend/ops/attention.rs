@@ -1,4 +1,4 @@
-//! Scaled dot-product attention.
+//! Scaled dot-product attention with grouped queries (GQA), and the log-sum-exp of each row of scores.
 
 use std::ops::Range;
 
@@ -239,7 +239,7 @@ pub struct AttentionBackwardArgs<'a> {
     pub lse: View<'a>,
     /// Gradient of the output, of the dtype of the queries.
     pub dout: View<'a>,
-    /// True: `dq`, `dk`, `dv` and `dbias` are added to what is there. False: they are written.
+    /// True: `dq`, `dk`, `dv` and `dbias` are accumulated. False: they are written.
     pub accumulate: bool,
     /// Gradient of the queries; of the dtype of the queries, or f32.
     pub dq: ViewMut<'a>,

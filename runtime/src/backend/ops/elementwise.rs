@@ -26,8 +26,8 @@ impl ElementwiseOps for DryRunBackend {
 
 /// The destination of the gradient of a leaf of an [`Expr`], or of an operand of a norm.
 pub struct LeafGrad<'a> {
-    /// As many elements as the leaf, of its dtype; f32 for a leaf that is used as a [`Row`](crate::backend::Node::Row),
-    /// and for parameters of norms.
+    /// The gradient: as many elements as the leaf, of its dtype; f32 for a leaf that is used as a
+    /// [`Row`](crate::backend::Node::Row), and for parameters of norms.
     pub view: ViewMut<'a>,
     /// Add to the destination instead of overwriting it; the sum is rounded once.
     pub accumulate: bool,

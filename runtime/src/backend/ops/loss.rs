@@ -66,9 +66,9 @@ pub struct MaxExpSumArgs<'a> {
     pub first_col: usize,
     /// Maximum of each row over the columns of this rank, written.
     pub max: ViewMut<'a>,
-    /// As in [`ExpSumArgs`].
+    /// The result, as in [`ExpSumArgs`].
     pub sum_exp: ViewMut<'a>,
-    /// As in [`ExpSumArgs`].
+    /// The result, as in [`ExpSumArgs`].
     pub target_logit: ViewMut<'a>,
 }
 

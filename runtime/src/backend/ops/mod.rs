@@ -3,49 +3,38 @@
 //! A kernel is written in three places: its method and operands in the family's file here, next to its implementation in
 //! dry runs, which does nothing, and an implementation each in the files of the same family under `cpu` and `cuda/ops`.
 
-mod attention;
-mod copy;
-mod cuda_kernel;
-mod elementwise;
-mod embedding;
-mod loss;
-mod matmul;
-mod norm;
-mod optim;
-mod random;
-mod reduce;
-mod rope;
-mod routing;
-mod softmax;
+pub mod attention;
+pub mod copy;
+pub mod cuda_kernel;
+pub mod elementwise;
+pub mod embedding;
+pub mod loss;
+pub mod matmul;
+pub mod norm;
+pub mod optim;
+pub mod random;
+pub mod reduce;
+pub mod rope;
+pub mod routing;
+pub mod softmax;
 
 use std::sync::Arc;
 
 use super::{Device, DryRunBackend};
 
-pub use attention::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, DistanceBias,
-    KeyRanges, MergeAttentionArgs, SequenceLayout,
-};
+pub use attention::{AttentionOps, AttentionShape, Band, DistanceBias, KeyRanges, SequenceLayout};
 pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
-pub use loss::{
-    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, LossOps,
-    MaxExpSumArgs,
-};
+pub use loss::LossOps;
 pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
-pub use norm::{
-    LayerNormArgs, LayerNormBackwardArgs, NormOps, ResidualSum, RmsNormArgs, RmsNormBackwardArgs,
-};
-pub use optim::{AdamStep, AdamwArgs, OptimizerOps, SgdArgs, SgdStep};
+pub use norm::{NormOps, ResidualSum};
+pub use optim::{AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
 pub use reduce::{MiddleDim, ReductionOps};
-pub use rope::{RopeArgs, RopeLayout, RopeOps, RopeShape};
-pub use routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, MAX_TOP_K,
-    RoutingOps, RoutingShape, TopKArgs,
-};
+pub use rope::{RopeLayout, RopeOps, RopeShape};
+pub use routing::{MAX_TOP_K, RoutingOps, RoutingShape};
 pub use softmax::SoftmaxOps;
 
 /// The kernels of one rank on one device.

@@ -12,7 +12,7 @@ impl RopeOps for DryRunBackend {
     fn rope(&self, _: &RopeShape, _: RopeArgs) {}
 }
 
-/// Which elements of a head form a pair.
+/// Elements of a head that form a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RopeLayout {
     /// Pair `j` is elements `j` and `j + rotary_dim / 2`: Hugging Face's Llama, GPT-NeoX.

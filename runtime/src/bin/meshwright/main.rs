@@ -13,7 +13,7 @@ const ABOUT: &str = "Reports the GPUs and libraries of this machine, checks the 
 fn main() -> ExitCode {
     let matches = command().get_matches();
     let outcome = match matches.subcommand() {
-        Some(("schedule", matches)) => schedule::run(matches),
+        Some(("schedule", matches)) => schedule::run_command(matches),
         _ => run_cuda(&matches),
     };
     match outcome {
@@ -69,7 +69,7 @@ fn run_cuda(matches: &ArgMatches) -> Result<(String, bool), String> {
             };
             let sources = cuda::sources(&list("sources"))?;
             if matches.get_flag("check") {
-                cuda::check(&sources, &list("arch"))
+                cuda::check_sources(&sources, &list("arch"))
             } else {
                 Ok((cuda::names(&sources), true))
             }
@@ -93,11 +93,11 @@ mod cuda {
         CheckedSource, CompiledKernel, DiskCache, KernelProblem, check_kernels, generated_sources,
         libraries, probe as probe_devices,
     };
-    use meshwright::backend::cuda::{DriverError, SOURCES, Source};
+    use meshwright::backend::cuda::{DriverError, KernelSource, SOURCES};
 
     /// Returns the sources with these names; without names, all sources, including those generated for typical models.
-    pub fn sources(names: &[String]) -> Result<Vec<Source>, String> {
-        let mut all: Vec<Source> = SOURCES.iter().copied().cloned().collect();
+    pub fn sources(names: &[String]) -> Result<Vec<KernelSource>, String> {
+        let mut all: Vec<KernelSource> = SOURCES.iter().copied().cloned().collect();
         all.extend(generated_sources());
         if names.is_empty() {
             return Ok(all);
@@ -113,7 +113,7 @@ mod cuda {
         names.iter().map(named).collect()
     }
 
-    pub fn names(sources: &[Source]) -> String {
+    pub fn names(sources: &[KernelSource]) -> String {
         sources.iter().map(|source| format!("{}\n", source.name)).collect()
     }
 
@@ -145,11 +145,11 @@ mod cuda {
         }
     }
 
-    pub fn check(
-        sources: &[Source],
+    pub fn check_sources(
+        sources: &[KernelSource],
         architectures: &[String],
     ) -> Result<(String, bool), DriverError> {
-        let sources: Vec<&Source> = sources.iter().collect();
+        let sources: Vec<&KernelSource> = sources.iter().collect();
         let checked = check_kernels(&sources, architectures, &DiskCache::from_environment())?;
         let mut text = table(&checked, architectures);
         let warnings = checked.iter().flat_map(|checked| &checked.warnings);

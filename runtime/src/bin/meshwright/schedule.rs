@@ -44,7 +44,7 @@ pub fn command() -> Command {
 }
 
 /// Runs the subcommand. Returns the text to print, and false if the schedule has faults.
-pub fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
+pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), String> {
     let costs = costs(matches.get_one::<String>("costs").expect("it has a default"))?;
     let schedule = schedule(matches)?;
     let verified = match verify(&schedule) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::Settings;
+use super::HfSettings;
 use crate::checkpoint::CheckpointError;
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
@@ -20,7 +20,7 @@ pub trait HfConfig: Sized {
     /// # Errors
     /// A size that is missing or of the wrong type, and any setting that is not implemented here, by name: ignoring it would
     /// change the results.
-    fn from_settings(settings: &Settings<'_>) -> Result<Self, String>;
+    fn from_settings(settings: &HfSettings<'_>) -> Result<Self, String>;
 
     /// Returns the `config.json` that `transformers` loads as this model in f32, with its `model_type`.
     fn to_json(&self) -> Value;
@@ -44,7 +44,7 @@ pub trait HfConfig: Sized {
         let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))?;
         let settings = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"));
         let config = settings.and_then(|settings: Map<String, Value>| {
-            let settings = Settings::new(&settings);
+            let settings = HfSettings::new(&settings);
             check_family::<Self>(&settings)?;
             Self::from_settings(&settings)
         });
@@ -53,7 +53,7 @@ pub trait HfConfig: Sized {
 }
 
 /// Refuses the folder of another family before its settings are read, since their names differ.
-fn check_family<C: HfConfig>(settings: &Settings<'_>) -> Result<(), String> {
+fn check_family<C: HfConfig>(settings: &HfSettings<'_>) -> Result<(), String> {
     match settings.text("model_type")? {
         Some(found) if found != C::MODEL_TYPE => Err(format!(
             "model_type is \"{found}\"; only \"{}\" is supported by the model of this program",

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{HfConfig, Settings};
+use super::{HfConfig, HfSettings};
 
 /// The sizes and constants of a GPT-2 model (Radford et al., "Language Models are Unsupervised Multitask Learners",
 /// 2019): learned positions, LayerNorm, biases, GELU, and a head that is the embedding.
@@ -53,7 +53,7 @@ impl Gpt2Config {
 impl HfConfig for Gpt2Config {
     const MODEL_TYPE: &'static str = "gpt2";
 
-    fn from_settings(keys: &Settings<'_>) -> Result<Gpt2Config, String> {
+    fn from_settings(keys: &HfSettings<'_>) -> Result<Gpt2Config, String> {
         refuse_unsupported(keys)?;
         let (hidden, heads) = (keys.required("n_embd")?, keys.required("n_head")?);
         if !hidden.is_multiple_of(heads) {
@@ -121,7 +121,7 @@ impl HfConfig for Gpt2Config {
 }
 
 /// Refuses settings of other GPT-2 models that are not implemented here. Ignoring them would change the results.
-fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
+fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
     // Two names of the tanh approximation.
     keys.expect_text("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
     for (key, wanted) in [

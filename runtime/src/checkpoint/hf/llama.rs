@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::rope::{read_parameters, write_parameters};
-use super::{HfConfig, Settings};
+use super::{HfConfig, HfSettings};
 use crate::rotary::{RopeParameters, RopeScaling};
 
 /// The sizes and constants of a Llama model.
@@ -42,7 +42,7 @@ pub struct LlamaConfig {
 impl HfConfig for LlamaConfig {
     const MODEL_TYPE: &'static str = "llama";
 
-    fn from_settings(keys: &Settings<'_>) -> Result<LlamaConfig, String> {
+    fn from_settings(keys: &HfSettings<'_>) -> Result<LlamaConfig, String> {
         refuse_unsupported(keys)?;
         let (hidden, heads) =
             (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
@@ -126,7 +126,7 @@ impl HfConfig for LlamaConfig {
 }
 
 /// Refuses settings of other Llama-like models that are not implemented here. Ignoring them would change the results.
-fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
+fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
     keys.expect_text("hidden_act", &["silu"])?;
     for key in ["attention_bias", "mlp_bias"] {
         if keys.switch(key)? == Some(true) {

@@ -13,7 +13,7 @@ pub use family::{HfConfig, HfFormat};
 pub use gpt2::{Gpt2Config, Gpt2Dropout};
 pub use import::HfFolder;
 pub use llama::LlamaConfig;
-pub use settings::Settings;
+pub use settings::HfSettings;
 
 #[cfg(test)]
 mod rope_tests;

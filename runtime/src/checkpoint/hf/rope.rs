@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Settings;
+use super::HfSettings;
 use crate::rotary::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
 
 /// The objects with rotary parameters.
@@ -19,7 +19,7 @@ const SUPPORTED: &str = "\"default\", \"linear\", \"dynamic\", \"yarn\" and \"ll
 /// # Errors
 /// A scaling that is not supported, by name, numbers that are missing or out of range, and two objects that differ.
 pub(super) fn read_parameters(
-    keys: &Settings<'_>,
+    keys: &HfSettings<'_>,
     head_dim: usize,
     max_positions: usize,
 ) -> Result<RopeParameters, String> {
@@ -57,7 +57,7 @@ struct Lengths {
 
 /// Reads one object; `plain` has the values of absent keys.
 fn read_object(
-    object: &Settings<'_>,
+    object: &HfSettings<'_>,
     plain: &RopeParameters,
     lengths: &Lengths,
 ) -> Result<RopeParameters, String> {
@@ -117,7 +117,7 @@ fn read_object(
 }
 
 /// Refuses objects that describe other embeddings, which ignoring would change the results.
-fn refuse_other_forms(object: &Settings<'_>) -> Result<(), String> {
+fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
     if object.get("mrope_section").is_some() {
         return Err(
             "mrope_section is given, but positions of several dims are not supported".into()

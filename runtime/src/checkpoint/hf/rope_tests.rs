@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Settings;
+use super::HfSettings;
 use super::rope::{read_parameters, write_parameters};
 use crate::rotary::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
 
 /// Heads of 64 elements, made for 4096 positions.
 fn read(config: &Value) -> Result<RopeParameters, String> {
     let Value::Object(config) = config else { panic!("{config} is an object") };
-    read_parameters(&Settings::new(config), 64, 4096)
+    read_parameters(&HfSettings::new(config), 64, 4096)
 }
 
 fn scaled(scaling: RopeScaling) -> RopeParameters {

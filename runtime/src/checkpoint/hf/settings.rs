@@ -4,15 +4,15 @@ use serde_json::{Map, Value};
 
 /// The keys of an object of `config.json`. A `null` counts as absent.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings<'a>(&'a Map<String, Value>);
+pub struct HfSettings<'a>(&'a Map<String, Value>);
 
 /// A value, or the problem with its key as a sentence that begins with the key.
 type Result<T> = std::result::Result<T, String>;
 
-impl<'a> Settings<'a> {
+impl<'a> HfSettings<'a> {
     /// Wraps the keys of an object.
-    pub fn new(object: &'a Map<String, Value>) -> Settings<'a> {
-        Settings(object)
+    pub fn new(object: &'a Map<String, Value>) -> HfSettings<'a> {
+        HfSettings(object)
     }
 
     /// Returns the value of a key, as in the file.
@@ -85,10 +85,10 @@ impl<'a> Settings<'a> {
     ///
     /// # Errors
     /// A value that is not an object.
-    pub fn object(&self, key: &str) -> Result<Option<Settings<'a>>> {
+    pub fn object(&self, key: &str) -> Result<Option<HfSettings<'a>>> {
         match self.get(key) {
             None => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(Settings(object))),
+            Some(Value::Object(object)) => Ok(Some(HfSettings(object))),
             Some(other) => Err(format!("{key} must be an object, not {other}")),
         }
     }

@@ -247,7 +247,7 @@ fn redundant_llama_tensors_are_ignored() {
     weights(dir.path(), &tied);
 }
 
-/// As the first folders were published: of the bare model, and with the causal masks.
+/// Folders as the first ones were published: of the bare model, and with the causal masks.
 #[test]
 fn early_gpt2_folders_are_read() {
     let config = gpt2();

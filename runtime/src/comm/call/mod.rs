@@ -51,7 +51,7 @@ pub struct Call {
     pub on_device: bool,
     /// The axes of the process group.
     pub axes: AxisSet,
-    /// Set if the call returns a [`Pending`](super::Pending).
+    /// Set if the call returns a [`PendingCall`](super::PendingCall).
     pub asynchronous: bool,
     /// The call site.
     pub site: Site,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, ReduceOp};
 
-use super::{Blocks, CommOp, Communicator, Operands, Pending, Site};
+use super::{Blocks, CommOp, Communicator, Operands, PendingCall, Site};
 
 impl Communicator {
-    /// Asynchronous [`all_reduce`](Self::all_reduce). The buffer comes back from [`Pending::wait`].
-    pub fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> Pending {
+    /// Asynchronous [`all_reduce`](Self::all_reduce). The buffer comes back from [`PendingCall::wait`].
+    pub fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> PendingCall {
         let op = CommOp::AllReduce { op, count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`all_gather`](Self::all_gather). `dst` comes back.
@@ -20,18 +20,23 @@ impl Communicator {
         src: Arc<Buffer>,
         dst: Buffer,
         blocks: &Blocks,
-    ) -> Pending {
+    ) -> PendingCall {
         let op = CommOp::AllGather { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
     /// Asynchronous [`all_gather`](Self::all_gather) within one buffer. `data` is the whole tensor, `[sum(lens)]`, in which
     /// this member's run is in place; it comes back with the runs of all members. `blocks` has one row.
     ///
     /// Other members may make the same call with separate `src` and `dst`.
-    pub fn start_all_gather_in_place(&self, site: &Site, data: Buffer, blocks: &Blocks) -> Pending {
+    pub fn start_all_gather_in_place(
+        &self,
+        site: &Site,
+        data: Buffer,
+        blocks: &Blocks,
+    ) -> PendingCall {
         let op = CommOp::AllGather { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`reduce_scatter`](Self::reduce_scatter). `dst` comes back.
@@ -41,9 +46,9 @@ impl Communicator {
         src: Arc<Buffer>,
         dst: Buffer,
         blocks: &Blocks,
-    ) -> Pending {
+    ) -> PendingCall {
         let op = CommOp::ReduceScatter { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
     /// Asynchronous [`reduce_scatter`](Self::reduce_scatter) within one buffer. `data` is this member's contribution to the
@@ -56,9 +61,9 @@ impl Communicator {
         site: &Site,
         data: Buffer,
         blocks: &Blocks,
-    ) -> Pending {
+    ) -> PendingCall {
         let op = CommOp::ReduceScatter { blocks: blocks.clone() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`all_to_all`](Self::all_to_all). `dst` comes back.
@@ -69,21 +74,27 @@ impl Communicator {
         dst: Buffer,
         send: &[usize],
         recv: &[usize],
-    ) -> Pending {
+    ) -> PendingCall {
         let op = CommOp::AllToAll { send: send.into(), recv: recv.into() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
     /// Asynchronous [`broadcast`](Self::broadcast). The buffer comes back.
-    pub fn start_broadcast(&self, site: &Site, root: usize, data: Buffer) -> Pending {
+    pub fn start_broadcast(&self, site: &Site, root: usize, data: Buffer) -> PendingCall {
         let op = CommOp::Broadcast { root: self.member.peer(root), count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`reduce`](Self::reduce). The buffer comes back.
-    pub fn start_reduce(&self, site: &Site, root: usize, op: ReduceOp, data: Buffer) -> Pending {
+    pub fn start_reduce(
+        &self,
+        site: &Site,
+        root: usize,
+        op: ReduceOp,
+        data: Buffer,
+    ) -> PendingCall {
         let op = CommOp::Reduce { root: self.member.peer(root), op, count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
     /// Asynchronous [`scatter`](Self::scatter). `dst` comes back.
@@ -94,9 +105,9 @@ impl Communicator {
         src: Option<Arc<Buffer>>,
         dst: Buffer,
         counts: &[usize],
-    ) -> Pending {
+    ) -> PendingCall {
         let op = CommOp::Scatter { root: self.member.peer(root), counts: counts.into() };
-        self.start(site, op, Operands::Owned { src, dst: Some(dst) })
+        self.start_call(site, op, Operands::Owned { src, dst: Some(dst) })
     }
 
     /// Asynchronous [`gather`](Self::gather). `dst` comes back at `root`.
@@ -107,9 +118,9 @@ impl Communicator {
         src: Arc<Buffer>,
         dst: Option<Buffer>,
         counts: &[usize],
-    ) -> Pending<Option<Buffer>> {
+    ) -> PendingCall<Option<Buffer>> {
         let op = CommOp::Gather { root: self.member.peer(root), counts: counts.into() };
-        self.start(site, op, Operands::Owned { src: Some(src), dst })
+        self.start_call(site, op, Operands::Owned { src: Some(src), dst })
     }
 
     /// Asynchronous [`send`](Self::send) without a staging copy: it is complete when the receiver has the message, or when
@@ -117,15 +128,15 @@ impl Communicator {
     /// then.
     ///
     /// It is ordered among the messages to this member, including blocking ones, when it is issued.
-    pub fn start_send(&self, site: &Site, to: usize, data: Arc<Buffer>) -> Pending<()> {
+    pub fn start_send(&self, site: &Site, to: usize, data: Arc<Buffer>) -> PendingCall<()> {
         let op = CommOp::Send { to: self.member.peer(to), count: data.len() };
-        self.start(site, op, Operands::Owned { src: Some(data), dst: None })
+        self.start_call(site, op, Operands::Owned { src: Some(data), dst: None })
     }
 
     /// Asynchronous [`recv`](Self::recv) directly into `data`, which comes back. It is ordered among the receives from this
     /// member, including blocking ones, when it is issued; receives from different members do not wait for each other.
-    pub fn start_recv(&self, site: &Site, from: usize, data: Buffer) -> Pending {
+    pub fn start_recv(&self, site: &Site, from: usize, data: Buffer) -> PendingCall {
         let op = CommOp::Recv { from: self.member.peer(from), count: data.len() };
-        self.start(site, op, Operands::Owned { src: None, dst: Some(data) })
+        self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 
-use super::{CommOp, Communicator, Completion, Operands, Pending, Site};
+use super::{CommOp, Communicator, Completion, Operands, PendingCall, Site};
 
 impl Communicator {
     /// Starts all messages of a round: each buffer of `sends` to the member beside it, as by
@@ -18,7 +18,7 @@ impl Communicator {
         &self,
         sends: Vec<(Site, usize, Arc<Buffer>)>,
         receives: Vec<(Site, usize, Buffer)>,
-    ) -> (Vec<Pending<()>>, Vec<Pending>) {
+    ) -> (Vec<PendingCall<()>>, Vec<PendingCall>) {
         let send_count = sends.len();
         let sends = sends.into_iter().map(|(site, to, data)| {
             let op = CommOp::Send { to: self.member.peer(to), count: data.len() };
@@ -43,7 +43,7 @@ impl Communicator {
         let mut issued = self.group.issue_exchange(calls).into_iter();
         let completed = outcomes.into_iter().map(|(site, refused)| {
             let completion = match refused {
-                Some(error) => Completion::done(Err(error)),
+                Some(error) => Completion::completed(Err(error)),
                 None => issued.next().expect("an engine completes each message of an exchange"),
             };
             (site, completion)
@@ -51,9 +51,9 @@ impl Communicator {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         for (index, (site, completion)) in completed.enumerate() {
             if index < send_count {
-                sent.push(Pending::new(completion, &self.member, &site));
+                sent.push(PendingCall::new(completion, &self.member, &site));
             } else {
-                received.push(Pending::new(completion, &self.member, &site));
+                received.push(PendingCall::new(completion, &self.member, &site));
             }
         }
         (sent, received)

@@ -14,7 +14,7 @@ use crate::layout::AxisSet;
 use super::call::{Call, CommOp};
 use super::pending::{PendingResult, claim};
 use super::{
-    Blocks, CommError, CommStats, Completion, DeviceSpan, GroupMember, Operands, Pending,
+    Blocks, CommError, CommStats, Completion, DeviceSpan, GroupMember, Operands, PendingCall,
     ProcessGroup, Site,
 };
 
@@ -89,7 +89,7 @@ impl Communicator {
     }
 
     /// Issues a blocking call, and waits for it.
-    fn run(&self, site: &Site, op: CommOp, operands: Operands<'_>) -> Result<(), CommError> {
+    fn run_call(&self, site: &Site, op: CommOp, operands: Operands<'_>) -> Result<(), CommError> {
         let call = self.checked_call(site, op, false, &operands)?;
         let accounting = &self.member.accounting;
         accounting.count_call(call.bytes);
@@ -99,20 +99,20 @@ impl Communicator {
     }
 
     /// Issues an asynchronous call. It is counted now: a call belongs to the step that issues it.
-    fn start<T: PendingResult>(
+    fn start_call<T: PendingResult>(
         &self,
         site: &Site,
         op: CommOp,
         operands: Operands<'_>,
-    ) -> Pending<T> {
+    ) -> PendingCall<T> {
         let completion = match self.checked_call(site, op, true, &operands) {
             Ok(call) => {
                 self.member.accounting.count_call(call.bytes);
                 self.group.issue(&call, operands)
             }
-            Err(error) => Completion::done(Err(error)),
+            Err(error) => Completion::completed(Err(error)),
         };
-        Pending::new(completion, &self.member, site)
+        PendingCall::new(completion, &self.member, site)
     }
 
     /// Creates a call whose arguments are valid.

@@ -52,7 +52,7 @@ fn buffer(len: usize) -> Buffer {
 
 #[test]
 fn calls_carry_arguments_bytes_and_site() {
-    let (tp, calls) = recorded(|dst| Completion::done(Ok(dst)));
+    let (tp, calls) = recorded(|dst| Completion::completed(Ok(dst)));
     let (site, mut data) = (Site::here("mlp.down"), [0f32; 6]);
     tp.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut data[..])).unwrap();
     assert_eq!(tp.start_broadcast(&site, 2, buffer(6)).wait().unwrap().len(), 6);
@@ -68,7 +68,7 @@ fn calls_carry_arguments_bytes_and_site() {
 
 #[test]
 fn invalid_arguments_do_not_reach_the_engine() {
-    let (tp, calls) = recorded(|dst| Completion::done(Ok(dst)));
+    let (tp, calls) = recorded(|dst| Completion::completed(Ok(dst)));
     let site = Site::new("x");
     let (src, mut dst) = ([0f32; 2], [0f32; 6]);
     let (src, blocks) = (View::from(&src[..]), Blocks::even(1, 2, 2));

@@ -6,7 +6,7 @@ use crate::comm::call::CommOp;
 use crate::comm::{Blocks, ReduceOp};
 
 use super::member::{CallResult, IssuedCall, LocalMember};
-use super::operand::{LentMemory, Operand};
+use super::operand::{LentMemory, MemberOperand};
 use super::participation::Participation;
 use super::transfer::{part_of, run_of};
 
@@ -47,7 +47,7 @@ impl LocalMember {
             (CommOp::Gather { counts, .. }, Some(src), dst) => {
                 self.gather(issued, src, dst, counts)
             }
-            (CommOp::Barrier, ..) => self.participate(issued, None, Operand::None, |_| ()),
+            (CommOp::Barrier, ..) => self.participate(issued, None, MemberOperand::None, |_| ()),
             _ => Err(issued.call.refuse("an operand is missing")),
         }
     }
@@ -61,7 +61,7 @@ impl LocalMember {
         transfer: impl FnOnce(&Participation<'_>, &LentMemory),
     ) -> CallResult {
         let target = LentMemory::target(&mut dst);
-        let operand = Operand::source(src);
+        let operand = MemberOperand::source(src);
         self.participate(issued, Some(src), operand, |group| transfer(group, &target))
     }
 
@@ -72,7 +72,7 @@ impl LocalMember {
         mut data: ViewMut<'_>,
         transfer: impl FnOnce(&Participation<'_>, &LentMemory),
     ) -> CallResult {
-        let (target, operand) = (LentMemory::target(&mut data), Operand::target(&mut data));
+        let (target, operand) = (LentMemory::target(&mut data), MemberOperand::target(&mut data));
         let data = Some(data.as_view());
         self.participate(issued, data, operand, |group| transfer(group, &target))
     }
@@ -80,18 +80,19 @@ impl LocalMember {
     fn all_reduce(&self, issued: IssuedCall<'_>, op: ReduceOp, data: ViewMut<'_>) -> CallResult {
         let (count, dtype) = (data.len(), data.dtype());
         self.reduce_targets(issued, data, |group, target| {
-            let targets: Vec<&LentMemory> = group.operands().filter_map(Operand::lent).collect();
+            let targets: Vec<&LentMemory> =
+                group.operands().filter_map(MemberOperand::lent).collect();
             let Some(first) = targets.first() else {
                 // SAFETY: small operands are copies.
-                return unsafe { group.combine(op, 0..count, target, 0) };
+                return unsafe { group.combine_runs(op, 0..count, target, 0) };
             };
             for piece in group.pieces(part_of(dtype, count, self.size(), self.group_rank())) {
                 // SAFETY: the operands are lent until the participation ends, and of each this member alone touches its
                 // part; the targets are different memory, each exclusively borrowed by its owner.
-                unsafe { group.combine(op, piece.clone(), first, piece.start) };
+                unsafe { group.combine_runs(op, piece.clone(), first, piece.start) };
                 for target in &targets[1..] {
                     // SAFETY: as above.
-                    unsafe { group.copy(0, piece.clone(), target, piece.start) };
+                    unsafe { group.copy_run(0, piece.clone(), target, piece.start) };
                 }
             }
         })
@@ -119,12 +120,12 @@ impl LocalMember {
     ) -> CallResult {
         let target = LentMemory::target(&mut data);
         let own = data.as_view().slice(run_of(&blocks.lens, self.group_rank()));
-        self.participate(issued, Some(own), Operand::source(own), |group| {
+        self.participate(issued, Some(own), MemberOperand::source(own), |group| {
             for member in (0..self.size()).filter(|member| *member != self.group_rank()) {
                 let to = run_of(&blocks.lens, member);
                 // SAFETY: the others read a run that this member does not write, and it is only read during the
                 // participation.
-                unsafe { group.copy(member, 0..to.len(), &target, to.start) };
+                unsafe { group.copy_run(member, 0..to.len(), &target, to.start) };
             }
         })
     }
@@ -156,7 +157,7 @@ impl LocalMember {
             // SAFETY: the operands are copies, or lent until the participation ends. Each member touches its own run only,
             // reading it in every operand and writing it in its own, which it has borrowed exclusively; and the runs of
             // two members have no element in common.
-            unsafe { group.combine(ReduceOp::Sum, own, target, start) };
+            unsafe { group.combine_runs(ReduceOp::Sum, own, target, start) };
         })
     }
 
@@ -173,7 +174,7 @@ impl LocalMember {
                 let CommOp::AllToAll { send, .. } = &group.call(member).op else { continue };
                 let (from, to) = (run_of(send, self.group_rank()), run_of(recv, member));
                 // SAFETY: sources are only read during the participation, and `dst` is exclusive.
-                unsafe { group.copy(member, from, target, to.start) };
+                unsafe { group.copy_run(member, from, target, to.start) };
             }
         })
     }
@@ -181,11 +182,12 @@ impl LocalMember {
     fn broadcast(&self, issued: IssuedCall<'_>, root: usize, mut data: ViewMut<'_>) -> CallResult {
         let is_root = root == self.group_rank();
         let target = LentMemory::target(&mut data);
-        let operand = if is_root { Operand::source(data.as_view()) } else { Operand::None };
+        let operand =
+            if is_root { MemberOperand::source(data.as_view()) } else { MemberOperand::None };
         self.participate(issued, Some(data.as_view()), operand, |group| {
             if !is_root {
                 // SAFETY: the root's memory is only read during the participation, and `data` is exclusive.
-                unsafe { group.copy(root, 0..target.len(), &target, 0) };
+                unsafe { group.copy_run(root, 0..target.len(), &target, 0) };
             }
         })
     }
@@ -205,11 +207,11 @@ impl LocalMember {
                     let start = part.start;
                     // SAFETY: the operands are lent until the participation ends, and of each this member alone touches
                     // its part.
-                    unsafe { group.combine(op, part, target, start) };
+                    unsafe { group.combine_runs(op, part, target, start) };
                 }
                 // SAFETY: small operands are copies.
                 None if root == self.group_rank() => unsafe {
-                    group.combine(op, 0..count, target, 0);
+                    group.combine_runs(op, 0..count, target, 0);
                 },
                 None => {}
             }
@@ -225,10 +227,10 @@ impl LocalMember {
         counts: &[usize],
     ) -> CallResult {
         let target = LentMemory::target(&mut dst);
-        let operand = src.map_or(Operand::None, Operand::source);
+        let operand = src.map_or(MemberOperand::None, MemberOperand::source);
         self.participate(issued, Some(dst.as_view()), operand, |group| {
             // SAFETY: the root's memory is only read during the participation, and `dst` is exclusive.
-            unsafe { group.copy(root, run_of(counts, self.group_rank()), &target, 0) };
+            unsafe { group.copy_run(root, run_of(counts, self.group_rank()), &target, 0) };
         })
     }
 
@@ -240,12 +242,12 @@ impl LocalMember {
         counts: &[usize],
     ) -> CallResult {
         let target = dst.as_mut().map(LentMemory::target);
-        self.participate(issued, Some(src), Operand::source(src), |group| {
+        self.participate(issued, Some(src), MemberOperand::source(src), |group| {
             let Some(target) = target else { return };
             for member in 0..self.size() {
                 let to = run_of(counts, member);
                 // SAFETY: sources are only read during the participation, and `dst` is exclusive.
-                unsafe { group.copy(member, 0..counts[member], &target, to.start) };
+                unsafe { group.copy_run(member, 0..counts[member], &target, to.start) };
             }
         })
     }

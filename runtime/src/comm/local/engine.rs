@@ -15,7 +15,7 @@ use super::shared_group::SharedGroup;
 /// The process groups of all ranks of a process.
 pub struct LocalGroups {
     ranks: Arc<RankTable>,
-    /// By axes and first member.
+    /// Groups by axes and first member.
     groups: Mutex<HashMap<(AxisSet, usize), Arc<SharedGroup>>>,
 }
 

@@ -24,7 +24,7 @@ pub enum Interruption {
     Failed(CommError),
     /// A member has left.
     Left(usize, ExitCause),
-    /// These members did not arrive in time.
+    /// Members that did not arrive in time.
     TimedOut(Vec<usize>),
 }
 

@@ -17,9 +17,9 @@ use crate::comm::sync::{DeadlockDetector, Guard, Monitor};
 
 use super::device_stream::DeviceStream;
 use super::group_status::{GroupStatus, Interruption};
-use super::message::Message;
+use super::message::MessageData;
 use super::operand::LentMemory;
-use super::receiver::{Delivery, Receiver, Target};
+use super::receiver::{Delivery, ReceiveTarget, Receiver};
 use super::stored_message::{Content, StoredMessage};
 
 /// The messages to one member.
@@ -64,11 +64,11 @@ struct SenderState {
 
 /// The state of an asynchronous receive that was issued.
 pub enum Received {
-    /// Its message is there, to be copied.
+    /// The message has arrived, to be copied.
     Stored(StoredMessage, Delivery),
     /// It waits for its message, under this number.
     Waits(u64),
-    /// Its promise has reported an error.
+    /// The promise has reported an error.
     Failed,
 }
 
@@ -101,7 +101,7 @@ impl Mailbox {
         group: &GroupStatus,
         from: usize,
         call: &Arc<Call>,
-        message: &Message<'_>,
+        message: &MessageData<'_>,
     ) -> Result<(), CommError> {
         match self.match_receiver(group, from, call)? {
             Ok(receiver) => {
@@ -120,7 +120,7 @@ impl Mailbox {
         let ready = unsafe { message.copy_to(&target, None) };
         match self.match_receiver(group, from, call)? {
             Ok(receiver) => drop(self.deliver(from, receiver, message)),
-            Err(mut state) => state.store(from, call, Content::Copied(copy), ready),
+            Err(mut state) => state.store_message(from, call, Content::Copied(copy), ready),
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Mailbox {
         Ok(match self.match_receiver(group, from, call)? {
             Ok(receiver) => Some(receiver),
             Err(mut state) => {
-                state.store(from, call, Content::Shared(Arc::clone(data)), ready);
+                state.store_message(from, call, Content::Shared(Arc::clone(data)), ready);
                 None
             }
         })
@@ -174,16 +174,16 @@ impl Mailbox {
         &self,
         from: usize,
         receiver: Receiver,
-        message: &Message<'_>,
+        message: &MessageData<'_>,
     ) -> Option<DeviceEvent> {
         let ready = receiver.ready.as_ref();
         match receiver.target {
-            Target::Owned(mut delivery) => {
+            ReceiveTarget::Owned(mut delivery) => {
                 let end = delivery.copy_message(&receiver.call, message, ready, false);
                 delivery.complete(end.clone());
                 end
             }
-            Target::Lent(target) => {
+            ReceiveTarget::Lent(target) => {
                 let begin = Instant::now();
                 // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is filled; and it
                 // was removed from the receivers, so that no other message is copied to it.
@@ -220,7 +220,7 @@ impl Mailbox {
             return Ok(start);
         }
         let ready = stream.as_ref().map(|stream| stream.ready.clone());
-        let (call_of_receiver, target) = (Arc::clone(call), Target::Lent(target));
+        let (call_of_receiver, target) = (Arc::clone(call), ReceiveTarget::Lent(target));
         let receiver = Receiver { number, call: call_of_receiver, target, ready };
         state.senders[from].receivers.push_back(receiver);
         let outcome = self.monitor.wait(state, group.ranks.timeout, |state, timed_out| {
@@ -270,7 +270,7 @@ impl Mailbox {
             delivery.promise.fulfill(Err(error));
             return Received::Failed;
         }
-        let target = Target::Owned(delivery);
+        let target = ReceiveTarget::Owned(delivery);
         let receiver = Receiver { number, call: Arc::clone(call), target, ready };
         state.senders[from].receivers.push_back(receiver);
         Received::Waits(number)
@@ -351,7 +351,7 @@ impl MailboxState {
         (sender.receives, stored)
     }
 
-    fn store(
+    fn store_message(
         &mut self,
         from: usize,
         call: &Arc<Call>,

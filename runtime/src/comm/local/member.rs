@@ -8,7 +8,7 @@ use crate::comm::call::Call;
 use crate::comm::{CommError, GroupMember};
 
 use super::device_stream::DeviceStream;
-use super::operand::Operand;
+use super::operand::MemberOperand;
 use super::participation::Participation;
 use super::rendezvous::{Contribution, Participant};
 use super::shared_group::SharedGroup;
@@ -71,7 +71,7 @@ impl LocalMember {
         &self,
         IssuedCall { call, ready }: IssuedCall<'_>,
         data: Option<View<'_>>,
-        operand: Operand,
+        operand: MemberOperand,
         transfer: impl FnOnce(&Participation<'_>),
     ) -> CallResult {
         self.note_call(call);
@@ -87,11 +87,12 @@ impl LocalMember {
         let contribution = Contribution { call: Arc::clone(call), operand, ready, clock };
         let group_rank = self.group_rank();
         let participant = Participant { group_rank, call, accounting, stream };
-        let begin = |status: &_| Participation::begin(channel, status, contribution, participant);
-        let mut participation = self.group.run(begin)?;
+        let begin =
+            |status: &_| Participation::begin_call(channel, status, contribution, participant);
+        let mut participation = self.group.run_step(begin)?;
         participation.wait_for_operands();
         transfer(&participation);
-        participation.finish();
+        participation.finish_call();
         Ok(())
     }
 }

@@ -7,20 +7,20 @@ use super::operand::LentMemory;
 
 /// The data of a message, and the stream of its copy if it is in device memory.
 #[derive(Clone)]
-pub struct Message<'a> {
+pub struct MessageData<'a> {
     pub data: View<'a>,
     pub stream: Option<DeviceStream>,
     /// Event after which that stream may read `data`.
     pub ready: Option<DeviceEvent>,
 }
 
-impl<'a> Message<'a> {
+impl<'a> MessageData<'a> {
     /// Creates a message that the rank of `stream` sends itself.
-    pub fn from_own(data: View<'a>, stream: Option<DeviceStream>) -> Message<'a> {
+    pub fn from_own(data: View<'a>, stream: Option<DeviceStream>) -> MessageData<'a> {
         // The compute stream is ordered after its own work.
         let other_stream = stream.as_ref().filter(|stream| stream.stream != StreamKind::Compute);
         let ready = other_stream.map(|stream| stream.ready.clone());
-        Message { data, stream, ready }
+        MessageData { data, stream, ready }
     }
 
     /// Copies the message to `target`, which has the same dtype and length and is ready after `target_ready`. Returns the
@@ -37,7 +37,8 @@ impl<'a> Message<'a> {
             target.dtype() == self.data.dtype() && target.len() == self.data.len(),
             "a message does not have the size of its target"
         );
-        let (to, from, bytes) = (target.run(0..0), self.data.address(), self.data.byte_len());
+        let (to, from, bytes) =
+            (target.run_address(0..0), self.data.address(), self.data.byte_len());
         let Some(stream) = &self.stream else {
             // SAFETY: both have this length, and the caller guarantees that the target is exclusive.
             unsafe { to.copy_from_nonoverlapping(from, bytes) };

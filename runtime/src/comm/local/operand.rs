@@ -8,7 +8,7 @@ use crate::backend::{DType, Element, View, ViewMut};
 pub const COPY_LIMIT: usize = 8 << 10;
 
 /// An operand of one member in a collective.
-pub enum Operand {
+pub enum MemberOperand {
     /// No operand.
     None,
     /// A copy, owned by the rendezvous.
@@ -17,20 +17,20 @@ pub enum Operand {
     Lent(LentMemory),
 }
 
-impl Operand {
+impl MemberOperand {
     /// Creates an operand that other members read.
-    pub fn source(view: View<'_>) -> Operand {
+    pub fn source(view: View<'_>) -> MemberOperand {
         match (view.byte_len(), view.device()) {
-            (0, _) => Operand::None,
-            (bytes, None) if bytes <= COPY_LIMIT => Operand::Copied(Copied::of(view)),
-            _ => Operand::Lent(LentMemory::source(view)),
+            (0, _) => MemberOperand::None,
+            (bytes, None) if bytes <= COPY_LIMIT => MemberOperand::Copied(Copied::from_view(view)),
+            _ => MemberOperand::Lent(LentMemory::source(view)),
         }
     }
 
     /// Creates an operand that other members read, and write if it is lent.
-    pub fn target(view: &mut ViewMut<'_>) -> Operand {
-        match Operand::source(view.as_view()) {
-            Operand::Lent(_) => Operand::Lent(LentMemory::target(view)),
+    pub fn target(view: &mut ViewMut<'_>) -> MemberOperand {
+        match MemberOperand::source(view.as_view()) {
+            MemberOperand::Lent(_) => MemberOperand::Lent(LentMemory::target(view)),
             small => small,
         }
     }
@@ -38,19 +38,19 @@ impl Operand {
     /// Returns the memory if it is lent.
     pub fn lent(&self) -> Option<&LentMemory> {
         match self {
-            Operand::Lent(lent) => Some(lent),
+            MemberOperand::Lent(lent) => Some(lent),
             _ => None,
         }
     }
 
     /// Returns the address of the elements of `range`, in host or device memory, after a bounds check.
-    pub fn run(&self, dtype: DType, range: Range<usize>) -> *const u8 {
+    pub fn run_address(&self, dtype: DType, range: Range<usize>) -> *const u8 {
         match self {
-            Operand::None => [0u8; 0][range].as_ptr(),
-            Operand::Copied(copied) => {
+            MemberOperand::None => [0u8; 0][range].as_ptr(),
+            MemberOperand::Copied(copied) => {
                 copied.bytes()[range.start * dtype.bytes()..range.end * dtype.bytes()].as_ptr()
             }
-            Operand::Lent(lent) => lent.run(range),
+            MemberOperand::Lent(lent) => lent.run_address(range),
         }
     }
 
@@ -60,10 +60,10 @@ impl Operand {
     /// The participation in the collective must last, and no thread may write to `range`.
     pub unsafe fn read<T: Element>(&self, range: Range<usize>) -> &[T] {
         match self {
-            Operand::None => &[][range],
-            Operand::Copied(copied) => &bytemuck::cast_slice(copied.bytes())[range],
+            MemberOperand::None => &[][range],
+            MemberOperand::Copied(copied) => &bytemuck::cast_slice(copied.bytes())[range],
             // SAFETY: as the caller guarantees.
-            Operand::Lent(lent) => unsafe { lent.read(range) },
+            MemberOperand::Lent(lent) => unsafe { lent.read(range) },
         }
     }
 }
@@ -76,7 +76,7 @@ pub struct Copied {
 }
 
 impl Copied {
-    fn of(view: View<'_>) -> Copied {
+    fn from_view(view: View<'_>) -> Copied {
         let bytes = view.bytes();
         let mut words = vec![0u64; bytes.len().div_ceil(8)].into_boxed_slice();
         bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
@@ -121,7 +121,7 @@ impl LentMemory {
     }
 
     /// Returns the address of the elements of `range`, after a bounds check.
-    pub fn run(&self, range: Range<usize>) -> *mut u8 {
+    pub fn run_address(&self, range: Range<usize>) -> *mut u8 {
         assert!(
             range.start <= range.end && range.end <= self.len,
             "a collective reached outside the memory that was lent to it"
@@ -151,6 +151,6 @@ impl LentMemory {
 
     fn elements<T: Element>(&self, range: Range<usize>) -> *mut T {
         assert_eq!(self.dtype, T::DTYPE, "lent memory was used as another dtype");
-        self.run(range).cast()
+        self.run_address(range).cast()
     }
 }

@@ -8,7 +8,7 @@ use crate::comm::timeline::DeviceSpan;
 
 use super::device_stream::DeviceStream;
 use super::group_status::GroupStatus;
-use super::operand::Operand;
+use super::operand::MemberOperand;
 use super::rendezvous::{Contribution, Participant, Rendezvous, RendezvousChannel};
 
 /// A member's part in a collective. When it is finished or dropped, also while unwinding, the member is done with the
@@ -26,7 +26,7 @@ pub struct Participation<'a> {
 
 impl<'a> Participation<'a> {
     /// Waits until all members have contributed, and compares their calls.
-    pub fn begin(
+    pub fn begin_call(
         channel: &'a RendezvousChannel,
         group: &GroupStatus,
         contribution: Contribution,
@@ -44,12 +44,12 @@ impl<'a> Participation<'a> {
     }
 
     /// The operand of `member`.
-    pub fn operand(&self, member: usize) -> &Operand {
+    pub fn operand(&self, member: usize) -> &MemberOperand {
         &self.rendezvous.contributions[member].operand
     }
 
     /// The operands of all members.
-    pub fn operands(&self) -> impl Iterator<Item = &Operand> {
+    pub fn operands(&self) -> impl Iterator<Item = &MemberOperand> {
         self.rendezvous.contributions.iter().map(|contribution| &contribution.operand)
     }
 
@@ -71,7 +71,7 @@ impl<'a> Participation<'a> {
     }
 
     /// Finishes the part of this member. If it has lent device memory, its stream waits for the work of the others.
-    pub fn finish(mut self) {
+    pub fn finish_call(mut self) {
         let Some(stream) = self.participant.stream.clone() else { return };
         let own = self.participant.group_rank;
         if self.rendezvous.has_lent_memory {
@@ -92,7 +92,7 @@ impl<'a> Participation<'a> {
         if was_finished || !self.rendezvous.has_lent_memory {
             return;
         }
-        if let Some(start) = self.channel.finish(&self.rendezvous, self.lends_memory) {
+        if let Some(start) = self.channel.finish_rendezvous(&self.rendezvous, self.lends_memory) {
             self.participant.add_blocked_since(start);
         }
     }

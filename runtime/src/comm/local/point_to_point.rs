@@ -13,7 +13,7 @@ use crate::comm::{Completion, Peer};
 use super::device_stream::DeviceStream;
 use super::mailbox::Received;
 use super::member::{CallResult, LocalMember};
-use super::message::Message;
+use super::message::MessageData;
 use super::operand::COPY_LIMIT;
 use super::progress::Job;
 use super::receiver::Delivery;
@@ -23,9 +23,9 @@ impl LocalMember {
     pub fn send(&self, call: &Arc<Call>, to: Peer, data: View<'_>) -> CallResult {
         self.note_call(call);
         let start = Instant::now();
-        let message = Message::from_own(data, self.message_stream(call, data));
+        let message = MessageData::from_own(data, self.message_stream(call, data));
         let mailbox = &self.group.mailboxes[to.group_rank];
-        self.group.run(|group| mailbox.send(group, self.group_rank(), call, &message))?;
+        self.group.run_step(|group| mailbox.send(group, self.group_rank(), call, &message))?;
         self.accounting().finish_transfer(call, TransferStart::blocking(start));
         Ok(())
     }
@@ -37,8 +37,9 @@ impl LocalMember {
         let mailbox = &self.group.mailboxes[self.group_rank()];
         let accounting = self.accounting();
         let from = from.group_rank;
-        let start =
-            self.group.run(|group| mailbox.recv(group, from, call, data, stream, accounting))?;
+        let start = self
+            .group
+            .run_step(|group| mailbox.recv(group, from, call, data, stream, accounting))?;
         accounting.finish_transfer(call, TransferStart::blocking(start));
         Ok(())
     }
@@ -55,22 +56,23 @@ impl LocalMember {
         let stream = self.message_stream(call, data.view());
         let ready = stream.as_ref().map(|stream| stream.ready.clone());
         let mailbox = &self.group.mailboxes[to];
-        let issued = self.group.run(|group| mailbox.start_send(group, own, call, &data, ready));
+        let issued =
+            self.group.run_step(|group| mailbox.start_send(group, own, call, &data, ready));
         let receiver = match issued {
             Ok(receiver) => receiver,
-            Err(error) => return (Completion::done(Err(error)), None),
+            Err(error) => return (Completion::completed(Err(error)), None),
         };
         let Some(receiver) = receiver else {
             let accounting = self.accounting();
             accounting.finish_message(call, accounting.start_transfer(), false);
-            return (Completion::done(Ok(None)), None);
+            return (Completion::completed(Ok(None)), None);
         };
         let (promise, promised) = Promise::new(self.world_rank(), &self.group.ranks().deadlock);
         let sent = Arc::clone(call);
         let copies_now = stream.is_some() || data.view().byte_len() <= COPY_LIMIT;
         let job = self.copy_now_or_later(call, copies_now, move |member, on_message_thread| {
             let start = member.accounting().start_transfer();
-            let message = Message::from_own(data.view(), stream);
+            let message = MessageData::from_own(data.view(), stream);
             let mailbox = &member.group.mailboxes[to];
             let end = mailbox.deliver(member.group_rank(), receiver, &message);
             member.accounting().finish_message(&sent, start, on_message_thread);
@@ -96,7 +98,7 @@ impl LocalMember {
         let delivery = Delivery { data, promise, accounting: Arc::clone(self.accounting()) };
         let mailbox = &self.group.mailboxes[owner];
         let start = |status: &_| mailbox.start_recv(status, from, call, delivery, ready.clone());
-        match self.group.run(start) {
+        match self.group.run_step(start) {
             Received::Stored(stored, mut delivery) => {
                 let expected = Arc::clone(call);
                 let job = self.copy_now_or_later(call, copies_now, move |_, on_message_thread| {
@@ -114,7 +116,7 @@ impl LocalMember {
                 let group = Arc::clone(&self.group);
                 let limit = group.ranks().timeout;
                 let expire = move || {
-                    group.run(|status| group.mailboxes[owner].expire(status, (from, number)));
+                    group.run_step(|status| group.mailboxes[owner].expire(status, (from, number)));
                 };
                 promised.deadline = Some(Deadline { limit, expire: Box::new(expire) });
                 (promised.into(), None)

@@ -60,15 +60,15 @@ impl LocalProcessGroup {
             promise.report(catch_device_failure(&call, work));
         };
         // A refused job is dropped, which reports that the rank has left.
-        let _ = self.collectives.submit(&self.member, Box::new(job));
+        let _ = self.collectives.submit_job(&self.member, Box::new(job));
         promised.into()
     }
 
-    /// Carries out what is left of an asynchronous message, if anything. Another rank may wait for it, so that it is done
+    /// Carries out the rest of an asynchronous message, if any. Another rank may wait for it, so that it is done
     /// even when the thread is closed.
     fn carry_out(&self, (completion, job): (Completion, Option<Job>)) -> Completion {
         if let Some(job) = job
-            && let Err(job) = self.messages.submit(&self.member, job)
+            && let Err(job) = self.messages.submit_job(&self.member, job)
         {
             job(&self.member);
         }
@@ -107,7 +107,7 @@ impl Drop for LocalProcessGroup {
 }
 
 fn blocking(result: Result<(), CommError>) -> Completion {
-    Completion::done(result.map(|()| None))
+    Completion::completed(result.map(|()| None))
 }
 
 fn device_of(buffer: Option<&Buffer>) -> Option<Arc<dyn Device>> {

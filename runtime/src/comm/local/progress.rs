@@ -28,8 +28,8 @@ impl ProgressThread {
     }
 
     /// Submits a job. Returns it after `close`, and if the system refuses a thread.
-    pub fn submit(&self, member: &Arc<LocalMember>, job: Job) -> Result<(), Job> {
-        let mut state = self.lock();
+    pub fn submit_job(&self, member: &Arc<LocalMember>, job: Job) -> Result<(), Job> {
+        let mut state = self.lock_state();
         if matches!(*state, ThreadState::Idle) {
             *state = start_thread(Arc::clone(member));
         }
@@ -42,15 +42,15 @@ impl ProgressThread {
 
     /// Waits until all submitted jobs are done, and ends the thread.
     pub fn close(&self) {
-        let state = std::mem::replace(&mut *self.lock(), ThreadState::Closed);
+        let state = std::mem::replace(&mut *self.lock_state(), ThreadState::Closed);
         if let ThreadState::Running(jobs, thread) = state {
             drop(jobs);
-            // A panic of the thread shows as a `Pending` whose promise was dropped.
+            // A panic of the thread shows as a `PendingCall` whose promise was dropped.
             let _ = thread.join();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ThreadState> {
+    fn lock_state(&self) -> MutexGuard<'_, ThreadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

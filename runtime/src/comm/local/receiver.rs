@@ -9,7 +9,7 @@ use crate::comm::call::Call;
 use crate::comm::completion::Promise;
 use crate::comm::in_use::InUse;
 
-use super::message::Message;
+use super::message::MessageData;
 use super::operand::LentMemory;
 
 /// A waiting receiver: a sender copies its message directly into the target.
@@ -17,13 +17,13 @@ pub struct Receiver {
     /// Number among the receives from its sender, from 1.
     pub number: u64,
     pub call: Arc<Call>,
-    pub target: Target,
+    pub target: ReceiveTarget,
     /// Event after which a target in device memory may be written.
     pub ready: Option<DeviceEvent>,
 }
 
 /// The target of a message.
-pub enum Target {
+pub enum ReceiveTarget {
     /// Memory of a thread that waits in `recv`.
     Lent(LentMemory),
     /// A buffer of an asynchronous receive.
@@ -33,12 +33,12 @@ pub enum Target {
 impl Receiver {
     /// Returns `true` for an asynchronous receive, in which no thread waits.
     pub fn is_asynchronous(&self) -> bool {
-        matches!(self.target, Target::Owned(_))
+        matches!(self.target, ReceiveTarget::Owned(_))
     }
 
     /// Fails an asynchronous receive.
     pub fn fail(self, error: impl FnOnce(&Call) -> CommError) {
-        if let Target::Owned(delivery) = self.target {
+        if let ReceiveTarget::Owned(delivery) = self.target {
             delivery.promise.fulfill(Err(error(&self.call)));
         }
     }
@@ -58,7 +58,7 @@ impl Delivery {
     pub fn copy_message(
         &mut self,
         call: &Call,
-        message: &Message<'_>,
+        message: &MessageData<'_>,
         ready: Option<&DeviceEvent>,
         on_message_thread: bool,
     ) -> Option<DeviceEvent> {

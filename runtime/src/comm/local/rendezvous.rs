@@ -13,7 +13,7 @@ use crate::comm::sync::{AtomicUsize, DeadlockDetector, Monitor, Ordering};
 
 use super::device_stream::DeviceStream;
 use super::group_status::{GroupStatus, Interruption};
-use super::operand::Operand;
+use super::operand::MemberOperand;
 
 /// A sequence of rendezvous. A group has one for blocking and one for asynchronous collectives.
 pub struct RendezvousChannel {
@@ -33,10 +33,10 @@ struct ChannelState {
 /// The call and operand of one member.
 pub struct Contribution {
     pub call: Arc<Call>,
-    pub operand: Operand,
+    pub operand: MemberOperand,
     /// Event after which an operand in device memory may be used.
     pub ready: Option<DeviceEvent>,
-    /// In an asynchronous call: the clock of the rank's main thread.
+    /// The clock of the rank's main thread, in an asynchronous call.
     pub clock: Option<Arc<ExposedClock>>,
 }
 
@@ -62,7 +62,7 @@ impl Participant<'_> {
 pub struct Rendezvous {
     pub contributions: Vec<Contribution>,
     begin: Instant,
-    /// In an asynchronous call: the readings of the members' exposed clocks at that time.
+    /// The readings of the members' exposed clocks at that time, in an asynchronous call.
     exposed: Vec<Duration>,
     /// Set if any operand is lent.
     pub has_lent_memory: bool,
@@ -92,7 +92,7 @@ impl RendezvousChannel {
     }
 
     /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the member
-    /// must call [`finish`](Self::finish), which a [`Participation`](super::participation::Participation) guarantees.
+    /// must call [`finish_rendezvous`](Self::finish_rendezvous), which a [`Participation`](super::participation::Participation) guarantees.
     pub fn meet(
         &self,
         group: &GroupStatus,
@@ -136,7 +136,7 @@ impl RendezvousChannel {
 
     /// Counts a member that is done with the others' memory. If it has `lent` its own, waits until all members are done,
     /// and returns since when it waited.
-    pub fn finish(&self, rendezvous: &Rendezvous, lent: bool) -> Option<Instant> {
+    pub fn finish_rendezvous(&self, rendezvous: &Rendezvous, lent: bool) -> Option<Instant> {
         let (done, members) = (&rendezvous.done, rendezvous.contributions.len());
         // Release the reads and writes of this member; waiting members acquire them.
         if done.fetch_add(1, Ordering::AcqRel) + 1 == members {

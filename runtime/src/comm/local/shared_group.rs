@@ -54,7 +54,7 @@ impl SharedGroup {
     }
 
     /// Runs a step of a call on one of the channels, and notifies all waiting members if it has failed the group.
-    pub fn run<T>(&self, step: impl FnOnce(&GroupStatus) -> T) -> T {
+    pub fn run_step<T>(&self, step: impl FnOnce(&GroupStatus) -> T) -> T {
         let had_failed = self.status.failure().is_some();
         let outcome = step(&self.status);
         if !had_failed && self.status.failure().is_some() {

@@ -7,7 +7,7 @@ use crate::comm::call::Call;
 use crate::comm::in_use::InUse;
 
 use super::device_stream::DeviceStream;
-use super::message::Message;
+use super::message::MessageData;
 
 /// A message that was sent before its receiver was waiting.
 pub struct StoredMessage {
@@ -27,8 +27,8 @@ pub enum Content {
 
 impl StoredMessage {
     /// The message, to be copied by the receiver on its stream.
-    pub fn message(&self, stream: Option<DeviceStream>) -> Message<'_> {
-        Message { data: self.buffer().view(), stream, ready: self.ready.clone() }
+    pub fn message(&self, stream: Option<DeviceStream>) -> MessageData<'_> {
+        MessageData { data: self.buffer().view(), stream, ready: self.ready.clone() }
     }
 
     /// Drops the memory, which is read until the event `end`.

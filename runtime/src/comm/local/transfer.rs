@@ -7,7 +7,7 @@ use half::bf16;
 use crate::backend::{DType, RowPart, Runs};
 use crate::comm::{Blocks, ReduceOp};
 
-use super::operand::{LentMemory, Operand};
+use super::operand::{LentMemory, MemberOperand};
 use super::participation::Participation;
 use super::reduction::{BLOCK, Reducible};
 
@@ -17,10 +17,10 @@ impl Participation<'_> {
     /// # Safety
     /// No other thread or stream may use the target range of `dst`, or write to `range` of the operand, during the
     /// participation, and both must have one dtype.
-    pub unsafe fn copy(&self, member: usize, range: Range<usize>, dst: &LentMemory, at: usize) {
+    pub unsafe fn copy_run(&self, member: usize, range: Range<usize>, dst: &LentMemory, at: usize) {
         let bytes = range.len() * dst.dtype().bytes();
-        let to = dst.run(at..at + range.len());
-        let from = self.operand(member).run(dst.dtype(), range);
+        let to = dst.run_address(at..at + range.len());
+        let from = self.operand(member).run_address(dst.dtype(), range);
         match self.stream() {
             _ if bytes == 0 => {}
             // SAFETY: both ranges are in bounds, and the caller guarantees the rest.
@@ -36,7 +36,13 @@ impl Participation<'_> {
     /// # Safety
     /// No other thread or stream may use the target range of `dst`, or write to `range` of any operand, during the
     /// participation, and all must have the dtype of `dst`.
-    pub unsafe fn combine(&self, op: ReduceOp, range: Range<usize>, dst: &LentMemory, at: usize) {
+    pub unsafe fn combine_runs(
+        &self,
+        op: ReduceOp,
+        range: Range<usize>,
+        dst: &LentMemory,
+        at: usize,
+    ) {
         let dtype = dst.dtype();
         if range.is_empty() {
             return;
@@ -50,8 +56,8 @@ impl Participation<'_> {
                 },
             };
         };
-        let to = dst.run(at..at + range.len());
-        let sources = self.operands().map(|operand| operand.run(dtype, range.clone()));
+        let to = dst.run_address(at..at + range.len());
+        let sources = self.operands().map(|operand| operand.run_address(dtype, range.clone()));
         let (sources, len) = (sources.collect::<Vec<_>>(), range.len());
         // SAFETY: all ranges are in bounds, and the stream has waited for all operands.
         unsafe { stream.device.combine(stream.stream, op, dtype, to, &sources, len) };
@@ -60,17 +66,17 @@ impl Participation<'_> {
     /// Joins the rows of a tensor from the operands of all members.
     ///
     /// # Safety
-    /// As [`copy`](Self::copy), for all operands and all of `dst`.
+    /// As [`copy_run`](Self::copy_run), for all operands and all of `dst`.
     pub unsafe fn join_rows(&self, blocks: &Blocks, dst: &LentMemory) {
         let dtype = dst.dtype();
         match self.stream() {
             Some(stream) if blocks.outer > 1 => {
-                let part = |(operand, len): (&Operand, &usize)| RowPart {
-                    address: operand.run(dtype, 0..blocks.outer * len) as u64,
+                let part = |(operand, len): (&MemberOperand, &usize)| RowPart {
+                    address: operand.run_address(dtype, 0..blocks.outer * len) as u64,
                     bytes: len * dtype.bytes(),
                 };
                 let parts: Vec<RowPart> = self.operands().zip(&*blocks.lens).map(part).collect();
-                let to = dst.run(0..blocks.total());
+                let to = dst.run_address(0..blocks.total());
                 // SAFETY: all ranges are in bounds, and the stream has waited for all operands.
                 unsafe { stream.device.join_rows(stream.stream, blocks.outer, to, &parts) };
             }
@@ -78,7 +84,7 @@ impl Participation<'_> {
                 for member in 0..blocks.lens.len() {
                     for (whole, own) in blocks.runs(member) {
                         // SAFETY: as the caller guarantees.
-                        unsafe { self.copy(member, own, dst, whole.start) };
+                        unsafe { self.copy_run(member, own, dst, whole.start) };
                     }
                 }
             }
@@ -88,16 +94,18 @@ impl Participation<'_> {
     /// Sums the part of `member` in every row of all operands into `dst`, which is not one of them.
     ///
     /// # Safety
-    /// As [`combine`](Self::combine).
+    /// As [`combine_runs`](Self::combine_runs).
     pub unsafe fn sum_part(&self, blocks: &Blocks, member: usize, dst: &LentMemory) {
         let (dtype, start, len) = (dst.dtype(), blocks.start(member), blocks.lens[member]);
         match self.stream() {
             Some(stream) if blocks.outer > 1 && len > 0 => {
                 let runs = Runs { count: blocks.outer, len, distance: blocks.row() };
                 let last = start + (blocks.outer - 1) * blocks.row() + len;
-                let sources: Vec<*const u8> =
-                    self.operands().map(|operand| operand.run(dtype, start..last)).collect();
-                let to = dst.run(0..blocks.owned(member));
+                let sources: Vec<*const u8> = self
+                    .operands()
+                    .map(|operand| operand.run_address(dtype, start..last))
+                    .collect();
+                let to = dst.run_address(0..blocks.owned(member));
                 let (device, stream) = (&stream.device, stream.stream);
                 // SAFETY: all ranges are in bounds, and the stream has waited for all operands.
                 unsafe { device.combine_runs(stream, ReduceOp::Sum, dtype, to, &sources, &runs) };
@@ -105,14 +113,14 @@ impl Participation<'_> {
             _ => {
                 for (whole, own) in blocks.runs(member) {
                     // SAFETY: as the caller guarantees.
-                    unsafe { self.combine(ReduceOp::Sum, whole, dst, own.start) };
+                    unsafe { self.combine_runs(ReduceOp::Sum, whole, dst, own.start) };
                 }
             }
         }
     }
 
     /// # Safety
-    /// As [`combine`](Self::combine), for host memory.
+    /// As [`combine_runs`](Self::combine_runs), for host memory.
     unsafe fn combine_on_host<T: Reducible>(
         &self,
         op: ReduceOp,
@@ -120,8 +128,9 @@ impl Participation<'_> {
         dst: &LentMemory,
         at: usize,
     ) {
-        let is_target =
-            |operand: &Operand| operand.lent().is_some_and(|lent| lent.run(0..0) == dst.run(0..0));
+        let is_target = |operand: &MemberOperand| {
+            operand.lent().is_some_and(|lent| lent.run_address(0..0) == dst.run_address(0..0))
+        };
         let in_place = self.operands().position(is_target);
         let start = range.start;
         for block in blocks_of(range) {

@@ -23,7 +23,7 @@ pub struct NcclEngine {
     shape: MeshShape,
     resources: Arc<RankResources>,
     thread: Option<JoinHandle<()>>,
-    /// By axes with more than one rank.
+    /// Communicators by axes with more than one rank.
     comms: BTreeMap<AxisSet, Comm>,
 }
 
@@ -89,7 +89,7 @@ impl Engine for NcclEngine {
     fn replay(&self, calls: Option<String>, submit: &mut dyn FnMut()) -> Result<(), CommError> {
         let RankResources { watchdog, device, .. } = &*self.resources;
         watchdog.release_captured();
-        watchdog.check()?;
+        watchdog.check_failure()?;
         submit();
         if let Some(calls) = calls {
             watchdog.watch_call(calls, device.mark(StreamKind::Compute), None);

@@ -56,7 +56,7 @@ impl NcclGroup {
         if !call.on_device {
             let outcome = self.run_on_host_memory(call, src, dst);
             let (_, dst) = operands.into_buffers();
-            return Completion::done(outcome.map(|()| dst));
+            return Completion::completed(outcome.map(|()| dst));
         }
         let memory = CollectiveMemory {
             src: src.map(|src| src.address() as u64),
@@ -118,7 +118,7 @@ impl NcclGroup {
         let (src, dst) = operands.into_buffers();
         match end {
             Ok(end) => Completion::at_event(dst, src, &self.resources.device, end),
-            Err(error) => Completion::done(Err(error)),
+            Err(error) => Completion::completed(Err(error)),
         }
     }
 }

@@ -159,7 +159,7 @@ impl<'a> CommInit<'a> {
             !is_late && self.watchdog.check_peers(&call).is_ok()
         };
         let comm = self.library.split_comm(all, color, key, &mut keep_waiting);
-        self.watchdog.check()?;
+        self.watchdog.check_failure()?;
         let comm = comm.map_err(|error| self.watchdog.fail(&call, error.to_string()))?;
         if let Some(comm) = comm {
             self.watchdog.add_comm(comm);

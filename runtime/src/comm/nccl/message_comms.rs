@@ -31,7 +31,7 @@ impl Default for MessageComms {
 }
 
 impl MessageComms {
-    /// Returns the way of messages of `from` to `to`, two of `members` members.
+    /// Returns the path of messages from `from` to `to`, two of `members` members.
     pub fn route(&self, from: usize, to: usize, members: usize) -> Option<Route> {
         match self {
             MessageComms::Edges(pairs) => {

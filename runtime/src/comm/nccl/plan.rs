@@ -167,7 +167,7 @@ impl Planner {
         self.rooted(root, whole, counts, copy, send, recv)
     }
 
-    /// As [`scatter`](Self::scatter), in the other direction.
+    /// Plans the reverse of [`scatter`](Self::scatter).
     fn gather(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
         let copy = |own| self.copy(own, part, counts[root]);
         let recv = |dst, count, from| Transfer::Recv { dst, count, from };

@@ -59,7 +59,7 @@ impl NcclGroup {
                 let complete = |message| self.complete_message(message, &end);
                 messages.into_iter().map(complete).collect()
             }
-            Err(error) => (0..count).map(|_| Completion::done(Err(error.clone()))).collect(),
+            Err(error) => (0..count).map(|_| Completion::completed(Err(error.clone()))).collect(),
         }
     }
 
@@ -129,7 +129,7 @@ impl NcclGroup {
     /// Submits messages, whose sent data is kept until the event at their end.
     fn submit_messages(&self, messages: &[Message<'_>]) -> Result<DeviceEvent, CommError> {
         let RankResources { device, watchdog, .. } = &*self.resources;
-        watchdog.check()?;
+        watchdog.check_failure()?;
         let route = messages.first().map(|message| message.route);
         let Some(Route { comm, stream, .. }) = route else {
             return Ok(device.mark(StreamKind::Compute));
@@ -168,12 +168,12 @@ impl NcclGroup {
             (CommOp::Send { .. }, _) if device.is_capturing() => {
                 Completion::at_event(None, sent, device, end.clone())
             }
-            (CommOp::Send { .. }, _) => Completion::done(Ok(None)),
+            (CommOp::Send { .. }, _) => Completion::completed(Ok(None)),
             (_, None) => self.completion(operands, Ok(end.clone())),
             (_, Some(staged)) => {
                 let outcome = self.read_staged(&staged, &mut operands, end);
                 let (_, dst) = operands.into_buffers();
-                Completion::done(outcome.map(|()| dst))
+                Completion::completed(outcome.map(|()| dst))
             }
         }
     }

@@ -22,7 +22,7 @@ const MAX_BLOCKS: usize = 1024;
 #[derive(Debug)]
 pub struct Registrations {
     watchdog: Arc<Watchdog>,
-    /// By communicator, address and bytes.
+    /// Registered blocks by communicator, address and bytes.
     blocks: Mutex<HashMap<(Comm, u64, usize), BlockState>>,
 }
 
@@ -51,7 +51,7 @@ impl Registrations {
             return Ok(());
         }
         let key = (comm, address, bytes);
-        let mut blocks = self.lock();
+        let mut blocks = self.lock_blocks();
         match blocks.get(&key) {
             None if blocks.len() < MAX_BLOCKS => drop(blocks.insert(key, BlockState::UsedOnce)),
             None | Some(BlockState::Registered(_) | BlockState::Declined) => {}
@@ -74,7 +74,7 @@ impl Registrations {
 
     /// Deregisters the memory that `predicate` selects by address and bytes.
     fn deregister_where(&self, predicate: impl Fn(u64, usize) -> bool) {
-        let mut blocks = self.lock();
+        let mut blocks = self.lock_blocks();
         blocks.retain(|(comm, address, bytes), block| {
             let is_selected = predicate(*address, *bytes);
             if let (true, BlockState::Registered(registration)) = (is_selected, *block) {
@@ -87,7 +87,7 @@ impl Registrations {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Comm, u64, usize), BlockState>> {
+    fn lock_blocks(&self) -> MutexGuard<'_, HashMap<(Comm, u64, usize), BlockState>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

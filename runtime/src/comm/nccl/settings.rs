@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::comm::Peers;
 use crate::mesh::MeshShape;
 
-/// The way of messages between ranks along `pp`.
+/// The path of messages between ranks along `pp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MessagePath {
     /// A communicator and a stream for each pair of ranks and direction, so that a message waits for its receiver alone.
@@ -21,7 +21,7 @@ pub enum MessagePath {
 
 /// Text that is not a [`MessagePath`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no way of messages: write `edges`, the default, or `grouped`")]
+#[error("`{0}` is not a message path: write `edges`, the default, or `grouped`")]
 pub struct ParseMessagePathError(String);
 
 impl FromStr for MessagePath {
@@ -56,7 +56,7 @@ pub struct NcclSettings {
     pub timeout: Duration,
     /// Failure detection.
     pub peers: Arc<dyn Peers>,
-    /// The way of messages; the same on all ranks.
+    /// The path of messages; the same on all ranks.
     pub messages: MessagePath,
     /// Registers memory that collectives reuse with the library.
     pub registers: bool,

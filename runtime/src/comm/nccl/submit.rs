@@ -18,7 +18,7 @@ impl NcclGroup {
         memory: CollectiveMemory,
     ) -> Result<DeviceEvent, CommError> {
         let RankResources { watchdog, allocator, .. } = &*self.resources;
-        watchdog.check()?;
+        watchdog.check_failure()?;
         let start = self.accounting().start_transfer();
         let (text, dtype) = (call.to_string(), call.dtype.unwrap_or(DType::F32));
         let _submitting = watchdog.begin_submission(&text);

@@ -38,7 +38,7 @@ struct WatchState {
     comms: Vec<Comm>,
     /// The call that is being submitted, which may already wait for other ranks.
     submitting: Option<String>,
-    /// In the order of submission, which is not the order of completion.
+    /// Calls in the order of submission, which is not the order of completion.
     in_flight: VecDeque<InFlightCall>,
     /// Memory of calls that are captured in a CUDA graph.
     captured: Vec<Arc<Buffer>>,
@@ -60,7 +60,7 @@ pub struct Submission<'a>(&'a Watchdog);
 
 impl Drop for Submission<'_> {
     fn drop(&mut self) {
-        self.0.lock().submitting = None;
+        self.0.lock_state().submitting = None;
     }
 }
 
@@ -90,30 +90,30 @@ impl Watchdog {
         let watchdog = Arc::clone(self);
         let name = format!("rank {} watchdog", self.rank);
         std::thread::Builder::new().name(name).spawn(move || {
-            let mut state = watchdog.lock();
+            let mut state = watchdog.lock_state();
             while !state.is_closed {
                 let waited = watchdog.changed.wait_timeout(state, PERIOD);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
                 watchdog.poll();
-                state = watchdog.lock();
+                state = watchdog.lock_state();
             }
         })
     }
 
     /// Ends the thread.
     pub fn close(&self) {
-        self.lock().is_closed = true;
+        self.lock_state().is_closed = true;
         self.changed.notify_all();
     }
 
     /// Adds a communicator to be monitored.
     pub fn add_comm(&self, comm: Comm) {
-        self.lock().comms.push(comm);
+        self.lock_state().comms.push(comm);
     }
 
     /// Marks `call` as being submitted until the guard is dropped: an error that is found meanwhile names it.
     pub fn begin_submission(&self, call: &str) -> Submission<'_> {
-        self.lock().submitting = Some(call.into());
+        self.lock_state().submitting = Some(call.into());
         Submission(self)
     }
 
@@ -121,28 +121,29 @@ impl Watchdog {
     /// `held` is kept until its [first replay](Self::release_captured), and the replays are monitored instead.
     pub fn watch_call(&self, call: String, end: DeviceEvent, held: Option<Arc<Buffer>>) {
         if self.device.is_capturing() {
-            self.lock().captured.extend(held);
+            self.lock_state().captured.extend(held);
             return;
         }
         let call = InFlightCall { call, since: Instant::now(), end, held };
-        self.lock().in_flight.push_back(call);
+        self.lock_state().in_flight.push_back(call);
     }
 
     /// Releases the memory of captured calls, after the capture has ended.
     pub fn release_captured(&self) {
-        let held = std::mem::take(&mut self.lock().captured);
+        let held = std::mem::take(&mut self.lock_state().captured);
         // Freed outside of the lock.
         drop(held);
     }
 
     /// Returns the failure after which no call can be issued any more.
-    pub fn check(&self) -> Result<(), CommError> {
+    pub fn check_failure(&self) -> Result<(), CommError> {
         self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
-    /// As [`check`](Self::check); fails also if another rank has failed that `call` may wait for.
+    /// Checks like [`check_failure`](Self::check_failure); fails also if another rank has failed that `call` may wait
+    /// for.
     pub fn check_peers(&self, call: &str) -> Result<(), CommError> {
-        self.check()?;
+        self.check_failure()?;
         match self.peers.failed_peer() {
             Some(failed) => Err(self.abort(peer_left(failed, call, String::new()))),
             None => Ok(()),
@@ -157,7 +158,7 @@ impl Watchdog {
     ) -> Result<T, CommError> {
         let outcome = {
             let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
-            self.check()?;
+            self.check_failure()?;
             calls(&*self.library)
         };
         outcome.map_err(|error| self.fail(call, error.to_string()))
@@ -186,7 +187,7 @@ impl Watchdog {
     /// Aborts all communicators because of `error`. Returns the first failure of the rank.
     fn abort(&self, error: CommError) -> CommError {
         let failure = self.failure.get_or_init(|| error).clone();
-        let comms = std::mem::take(&mut self.lock().comms);
+        let comms = std::mem::take(&mut self.lock_state().comms);
         let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
         comms.into_iter().for_each(|comm| self.library.abort_comm(comm));
         failure
@@ -211,17 +212,17 @@ impl Watchdog {
     /// Blocks the host until the event `end`, or a failure.
     pub fn wait_for_event(&self, end: &DeviceEvent) -> Result<(), CommError> {
         while !self.device.is_done(end) {
-            self.check()?;
+            self.check_failure()?;
             std::thread::sleep(Duration::from_micros(50));
         }
-        self.check()
+        self.check_failure()
     }
 
     /// Blocks until all submitted calls are complete, or have failed.
     pub fn wait_for_all(&self) -> Result<(), CommError> {
         loop {
-            self.check()?;
-            let next = self.lock().in_flight.front().map(|next| next.end.clone());
+            self.check_failure()?;
+            let next = self.lock_state().in_flight.front().map(|next| next.end.clone());
             let Some(end) = next else { return Ok(()) };
             self.wait_for_event(&end)?;
             self.poll();
@@ -246,7 +247,7 @@ impl Watchdog {
     /// Releases the memory of completed calls, and checks communicators, peers and timeouts.
     fn poll(&self) {
         let (comms, completed) = {
-            let mut state = self.lock();
+            let mut state = self.lock_state();
             let in_flight = std::mem::take(&mut state.in_flight);
             let (completed, in_flight): (VecDeque<_>, VecDeque<_>) =
                 in_flight.into_iter().partition(|call| self.device.is_done(&call.end));
@@ -256,7 +257,7 @@ impl Watchdog {
         // Freed outside of the lock.
         completed.into_iter().for_each(|call| drop(call.held));
         let next = {
-            let state = self.lock();
+            let state = self.lock_state();
             let next = state.in_flight.front().map(|next| next.call.clone());
             next.or_else(|| state.submitting.clone())
         };
@@ -267,7 +268,7 @@ impl Watchdog {
             return;
         }
         let is_late = |call: &&InFlightCall| call.since.elapsed() > self.timeout;
-        let late = self.lock().in_flight.iter().find(is_late).map(|late| late.call.clone());
+        let late = self.lock_state().in_flight.iter().find(is_late).map(|late| late.call.clone());
         if let (Some(call), None) = (late, self.failure.get()) {
             self.time_out(&call);
         }
@@ -276,10 +277,10 @@ impl Watchdog {
     /// Refuses further calls, and returns the communicators that were not aborted.
     pub fn take_comms(&self) -> Vec<Comm> {
         self.failure.get_or_init(|| CommError::Closed { rank: self.rank });
-        std::mem::take(&mut self.lock().comms)
+        std::mem::take(&mut self.lock_state().comms)
     }
 
-    fn lock(&self) -> MutexGuard<'_, WatchState> {
+    fn lock_state(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use rayon::prelude::*;
 
-use super::pieces::{Documents, Piece, Pieces};
+use super::pieces::{DocumentDelimiters, Piece, Pieces};
 use super::{TokenizeError, Tokenizer};
 use crate::data::{DataError, Ids, TokenFile};
 
@@ -31,7 +31,7 @@ pub fn tokenize_text(
         return Err(DataError::WideTokenizer { tokenizer, ids, vocab });
     }
     let mut tokens = Ids::below(ids);
-    let documents = Documents::default();
+    let documents = DocumentDelimiters::default();
     encode(tokenizer, reader, name, &documents, progress, &mut |ids| {
         tokens.extend(ids);
         Ok(())
@@ -51,7 +51,7 @@ pub fn encode(
     tokenizer: &Tokenizer,
     reader: impl Read,
     name: &str,
-    documents: &Documents,
+    documents: &DocumentDelimiters,
     progress: &mut dyn FnMut(u64),
     take: &mut dyn FnMut(&[u32]) -> Result<(), TokenizeError>,
 ) -> Result<Encoded, TokenizeError> {
@@ -96,7 +96,12 @@ mod tests {
     use super::*;
 
     /// The ids of `text` by as many threads.
-    fn ids(tokenizer: &Tokenizer, text: &str, documents: &Documents, threads: usize) -> Vec<u32> {
+    fn ids(
+        tokenizer: &Tokenizer,
+        text: &str,
+        documents: &DocumentDelimiters,
+        threads: usize,
+    ) -> Vec<u32> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let mut all = Vec::new();
@@ -111,11 +116,11 @@ mod tests {
 
     #[test]
     fn bytes_come_out_as_they_went_in() {
-        // Longer than what is in memory together.
+        // Longer than the text in memory at any time.
         let text: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
         assert!(text.len() > 3 * BYTES_PER_CORE);
         let expected: Vec<u32> = text.bytes().map(u32::from).collect();
-        assert!(ids(&Tokenizer::Bytes, &text, &Documents::default(), 1) == expected);
+        assert!(ids(&Tokenizer::Bytes, &text, &DocumentDelimiters::default(), 1) == expected);
         let file = tokenize_text(&Tokenizer::Bytes, text.as_bytes(), "text", 256, &mut |_| ());
         let file = file.unwrap();
         let mut read = vec![0; file.len()];
@@ -152,7 +157,7 @@ mod tests {
             expected.extend(tokenizer.encode(text.as_bytes(), "text", 0).unwrap());
             expected.push(end);
         }
-        let documents = Documents { separator: Some("\0".into()), end: Some(end) };
+        let documents = DocumentDelimiters { separator: Some("\0".into()), end: Some(end) };
         for threads in [1, 3] {
             assert!(ids(&tokenizer, &texts.join("\0"), &documents, threads) == expected);
         }
@@ -160,6 +165,6 @@ mod tests {
         let long = texts.concat();
         assert!(long.len() > 1 << 20);
         let whole = tokenizer.encode(long.as_bytes(), "text", 0).unwrap();
-        assert!(ids(&tokenizer, &long, &Documents::default(), 2) == whole);
+        assert!(ids(&tokenizer, &long, &DocumentDelimiters::default(), 2) == whole);
     }
 }

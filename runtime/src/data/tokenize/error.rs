@@ -29,7 +29,7 @@ pub enum TokenizeError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Its problem.
+        /// The problem.
         problem: String,
     },
     /// This program has no reader for tokenizer files.
@@ -75,7 +75,7 @@ pub enum TokenizeError {
     TooWide {
         /// The tokenizer.
         tokenizer: String,
-        /// Its largest id.
+        /// The largest id.
         largest: u32,
     },
     /// A token that is to end documents does not exist.
@@ -85,7 +85,7 @@ pub enum TokenizeError {
         tokenizer: String,
         /// The token.
         token: String,
-        /// Which tokens there are.
+        /// Tokens that exist.
         hint: String,
     },
     /// The name of the output would be taken for text.

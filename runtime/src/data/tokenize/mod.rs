@@ -1,6 +1,6 @@
-//! From text to token ids and back.
+//! Tokenizers: text to token ids and back.
 //!
-//! A text is cut into documents, a long document into pieces, at places that follow from the text alone ([`Documents`]);
+//! A text is cut into documents, a long document into pieces, at places that follow from the text alone ([`DocumentDelimiters`]);
 //! pieces are tokenized on all cores and written in order. So the ids do not depend on the machine, and memory is
 //! bounded however large a file is.
 
@@ -17,7 +17,7 @@ mod write;
 
 pub use encode::tokenize_text;
 pub use error::TokenizeError;
-pub use pieces::Documents;
+pub use pieces::DocumentDelimiters;
 pub use progress::TokenizeProgress;
 pub use tokenizer::Tokenizer;
 pub use write::{Tokenized, tokenize_files};

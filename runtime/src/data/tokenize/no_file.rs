@@ -1,4 +1,4 @@
-//! In place of `file.rs` in a program that is built without the feature `tokenizers`.
+//! Replacement of `file.rs` in a program that is built without the feature `tokenizers`.
 
 use std::path::Path;
 

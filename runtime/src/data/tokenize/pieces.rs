@@ -17,7 +17,7 @@ const PIECE: usize = 1 << 16;
 ///
 /// Borders follow from the text alone, not from the number of cores or how the text arrives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Documents {
+pub struct DocumentDelimiters {
     /// The text that ends a document and belongs to none; `None` takes each file for one document. Documents without
     /// text are left out.
     pub separator: Option<String>,
@@ -51,11 +51,11 @@ pub struct Pieces<'a, R> {
 }
 
 impl<'a, R: Read> Pieces<'a, R> {
-    pub fn new(reader: R, documents: &'a Documents) -> Pieces<'a, R> {
+    pub fn new(reader: R, documents: &'a DocumentDelimiters) -> Pieces<'a, R> {
         Pieces::of_size(reader, documents, PIECE)
     }
 
-    fn of_size(reader: R, documents: &'a Documents, size: usize) -> Pieces<'a, R> {
+    fn of_size(reader: R, documents: &'a DocumentDelimiters, size: usize) -> Pieces<'a, R> {
         let separator = documents.separator.as_deref().map(str::as_bytes);
         let separator = separator.filter(|separator| !separator.is_empty());
         let (buffer, start, position) = (Vec::new(), 0, 0);
@@ -65,7 +65,7 @@ impl<'a, R: Read> Pieces<'a, R> {
     /// The next piece; `None` at the end.
     pub fn next(&mut self) -> std::io::Result<Option<Piece>> {
         loop {
-            self.fill()?;
+            self.fill_buffer()?;
             let unread = &self.buffer[self.start..];
             if unread.is_empty() && !self.inside {
                 return Ok(None);
@@ -91,11 +91,11 @@ impl<'a, R: Read> Pieces<'a, R> {
         if let Some(separator) = self.separator {
             // A separator may begin with the last byte of the window, or right after it.
             let reach = unread.len().min(self.size + separator.len());
-            if let Some(at) = find(&unread[..reach], separator) {
+            if let Some(at) = find_word(&unread[..reach], separator) {
                 return (at, separator.len(), true);
             }
         }
-        // A separator that begins inside the window is whole in what was read, except at the end of the file.
+        // A separator that begins inside the window is whole in the text read so far, except at the end of the file.
         if self.at_end && unread.len() <= self.size {
             (unread.len(), 0, true)
         } else {
@@ -104,7 +104,7 @@ impl<'a, R: Read> Pieces<'a, R> {
     }
 
     /// Reads until a piece and a separator after it are there, or the file ends.
-    fn fill(&mut self) -> std::io::Result<()> {
+    fn fill_buffer(&mut self) -> std::io::Result<()> {
         let wanted = self.size + self.separator.map_or(0, <[u8]>::len) + 1;
         if self.at_end || self.buffer.len() - self.start >= wanted {
             return Ok(());
@@ -120,7 +120,7 @@ impl<'a, R: Read> Pieces<'a, R> {
     }
 }
 
-fn find(text: &[u8], word: &[u8]) -> Option<usize> {
+fn find_word(text: &[u8], word: &[u8]) -> Option<usize> {
     let first = word[0];
     let mut from = 0;
     while let Some(at) = text[from..].iter().position(|byte| *byte == first) {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn pieces(text: &str, separator: Option<&str>, size: usize) -> Vec<Piece> {
-        let documents = Documents { separator: separator.map(str::to_owned), end: None };
+        let documents = DocumentDelimiters { separator: separator.map(str::to_owned), end: None };
         let found = all(Pieces::of_size(text.as_bytes(), &documents, size));
         let slow = all(Pieces::of_size(Slow(text.as_bytes()), &documents, size));
         assert_eq!(found, slow, "how the text arrives makes no difference");
@@ -225,7 +225,7 @@ mod tests {
         // Between characters.
         assert_eq!(texts("ääää", None, 3), ["ä", "ä", "ä", "ä|"]);
         assert_eq!(texts("abcdefg", None, 3), ["abc", "def", "g|"]);
-        // The line break at the very end of the window counts when what follows is dark.
+        // The line break at the very end of the window counts when the next character is dark.
         assert_eq!(texts("abc\ndef", None, 4), ["abc\n", "def|"]);
         assert_eq!(texts("abc\n\ndef", None, 4), ["abc\n", "\ndef|"]);
     }

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::encode::encode;
-use super::{Documents, TokenizeError, Tokenizer};
+use super::{DocumentDelimiters, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
 
 /// Results of [`tokenize_files`].
@@ -30,7 +30,7 @@ pub struct Tokenized {
 pub fn tokenize_files(
     tokenizer: &Tokenizer,
     inputs: &[PathBuf],
-    documents: &Documents,
+    documents: &DocumentDelimiters,
     output: &Path,
     width: Encoding,
     progress: &mut dyn FnMut(u64),
@@ -46,15 +46,15 @@ pub fn tokenize_files(
     let mut buffer = Ids::new(width);
     for input in inputs {
         let name = input.display().to_string();
-        let reader =
-            open(input).map_err(|source| TokenizeError::Read { name: name.clone(), source })?;
+        let reader = open_input(input)
+            .map_err(|source| TokenizeError::Read { name: name.clone(), source })?;
         let before = done.bytes;
         let mut progress = |bytes| progress(before + bytes);
         let encoded = encode(tokenizer, reader, &name, documents, &mut progress, &mut |ids| {
             done.tokens += ids.len() as u64;
             buffer.clear();
             buffer.extend(ids);
-            file.write(buffer.bytes())
+            file.write_ids(buffer.bytes())
         })?;
         done.bytes += encoded.bytes;
         done.documents += encoded.documents;
@@ -63,7 +63,7 @@ pub fn tokenize_files(
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
         return Err(TokenizeError::Empty { name: names.join(", ") });
     }
-    file.finish()?;
+    file.finish_file()?;
     Ok(done)
 }
 
@@ -80,7 +80,7 @@ fn check_output(output: &Path, inputs: &[PathBuf]) -> Result<(), TokenizeError> 
     }
 }
 
-fn open(input: &Path) -> std::io::Result<Box<dyn Read>> {
+fn open_input(input: &Path) -> std::io::Result<Box<dyn Read>> {
     if input == Path::new("-") {
         return Ok(Box::new(std::io::stdin()));
     }
@@ -106,11 +106,11 @@ impl Unfinished {
         Ok(Unfinished { writer, path, output: output.to_owned(), is_finished: false })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), TokenizeError> {
+    fn write_ids(&mut self, bytes: &[u8]) -> Result<(), TokenizeError> {
         self.writer.write_all(bytes).map_err(|source| self.error(source))
     }
 
-    fn finish(mut self) -> Result<(), TokenizeError> {
+    fn finish_file(mut self) -> Result<(), TokenizeError> {
         let rename = |this: &mut Unfinished| {
             this.writer.flush()?;
             this.writer.get_ref().sync_all()?;
@@ -165,13 +165,13 @@ mod tests {
         }
     }
 
-    fn separated(separator: &str, end: Option<u32>) -> Documents {
-        Documents { separator: Some(separator.to_owned()), end }
+    fn separated(separator: &str, end: Option<u32>) -> DocumentDelimiters {
+        DocumentDelimiters { separator: Some(separator.to_owned()), end }
     }
 
     fn tokenize(
         inputs: &[PathBuf],
-        documents: &Documents,
+        documents: &DocumentDelimiters,
         output: &Path,
         width: Encoding,
     ) -> Result<Tokenized, TokenizeError> {
@@ -211,7 +211,7 @@ mod tests {
         let output = folder.write("out.bin", b"old!");
         let missing = folder.path("none.txt");
         let message = |inputs: &[PathBuf], output: &Path| {
-            let done = tokenize(inputs, &Documents::default(), output, Encoding::U16);
+            let done = tokenize(inputs, &DocumentDelimiters::default(), output, Encoding::U16);
             done.unwrap_err().to_string()
         };
         let found = message(&[text.clone(), missing], &output);
@@ -242,7 +242,7 @@ mod tests {
         let tokenizer = Tokenizer::open(&write(folder.0.path(), &json)).unwrap();
         let tokenize = |name: &str, width| {
             let (inputs, output) = ([text.clone()], folder.path(name));
-            let documents = Documents::default();
+            let documents = DocumentDelimiters::default();
             tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut |_| ())
         };
         let found = tokenize("a.bin", Encoding::U16).unwrap_err().to_string();

@@ -13,7 +13,7 @@ use super::values::Whole;
 pub(crate) struct CapturedBuffers {
     /// Buffers that keep their addresses.
     fixed: [Option<usize>; 4],
-    /// At ZeRO stage 3: prefetched values, which the captured work has consumed.
+    /// Prefetched values at ZeRO stage 3, which the captured work has consumed.
     prefetched: Option<GraphBuffer>,
 }
 

@@ -1,5 +1,6 @@
-//! Data parallelism: gradient reduction over the ranks that read other tokens, in the background, by all-reduce at ZeRO
-//! stage 0 and reduce-scatter above. With replicas of the shards (hybrid sharding, HSDP) an all-reduce over them follows.
+//! Data parallelism (DDP): gradient reduction over the ranks that read other tokens, in the background, by all-reduce
+//! at ZeRO stage 0 and reduce-scatter above. With replicas of the shards (hybrid sharding, HSDP) an all-reduce over
+//! them follows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -7,7 +8,7 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
-use crate::comm::{Pending, ReduceOp};
+use crate::comm::{PendingCall, ReduceOp};
 use crate::context::{Rank, ZeroStage, fail};
 use crate::layout::AxisSet;
 
@@ -51,9 +52,9 @@ enum ReductionStage {
     #[default]
     Idle,
     /// The reduce-scatter over the axes that shard the unit, and whether the all-reduce over the replicas follows.
-    ReduceScatter { pending: Pending, is_last: bool },
+    ReduceScatter { pending: PendingCall, is_last: bool },
     /// The all-reduce over the replicas.
-    AllReduce(Pending),
+    AllReduce(PendingCall),
 }
 
 impl Unit {
@@ -83,7 +84,7 @@ impl Unit {
             !self.is_gradient_complete(),
             "the backward{} adds to the gradient of `{}` after its reduction over the ranks has started: the unit is \
              among those that an earlier pass was to complete, by `WeightGradients::Now {{ complete }}` or \
-             `DeferredWeightGradients::run`; list it with the last pass that reaches it",
+             `DeferredWeightGradients::compute_gradients`; list it with the last pass that reaches it",
             self.rank.backward_line(),
             self.name()
         );

@@ -234,7 +234,7 @@ impl Unit {
     /// and, if the compute dtype is not f32, the values in the compute dtype to write.
     ///
     /// `range` is relative to the flat buffers, and inside of the [`shard`](Self::shard). After all ranges were updated,
-    /// [`publish`](Self::publish) brings the new values to the other ranks.
+    /// [`publish_values`](Self::publish_values) brings the new values to the other ranks.
     pub(crate) fn update(
         &self,
         range: Range<usize>,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
-use crate::comm::Pending;
+use crate::comm::PendingCall;
 use crate::context::{ZeroStage, fail};
 
 use super::Unit;
@@ -33,7 +33,7 @@ pub(super) struct Values {
 pub(super) enum Whole {
     #[default]
     Absent,
-    Arriving(Pending),
+    Arriving(PendingCall),
     Here(Buffer),
 }
 
@@ -103,7 +103,7 @@ impl Unit {
         }
     }
 
-    /// At ZeRO stage 3: starts the all-gather of the values, unless they are unsharded or on their way.
+    /// Starts the all-gather of the values at ZeRO stage 3, unless they are unsharded or on their way.
     pub(crate) fn start_unshard(&self) {
         let mut whole = self.values.whole.borrow_mut();
         if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
@@ -120,12 +120,12 @@ impl Unit {
         }
     }
 
-    /// At ZeRO stage 3: returns true if the values are unsharded, or on their way.
+    /// Returns true if the values at ZeRO stage 3 are unsharded, or on their way.
     pub(crate) fn is_unsharded(&self) -> bool {
         !matches!(&*self.values.whole.borrow(), Whole::Absent)
     }
 
-    /// At ZeRO stage 3: frees the gathered values. Returns false if they are borrowed.
+    /// Frees the gathered values at ZeRO stage 3. Returns false if they are borrowed.
     pub(crate) fn reshard(&self) -> bool {
         match self.values.whole.try_borrow_mut() {
             Ok(mut whole) => {

@@ -38,8 +38,10 @@ where
 {
     fn build(builder: &mut Builder<'_>) -> Self {
         let style = builder.context_style::<H, K>(W::STYLE);
-        let core =
-            AttentionCore { context: Some(style), ..AttentionCore::of::<H, K, D, M, V>(builder) };
+        let core = AttentionCore {
+            context: Some(style),
+            ..AttentionCore::from_builder::<H, K, D, M, V>(builder)
+        };
         Attention { core, kind: PhantomData }
     }
 }
@@ -68,7 +70,7 @@ where
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
-        let extras = Extras::of(&inputs);
+        let extras = Extras::from_inputs(&inputs);
         Tensor::wrap(inputs.attend_distributed(extras))
     }
 }
@@ -98,7 +100,7 @@ where
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v, extra) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
-        let mut extras = Extras::of(&inputs);
+        let mut extras = Extras::from_inputs(&inputs);
         extra.add_to(&mut extras);
         Tensor::wrap(inputs.attend_distributed(extras))
     }
@@ -129,7 +131,7 @@ impl AttentionInputs<'_> {
         let Extras { visible, bias, sinks, .. } = extras;
         let (scores, params) = ScoreSources::new(bias, sinks);
         let attention = ContextAttention {
-            site: Site::new(Arc::clone(path)).at(Location::caller()),
+            site: Site::new(Arc::clone(path)).at_location(Location::caller()),
             axes: CP,
             shape,
             seq,

@@ -156,7 +156,7 @@ pub struct Extras<'a> {
 
 impl<'a> Extras<'a> {
     /// No optional operands of `inputs`.
-    pub(super) fn of(inputs: &'a AttentionInputs<'a>) -> Extras<'a> {
+    pub(super) fn from_inputs(inputs: &'a AttentionInputs<'a>) -> Extras<'a> {
         Extras {
             path: &inputs.core.path,
             rank: inputs.queries.rank(),

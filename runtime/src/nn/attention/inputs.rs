@@ -17,7 +17,7 @@ pub struct AttentionCore {
     pub(super) path: Arc<str>,
     pub(super) is_causal: bool,
     pub(super) options: LayerOptions,
-    /// How ranks that share the sequence compute it, if they may.
+    /// Style in which ranks that share the sequence compute it, if they may.
     pub(super) context: Option<ContextStyle>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> AttentionInputs<'a> {
         entries: [Entry; 2],
     ) -> AttentionInputs<'a> {
         let queries = q.operand().value();
-        let site = Site::new(Arc::clone(&core.path)).at(Location::caller());
+        let site = Site::new(Arc::clone(&core.path)).at_location(Location::caller());
         let [keys, values] = [k.operand().value(), v.operand().value()];
         let enter = |value: &Value| {
             let inside = |value: Value, entry| enter_region(&value, entry, &site);
@@ -51,7 +51,7 @@ impl<'a> AttentionInputs<'a> {
         let [keys, values] = [keys, values].map(enter);
         let sequences = [Q::Shape::DIMS[1], K::Shape::DIMS[1]];
         let inputs = AttentionInputs { core, queries, keys, values, sequences };
-        inputs.check();
+        inputs.check_shapes();
         inputs
     }
 
@@ -61,7 +61,7 @@ impl<'a> AttentionInputs<'a> {
     /// # Panics
     /// If a size of one operand differs, or a query head has no key-value head.
     #[track_caller]
-    fn check(&self) {
+    fn check_shapes(&self) {
         let path = &self.core.path;
         let (q, k, v) = (self.queries.extents(), self.keys.extents(), self.values.extents());
         let is_cross = self.is_cross();

@@ -13,7 +13,7 @@ pub(super) struct LayerOptions {
 
 impl LayerOptions {
     /// Selects the settings of the attention that `builder` builds. Impossible ones are problems of the model.
-    pub(super) fn of(builder: &Builder<'_>) -> LayerOptions {
+    pub(super) fn from_builder(builder: &Builder<'_>) -> LayerOptions {
         let AttentionOptions { windows, soft_cap, scale, .. } = builder.attention_options();
         for window in windows.iter().flatten().filter(|window| **window == 0) {
             builder.problem(format_args!(

@@ -1,5 +1,5 @@
-//! Scaled dot-product attention that never stores a sequence-by-sequence matrix: grouped queries, masks, windows, biases of
-//! positions, sinks and cross attention.
+//! Scaled dot-product attention that never stores a sequence-by-sequence matrix: grouped queries (GQA), masks, windows,
+//! biases of positions, sinks and cross attention.
 
 mod alibi;
 mod context;
@@ -26,6 +26,7 @@ use std::sync::Arc;
 use crate::layout::{OnEveryRank, Whole};
 
 use super::builder::AttentionSizes;
+use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Plain};
 use inputs::AttentionCore;
 use layer_options::LayerOptions;
@@ -91,13 +92,13 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Attention { core: AttentionCore::of::<H, K, D, M, V>(builder), kind: PhantomData }
+        Attention { core: AttentionCore::from_builder::<H, K, D, M, V>(builder), kind: PhantomData }
     }
 }
 
 impl AttentionCore {
     /// Checks the sizes of the attention that `builder` builds, and notes it.
-    fn of<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
+    fn from_builder<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole>(
         builder: &mut Builder<'_>,
     ) -> AttentionCore {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
@@ -113,7 +114,7 @@ impl AttentionCore {
         if let Err(limit) = rank.backend().check_attention_heads(dims, rank.compute_dtype()) {
             builder.problem(format_args!("{limit}"));
         }
-        let options = LayerOptions::of(builder);
+        let options = LayerOptions::from_builder(builder);
         let visible =
             |window: usize| if M::IS_CAUSAL { window } else { window.saturating_mul(2) - 1 };
         builder.note_attention(AttentionSizes {
@@ -140,4 +141,8 @@ where
     fn forward(&self, qkv: &T) -> T::Out {
         Attention::forward(self, qkv)
     }
+}
+
+stage_layers! {
+    Attention<H, K, D>;
 }

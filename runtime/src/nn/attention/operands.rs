@@ -189,7 +189,7 @@ where
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
-        let extras = Extras::of(&inputs);
+        let extras = Extras::from_inputs(&inputs);
         Tensor::wrap(inputs.attend(extras))
     }
 }
@@ -208,7 +208,7 @@ where
     fn attend(&self, core: &AttentionCore) -> Self::Out {
         let (q, k, v, extra) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
-        let mut extras = Extras::of(&inputs);
+        let mut extras = Extras::from_inputs(&inputs);
         extra.add_to(&mut extras);
         Tensor::wrap(inputs.attend(extras))
     }

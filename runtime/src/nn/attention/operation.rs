@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Buffer, KeyRanges};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use crate::backend::{AttentionShape, Buffer, KeyRanges};
 use crate::tensor::{
     Arity, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
     OperationInput, OperationParam, Value, apply,
@@ -125,6 +126,6 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
         for (input, gradient) in inputs.iter().zip([dq, dk, dv]) {
             input.add_gradient(gradients, Arc::new(gradient));
         }
-        self.scores.finish(of_scores, params, gradients);
+        self.scores.finish_gradients(of_scores, params, gradients);
     }
 }

@@ -137,7 +137,7 @@ impl ScoreSources {
     }
 
     /// Contributes the gradients of the operands to those of the parameters.
-    pub fn finish(
+    pub fn finish_gradients(
         &self,
         of_values: ScoreGradientBuffers,
         params: &[ParamUse],
@@ -145,7 +145,7 @@ impl ScoreSources {
     ) {
         let ScoreGradientBuffers { bias, sinks } = of_values;
         if let (Some(BiasSource::Table(buckets)), Some(dbias)) = (&self.bias, bias) {
-            params[0].finish(gradients, |dtable, accumulate| {
+            params[0].finish_use(gradients, |dtable, accumulate| {
                 buckets.add_table_gradient(gradients.rank, &dbias, dtable, accumulate);
             });
         }

@@ -98,7 +98,7 @@ pub(super) struct BuildState<'a> {
     pub(super) rank: &'a Rank,
     pub(super) sizes: &'a Sizes,
     pub(super) units: RefCell<Vec<Rc<Unit>>>,
-    /// In the order of declaration.
+    /// Parameters in the order of declaration.
     pub(super) params: RefCell<Vec<ParamRef>>,
     /// Names of the fields built so far, by the path of their model.
     pub(super) fields: RefCell<BTreeMap<String, Vec<String>>>,

@@ -166,8 +166,8 @@ impl<'a> Builder<'a> {
         }
         self.state.rank.note_use_of(S::VARIES);
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.of(self.state, S::VARIES);
-        let dims = ParamDims::of::<S>();
+        let unit = self.units.unit_for(self.state, S::VARIES);
+        let dims = ParamDims::of_shape::<S>();
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         Param::new(param)
@@ -329,6 +329,6 @@ impl<'a> Builder<'a> {
         } else if size < degree {
             self.problem(format_args!("{} = {size} is less than {axes} = {degree}", dim.name));
         }
-        Extent::of(dim, size, self.state.rank)
+        Extent::of_dim(dim, size, self.state.rank)
     }
 }

@@ -23,13 +23,13 @@ impl UnitFamily {
     /// most.
     pub fn new(state: &BuildState<'_>, path: &str) -> Rc<UnitFamily> {
         let family = UnitFamily { scope: Rc::from(path), units: RefCell::default() };
-        family.of(state, AxisSet::NONE);
+        family.unit_for(state, AxisSet::NONE);
         Rc::new(family)
     }
 
     /// Returns the unit of parameters that are split over `axes`, which may contain others than those that make a
     /// difference.
-    pub fn of(&self, state: &BuildState<'_>, axes: AxisSet) -> Rc<Unit> {
+    pub fn unit_for(&self, state: &BuildState<'_>, axes: AxisSet) -> Rc<Unit> {
         let split = axes.and(AxisSet::TOKENS);
         let mut units = self.units.borrow_mut();
         let unit = units.entry(split).or_insert_with(|| {

@@ -1,14 +1,12 @@
-//! The fields that can be pipeline stages: models, stacks, recomputed models, and the layers of this crate.
+//! The fields that can be pipeline stages: models, stacks, recomputed models, and layers of this crate, in whose files
+//! [`stage_layers`] is invoked.
 
 use std::ops::Range;
 
 use crate::layout::{Internal, Whole};
 use crate::tensor::SegmentData;
 
-use super::super::{
-    Attention, Bias, Dropout, Embedding, Layer, LayerNorm, LearnedPositions, Linear, Module,
-    Recomputed, RmsNorm, Stack, StackInput, WithDocuments,
-};
+use super::super::{Module, Recomputed, Stack, StackInput};
 use super::stage::{LayerCount, PipelineStage, StageInput};
 
 /// Applies a model to the output of the stage before it.
@@ -50,30 +48,21 @@ where
     }
 }
 
-macro_rules! layers {
+/// Makes layers of this crate pipeline stages: `stage_layers! { RmsNorm<H>; }`.
+macro_rules! stage_layers {
     ($($layer:ident $(<$($param:ident),+>)?;)+) => {$(
-        impl<X, $($($param),+)?> PipelineStage<X> for $layer $(<$($param),+>)?
+        impl<X, $($($param),+)?> $crate::nn::PipelineStage<X> for $layer $(<$($param),+>)?
         where
-            Self: Layer<X>,
+            Self: $crate::nn::Layer<X>,
         {
-            type Output = <Self as Layer<X>>::Out;
+            type Output = <Self as $crate::nn::Layer<X>>::Out;
 
             #[track_caller]
-            fn run(&self, _: Range<usize>, input: X) -> Self::Output {
-                Layer::forward(self, &input)
+            fn run(&self, _: std::ops::Range<usize>, input: X) -> Self::Output {
+                $crate::nn::Layer::forward(self, &input)
             }
         }
     )+};
 }
 
-layers! {
-    Attention<H, K, D>;
-    Bias<F, Style>;
-    Dropout;
-    Embedding<V, H, Style>;
-    LayerNorm<H>;
-    LearnedPositions<P, H>;
-    Linear<I, O, Style>;
-    RmsNorm<H>;
-    WithDocuments<L>;
-}
+pub(in crate::nn) use stage_layers;

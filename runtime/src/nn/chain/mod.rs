@@ -14,6 +14,7 @@ mod whole;
 
 pub use description::{ChainDescription, ChainField, describe_chain};
 pub use layers::run_module;
+pub(super) use layers::stage_layers;
 pub use model::{
     PipelineModel, StageOutput, StagedForward, check_boundaries, finish_stages, visit_model,
 };

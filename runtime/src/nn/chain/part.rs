@@ -67,7 +67,7 @@ pub fn forward_part<M: Module<In: Clone>>(
 }
 
 impl StageData {
-    fn of<T: SegmentData>(data: &T) -> StageData {
+    fn from_data<T: SegmentData>(data: &T) -> StageData {
         let mut parts = Vec::new();
         data.parts(&mut parts, Internal::new());
         StageData { parts }
@@ -128,7 +128,7 @@ impl StageVisitor for PartVisitor<'_> {
             }
         };
         if own.end == last && !self.part.is_last {
-            self.sent = Some(StageData::of(&output));
+            self.sent = Some(StageData::from_data(&output));
             return None;
         }
         Some(output)

@@ -76,12 +76,12 @@ impl<M: Module + 'static> Recomputed<M> {
         M::In: SegmentData,
         M::Out: SegmentData,
     {
-        self.run(x.forward_input())
+        self.run_recomputed(x.forward_input())
     }
 }
 
 impl<M: 'static> Recomputed<M> {
-    fn run<X: SegmentData>(&self, x: &X) -> M::Out
+    fn run_recomputed<X: SegmentData>(&self, x: &X) -> M::Out
     where
         M: Layer<X>,
         M::Out: SegmentData,
@@ -115,6 +115,6 @@ where
     type Out = M::Out;
 
     fn forward(&self, x: &X) -> M::Out {
-        self.run(x)
+        self.run_recomputed(x)
     }
 }

@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, RopeArgs, RopeLayout, RopeShape};
+use crate::backend::ops::rope::RopeArgs;
+use crate::backend::{Buffer, RopeLayout, RopeShape};
 use crate::layout::{Dim, OnEveryRank, Whole};
 use crate::rotary::RopeParameters;
 use crate::tensor::{

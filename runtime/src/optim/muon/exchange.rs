@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, DType, SgdArgs, SgdStep, View, ViewMut};
-use crate::comm::{Blocks, Communicator, Pending, Site};
+use crate::backend::ops::optim::SgdArgs;
+use crate::backend::{Buffer, Category, DType, SgdStep, View, ViewMut};
+use crate::comm::{Blocks, Communicator, PendingCall, Site};
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, ParamRef, Rank, Unit, fail};
 
@@ -129,7 +130,7 @@ impl MatrixExchange {
         states: &mut [UnitState],
         options: &MuonOptions,
         round: &[ExchangedMatrix],
-    ) -> Pending {
+    ) -> PendingCall {
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
         for (owner, matrix) in round.iter().enumerate() {
@@ -186,7 +187,7 @@ impl MatrixExchange {
         rank: &Rank,
         round: &[ExchangedMatrix],
         result: Option<Buffer>,
-    ) -> Pending {
+    ) -> PendingCall {
         let (backend, allocator) = (rank.backend(), rank.allocator());
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
@@ -217,7 +218,7 @@ impl MatrixExchange {
         states: &mut [UnitState],
         options: &MuonOptions,
         round: &[ExchangedMatrix],
-        scattering: Pending,
+        scattering: PendingCall,
     ) {
         let arrived = scattering.wait().unwrap_or_else(|error| fail(error));
         let mut start = 0;
@@ -299,8 +300,8 @@ fn matrix_shard(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) 
     MatrixShard { replica, block: MatrixBlock::new(param, &extents), run }
 }
 
-/// Gathers the runs of every member: what a member owns of a parameter follows from the sizes of everything in its unit,
-/// which need not be the same on all members.
+/// Gathers the runs of every member: the part of a parameter that a member owns follows from the sizes of everything in
+/// its unit, which need not be the same on all members.
 fn gather_runs(
     group: &Communicator,
     own: impl Iterator<Item = Range<usize>>,

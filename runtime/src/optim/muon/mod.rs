@@ -26,7 +26,7 @@ const KINDS: [&str; 1] = ["muon_momentum"];
 pub struct MuonOptions {
     /// Decay rate of the sum of a matrix's gradients.
     pub momentum: f64,
-    /// For everything that is not a matrix; and the weight decay of both.
+    /// Options for everything that is not a matrix, and the weight decay of both.
     pub adamw: AdamWOptions,
 }
 

@@ -21,7 +21,7 @@ impl MessageParts {
     /// Creates those of this rank, if all ranks agree.
     ///
     /// # Errors
-    /// As [`check`].
+    /// As [`check_schedules`].
     pub(super) fn agree(
         comm: &Communicator,
         program: &Schedule,
@@ -33,7 +33,7 @@ impl MessageParts {
             [compute.input_message(stages), compute.output_message(stages)]
         });
         let parts = messages.flatten().map(|message| (message, parts(message))).collect();
-        check(comm, program, &parts)?;
+        check_schedules(comm, program, &parts)?;
         Ok(MessageParts(parts))
     }
 }
@@ -42,7 +42,7 @@ impl MessageParts {
 ///
 /// # Errors
 /// The first difference, the same on all ranks, and communication errors.
-fn check(
+fn check_schedules(
     comm: &Communicator,
     program: &Schedule,
     parts: &HashMap<Message, Vec<MessagePart>>,

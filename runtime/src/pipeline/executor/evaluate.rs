@@ -56,7 +56,7 @@ impl PipelineExecutor {
             }
             messages.release_sent()?;
         }
-        messages.finish()?;
+        messages.finish_messages()?;
         Ok(last_output)
     }
 }

@@ -4,7 +4,7 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, CachingAllocator, Category};
-use crate::comm::{Communicator, MessageId, Pending, Site};
+use crate::comm::{Communicator, MessageId, PendingCall, Site};
 use crate::schedule::{Message, MessageKind};
 use crate::trace::Lane;
 
@@ -23,9 +23,9 @@ pub(super) struct StageLink {
 /// The messages of a round in progress.
 pub(super) struct StartedRound {
     /// The send of each buffer.
-    pub sends: Vec<(Message, Pending<()>)>,
+    pub sends: Vec<(Message, PendingCall<()>)>,
     /// The receives of each message.
-    pub receives: Vec<Vec<Pending>>,
+    pub receives: Vec<Vec<PendingCall>>,
 }
 
 /// The pass that messages belong to. A message of one pass never matches a receive of another one.

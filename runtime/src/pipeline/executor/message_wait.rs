@@ -26,7 +26,8 @@ impl MessageWait {
         self.total_of_completed()
     }
 
-    /// As [`total`](Self::total), if the device has completed the last wait; in a CUDA graph, that of its latest replay.
+    /// Returns [`total`](Self::total) if the device has completed the last wait; in a CUDA graph, that of its latest
+    /// replay.
     pub(crate) fn total_of_completed(&self) -> Duration {
         let on_device = self.device.iter().map(|(device, before, after)| {
             Duration::from_secs_f64(f64::from(device.elapsed_ms(before, after).max(0.0)) * 1e-3)

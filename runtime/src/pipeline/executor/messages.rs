@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-use crate::comm::{CommError, Pending};
+use crate::comm::{CommError, PendingCall};
 use crate::schedule::{Message, Receipts};
 
 use super::link::{PassKind, StageLink};
@@ -20,8 +20,8 @@ pub(super) struct BoundaryMessages<'a> {
     /// Messages that are to be started together.
     round: Round,
     /// Sends in progress.
-    sends: Vec<(Message, Pending<()>)>,
-    /// During the capture of a CUDA graph, in which the host cannot see that a send is over.
+    sends: Vec<(Message, PendingCall<()>)>,
+    /// Capture of a CUDA graph, in which the host cannot see that a send is over.
     receipts: Option<Receipts>,
     wait: MessageWait,
 }
@@ -35,7 +35,7 @@ struct Round {
 /// The input of a computation.
 enum Incoming {
     /// The receives of a message from another rank.
-    Posted(Vec<Pending>),
+    Posted(Vec<PendingCall>),
     /// The output of another stage of this rank.
     Local(Vec<Arc<Buffer>>),
 }
@@ -99,7 +99,7 @@ impl<'a> BoundaryMessages<'a> {
     /// Waits for the sends that `is_over` chooses.
     fn wait_for_sends(
         &mut self,
-        is_over: impl Fn(Message, &Pending<()>) -> bool,
+        is_over: impl Fn(Message, &PendingCall<()>) -> bool,
     ) -> Result<(), CommError> {
         let sends = std::mem::take(&mut self.sends).into_iter();
         let (over, in_progress): (Vec<_>, _) =
@@ -162,7 +162,7 @@ impl<'a> BoundaryMessages<'a> {
     }
 
     /// Waits for all sends, so that a failure belongs to this pass. Returns the time waited in the whole pass.
-    pub fn finish(mut self) -> Result<MessageWait, CommError> {
+    pub fn finish_messages(mut self) -> Result<MessageWait, CommError> {
         self.release_sent()?;
         let (device, sends) = (self.link.allocator.device(), self.sends);
         self.wait.measure(device, || sends.into_iter().try_for_each(|(_, send)| send.wait()))?;

@@ -2,7 +2,7 @@
 //!
 //! A [`PipelineExecutor`] runs the part of one rank of a [verified](crate::schedule::verify) schedule: it posts receives, runs
 //! the computations of a [`StageWork`], and sends their results to the ranks of neighboring stages. It knows nothing of
-//! models: what crosses a boundary between stages is a list of buffers, whose dtypes and lengths are static.
+//! models: the data that crosses a boundary between stages is a list of buffers, whose dtypes and lengths are static.
 //!
 //! ```
 //! use std::sync::Arc;

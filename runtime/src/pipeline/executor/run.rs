@@ -132,7 +132,7 @@ impl PipelineExecutor {
                 messages.release_sent()?;
             }
         }
-        Ok(messages.finish()?)
+        Ok(messages.finish_messages()?)
     }
 
     /// Counts a step, and returns its program.

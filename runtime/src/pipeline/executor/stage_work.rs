@@ -19,7 +19,7 @@ pub trait StageWork {
     /// The error of a computation or of a message.
     type Error: From<CommError>;
 
-    /// Runs the forward pass of a stage, and keeps what its backward pass needs.
+    /// Runs the forward pass of a stage, and keeps the values that its backward pass needs.
     fn run_forward(
         &mut self,
         stage: usize,

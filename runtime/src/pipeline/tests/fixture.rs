@@ -42,7 +42,7 @@ pub(crate) struct TinyLlama {
     head: LmHead<Hidden, Vocab>,
 }
 
-/// As [`TinyLlama`], with positions and a gain of its own, always tied.
+/// A [`TinyLlama`] with positions and a gain of its own, always tied.
 #[model(crate = crate)]
 pub(crate) struct TinyGpt2 {
     #[sharded(tp = "vocab")]

@@ -22,30 +22,30 @@ pub(super) fn dualpipev(ranks: usize, rank: usize, micro_batches: usize) -> Vec<
         }
     };
     for _ in 0..2 * later {
-        builder.push(Forward, first);
+        builder.push_compute(Forward, first);
     }
     for _ in 0..=rank {
-        builder.push(Forward, first);
-        builder.push(Forward, second);
+        builder.push_compute(Forward, first);
+        builder.push_compute(Forward, second);
     }
     for _ in 0..later {
-        let micro_batch = builder.push(BackwardInput, second);
+        let micro_batch = builder.push_compute(BackwardInput, second);
         pending.push_back((second, micro_batch));
         compute_pending(&mut builder, &mut pending);
-        builder.push(Forward, second);
+        builder.push_compute(Forward, second);
     }
     for time in 0..generated - 2 * ranks + rank + 1 {
         if time == 0 && later == 0 {
             // The last rank has just computed the forward pass whose backward pass this is.
-            builder.push(Forward, first);
-            builder.push(Backward, second);
+            builder.push_compute(Forward, first);
+            builder.push_compute(Backward, second);
         } else {
             builder.overlap((Forward, first), (Backward, second));
         }
         builder.overlap((Forward, second), (Backward, first));
     }
     for _ in 0..later {
-        builder.push(Backward, second);
+        builder.push_compute(Backward, second);
         builder.overlap((Forward, second), (Backward, first));
     }
     // From this half on the weight parts wait, to fill the cool-down.
@@ -54,16 +54,16 @@ pub(super) fn dualpipev(ranks: usize, rank: usize, micro_batches: usize) -> Vec<
         for stage in [second, first] {
             let splits = time > half || time == half && (rank % 2 == 1 || stage == first);
             if splits {
-                let micro_batch = builder.push(BackwardInput, stage);
+                let micro_batch = builder.push_compute(BackwardInput, stage);
                 pending.push_back((stage, micro_batch));
             } else {
-                builder.push(Backward, stage);
+                builder.push_compute(Backward, stage);
             }
         }
     }
     for _ in 0..later {
         compute_pending(&mut builder, &mut pending);
-        let micro_batch = builder.push(BackwardInput, first);
+        let micro_batch = builder.push_compute(BackwardInput, first);
         pending.push_back((first, micro_batch));
     }
     while !pending.is_empty() {

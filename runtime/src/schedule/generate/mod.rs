@@ -73,19 +73,19 @@ struct Builder {
 
 impl Builder {
     /// Adds the next micro-batch of `work` on `stage`, and returns it.
-    fn push(&mut self, work: Work, stage: usize) -> usize {
-        let compute = self.take(work, stage);
+    fn push_compute(&mut self, work: Work, stage: usize) -> usize {
+        let compute = self.next_compute(work, stage);
         self.actions.push(compute.into());
         compute.micro_batch
     }
 
     /// Adds two computations that may overlap.
     fn overlap(&mut self, first: (Work, usize), second: (Work, usize)) {
-        let both = [first, second].map(|(work, stage)| self.take(work, stage));
+        let both = [first, second].map(|(work, stage)| self.next_compute(work, stage));
         self.actions.push(Action::Overlap(both));
     }
 
-    fn take(&mut self, work: Work, stage: usize) -> Compute {
+    fn next_compute(&mut self, work: Work, stage: usize) -> Compute {
         // Whole backward passes and their input parts are of the same micro-batches.
         let counted = if work == Work::Backward { Work::BackwardInput } else { work };
         let next = self.next.entry((counted, stage)).or_default();

@@ -1,4 +1,4 @@
-//! GPipe and 1F1B.
+//! The schedules GPipe and 1F1B.
 
 use super::Builder;
 use crate::schedule::{Action, Work};
@@ -8,25 +8,25 @@ pub(super) fn gpipe(rank: usize, micro_batches: usize) -> Vec<Action> {
     let mut builder = Builder::default();
     for work in [Work::Forward, Work::Backward] {
         (0..micro_batches).for_each(|_| {
-            builder.push(work, rank);
+            builder.push_compute(work, rank);
         });
     }
     builder.actions
 }
 
-/// As many forward passes as there are later ranks, then a forward and a backward pass in turn.
+/// 1F1B: as many forward passes as there are later ranks, then a forward and a backward pass in turn.
 pub(super) fn one_f_one_b(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
     let warm_up = micro_batches.min(ranks - 1 - rank);
     let mut builder = Builder::default();
     for _ in 0..warm_up {
-        builder.push(Work::Forward, rank);
+        builder.push_compute(Work::Forward, rank);
     }
     for _ in warm_up..micro_batches {
-        builder.push(Work::Forward, rank);
-        builder.push(Work::Backward, rank);
+        builder.push_compute(Work::Forward, rank);
+        builder.push_compute(Work::Backward, rank);
     }
     for _ in 0..warm_up {
-        builder.push(Work::Backward, rank);
+        builder.push_compute(Work::Backward, rank);
     }
     builder.actions
 }

@@ -1,4 +1,4 @@
-//! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills what would be a bubble.
+//! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills the bubbles.
 
 use super::Builder;
 use crate::schedule::{Action, Work};
@@ -9,23 +9,23 @@ pub(super) fn h1(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action>
     let mut builder = Builder::default();
     let mut pending = 0;
     for _ in 0..warm_up {
-        builder.push(Work::Forward, rank);
+        builder.push_compute(Work::Forward, rank);
     }
     for _ in warm_up..micro_batches {
-        builder.push(Work::Forward, rank);
-        builder.push(Work::BackwardInput, rank);
+        builder.push_compute(Work::Forward, rank);
+        builder.push_compute(Work::BackwardInput, rank);
         pending += 1;
         if pending > rank {
-            builder.push(Work::BackwardWeight, rank);
+            builder.push_compute(Work::BackwardWeight, rank);
             pending -= 1;
         }
     }
     for _ in 0..warm_up {
-        builder.push(Work::BackwardInput, rank);
-        builder.push(Work::BackwardWeight, rank);
+        builder.push_compute(Work::BackwardInput, rank);
+        builder.push_compute(Work::BackwardWeight, rank);
     }
     for _ in 0..pending {
-        builder.push(Work::BackwardWeight, rank);
+        builder.push_compute(Work::BackwardWeight, rank);
     }
     builder.actions
 }
@@ -38,43 +38,43 @@ pub(super) fn v(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> 
     let [first, second] = [rank, 2 * ranks - 1 - rank];
     let mut builder = Builder::default();
     let backward = |builder: &mut Builder, stage| {
-        builder.push(BackwardInput, stage);
-        builder.push(BackwardWeight, stage);
+        builder.push_compute(BackwardInput, stage);
+        builder.push_compute(BackwardWeight, stage);
     };
     let mut forwards = 2 * (ranks - rank) - 1;
     for _ in 0..forwards {
-        builder.push(Forward, first);
+        builder.push_compute(Forward, first);
     }
     for _ in 0..rank {
-        builder.push(Forward, second);
-        builder.push(Forward, first);
+        builder.push_compute(Forward, second);
+        builder.push_compute(Forward, first);
     }
     forwards += rank;
     for _ in 0..ranks - rank {
-        builder.push(Forward, second);
+        builder.push_compute(Forward, second);
         backward(&mut builder, second);
     }
     // All forward passes of the second stage so far.
     for _ in ranks..generated {
         if forwards < generated {
-            builder.push(Forward, first);
+            builder.push_compute(Forward, first);
             forwards += 1;
         }
         backward(&mut builder, first);
-        builder.push(Forward, second);
+        builder.push_compute(Forward, second);
         backward(&mut builder, second);
     }
     for _ in 0..rank {
-        builder.push(BackwardInput, first);
-        builder.push(BackwardInput, second);
+        builder.push_compute(BackwardInput, first);
+        builder.push_compute(BackwardInput, second);
     }
     for _ in 0..ranks - rank {
-        builder.push(BackwardInput, first);
-        builder.push(BackwardWeight, first);
+        builder.push_compute(BackwardInput, first);
+        builder.push_compute(BackwardWeight, first);
     }
     for stage in [second, first] {
         for _ in 0..rank {
-            builder.push(BackwardWeight, stage);
+            builder.push_compute(BackwardWeight, stage);
         }
     }
     builder.up_to(micro_batches)

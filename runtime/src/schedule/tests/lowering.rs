@@ -5,8 +5,8 @@ use crate::schedule::{
     Action, Costs, LOOKAHEAD, Schedule, ScheduleKind, Work, lower, simulate, verify,
 };
 
-/// With one computation of lookahead no schedule loses time against posting all receives at the start, and at most three
-/// receives are pending.
+/// No schedule with one computation of lookahead loses time against posting all receives at the start, and at most
+/// three receives are pending.
 #[test]
 fn one_action_of_lookahead_is_enough() {
     for schedule in all_schedules() {

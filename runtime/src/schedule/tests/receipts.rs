@@ -70,7 +70,7 @@ fn most_open(schedule: &Schedule, rank: usize) -> usize {
     most
 }
 
-/// So memory for sent messages does not grow with the number of micro-batches.
+/// Memory for sent messages does not grow with the number of micro-batches.
 #[test]
 fn few_messages_are_without_a_receipt() {
     for kind in ScheduleKind::ALL.into_iter().filter(|kind| *kind != ScheduleKind::GPipe) {

@@ -61,7 +61,7 @@ where
     let (dims, partial_over) =
         (<Output<F, X, W> as FunctionOutput>::Shape::DIMS, Output::<F, X, W>::PARTIAL_OVER);
     let varies = <Output<F, X, W> as FunctionOutput>::Shape::VARIES.or(partial_over);
-    let site = Site::new(function.path()).at(Location::caller());
+    let site = Site::new(function.path()).at_location(Location::caller());
     let path = site.field();
 
     let (values, params) = (inputs.values(), params.handles());

@@ -73,7 +73,7 @@ impl<I: Shapes, P: Shapes> BackwardReads<I, P> {
         BackwardReads { inputs, params: P::Count::from_fn(|_| true), output: false }
     }
 
-    /// Nothing: backward needs only the gradient of the output, and what forward saves.
+    /// Nothing: backward needs only the gradient of the output and the buffers that forward saves.
     pub fn nothing() -> Self {
         let inputs = I::Count::from_fn(|_| false);
         BackwardReads { inputs, params: P::Count::from_fn(|_| false), output: false }

@@ -111,7 +111,7 @@ pub(super) fn output_extents(
                 dim.name
             )
         });
-        Extent::of(dim, size, rank)
+        Extent::of_dim(dim, size, rank)
     };
     output.iter().map(extent).collect()
 }

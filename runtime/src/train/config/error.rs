@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// A flag of the command line.
     CommandLine,
     /// A key of a `--config` file.
@@ -22,7 +22,7 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Source of the setting; `None` if it is missing.
-    pub source: Option<Source>,
+    pub source: Option<SettingSource>,
     /// Cause and fix.
     pub message: String,
 }
@@ -58,7 +58,7 @@ impl ConfigError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Source::File { path, line }) = &self.source {
+        if let Some(SettingSource::File { path, line }) = &self.source {
             write!(f, "{}:{line}: ", path.display())?;
         }
         f.write_str(&self.message)

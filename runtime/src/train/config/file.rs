@@ -7,19 +7,19 @@ use toml::de::{DeTable, DeValue};
 
 use super::flags::{Flag, FlagKind};
 use super::given_value::{GivenValue, describe_unknown};
-use super::{Problem, Source};
+use super::{Problem, SettingSource};
 
 /// Reads the settings of the file at `path`, or all problems with them.
-pub fn read(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
+pub fn read_file(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let message = format!("--config: cannot read {}: {error}", path.display());
-        vec![Problem { source: Some(Source::CommandLine), message }]
+        vec![Problem { source: Some(SettingSource::CommandLine), message }]
     })?;
     parse(&text, path)
 }
 
 fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
-    let at = |offset: usize| Source::File {
+    let at = |offset: usize| SettingSource::File {
         path: path.to_owned(),
         line: 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count(),
     };

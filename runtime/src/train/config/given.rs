@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use super::file;
 use super::flags::{FLAGS, Flag, FlagKind};
 use super::given_value::{GivenValue, describe_unknown};
-use super::{ConfigError, OptimizerEntry, Optimizers, Problem, Source};
+use super::{ConfigError, OptimizerEntry, Optimizers, Problem, SettingSource};
 
 /// The given values, by flag name.
 pub type GivenMap = HashMap<&'static str, GivenValue>;
@@ -32,10 +32,10 @@ pub fn read_settings(
             FlagKind::Switch => OsString::from("true"),
             _ => matches.get_one::<OsString>(flag.name).cloned().unwrap_or_default(),
         };
-        given.insert(flag.name, GivenValue { text, source: Source::CommandLine });
+        given.insert(flag.name, GivenValue { text, source: SettingSource::CommandLine });
     }
     if let Some(path) = given.get("config").map(|given| given.text.clone()) {
-        for (name, value) in file::read(Path::new(&path)).map_err(ConfigError::Invalid)? {
+        for (name, value) in file::read_file(Path::new(&path)).map_err(ConfigError::Invalid)? {
             given.entry(name).or_insert(value);
         }
     }
@@ -144,5 +144,5 @@ fn explain_clap_error(error: clap::Error) -> ConfigError {
         ),
         _ => error.render().to_string().trim_start_matches("error: ").trim_end().to_owned(),
     };
-    ConfigError::Invalid(vec![Problem { source: Some(Source::CommandLine), message }])
+    ConfigError::Invalid(vec![Problem { source: Some(SettingSource::CommandLine), message }])
 }

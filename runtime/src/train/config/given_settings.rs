@@ -7,7 +7,7 @@ use crate::mesh::MeshShape;
 use super::given::{GivenMap, read_settings};
 use super::given_value::GivenValue;
 use super::resolve::resolve_config;
-use super::{Config, ConfigError, Device, Optimizers, Problem, Source};
+use super::{Config, ConfigError, DeviceChoice, Optimizers, Problem, SettingSource};
 
 /// The settings of a command line and its `--config` file, not yet checked.
 #[derive(Debug, Clone)]
@@ -22,14 +22,14 @@ pub struct AutoMesh {
     /// Number of ranks; `None` for as many as there are GPUs.
     pub ranks: Option<usize>,
     /// The device of the ranks.
-    pub device: Device,
+    pub device: DeviceChoice,
 }
 
 impl GivenSettings {
     /// Reads a command line whose first word is the name of the program, and the file that it names.
     ///
     /// # Errors
-    /// As [`Config::parse_with`], for what cannot be read at all.
+    /// As [`Config::parse_with`], for settings that cannot be read at all.
     pub fn read(
         args: impl IntoIterator<Item = OsString>,
         optimizers: &Optimizers,
@@ -49,8 +49,8 @@ impl GivenSettings {
         let text = mesh.text.to_string_lossy();
         let Some(rest) = text.trim().strip_prefix("auto") else { return Ok(None) };
         let device = match self.given.get("device").map(|given| given.text.to_string_lossy()) {
-            Some(device) if device.trim() == "cuda" => Device::Cuda,
-            _ => Device::Cpu,
+            Some(device) if device.trim() == "cuda" => DeviceChoice::Cuda,
+            _ => DeviceChoice::Cpu,
         };
         let rest = rest.trim();
         let ranks = match rest.strip_prefix('=').map(|ranks| ranks.trim().parse()) {
@@ -82,7 +82,7 @@ impl GivenSettings {
     pub fn with_mesh(&self, mesh: &MeshShape) -> Result<Config, ConfigError> {
         let mut given = self.given.clone();
         let text = mesh.to_string().into();
-        given.insert("mesh", GivenValue { text, source: Source::CommandLine });
+        given.insert("mesh", GivenValue { text, source: SettingSource::CommandLine });
         resolve_config(given, &self.optimizers)
     }
 }
@@ -101,10 +101,10 @@ mod tests {
         let auto = |line: &str| settings(line).auto_mesh();
         assert_eq!(auto("t --mesh dp=2"), Ok(None));
         assert_eq!(auto("t"), Ok(None));
-        let cpu = |ranks| Ok(Some(AutoMesh { ranks, device: Device::Cpu }));
+        let cpu = |ranks| Ok(Some(AutoMesh { ranks, device: DeviceChoice::Cpu }));
         assert_eq!(auto("t --mesh auto=8"), cpu(Some(8)));
         assert_eq!(auto("t --mesh auto"), cpu(None));
-        let cuda = AutoMesh { ranks: None, device: Device::Cuda };
+        let cuda = AutoMesh { ranks: None, device: DeviceChoice::Cuda };
         assert_eq!(auto("t --mesh auto --device cuda"), Ok(Some(cuda)));
         for text in ["auto=0", "auto=two", "auto8", "auto="] {
             let error = auto(&format!("t --mesh {text}")).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::Source;
+use super::SettingSource;
 use super::flags::{FLAGS, Flag, FlagKind};
 
 /// A value as text, with its source.
@@ -10,8 +10,8 @@ use super::flags::{FLAGS, Flag, FlagKind};
 pub struct GivenValue {
     /// The value; of a switch, `true` or `false`.
     pub text: OsString,
-    /// Its source.
-    pub source: Source,
+    /// The source of the value.
+    pub source: SettingSource,
 }
 
 /// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.

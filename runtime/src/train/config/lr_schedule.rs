@@ -46,7 +46,7 @@ pub enum Decay {
 
 impl LrSchedule {
     /// Returns the learning rate of `step` (from 0). Steps past the end have the rate of the end.
-    pub fn at(&self, step: u64) -> f64 {
+    pub fn rate_at(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.peak * (step + 1) as f64 / self.warmup as f64;
         }
@@ -84,33 +84,33 @@ mod tests {
     #[test]
     fn every_schedule_warms_up_linearly_to_its_peak() {
         for decay in [Decay::Constant, Decay::Cosine, Decay::Wsd] {
-            assert_close(schedule(decay).at(0), 0.1);
-            assert_close(schedule(decay).at(4), 0.5);
-            assert_close(schedule(decay).at(9), 1.0);
-            assert_close(schedule(decay).at(10), 1.0);
+            assert_close(schedule(decay).rate_at(0), 0.1);
+            assert_close(schedule(decay).rate_at(4), 0.5);
+            assert_close(schedule(decay).rate_at(9), 1.0);
+            assert_close(schedule(decay).rate_at(10), 1.0);
         }
     }
 
     #[test]
     fn after_warm_up_each_goes_its_own_way() {
         let [constant, cosine, wsd] = [Decay::Constant, Decay::Cosine, Decay::Wsd].map(schedule);
-        assert_close(constant.at(109), 1.0);
-        assert_close(cosine.at(60), 0.55);
-        assert_close(cosine.at(35), 0.1 + 0.45 * (1.0 + (PI / 4.0).cos()));
-        assert_close(cosine.at(110), 0.1);
-        assert_close(wsd.at(87), 1.0);
-        assert_close(wsd.at(88), 0.1 + 0.9 * 22.0 / 23.0);
-        assert_close(wsd.at(109), 0.1 + 0.9 / 23.0);
-        assert_close(wsd.at(110), 0.1);
+        assert_close(constant.rate_at(109), 1.0);
+        assert_close(cosine.rate_at(60), 0.55);
+        assert_close(cosine.rate_at(35), 0.1 + 0.45 * (1.0 + (PI / 4.0).cos()));
+        assert_close(cosine.rate_at(110), 0.1);
+        assert_close(wsd.rate_at(87), 1.0);
+        assert_close(wsd.rate_at(88), 0.1 + 0.9 * 22.0 / 23.0);
+        assert_close(wsd.rate_at(109), 0.1 + 0.9 / 23.0);
+        assert_close(wsd.rate_at(110), 0.1);
     }
 
     #[test]
-    fn decays_never_rise_and_stay_between_minimum_and_peak() {
+    fn decays_fall_from_peak_to_minimum() {
         for decay in [Decay::Constant, Decay::Cosine, Decay::Wsd] {
             for steps in 1..40 {
                 for warmup in 0..=steps {
                     let lr = LrSchedule { decay, peak: 1.0, min: 0.25, warmup, steps };
-                    let after: Vec<_> = (warmup..steps + 2).map(|step| lr.at(step)).collect();
+                    let after: Vec<_> = (warmup..steps + 2).map(|step| lr.rate_at(step)).collect();
                     assert!(after.is_sorted_by(|a, b| a >= b), "{lr:?}: {after:?}");
                     assert!(after.iter().all(|lr| (0.25..=1.0).contains(lr)), "{lr:?}: {after:?}");
                 }

@@ -1,6 +1,6 @@
 //! The settings of a run: from the command line and a `--config` file to checked values.
 //!
-//! A setting is read as text with its source ([`Source`]), then resolved to a field of [`Config`]. Flags override the file,
+//! A setting is read as text with its source ([`SettingSource`]), then resolved to a field of [`Config`]. Flags override the file,
 //! and the file overrides the defaults. All problems are reported together.
 
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ mod resolve;
 mod sharding;
 mod values;
 
-pub use error::{ConfigError, Problem, Source};
+pub use error::{ConfigError, Problem, SettingSource};
 pub use flags::{FLAGS, Flag, FlagKind};
 pub use given_settings::{AutoMesh, GivenSettings};
 pub use lr_schedule::{Decay, LrSchedule};
@@ -63,7 +63,7 @@ pub struct Config {
     /// `--memory-limit`, in bytes per rank.
     pub memory_limit: Option<usize>,
     /// `--device`.
-    pub device: Device,
+    pub device: DeviceChoice,
     /// `--nondeterministic`: results may differ in their last bits from run to run.
     pub nondeterministic: bool,
     /// CUDA graphs: on for GPUs, unless `--no-graphs` is given.
@@ -113,7 +113,7 @@ pub struct Config {
 /// `--device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Device {
+pub enum DeviceChoice {
     /// CPU cores; ranks are threads.
     Cpu,
     /// GPUs with CUDA.

@@ -4,7 +4,7 @@ use super::flags::{FLAGS, FlagKind};
 use super::given::GivenMap;
 use super::values::Values;
 use super::{
-    Config, ConfigError, Device, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
+    Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
     pipeline, sharding,
 };
 use crate::data::{DocumentOptions, Order};
@@ -18,7 +18,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
     let mut values = Values::new(given);
     refuse_later(&mut values);
     let mesh = mesh(&mut values);
-    let device = device(&mut values);
+    let device = device_choice(&mut values);
     let (dtype, reduce_dtype) = sharding::dtypes(&mut values, device);
     let config = Config {
         mesh,
@@ -47,7 +47,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         steps: values.count("steps").unwrap_or(1),
         seed: values.count("seed").unwrap_or(0),
         optimizer: optimizer::optimizer(&mut values, optimizers),
-        save: save(&mut values),
+        save: save_config(&mut values),
         resume: values.path("resume"),
         export_hf: values.path("export-hf"),
         metrics: values.path("metrics"),
@@ -55,7 +55,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         stage_times: pipeline::stage_times(&mut values),
         sample_tokens: values.size("sample-tokens"),
     };
-    values.finish().map(|()| config).map_err(ConfigError::Invalid)
+    values.finish_reading().map(|()| config).map_err(ConfigError::Invalid)
 }
 
 /// Refuses flags that are reserved for later versions, rather than ignoring them.
@@ -93,9 +93,9 @@ fn mesh(values: &mut Values) -> MeshShape {
     })
 }
 
-fn nondeterministic(values: &mut Values, device: Device) -> bool {
+fn nondeterministic(values: &mut Values, device: DeviceChoice) -> bool {
     let given = values.switch("nondeterministic");
-    if given && device == Device::Cpu && values.fits("device") {
+    if given && device == DeviceChoice::Cpu && values.fits("device") {
         let message =
             "the CPU has no nondeterministic algorithms; use --device cuda, or leave it out";
         values.problem("nondeterministic", message.into());
@@ -103,23 +103,23 @@ fn nondeterministic(values: &mut Values, device: Device) -> bool {
     given
 }
 
-fn graphs(values: &mut Values, device: Device) -> bool {
+fn graphs(values: &mut Values, device: DeviceChoice) -> bool {
     let refused = values.switch("no-graphs");
-    if refused && device == Device::Cpu && values.fits("device") {
+    if refused && device == DeviceChoice::Cpu && values.fits("device") {
         let message = "the CPU has no CUDA graphs; use --device cuda, or leave it out";
         values.problem("no-graphs", message.into());
     }
-    device == Device::Cuda && !refused
+    device == DeviceChoice::Cuda && !refused
 }
 
-fn device(values: &mut Values) -> Device {
+fn device_choice(values: &mut Values) -> DeviceChoice {
     match values.choice("device").as_str() {
-        "cuda" => Device::Cuda,
+        "cuda" => DeviceChoice::Cuda,
         "meta" => {
             values.problem("device", "meta comes with a later version; use cpu or cuda".into());
-            Device::Cpu
+            DeviceChoice::Cpu
         }
-        _ => Device::Cpu,
+        _ => DeviceChoice::Cpu,
     }
 }
 
@@ -166,7 +166,7 @@ fn documents(values: &mut Values) -> Option<DocumentOptions> {
     Some(DocumentOptions { end: end? as u32, packs, masks_borders })
 }
 
-fn save(values: &mut Values) -> Option<SaveConfig> {
+fn save_config(values: &mut Values) -> Option<SaveConfig> {
     let every = values.count("save-every");
     let keep = values.count("keep").map(|n| n as usize);
     let dir = values.path("save");

@@ -8,7 +8,7 @@ use crate::mesh::MeshShape;
 use crate::nn::{ContextStyle, RecomputeOverride, UnknownRecompute};
 use crate::tensor::ZeroStage;
 
-use super::Device;
+use super::DeviceChoice;
 use super::values::Values;
 
 /// `--dtype`, `--reduce-dtype`: element type of a computation or a reduction.
@@ -93,13 +93,13 @@ pub(super) fn context(values: &mut Values, mesh: &MeshShape) -> Option<ContextSt
 }
 
 /// Returns the dtypes of the computation and of the gradient reduction.
-pub(super) fn dtypes(values: &mut Values, device: Device) -> (Precision, Precision) {
+pub(super) fn dtypes(values: &mut Values, device: DeviceChoice) -> (Precision, Precision) {
     let of = |word: String| match word.as_str() {
         "bf16" => Precision::Bf16,
         _ => Precision::F32,
     };
     let compute = match device {
-        Device::Cuda if !values.is_given("dtype") => Precision::Bf16,
+        DeviceChoice::Cuda if !values.is_given("dtype") => Precision::Bf16,
         _ => of(values.choice("dtype")),
     };
     let reduce = of(values.choice("reduce-dtype"));

@@ -101,7 +101,7 @@ fn flags_reach_their_fields() {
         recompute: Some(RecomputeOverride::Every(2.try_into().unwrap())),
         context: Some(ContextStyle::Hybrid(Some(2))),
         memory_limit: Some(3 << 29),
-        device: Device::Cuda,
+        device: DeviceChoice::Cuda,
         nondeterministic: true,
         graphs: false,
         dtype: Precision::Bf16,
@@ -398,7 +398,7 @@ fn pipeline_settings() {
     }
 }
 
-/// With a pipeline, stage 3 would gather the parameters for every micro-batch.
+/// Stage 3 in a pipeline would gather the parameters for every micro-batch.
 #[test]
 fn pipelines_change_the_default_zero_stage() {
     assert_eq!(parse("--mesh fsdp=2").unwrap().zero, ZeroStage::Parameters);

@@ -8,7 +8,7 @@ use crate::backend::Bytes;
 
 use super::flags::{Flag, FlagKind};
 use super::given::GivenMap;
-use super::{Problem, Source};
+use super::{Problem, SettingSource};
 
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
@@ -29,7 +29,7 @@ impl Values {
     }
 
     /// Returns all problems that were found.
-    pub fn finish(self) -> Result<(), Vec<Problem>> {
+    pub fn finish_reading(self) -> Result<(), Vec<Problem>> {
         if self.problems.is_empty() { Ok(()) } else { Err(self.problems) }
     }
 
@@ -47,7 +47,7 @@ impl Values {
         self.refused.insert(name.to_owned());
         let source = self.given.get(name).map(|given| given.source.clone());
         let name = match source {
-            Some(Source::File { .. }) => name.to_owned(),
+            Some(SettingSource::File { .. }) => name.to_owned(),
             _ => format!("--{name}"),
         };
         let problem = Problem { source, message: format!("{name}: {message}") };

@@ -16,7 +16,7 @@ use super::schedule::{self, CapturedSchedule};
 
 /// The captured graphs of a step: one for each kind of micro-batch, or one for the schedule of a pipeline.
 pub struct CapturedGraphs<S> {
-    /// In the order of capture.
+    /// Graphs in the order of capture.
     graphs: Vec<(MicroBatchKind, CapturedPass<S>)>,
     schedule: Option<CapturedSchedule<S>>,
     /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.
@@ -74,7 +74,7 @@ impl<S: Shape> CapturedGraphs<S> {
         input: &StepInput<'_>,
         run: impl FnOnce(Vec<Tokens<S>>, Vec<Tokens<S>>) -> PipelineStep<S>,
     ) -> Result<(StepGradients<S>, Rc<MessageWait>), CaptureError> {
-        schedule::launch(&mut self.passes, &mut self.schedule, input, run)
+        schedule::launch_schedule(&mut self.passes, &mut self.schedule, input, run)
     }
 }
 
@@ -91,7 +91,7 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
         let input = [pass_of(micro_batch)];
         let captured = self.graphs.iter().find(|(captured, _)| *captured == kind);
         let (metrics, count) = match captured {
-            Some((_, graph)) if graph.takes(&input) => {
+            Some((_, graph)) if graph.accepts_passes(&input) => {
                 let metrics = self.passes.replay(&name, graph, &input);
                 (metrics.ok_or(CaptureError::Transient)?, graph.count())
             }
@@ -105,7 +105,7 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
                     gradients.wait_for_reduction();
                     (vec![metric], ())
                 };
-                let captured = self.passes.record(&name, &input, work);
+                let captured = self.passes.record_passes(&name, &input, work);
                 let (metrics, graph, ()) = captured.map_err(CaptureError::Permanent)?;
                 let count = graph.count();
                 self.graphs.push((kind, graph));

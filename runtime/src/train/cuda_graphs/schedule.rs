@@ -19,7 +19,7 @@ pub(super) struct CapturedSchedule<S> {
 }
 
 /// Replays the graph of the schedule that `captured` holds, or captures `run` in the first step.
-pub(super) fn launch<S: Shape>(
+pub(super) fn launch_schedule<S: Shape>(
     graphs: &mut PassGraphs,
     captured: &mut Option<CapturedSchedule<S>>,
     input: &StepInput<'_>,
@@ -29,7 +29,7 @@ pub(super) fn launch<S: Shape>(
     let micro_batches: Vec<MicroBatchInput<'_>> = input.micro_batches().collect();
     let passes: Vec<Pass<'_>> = micro_batches.iter().map(pass_of).collect();
     let losses = match &*captured {
-        Some(schedule) if schedule.passes.takes(&passes) => {
+        Some(schedule) if schedule.passes.accepts_passes(&passes) => {
             let losses = graphs.replay(&name, &schedule.passes, &passes);
             losses.ok_or(CaptureError::Transient)?
         }
@@ -42,7 +42,7 @@ pub(super) fn launch<S: Shape>(
                 gradients.finish_sums();
                 (losses, wait)
             };
-            let recorded = graphs.record(&name, &passes, work);
+            let recorded = graphs.record_passes(&name, &passes, work);
             let (losses, passes, wait) = recorded.map_err(CaptureError::Permanent)?;
             *captured = Some(CapturedSchedule { passes, wait: Rc::new(wait) });
             losses

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use crate::backend::cuda::cudnn::{CudnnOptions, ScratchLimit};
 use crate::backend::cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
 use crate::backend::cuda::{
-    ATTENTION_BIAS, CudaBackend, Driver, PLAIN_ATTENTION, PROFILE_VARIABLE, Profile, SOURCES,
-    Source,
+    ATTENTION_BIAS, CudaBackend, Driver, KernelSource, PLAIN_ATTENTION, PROFILE_VARIABLE, Profile,
+    SOURCES,
 };
 use crate::backend::{Backend, DType};
 use crate::comm::{LaunchOptions, Peers, RankComms, nccl};
-use crate::launch::{Place, Store};
+use crate::launch::{RankAssignment, Store};
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
 
@@ -28,7 +28,7 @@ pub struct Gpus {
     nccl: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// The rank of this process and the TCP store, if every rank is a process.
     process: Option<(usize, Arc<Store>)>,
-    /// The way of messages over NCCL.
+    /// The path of messages over NCCL.
     messages: nccl::MessagePath,
     /// Set if NCCL registers the buffers of collectives.
     registers: bool,
@@ -39,7 +39,7 @@ pub struct Gpus {
 /// The environment variable that registers the buffers of collectives with NCCL if set to 1.
 const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 
-/// The environment variable with the way of messages between pipeline stages over NCCL.
+/// The environment variable with the path of messages between pipeline stages over NCCL.
 const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
 
 impl Gpus {
@@ -116,7 +116,11 @@ impl Gpus {
     ///
     /// # Errors
     /// A missing driver, library or GPU, a mesh with another number of ranks than processes, and a failed rendezvous.
-    pub fn of_process(mesh: &MeshShape, place: &Place, nondeterministic: bool) -> Result<Gpus> {
+    pub fn of_process(
+        mesh: &MeshShape,
+        place: &RankAssignment,
+        nondeterministic: bool,
+    ) -> Result<Gpus> {
         require_ranks(mesh, place)?;
         let (registers, shares) = (env_switch(REGISTER)?, env_switch(gpu_choice::SHARE)?);
         let is_chosen = env::var_os(gpu_choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
@@ -137,11 +141,11 @@ impl Gpus {
     /// Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown way of messages in the
+    /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown message path in the
     /// environment, or another one than that of other processes.
     pub fn in_process(
         mesh: &MeshShape,
-        place: &Place,
+        place: &RankAssignment,
         driver: Arc<dyn Driver>,
         library: Arc<dyn nccl::Library>,
     ) -> Result<Gpus> {
@@ -235,15 +239,19 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
     NativeDriver::with_options(ordinal, options).map_err(refused)
 }
 
-/// Checks that all processes send messages in one way: they would wait for each other forever.
-fn require_one_message_path(store: &Store, place: &Place, own: nccl::MessagePath) -> Result<()> {
-    let key = |rank: usize| format!("way of messages of rank {rank}");
+/// Checks that all processes send messages on the same path; otherwise they would wait for each other forever.
+fn require_one_message_path(
+    store: &Store,
+    place: &RankAssignment,
+    own: nccl::MessagePath,
+) -> Result<()> {
+    let key = |rank: usize| format!("message path of rank {rank}");
     store.set(&key(place.rank), own.to_string().as_bytes()).map_err(refused)?;
     let paths = (0..place.world).map(|rank| store.get(&key(rank)).map_err(refused));
     let paths: Vec<Vec<u8>> = paths.collect::<Result<_>>()?;
     let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
     // Rank 0 serves the store, so it ends after the others have read all of them.
-    let key = |rank: usize| format!("rank {rank} knows of another way of messages");
+    let key = |rank: usize| format!("rank {rank} knows of another message path");
     store.set(&key(place.rank), &[]).map_err(refused)?;
     if place.rank == 0 {
         (1..place.world).try_for_each(|rank| store.get(&key(rank)).map(drop)).map_err(refused)?;
@@ -255,7 +263,7 @@ fn require_one_message_path(store: &Store, place: &Place, own: nccl::MessagePath
 }
 
 /// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
-fn least_memory(store: &Store, place: &Place, own: usize) -> Result<usize> {
+fn least_memory(store: &Store, place: &RankAssignment, own: usize) -> Result<usize> {
     let key = |rank: usize| format!("device memory of rank {rank}");
     store.set(&key(place.rank), &(own as u64).to_le_bytes()).map_err(refused)?;
     (0..place.world).try_fold(own, |least, rank| {
@@ -276,8 +284,8 @@ fn preload_kernels(drivers: &[Arc<NativeDriver>]) -> Result<()> {
         // The attention kernels take the longest to compile, and are rarely needed if cuDNN is available.
         let has_attention = driver.attention().is_some();
         let of_attention =
-            |source: &Source| *source == PLAIN_ATTENTION || *source == ATTENTION_BIAS;
-        let is_needed = |source: &&Source| !has_attention || !of_attention(source);
+            |source: &KernelSource| *source == PLAIN_ATTENTION || *source == ATTENTION_BIAS;
+        let is_needed = |source: &&KernelSource| !has_attention || !of_attention(source);
         let sources: Vec<_> = SOURCES.iter().copied().filter(is_needed).collect();
         driver.preload(&sources).map_err(refused)?;
     }
@@ -314,7 +322,7 @@ fn env_switch(name: &str) -> Result<bool> {
     }
 }
 
-/// Returns the way of messages that the environment asks for.
+/// Returns the message path that the environment sets.
 fn message_path() -> Result<nccl::MessagePath> {
     match env::var(MESSAGES) {
         Err(env::VarError::NotPresent) => Ok(nccl::MessagePath::default()),
@@ -325,7 +333,7 @@ fn message_path() -> Result<nccl::MessagePath> {
 }
 
 /// Checks that there are as many processes as ranks.
-fn require_ranks(mesh: &MeshShape, place: &Place) -> Result<()> {
+fn require_ranks(mesh: &MeshShape, place: &RankAssignment) -> Result<()> {
     let (ranks, world) = (mesh.world_size(), place.world);
     if ranks == world {
         Ok(())

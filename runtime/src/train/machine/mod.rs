@@ -9,13 +9,13 @@ mod host_memory;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
 use crate::comm::RankComms;
-use crate::launch::{Place, PlaceError};
+use crate::launch::{RankAssignment, RankAssignmentError};
 
-use crate::train::config::{Config, Device};
+use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
 use crate::train::{Error, Result};
 
-/// The devices of a run, and what connects them. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
+/// The devices of a run and their connection. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
 pub trait Machine: Send + Sync {
     /// Creates the backend of a rank, by world rank. Called once, on the thread of the rank.
     ///
@@ -63,11 +63,11 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     let place = rank_assignment(config.device)?.filter(|place| place.world > 1);
     let world = config.mesh.world_size();
     match config.device {
-        Device::Cpu => {
+        DeviceChoice::Cpu => {
             refuse_processes(place)?;
             Ok(Box::new(CpuMachine { threads: config.threads_per_rank(world), ranks: world }))
         }
-        Device::Cuda => open_gpus(config, place),
+        DeviceChoice::Cuda => open_gpus(config, place),
     }
 }
 
@@ -76,23 +76,23 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
 ///
 /// # Errors
 /// A CPU, whose cores any number of ranks can divide, and a missing driver.
-pub fn suggested_ranks(device: Device) -> Result<usize> {
+pub fn suggested_ranks(device: DeviceChoice) -> Result<usize> {
     let place = rank_assignment(device)?.filter(|place| place.world > 1);
     match (place, device) {
         (Some(place), _) => Ok(place.world),
-        (None, Device::Cpu) => Err(Error::Input(
+        (None, DeviceChoice::Cpu) => Err(Error::Input(
             "--mesh: `auto` counts GPUs; on the CPU name the ranks, such as `auto=4`".into(),
         )),
-        (None, Device::Cuda) => count_gpus(),
+        (None, DeviceChoice::Cuda) => count_gpus(),
     }
 }
 
 /// Returns the rank assignment of this process, if a launcher has started several.
-fn rank_assignment(device: Device) -> Result<Option<Place>> {
-    match Place::of_process() {
+fn rank_assignment(device: DeviceChoice) -> Result<Option<RankAssignment>> {
+    match RankAssignment::from_environment() {
         // Without MASTER_ADDR, a variable may have been set for another purpose.
-        Err(PlaceError::Missing { missing, .. })
-            if device == Device::Cpu && missing != "MASTER_ADDR" =>
+        Err(RankAssignmentError::Missing { missing, .. })
+            if device == DeviceChoice::Cpu && missing != "MASTER_ADDR" =>
         {
             Ok(None)
         }
@@ -102,9 +102,9 @@ fn rank_assignment(device: Device) -> Result<Option<Place>> {
 
 /// Refuses several processes on the CPU, where ranks are threads of one process: each process would run everything, and
 /// write to the same files.
-fn refuse_processes(place: Option<Place>) -> Result<()> {
+fn refuse_processes(place: Option<RankAssignment>) -> Result<()> {
     match place {
-        Some(Place { rank, world, .. }) => Err(Error::Input(format!(
+        Some(RankAssignment { rank, world, .. }) => Err(Error::Input(format!(
             "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one process; \
              start one process and set its ranks with --mesh, or use --device cuda"
         ))),
@@ -142,7 +142,7 @@ impl Machine for CpuMachine {
 }
 
 #[cfg(feature = "cuda")]
-fn open_gpus(config: &Config, place: Option<Place>) -> Result<Box<dyn Machine>> {
+fn open_gpus(config: &Config, place: Option<RankAssignment>) -> Result<Box<dyn Machine>> {
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
     Ok(Box::new(match place {
         Some(place) => Gpus::of_process(mesh, &place, nondeterministic)?,
@@ -156,7 +156,7 @@ fn count_gpus() -> Result<usize> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn open_gpus(_: &Config, _: Option<Place>) -> Result<Box<dyn Machine>> {
+fn open_gpus(_: &Config, _: Option<RankAssignment>) -> Result<Box<dyn Machine>> {
     Err(refuse_cuda())
 }
 
@@ -185,7 +185,7 @@ mod tests {
                 "MASTER_ADDR" => Some("localhost".to_owned()),
                 _ => None,
             };
-            Place::of(of).unwrap()
+            RankAssignment::from_variables(of).unwrap()
         };
         let text = refuse_processes(place("4")).unwrap_err().to_string();
         assert!(text.contains("started as rank 0 of 4"), "{text}");

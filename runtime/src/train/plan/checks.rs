@@ -1,7 +1,7 @@
 //! Checks of the mesh, the batch and the sequence length.
 
 use crate::layout::{AxisGroup, AxisId, AxisSet, Whole};
-use crate::train::config::{Config, Device};
+use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Outline, Result};
 
@@ -36,8 +36,8 @@ pub fn check_mesh(config: &Config) -> Result<()> {
     }
     let world = mesh.world_size();
     let threads = match config.device {
-        Device::Cpu => config.threads_per_rank(world),
-        Device::Cuda => 1,
+        DeviceChoice::Cpu => config.threads_per_rank(world),
+        DeviceChoice::Cuda => 1,
     };
     if world.saturating_mul(threads) > MAX_THREADS {
         return Err(Error::Input(format!(

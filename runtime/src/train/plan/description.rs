@@ -42,7 +42,7 @@ impl Plan {
     }
 }
 
-/// Describes packed rows, and what they waste, on a line of its own.
+/// Describes packed rows and their waste, on a line of its own.
 fn describe_packing(waste: Option<PackingWaste>) -> String {
     let Some(waste) = waste else { return String::new() };
     let cut = if waste.cut == 1 { "1 is".to_owned() } else { format!("{} are", waste.cut) };

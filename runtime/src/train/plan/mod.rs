@@ -80,7 +80,7 @@ impl Plan {
         let (file, tokenizer) = dataset::open_dataset(&config, outline.vocab)?;
         let dataset = dataset::sample(file, &config)?;
         let resume = match &config.resume {
-            Some(path) => Some(resume::open(path, &config, &dataset, &params)?),
+            Some(path) => Some(resume::open_checkpoint(path, &config, &dataset, &params)?),
             None => None,
         };
         let parameters = params.iter().map(ParamRef::global_len).sum();

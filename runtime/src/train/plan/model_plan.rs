@@ -56,12 +56,12 @@ impl ModelPlan {
             let tensors = hf_tensors::<M>(&params, flag)?;
             weights.check_tensors(&tensors).map_err(Error::of_flag(flag))?;
         }
-        let pipeline = PipelinePlan::open(config, &rank, &built, &sizes)?;
+        let pipeline = PipelinePlan::for_model(config, &rank, &built, &sizes)?;
         let recomputes =
             config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
         let steps = DryRun { config, sizes: &sizes, pipeline: pipeline.as_ref() };
         let memory = bound.with_steps::<M>(&steps, &outline, available)?;
-        memory.check(config, available)?;
+        memory.check_memory(config, available)?;
         Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory })
     }
 }

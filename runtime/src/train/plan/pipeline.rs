@@ -1,4 +1,4 @@
-//! The pipeline of a run: its schedule, its stages, and what each rank holds of the model.
+//! The pipeline of a run: its schedule, its stages, and the part of the model that each rank holds.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl PipelinePlan {
     ///
     /// # Errors
     /// All problems of the schedule and the cut together: what does not fit the mesh, the model or the micro-batches.
-    pub fn open<M: LanguageModel>(
+    pub fn for_model<M: LanguageModel>(
         config: &Config,
         rank: &Rank,
         built: &Built<M>,
@@ -79,8 +79,8 @@ impl PipelinePlan {
         self.stages.placement().last().copied().unwrap_or(0)
     }
 
-    /// Returns what of the schedule has no effect with the run's settings, for warnings. `recomputes` is true if layers are
-    /// recomputed.
+    /// Returns the actions of the schedule without effect under the run's settings, for warnings. `recomputes` is true
+    /// if layers are recomputed.
     pub fn warnings(&self, config: &Config, recomputes: bool) -> Vec<String> {
         let actions = || self.verified.lowered().ranks.iter().flatten();
         let defers = actions()

@@ -14,7 +14,7 @@ use crate::train::console::{counted, say};
 use crate::train::{Error, Result};
 
 /// Opens the checkpoint at `path`, and checks it against the settings, the data and the model's parameters.
-pub fn open(
+pub fn open_checkpoint(
     path: &Path,
     config: &Config,
     dataset: &Dataset,

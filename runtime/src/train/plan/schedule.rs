@@ -21,7 +21,7 @@ const MAX_LISTED_FAULTS: usize = 5;
 pub fn open_schedule(config: &Config, pipeline: &PipelineConfig) -> Result<Verified> {
     let schedule = match &pipeline.schedule {
         ScheduleSource::Named(_) => generate(config, pipeline)?,
-        ScheduleSource::File(path) => read(config, path)?,
+        ScheduleSource::File(path) => read_schedule(config, path)?,
     };
     verify(&schedule).map_err(|faults| {
         Error::Input(format!("--schedule {}: {}", pipeline.schedule, list_faults(&faults)))
@@ -45,7 +45,7 @@ fn generate(config: &Config, pipeline: &PipelineConfig) -> Result<Schedule> {
         .map_err(|error| Error::Input(format!("--schedule {kind}: {error}")))
 }
 
-fn read(config: &Config, path: &Path) -> Result<Schedule> {
+fn read_schedule(config: &Config, path: &Path) -> Result<Schedule> {
     let refuse =
         |problem: String| Err(Error::Input(format!("--schedule {}: {problem}", path.display())));
     let text = match fs::read_to_string(path) {

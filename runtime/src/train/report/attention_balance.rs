@@ -31,9 +31,9 @@ struct AttentionKind {
 /// Work in attention of the micro-batches of a step on some ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AttentionWork {
-    /// Of all ranks.
+    /// Work of all ranks.
     total: u64,
-    /// Of all ranks, if each had as much as the one of `cp` with the most, for which the others wait in each
+    /// Work of all ranks, if each had as much as the one of `cp` with the most, for which the others wait in each
     /// micro-batch.
     longest: u64,
 }
@@ -60,13 +60,13 @@ impl AttentionBalance {
     /// Creates the counts of a model with these attentions on sequences of `seq`; `None` without the axis `cp`.
     pub fn new(rank: &Rank, attentions: &[AttentionSizes], seq: usize) -> Option<AttentionBalance> {
         let ranks = rank.degree(AxisId::Cp);
-        (ranks > 1).then(|| AttentionBalance::over(ranks, attentions, seq))
+        (ranks > 1).then(|| AttentionBalance::over_ranks(ranks, attentions, seq))
     }
 
-    fn over(ranks: usize, attentions: &[AttentionSizes], seq: usize) -> AttentionBalance {
+    fn over_ranks(ranks: usize, attentions: &[AttentionSizes], seq: usize) -> AttentionBalance {
         let mut kinds: Vec<AttentionKind> = Vec::new();
         for sizes in attentions {
-            let kind = AttentionKind::of(sizes, seq);
+            let kind = AttentionKind::of_sizes(sizes, seq);
             match kinds.iter_mut().find(|other| other.has_pairs_of(&kind)) {
                 Some(other) => other.work += kind.work,
                 None => kinds.push(kind),
@@ -123,7 +123,7 @@ impl AttentionBalance {
 }
 
 impl AttentionKind {
-    fn of(sizes: &AttentionSizes, seq: usize) -> AttentionKind {
+    fn of_sizes(sizes: &AttentionSizes, seq: usize) -> AttentionKind {
         let AttentionSizes { heads, window, is_causal, position_ranks, .. } = *sizes;
         let (before, after) = match (window, is_causal) {
             (None, true) => (seq, 0),
@@ -209,7 +209,7 @@ mod tests {
         let rows = packings.map(starts);
         for (ranks, parts) in [(2, 2), (2, 1), (3, 3), (4, 4), (4, 2), (4, 1), (8, 8), (8, 2)] {
             for attentions in kinds(parts) {
-                let balance = AttentionBalance::over(ranks, &attentions, 48);
+                let balance = AttentionBalance::over_ranks(ranks, &attentions, 48);
                 let all = rows.concat();
                 let batch = |index: usize, of: usize| {
                     let rows = index * 5 / of..(index + 1) * 5 / of;
@@ -241,7 +241,7 @@ mod tests {
     fn whole_rows_of_causal_attention_are_balanced() {
         for ranks in 1..=8 {
             let sizes = AttentionSizes { position_ranks: ranks, ..CAUSAL };
-            let balance = AttentionBalance::over(ranks, &[sizes, sizes], 6 * ranks);
+            let balance = AttentionBalance::over_ranks(ranks, &[sizes, sizes], 6 * ranks);
             let rows = MicroBatch { tokens: &[], targets: &[], starts: None, rows: 3..8 };
             let work = balance.work(&[rows]);
             assert!(work.total > 0 && work.total == work.longest, "{ranks}: {work:?}");

@@ -61,7 +61,7 @@ impl<'a> MetricsRecorder<'a> {
         self.bytes = rank.comms().bytes_by_axes();
     }
 
-    /// Counts what the step has sent, before the collectives of the metrics themselves.
+    /// Counts the bytes that the step has sent, before the collectives of the metrics themselves.
     pub fn end_step(&mut self, rank: &Rank) {
         self.sent = self.comm_bytes(rank);
     }

@@ -91,7 +91,7 @@ fn usage_tables(report: &Report, steps: usize) -> String {
     text
 }
 
-/// Lists what a run with these settings has written, and how to use it.
+/// Lists the files that a run with these settings has written, and their use.
 fn output_lines(config: &Config) -> Vec<String> {
     let saved = config.save.as_ref().map(|save| {
         let latest = save.dir.join("latest");

@@ -59,7 +59,7 @@ pub struct UsageTotals {
 
 impl UsageTotals {
     /// Runs `step` and adds its usage.
-    pub fn count<T>(&mut self, rank: &Rank, step: impl FnOnce() -> T) -> T {
+    pub fn count_step<T>(&mut self, rank: &Rank, step: impl FnOnce() -> T) -> T {
         let before = flop_counters(rank);
         let (bytes, times) = (rank.comms().bytes_by_axes(), rank.comms().times_by_axes());
         let result = step();

@@ -12,7 +12,7 @@ use crate::train::Result;
 pub fn check_first_batches(rank: &Rank, samples: usize, batch: &Batch) -> Result<()> {
     let world = rank.comms().world();
     let mut own = vec![rank.position(AxisSet::DATA) as u32];
-    own.extend(BatchHash::of(batch).to_words());
+    own.extend(BatchHash::of_batch(batch).to_words());
     let mut all = vec![0u32; own.len() * world.size()];
     let blocks = Blocks::even(1, own.len(), world.size());
     let site = Site::new("check of the first batches");

@@ -102,7 +102,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     }
 
     /// Trains to the last step.
-    pub fn run(mut self) -> Result<Summary> {
+    pub fn run_steps(mut self) -> Result<Summary> {
         let config = &self.plan.config;
         let first = self.plan.first_step();
         let start = Instant::now();
@@ -116,7 +116,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             if let Some(recorder) = &mut self.recorder {
                 recorder.begin_step(&rank);
             }
-            let (stats, work) = usage.count(&rank, || self.run_step(step))?;
+            let (stats, work) = usage.count_step(&rank, || self.run_step(step))?;
             if let Some(recorder) = &mut self.recorder {
                 recorder.end_step(&rank);
             }
@@ -147,7 +147,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if let Some(pipeline) = &self.state.pipeline {
             write_stage_times(&rank, pipeline, self.plan)?;
         }
-        usage.count(&rank, || rank.finish_trace());
+        usage.count_step(&rank, || rank.finish_trace());
         self.graphs.close();
         let report = usage.report(&rank, &self.plan.memory)?;
         let mut average = self.state.average.take();
@@ -164,7 +164,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     fn run_step(&mut self, step: u64) -> Result<(StepStats, Option<AttentionWork>)> {
         let start = Instant::now();
         let config = &self.plan.config;
-        let batch = self.batches.take(step)?;
+        let batch = self.batches.take_batch(step)?;
         let count = config.micro_batches;
         let micro_batches: Vec<MicroBatch<'_>> =
             (0..count).map(|index| batch.micro_batch(count, index)).collect();
@@ -192,11 +192,15 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let config = &self.plan.config;
         let Some(save) = &config.save else { return Ok(()) };
         let is_due = save.every.is_some_and(|every| steps.is_multiple_of(every));
-        if is_due || steps == config.steps { self.save(steps, save.keep) } else { Ok(()) }
+        if is_due || steps == config.steps {
+            self.save_checkpoint(steps, save.keep)
+        } else {
+            Ok(())
+        }
     }
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
-    fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+    fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
         let RankState { rank, built, optimizer, average, .. } = &self.state;
         let params = built.params();
         let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
@@ -226,7 +230,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if self.saved == Some(step) {
             return saved;
         }
-        match self.save(step, None) {
+        match self.save_checkpoint(step, None) {
             Ok(()) => saved,
             Err(error) => format!("the state before this step could not be saved ({error})"),
         }

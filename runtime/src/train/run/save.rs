@@ -23,7 +23,7 @@ pub fn save_checkpoint(
     let is_first = rank.index() == 0;
 
     if is_first {
-        CheckpointWriter::begin(&save.dir, steps).map_err(refused())?;
+        CheckpointWriter::begin_checkpoint(&save.dir, steps).map_err(refused())?;
     }
     world.barrier(&site)?;
     let writer = CheckpointWriter::join(&save.dir, steps);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, Settings as HfSettings};
+use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
 use crate::checkpoint::{Checkpoint, CheckpointWriter, RankFile, Region, TensorSource, TrainState};
 use crate::data::{DataPosition, Order};
 use crate::nn::Built;
@@ -90,7 +90,7 @@ fn save_on<M: TestModel>(
     is_tied: bool,
 ) -> Saved {
     let folder = tempfile::tempdir().unwrap();
-    let writer = CheckpointWriter::begin(folder.path(), 2).unwrap();
+    let writer = CheckpointWriter::begin_checkpoint(folder.path(), 2).unwrap();
     let files = on_ranks(mesh, zero, |rank| {
         let mut state = StageState::<M>::new(rank, rule, is_tied);
         match from {

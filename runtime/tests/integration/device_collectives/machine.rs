@@ -1,4 +1,4 @@
-//! A device whose queues run in a random order: work waits for nothing but what it was told to wait for.
+//! A device whose queues run in a random order: work waits only for the events of its explicit waits.
 
 use std::alloc::{Layout, alloc};
 use std::collections::{HashSet, VecDeque};
@@ -15,7 +15,7 @@ pub struct Machine {
     state: Mutex<State>,
     /// Calls of `wait_for` so far.
     pub waits: AtomicUsize,
-    /// Which of them does nothing.
+    /// Index of the wait that does nothing.
     pub ignored_wait: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ struct State {
 struct Line {
     rank: usize,
     queue: StreamKind,
-    /// How likely it is to go on before another one.
+    /// Likelihood of continuing before another stream.
     weight: u64,
     steps: VecDeque<Step>,
 }

@@ -112,7 +112,7 @@ fn dropped_results_free_their_memory_in_order() {
     agree::<f32>(scenario::dropped, 40);
 }
 
-/// The host threads only meet: nothing makes them wait for the device but what reads results.
+/// The host threads only meet: nothing but a read of results makes them wait for the device.
 #[test]
 fn waits_are_submitted_to_streams() {
     let machine = Machine::new(1, None);

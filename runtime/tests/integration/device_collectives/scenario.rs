@@ -1,5 +1,5 @@
 //! The calls of ranks, for memory of any kind. Right after each call sources are overwritten, and memory is freed and used
-//! again: what is not ordered shows in the results.
+//! again: a missing order shows in the results.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Value for u32 {
 pub struct Scenario<'a, T> {
     group: &'a Communicator,
     allocator: Arc<CachingAllocator>,
-    /// Of what is recorded, so that it does not keep other memory from being used again.
+    /// Allocator of the records, so that they do not keep other memory from being used again.
     records_meter: Arc<CachingAllocator>,
     records: Vec<Buffer>,
     made: usize,
@@ -129,7 +129,7 @@ pub fn one_started_all_reduce(s: &mut Scenario<'_, f32>) -> Outcome {
     Ok(())
 }
 
-/// From rank 0 to rank 1, which waits for it already.
+/// Sends from rank 0 to rank 1, which waits for the message already.
 pub fn one_message(s: &mut Scenario<'_, f32>) -> Outcome {
     let mut data = s.data(64);
     if s.group.rank() == 0 {
@@ -198,7 +198,7 @@ pub fn started_reductions<T: Value>(s: &mut Scenario<'_, T>) -> Outcome {
     Ok(())
 }
 
-/// As the compute queue would write an updated part.
+/// Copies on the compute queue, as an update of a part would write it.
 fn copy(src: View<'_>, dst: &mut Buffer, at: usize) {
     let mut place = dst.view_mut();
     let mut place = place.slice(at..at + src.len());

@@ -63,7 +63,7 @@ fn exchange_in_ring(group: &Communicator, allocator: &Arc<CachingAllocator>) {
     }
 }
 
-/// In groups, ranks may send to each other before any of them receives, even if each send waits for its receiver.
+/// Ranks may send to each other in groups before any of them receives, even if each send waits for its receiver.
 #[test]
 fn neighbors_exchange_in_both_directions() {
     let paths =

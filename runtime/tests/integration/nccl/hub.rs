@@ -13,9 +13,9 @@ use meshwright::comm::nccl::{Comm, Transfer};
 /// Contribution of a rank to a collective.
 #[derive(Debug, Clone)]
 pub enum Offer {
-    /// Its color and key.
+    /// Split with this color and key.
     Split(Option<usize>, usize),
-    /// Its elements; addresses mean nothing here.
+    /// Transfer with its elements; addresses mean nothing here.
     Transfer(DType, Transfer, Vec<u8>),
 }
 

@@ -468,7 +468,7 @@ fn failed_peer_is_named() {
     assert_eq!(hub.ended.lock().unwrap().0, 1, "that of rank 0 was aborted");
 }
 
-/// With the library but without a GPU, an identifier can be created, and nothing else is possible.
+/// An identifier can be created with the library but without a GPU, and nothing else is possible.
 #[test]
 fn library_creates_identifiers() {
     use meshwright::comm::nccl::Library;

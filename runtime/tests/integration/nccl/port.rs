@@ -294,7 +294,7 @@ impl Group {
     }
 }
 
-/// `all_gather 37`: what a test compares.
+/// The form that a test compares, such as `all_gather 37`.
 fn text(transfer: &Transfer) -> String {
     match transfer {
         Transfer::AllReduce { count, .. } => format!("all_reduce {count}"),

@@ -79,7 +79,7 @@ fn what_is_wrong_is_said_in_one_message() {
 
 #[cfg(feature = "tokenizers")]
 #[test]
-fn a_tokenizer_file_gives_ids_and_the_end_of_documents() {
+fn tokenizer_files_define_ids_and_document_ends() {
     let dir = tempfile::tempdir().unwrap();
     test_tokenizer::write(dir.path(), &test_tokenizer::tokenizer_json());
     let args = ["--tokenizer", "tokenizer.json", "-", "-o", "out.bin", "--append-eos", "<|end|>"];

@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
             I(chunk, i) => self.backward(chunk, i, WeightGradients::Deferred),
             W(chunk, i) => {
                 let units = self.complete(at, chunk);
-                self.deferred[i][chunk].take().expect("deferred before").run(&units);
+                self.deferred[i][chunk].take().expect("deferred before").compute_gradients(&units);
             }
         }
     }

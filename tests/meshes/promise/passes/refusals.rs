@@ -166,6 +166,6 @@ fn discarded_step_is_refused() {
         let (_, deferred) = pass.backward(&mut gradients, None, WeightGradients::Deferred);
         gradients.discard();
         spot.next(line!());
-        deferred.expect("deferred above").run(&built.units);
+        deferred.expect("deferred above").compute_gradients(&built.units);
     });
 }

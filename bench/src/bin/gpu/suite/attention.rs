@@ -1,6 +1,7 @@
 //! Attention, forward and backward.
 
-use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Band, DType};
+use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use meshwright::backend::{AttentionShape, Band, DType};
 
 use super::report::{Report, Work};
 use super::sizes::Sizes;

@@ -1,8 +1,11 @@
 //! Norms, rotary positions, activations, sums and copies.
 
+use meshwright::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+};
+use meshwright::backend::ops::rope::RopeArgs;
 use meshwright::backend::{
-    Buffer, DType, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, ResidualSum,
-    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeShape, UnaryFunction,
+    Buffer, DType, Expr, LeafGrad, Node, ResidualSum, RopeShape, UnaryFunction,
 };
 
 use super::report::{Report, Work};

@@ -1,10 +1,26 @@
 //! Limits of all kernels: a copy and a matmul, in short bursts and sustained until power and temperature determine the
 //! clock rate.
 
-use meshwright::backend::{Backend, DType, Gemm};
+use std::sync::Arc;
 
-use super::report::{Report, Work};
+use meshwright::backend::{Backend, DType, Gemm};
+use serde_json::Value;
+
+use super::report::{Effort, Report, Work};
 use super::sizes::Sizes;
+
+/// Creates a report as [`Report::new`], and measures the limits of its rows.
+pub fn measured_report<'a>(
+    backend: Arc<dyn Backend>,
+    sizes: &Sizes,
+    filter: &str,
+    effort: Effort,
+    sink: &'a mut dyn FnMut(&Value),
+) -> Report<'a> {
+    let mut report = Report::new(backend, filter, effort, sink);
+    each(&mut report, sizes, |report, _, work, kernel| report.measure_limit(work, kernel));
+    report
+}
 
 pub fn rows(report: &mut Report, sizes: &Sizes) {
     report.table("limits");
@@ -12,11 +28,6 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     each(report, sizes, |report, name, work, kernel| {
         report.sustained_row(&format!("{name}, sustained"), work, kernel);
     });
-}
-
-/// Measures the limits of later rows.
-pub fn measure(report: &mut Report, sizes: &Sizes) {
-    each(report, sizes, |report, _, work, kernel| report.measure_limit(work, kernel));
 }
 
 /// Calls `run` for the copy and for the matmul.

@@ -1,6 +1,7 @@
 //! Embedding and cross-entropy.
 
-use meshwright::backend::{CrossEntropyArgs, CrossEntropyGradArgs, DType, MaxExpSumArgs};
+use meshwright::backend::DType;
+use meshwright::backend::ops::loss::{CrossEntropyArgs, CrossEntropyGradArgs, MaxExpSumArgs};
 
 use super::report::{Report, Work};
 use super::sizes::{Model, Sizes};

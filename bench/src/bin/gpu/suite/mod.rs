@@ -11,6 +11,7 @@ mod optimizer;
 pub mod report;
 mod sizes;
 
+pub use limits::measured_report;
 use report::Report;
 pub use sizes::Sizes;
 
@@ -19,9 +20,9 @@ pub use sizes::Sizes;
 pub enum Variant {
     /// Deterministic, as in training by default.
     Default,
-    /// With nondeterministic algorithms, whose results differ in their last bits from run to run.
+    /// Nondeterministic algorithms, whose results differ in their last bits from run to run.
     Nondeterministic,
-    /// With the project's own attention kernels instead of cuDNN.
+    /// The project's own attention kernels instead of cuDNN.
     OwnAttention,
 }
 

@@ -1,6 +1,7 @@
 //! The optimizer's pass over parameters.
 
-use meshwright::backend::{AdamStep, AdamwArgs, DType};
+use meshwright::backend::ops::optim::AdamwArgs;
+use meshwright::backend::{AdamStep, DType};
 
 use super::report::{Report, Work};
 use super::sizes::Sizes;

@@ -9,9 +9,6 @@ use meshwright::backend::{
 };
 use serde_json::{Value, json};
 
-use super::limits;
-use super::sizes::Sizes;
-
 /// Minimum work of a kernel, relative to which its time is reported.
 #[derive(Clone, Copy)]
 pub enum Work {
@@ -55,7 +52,7 @@ struct Times {
     host: f64,
 }
 
-/// A device under test, its limits once measured, and the output.
+/// A device under test, its limits once [measured](Report::measure_limit), and the output.
 pub struct Report<'a> {
     backend: Arc<dyn Backend>,
     device: Arc<dyn Device>,
@@ -74,7 +71,6 @@ impl<'a> Report<'a> {
     /// Creates a report of the kernels whose names contain `filter`.
     pub fn new(
         backend: Arc<dyn Backend>,
-        sizes: &Sizes,
         filter: &str,
         effort: Effort,
         sink: &'a mut dyn FnMut(&Value),
@@ -82,7 +78,7 @@ impl<'a> Report<'a> {
         let device = backend.device().expect("a GPU has memory of its own");
         let allocator = CachingAllocator::on(Some(Arc::clone(&device)), usize::MAX);
         let (filter, table) = (filter.to_owned(), String::new());
-        let mut report = Report {
+        Report {
             backend,
             device,
             allocator,
@@ -93,9 +89,7 @@ impl<'a> Report<'a> {
             seed: 0,
             table,
             sink,
-        };
-        limits::measure(&mut report, sizes);
-        report
+        }
     }
 
     /// Begins a table.
@@ -122,7 +116,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// As [`row`](Self::row), for a kernel that returns whether the device supports it; otherwise the row says so.
+    /// Adds a row like [`row`](Self::row), for a kernel that returns true if the device supports it; otherwise the row
+    /// says so.
     pub fn row_if(&mut self, name: &str, work: Work, mut kernel: impl FnMut(&dyn Backend) -> bool) {
         if !name.contains(&self.filter) {
             return;
@@ -141,7 +136,7 @@ impl<'a> Report<'a> {
         }));
     }
 
-    /// As [`row`](Self::row), averaged over seconds.
+    /// Adds a row like [`row`](Self::row), averaged over seconds.
     pub fn sustained_row(&mut self, name: &str, work: Work, mut kernel: impl FnMut(&dyn Backend)) {
         if !name.contains(&self.filter) {
             return;

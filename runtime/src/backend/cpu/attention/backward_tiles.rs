@@ -14,10 +14,10 @@ pub(super) const QUERIES: usize = 512;
 /// The products of chunks of queries with blocks of keys and values, and the gradients of these keys and values.
 pub(super) trait Tiles<'a, T> {
     /// Turns to other queries, of any head, and the gradients of their outputs: no more than the tiles have room for.
-    fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>);
+    fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>);
 
     /// The length of a row of scores of this many keys.
-    fn row(&self, keys: usize) -> usize;
+    fn row_len(&self, keys: usize) -> usize;
 
     /// `scores = queries * keys^T` and `dweights = douts * values^T`. The first query is an even one.
     fn products(
@@ -48,7 +48,7 @@ pub(super) trait Tiles<'a, T> {
     );
 
     /// Ends the sums over query heads.
-    fn finish(&mut self) {}
+    fn finish_keys(&mut self) {}
 
     /// The gradient of one key, once finished.
     fn dkey(&self, row: usize) -> &[f32];

@@ -1,4 +1,4 @@
-//! Forward: per tile of queries, the keys in chunks with an online softmax.
+//! Forward: per tile of queries, the keys in chunks with an online softmax, whose log-sum-exp backward reads.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,11 @@ use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
 use super::soften::soften;
 use super::widened;
 use super::{LINE, Parts};
+use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
-use crate::backend::{AttentionArgs, AttentionShape};
+use crate::backend::ops::attention::AttentionArgs;
 
 /// Keys that packed operands keep together.
 const PACKED: usize = 16;
@@ -87,9 +88,9 @@ fn tiles_of<'a, T: Float>(
 ) -> Box<dyn Tiles<'a, T> + 'a> {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return Box::new(dots::Forward::new(sizes, key, value, scratch));
+        return Box::new(dots::DotsForward::new(sizes, key, value, scratch));
     }
-    Box::new(widened::Forward::new(sizes, key, value, scratch))
+    Box::new(widened::WidenedForward::new(sizes, key, value, scratch))
 }
 
 fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
@@ -98,9 +99,9 @@ fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
     let tile = rows * (dim + keys + 2);
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return tile + dots::Forward::scratch_len(sizes);
+        return tile + dots::DotsForward::scratch_len(sizes);
     }
-    tile + widened::Forward::scratch_len::<T>(sizes)
+    tile + widened::WidenedForward::scratch_len::<T>(sizes)
 }
 
 /// The operands of a call.
@@ -121,7 +122,7 @@ impl<T: Float> Call<'_, T> {
     /// Some queries of all heads that read a key/value head.
     fn section(&self, sample: usize, kv_head: usize, queries: Range<usize>) {
         let visible = self.mask.of_sample(sample);
-        let keys = visible.of(queries.clone()).keys();
+        let keys = visible.of_queries(queries.clone()).keys();
         let heads = self.s.heads_of(kv_head);
         if heads.is_empty() {
             return;
@@ -136,7 +137,7 @@ impl<T: Float> Call<'_, T> {
             let value = self.values.head(sample, kv_head).rows(keys.clone());
             let mut tiles = tiles_of(sizes, key, value, &mut parts);
             for head in heads {
-                tiles.turn_to(self.queries.head(sample, head).rows(queries.clone()));
+                tiles.turn_to_head(self.queries.head(sample, head).rows(queries.clone()));
                 let mut pass = Pass {
                     call: self,
                     visible,
@@ -146,7 +147,7 @@ impl<T: Float> Call<'_, T> {
                     head,
                 };
                 for start in queries.clone().step_by(QUERIES) {
-                    pass.tile(start..queries.end.min(start + QUERIES), parts.0);
+                    pass.compute_tile(start..queries.end.min(start + QUERIES), parts.0);
                 }
             }
         });
@@ -165,12 +166,12 @@ struct Pass<'a, 't, T> {
 }
 
 impl<T: Float> Pass<'_, '_, T> {
-    fn tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
+    fn compute_tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
         let Call { s, scoring, .. } = self.call;
         let rows = queries.len();
-        let visible = self.visible.of(queries.clone());
+        let visible = self.visible.of_queries(queries.clone());
         let keys = visible.keys();
-        let dim = self.tiles.row(s.value_dim);
+        let dim = self.tiles.row_len(s.value_dim);
         let (sum, rest) = scratch.split_at_mut(rows * dim);
         let (max, rest) = rest.split_at_mut(rows);
         let (total, scores) = rest.split_at_mut(rows);
@@ -184,7 +185,7 @@ impl<T: Float> Pass<'_, '_, T> {
             keys.start / PACKED * PACKED..keys.end
         };
         for (index, chunk) in chunks(packed.clone()).enumerate() {
-            let row = self.tiles.row(chunk.len());
+            let row = self.tiles.row_len(chunk.len());
             let scores = &mut scores[..rows * row];
             let inside = chunk.start - first_key..chunk.end - first_key;
             let tile = queries.start - first_query..queries.end - first_query;
@@ -210,7 +211,7 @@ impl<T: Float> Pass<'_, '_, T> {
                 sum.fill(0.0);
             }
             // SAFETY: as above.
-            unsafe { self.call.out.put(place, sum, factor) };
+            unsafe { self.call.out.put_row(place, sum, factor) };
         }
     }
 }

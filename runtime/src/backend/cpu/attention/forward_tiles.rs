@@ -13,10 +13,10 @@ pub(super) const KEYS: usize = 512;
 /// The products of tiles of queries with chunks of keys and values of one task.
 pub(super) trait Tiles<'a, T> {
     /// Turns to another query head.
-    fn turn_to(&mut self, query: Head<'a, T>);
+    fn turn_to_head(&mut self, query: Head<'a, T>);
 
     /// The length of a row of scores of this many keys, and of a row of sums of this many elements.
-    fn row(&self, len: usize) -> usize;
+    fn row_len(&self, len: usize) -> usize;
 
     /// `scores = queries * keys^T`. All keys are of one [chunk](chunks).
     fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]);

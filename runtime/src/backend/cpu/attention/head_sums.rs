@@ -20,12 +20,12 @@ impl<'a> HeadSums<'a> {
     }
 
     /// Returns the parts `[batch, heads, each]` for tasks to write.
-    pub fn parts(&mut self) -> Shared<'_, f64> {
+    pub fn shared_sums(&mut self) -> Shared<'_, f64> {
         Shared::new(&mut self.parts)
     }
 
     /// Adds the parts up.
-    pub fn finish(self) {
+    pub fn finish_sums(self) {
         let len = self.out.len();
         for (i, out) in self.out.iter_mut().enumerate() {
             let before = if self.accumulate { f64::from(*out) } else { 0.0 };

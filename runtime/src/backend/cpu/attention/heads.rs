@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::backend::SequenceLayout;
 #[cfg(target_arch = "x86_64")]
-use crate::backend::cpu::dots::Source;
-use crate::backend::cpu::float::{Float, cast, workplace_len};
+use crate::backend::cpu::dots::StridedRows;
+use crate::backend::cpu::float::{Float, cast_slice, workplace_len};
 use crate::backend::cpu::gemm::Matrix;
 
 /// An operand `[batch, positions, heads, dim]`.
@@ -52,8 +52,8 @@ impl<'a, T: Float> Head<'a, T> {
 
     /// All rows, as they lie in the tensor.
     #[cfg(target_arch = "x86_64")]
-    pub fn source(&self) -> Source<'a, T> {
-        Source { data: self.data, stride: self.stride, count: self.count(), width: self.dim }
+    pub fn source(&self) -> StridedRows<'a, T> {
+        StridedRows { data: self.data, stride: self.stride, count: self.count(), width: self.dim }
     }
 
     fn count(&self) -> usize {
@@ -83,9 +83,9 @@ impl<'a, T: Float> Head<'a, T> {
     }
 
     /// Writes `[rows.len(), dim]`, some rows next to each other.
-    pub fn gather(&self, rows: Range<usize>, out: &mut [f32]) {
+    pub fn gather_rows(&self, rows: Range<usize>, out: &mut [f32]) {
         for (row, out) in rows.zip(out.chunks_exact_mut(self.dim)) {
-            cast(self.row(row), out);
+            cast_slice(self.row(row), out);
         }
     }
 }
@@ -109,10 +109,10 @@ impl<'a> WideRows<'a> {
     }
 
     /// Turns to the rows of `head`.
-    pub fn turn_to<T: Float>(&mut self, head: Head<'a, T>) {
+    pub fn turn_to_head<T: Float>(&mut self, head: Head<'a, T>) {
         self.in_place = T::in_place(head.data).map(|data| (data, head.stride));
         if self.in_place.is_none() {
-            head.gather(0..head.count(), self.gathered);
+            head.gather_rows(0..head.count(), self.gathered);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::backend::{AttentionShape, KeyRanges};
 
 /// The visible keys of all queries of a call: those in the band and in the key range of a query.
 pub(super) struct Mask {
-    /// Of each query, of all samples or, without key ranges, of any sample.
+    /// First visible key of each query, of all samples or, without key ranges, of any sample.
     first: Vec<u32>,
     end: Vec<u32>,
     queries: usize,
@@ -66,7 +66,7 @@ impl Mask {
 
 impl<'a> VisibleKeys<'a> {
     /// Returns the same of some queries.
-    pub fn of(&self, queries: Range<usize>) -> VisibleKeys<'a> {
+    pub fn of_queries(&self, queries: Range<usize>) -> VisibleKeys<'a> {
         VisibleKeys { first: &self.first[queries.clone()], end: &self.end[queries] }
     }
 

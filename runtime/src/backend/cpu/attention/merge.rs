@@ -2,9 +2,10 @@
 
 use super::results::Shared;
 use super::sizes::{check_lse, check_rows};
+use crate::backend::AttentionShape;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
-use crate::backend::{AttentionShape, MergeAttentionArgs};
+use crate::backend::ops::attention::MergeAttentionArgs;
 
 /// Queries of a task.
 const QUERIES: usize = 64;

@@ -30,9 +30,8 @@ mod widened;
 
 use super::CpuBackend;
 use super::float::by_float;
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, MergeAttentionArgs,
-};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
+use crate::backend::{AttentionOps, AttentionShape};
 
 impl AttentionOps for CpuBackend {
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
@@ -62,7 +61,7 @@ impl<'a> Parts<'a> {
         lens.iter().map(|len| len.next_multiple_of(LINE)).sum()
     }
 
-    fn take(&mut self, len: usize) -> &'a mut [f32] {
+    fn take_part(&mut self, len: usize) -> &'a mut [f32] {
         let (head, tail) = std::mem::take(&mut self.0).split_at_mut(len.next_multiple_of(LINE));
         self.0 = tail;
         &mut head[..len]
@@ -71,6 +70,6 @@ impl<'a> Parts<'a> {
     /// Splits off words for pairs of bf16.
     #[cfg(target_arch = "x86_64")]
     fn take_pairs(&mut self, len: usize) -> &'a mut [u32] {
-        bytemuck::cast_slice_mut(self.take(len))
+        bytemuck::cast_slice_mut(self.take_part(len))
     }
 }

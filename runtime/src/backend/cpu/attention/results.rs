@@ -50,7 +50,7 @@ enum Elements<'a, T> {
 }
 
 impl<'a, T: Float> Results<'a, T> {
-    /// Creates a result whose rows are written, or if `accumulate`, added to what is there.
+    /// Creates a result whose rows are written, or accumulated if `accumulate`.
     pub fn new(
         out: ViewMut<'a>,
         layout: SequenceLayout,
@@ -69,23 +69,23 @@ impl<'a, T: Float> Results<'a, T> {
     ///
     /// # Safety
     /// No other thread uses this row at the same time.
-    pub unsafe fn put(&self, [sample, position, head]: [usize; 3], row: &[f32], factor: f32) {
+    pub unsafe fn put_row(&self, [sample, position, head]: [usize; 3], row: &[f32], factor: f32) {
         let at = ((sample * self.pitch + position) * self.heads + head) * self.dim;
         match &self.elements {
             // SAFETY: the piece is dropped before this function returns; else as the caller promises.
             Elements::Rounded(out) => {
-                put(row, factor, self.accumulate, unsafe { out.piece(at, self.dim) })
+                write_row(row, factor, self.accumulate, unsafe { out.piece(at, self.dim) })
             }
             // SAFETY: as above.
             Elements::Wide(out) => {
-                put(row, factor, self.accumulate, unsafe { out.piece(at, self.dim) })
+                write_row(row, factor, self.accumulate, unsafe { out.piece(at, self.dim) })
             }
         }
     }
 }
 
 dispatch! {
-    fn put<const FMA: bool, T: Float>(row: &[f32], factor: f32, accumulate: bool, out: &mut [T]) {
+    fn write_row<const FMA: bool, T: Float>(row: &[f32], factor: f32, accumulate: bool, out: &mut [T]) {
         if accumulate {
             for (out, x) in out.iter_mut().zip(row) {
                 *out = T::narrow(out.widen() + x * factor);

@@ -70,15 +70,15 @@ impl Distances {
         let (before, own, index) = self.split(query, start, dscores.len());
         let (first, rest) = dscores.split_at(before);
         let (middle, last) = rest.split_at(own);
-        dbias[0] += sum(first);
-        dbias[self.count - 1] += sum(last);
+        dbias[0] += sum_in_f64(first);
+        dbias[self.count - 1] += sum_in_f64(last);
         for (dbias, dscore) in dbias[index..][..own].iter_mut().zip(middle) {
             *dbias += f64::from(*dscore);
         }
     }
 }
 
-fn sum(x: &[f32]) -> f64 {
+fn sum_in_f64(x: &[f32]) -> f64 {
     x.iter().map(|x| f64::from(*x)).sum()
 }
 
@@ -121,7 +121,7 @@ impl<'a> Scoring<'a> {
         self.add_bias(head, queries, start, row_len, scores);
     }
 
-    /// As [`apply`](Self::apply), and writes the derivatives of scores with respect to dot products.
+    /// Applies like [`apply`](Self::apply), and writes the derivatives of scores with respect to dot products.
     pub fn apply_with_slopes(
         &self,
         head: usize,

@@ -2,7 +2,7 @@
 
 use super::heads::{Head, Heads};
 use super::results::Shared;
-use crate::backend::cpu::float::{Float, cast};
+use crate::backend::cpu::float::{Float, cast_slice};
 use crate::backend::cpu::math::lane_sum;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::{SequenceLayout, View};
@@ -40,7 +40,7 @@ impl<'a, T: Float> Outputs<'a, T> {
             Outputs::Wide(outs) => {
                 let out = outs.head(sample, head);
                 for (row, shift) in shifts.iter_mut().enumerate() {
-                    cast(dout.row(row), wide);
+                    cast_slice(dout.row(row), wide);
                     *shift = dot(wide, out.row(row));
                 }
             }

@@ -23,7 +23,7 @@ impl TaskSizes {
     }
 }
 
-/// Asserts what both directions rely on.
+/// Asserts the conditions on which both directions rely.
 pub(super) fn check_shape(s: &AttentionShape) {
     assert!(s.scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
     assert!(s.soft_cap.is_none_or(|cap| cap > 0.0), "a soft cap is positive: {s:?}");

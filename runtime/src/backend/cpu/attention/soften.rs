@@ -13,7 +13,7 @@ fn finite_base(largest: f32) -> f32 {
 
 dispatch! {
     /// Turns scores of the keys from `start` on into unnormalized weights relative to the running maximum, and rescales
-    /// what was summed before. Hidden keys get weight zero.
+    /// the previous sums. Hidden keys get weight zero.
     pub(super) fn soften<const FMA: bool>(
         scores: &mut [f32],
         row_len: usize,

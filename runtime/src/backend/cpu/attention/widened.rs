@@ -9,7 +9,7 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, multiply};
 
 /// Tiles of the forward pass.
-pub struct Forward<'a> {
+pub struct WidenedForward<'a> {
     sizes: TaskSizes,
     /// Transposed keys, chunk by chunk.
     keys: &'a mut [f32],
@@ -17,7 +17,7 @@ pub struct Forward<'a> {
     queries: WideRows<'a>,
 }
 
-impl<'a> Forward<'a> {
+impl<'a> WidenedForward<'a> {
     pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let [values, queries] = [keys * value_dim, queries * head_dim].map(WideRows::scratch::<T>);
@@ -31,27 +31,27 @@ impl<'a> Forward<'a> {
         scratch: &mut Parts<'a>,
     ) -> Self {
         let TaskSizes { head_dim, value_dim, .. } = sizes;
-        let keys = scratch.take(sizes.keys * head_dim);
+        let keys = scratch.take_part(sizes.keys * head_dim);
         for chunk in forward_tiles::chunks(0..sizes.keys) {
             let at = chunk.start * head_dim..chunk.end * head_dim;
             key.transpose(chunk, &mut keys[at]);
         }
         let mut rows = |count: usize, dim: usize| {
-            WideRows::new(scratch.take(WideRows::scratch::<T>(count * dim)), dim)
+            WideRows::new(scratch.take_part(WideRows::scratch::<T>(count * dim)), dim)
         };
         let mut values = rows(sizes.keys, value_dim);
         let queries = rows(sizes.queries, head_dim);
-        values.turn_to(value);
-        Forward { sizes, keys, values, queries }
+        values.turn_to_head(value);
+        WidenedForward { sizes, keys, values, queries }
     }
 }
 
-impl<'a, T: Float> forward_tiles::Tiles<'a, T> for Forward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>) {
-        self.queries.turn_to(query);
+impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
+    fn turn_to_head(&mut self, query: Head<'a, T>) {
+        self.queries.turn_to_head(query);
     }
 
-    fn row(&self, len: usize) -> usize {
+    fn row_len(&self, len: usize) -> usize {
         len
     }
 
@@ -80,7 +80,7 @@ impl<'a, T: Float> forward_tiles::Tiles<'a, T> for Forward<'a> {
 }
 
 /// Tiles of the backward pass.
-pub struct Backward<'a> {
+pub struct WidenedBackward<'a> {
     sizes: TaskSizes,
     /// Keys next to each other.
     keys: &'a mut [f32],
@@ -94,7 +94,7 @@ pub struct Backward<'a> {
     douts: WideRows<'a>,
 }
 
-impl<'a> Backward<'a> {
+impl<'a> WidenedBackward<'a> {
     pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let (key, value) = (keys * head_dim, keys * value_dim);
@@ -110,9 +110,9 @@ impl<'a> Backward<'a> {
         scratch: &mut Parts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
-        let [keys, keys_t, dkeys] = [(); 3].map(|()| scratch.take(count * head_dim));
-        let [values_t, dvalues] = [(); 2].map(|()| scratch.take(count * value_dim));
-        key.gather(0..count, keys);
+        let [keys, keys_t, dkeys] = [(); 3].map(|()| scratch.take_part(count * head_dim));
+        let [values_t, dvalues] = [(); 2].map(|()| scratch.take_part(count * value_dim));
+        key.gather_rows(0..count, keys);
         for start in (0..count).step_by(backward_tiles::KEYS) {
             let block = start..count.min(start + backward_tiles::KEYS);
             let at = |dim: usize| start * dim..block.end * dim;
@@ -121,20 +121,21 @@ impl<'a> Backward<'a> {
         }
         dkeys.fill(0.0);
         dvalues.fill(0.0);
-        let mut rows =
-            |dim: usize| WideRows::new(scratch.take(WideRows::scratch::<T>(queries * dim)), dim);
+        let mut rows = |dim: usize| {
+            WideRows::new(scratch.take_part(WideRows::scratch::<T>(queries * dim)), dim)
+        };
         let (queries, douts) = (rows(head_dim), rows(value_dim));
-        Backward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
+        WidenedBackward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
     }
 }
 
-impl<'a, T: Float> backward_tiles::Tiles<'a, T> for Backward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
-        self.queries.turn_to(query);
-        self.douts.turn_to(dout);
+impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
+    fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
+        self.queries.turn_to_head(query);
+        self.douts.turn_to_head(dout);
     }
 
-    fn row(&self, keys: usize) -> usize {
+    fn row_len(&self, keys: usize) -> usize {
         keys
     }
 

@@ -8,14 +8,14 @@ use crate::backend::cpu::simd::dispatch;
 
 /// Rows of elements inside a slice: `count` rows of `width` elements, `stride` elements apart.
 #[derive(Clone, Copy)]
-pub struct Source<'a, T> {
+pub struct StridedRows<'a, T> {
     pub data: &'a [T],
     pub stride: usize,
     pub count: usize,
     pub width: usize,
 }
 
-impl<'a, T> Source<'a, T> {
+impl<'a, T> StridedRows<'a, T> {
     #[inline(always)]
     fn row(&self, row: usize) -> &'a [T] {
         &self.data[row * self.stride..][..self.width]
@@ -24,7 +24,7 @@ impl<'a, T> Source<'a, T> {
 
 /// The layout of packed columns, in groups of [`PANEL`].
 #[derive(Clone, Copy)]
-pub struct Target {
+pub struct PanelLayout {
     /// Distance between rows.
     pub row: usize,
     /// Distance between groups of columns.
@@ -33,7 +33,7 @@ pub struct Target {
 
 dispatch! {
     /// Pairs neighboring elements of rows: `out[row, j] = (x[row, 2 j], x[row, 2 j + 1])`. The width is even.
-    pub fn pair_columns<const FMA: bool, T: Float>(x: Source<T>, out: &mut [u32]) {
+    pub fn pair_columns<const FMA: bool, T: Float>(x: StridedRows<T>, out: &mut [u32]) {
         // In little-endian memory the lower half of a pair is first.
         let out: &mut [bf16] = bytemuck::cast_slice_mut(out);
         for (row, out) in out.chunks_exact_mut(x.width).take(x.count).enumerate() {
@@ -47,7 +47,7 @@ dispatch! {
 dispatch! {
     /// Pairs neighboring rows: `out[p, j] = (x[2 p, j], x[2 p + 1, j])`, with zeros beyond the last row and in
     /// columns beyond the width, up to whole groups.
-    pub fn pair_rows<const FMA: bool, T: Float>(x: Source<T>, out: &mut [u32], to: Target) {
+    pub fn pair_rows<const FMA: bool, T: Float>(x: StridedRows<T>, out: &mut [u32], to: PanelLayout) {
         for p in 0..x.count.div_ceil(2) {
             let first = x.row(2 * p);
             let second = if 2 * p + 1 < x.count { Some(x.row(2 * p + 1)) } else { None };
@@ -75,7 +75,7 @@ dispatch! {
 dispatch! {
     /// Transposes rows of `width` words: `out[j, row] = x[row, j]`, with zeros beyond the last row up to whole
     /// groups.
-    pub fn transpose<const FMA: bool>(x: &[u32], width: usize, out: &mut [u32], to: Target) {
+    pub fn transpose<const FMA: bool>(x: &[u32], width: usize, out: &mut [u32], to: PanelLayout) {
         for (group, rows) in x.chunks(PANEL * width).enumerate() {
             let count = rows.len() / width;
             let rows: [&[u32]; PANEL] =

@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 };
 use std::mem::transmute;
 
-pub(super) use layout::{Source, Target, pair_columns, pair_rows, transpose};
+pub(super) use layout::{PanelLayout, StridedRows, pair_columns, pair_rows, transpose};
 
 /// Columns of a panel, one register.
 pub(super) const PANEL: usize = 16;
@@ -53,7 +53,7 @@ pub(super) unsafe fn multiply(
     assert!(b.pairs.len() >= (n / PANEL - 1) * b.stride + pairs * PANEL, "{pairs} pairs of {n}");
     let tiles = Tiles { n, pairs, a, b, accumulate, c: c.as_mut_ptr() };
     // SAFETY: the caller promises the instructions; the sizes were just compared.
-    unsafe { tiles.run(m) }
+    unsafe { tiles.run_tiles(m) }
 }
 
 struct Tiles<'a> {
@@ -69,7 +69,7 @@ impl Tiles<'_> {
     /// # Safety
     /// As [`multiply`], whose sizes fit.
     #[target_feature(enable = "avx512f,avx512bf16")]
-    unsafe fn run(&self, m: usize) {
+    unsafe fn run_tiles(&self, m: usize) {
         let mut column = 0;
         while column < self.n {
             let two = column + PANEL < self.n;

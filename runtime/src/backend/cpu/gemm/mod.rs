@@ -124,13 +124,13 @@ const MIN_SIDE: usize = 8;
 #[cfg(target_arch = "x86_64")]
 fn own_tile(up_to: Level, [m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
     let level = Level::detect();
-    if m.min(n) < MIN_SIDE || level > up_to { None } else { blocked::Tile::of(level) }
+    if m.min(n) < MIN_SIDE || level > up_to { None } else { blocked::Tile::of_level(level) }
 }
 
 /// Returns the instructions of our own bf16 matmul, if this CPU has them.
 #[cfg(target_arch = "x86_64")]
 fn own_dots([m, n, _]: [usize; 3]) -> Option<bf16_dot::DotInstructions> {
-    if m.min(n) < MIN_SIDE { None } else { bf16_dot::DotInstructions::at(Level::detect()) }
+    if m.min(n) < MIN_SIDE { None } else { bf16_dot::DotInstructions::at_level(Level::detect()) }
 }
 
 fn by_crate<T: GemmScalar>(

@@ -1,7 +1,7 @@
 //! Matmuls whose results are rounded once, after the whole contraction is summed in f32.
 
 use super::Matrix;
-use crate::backend::cpu::float::{Float, cast};
+use crate::backend::cpu::float::{Float, cast_slice};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::{Rows, Workers};
 
@@ -29,11 +29,11 @@ pub(super) fn matmul_rounded<T, C: Float>(
             let sums = &mut sums[..c.len()];
             if accumulate {
                 workers.rows(c.len(), 1, Rows(&mut *sums, 1), |range, Rows(sums, _)| {
-                    cast(&c[range], sums)
+                    cast_slice(&c[range], sums)
                 });
             }
             matmul([c.len() / n, n, k], a, sums);
-            workers.rows(c.len(), 1, Rows(c, 1), |range, Rows(c, _)| cast(&sums[range], c));
+            workers.rows(c.len(), 1, Rows(c, 1), |range, Rows(c, _)| cast_slice(&sums[range], c));
         }
     });
 }

@@ -16,7 +16,7 @@ use half::bf16;
 use super::Matrix;
 use crate::backend::cpu::simd::Level;
 
-/// As [`Matmul::matmul`](super::Matmul::matmul).
+/// Implements [`Matmul::matmul`](super::Matmul::matmul).
 pub(super) fn matmul(
     parallelism: Parallelism,
     mnk: [usize; 3],
@@ -30,21 +30,21 @@ pub(super) fn matmul(
     match Level::detect() {
         // SAFETY: the CPU has these instructions, as `detect` found.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512Bf16 => unsafe { task.run::<Bf16DotGemmF32, _, 2, 12>(Avx512Bf16) },
+        Level::Avx512Bf16 => unsafe { task.run_task::<Bf16DotGemmF32, _, 2, 12>(Avx512Bf16) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { task.run::<MixedGemmF32<bf16>, _, 2, 12>(Avx512F) },
+        Level::Avx512 => unsafe { task.run_task::<MixedGemmF32<bf16>, _, 2, 12>(Avx512F) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { task.run::<MixedGemmF32<bf16>, _, 2, 6>(Fma) },
+        Level::Avx2 => unsafe { task.run_task::<MixedGemmF32<bf16>, _, 2, 6>(Fma) },
         // SAFETY: every CPU of this target has these instructions.
         #[cfg(target_arch = "aarch64")]
         Level::Portable => unsafe {
-            task.run::<MixedGemmF32<bf16>, _, 4, 4>(gemmkit::simd::Neon);
+            task.run_task::<MixedGemmF32<bf16>, _, 4, 4>(gemmkit::simd::Neon);
         },
         // SAFETY: no special instructions are needed.
         #[cfg(not(target_arch = "aarch64"))]
-        Level::Portable => unsafe { task.run::<MixedGemmF32<bf16>, _, 4, 4>(ScalarTok) },
+        Level::Portable => unsafe { task.run_task::<MixedGemmF32<bf16>, _, 4, 4>(ScalarTok) },
     }
 }
 
@@ -60,7 +60,7 @@ struct Task<'a> {
 impl Task<'_> {
     /// # Safety
     /// The CPU has the instructions that `simd` stands for.
-    unsafe fn run<F, S, const REGISTERS: usize, const COLUMNS: usize>(self, simd: S)
+    unsafe fn run_task<F, S, const REGISTERS: usize, const COLUMNS: usize>(self, simd: S)
     where
         F: KernelFamily<Lhs = bf16, Rhs = bf16, Acc = f32, Out = f32>,
         S: KernelSimd<bf16, bf16, f32, f32>,

@@ -10,7 +10,7 @@ use crate::backend::{Expr, Node};
 pub(super) const BLOCK: usize = 1024;
 
 /// Checks the lengths of leaves and the order of nodes, on which the kernels rely.
-pub(super) fn check<T>(expr: &Expr, leaves: &[&[T]], len: usize) {
+pub(super) fn check_expr<T>(expr: &Expr, leaves: &[&[T]], len: usize) {
     assert!(!expr.nodes.is_empty(), "an expression has a result");
     for (index, node) in expr.nodes.iter().enumerate() {
         assert!(node.operands().all(|operand| operand < index), "nodes are in topological order");

@@ -4,17 +4,17 @@ mod backward;
 mod block;
 
 use super::CpuBackend;
-use super::float::{Float, by_float, store, workplace};
+use super::float::{Float, by_float, store_rounded, workplace};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use crate::backend::{ElementwiseOps, Expr, LeafGrad, Node, View, ViewMut};
 use backward::map_backward;
-use block::{BLOCK, Block, check};
+use block::{BLOCK, Block, check_expr};
 
 impl ElementwiseOps for CpuBackend {
     fn map(&self, expr: &Expr, leaves: &[View], mut out: ViewMut) {
-        by_float!(out.dtype() => T; map::<T>(&self.workers, expr, &typed(leaves), out.typed()));
+        by_float!(out.dtype() => T; map_elements::<T>(&self.workers, expr, &typed(leaves), out.typed()));
     }
 
     fn map_backward(
@@ -34,8 +34,8 @@ fn typed<'a, T: Float>(leaves: &[View<'a>]) -> Vec<&'a [T]> {
     leaves.iter().map(View::typed::<T>).collect()
 }
 
-fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
-    check(expr, leaves, out.len());
+fn map_elements<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
+    check_expr(expr, leaves, out.len());
     let blocks = out.len().div_ceil(BLOCK);
     workers.rows(blocks, BLOCK * expr.nodes.len(), Rows(out, BLOCK), |range, out| {
         with_scratch(expr.nodes.len() * BLOCK, |values| {
@@ -61,7 +61,7 @@ dispatch! {
             }
             let (earlier, this) = values.split_at_mut(last * BLOCK);
             block.evaluate::<FMA>(last, earlier, workplace(&mut *out, &mut *this));
-            store(this, out);
+            store_rounded(this, out);
         }
     }
 }

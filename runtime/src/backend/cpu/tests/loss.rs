@@ -1,5 +1,6 @@
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{Backend, CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs};
+use crate::backend::Backend;
+use crate::backend::ops::loss::{CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs};
 
 fn logits(rows: usize, cols: usize) -> Vec<f32> {
     values(rows * cols, 1).into_iter().map(|x| 20.0 * x).collect()

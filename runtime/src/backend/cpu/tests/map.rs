@@ -1,6 +1,6 @@
 use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
 use crate::backend::{
-    Backend, BlockIndex, Dropout, ElementwiseOps, Expr, LeafGrad, Node, UnaryFunction, View,
+    Backend, BlockIndex, DropoutMask, ElementwiseOps, Expr, LeafGrad, Node, UnaryFunction, View,
 };
 
 /// The error function by a series whose terms all have one sign, so that nothing cancels.
@@ -196,7 +196,7 @@ impl MapNan for Vec<f32> {
 }
 
 fn dropout(rate: f32, index: BlockIndex) -> Expr {
-    Expr { nodes: vec![Node::Leaf(0), Node::Dropout(0, Dropout { key: 7, rate, index })] }
+    Expr { nodes: vec![Node::Leaf(0), Node::Dropout(0, DropoutMask { key: 7, rate, index })] }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{
-    Backend, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, RmsNormArgs, RmsNormBackwardArgs,
+use crate::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
 };
+use crate::backend::{Backend, LeafGrad};
 
 const EPS: f32 = 1e-3;
 

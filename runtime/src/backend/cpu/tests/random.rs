@@ -42,7 +42,7 @@ fn streams_of_neighboring_keys_differ() {
 }
 
 #[test]
-fn a_block_has_the_values_of_the_whole_at_every_vector_width() {
+fn a_block_has_the_values_of_the_whole_tensor() {
     let global = [4, 30, 26];
     let reference = normal(&CpuBackend::new(1).expect("starts"), 9, &BlockIndex::whole(&global));
     on_every_backend(|cpu| {

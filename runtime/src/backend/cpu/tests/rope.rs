@@ -1,5 +1,6 @@
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{Backend, RopeArgs, RopeLayout, RopeShape};
+use crate::backend::ops::rope::RopeArgs;
+use crate::backend::{Backend, RopeLayout, RopeShape};
 
 /// Whole heads and parts of them, even and odd, in both layouts.
 fn shapes() -> impl Iterator<Item = RopeShape> {

@@ -1,8 +1,8 @@
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{
-    Backend, CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs,
-    RoutingShape, TopKArgs,
+use crate::backend::ops::routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };
+use crate::backend::{Backend, RoutingShape};
 
 /// The chosen scores, the order and the positions of their choices.
 fn route(cpu: &dyn Backend, scores: &[f32], experts: usize, k: usize) -> (Vec<f32>, [Vec<u32>; 2]) {

@@ -97,7 +97,7 @@ impl<'a> TrialOperands<'a> {
         }
         if let MatMulEpilogue::Bias | MatMulEpilogue::BiasGelu { .. } = shape.epilogue {
             for set in operands.sets.iter().chain([&operands.first]) {
-                operands.fill(shape.result, set.bias, gemm.n, &SMALL_VALUES)?;
+                operands.fill_operand(shape.result, set.bias, gemm.n, &SMALL_VALUES)?;
             }
         }
         Ok(Some(operands))
@@ -108,7 +108,7 @@ impl<'a> TrialOperands<'a> {
     pub fn comparison_operands(&self, first: bool) -> Result<MatMulOperands, DriverError> {
         let operands = if first { self.first } else { self.sets[0] };
         if self.shape.gemm.accumulate {
-            self.fill(self.shape.result, operands.c, self.results_len(), &SMALL_VALUES)?;
+            self.fill_operand(self.shape.result, operands.c, self.results_len(), &SMALL_VALUES)?;
         }
         Ok(operands)
     }
@@ -133,7 +133,11 @@ impl<'a> TrialOperands<'a> {
             self.driver.zero(self.stream, self.flag, size_of_val(&differ))?;
             for ([first, last], bytes) in compared {
                 let units = (bytes / 2) as u64;
-                self.launch("autotune_difference", units, args![first, last, units, self.flag])?;
+                self.launch_kernel(
+                    "autotune_difference",
+                    units,
+                    args![first, last, units, self.flag],
+                )?;
             }
             let to = (&raw mut differ).cast::<c_void>();
             self.driver.download(self.stream, to, self.flag, size_of_val(&differ))?;
@@ -162,21 +166,32 @@ impl<'a> TrialOperands<'a> {
         } else {
             pattern(2, gemm.n, true, false)
         };
-        self.fill(self.shape.inputs, set.a, gemm.m * gemm.k, &a)?;
-        self.fill(self.shape.inputs, set.b, gemm.k * gemm.n, &b)
+        self.fill_operand(self.shape.inputs, set.a, gemm.m * gemm.k, &a)?;
+        self.fill_operand(self.shape.inputs, set.b, gemm.k * gemm.n, &b)
     }
 
-    fn fill(&self, dtype: DType, at: u64, len: usize, with: &Pattern) -> Result<(), DriverError> {
+    fn fill_operand(
+        &self,
+        dtype: DType,
+        at: u64,
+        len: usize,
+        with: &Pattern,
+    ) -> Result<(), DriverError> {
         let (n, stride, terms) = (len as u64, with.stride as u64, with.terms as u64);
         let opposed = u32::from(with.opposed);
         let args = args![at, n, with.key, stride, terms, opposed, with.exponent];
         // SAFETY: the operand has `len` elements of the dtype, in memory that lives as long as `self`.
-        unsafe { self.launch(&format!("autotune_operand_{dtype}"), n, args) }
+        unsafe { self.launch_kernel(&format!("autotune_operand_{dtype}"), n, args) }
     }
 
     /// # Safety
     /// As [`Driver::launch`].
-    unsafe fn launch(&self, kernel: &str, items: u64, args: &[&[u8]]) -> Result<(), DriverError> {
+    unsafe fn launch_kernel(
+        &self,
+        kernel: &str,
+        items: u64,
+        args: &[&[u8]],
+    ) -> Result<(), DriverError> {
         let function = self.driver.function(self.driver.load(&AUTOTUNE)?, kernel)?;
         let blocks = items.div_ceil(u64::from(THREADS)).min(MAX_BLOCKS) as u32;
         let grid = Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };

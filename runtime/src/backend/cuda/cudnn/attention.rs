@@ -11,7 +11,7 @@ use crate::backend::cuda::{
 };
 
 use super::attention_graph::AttentionPass;
-use super::attention_sizes::AttentionSizes;
+use super::attention_sizes::CudnnAttentionSizes;
 use super::cache::{BuildCache, Built};
 use super::graph::{GraphOperand, GraphScalar};
 use super::library::{CudnnHandle, cudnn_present};
@@ -29,9 +29,9 @@ use super::workspace::{OperandPlacement, PlacedPlan, StreamScratch};
 /// used once before it is captured, because plans and scratch memory cannot be created during capture.
 pub struct CudnnAttention {
     // Dropped in this order: stream resources after plans, the target last.
-    plans: BuildCache<(AttentionSizes, AttentionPass), PlacedPlan>,
+    plans: BuildCache<(CudnnAttentionSizes, AttentionPass), PlacedPlan>,
     /// The division of each shape's batch, fixed on first use: free memory changes later, results must not.
-    divisions: BuildCache<(AttentionSizes, AttentionPass), BatchDivision>,
+    divisions: BuildCache<(CudnnAttentionSizes, AttentionPass), BatchDivision>,
     streams: Mutex<HashMap<Stream, Arc<Mutex<StreamResources>>>>,
     /// Largest scratch size of any stream, in bytes.
     largest_scratch: AtomicUsize,
@@ -90,27 +90,29 @@ impl CudnnAttention {
 
     /// Returns the samples per call of a pass; `None` if the shape is unused or not supported.
     pub fn samples(&self, shape: &FusedShape, pass: AttentionPass) -> Option<usize> {
-        Some(self.divisions.built(&(AttentionSizes::from(shape), pass))?.ok()?.samples)
+        Some(self.divisions.built(&(CudnnAttentionSizes::from(shape), pass))?.ok()?.samples)
     }
 
     /// Returns the implementations of all shapes used so far.
     pub fn algorithm_choices(&self) -> Vec<AttentionChoice> {
-        let choice =
-            |((sizes, pass), division): ((AttentionSizes, AttentionPass), Built<BatchDivision>)| {
-                AttentionChoice {
-                    name: format!("{pass}, {sizes}"),
-                    batch: sizes.batch as usize,
-                    samples: division.as_ref().ok().map(|division| division.samples),
-                    scratch: division.as_ref().map_or(0, |division| division.placed.scratch_bytes),
-                    kernels: match division {
-                        Ok(division) => match division.placed.plan.kernels() {
-                            Ok(kernels) => kernels.join(" "),
-                            Err(error) => error.to_string(),
-                        },
-                        Err(reason) => reason,
+        let choice = |((sizes, pass), division): (
+            (CudnnAttentionSizes, AttentionPass),
+            Built<BatchDivision>,
+        )| {
+            AttentionChoice {
+                name: format!("{pass}, {sizes}"),
+                batch: sizes.batch as usize,
+                samples: division.as_ref().ok().map(|division| division.samples),
+                scratch: division.as_ref().map_or(0, |division| division.placed.scratch_bytes),
+                kernels: match division {
+                    Ok(division) => match division.placed.plan.kernels() {
+                        Ok(kernels) => kernels.join(" "),
+                        Err(error) => error.to_string(),
                     },
-                }
-            };
+                    Err(reason) => reason,
+                },
+            }
+        };
         self.divisions.all_built().into_iter().map(choice).collect()
     }
 
@@ -133,7 +135,7 @@ impl CudnnAttention {
         shape: &FusedShape,
         pass: AttentionPass,
     ) -> Result<Arc<PlacedPlan>, String> {
-        let sizes = AttentionSizes::from(shape);
+        let sizes = CudnnAttentionSizes::from(shape);
         self.plans.get((sizes, pass), || {
             check_limits(&sizes, pass, self.capability)?;
             self.host.make_current().map_err(|error| error.to_string())?;
@@ -150,8 +152,9 @@ impl CudnnAttention {
         pass: AttentionPass,
         free_bytes: usize,
     ) -> Result<Arc<BatchDivision>, String> {
-        self.divisions
-            .get((AttentionSizes::from(shape), pass), || self.divide_batch(shape, pass, free_bytes))
+        self.divisions.get((CudnnAttentionSizes::from(shape), pass), || {
+            self.divide_batch(shape, pass, free_bytes)
+        })
     }
 
     /// Returns the largest equal parts of a batch whose scratch memory is within the limit.
@@ -179,7 +182,7 @@ impl CudnnAttention {
             let fitting = (limit / placed.scratch_bytes.div_ceil(samples)).max(1).min(samples - 1);
             let smaller = (1..=fitting).rev().find(|few| shape.batch.is_multiple_of(*few));
             samples = smaller.filter(|_| placed.is_divisible()).ok_or_else(|| {
-                let (bytes, sizes) = (placed.scratch_bytes, AttentionSizes::from(&part));
+                let (bytes, sizes) = (placed.scratch_bytes, CudnnAttentionSizes::from(&part));
                 format!(
                     "cuDNN needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}"
                 )
@@ -204,7 +207,7 @@ impl CudnnAttention {
 
     /// # Safety
     /// As [`FusedAttention`]; `address` returns the address of every operand of the pass that is not scratch.
-    unsafe fn run(
+    unsafe fn run_plan(
         &self,
         stream: Stream,
         shape: &FusedShape,
@@ -214,7 +217,7 @@ impl CudnnAttention {
         let division = self.division(shape, pass, usize::MAX).map_err(DriverError::Library)?;
         let BatchDivision { samples, placed } = &*division;
         self.host.make_current()?;
-        let mask = AttentionSizes::from(shape).mask;
+        let mask = CudnnAttentionSizes::from(shape).mask;
         let bound = |bound: Option<i64>| bound.expect("a graph with this bound") as f32;
         let resources = self.stream_resources(stream)?;
         let mut resources = lock(&resources);
@@ -271,7 +274,7 @@ impl FusedAttention for CudnnAttention {
             other => unreachable!("the forward pass has no {other:?}"),
         };
         // SAFETY: as the caller promises.
-        unsafe { self.run(stream, shape, AttentionPass::Forward, &address) }
+        unsafe { self.run_plan(stream, shape, AttentionPass::Forward, &address) }
     }
 
     unsafe fn backward(
@@ -294,7 +297,7 @@ impl FusedAttention for CudnnAttention {
             scratch => unreachable!("{scratch:?} is scratch"),
         };
         // SAFETY: as the caller promises.
-        unsafe { self.run(stream, shape, self.backward_pass(), &address) }
+        unsafe { self.run_plan(stream, shape, self.backward_pass(), &address) }
     }
 }
 

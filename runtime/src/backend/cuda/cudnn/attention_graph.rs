@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::attention_sizes::AttentionSizes;
+use super::attention_sizes::CudnnAttentionSizes;
 use super::graph::{
     ElementType, GraphBuilder, GraphOperand, GraphScalar, OperationGraph, Pointwise, Reduction,
     TensorId,
@@ -23,7 +23,7 @@ pub enum AttentionPass {
 
 impl AttentionPass {
     /// Returns the operation graph of the pass.
-    pub fn graph(self, sizes: AttentionSizes) -> OperationGraph {
+    pub fn graph(self, sizes: CudnnAttentionSizes) -> OperationGraph {
         match self {
             AttentionPass::Forward => forward(sizes),
             AttentionPass::Backward { deterministic } => backward(sizes, deterministic),
@@ -51,9 +51,9 @@ impl fmt::Display for AttentionPass {
 /// Returns the graph of `out = softmax(scale * q * k^T) * v` and the log-sum-exp of the scores.
 ///
 /// The library recognizes the pattern as attention and runs one kernel that stores no scores.
-pub fn forward(sizes: AttentionSizes) -> OperationGraph {
+pub fn forward(sizes: CudnnAttentionSizes) -> OperationGraph {
     let mut g = GraphBuilder::new(sizes.scores());
-    let AttentionSizes { head_dim, value_dim, .. } = sizes;
+    let CudnnAttentionSizes { head_dim, value_dim, .. } = sizes;
     let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.of_queries(head_dim));
     let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.of_keys_transposed(head_dim));
     let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.of_keys(value_dim));
@@ -97,9 +97,9 @@ pub fn forward(sizes: AttentionSizes) -> OperationGraph {
 ///   workspace if necessary.
 ///
 /// The form of the graph requests determinism: the engines' numerical notes do not tell the two apart.
-pub fn backward(sizes: AttentionSizes, deterministic: bool) -> OperationGraph {
+pub fn backward(sizes: CudnnAttentionSizes, deterministic: bool) -> OperationGraph {
     let mut g = GraphBuilder::new(sizes.scores());
-    let AttentionSizes { head_dim, value_dim, .. } = sizes;
+    let CudnnAttentionSizes { head_dim, value_dim, .. } = sizes;
     let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.of_queries(head_dim));
     let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.of_keys_transposed(head_dim));
     let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.of_keys_transposed(value_dim));
@@ -152,7 +152,7 @@ pub fn backward(sizes: AttentionSizes, deterministic: bool) -> OperationGraph {
 /// Adds `result = scores^T * rows`, of rows of `dim` elements, summed over the query heads of a key/value head.
 fn times_transposed(
     g: &mut GraphBuilder,
-    sizes: AttentionSizes,
+    sizes: CudnnAttentionSizes,
     scores: TensorId,
     (rows, dim): (TensorId, i64),
     result: TensorId,

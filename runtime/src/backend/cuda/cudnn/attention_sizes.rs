@@ -5,11 +5,11 @@ use std::fmt;
 use crate::backend::Band;
 use crate::backend::cuda::FusedShape;
 
-use super::graph::Dims;
+use super::graph::TensorDims;
 
 /// The part of a [`FusedShape`] that a plan depends on: everything except the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AttentionSizes {
+pub struct CudnnAttentionSizes {
     /// Batch size.
     pub batch: i64,
     /// Positions of queries.
@@ -60,9 +60,9 @@ impl BandMask {
     }
 }
 
-impl From<&FusedShape> for AttentionSizes {
-    fn from(s: &FusedShape) -> AttentionSizes {
-        AttentionSizes {
+impl From<&FusedShape> for CudnnAttentionSizes {
+    fn from(s: &FusedShape) -> CudnnAttentionSizes {
+        CudnnAttentionSizes {
             batch: s.batch as i64,
             queries: s.queries as i64,
             keys: s.keys.len as i64,
@@ -88,22 +88,22 @@ pub struct Positions {
 /// Each layout is sizes and strides in the library's order: batch, head, row, column.
 impl Positions {
     /// Returns the layout with positions as rows, of heads of `dim` elements.
-    pub fn rows(&self, batch: i64, dim: i64) -> (Dims, Dims) {
+    pub fn rows(&self, batch: i64, dim: i64) -> (TensorDims, TensorDims) {
         let Positions { len, pitch, heads } = *self;
         ([batch, heads, len, dim], [heads * pitch * dim, dim, heads * dim, 1])
     }
 
     /// Returns the layout of the same memory as [`rows`](Self::rows) with positions as columns.
-    pub fn columns(&self, batch: i64, dim: i64) -> (Dims, Dims) {
+    pub fn columns(&self, batch: i64, dim: i64) -> (TensorDims, TensorDims) {
         let ([_, heads, len, _], [sample, head, position, element]) = self.rows(batch, dim);
         ([batch, heads, dim, len], [sample, head, element, position])
     }
 }
 
 /// Each layout is sizes and strides in the library's order: batch, head, row, column.
-impl AttentionSizes {
+impl CudnnAttentionSizes {
     /// Returns the layout of queries, of the output, or of a gradient of these, in `dim` elements per head.
-    pub fn of_queries(&self, dim: i64) -> (Dims, Dims) {
+    pub fn of_queries(&self, dim: i64) -> (TensorDims, TensorDims) {
         let (len, heads) = (self.queries, self.heads);
         Positions { len, pitch: len, heads }.rows(self.batch, dim)
     }
@@ -113,35 +113,35 @@ impl AttentionSizes {
     }
 
     /// Returns the layout of keys, values, or a gradient of these, in `dim` elements per head.
-    pub fn of_keys(&self, dim: i64) -> (Dims, Dims) {
+    pub fn of_keys(&self, dim: i64) -> (TensorDims, TensorDims) {
         self.key_positions().rows(self.batch, dim)
     }
 
     /// Returns the layout of the same memory as [`of_keys`](Self::of_keys) with positions as columns.
-    pub fn of_keys_transposed(&self, dim: i64) -> (Dims, Dims) {
+    pub fn of_keys_transposed(&self, dim: i64) -> (TensorDims, TensorDims) {
         self.key_positions().columns(self.batch, dim)
     }
 
     /// Returns the layout of a tensor `[batch, heads, positions, dim]`, as intermediates and scratch tensors have.
-    pub fn by_head(&self, positions: i64, dim: i64) -> (Dims, Dims) {
+    pub fn by_head(&self, positions: i64, dim: i64) -> (TensorDims, TensorDims) {
         let heads = self.heads;
         let strides = [heads * positions * dim, positions * dim, dim, 1];
         ([self.batch, heads, positions, dim], strides)
     }
 
     /// Returns the layout of one number per row of the scores.
-    pub fn per_row(&self) -> (Dims, Dims) {
+    pub fn per_row(&self) -> (TensorDims, TensorDims) {
         let (heads, queries) = (self.heads, self.queries);
         ([self.batch, heads, queries, 1], [heads * queries, queries, 1, 1])
     }
 
     /// Returns the layout of the scores.
-    pub fn scores(&self) -> (Dims, Dims) {
+    pub fn scores(&self) -> (TensorDims, TensorDims) {
         self.by_head(self.queries, self.keys)
     }
 
     /// Returns the layout of the transposed scores.
-    pub fn scores_transposed(&self) -> (Dims, Dims) {
+    pub fn scores_transposed(&self) -> (TensorDims, TensorDims) {
         let ([batch, heads, rows, cols], [sample, head, row, col]) = self.scores();
         ([batch, heads, cols, rows], [sample, head, col, row])
     }
@@ -152,9 +152,9 @@ impl AttentionSizes {
     }
 }
 
-impl fmt::Display for AttentionSizes {
+impl fmt::Display for CudnnAttentionSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AttentionSizes { batch, queries, keys, heads, kv_heads, head_dim, .. } = self;
+        let CudnnAttentionSizes { batch, queries, keys, heads, kv_heads, head_dim, .. } = self;
         write!(f, "batch {batch}, seq {queries}")?;
         if keys != queries {
             write!(f, " x {keys}")?;

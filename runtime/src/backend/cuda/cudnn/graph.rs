@@ -78,7 +78,7 @@ pub enum TensorStorage {
 }
 
 /// Sizes or strides in elements: batch, head, row, column.
-pub type Dims = [i64; 4];
+pub type TensorDims = [i64; 4];
 
 /// A tensor of an operation graph.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,9 +88,9 @@ pub struct GraphTensor {
     /// Storage.
     pub home: TensorStorage,
     /// Sizes.
-    pub sizes: Dims,
+    pub sizes: TensorDims,
     /// Strides.
-    pub strides: Dims,
+    pub strides: TensorDims,
 }
 
 /// Index of a tensor in its graph.
@@ -221,12 +221,12 @@ impl OperationGraph {
 pub(super) struct GraphBuilder {
     graph: OperationGraph,
     /// Sizes and strides of the scores.
-    scores: (Dims, Dims),
+    scores: (TensorDims, TensorDims),
 }
 
 impl GraphBuilder {
     /// Creates an empty graph of attention whose scores have these sizes and strides.
-    pub fn new(scores: (Dims, Dims)) -> GraphBuilder {
+    pub fn new(scores: (TensorDims, TensorDims)) -> GraphBuilder {
         GraphBuilder { graph: OperationGraph::default(), scores }
     }
 
@@ -238,7 +238,7 @@ impl GraphBuilder {
         &mut self,
         element: ElementType,
         home: TensorStorage,
-        (sizes, strides): (Dims, Dims),
+        (sizes, strides): (TensorDims, TensorDims),
     ) -> TensorId {
         self.graph.tensors.push(GraphTensor { element, home, sizes, strides });
         TensorId(self.graph.tensors.len() - 1)
@@ -249,7 +249,7 @@ impl GraphBuilder {
         &mut self,
         operand: GraphOperand,
         element: ElementType,
-        form: (Dims, Dims),
+        form: (TensorDims, TensorDims),
     ) -> TensorId {
         self.add(element, TensorStorage::Device(operand), form)
     }
@@ -260,7 +260,11 @@ impl GraphBuilder {
     }
 
     /// An intermediate.
-    pub fn intermediate(&mut self, element: ElementType, form: (Dims, Dims)) -> TensorId {
+    pub fn intermediate(
+        &mut self,
+        element: ElementType,
+        form: (TensorDims, TensorDims),
+    ) -> TensorId {
         self.add(element, TensorStorage::Virtual, form)
     }
 
@@ -318,7 +322,7 @@ impl GraphBuilder {
         self.binary(mode, x, b, y)
     }
 
-    /// For each score, `x` if `t`, else `b`.
+    /// Adds a selection: for each score `x` if `t`, else `b`.
     pub fn select(&mut self, x: TensorId, b: TensorId, t: TensorId) -> TensorId {
         let (y, mode) = (self.scores(), Pointwise::Select);
         self.graph.operations.push(GraphOperation::Pointwise {

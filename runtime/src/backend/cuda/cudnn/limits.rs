@@ -1,18 +1,18 @@
 //! Limits of the library that it documents, but that not every engine checks.
 
 use super::attention_graph::AttentionPass;
-use super::attention_sizes::{AttentionSizes, BandMask};
+use super::attention_sizes::{BandMask, CudnnAttentionSizes};
 
 /// Positions that f32 numbers can count, in which the library computes one side of a window.
 const MAX_POSITIONS: i64 = 1 << 24;
 
 /// Returns an error that names the size or mask that no version supports on a device.
 pub(super) fn check_limits(
-    sizes: &AttentionSizes,
+    sizes: &CudnnAttentionSizes,
     pass: AttentionPass,
     capability: (u32, u32),
 ) -> Result<(), String> {
-    let AttentionSizes { batch, queries, keys, heads, kv_heads, .. } = *sizes;
+    let CudnnAttentionSizes { batch, queries, keys, heads, kv_heads, .. } = *sizes;
     if capability.0 < 8 {
         let (major, minor) = capability;
         return Err(format!(
@@ -30,11 +30,11 @@ pub(super) fn check_limits(
 }
 
 fn check_dims(
-    sizes: &AttentionSizes,
+    sizes: &CudnnAttentionSizes,
     pass: AttentionPass,
     (major, _): (u32, u32),
 ) -> Result<(), String> {
-    let AttentionSizes { head_dim, value_dim, .. } = *sizes;
+    let CudnnAttentionSizes { head_dim, value_dim, .. } = *sizes;
     let most = match pass {
         AttentionPass::Backward { .. } if major != 9 => 128,
         _ => 256,
@@ -53,8 +53,8 @@ fn check_dims(
 }
 
 /// A row without visible keys has no softmax: neither side of a mask may hide all keys from a query.
-fn check_mask(sizes: &AttentionSizes) -> Result<(), String> {
-    let AttentionSizes { queries, keys, mask, .. } = *sizes;
+fn check_mask(sizes: &CudnnAttentionSizes) -> Result<(), String> {
+    let CudnnAttentionSizes { queries, keys, mask, .. } = *sizes;
     let BandMask { left, right } = mask;
     if mask != BandMask::ALL && queries.max(keys) >= MAX_POSITIONS {
         return Err(format!("cuDNN masks less than {MAX_POSITIONS} positions, not {sizes}"));

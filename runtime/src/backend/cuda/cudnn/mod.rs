@@ -29,10 +29,10 @@ mod tests;
 
 pub use attention::CudnnAttention;
 pub use attention_graph::AttentionPass;
-pub use attention_sizes::{AttentionSizes, BandMask};
+pub use attention_sizes::{BandMask, CudnnAttentionSizes};
 pub use graph::{
-    Dims, ElementType, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph,
-    Pointwise, Reduction, TensorId, TensorStorage,
+    ElementType, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph, Pointwise,
+    Reduction, TensorDims, TensorId, TensorStorage,
 };
 pub use library::{CudnnHandle, cudnn_present};
 pub use lower::OPERAND_ALIGNMENT;

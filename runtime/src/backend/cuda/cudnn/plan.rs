@@ -13,7 +13,7 @@ use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::Version;
 
 use super::attention_graph::AttentionPass;
-use super::attention_sizes::AttentionSizes;
+use super::attention_sizes::CudnnAttentionSizes;
 use super::descriptor::{Address, Descriptor, Setter};
 use super::graph::{ElementType, GraphOperand, GraphScalar, OperationGraph};
 use super::library::{CudnnHandle, Library, check_status, library};
@@ -57,7 +57,7 @@ impl ExecutionPlan {
     ///
     /// The call lasts about a second: the library generates and compiles a kernel.
     pub fn new(
-        sizes: AttentionSizes,
+        sizes: CudnnAttentionSizes,
         pass: AttentionPass,
         target: &PlanTarget,
     ) -> Result<ExecutionPlan, DriverError> {

@@ -38,7 +38,7 @@ impl DeviceDescription {
     }
 
     /// Returns the properties of the device of a handle.
-    pub fn of(handle: &CudnnHandle) -> Result<DeviceDescription, DriverError> {
+    pub fn of_handle(handle: &CudnnHandle) -> Result<DeviceDescription, DriverError> {
         let setter = Setter::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         setter.set(CUDNN_ATTR_DEVICEPROP_HANDLE, &[handle.raw()])?;
         Ok(DeviceDescription(setter.finalize()?))

@@ -22,9 +22,9 @@ pub(super) struct PlacedPlan {
 /// Placement of an operand.
 #[derive(Clone, Copy)]
 pub(super) enum OperandPlacement {
-    /// At this offset in scratch memory, in bytes.
+    /// An offset in scratch memory, in bytes.
     Scratch { offset: usize },
-    /// At an address from the caller, with samples of this many bytes one after the other.
+    /// An address from the caller, with samples of this many bytes one after the other.
     Caller { sample_bytes: usize },
 }
 

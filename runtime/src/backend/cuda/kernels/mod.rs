@@ -2,12 +2,12 @@
 
 pub mod attention;
 
-use super::Source;
+use super::KernelSource;
 
 /// Declares the source in a sibling file, after the headers that it needs.
 macro_rules! source {
     ($name:literal $(, $header:literal)*) => {
-        $crate::backend::cuda::Source {
+        $crate::backend::cuda::KernelSource {
             name: ::std::borrow::Cow::Borrowed($name),
             text: ::std::borrow::Cow::Borrowed(concat!(
                 $(include_str!($header),)*
@@ -23,24 +23,24 @@ pub const COMMON: &str = include_str!("device.cuh");
 /// The header of generated elementwise kernels.
 pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("map.cuh"));
 
-pub(super) static COMBINE: Source = source!("combine");
-pub(super) static ELEMENTS: Source = source!("elements");
-pub(super) static EMBEDDING: Source = source!("embedding");
-pub(super) static LOSS: Source = source!("loss", "row.cuh");
-pub(super) static NORM: Source = source!("norm", "row.cuh");
-pub(super) static OPTIM: Source = source!("optim");
-pub(super) static PARTIALS: Source = source!("partials");
-pub(super) static RANDOM: Source = source!("random", "philox.cuh");
-pub(super) static REDUCE: Source = source!("reduce");
-pub(super) static ROPE: Source = source!("rope");
-pub(super) static ROUTING: Source = source!("routing");
-pub(super) static ROWS: Source = source!("rows");
-pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
-pub(super) static SORT: Source = source!("sort");
-pub(super) static AUTOTUNE: Source = source!("autotune", "philox.cuh");
+pub(super) static COMBINE: KernelSource = source!("combine");
+pub(super) static ELEMENTS: KernelSource = source!("elements");
+pub(super) static EMBEDDING: KernelSource = source!("embedding");
+pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
+pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
+pub(super) static OPTIM: KernelSource = source!("optim");
+pub(super) static PARTIALS: KernelSource = source!("partials");
+pub(super) static RANDOM: KernelSource = source!("random", "philox.cuh");
+pub(super) static REDUCE: KernelSource = source!("reduce");
+pub(super) static ROPE: KernelSource = source!("rope");
+pub(super) static ROUTING: KernelSource = source!("routing");
+pub(super) static ROWS: KernelSource = source!("rows");
+pub(super) static SOFTMAX: KernelSource = source!("softmax", "row.cuh");
+pub(super) static SORT: KernelSource = source!("sort");
+pub(super) static AUTOTUNE: KernelSource = source!("autotune", "philox.cuh");
 
 /// All fixed (not generated) sources.
-pub const SOURCES: &[&Source] = &[
+pub const SOURCES: &[&KernelSource] = &[
     &attention::PLAIN,
     &attention::BIAS,
     &attention::AUXILIARY,

@@ -1,7 +1,7 @@
 // Optimizer steps over the parameters of a shard: every operand is read and written once. Operations are rounded
 // separately, as written, never contracted by the compiler, so that a step gives the same bits on every device.
 
-// Fields of AdamStep, and what is the same for every element.
+// Fields of AdamStep, and values that are the same for every element.
 struct Adam {
     float beta1, beta2, eps, grad_scale;
     // 1 - beta1 and 1 - beta2
@@ -18,7 +18,7 @@ struct Adam {
     }
 };
 
-// Fields of SgdStep, and what is the same for every element.
+// Fields of SgdStep, and values that are the same for every element.
 struct Sgd {
     float momentum, grad_scale;
     // 1 - lr * weight_decay, and -lr

@@ -1,4 +1,5 @@
-// Routing of tokens to experts. Each token has `k` choices; choice `c` is of token `c / k`. Choices are grouped by expert:
+// Routing of tokens to experts (MoE). Each token has `k` choices; choice `c` is of token `c / k`. Choices are grouped
+// by expert:
 // `order[p]` is the choice at place p, and `places[c]` the place of choice c.
 
 // What is compared: larger for larger numbers, the largest for NaN, and among equals larger for lower columns. It is

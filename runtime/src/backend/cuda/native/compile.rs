@@ -7,7 +7,7 @@ use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
 
 use super::api::{NvrtcApi, Status, nvrtc};
 use super::vendor_library::Version;
-use crate::backend::cuda::{COMMON, DriverError, Source};
+use crate::backend::cuda::{COMMON, DriverError, KernelSource};
 
 /// Machine code of a source.
 pub struct CompiledCode {
@@ -22,7 +22,7 @@ pub const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// Compiles a source, after the common header, for an architecture such as `sm_90a`.
 pub fn compile(
-    source: &Source,
+    source: &KernelSource,
     architecture: &str,
     extra: &[&str],
 ) -> Result<CompiledCode, DriverError> {
@@ -44,7 +44,7 @@ pub fn compile(
         let (text, name) = (text.as_ptr(), name.as_ptr());
         (api.nvrtcCreateProgram)(&mut program.raw, text, name, 0, null(), null())
     };
-    api.check("nvrtcCreateProgram", created)?;
+    api.check_status("nvrtcCreateProgram", created)?;
 
     let options = [format!("--gpu-architecture={architecture}")];
     let options = options.iter().map(String::as_str).chain(OPTIONS).chain(extra.iter().copied());
@@ -65,7 +65,7 @@ pub fn compile(
 }
 
 /// Returns the text to compile. Lines of the header and of the source are each counted from 1.
-pub fn compiled_text(source: &Source) -> String {
+pub fn compiled_text(source: &KernelSource) -> String {
     format!("#line 1 \"device.cuh\"\n{COMMON}\n#line 1 \"{}.cu\"\n{}", source.name, source.text)
 }
 
@@ -99,7 +99,11 @@ pub fn compiler_version() -> Result<Version, DriverError> {
 }
 
 impl NvrtcApi {
-    fn check(&self, call: &'static str, result: Status<nvrtcResult>) -> Result<(), DriverError> {
+    fn check_status(
+        &self,
+        call: &'static str,
+        result: Status<nvrtcResult>,
+    ) -> Result<(), DriverError> {
         if result == nvrtcResult::NVRTC_SUCCESS {
             return Ok(());
         }
@@ -116,11 +120,11 @@ impl NvrtcApi {
         let mut count = 0;
         // SAFETY: writes an integer.
         let result = unsafe { (self.nvrtcGetNumSupportedArchs)(&mut count) };
-        self.check("nvrtcGetNumSupportedArchs", result)?;
+        self.check_status("nvrtcGetNumSupportedArchs", result)?;
         let mut numbers = vec![0; count.max(0) as usize];
         // SAFETY: writes the number of integers announced above.
         let result = unsafe { (self.nvrtcGetSupportedArchs)(numbers.as_mut_ptr()) };
-        self.check("nvrtcGetSupportedArchs", result)?;
+        self.check_status("nvrtcGetSupportedArchs", result)?;
         Ok(numbers.into_iter().map(|number| number as u32).collect())
     }
 }
@@ -162,10 +166,10 @@ impl Program<'_> {
     ) -> Result<Vec<u8>, DriverError> {
         let mut count = 0;
         // SAFETY: writes an integer.
-        self.api.check(size_call, unsafe { size(self.raw, &mut count) })?;
+        self.api.check_status(size_call, unsafe { size(self.raw, &mut count) })?;
         let mut bytes = vec![0; count];
         // SAFETY: writes the number of bytes announced above.
-        self.api.check(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
+        self.api.check_status(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
 }

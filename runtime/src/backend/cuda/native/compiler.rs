@@ -6,7 +6,7 @@ use super::compile::{OPTIONS, architecture, compile, compiled_text, compiler_ver
 use super::context::DeviceContext;
 use super::disk_cache::{CacheKey, DiskCache};
 use super::vendor_library::Version;
-use crate::backend::cuda::{DriverError, Source};
+use crate::backend::cuda::{DriverError, KernelSource};
 
 /// Compiles sources for one architecture.
 pub struct KernelCompiler {
@@ -38,21 +38,24 @@ impl KernelCompiler {
     }
 
     /// Returns the machine code of a source.
-    pub fn machine_code(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
+    pub fn machine_code(&self, source: &KernelSource) -> Result<Vec<u8>, DriverError> {
         let text = compiled_text(source);
         let key = CacheKey::of_code(source, &text, &self.architecture, self.version, &OPTIONS);
         if let Some(code) = self.cache.get(&key) {
             return Ok(code);
         }
         let code = compile(source, &self.architecture, &[])?.cubin;
-        self.cache.put(&key, &code);
+        self.cache.put_code(&key, &code);
         Ok(code)
     }
 }
 
 /// Compiles sources in parallel into the cache of the environment, for an architecture such as `sm_90a`, so that a
 /// process with the same version of NVRTC finds them there. Needs no device.
-pub fn compile_into_cache(sources: &[&Source], architecture: &str) -> Result<(), DriverError> {
+pub fn compile_into_cache(
+    sources: &[&KernelSource],
+    architecture: &str,
+) -> Result<(), DriverError> {
     let compiler = KernelCompiler::for_architecture(architecture)?;
     sources.par_iter().try_for_each(|source| compiler.machine_code(source).map(drop))
 }

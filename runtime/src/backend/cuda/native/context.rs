@@ -31,14 +31,18 @@ unsafe impl Sync for DeviceContext {}
 /// Calls a driver function and adds its name to an error.
 macro_rules! call {
     ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
-        $api.check(stringify!($function), ($api.$function)($($arg),*))
+        $api.check_status(stringify!($function), ($api.$function)($($arg),*))
     };
 }
 pub(super) use call;
 
 impl DriverApi {
     /// Converts the result of a call.
-    pub fn check(&self, call: &'static str, result: Status<CUresult>) -> Result<(), DriverError> {
+    pub fn check_status(
+        &self,
+        call: &'static str,
+        result: Status<CUresult>,
+    ) -> Result<(), DriverError> {
         if result == CUresult::CUDA_SUCCESS {
             return Ok(());
         }
@@ -82,7 +86,7 @@ fn initialize_driver() -> Result<(&'static Loaded<DriverApi>, usize), DriverErro
     if result == CUresult::CUDA_ERROR_NO_DEVICE {
         return Err(none(api.reason(result)));
     }
-    api.check("cuInit", result)?;
+    api.check_status("cuInit", result)?;
     let mut count = 0;
     // SAFETY: writes an integer.
     unsafe { call!(api, cuDeviceGetCount(&mut count)) }?;
@@ -92,7 +96,7 @@ fn initialize_driver() -> Result<(&'static Loaded<DriverApi>, usize), DriverErro
 /// Returns the properties of all visible devices, in the order of their ordinals.
 pub fn devices() -> Result<Vec<DeviceProperties>, DriverError> {
     let (api, count) = initialize_driver()?;
-    (0..count).map(|ordinal| properties(api, device(api, ordinal)?)).collect()
+    (0..count).map(|ordinal| properties(api, device_handle(api, ordinal)?)).collect()
 }
 
 impl DeviceContext {
@@ -105,7 +109,7 @@ impl DeviceContext {
                  this host, or check CUDA_VISIBLE_DEVICES"
             )));
         }
-        let device = device(api, ordinal)?;
+        let device = device_handle(api, ordinal)?;
         let properties = properties(api, device)?;
         if properties.capability < (8, 0) {
             let (name, (major, minor)) = (&properties.name, properties.capability);
@@ -144,7 +148,7 @@ impl DeviceContext {
     }
 }
 
-fn device(api: &DriverApi, ordinal: usize) -> Result<CUdevice, DriverError> {
+fn device_handle(api: &DriverApi, ordinal: usize) -> Result<CUdevice, DriverError> {
     let mut device = 0;
     // SAFETY: writes an integer.
     unsafe { call!(api, cuDeviceGet(&mut device, ordinal as c_int)) }?;

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::vendor_library::Version;
-use crate::backend::cuda::Source;
+use crate::backend::cuda::KernelSource;
 
 /// A cache folder. A folder that cannot be read or written acts as an empty cache.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ impl DiskCache {
 
     /// Returns the contents for a key if they are present and intact.
     pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
-        let mut file = fs::read(self.path(key)?).ok()?;
+        let mut file = fs::read(self.code_path(key)?).ok()?;
         let (header, contents) = file.split_at_checked(HEADER)?;
         if header != DiskCache::header(contents) {
             return None;
@@ -62,15 +62,15 @@ impl DiskCache {
     }
 
     /// Stores contents if possible.
-    pub fn put(&self, key: &CacheKey, code: &[u8]) {
+    pub fn put_code(&self, key: &CacheKey, code: &[u8]) {
         // A cache that cannot be written costs only time, so errors are ignored.
-        let _ = self.write(key, code, |from, to| fs::rename(from, to));
+        let _ = self.write_code(key, code, |from, to| fs::rename(from, to));
     }
 
     /// Stores contents unless the key is already present, and returns the contents present afterwards: all concurrent
     /// writers, threads or processes, get the same.
     pub fn put_first(&self, key: &CacheKey, contents: &[u8]) -> Vec<u8> {
-        let _ = self.write(key, contents, |from, to| {
+        let _ = self.write_code(key, contents, |from, to| {
             let linked = fs::hard_link(from, to);
             if linked.is_err() && self.get(key).is_none() {
                 // The present file is damaged, or the file system has no hard links.
@@ -82,13 +82,13 @@ impl DiskCache {
     }
 
     /// Writes a temporary file, which `publish` then gives its name.
-    fn write(
+    fn write_code(
         &self,
         key: &CacheKey,
         code: &[u8],
         publish: impl FnOnce(&Path, &Path) -> io::Result<()>,
     ) -> Option<()> {
-        let path = self.path(key)?;
+        let path = self.code_path(key)?;
         let folder = path.parent()?;
         fs::create_dir_all(folder).ok()?;
         // Concurrent writers use a temporary file each and rename it when it is complete.
@@ -108,7 +108,7 @@ impl DiskCache {
         published.ok()
     }
 
-    fn path(&self, key: &CacheKey) -> Option<PathBuf> {
+    fn code_path(&self, key: &CacheKey) -> Option<PathBuf> {
         let CacheKey { name, hash, extension } = key;
         Some(self.folder.as_ref()?.join(format!("{name}-{hash:032x}.{extension}")))
     }
@@ -126,7 +126,7 @@ impl CacheKey {
     /// Creates the key of compiled code from everything it depends on: the source, the text compiled for it, the
     /// architecture, the compiler and its options.
     pub fn of_code(
-        source: &Source,
+        source: &KernelSource,
         text: &str,
         architecture: &str,
         compiler: Version,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     fn key(name: &'static str, text: &str) -> CacheKey {
-        let source = Source { name: name.into(), text: "".into() };
+        let source = KernelSource { name: name.into(), text: "".into() };
         CacheKey::of_code(&source, text, "sm_90a", Version::new(13, 0, 0), &["-o"])
     }
 
@@ -173,10 +173,10 @@ mod tests {
     fn contents_are_found_by_their_key_only() {
         let dir = tempfile::tempdir().unwrap();
         let cache = DiskCache::in_folder(&dir.path().join("made/when/needed"));
-        cache.put(&key("a", "text"), b"code");
+        cache.put_code(&key("a", "text"), b"code");
         assert_eq!(cache.get(&key("a", "text")).unwrap(), b"code");
         assert_eq!(cache.get(&key("a", "other")), None);
-        cache.put(&key("a", "text"), b"newer");
+        cache.put_code(&key("a", "text"), b"newer");
         assert_eq!(cache.get(&key("a", "text")).unwrap(), b"newer");
         let left = fs::read_dir(dir.path().join("made/when/needed")).unwrap().count();
         assert_eq!(left, 1, "no unfinished file is left");
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn every_part_of_a_key_matters() {
-        let source = Source { name: "map x*2/../y".into(), text: "".into() };
+        let source = KernelSource { name: "map x*2/../y".into(), text: "".into() };
         let version = Version::new(13, 0, 0);
         let key = |text, arch, version, options: &[&str]| {
             CacheKey::of_code(&source, text, arch, version, options)
@@ -207,8 +207,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = DiskCache::in_folder(dir.path());
         let key = key("a", "text");
-        cache.put(&key, b"machine code");
-        let path = cache.path(&key).unwrap();
+        cache.put_code(&key, b"machine code");
+        let path = cache.code_path(&key).unwrap();
         let whole = fs::read(&path).unwrap();
         for cut in [0, 5, HEADER - 1, HEADER, whole.len() - 1] {
             fs::write(&path, &whole[..cut]).unwrap();
@@ -220,7 +220,7 @@ mod tests {
             fs::write(&path, &damaged).unwrap();
             assert_eq!(cache.get(&key), None, "byte {byte} changed");
         }
-        cache.put(&key, b"machine code");
+        cache.put_code(&key, b"machine code");
         assert_eq!(cache.get(&key).unwrap(), b"machine code");
     }
 
@@ -243,7 +243,7 @@ mod tests {
         });
         assert!(got.iter().all(|one| *one == got[0]), "{got:?}");
         assert_eq!(cache.get(&key()).unwrap(), got[0]);
-        let path = cache.path(&key()).unwrap();
+        let path = cache.code_path(&key()).unwrap();
         assert_eq!(path.extension().unwrap(), "algorithm");
         fs::write(&path, "damaged").unwrap();
         assert_eq!(cache.put_first(&key(), b"newer"), b"newer");
@@ -260,10 +260,10 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let cache = DiskCache::in_folder(&file.join("folder"));
-        cache.put(&key("a", "text"), b"code");
+        cache.put_code(&key("a", "text"), b"code");
         assert_eq!(cache.get(&key("a", "text")), None);
         let none = DiskCache { folder: None };
-        none.put(&key("a", "text"), b"code");
+        none.put_code(&key("a", "text"), b"code");
         assert_eq!(none.get(&key("a", "text")), None);
     }
 }

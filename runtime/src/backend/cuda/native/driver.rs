@@ -18,10 +18,10 @@ use super::streams::{self, cu_stream};
 use super::{memory, modules};
 use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 use crate::backend::cuda::{
-    AlgorithmChoices, DeviceProperties, Driver, DriverError, Event, Function, FusedAttention,
-    Graph, Grid, MatMul, MatMulEpilogue, MatMulOperands, Module, Source, Stream,
+    AlgorithmChoices, DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid,
+    KernelFunction, KernelModule, KernelSource, MatMul, MatMulEpilogue, MatMulOperands, Stream,
 };
 
 /// Options of a [`NativeDriver`].
@@ -44,13 +44,13 @@ pub struct NativeDriver {
     ordinal: usize,
     context: Arc<DeviceContext>,
     compiler: KernelCompiler,
-    modules: Mutex<HashMap<Source, Arc<LoadOnce>>>,
+    modules: Mutex<HashMap<KernelSource, Arc<LoadOnce>>>,
     matmuls: CublasLtMatMuls,
     attention: Result<CudnnAttention, String>,
 }
 
 /// A module that is loaded once; concurrent requests wait.
-type LoadOnce = OnceLock<Result<Module, DriverError>>;
+type LoadOnce = OnceLock<Result<KernelModule, DriverError>>;
 
 impl NativeDriver {
     /// Creates the driver of device `ordinal` among the visible devices.
@@ -77,7 +77,7 @@ impl NativeDriver {
     }
 
     /// Compiles sources in parallel, on all cores, so that the first step does not compile them one after another.
-    pub fn preload(&self, sources: &[&Source]) -> Result<(), DriverError> {
+    pub fn preload(&self, sources: &[&KernelSource]) -> Result<(), DriverError> {
         sources.par_iter().try_for_each(|source| self.load(source).map(drop))
     }
 
@@ -96,7 +96,7 @@ impl NativeDriver {
         self.context.make_current()
     }
 
-    fn compile_module(&self, source: &Source) -> Result<Module, DriverError> {
+    fn compile_module(&self, source: &KernelSource) -> Result<KernelModule, DriverError> {
         let code = self.compiler.machine_code(source)?;
         self.context.make_current()?;
         modules::load_module(&self.context, &code)
@@ -116,7 +116,8 @@ impl Drop for NativeDriver {
             return;
         }
         self.matmuls.free_all(&self.context);
-        for module in lock(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
+        for module in
+            lock_unpoisoned(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
         {
             // SAFETY: no work uses its functions any more.
             unsafe { (self.context.api.cuModuleUnload)(module.0 as CUmodule) };
@@ -266,13 +267,13 @@ impl Driver for NativeDriver {
         unsafe { call!(self.context.api, cuMemsetD8Async(dst, 0, bytes, cu_stream(stream))) }
     }
 
-    fn load(&self, source: &Source) -> Result<Module, DriverError> {
+    fn load(&self, source: &KernelSource) -> Result<KernelModule, DriverError> {
         // Other sources compile concurrently; each source is compiled once.
-        let module = Arc::clone(lock(&self.modules).entry(source.clone()).or_default());
+        let module = Arc::clone(lock_unpoisoned(&self.modules).entry(source.clone()).or_default());
         module.get_or_init(|| self.compile_module(source)).clone()
     }
 
-    fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
+    fn function(&self, module: KernelModule, name: &str) -> Result<KernelFunction, DriverError> {
         self.context.make_current()?;
         modules::kernel_function(&self.context, module, name)
     }
@@ -280,7 +281,7 @@ impl Driver for NativeDriver {
     unsafe fn launch(
         &self,
         stream: Stream,
-        function: Function,
+        function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
     ) -> Result<(), DriverError> {

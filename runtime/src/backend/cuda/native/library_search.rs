@@ -44,7 +44,7 @@ impl LibrarySearch {
     }
 
     /// Opens the first of `files` that loads; the error is the loader's messages for files that exist.
-    pub(super) fn open(&self, files: &[&str]) -> Result<libloading::Library, Vec<String>> {
+    pub(super) fn open_first(&self, files: &[&str]) -> Result<libloading::Library, Vec<String>> {
         let mut refused = Vec::new();
         for candidate in self.candidates(files) {
             // SAFETY: loading runs the initialization of a library that the user has installed under the vendor's name.
@@ -133,13 +133,17 @@ mod tests {
     fn invalid_library_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("libnccl.so.2"), "no library").unwrap();
-        let refused =
-            LibrarySearch::in_folders(&[dir.path()]).open(VendorLibrary::Nccl.files()).unwrap_err();
+        let refused = LibrarySearch::in_folders(&[dir.path()])
+            .open_first(VendorLibrary::Nccl.files())
+            .unwrap_err();
         assert_eq!(refused.len(), 1);
         assert!(refused[0].contains("libnccl.so.2"), "{}", refused[0]);
 
         let default_path = LibrarySearch { named: None, default_path: true };
-        assert_eq!(default_path.open(&["libmeshwright_none.so.1"]).unwrap_err(), [] as [&str; 0]);
+        assert_eq!(
+            default_path.open_first(&["libmeshwright_none.so.1"]).unwrap_err(),
+            [] as [&str; 0]
+        );
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn alloc(context: &DeviceContext, bytes: usize) -> Result<u64, DriverError> 
     if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
         return Err(DriverError::OutOfMemory { bytes });
     }
-    context.api.check("cuMemAlloc", result).map(|()| address)
+    context.api.check_status("cuMemAlloc", result).map(|()| address)
 }
 
 /// Frees device memory.
@@ -46,7 +46,7 @@ pub fn alloc_workspace(
     bytes: usize,
 ) -> Result<u64, DriverError> {
     let address = alloc(context, bytes)?;
-    context.workspaces.add(stream, bytes);
+    context.workspaces.add_workspace(stream, bytes);
     Ok(address)
 }
 

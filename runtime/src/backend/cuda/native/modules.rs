@@ -5,22 +5,22 @@ use std::ffi::CString;
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule, CUresult};
 
 use super::context::{DeviceContext, call};
-use crate::backend::cuda::{DriverError, Function, Module};
+use crate::backend::cuda::{DriverError, KernelFunction, KernelModule};
 
 /// Loads a complete file of machine code.
-pub fn load_module(context: &DeviceContext, code: &[u8]) -> Result<Module, DriverError> {
+pub fn load_module(context: &DeviceContext, code: &[u8]) -> Result<KernelModule, DriverError> {
     let mut module: CUmodule = std::ptr::null_mut();
     // SAFETY: the code is a complete file of machine code, which contains its length.
     unsafe { call!(context.api, cuModuleLoadData(&mut module, code.as_ptr().cast())) }?;
-    Ok(Module(module as u64))
+    Ok(KernelModule(module as u64))
 }
 
 /// Returns the kernel `name` of a module, which may use all shared memory of a block.
 pub fn kernel_function(
     context: &DeviceContext,
-    module: Module,
+    module: KernelModule,
     name: &str,
-) -> Result<Function, DriverError> {
+) -> Result<KernelFunction, DriverError> {
     use CUfunction_attribute::*;
     let api = context.api;
     let c_name = CString::new(name).map_err(|_| DriverError::Call {
@@ -37,7 +37,7 @@ pub fn kernel_function(
             reason: format!("the source has no kernel `{name}`"),
         });
     }
-    api.check("cuModuleGetFunction", result)?;
+    api.check_status("cuModuleGetFunction", result)?;
     // More than 48 KiB of dynamic shared memory must be requested explicitly; unused shared memory costs nothing.
     let mut fixed = 0;
     // SAFETY: the function is live.
@@ -47,5 +47,5 @@ pub fn kernel_function(
         let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         call!(api, cuFuncSetAttribute(function, attribute, most))?;
     }
-    Ok(Function(function as u64))
+    Ok(KernelFunction(function as u64))
 }

@@ -47,7 +47,7 @@ pub fn is_done(context: &DeviceContext, event: Event) -> Result<bool, DriverErro
     if result == CUresult::CUDA_ERROR_NOT_READY {
         return Ok(false);
     }
-    context.api.check("cuEventQuery", result).map(|()| true)
+    context.api.check_status("cuEventQuery", result).map(|()| true)
 }
 
 /// Returns the milliseconds between two timed events.

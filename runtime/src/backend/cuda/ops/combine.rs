@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::GpuContext;
-use crate::backend::cuda::driver::done;
+use crate::backend::cuda::driver::unwrap_call;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::COMBINE;
 use crate::backend::{DType, ReduceOp, Runs, StreamKind};
@@ -105,13 +105,13 @@ unsafe fn with_sources(
     }
     let (driver, stream) = (gpu.driver(), gpu.stream(queue));
     let bytes = size_of_val(others);
-    sources.others = done(driver.alloc(bytes));
+    sources.others = unwrap_call(driver.alloc(bytes));
     // SAFETY: the table is as long as the addresses, which stay allocated until the stream is synchronized.
-    done(unsafe { driver.upload(stream, sources.others, others.as_ptr().cast(), bytes) });
+    unwrap_call(unsafe { driver.upload(stream, sources.others, others.as_ptr().cast(), bytes) });
     launch(sources);
-    done(driver.synchronize(stream));
+    unwrap_call(driver.synchronize(stream));
     // SAFETY: the kernel that reads the table is done.
-    done(unsafe { driver.free(sources.others, bytes) });
+    unwrap_call(unsafe { driver.free(sources.others, bytes) });
 }
 
 /// Returns the number of elements before the first that is aligned in all operands, and the number of 128-bit vectors from

@@ -1,6 +1,6 @@
 //! Copies, casts and in-place arithmetic over whole operands.
 
-use super::launch::{at, copy as copy_all, covering, float_name, vectors, wide};
+use super::launch::{address, copy as copy_all, covering, float_name, vectors, wide};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ELEMENTS;
 use crate::backend::cuda::{CudaBackend, GpuContext};
@@ -28,7 +28,7 @@ impl CopyOps for CudaBackend {
         }
 
         // In the largest units that every run begins and ends with.
-        let (from, to) = (at(src), at(dst.as_view()));
+        let (from, to) = (address(src), address(dst.as_view()));
         let bytes = [len, dst_stride, src_stride].map(|n| (n * src.dtype().bytes()) as u64);
         let unit = 1 << (from | to | bytes[0] | bytes[1] | bytes[2] | 16).trailing_zeros();
         let [len, dst_stride, src_stride] = bytes.map(|n| n / unit);
@@ -59,19 +59,19 @@ impl CopyOps for CudaBackend {
             gpu.launch(
                 (&ELEMENTS, &format!("cast_{from}_{to}")),
                 grid,
-                args![at(dst.as_view()), at(src), head, whole, n],
+                args![address(dst.as_view()), address(src), head, whole, n],
             )
         };
     }
 
     fn add_assign(&self, dst: ViewMut, src: View) {
         assert_eq!(dst.len(), src.len(), "add_assign: operands of one size");
-        update(self.gpu(), "add_assign", dst, src, None);
+        launch_update(self.gpu(), "add_assign", dst, src, None);
     }
 
     fn lerp(&self, dst: ViewMut, src: View, weight: f32) {
         assert_eq!(dst.len(), src.len(), "lerp: operands of one size");
-        update(self.gpu(), "lerp", dst, src, Some(weight));
+        launch_update(self.gpu(), "lerp", dst, src, Some(weight));
     }
 
     fn fill(&self, dst: ViewMut, value: f32) {
@@ -84,13 +84,13 @@ impl CopyOps for CudaBackend {
 }
 
 /// Launches a kernel that combines each element of `dst` with one of `src`, and some with a number.
-fn update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
+fn launch_update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
     let name = format!("{name}_{}_{}", float_name(dst.dtype()), float_name(src.dtype()));
     let width = wide(dst.dtype()).min(wide(src.dtype()));
     let n = src.len() as u64;
     let [head, whole] = vectors(&[dst.as_view(), src], width);
     let grid = covering(gpu, whole.max(n - width as u64 * whole));
-    let (to, from) = (at(dst.as_view()), at(src));
+    let (to, from) = (address(dst.as_view()), address(src));
     let args: &[&[u8]] = match &number {
         Some(number) => args![to, from, *number, head, whole, n],
         None => args![to, from, head, whole, n],
@@ -107,6 +107,6 @@ fn update_alone(gpu: &GpuContext, name: &str, dst: ViewMut, number: f32) {
     let grid = covering(gpu, whole.max(n - width as u64 * whole));
     // SAFETY: the view has `n` elements of the dtype in the name, and its vectors are aligned.
     unsafe {
-        gpu.launch((&ELEMENTS, &name), grid, args![at(dst.as_view()), number, head, whole, n])
+        gpu.launch((&ELEMENTS, &name), grid, args![address(dst.as_view()), number, head, whole, n])
     };
 }

@@ -5,7 +5,7 @@ use crate::backend::cuda::kernels::EMBEDDING;
 use crate::backend::cuda::{CudaBackend, Grid};
 use crate::backend::{DType, EmbeddingOps, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name, wide};
+use super::launch::{THREADS, address, aligned, covering, float_name, wide};
 use super::sort::SortSpace;
 
 /// Occurrences of a token that one block sums; `SEGMENT` of the kernels.
@@ -27,7 +27,7 @@ impl EmbeddingOps for CudaBackend {
         let row_bytes = cols * out.dtype().bytes();
         let fits = |unit: usize| {
             row_bytes.is_multiple_of(unit)
-                && [table, out].iter().all(|view| at(*view).is_multiple_of(unit as u64))
+                && [table, out].iter().all(|view| address(*view).is_multiple_of(unit as u64))
         };
         let unit = [16, 4].into_iter().find(|unit| fits(*unit)).unwrap_or(2);
         let units = (row_bytes / unit) as u64;
@@ -42,7 +42,16 @@ impl EmbeddingOps for CudaBackend {
             gpu.launch(
                 (&EMBEDDING, &name),
                 grid,
-                args![at(tokens), n, at(table), first_row as u64, rows, at(out), units, width],
+                args![
+                    address(tokens),
+                    n,
+                    address(table),
+                    first_row as u64,
+                    rows,
+                    address(out),
+                    units,
+                    width
+                ],
             )
         };
     }
@@ -72,7 +81,7 @@ impl EmbeddingOps for CudaBackend {
             gpu.launch(
                 (&EMBEDDING, "local_rows"),
                 covering(gpu, n),
-                args![at(tokens), n, first_row as u64, rows, space.keys],
+                args![address(tokens), n, first_row as u64, rows, space.keys],
             )
         };
         // SAFETY: the keys are written, and tokens beyond the table have the largest.
@@ -92,8 +101,8 @@ impl EmbeddingOps for CudaBackend {
                     sorted.keys,
                     sorted.order,
                     n,
-                    at(dout),
-                    at(dtable),
+                    address(dout),
+                    address(dtable),
                     partials,
                     rows,
                     cols as u64
@@ -112,7 +121,7 @@ impl EmbeddingOps for CudaBackend {
             gpu.launch(
                 (&EMBEDDING, name),
                 row_grid(segments as u64, cols, vector),
-                args![sorted.keys, n, partials, at(dtable), rows, cols as u64],
+                args![sorted.keys, n, partials, address(dtable), rows, cols as u64],
             )
         };
     }

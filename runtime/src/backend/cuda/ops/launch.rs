@@ -1,6 +1,6 @@
 //! Grid sizes, alignment and names shared by launches.
 
-use crate::backend::cuda::driver::done;
+use crate::backend::cuda::driver::unwrap_call;
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{DType, StreamKind, View, ViewMut};
 
@@ -28,7 +28,7 @@ pub(super) fn float_name(dtype: DType) -> &'static str {
 }
 
 /// Returns the device address of the elements of a view.
-pub(super) fn at(view: View) -> u64 {
+pub(super) fn address(view: View) -> u64 {
     view.address() as u64
 }
 
@@ -39,7 +39,9 @@ pub(super) fn wide(dtype: DType) -> usize {
 
 /// Returns true if vectors of `width` elements from the start of each view are aligned to their size, at most 16 bytes.
 pub(super) fn aligned(views: &[View], width: usize) -> bool {
-    views.iter().all(|view| at(*view).is_multiple_of((width * view.dtype().bytes()).min(16) as u64))
+    views
+        .iter()
+        .all(|view| address(*view).is_multiple_of((width * view.dtype().bytes()).min(16) as u64))
 }
 
 /// Returns the number of elements before the first that is aligned in all of these equally long views, and the number of
@@ -61,6 +63,8 @@ pub(super) fn copy(gpu: &GpuContext, src: View, dst: ViewMut) {
     if bytes > 0 {
         let stream = gpu.stream(StreamKind::Compute);
         // SAFETY: the views are equally long, and one is exclusive.
-        done(unsafe { gpu.driver().copy(stream, at(dst.as_view()), at(src), bytes) });
+        unwrap_call(unsafe {
+            gpu.driver().copy(stream, address(dst.as_view()), address(src), bytes)
+        });
     }
 }

@@ -3,12 +3,12 @@
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
-use crate::backend::{
-    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DType, ExpSumArgs, LossOps,
-    MaxExpSumArgs, View, ViewMut,
+use crate::backend::ops::loss::{
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, MaxExpSumArgs,
 };
+use crate::backend::{DType, LossOps, View, ViewMut};
 
-use super::launch::{at, float_name, wide};
+use super::launch::{address, float_name, wide};
 use super::rows::RowPlan;
 
 /// Maximum columns of a row per warp.
@@ -33,7 +33,7 @@ impl LossOps for CudaBackend {
         let rows = Rows::new(cols, x);
         rows.check_floats("row_max", [max]);
         // SAFETY: `max` has an element for each row.
-        unsafe { rows.launch(self.gpu(), "row_max", &[at(max)]) };
+        unsafe { rows.launch_rows(self.gpu(), "row_max", &[address(max)]) };
     }
 
     fn exp_sum(&self, args: ExpSumArgs) {
@@ -42,9 +42,15 @@ impl LossOps for CudaBackend {
         let rows = Rows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("exp_sum", [max, sum_exp, target_logit]);
-        let operands = [at(max), at(targets), first_col as u64, at(sum_exp), at(target_logit)];
+        let operands = [
+            address(max),
+            address(targets),
+            first_col as u64,
+            address(sum_exp),
+            address(target_logit),
+        ];
         // SAFETY: every operand has an element for each row.
-        unsafe { rows.launch(self.gpu(), "exp_sum", &operands) };
+        unsafe { rows.launch_rows(self.gpu(), "exp_sum", &operands) };
     }
 
     /// Computes all statistics in one pass over the logits.
@@ -54,9 +60,15 @@ impl LossOps for CudaBackend {
         let rows = Rows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("max_exp_sum", [max, sum_exp, target_logit]);
-        let operands = [at(targets), first_col as u64, at(max), at(sum_exp), at(target_logit)];
+        let operands = [
+            address(targets),
+            first_col as u64,
+            address(max),
+            address(sum_exp),
+            address(target_logit),
+        ];
         // SAFETY: every operand has an element for each row.
-        unsafe { rows.launch(self.gpu(), "max_exp_sum", &operands) };
+        unsafe { rows.launch_rows(self.gpu(), "max_exp_sum", &operands) };
     }
 
     fn cross_entropy_loss(&self, args: CrossEntropyLossArgs) {
@@ -77,7 +89,14 @@ impl LossOps for CudaBackend {
             gpu.launch(
                 (&LOSS, "cross_entropy_loss"),
                 grid,
-                args![at(max), at(sum_exp), at(target_logit), at(targets), rows as u64, at(sum)],
+                args![
+                    address(max),
+                    address(sum_exp),
+                    address(target_logit),
+                    address(targets),
+                    rows as u64,
+                    address(sum)
+                ],
             );
         }
     }
@@ -88,9 +107,15 @@ impl LossOps for CudaBackend {
         let rows = Rows::with_lanes(cols, logits.as_view(), GRADIENT_LANES);
         rows.check_targets(targets);
         rows.check_floats("cross_entropy_grad", [max, sum_exp, row_scale]);
-        let operands = [at(max), at(sum_exp), at(targets), first_col as u64, at(row_scale)];
+        let operands = [
+            address(max),
+            address(sum_exp),
+            address(targets),
+            first_col as u64,
+            address(row_scale),
+        ];
         // SAFETY: every operand has an element for each row, and the logits are exclusive.
-        unsafe { rows.launch(self.gpu(), "cross_entropy_grad", &operands) };
+        unsafe { rows.launch_rows(self.gpu(), "cross_entropy_grad", &operands) };
     }
 
     /// Runs as one kernel, in which each row of logits is read from memory once and written once.
@@ -103,8 +128,14 @@ impl LossOps for CudaBackend {
         let rows = Rows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("cross_entropy", [row_scale, max, sum_exp, target_logit]);
-        let operands =
-            [at(targets), first_col as u64, at(row_scale), at(max), at(sum_exp), at(target_logit)];
+        let operands = [
+            address(targets),
+            first_col as u64,
+            address(row_scale),
+            address(max),
+            address(sum_exp),
+            address(target_logit),
+        ];
         let shared = rows.kept_bytes(gpu);
         let kernel = if shared > 0 { "cross_entropy_kept" } else { "cross_entropy" };
         // SAFETY: every operand has an element for each row, and the logits are exclusive; shared memory has room for a row.
@@ -169,15 +200,15 @@ impl<'a> Rows<'a> {
     ///
     /// # Safety
     /// As [`GpuContext::launch`], for the operands.
-    unsafe fn launch(&self, gpu: &GpuContext, kernel: &str, operands: &[u64]) {
+    unsafe fn launch_rows(&self, gpu: &GpuContext, kernel: &str, operands: &[u64]) {
         // SAFETY: as the caller promises.
         unsafe { self.launch_with_shared(gpu, kernel, 0, operands) };
     }
 
-    /// As [`launch`](Self::launch), with dynamic shared memory per block, in bytes.
+    /// Launches like [`launch_rows`](Self::launch_rows), with dynamic shared memory per block, in bytes.
     ///
     /// # Safety
-    /// As [`launch`](Self::launch); the kernel uses no more shared memory.
+    /// As [`launch_rows`](Self::launch_rows); the kernel uses no more shared memory.
     unsafe fn launch_with_shared(
         &self,
         gpu: &GpuContext,
@@ -187,7 +218,7 @@ impl<'a> Rows<'a> {
     ) {
         let name = format!("{kernel}_{}", float_name(self.matrix.dtype()));
         let grid = Grid { shared, ..self.plan.grid(gpu, self.count) };
-        let matrix = [at(self.matrix), self.count as u64, self.cols as u64];
+        let matrix = [address(self.matrix), self.count as u64, self.cols as u64];
         let numbers = matrix.iter().chain(operands).map(bytemuck::bytes_of);
         let args: Vec<&[u8]> =
             [bytemuck::bytes_of(&self.plan.lanes)].into_iter().chain(numbers).collect();

@@ -1,14 +1,14 @@
 //! Matmuls of the vendor library, with their epilogues.
 
-use crate::backend::cuda::driver::done;
+use crate::backend::cuda::driver::unwrap_call;
 use crate::backend::cuda::{CudaBackend, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 use crate::backend::{Backend, DType, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut};
 
-use super::launch::at;
+use super::launch::address;
 
 impl MatmulOps for CudaBackend {
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
-        let operands = MatMulOperands::plain(at(a), at(b), at(c.as_view()));
+        let operands = MatMulOperands::plain(address(a), address(b), address(c.as_view()));
         self.submit_matmul(&plain_matmul(g, a, b, &c), &operands);
     }
 
@@ -25,13 +25,13 @@ impl MatmulOps for CudaBackend {
         c: ViewMut,
     ) -> bool {
         let mut shape = plain_matmul(g, a, b, &c);
-        let mut operands = MatMulOperands::plain(at(a), at(b), at(c.as_view()));
+        let mut operands = MatMulOperands::plain(address(a), address(b), address(c.as_view()));
         let check = |name: &str, view: View, dtype, len| {
             assert!(
                 view.dtype() == dtype && view.len() == len,
                 "{name} of a matmul fits its result"
             );
-            at(view)
+            address(view)
         };
         match epilogue {
             GemmEpilogue::Bias(bias) => {
@@ -53,7 +53,7 @@ impl MatmulOps for CudaBackend {
         let MatMulOperands { a, b, c, bias, aux } = operands;
         let is_aligned = |address: u64| address.is_multiple_of(MatMulOperands::ALIGNMENT);
         [a, b, c, bias, aux].into_iter().all(is_aligned)
-            && done(self.gpu().driver().has_matmul(&shape))
+            && unwrap_call(self.gpu().driver().has_matmul(&shape))
             && self.submit_matmul(&shape, &operands)
     }
 }

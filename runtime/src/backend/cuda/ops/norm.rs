@@ -1,15 +1,15 @@
 //! RMSNorm and LayerNorm over rows.
 
-use super::launch::{at, float_name};
+use super::launch::{address, float_name};
 use super::partials::add_partials;
 use super::rows::RowPlan;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::NORM;
 use crate::backend::cuda::{CudaBackend, GpuContext};
-use crate::backend::{
-    DType, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, NormOps, ResidualSum, RmsNormArgs,
-    RmsNormBackwardArgs, View, ViewMut,
+use crate::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
 };
+use crate::backend::{DType, LeafGrad, NormOps, ResidualSum, View, ViewMut};
 
 /// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/norm.cu`.
 const KEPT: usize = 4;
@@ -76,12 +76,12 @@ fn forward(gpu: &GpuContext, args: Forward) {
         KEPT,
         MOST_THREADS,
     );
-    let [added, sum] = if residual.is_some() { [at(added), at(sum)] } else { [0; 2] };
+    let [added, sum] = if residual.is_some() { [address(added), address(sum)] } else { [0; 2] };
     let (grid, kind) = (plan.grid(gpu, rows), plan.form);
     let dtype = float_name(x.dtype());
     let [row_count, col_count] = [rows, cols].map(|n| n as u64);
-    let [x, weight, bias, y] = [at(x), at(weight), at(bias), at(y.as_view())];
-    let inv_std = at(inv_std.as_view());
+    let [x, weight, bias, y] = [address(x), address(weight), address(bias), address(y.as_view())];
+    let inv_std = address(inv_std.as_view());
     let lanes = plan.lanes;
     match mean {
         None => {
@@ -92,7 +92,7 @@ fn forward(gpu: &GpuContext, args: Forward) {
         }
         Some(mean) => {
             let name = format!("layer_norm_{kind}{dtype}");
-            let mean = at(mean);
+            let mean = address(mean);
             let args = args![
                 x, added, sum, weight, bias, eps, y, mean, inv_std, row_count, col_count, lanes
             ];
@@ -144,7 +144,8 @@ fn backward(gpu: &GpuContext, args: Backward) {
 
     let (kind, dtype, lanes) = (plan.form, float_name(x.dtype()), plan.lanes);
     let [row_count, col_count] = [rows, cols].map(|n| n as u64);
-    let [x, weight, inv_std, dy, dx] = [at(x), at(weight), at(inv_std), at(dy), at(dx.as_view())];
+    let [x, weight, inv_std, dy, dx] =
+        [address(x), address(weight), address(inv_std), address(dy), address(dx.as_view())];
     let add = u32::from(accumulate);
     match mean {
         None => {
@@ -157,7 +158,7 @@ fn backward(gpu: &GpuContext, args: Backward) {
         }
         Some(mean) => {
             let name = format!("layer_norm_backward_{kind}{dtype}");
-            let mean = at(mean);
+            let mean = address(mean);
             let args = args![
                 x,
                 weight,

@@ -5,12 +5,12 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::OPTIM;
 use crate::backend::cuda::{CudaBackend, GpuContext};
+use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
 use crate::backend::{
-    AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, UpdateExpr, UpdateOperands, View,
-    ViewMut,
+    AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, View, ViewMut,
 };
 
-use super::launch::{at, covering, float_name, vectors};
+use super::launch::{address, covering, float_name, vectors};
 use super::map::update;
 
 /// Elements of a vector: 16 bytes of the master weights.
@@ -76,7 +76,7 @@ impl OptimizerOps for CudaBackend {
         let AdamwArgs { p, g, m, v, copy } = args;
         let [p, m, v] = [p.as_view(), m.as_view(), v.as_view()];
         let copy = copy.as_ref().map(ViewMut::as_view);
-        check(p, g, &[m, v], copy);
+        check_operands(p, g, &[m, v], copy);
         let name = format!("adamw_{}", float_name(g.dtype()));
         let constants = Adam {
             beta1: step.beta1,
@@ -90,17 +90,22 @@ impl OptimizerOps for CudaBackend {
             inv_root: 1.0 / step.bias_correction2.sqrt(),
         };
         let views = [p, g, m, v, copy.unwrap_or(p)];
-        let operands =
-            AdamOperands { p: at(p), g: at(g), m: at(m), v: at(v), copies: copies(copy) };
+        let operands = AdamOperands {
+            p: address(p),
+            g: address(g),
+            m: address(m),
+            v: address(v),
+            copies: copies(copy),
+        };
         // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
-        unsafe { launch(self.gpu(), &name, constants, operands, &views) };
+        unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
     }
 
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
         let SgdArgs { p, g, momentum, copy } = args;
         let p = p.as_view();
         let [momentum, copy] = [&momentum, &copy].map(|view| view.as_ref().map(ViewMut::as_view));
-        check(p, g, momentum.as_slice(), copy);
+        check_operands(p, g, momentum.as_slice(), copy);
         let name = format!("sgd_{}", float_name(g.dtype()));
         let constants = Sgd {
             momentum: step.momentum,
@@ -110,10 +115,14 @@ impl OptimizerOps for CudaBackend {
             nesterov: u32::from(step.nesterov),
         };
         let views = [p, g, momentum.unwrap_or(p), copy.unwrap_or(p)];
-        let operands =
-            SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
+        let operands = SgdOperands {
+            p: address(p),
+            g: address(g),
+            m: momentum.map_or(0, address),
+            copies: copies(copy),
+        };
         // SAFETY: as in `adamw`.
-        unsafe { launch(self.gpu(), &name, constants, operands, &views) };
+        unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
     }
 
     fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
@@ -125,7 +134,7 @@ impl OptimizerOps for CudaBackend {
 ///
 /// # Safety
 /// As [`GpuContext::launch`].
-unsafe fn launch<S: Pod, O: Pod>(
+unsafe fn launch_update<S: Pod, O: Pod>(
     gpu: &GpuContext,
     name: &str,
     settings: S,
@@ -140,7 +149,7 @@ unsafe fn launch<S: Pod, O: Pod>(
 }
 
 /// Checks that master weights and states are f32, and that all operands are equally long.
-fn check(p: View, g: View, states: &[View], copy: Option<View>) {
+fn check_operands(p: View, g: View, states: &[View], copy: Option<View>) {
     let masters = states.iter().chain([&p]);
     assert!(
         masters.clone().all(|view| view.dtype() == DType::F32),
@@ -155,8 +164,8 @@ fn check(p: View, g: View, states: &[View], copy: Option<View>) {
 fn copies(copy: Option<View>) -> Copies {
     let Some(copy) = copy else { return Copies { wide: 0, narrow: 0 } };
     match copy.dtype() {
-        DType::F32 => Copies { wide: at(copy), narrow: 0 },
-        DType::Bf16 => Copies { wide: 0, narrow: at(copy) },
+        DType::F32 => Copies { wide: address(copy), narrow: 0 },
+        DType::Bf16 => Copies { wide: 0, narrow: address(copy) },
         DType::U32 => panic!("parameters are copied in f32 or bf16"),
     }
 }

@@ -7,7 +7,7 @@ use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::RANDOM;
 use crate::backend::{BlockIndex, RandomOps, ViewMut};
 
-use super::launch::{at, covering, float_name};
+use super::launch::{address, covering, float_name};
 use super::strided::StridedBlock;
 
 /// Maximum dims of a kernel, after contiguous dims are merged.
@@ -27,7 +27,7 @@ impl Place {
     /// # Panics
     /// When a block is split in more than 16 dims, or has a gap, which no parameter has.
     fn new(index: &BlockIndex) -> Place {
-        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::of(index);
+        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::from_index(index);
         assert!(gaps.is_empty(), "normal deviates are drawn for one range of indices of each dim");
         let dims = sizes.len();
         assert!(dims <= DIMS, "a block is split in at most {DIMS} dims");
@@ -50,7 +50,7 @@ impl RandomOps for CudaBackend {
             gpu.launch(
                 (&RANDOM, &name),
                 covering(gpu, n),
-                args![key, std, Place::new(index), at(out), n],
+                args![key, std, Place::new(index), address(out), n],
             )
         };
     }

@@ -3,13 +3,13 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::backend::StreamKind;
-use crate::backend::cuda::driver::done;
+use crate::backend::cuda::driver::unwrap_call;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::REDUCE;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
 use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name, wide};
+use super::launch::{THREADS, address, aligned, covering, float_name, wide};
 
 /// Number of blocks that keeps a device busy; fewer rows are summed in parts. A constant, since the order of a sum must
 /// not depend on the device.
@@ -32,15 +32,15 @@ impl ReductionOps for CudaBackend {
             return;
         }
         let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
-        let sum = Sum { outer, n, inner, x: at(x), dtype: x.dtype() };
+        let sum = Sum { outer, n, inner, x: address(x), dtype: x.dtype() };
         let parts = sum.parts();
         if parts == 1 {
-            return sum.launch(gpu, 1, at(y), y.dtype(), scale);
+            return sum.launch_sum(gpu, 1, address(y), y.dtype(), scale);
         }
         let partial = gpu.workspace((outer * parts * inner * 4) as usize);
-        sum.launch(gpu, parts, partial, DType::F32, 1.0);
+        sum.launch_sum(gpu, parts, partial, DType::F32, 1.0);
         let sum = Sum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
-        sum.launch(gpu, 1, at(y), y.dtype(), scale);
+        sum.launch_sum(gpu, 1, address(y), y.dtype(), scale);
     }
 
     fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32) {
@@ -65,7 +65,11 @@ impl ReductionOps for CudaBackend {
         let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
         // SAFETY: the operands have these sizes.
         unsafe {
-            gpu.launch((&REDUCE, &name), grid, args![outer, n, inner, at(dy), at(dx), scale])
+            gpu.launch(
+                (&REDUCE, &name),
+                grid,
+                args![outer, n, inner, address(dy), address(dx), scale],
+            )
         };
     }
 
@@ -103,10 +107,10 @@ impl ReductionOps for CudaBackend {
         gpu.capture.note_wait();
         let (driver, stream) = (gpu.driver(), gpu.stream(StreamKind::Compute));
         // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
-        done(unsafe {
+        unwrap_call(unsafe {
             driver.download(stream, of_parts.as_mut_ptr().cast(), sums, 8 * of_parts.len())
         });
-        done(driver.synchronize(stream));
+        unwrap_call(driver.synchronize(stream));
         of_parts.iter().sum()
     }
 }
@@ -138,7 +142,7 @@ impl Sum {
         (self.n / least).min(BLOCKS / self.blocks(1)).max(1)
     }
 
-    fn launch(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
+    fn launch_sum(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
         let &Sum { outer, n, inner, x, dtype } = self;
         let dtypes = format!("{}_{}", float_name(dtype), float_name(to));
         let vector = self.vector();
@@ -184,7 +188,7 @@ impl Buffers {
         let mut blocks = 0;
         for (index, part) in parts.iter().enumerate() {
             blocks += blocks_of(part) as u32;
-            (buffers.x[index], buffers.n[index]) = (at(*part), part.len() as u64);
+            (buffers.x[index], buffers.n[index]) = (address(*part), part.len() as u64);
             buffers.end_block[index] = blocks;
         }
         buffers

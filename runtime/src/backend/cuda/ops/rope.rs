@@ -1,10 +1,11 @@
 //! Rotary position embedding.
 
-use super::launch::{aligned, at, covering, float_name, wide};
+use super::launch::{address, aligned, covering, float_name, wide};
 use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROPE;
-use crate::backend::{DType, RopeArgs, RopeLayout, RopeOps, RopeShape};
+use crate::backend::ops::rope::RopeArgs;
+use crate::backend::{DType, RopeLayout, RopeOps, RopeShape};
 
 /// Heads that a thread rotates, as in `kernels/rope.cu`.
 const HEADS: u64 = 2;
@@ -43,7 +44,18 @@ impl RopeOps for CudaBackend {
             gpu.launch(
                 (&ROPE, &name),
                 grid,
-                args![at(x), at(y), at(cos), at(sin), sign, positions, seq, heads, half, pass],
+                args![
+                    address(x),
+                    address(y),
+                    address(cos),
+                    address(sin),
+                    sign,
+                    positions,
+                    seq,
+                    heads,
+                    half,
+                    pass
+                ],
             )
         };
     }

@@ -1,14 +1,14 @@
-//! Routing of tokens to experts.
+//! Routing of tokens to experts (MoE), on GPUs.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROUTING;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
-use crate::backend::{
-    CombineTokensArgs, CombineWeightGradArgs, DType, DispatchTokensArgs, GroupByExpertArgs,
-    MAX_TOP_K, RoutingOps, RoutingShape, TopKArgs, View, ViewMut,
+use crate::backend::ops::routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };
+use crate::backend::{DType, MAX_TOP_K, RoutingOps, RoutingShape, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name, wide};
+use super::launch::{THREADS, address, aligned, covering, float_name, wide};
 use super::sort::SortSpace;
 
 impl RoutingOps for CudaBackend {
@@ -19,8 +19,8 @@ impl RoutingOps for CudaBackend {
         let [values, choices] = [values.as_view(), choices.as_view()];
         let tokens = scores.len() / experts;
         assert_eq!(scores.len(), tokens * experts, "top_k: whole rows of {experts} scores");
-        check("values", values, DType::F32, tokens * k);
-        check("choices", choices, DType::U32, tokens * k);
+        check_operand("values", values, DType::F32, tokens * k);
+        check_operand("choices", choices, DType::U32, tokens * k);
         let name = format!("top_k_{}", float_name(scores.dtype()));
         let grid = covering(gpu, tokens as u64 * 32);
         let (rows, cols, k) = (tokens as u64, narrow(experts), narrow(k));
@@ -29,7 +29,7 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, &name),
                 grid,
-                args![at(scores), rows, cols, k, at(values), at(choices)],
+                args![address(scores), rows, cols, k, address(values), address(choices)],
             );
         }
     }
@@ -39,10 +39,10 @@ impl RoutingOps for CudaBackend {
         let gpu = self.gpu();
         let [counts, order, positions] = [&counts, &order, &positions].map(ViewMut::as_view);
         let n = choices.len() as u64;
-        check("choices", choices, DType::U32, choices.len());
-        check("counts", counts, DType::U32, counts.len());
-        check("order", order, DType::U32, choices.len());
-        check("positions", positions, DType::U32, choices.len());
+        check_operand("choices", choices, DType::U32, choices.len());
+        check_operand("counts", counts, DType::U32, counts.len());
+        check_operand("order", order, DType::U32, choices.len());
+        check_operand("positions", positions, DType::U32, choices.len());
         let experts = narrow(counts.len());
         let space = SortSpace::new(gpu.workspace(SortSpace::bytes(choices.len())), choices.len());
         // SAFETY: the workspace holds the key of every choice; the keys are written before they are sorted, and the largest
@@ -51,18 +51,18 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, "keys_of_choices"),
                 covering(gpu, n),
-                args![at(choices), n, experts, space.keys],
+                args![address(choices), n, experts, space.keys],
             );
             let sorted = space.sort(gpu, u64::from(experts));
             gpu.launch(
                 (&ROUTING, "count_choices"),
                 covering(gpu, u64::from(experts)),
-                args![sorted.keys, n, experts, at(counts)],
+                args![sorted.keys, n, experts, address(counts)],
             );
             gpu.launch(
                 (&ROUTING, "places_of_choices"),
                 covering(gpu, n),
-                args![sorted.order, n, at(order), at(positions)],
+                args![sorted.order, n, address(order), address(positions)],
             );
         }
     }
@@ -72,8 +72,8 @@ impl RoutingOps for CudaBackend {
         let (gpu, out) = (self.gpu(), out.as_view());
         let cols = x.len().checked_div(shape.tokens).unwrap_or(0);
         assert_eq!(x.len(), shape.tokens * cols, "dispatch_tokens: rows of {shape:?}");
-        check("order", order, DType::U32, order.len());
-        check("out", out, x.dtype(), order.len() * cols);
+        check_operand("order", order, DType::U32, order.len());
+        check_operand("out", out, x.dtype(), order.len() * cols);
         let weights = weights_address(weights, shape);
         let rows = RowLaunch::new(gpu, "to_experts", order.len(), cols, [x, out]);
         let (n, k) = (order.len() as u64, narrow(shape.top_k));
@@ -82,7 +82,16 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, &rows.name),
                 rows.grid,
-                args![at(x), at(order), weights, n, k, cols as u64, at(out), rows.width],
+                args![
+                    address(x),
+                    address(order),
+                    weights,
+                    n,
+                    k,
+                    cols as u64,
+                    address(out),
+                    rows.width
+                ],
             );
         }
     }
@@ -92,12 +101,12 @@ impl RoutingOps for CudaBackend {
         let (gpu, out) = (self.gpu(), out.as_view());
         let cols = out.len().checked_div(shape.tokens).unwrap_or(0);
         let rows = row_count(x, cols);
-        check("positions", positions, DType::U32, shape.choices());
-        check("out", out, x.dtype(), shape.tokens * cols);
+        check_operand("positions", positions, DType::U32, shape.choices());
+        check_operand("out", out, x.dtype(), shape.tokens * cols);
         let weights = weights_address(weights, shape);
         let launch = RowLaunch::new(gpu, "to_tokens", shape.tokens, cols, [x, out]);
         let (tokens, k, cols) = (shape.tokens as u64, narrow(shape.top_k), cols as u64);
-        let (x, positions, out) = (at(x), at(positions), at(out));
+        let (x, positions, out) = (address(x), address(positions), address(out));
         // SAFETY: rows of `x` are read only if `x` has them; there is a position and a weight for every choice.
         unsafe {
             gpu.launch(
@@ -113,9 +122,9 @@ impl RoutingOps for CudaBackend {
         let (gpu, dweights) = (self.gpu(), dweights.as_view());
         let cols = dy.len().checked_div(shape.tokens).unwrap_or(0);
         let rows = row_count(x, cols);
-        check("dy", dy, x.dtype(), shape.tokens * cols);
-        check("positions", positions, DType::U32, shape.choices());
-        check("dweights", dweights, DType::F32, shape.choices());
+        check_operand("dy", dy, x.dtype(), shape.tokens * cols);
+        check_operand("positions", positions, DType::U32, shape.choices());
+        check_operand("dweights", dweights, DType::F32, shape.choices());
         let name = format!("dots_{}", float_name(x.dtype()));
         let (n, k, cols) = (shape.choices() as u64, narrow(shape.top_k), cols as u64);
         // SAFETY: as in `combine_tokens`.
@@ -123,13 +132,22 @@ impl RoutingOps for CudaBackend {
             gpu.launch(
                 (&ROUTING, &name),
                 covering(gpu, n * 32),
-                args![at(x), rows, at(positions), at(dy), n, k, cols, at(dweights)],
+                args![
+                    address(x),
+                    rows,
+                    address(positions),
+                    address(dy),
+                    n,
+                    k,
+                    cols,
+                    address(dweights)
+                ],
             );
         }
     }
 }
 
-fn check(name: &str, view: View, dtype: DType, len: usize) {
+fn check_operand(name: &str, view: View, dtype: DType, len: usize) {
     assert!(view.dtype() == dtype && view.len() == len, "`{name}` has {len} elements of {dtype}");
 }
 
@@ -143,8 +161,8 @@ fn row_count(x: View, cols: usize) -> u64 {
 /// Returns the address of the weights, of which there is one for every choice; 0 if they are absent.
 fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
     weights.map_or(0, |weights| {
-        check("weights", weights, DType::F32, shape.choices());
-        at(weights)
+        check_operand("weights", weights, DType::F32, shape.choices());
+        address(weights)
     })
 }
 

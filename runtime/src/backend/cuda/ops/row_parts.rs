@@ -33,7 +33,7 @@ pub unsafe fn join_rows(
     parts: &[RowPart],
 ) {
     // SAFETY: as the caller promises.
-    unsafe { launch(gpu, queue, "join_rows", rows, whole as u64, parts) };
+    unsafe { launch_copies(gpu, queue, "join_rows", rows, whole as u64, parts) };
 }
 
 /// Implements [`Device::split_rows`](crate::backend::Device::split_rows).
@@ -48,12 +48,12 @@ pub unsafe fn split_rows(
     parts: &[RowPart],
 ) {
     // SAFETY: as the caller promises.
-    unsafe { launch(gpu, queue, "split_rows", rows, whole as u64, parts) };
+    unsafe { launch_copies(gpu, queue, "split_rows", rows, whole as u64, parts) };
 }
 
 /// # Safety
 /// As the kernels: the parts have `rows` rows, and the whole all of them.
-unsafe fn launch(
+unsafe fn launch_copies(
     gpu: &GpuContext,
     queue: StreamKind,
     name: &str,

@@ -1,6 +1,6 @@
 //! Softmax over rows.
 
-use super::launch::{at, float_name};
+use super::launch::{address, float_name};
 use super::rows::RowPlan;
 use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
@@ -24,7 +24,7 @@ impl SoftmaxOps for CudaBackend {
             gpu.launch(
                 (&SOFTMAX, &name),
                 plan.grid(gpu, rows),
-                args![at(x), at(y), rows as u64, cols as u64, plan.lanes],
+                args![address(x), address(y), rows as u64, cols as u64, plan.lanes],
             )
         };
     }
@@ -40,7 +40,7 @@ impl SoftmaxOps for CudaBackend {
             gpu.launch(
                 (&SOFTMAX, &name),
                 plan.grid(gpu, rows),
-                args![at(y), at(dy), at(dx), rows as u64, cols as u64, plan.lanes],
+                args![address(y), address(dy), address(dx), rows as u64, cols as u64, plan.lanes],
             )
         };
     }

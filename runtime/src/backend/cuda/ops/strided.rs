@@ -28,7 +28,7 @@ pub(super) struct DimGap {
 
 impl StridedBlock {
     /// Merges the dims of a block.
-    pub fn of(index: &BlockIndex) -> StridedBlock {
+    pub fn from_index(index: &BlockIndex) -> StridedBlock {
         let (mut sizes, mut strides, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
         let (mut first, mut stride) = (0, 1);
         // From the last dim on: a dim is merged with the next if that one is not split.
@@ -85,7 +85,7 @@ mod tests {
         ];
         for (local, global, offset, dims) in cases {
             let index = BlockIndex::one_range(local, global, offset);
-            let strided = StridedBlock::of(&index);
+            let strided = StridedBlock::from_index(&index);
             assert_eq!(strided.sizes.len(), dims, "{index:?}");
             assert_eq!(strided.gaps, []);
             check_indices(&index);
@@ -107,8 +107,8 @@ mod tests {
                         BlockIndex::one_range(local.clone(), global.clone(), offset.clone());
                     (index.gap_at[dim], index.gap[dim]) = (gap_at, 3);
                     assert_eq!(
-                        StridedBlock::of(&index).gaps.len(),
-                        StridedBlock::of(&index).sizes.len()
+                        StridedBlock::from_index(&index).gaps.len(),
+                        StridedBlock::from_index(&index).sizes.len()
                     );
                     check_indices(&index);
                 }
@@ -118,7 +118,7 @@ mod tests {
 
     /// Checks the index of each element as the kernels compute it.
     fn check_indices(index: &BlockIndex) {
-        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::of(index);
+        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::from_index(index);
         for element in 0..index.len() {
             let (mut rest, mut found) = (element as u64, first);
             for dim in (0..sizes.len()).rev() {

@@ -10,10 +10,11 @@ use super::{CallKey, PROFILE_VARIABLE, Profile};
 use crate::backend::Band;
 use crate::backend::cuda::FusedShape;
 use crate::backend::cuda::algorithm_choices::{AlgorithmChoices, AttentionChoice};
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 use crate::backend::cuda::{
-    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
-    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
+    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event,
+    FusedAttention, Graph, Grid, KernelFunction, KernelModule, KernelSource, MatMul,
+    MatMulOperands, Stream,
 };
 
 /// Number of unread spans at which completed ones are read.
@@ -25,7 +26,7 @@ pub struct ProfiledDriver {
     inner: Arc<dyn Driver>,
     profile: Arc<Profile>,
     rank: usize,
-    names: Mutex<HashMap<Function, Arc<str>>>,
+    names: Mutex<HashMap<KernelFunction, Arc<str>>>,
     streams: Mutex<HashMap<Stream, Arc<str>>>,
     stream_count: AtomicUsize,
     spans: Mutex<Spans>,
@@ -70,25 +71,25 @@ impl ProfiledDriver {
         shape: String,
         call: impl FnOnce() -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        let events = match lock(&self.spans).free.pop() {
+        let events = match lock_unpoisoned(&self.spans).free.pop() {
             Some(events) => events,
             None => [self.inner.new_event(true)?, self.inner.new_event(true)?],
         };
         self.inner.record(events[0], stream)?;
         let done = call();
         if done.is_err() {
-            lock(&self.spans).free.push(events);
+            lock_unpoisoned(&self.spans).free.push(events);
             return done;
         }
         self.inner.record(events[1], stream)?;
-        let of_stream = lock(&self.streams).get(&stream).cloned();
+        let of_stream = lock_unpoisoned(&self.streams).get(&stream).cloned();
         let call = CallKey {
             name: name.into(),
             shape,
             rank: self.rank,
             stream: of_stream.unwrap_or_else(|| "?".into()),
         };
-        let mut spans = lock(&self.spans);
+        let mut spans = lock_unpoisoned(&self.spans);
         spans.unread.push(Span { call, stream, events });
         if spans.unread.len() < READ_THRESHOLD {
             return Ok(());
@@ -99,7 +100,7 @@ impl ProfiledDriver {
 
     /// Reads the times of completed calls on the selected streams.
     fn read_times(&self, of: impl Fn(Stream) -> bool) -> Result<(), DriverError> {
-        let mut spans = lock(&self.spans);
+        let mut spans = lock_unpoisoned(&self.spans);
         let unread = std::mem::take(&mut spans.unread);
         for span in unread {
             let [from, to] = span.events;
@@ -118,7 +119,7 @@ impl Drop for ProfiledDriver {
     fn drop(&mut self) {
         // If the device has failed, unread times are lost; the failed call has reported the error.
         let _ = self.read_times(|_| true);
-        let spans = std::mem::take(&mut *lock(&self.spans));
+        let spans = std::mem::take(&mut *lock_unpoisoned(&self.spans));
         let unread = spans.unread.into_iter().map(|span| span.events);
         for event in spans.free.into_iter().chain(unread).flatten() {
             let _ = self.inner.free_event(event);
@@ -158,7 +159,7 @@ impl Driver for ProfiledDriver {
         wait(stream: Stream, event: Event) -> Done;
         is_done(event: Event) -> Done<bool>;
         elapsed_ms(from: Event, to: Event) -> Done<f32>;
-        load(source: &Source) -> Done<Module>;
+        load(source: &KernelSource) -> Done<KernelModule>;
         has_matmul(shape: &MatMul) -> Done<bool>;
         end_capture(stream: Stream) -> Done<Graph>;
         free_graph(graph: Graph) -> Done;
@@ -166,13 +167,13 @@ impl Driver for ProfiledDriver {
 
     fn algorithm_choices(&self) -> AlgorithmChoices {
         let mut choices = self.inner.algorithm_choices();
-        choices.attention.extend(lock(&self.attention).iter().cloned());
+        choices.attention.extend(lock_unpoisoned(&self.attention).iter().cloned());
         choices
     }
 
     fn note_attention(&self, choice: &dyn Fn() -> AttentionChoice) {
         let choice = choice();
-        let mut noted = lock(&self.attention);
+        let mut noted = lock_unpoisoned(&self.attention);
         if !noted.contains(&choice) {
             noted.push(choice);
         }
@@ -193,13 +194,13 @@ impl Driver for ProfiledDriver {
         let number = self.stream_count.fetch_add(1, Ordering::Relaxed);
         let name =
             if high_priority { format!("{number} (high priority)") } else { number.to_string() };
-        lock(&self.streams).insert(stream, name.into());
+        lock_unpoisoned(&self.streams).insert(stream, name.into());
         Ok(stream)
     }
 
     fn free_stream(&self, stream: Stream) -> Done {
         self.synchronize(stream)?;
-        lock(&self.streams).remove(&stream);
+        lock_unpoisoned(&self.streams).remove(&stream);
         self.inner.free_stream(stream)
     }
 
@@ -236,20 +237,21 @@ impl Driver for ProfiledDriver {
         })
     }
 
-    fn function(&self, module: Module, name: &str) -> Done<Function> {
+    fn function(&self, module: KernelModule, name: &str) -> Done<KernelFunction> {
         let function = self.inner.function(module, name)?;
-        lock(&self.names).insert(function, name.into());
+        lock_unpoisoned(&self.names).insert(function, name.into());
         Ok(function)
     }
 
     unsafe fn launch(
         &self,
         stream: Stream,
-        function: Function,
+        function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
     ) -> Done {
-        let name = lock(&self.names).get(&function).cloned().unwrap_or_else(|| "?".into());
+        let name =
+            lock_unpoisoned(&self.names).get(&function).cloned().unwrap_or_else(|| "?".into());
         let ([x, y, z], threads) = (grid.blocks, grid.threads);
         self.timed_call(stream, name, format!("{x} x {y} x {z} blocks of {threads}"), || {
             // SAFETY: as the caller promises.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use super::algorithm_choices::AlgorithmChoices;
 use super::driver::Driver;
-use super::gpu::lock;
+use super::gpu::lock_unpoisoned;
 pub use driver::ProfiledDriver;
 
 /// Environment variable with the path of the profile.
@@ -64,13 +64,18 @@ impl Profile {
     }
 
     fn record_time(&self, call: CallKey, milliseconds: f32) {
-        lock(&self.times).entry(call).and_modify(|times| times.add(milliseconds)).or_insert_with(
-            || CallTimes { first: milliseconds, least: f32::INFINITY, ..CallTimes::default() },
-        );
+        lock_unpoisoned(&self.times)
+            .entry(call)
+            .and_modify(|times| times.add_call(milliseconds))
+            .or_insert_with(|| CallTimes {
+                first: milliseconds,
+                least: f32::INFINITY,
+                ..CallTimes::default()
+            });
     }
 
     fn note_choices(&self, choices: AlgorithmChoices) {
-        let mut all = lock(&self.choices);
+        let mut all = lock_unpoisoned(&self.choices);
         // Ranks that share a device share its choices.
         if !all.contains(&choices) {
             all.push(choices);
@@ -79,7 +84,7 @@ impl Profile {
 }
 
 impl CallTimes {
-    fn add(&mut self, milliseconds: f32) {
+    fn add_call(&mut self, milliseconds: f32) {
         self.count += 1;
         self.total += f64::from(milliseconds);
         self.least = self.least.min(milliseconds);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{CallKey, CallTimes, Profile};
 use crate::backend::cuda::algorithm_choices::{AttentionChoice, ChoiceOrigin, MatMulChoice};
 use crate::backend::cuda::autotune::AlgorithmTiming;
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 
 impl Profile {
     /// Returns the tables of everything measured so far.
@@ -13,7 +13,7 @@ impl Profile {
         let mut text = String::from(
             "# calls\nname,shape,rank,stream,calls,total_ms,min_us,median_us,first_us\n",
         );
-        let times = lock(&self.times);
+        let times = lock_unpoisoned(&self.times);
         let mut calls: Vec<_> = times.iter().collect();
         let order = |(call, times): &(&CallKey, &CallTimes)| {
             (std::cmp::Reverse(times.total.to_bits()), call.name.clone(), call.shape.clone())
@@ -33,7 +33,7 @@ impl Profile {
                 ),
             );
         }
-        let choices = lock(&self.choices);
+        let choices = lock_unpoisoned(&self.choices);
         write_line(&mut text, "\n# matmuls\nshape,alignment,origin,algorithm,workspace,timings");
         let mut matmuls: Vec<_> =
             choices.iter().flat_map(|choices| &choices.matmuls).map(matmul_row).collect();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::{
-    CommError, CommFailure, Communicator, FailureCause, LaunchOptions, Pending, RankComms,
+    CommError, CommFailure, Communicator, FailureCause, LaunchOptions, PendingCall, RankComms,
     RankExit, ReduceOp, Site, launch, launch_with,
 };
 use crate::layout::{AxisId, AxisSet};
@@ -20,7 +20,7 @@ fn random(state: &mut u64) -> usize {
 }
 
 /// One step of every kind, small and large, synchronous, asynchronous and messages.
-fn step(tp: &Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<(), CommError> {
+fn step(tp: &Communicator, step: usize, pending: &mut Vec<PendingCall>) -> Result<(), CommError> {
     let len = if step.is_multiple_of(3) { 5000 } else { 3 };
     let site = Site::here("step");
     let (next, previous) = ((tp.rank() + 1) % tp.size(), (tp.rank() + tp.size() - 1) % tp.size());

@@ -85,7 +85,7 @@ fn asynchronous_calls_have_their_own_order() {
         let ones = Arc::new(allocator.copy_of(&vec![1f32; blocks.total()], Category::Gradients));
         let part = allocator.copy_of(&vec![0f32; blocks.owned(tp.rank())], Category::Gradients);
         let scatter = tp.start_reduce_scatter(&site, ones, part, &blocks);
-        // The ranks reach these in another order relative to what they have started.
+        // The ranks reach these in another order relative to the calls that they have started.
         if tp.rank() == 1 {
             tp.barrier(&site)?;
         }

@@ -60,8 +60,8 @@ pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec
         return vec![AttentionBlock { band, ..AttentionBlock::all(queries, keys) }];
     }
     let mut blocks: Vec<AttentionBlock> = Vec::new();
-    for queries in runs(queries) {
-        for keys in runs(keys) {
+    for queries in runs_of_extent(queries) {
+        for keys in runs_of_extent(keys) {
             blocks.extend(visible_block(&queries, &keys, band).map(AttentionBlock::without_offset));
             while let [.., last, next] = &blocks[..]
                 && let Some(merged) = last.merged(next)
@@ -81,8 +81,8 @@ pub(super) fn consecutive_blocks(
     keys: &Extent,
     band: Band,
 ) -> Vec<AttentionBlock> {
-    let pairs = runs(queries).into_iter().flat_map(|queries| {
-        runs(keys).map(|keys| visible_block(&queries, &keys, band)).into_iter().flatten()
+    let pairs = runs_of_extent(queries).into_iter().flat_map(|queries| {
+        runs_of_extent(keys).map(|keys| visible_block(&queries, &keys, band)).into_iter().flatten()
     });
     pairs.collect()
 }
@@ -94,7 +94,7 @@ struct Run {
     positions: Range<usize>,
 }
 
-fn runs(extent: &Extent) -> [Run; 2] {
+fn runs_of_extent(extent: &Extent) -> [Run; 2] {
     let [early, late] = extent.ranges();
     let first = early.len();
     [Run { first: 0, positions: early }, Run { first, positions: late }]

@@ -1,7 +1,7 @@
 //! One call of context-parallel attention: its ranks, sizes and documents, and buffers of these sizes.
 
 use crate::backend::{AttentionShape, Buffer, DType, View, ViewMut};
-use crate::comm::{CommError, Communicator, Pending, Site};
+use crate::comm::{CommError, Communicator, PendingCall, Site};
 use crate::tensor::{Rank, VisibleRows, fail};
 
 use super::super::score_operands::ScoreOperands;
@@ -60,7 +60,7 @@ impl ContextCall<'_> {
     }
 
     /// Waits for a collective. A failure unwinds the rank.
-    pub fn wait(&self, pending: Pending) -> Buffer {
+    pub fn wait_for_buffer(&self, pending: PendingCall) -> Buffer {
         pending.wait().unwrap_or_else(|error: CommError| fail(error))
     }
 }

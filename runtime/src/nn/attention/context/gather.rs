@@ -27,7 +27,7 @@ impl<'a> KeyGather<'a> {
     /// Computes the output, in the compute dtype, and the log-sum-exp.
     pub fn forward(&self, q: View, k: View, v: View) -> (Buffer, Buffer) {
         let rank = self.call.rank;
-        let kv = self.gather(k, v);
+        let kv = self.gather_keys(k, v);
         let mut out = rank.alloc(self.local.out_len());
         let mut lse = rank.stats(self.local.lse_len());
         self.local.attend_all(q, &self.source(&kv), out.view_mut(), lse.view_mut());
@@ -43,7 +43,7 @@ impl<'a> KeyGather<'a> {
         v: View,
         mut dscores: ScoreGradients,
     ) -> [Buffer; 3] {
-        let kv = self.gather(k, v);
+        let kv = self.gather_keys(k, v);
         let mut dq = self.call.zeros(DType::F32, of.q.len());
         let mut dkv = self.call.zeros(DType::F32, kv.len());
         let [dk, dv] = split_at(dkv.view_mut(), self.whole_k_len());
@@ -56,7 +56,7 @@ impl<'a> KeyGather<'a> {
     }
 
     /// Gathers the keys and values of all ranks, in the order of positions: all keys, then all values.
-    fn gather(&self, k: View, v: View) -> Buffer {
+    fn gather_keys(&self, k: View, v: View) -> Buffer {
         let ContextCall { rank, group, site, .. } = *self.call;
         let own = self.call.concatenate(k, v);
         let mut by_rank = rank.scratch(own.dtype(), own.len() * group.size());

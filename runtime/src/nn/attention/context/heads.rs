@@ -201,7 +201,7 @@ impl HeadExchange<'_> {
         let (send, receive) = (counts(&send), counts(&receive));
         let arriving = rank.scratch(message.dtype(), receive.iter().sum());
         let message = Arc::new(message);
-        self.call.wait(group.start_all_to_all(site, message, arriving, &send, &receive))
+        self.call.wait_for_buffer(group.start_all_to_all(site, message, arriving, &send, &receive))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, Buffer, DType, KeyRanges,
-    MergeAttentionArgs, SequenceLayout, View, ViewMut,
+    AttentionShape, Backend, Band, Buffer, DType, KeyRanges, SequenceLayout, View, ViewMut,
 };
 use crate::tensor::{Extent, KeyBlock, Rank, VisibleRows};
 
@@ -55,7 +55,7 @@ impl BlockCall {
     fn ranges(&self) -> Option<KeyRanges<'_>> {
         let [first, end] = self.ranges.as_ref()?.each_ref();
         let start = self.block.queries.start;
-        Some(KeyRanges { first: from(first.view(), start), end: from(end.view(), start) })
+        Some(KeyRanges { first: view_from(first.view(), start), end: view_from(end.view(), start) })
     }
 }
 
@@ -116,8 +116,8 @@ impl<'a> LocalAttention<'a> {
             self.rank.backend().merge_attention(
                 &shape,
                 MergeAttentionArgs {
-                    out: from(out.view(), start * row),
-                    lse: from(lse.view(), start),
+                    out: view_from(out.view(), start * row),
+                    lse: view_from(lse.view(), start),
                     sum: from_mut(merged.out.view_mut(), start * row),
                     sum_lse: from_mut(merged.lse.view_mut(), start),
                 },
@@ -155,15 +155,15 @@ impl<'a> LocalAttention<'a> {
             self.rank.backend().attention_backward(
                 &self.block_shape(&call.block, &source.positions),
                 AttentionBackwardArgs {
-                    q: from(of.q, q_at),
-                    k: from(source.k, k_at),
-                    v: from(source.v, v_at),
+                    q: view_from(of.q, q_at),
+                    k: view_from(source.k, k_at),
+                    v: view_from(source.v, v_at),
                     ranges: call.ranges(),
                     bias: self.scores.bias,
                     sinks: self.scores.sinks.filter(|_| dsinks.is_some()),
-                    out: from(of.out, out_at),
-                    lse: from(of.lse, queries.start),
-                    dout: from(of.dout, out_at),
+                    out: view_from(of.out, out_at),
+                    lse: view_from(of.lse, queries.start),
+                    dout: view_from(of.dout, out_at),
                     accumulate,
                     dq: from_mut(dq.reborrow(), q_at),
                     dk: from_mut(dk.reborrow(), k_at),
@@ -197,9 +197,9 @@ impl<'a> LocalAttention<'a> {
         self.rank.backend().attention(
             &self.block_shape(&call.block, &source.positions),
             AttentionArgs {
-                q: from(q, queries.start * self.q_row()),
-                k: from(source.k, keys.start * self.k_row()),
-                v: from(source.v, keys.start * self.v_row()),
+                q: view_from(q, queries.start * self.q_row()),
+                k: view_from(source.k, keys.start * self.k_row()),
+                v: view_from(source.v, keys.start * self.v_row()),
                 ranges: call.ranges(),
                 bias: self.scores.bias,
                 sinks,
@@ -283,7 +283,7 @@ impl MergedAttention {
     }
 }
 
-fn from(view: View<'_>, start: usize) -> View<'_> {
+fn view_from(view: View<'_>, start: usize) -> View<'_> {
     view.slice(start..view.len())
 }
 

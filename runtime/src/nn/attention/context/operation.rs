@@ -82,7 +82,7 @@ impl ContextAttention {
     }
 
     /// Runs `body` with this call on a rank.
-    fn on<T>(
+    fn with_call<T>(
         &self,
         rank: &Rank,
         scores: &ScoreValues,
@@ -115,7 +115,7 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
         let data = forward.inputs.map(|value| value.compute().data);
         let [q, k, v] = data.each_ref().map(|data| data.view());
         let scores = self.attention.scores.values(forward.rank, forward.params.as_ref());
-        self.attention.on(forward.rank, &scores, |call| {
+        self.attention.with_call(forward.rank, &scores, |call| {
             let (out, lse) = if self.ring {
                 Ring::new(call, 1).forward(q, k, v)
             } else {
@@ -138,7 +138,7 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
         let [q, k, v] = inputs.each_mut().map(|input| input.take_saved(rank));
         let of =
             OutputGradient { q: q.view(), out: out.view(), lse: lse.view(), dout: dout.view() };
-        let computed = self.attention.on(rank, &scores, |call| {
+        let computed = self.attention.with_call(rank, &scores, |call| {
             if self.ring {
                 Ring::new(call, 1).backward(&of, k.view(), v.view(), of_scores.views())
             } else {
@@ -148,7 +148,7 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
         for (input, gradient) in inputs.iter().zip(computed) {
             input.add_gradient(gradients, Arc::new(gradient));
         }
-        self.attention.scores.finish(of_scores, params, gradients);
+        self.attention.scores.finish_gradients(of_scores, params, gradients);
     }
 }
 
@@ -167,7 +167,7 @@ impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
         let data = forward.inputs.map(|value| value.compute().data);
         let [q, k, v] = data.each_ref().map(|data| data.view());
         let scores = self.attention.scores.values(forward.rank, forward.params.as_ref());
-        self.attention.on(forward.rank, &scores, |call| {
+        self.attention.with_call(forward.rank, &scores, |call| {
             let (own, exchanged) = Ulysses::new(call, self.size).forward(q, k, v);
             let ExchangedAttention { q, k, v, out, lse } = exchanged;
             (own, [q, k, v, out, lse])
@@ -186,13 +186,13 @@ impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
         // the parameter's gradient.
         let mut of_scores = self.attention.scores.gradients_of(rank, &scores);
         let exchanged = ExchangedAttention { q, k, v, out, lse };
-        let computed = self.attention.on(rank, &scores, |call| {
+        let computed = self.attention.with_call(rank, &scores, |call| {
             let ulysses = Ulysses::new(call, self.size);
             ulysses.backward(&exchanged, dout.view(), of_scores.views())
         });
         for (input, gradient) in inputs.iter().zip(computed) {
             input.add_gradient(gradients, Arc::new(gradient));
         }
-        self.attention.scores.finish(of_scores, params, gradients);
+        self.attention.scores.finish_gradients(of_scores, params, gradients);
     }
 }

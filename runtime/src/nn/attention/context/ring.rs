@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, View};
-use crate::comm::Pending;
+use crate::comm::PendingCall;
 use crate::tensor::{Extent, SpanStart, scope};
 
 use super::super::score_operands::ScoreGradients;
@@ -29,8 +29,8 @@ pub(super) struct Ring<'a> {
 struct Hop {
     /// Number of the hop, of which 0 is the one with this rank's own keys.
     number: usize,
-    arriving: Pending,
-    /// From the start of the transfer until it has been waited for.
+    arriving: PendingCall,
+    /// Span from the start of the transfer to the end of the wait for it.
     span: Option<SpanStart>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Ring<'a> {
         }
         let mut kv = Arc::new(self.call.concatenate(k, v));
         let mut dq = self.call.zeros(DType::F32, of.q.len());
-        let mut sum: Option<Pending> = None;
+        let mut sum: Option<PendingCall> = None;
         for hop in 0..self.size {
             let next = self.start_hop(hop, &kv);
             let mut part = self.call.zeros(DType::F32, kv.len());
@@ -101,7 +101,7 @@ impl<'a> Ring<'a> {
             });
             if let Some(sum) = sum {
                 // The gradients of these keys from the ranks that had them before.
-                let sum = self.call.wait(sum);
+                let sum = self.call.wait_for_buffer(sum);
                 rank.backend().add_assign(part.view_mut(), sum.view());
             }
             sum = Some(self.send_to_next(Arc::new(part)));
@@ -109,7 +109,7 @@ impl<'a> Ring<'a> {
                 kv = Arc::new(self.finish_hop(next));
             }
         }
-        let sum = self.call.wait(sum.expect("a ring has a hop"));
+        let sum = self.call.wait_for_buffer(sum.expect("a ring has a hop"));
         let [dk, dv] = self.call.keys_and_values(&sum);
         [dq.view(), dk, dv].map(|gradient| self.call.narrow(gradient))
     }
@@ -137,20 +137,20 @@ impl<'a> Ring<'a> {
 
     /// Waits for the keys and values of a hop.
     fn finish_hop(&self, Hop { number, arriving, span }: Hop) -> Buffer {
-        let kv = self.call.wait(arriving);
+        let kv = self.call.wait_for_buffer(arriving);
         scope::record_numbered(("hop", self.call.site.shared_field()), span, ("hop", number));
         kv
     }
 
     /// Runs the attention of a hop inside of a span of the trace.
     fn traced(&self, label: &'static str, hop: usize, attention: impl FnOnce()) {
-        let span = scope::begin();
+        let span = scope::begin_span();
         attention();
         scope::record_numbered((label, self.call.site.shared_field()), span, ("hop", hop));
     }
 
     /// Starts to send data to the next rank of the ring, and to receive as much from the previous one.
-    fn send_to_next(&self, data: Arc<Buffer>) -> Pending {
+    fn send_to_next(&self, data: Arc<Buffer>) -> PendingCall {
         let group = self.call.group;
         let (members, len) = (group.size(), data.len());
         let counts = |member: usize| {

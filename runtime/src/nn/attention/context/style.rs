@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::layout::{Seal, Whole};
 
-/// How the ranks of `cp`, which share a sequence, compute attention together. All styles compute the same.
+/// Style in which the ranks of `cp`, which share a sequence, compute attention together. All styles compute the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContextStyle {
     /// Keys and values travel around a ring of ranks (Liu et al., "Ring Attention", 2023).
@@ -15,8 +15,8 @@ pub enum ContextStyle {
     Ulysses,
     /// Each rank gathers the keys and values of all ranks (Dubey et al., "The Llama 3 Herd of Models", 2024).
     Gather,
-    /// So many neighbors exchange positions for heads, and the ranks that then have the same heads form a ring (Fang and
-    /// Zhao, "USP", 2024). `None`: as many as divide the ranks, and the heads of queries and of keys.
+    /// This many neighbors exchange positions for heads, and the ranks that then have the same heads form a ring (Fang
+    /// and Zhao, "USP", 2024). `None`: as many as divide the ranks, and the heads of queries and of keys.
     Hybrid(Option<usize>),
 }
 
@@ -89,7 +89,7 @@ pub trait DistributedOver<A>: Whole {}
 #[diagnostic::do_not_recommend]
 impl<S: Whole<Home = A>, A: crate::layout::Home> DistributedOver<A> for S {}
 
-/// How ranks compute attention together, for their number and their heads.
+/// Algorithm of ranks that compute attention together, chosen for their number and their heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::nn) enum ContextAlgorithm {
     Ring,
@@ -112,7 +112,7 @@ impl ContextStyle {
     /// Returns the algorithm for `ranks` ranks of `cp`, each with `heads` query heads and `kv_heads` key-value heads.
     ///
     /// # Errors
-    /// If the heads cannot be exchanged among the ranks: the reason, and what to do.
+    /// If the heads cannot be exchanged among the ranks: the reason and the fix.
     pub(in crate::nn) fn algorithm(
         self,
         ranks: usize,

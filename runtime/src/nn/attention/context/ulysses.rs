@@ -57,7 +57,7 @@ impl<'a> Ulysses<'a> {
         query_heads(&self.exchange.call.shape, self.exchange.size, self.exchange.index())
     }
 
-    /// Computes the output, and what a backward reads.
+    /// Computes the output, and the values that a backward reads.
     pub fn forward(&self, q: View, k: View, v: View) -> (Buffer, ExchangedAttention<Buffer>) {
         let [q, k, v] = self.exchange.distribute([q, k, v], &self.qkv());
         let ring = Ring::new(&self.exchanged, self.exchange.size);

@@ -53,7 +53,9 @@ fn step_with_death(
             comms,
             Arc::new(move |group, call, operands| {
                 if is_due(&of_calls) {
-                    return Completion::done(Err(call.refuse(format!("the end of rank {rank}"))));
+                    return Completion::completed(Err(
+                        call.refuse(format!("the end of rank {rank}"))
+                    ));
                 }
                 group.issue(call, operands)
             }),
@@ -110,7 +112,7 @@ fn swap_messages(position: usize, was_swapped: Arc<AtomicUsize>) -> Hook {
         if *count == position + 1 {
             let (src, dst) = operands.into_buffers();
             *held.lock().unwrap() = Some((to.group_rank, Arc::clone(call), src, dst));
-            return Completion::done(Ok(None));
+            return Completion::completed(Ok(None));
         }
         let completion = group.issue(call, operands);
         let mut held = held.lock().unwrap();

@@ -122,7 +122,7 @@ impl IntegerStages {
     fn advance(&mut self, compute: Compute, input: &[Arc<Buffer>]) -> Result<(), TestError> {
         (self.before_compute)(compute)?;
         let ready = input.last().map_or(0, |time| time.typed::<u32>()[0]);
-        let cost = self.costs.of(compute.work) as u32;
+        let cost = self.costs.cost_of(compute.work) as u32;
         self.clock = self.clock.max(ready) + cost;
         self.results.busy += cost;
         let StageResults { most_live, most_pending, .. } = &mut self.results;

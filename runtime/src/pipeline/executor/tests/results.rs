@@ -112,7 +112,7 @@ fn sent_bytes_follow_the_closed_form() {
     }
 }
 
-/// At the turn of a V the next stage gets the very buffer of the previous one.
+/// The next stage at the turn of a V receives the very buffer of the previous one.
 #[test]
 fn stages_of_one_rank_share_buffers() {
     for kind in [ScheduleKind::ZeroBubbleV, ScheduleKind::DualPipeV] {

@@ -8,7 +8,7 @@ use crate::data::{Batch, MicroBatch};
 use crate::layout::AxisId;
 use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
-use crate::train::config::{Config, Device};
+use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::say;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
@@ -24,7 +24,7 @@ const MICRO_BATCHES: usize = 3;
 /// Bytes at the peak of each category, and of all together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Peaks {
-    /// In the order of [`Category::ALL`].
+    /// Bytes in the order of [`Category::ALL`].
     pub of: [f64; Category::ALL.len()],
     pub total: f64,
 }
@@ -73,8 +73,8 @@ impl DryRun<'_> {
         let settings = Settings { logits_limit, ..self.config.settings() };
         let outcome = launch_rank(&LaunchOptions::default(), &mesh, mesh.rank_of(&last), |comms| {
             let backend = match self.config.device {
-                Device::Cpu => DryRunBackend::cpu(),
-                Device::Cuda => DryRunBackend::on_device(),
+                DeviceChoice::Cpu => DryRunBackend::cpu(),
+                DeviceChoice::Cuda => DryRunBackend::on_device(),
             };
             let rank = Rank::with_settings(comms.over_nothing(), Box::new(backend), settings);
             let failed = self.run_steps::<M>(&rank).err();

@@ -26,7 +26,7 @@ pub struct LogitBytes {
 
 impl LogitBytes {
     /// Returns the size of the logits of a run.
-    pub fn of(config: &Config, outline: &Outline) -> LogitBytes {
+    pub fn of_model(config: &Config, outline: &Outline) -> LogitBytes {
         LogitBytes {
             vocab: outline.vocab.div_ceil(config.mesh.degree(AxisId::Tp)) as f64,
             element: config.dtype.dtype().bytes() as f64,

@@ -12,7 +12,7 @@ use std::fmt;
 use crate::backend::{Bytes, Category};
 use crate::layout::{AxisId, AxisSet};
 
-use crate::train::config::{Config, Device, memory_advice};
+use crate::train::config::{Config, DeviceChoice, memory_advice};
 use crate::train::{Error, LanguageModel, Outline, Result};
 
 use super::checks::check_documents_are_used;
@@ -74,12 +74,12 @@ impl MemoryPlan {
     ) -> Result<MemoryPlan> {
         let DryRun { config, pipeline, .. } = run;
         let positions = config.mesh.degree(AxisId::Pp);
-        let logits = LogitBytes::of(config, outline);
+        let logits = LogitBytes::of_model(config, outline);
         let memory = memory_of_rank(config, available);
-        let logits_limit = match memory.filter(|_| config.device == Device::Cuda) {
+        let logits_limit = match memory.filter(|_| config.device == DeviceChoice::Cuda) {
             None => None,
             Some(memory) => {
-                // The limit follows from what all else needs, on the rank of the head.
+                // The limit follows from all other needs, on the rank of the head.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
                 let Some(rest) = run.on_position::<M>(head, Some(0))? else { return Ok(self) };
                 Some(logits_limit(logits, memory, rest.peaks.total))
@@ -120,7 +120,7 @@ impl MemoryPlan {
     }
 
     /// Refuses a run that needs more than `--memory-limit` or the `available` bytes of the machine.
-    pub fn check(&self, config: &Config, available: Option<f64>) -> Result<()> {
+    pub fn check_memory(&self, config: &Config, available: Option<f64>) -> Result<()> {
         self.check_limit(config)?;
         match available {
             Some(available) => self.check_machine(config, available),
@@ -137,7 +137,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Refuses a run that needs more than a `fraction` of what [`check`](Self::check) allows.
+    /// Refuses a run that needs more than a `fraction` of what [`check_memory`](Self::check_memory) allows.
     pub fn check_fraction(
         &self,
         fraction: f64,

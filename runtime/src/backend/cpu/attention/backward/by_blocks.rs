@@ -16,7 +16,7 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 
-pub(super) fn run<T: Float>(workers: &Workers, call: &Call<T>) {
+pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &Call<T>) {
     let s = call.s;
     let row_len = dquery_len::<T>(call.sizes(0, 0));
     let head_len = s.queries.len * row_len;
@@ -67,18 +67,18 @@ fn key_block<T: Float>(
             let mut pass = Pass::new(call, [sample, head], &mut tile);
             for queries in pass.chunks(keys) {
                 let (query, dout) = call.queries_of([sample, head], &queries);
-                tiles.turn_to(query, dout);
-                pass.tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
-                turns.wait(row, block, queries.end);
+                tiles.turn_to_head(query, dout);
+                pass.compute_tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
+                turns.wait_for_turn(row, block, queries.end);
                 let start = (row * s.queries.len + queries.start) * sums.row_len;
                 // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block sees
-                // never move back from one block to the next, so who adds to a row before this block is the block before
-                // it, or waited for that.
+                // never move back from one block to the next, so only the previous block adds to a row before this
+                // block it, or waited for that.
                 let dqueries = unsafe { sums.all.piece(start, queries.len() * sums.row_len) };
                 pass.add_to_queries(&mut *tiles, keys.start, keys, dqueries);
-                turns.advance(row, block, queries.end);
+                turns.advance_row(row, block, queries.end);
             }
-            turns.advance(row, block, usize::MAX);
+            turns.advance_row(row, block, usize::MAX);
         }
         call.put_keys(at, keys.clone(), &mut *tiles);
     });

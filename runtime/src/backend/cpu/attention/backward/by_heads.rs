@@ -19,7 +19,7 @@ struct Section {
     queries: Range<usize>,
 }
 
-pub(super) fn run<T: Float>(workers: &Workers, call: &Call<T>) {
+pub(super) fn run_by_heads<T: Float>(workers: &Workers, call: &Call<T>) {
     let kv_heads = call.s.kv_heads;
     workers.each(call.s.batch * kv_heads, |task| kv_head(call, [task / kv_heads, task % kv_heads]));
 }
@@ -34,7 +34,7 @@ fn kv_head<T: Float>(call: &Call<T>, at @ [sample, kv_head]: [usize; 2]) {
         let mut tile = TileScratch::new(call, &mut parts);
         let (sums, sum_len) = sum_lens::<T>(call, &sections, heads.len());
         let mut sums: Vec<_> =
-            (0..sums).map(|_| QuerySums::new(parts.take(sum_len), row_len)).collect();
+            (0..sums).map(|_| QuerySums::new(parts.take_part(sum_len), row_len)).collect();
         let rest = parts.0;
         for (number, section) in sections.iter().enumerate() {
             let sizes = call.sizes(section.queries.len(), section.keys.len());
@@ -47,19 +47,19 @@ fn kv_head<T: Float>(call: &Call<T>, at @ [sample, kv_head]: [usize; 2]) {
                 };
                 let sums_here = index % sums.len();
                 let sums = &mut sums[sums_here];
-                sums.advance(section.queries.clone(), put);
+                sums.advance_to(section.queries.clone(), put);
                 let (query, dout) = call.queries_of([sample, head], &section.queries);
-                tiles.turn_to(query, dout);
+                tiles.turn_to_head(query, dout);
                 let mut pass = Pass::new(call, [sample, head], &mut tile);
                 let first = [section.queries.start, section.keys.start];
                 for keys in blocks(section.keys.clone()) {
                     for queries in pass.chunks(&keys) {
-                        pass.tile(&mut *tiles, first, &queries, &keys);
-                        pass.add_to_queries(&mut *tiles, first[1], &keys, sums.of(&queries));
+                        pass.compute_tile(&mut *tiles, first, &queries, &keys);
+                        pass.add_to_queries(&mut *tiles, first[1], &keys, sums.sums_of(&queries));
                     }
                 }
                 if number + 1 == sections.len() {
-                    sums.finish(call.s.queries.len, put);
+                    sums.finish_rows(call.s.queries.len, put);
                 }
             }
             call.put_keys(at, section.keys.clone(), &mut *tiles);

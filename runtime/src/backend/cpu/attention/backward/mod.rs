@@ -24,10 +24,11 @@ use super::scoring::{Distances, Scoring};
 use super::shift::{Outputs, SinkGradient};
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
 use super::widened;
+use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
-use crate::backend::{AttentionBackwardArgs, AttentionShape};
+use crate::backend::ops::attention::AttentionBackwardArgs;
 
 pub fn attention_backward<T: Float>(
     workers: &Workers,
@@ -61,7 +62,7 @@ pub fn attention_backward<T: Float>(
     let outs = Outputs::new(out, s.queries, out_sizes);
     let douts = Heads::new(dout, s.queries, out_sizes);
     let sink_gradient =
-        dsinks.as_mut().map(|(sinks, sums)| SinkGradient { sinks, parts: sums.parts() });
+        dsinks.as_mut().map(|(sinks, sums)| SinkGradient { sinks, parts: sums.shared_sums() });
     let shifts = shifts(workers, s, &outs, &douts, lse, sink_gradient);
     let call = Call {
         s,
@@ -77,18 +78,18 @@ pub fn attention_backward<T: Float>(
         no_gradient: vec![0.0; s.head_dim],
         dk: Results::new(dk, s.keys, k_sizes, accumulate),
         dv: Results::new(dv, s.keys, v_sizes, accumulate),
-        dbias: dbias.as_mut().map(|(distances, sums)| (*distances, sums.parts())),
+        dbias: dbias.as_mut().map(|(distances, sums)| (*distances, sums.shared_sums())),
         flops,
     };
     // Blocks of keys would add to the same gradient of a bias.
     if s.batch * s.kv_heads < workers.threads() && call.dbias.is_none() {
-        by_blocks::run(workers, &call);
+        by_blocks::run_by_blocks(workers, &call);
     } else {
-        by_heads::run(workers, &call);
+        by_heads::run_by_heads(workers, &call);
     }
     drop(call);
     let sums = dbias.map(|(_, sums)| sums).into_iter().chain(dsinks.map(|(_, sums)| sums));
-    sums.for_each(HeadSums::finish);
+    sums.for_each(HeadSums::finish_sums);
 }
 
 /// Returns the sum of `dout * out` of each query, `[batch, heads, queries]`, and sums the gradients of sinks.
@@ -123,25 +124,25 @@ fn tiles_of<'a, T: Float>(
 ) -> Box<dyn Tiles<'a, T> + 'a> {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return Box::new(dots::Backward::new(sizes, key, value, scratch));
+        return Box::new(dots::DotsBackward::new(sizes, key, value, scratch));
     }
-    Box::new(widened::Backward::new(sizes, key, value, scratch))
+    Box::new(widened::WidenedBackward::new(sizes, key, value, scratch))
 }
 
 /// Returns the scratch elements of the tiles of a task.
 fn tiles_scratch_len<T: Float>(sizes: TaskSizes) -> usize {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return dots::Backward::scratch_len(sizes);
+        return dots::DotsBackward::scratch_len(sizes);
     }
-    widened::Backward::scratch_len::<T>(sizes)
+    widened::WidenedBackward::scratch_len::<T>(sizes)
 }
 
 /// Returns the elements of the gradient of one query, as tiles add it up.
 fn dquery_len<T: Float>(sizes: TaskSizes) -> usize {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
-        return dots::Backward::dquery_len(sizes);
+        return dots::DotsBackward::dquery_len(sizes);
     }
     sizes.head_dim
 }
@@ -202,7 +203,7 @@ impl<'a, T: Float> Call<'a, T> {
     unsafe fn put_query(&self, at: [usize; 3], sum: Option<&[f32]>) {
         let gradient = sum.map_or(&self.no_gradient[..], |sum| &sum[..self.s.head_dim]);
         // SAFETY: as the caller promises.
-        unsafe { self.dq.put(at, gradient, 1.0) };
+        unsafe { self.dq.put_row(at, gradient, 1.0) };
     }
 
     /// Writes the gradients of some keys and values from the tiles that hold them.
@@ -212,13 +213,13 @@ impl<'a, T: Float> Call<'a, T> {
         keys: Range<usize>,
         tiles: &mut (dyn Tiles<'_, T> + '_),
     ) {
-        tiles.finish();
+        tiles.finish_keys();
         for (row, key) in keys.enumerate() {
             let at = [sample, key, kv_head];
             // SAFETY: these keys of this sample and key/value head belong to one task alone.
-            unsafe { self.dk.put(at, tiles.dkey(row), 1.0) };
+            unsafe { self.dk.put_row(at, tiles.dkey(row), 1.0) };
             // SAFETY: as above.
-            unsafe { self.dv.put(at, tiles.dvalue(row), 1.0) };
+            unsafe { self.dv.put_row(at, tiles.dvalue(row), 1.0) };
         }
     }
 }

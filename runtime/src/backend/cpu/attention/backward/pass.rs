@@ -30,7 +30,7 @@ impl<'a> TileScratch<'a> {
     }
 
     pub fn new<T>(call: &Call<T>, parts: &mut Parts<'a>) -> Self {
-        let [weights, dscores, slopes] = Self::lens(call).map(|len| parts.take(len));
+        let [weights, dscores, slopes] = Self::lens(call).map(|len| parts.take_part(len));
         TileScratch { weights, dscores, slopes }
     }
 }
@@ -78,7 +78,7 @@ impl<'a, 's, T: Float> Pass<'a, 's, T> {
 
     /// Computes a tile, and adds it to the gradients of its keys and values. `first` is the first query and the first key
     /// of `tiles`.
-    pub fn tile(
+    pub fn compute_tile(
         &mut self,
         tiles: &mut (dyn Tiles<'_, T> + '_),
         [first_query, first_key]: [usize; 2],
@@ -87,8 +87,8 @@ impl<'a, 's, T: Float> Pass<'a, 's, T> {
     ) {
         let Call { s, scoring, dbias, flops, .. } = self.call;
         let [sample, head] = self.at;
-        let row = tiles.row(keys.len());
-        let visible = self.visible.of(queries.clone());
+        let row = tiles.row_len(keys.len());
+        let visible = self.visible.of_queries(queries.clone());
         let weights = &mut self.scratch.weights[..queries.len() * row];
         let dscores = &mut self.scratch.dscores[..queries.len() * row];
         let query_rows = queries.start - first_query..queries.end - first_query;

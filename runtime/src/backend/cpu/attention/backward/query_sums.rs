@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Gradients of queries of one head, added up while they pass by.
 ///
-/// Sections of the keys see queries whose ranges never move back. So what a range no longer contains is complete.
+/// Sections of the keys see queries whose ranges never move back. So a row that a range no longer contains is complete.
 pub(super) struct QuerySums<'a> {
     /// Row by row, from the first one of `rows` on.
     sums: &'a mut [f32],
@@ -20,7 +20,7 @@ impl<'a> QuerySums<'a> {
     }
 
     /// Moves on to a range of queries, and calls `put` for each complete gradient; `None` is zero.
-    pub fn advance(&mut self, to: Range<usize>, mut put: impl FnMut(usize, Option<&[f32]>)) {
+    pub fn advance_to(&mut self, to: Range<usize>, mut put: impl FnMut(usize, Option<&[f32]>)) {
         let (len, rows) = (self.row_len, self.rows.clone());
         for query in rows.start..to.start {
             let row = (query < rows.end).then(|| &self.sums[(query - rows.start) * len..][..len]);
@@ -34,13 +34,13 @@ impl<'a> QuerySums<'a> {
     }
 
     /// Calls `put` for the gradients of all queries that are left, of `queries` ones, and begins again.
-    pub fn finish(&mut self, queries: usize, put: impl FnMut(usize, Option<&[f32]>)) {
-        self.advance(queries..queries, put);
+    pub fn finish_rows(&mut self, queries: usize, put: impl FnMut(usize, Option<&[f32]>)) {
+        self.advance_to(queries..queries, put);
         self.rows = 0..0;
     }
 
     /// Returns the gradients of some of the queries.
-    pub fn of(&mut self, queries: &Range<usize>) -> &mut [f32] {
+    pub fn sums_of(&mut self, queries: &Range<usize>) -> &mut [f32] {
         let start = (queries.start - self.rows.start) * self.row_len;
         &mut self.sums[start..start + queries.len() * self.row_len]
     }

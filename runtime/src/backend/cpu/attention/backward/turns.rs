@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How far the blocks of each row of blocks have added to the sums that they share: a block waits until the block before it
-/// has added to the same elements.
+/// Progress of the blocks of each row of blocks in adding to the sums that they share: a block waits until the block
+/// before it has added to the same elements.
 ///
 /// If blocks begin in order, each on a thread of its own until it ends, then the first unfinished block never waits.
 pub(super) struct Turns {
@@ -29,10 +29,10 @@ impl Turns {
     ///
     /// # Panics
     /// When the thread of another block has panicked.
-    pub fn wait(&self, row: usize, block: usize, end: usize) {
+    pub fn wait_for_turn(&self, row: usize, block: usize, end: usize) {
         let Some(before) = block.checked_sub(1) else { return };
         let at = row * self.blocks + before;
-        let mut progress = self.lock();
+        let mut progress = self.lock_progress();
         while progress.ends[at] < end {
             assert!(!progress.failed, "another thread of this call panicked");
             progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
@@ -40,8 +40,8 @@ impl Turns {
     }
 
     /// Notes that a block has added to all elements up to `end`.
-    pub fn advance(&self, row: usize, block: usize, end: usize) {
-        self.lock().ends[row * self.blocks + block] = end;
+    pub fn advance_row(&self, row: usize, block: usize, end: usize) {
+        self.lock_progress().ends[row * self.blocks + block] = end;
         self.changed.notify_all();
     }
 
@@ -50,7 +50,7 @@ impl Turns {
         PanicGuard(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    fn lock_progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -61,7 +61,7 @@ pub(super) struct PanicGuard<'a>(&'a Turns);
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lock().failed = true;
+            self.0.lock_progress().failed = true;
             self.0.changed.notify_all();
         }
     }
@@ -80,9 +80,9 @@ mod tests {
                 let (turns, order) = (&turns, &order);
                 scope.spawn(move || {
                     for end in [10, 20, 30] {
-                        turns.wait(1, block, end);
+                        turns.wait_for_turn(1, block, end);
                         order.lock().expect("nothing panics").push((block, end));
-                        turns.advance(1, block, end);
+                        turns.advance_row(1, block, end);
                     }
                 });
             }
@@ -100,7 +100,7 @@ mod tests {
     fn a_panic_wakes_those_that_wait() {
         let turns = Turns::new(1, 2);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| turns.wait(0, 1, 10));
+            let waiting = scope.spawn(|| turns.wait_for_turn(0, 1, 10));
             let failing = scope.spawn(|| {
                 let _guard = turns.guard();
                 panic!("a kernel fails");

@@ -6,7 +6,7 @@ use crate::backend::cpu::attention::backward_tiles::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::attention::sizes::TaskSizes;
 use crate::backend::cpu::dots::{
-    PANEL, PairRows, Panels, Source, Target, multiply, pair_columns, pair_rows, transpose,
+    PANEL, PairRows, PanelLayout, Panels, StridedRows, multiply, pair_columns, pair_rows, transpose,
 };
 use crate::backend::cpu::float::Float;
 
@@ -14,7 +14,7 @@ use crate::backend::cpu::float::Float;
 ///
 /// A contraction over queries has the gradient or the query, transposed, on its left, and weights or gradients of
 /// scores on its right: so the sums for keys and values are transposed, block of keys by block.
-pub struct Backward<'a> {
+pub struct DotsBackward<'a> {
     sizes: TaskSizes,
     /// Panels of pairs of elements, of keys and of values.
     keys_t: &'a mut [u32],
@@ -29,10 +29,10 @@ pub struct Backward<'a> {
     douts_t: &'a mut [u32],
     /// Pairs of rows next to each other, before they are transposed.
     zipped: &'a mut [u32],
-    /// Of one tile: panels of pairs of queries.
+    /// Weights of one tile: panels of pairs of queries.
     weights: &'a mut [u32],
     dscores: &'a mut [u32],
-    /// Of one tile: rows of pairs of keys.
+    /// Score gradients of one tile: rows of pairs of keys.
     dscore_rows: &'a mut [u32],
     /// `[block, element, key]`, then `[key, element]`.
     dkeys: Sums<'a>,
@@ -53,7 +53,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// With all rows or all elements in pairs, filled up on both sides.
+    /// Returns the length with all rows or all elements in pairs, filled up on both sides.
     fn whole(self) -> usize {
         padded(self.count) * padded(self.dim) / 2
     }
@@ -63,26 +63,26 @@ impl Rows {
         padded(self.dim) * self.pair_stride()
     }
 
-    /// From one element to the next in transposed rows.
+    /// Returns the distance from one element to the next in transposed rows.
     fn pair_stride(self) -> usize {
         padded(self.count.div_ceil(2))
     }
 }
 
-/// Lengths of the operands of a task, by what they hold.
+/// Lengths of the operands of a task, by content.
 struct Lens {
     keys: Rows,
     values: Rows,
     queries: Rows,
     douts: Rows,
-    /// Of one tile in pairs, filled up on both sides.
+    /// Length of one tile in pairs, filled up on both sides.
     tile: usize,
-    /// Of rows before they are transposed.
+    /// Length of rows before they are transposed.
     zipped: usize,
 }
 
 impl Lens {
-    fn of(sizes: TaskSizes) -> Lens {
+    fn of_sizes(sizes: TaskSizes) -> Lens {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let rows = |count: usize, dim: usize| Rows { count, dim };
         let (dim, count) = (head_dim.max(value_dim), queries.max(keys));
@@ -97,9 +97,9 @@ impl Lens {
     }
 }
 
-impl<'a> Backward<'a> {
+impl<'a> DotsBackward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
-        let Lens { keys, values, queries, douts, tile, zipped } = Lens::of(sizes);
+        let Lens { keys, values, queries, douts, tile, zipped } = Lens::of_sizes(sizes);
         let keys = Parts::len(&[keys.whole(); 2]) + Parts::len(&[2 * keys.whole(); 2]);
         let values = Parts::len(&[values.whole()]) + Parts::len(&[2 * values.whole(); 2]);
         let queries = Parts::len(&[queries.whole(), queries.transposed()]);
@@ -118,7 +118,7 @@ impl<'a> Backward<'a> {
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let lens = Lens::of(sizes);
+        let lens = Lens::of_sizes(sizes);
         let mut pairs = |len: usize| scratch.take_pairs(len);
         let (keys_t, keys) = (pairs(lens.keys.whole()), pairs(lens.keys.whole()));
         let values_t = pairs(lens.values.whole());
@@ -126,7 +126,7 @@ impl<'a> Backward<'a> {
         let (douts, douts_t) = (pairs(lens.douts.whole()), pairs(lens.douts.transposed()));
         let [weights, dscores, dscore_rows] = [(); 3].map(|()| pairs(lens.tile));
         let zipped = pairs(lens.zipped);
-        let mut sums = |rows: Rows| scratch.take(2 * rows.whole());
+        let mut sums = |rows: Rows| scratch.take_part(2 * rows.whole());
         let dkeys = Sums { transposed: sums(lens.keys), rows: sums(lens.keys) };
         let dvalues = Sums { transposed: sums(lens.values), rows: sums(lens.values) };
         panels_of_rows(&key, zipped, keys_t);
@@ -134,7 +134,7 @@ impl<'a> Backward<'a> {
         panels_of_columns(&key, keys);
         dkeys.transposed.fill(0.0);
         dvalues.transposed.fill(0.0);
-        Backward {
+        DotsBackward {
             sizes,
             keys_t,
             values_t,
@@ -161,7 +161,7 @@ impl Sums<'_> {
             let keys = padded(KEYS.min(count - start));
             let block = bytemuck::cast_slice(&self.transposed[start * dim..][..keys * dim]);
             let rows = bytemuck::cast_slice_mut(&mut self.rows[start * row..][..keys * row]);
-            transpose(block, keys, rows, Target { row, panel: PANEL });
+            transpose(block, keys, rows, PanelLayout { row, panel: PANEL });
         }
     }
 
@@ -181,20 +181,20 @@ fn both_ways<T: Float>(
     let source = head.source();
     pair_columns(source, rows);
     let width = padded(sizes.dim);
-    pair_rows(source, zipped, Target { row: width, panel: PANEL });
+    pair_rows(source, zipped, PanelLayout { row: width, panel: PANEL });
     let zipped = &zipped[..source.count.div_ceil(2) * width];
-    // One row per element; what fills up the width makes rows that nothing reads.
-    transpose(zipped, width, transposed, Target { row: sizes.pair_stride(), panel: PANEL });
+    // One row per element; the padding of the width makes rows that nothing reads.
+    transpose(zipped, width, transposed, PanelLayout { row: sizes.pair_stride(), panel: PANEL });
 }
 
-impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
-        let Lens { queries, douts, .. } = Lens::of(self.sizes);
+impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
+    fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
+        let Lens { queries, douts, .. } = Lens::of_sizes(self.sizes);
         both_ways(queries, &query, self.zipped, self.queries, self.queries_t);
         both_ways(douts, &dout, self.zipped, self.douts, self.douts_t);
     }
 
-    fn row(&self, keys: usize) -> usize {
+    fn row_len(&self, keys: usize) -> usize {
         padded(keys)
     }
 
@@ -225,13 +225,13 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
     ) {
         let TaskSizes { head_dim, value_dim, .. } = self.sizes;
         let (count, width) = (queries.len(), padded(keys.len()));
-        let tile = |data| Source { data, stride: width, count, width };
+        let tile = |data| StridedRows { data, stride: width, count, width };
         let stride = count.div_ceil(2) * PANEL;
-        let to = Target { row: PANEL, panel: stride };
+        let to = PanelLayout { row: PANEL, panel: stride };
         pair_rows(tile(weights), self.weights, to);
         pair_rows(tile(dscores), self.dscores, to);
 
-        let row_stride = Lens::of(self.sizes).queries.pair_stride();
+        let row_stride = Lens::of_sizes(self.sizes).queries.pair_stride();
         let product = |rows: &[u32], panels: &[u32], dim: usize, sums: &mut [f32]| {
             let sizes = [dim, width, count.div_ceil(2)];
             let rows = PairRows { pairs: &rows[queries.start / 2..], stride: row_stride };
@@ -252,7 +252,7 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
     ) {
         let (dim, width) = (padded(self.sizes.head_dim), padded(keys.len()));
         let count = dqueries.len() / dim;
-        pair_columns(Source { data: dscores, stride: width, count, width }, self.dscore_rows);
+        pair_columns(StridedRows { data: dscores, stride: width, count, width }, self.dscore_rows);
         let rows = PairRows { pairs: self.dscore_rows, stride: width / 2 };
         let stride = padded(self.sizes.keys) / 2 * PANEL;
         let keys_in = Panels { pairs: &self.keys[keys.start / 2 * PANEL..], stride };
@@ -260,8 +260,8 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
         unsafe { multiply([count, dim, width / 2], rows, keys_in, accumulate, dqueries) };
     }
 
-    fn finish(&mut self) {
-        let Lens { keys, values, .. } = Lens::of(self.sizes);
+    fn finish_keys(&mut self) {
+        let Lens { keys, values, .. } = Lens::of_sizes(self.sizes);
         self.dkeys.transpose(keys);
         self.dvalues.transpose(values);
     }

@@ -5,12 +5,12 @@ use crate::backend::cpu::attention::Parts;
 use crate::backend::cpu::attention::forward_tiles::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::attention::sizes::TaskSizes;
-use crate::backend::cpu::dots::Source;
+use crate::backend::cpu::dots::StridedRows;
 use crate::backend::cpu::dots::{PANEL, PairRows, Panels, multiply, pair_columns};
 use crate::backend::cpu::float::Float;
 
 /// Tiles of the forward pass.
-pub struct Forward<'a> {
+pub struct DotsForward<'a> {
     sizes: TaskSizes,
     /// Panels of pairs of elements.
     keys: &'a mut [u32],
@@ -20,12 +20,12 @@ pub struct Forward<'a> {
     weights: &'a mut [u32],
 }
 
-impl<'a> Forward<'a> {
+impl<'a> DotsForward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
         Parts::len(&Self::lens(sizes))
     }
 
-    /// Of keys, values, queries and weights.
+    /// Returns the lengths of keys, values, queries and weights.
     fn lens(sizes: TaskSizes) -> [usize; 4] {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let tile = QUERIES.min(queries) * padded(KEYS.min(keys)) / 2;
@@ -44,16 +44,16 @@ impl<'a> Forward<'a> {
         let [keys, values, queries, weights] = Self::lens(sizes).map(|len| scratch.take_pairs(len));
         panels_of_rows(&key, queries, keys);
         panels_of_columns(&value, values);
-        Forward { sizes, keys, values, queries, weights }
+        DotsForward { sizes, keys, values, queries, weights }
     }
 }
 
-impl<'a, T: Float> Tiles<'a, T> for Forward<'a> {
-    fn turn_to(&mut self, query: Head<'a, T>) {
+impl<'a, T: Float> Tiles<'a, T> for DotsForward<'a> {
+    fn turn_to_head(&mut self, query: Head<'a, T>) {
         pair_columns(query.source(), self.queries);
     }
 
-    fn row(&self, len: usize) -> usize {
+    fn row_len(&self, len: usize) -> usize {
         padded(len)
     }
 
@@ -75,7 +75,7 @@ impl<'a, T: Float> Tiles<'a, T> for Forward<'a> {
     ) {
         let width = padded(keys.len());
         let count = weights.len() / width;
-        pair_columns(Source { data: weights, stride: width, count, width }, self.weights);
+        pair_columns(StridedRows { data: weights, stride: width, count, width }, self.weights);
         let sizes = [count, padded(self.sizes.value_dim), width / 2];
         let weights = PairRows { pairs: self.weights, stride: width / 2 };
         let stride = padded(self.sizes.keys) / 2 * PANEL;

@@ -3,11 +3,11 @@
 mod backward;
 mod forward;
 
-pub use backward::Backward;
-pub use forward::Forward;
+pub use backward::DotsBackward;
+pub use forward::DotsForward;
 
 use super::heads::Head;
-use crate::backend::cpu::dots::{PANEL, Target, pair_columns, pair_rows, transpose};
+use crate::backend::cpu::dots::{PANEL, PanelLayout, pair_columns, pair_rows, transpose};
 use crate::backend::cpu::float::Float;
 
 /// A length filled up to whole panels.
@@ -22,7 +22,7 @@ fn panels_of_rows<T: Float>(head: &Head<T>, rows: &mut [u32], panels: &mut [u32]
     let pairs = source.width / 2;
     let rows = &mut rows[..source.count * pairs];
     pair_columns(source, rows);
-    transpose(rows, pairs, panels, Target { row: PANEL, panel: PANEL * pairs });
+    transpose(rows, pairs, panels, PanelLayout { row: PANEL, panel: PANEL * pairs });
 }
 
 /// Panels of pairs along the rows of a head, whose columns are its elements: the right operand of `weights * values`.
@@ -33,5 +33,5 @@ fn panels_of_columns<T: Float>(head: &Head<T>, panels: &mut [u32]) {
     for panel in panels.chunks_exact_mut(stride.max(1)) {
         panel[source.count.div_ceil(2) * PANEL..].fill(0);
     }
-    pair_rows(source, panels, Target { row: PANEL, panel: stride });
+    pair_rows(source, panels, PanelLayout { row: PANEL, panel: stride });
 }

@@ -55,12 +55,12 @@ pub(super) struct DotInstructions(());
 
 impl DotInstructions {
     /// Returns the proof if `level`, which the CPU supports, includes the instructions.
-    pub fn at(level: Level) -> Option<Self> {
+    pub fn at_level(level: Level) -> Option<Self> {
         (level == Level::Avx512Bf16).then_some(DotInstructions(()))
     }
 }
 
-/// As [`Matmul::matmul`](super::Matmul::matmul); a result in bf16 is rounded once.
+/// Implements [`Matmul::matmul`](super::Matmul::matmul); a result in bf16 is rounded once.
 pub(super) fn matmul<C: Float>(
     dots: DotInstructions,
     workers: &Workers,
@@ -131,7 +131,7 @@ impl<C: Float> BlockedMatmul<'_, C> {
         let columns = Matrix { data: b.data, row: b.col, col: b.row };
         let tasks = TaskGrid::new(rows.len(), n, self.workers.threads());
         let pairs = depth.len().div_ceil(2);
-        self.workers.each(tasks.count(), |task| {
+        self.workers.each(tasks.task_count(), |task| {
             let (part, lead) = tasks.rows_and_columns(task);
             with_scratch(lead.len().next_multiple_of(LANES) * pairs, |strips| {
                 let strips: &mut [u32] = bytemuck::cast_slice_mut(strips);
@@ -139,7 +139,7 @@ impl<C: Float> BlockedMatmul<'_, C> {
                 // SAFETY: tasks have disjoint rows and columns, all of them inside the result.
                 unsafe {
                     let to = rows.start + part.start;
-                    let output = self.output.at(to, lead.start);
+                    let output = self.output.offset_to(to, lead.start);
                     let left = left.skip_rows(part.start);
                     multiply_tiles(
                         self.dots,
@@ -171,7 +171,7 @@ impl TaskGrid {
         TaskGrid { rows, columns, height: rows.div_ceil(parts).next_multiple_of(LANES), width }
     }
 
-    fn count(&self) -> usize {
+    fn task_count(&self) -> usize {
         self.rows.div_ceil(self.height) * self.columns.div_ceil(self.width)
     }
 

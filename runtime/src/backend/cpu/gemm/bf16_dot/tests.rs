@@ -10,7 +10,7 @@ use crate::backend::cpu::workers::Workers;
 
 /// Calls `test` if the CPU has the instructions.
 fn with_dots(test: impl FnOnce(DotInstructions)) {
-    if let Some(dots) = DotInstructions::at(Level::detect()) {
+    if let Some(dots) = DotInstructions::at_level(Level::detect()) {
         test(dots);
     }
 }
@@ -207,7 +207,7 @@ fn tasks_partition_the_result() {
         for (rows, columns) in [(1, 1), (8, 8), (100, 64), (2048, 512), (500, 1408), (33, 8192)] {
             let tasks = TaskGrid::new(rows, columns, threads);
             let mut seen = vec![0u8; rows * columns];
-            for task in 0..tasks.count() {
+            for task in 0..tasks.task_count() {
                 let (rows, lead) = tasks.rows_and_columns(task);
                 assert!(!rows.is_empty() && !lead.is_empty() && lead.len() <= MAX_WIDTH);
                 for row in rows {
@@ -215,7 +215,7 @@ fn tasks_partition_the_result() {
                 }
             }
             assert!(seen.iter().all(|seen| *seen == 1), "{rows} x {columns}, {threads} threads");
-            assert!(rows < 2048 || tasks.count() >= 2 * threads || threads == 1);
+            assert!(rows < 2048 || tasks.task_count() >= 2 * threads || threads == 1);
         }
     }
 }

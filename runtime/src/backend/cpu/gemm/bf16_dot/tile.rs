@@ -86,7 +86,7 @@ impl<'a, C> SharedOutput<'a, C> {
     ///
     /// # Safety
     /// They are inside the result.
-    pub unsafe fn at(self, row: usize, column: usize) -> Self {
+    pub unsafe fn offset_to(self, row: usize, column: usize) -> Self {
         // SAFETY: as the caller promises.
         SharedOutput { data: unsafe { self.data.add(row * self.stride + column) }, ..self }
     }
@@ -141,7 +141,7 @@ unsafe fn multiply_all<C: Float>(
             let registers = (columns - column).div_ceil(LANES);
             let width = registers.div_ceil(registers.div_ceil(TILE_REGISTERS));
             // SAFETY: this place is inside the result, as the caller promises.
-            let tile_output = unsafe { output.at(row, column) };
+            let tile_output = unsafe { output.offset_to(row, column) };
             let tile = Tile {
                 pairs,
                 columns: (width * LANES).min(columns - column),
@@ -156,11 +156,11 @@ unsafe fn multiply_all<C: Float>(
                     match (tile_rows, width) {
                         $(
                             // SAFETY: as the caller promises, here and below.
-                            ($rows, 3) => unsafe { tile.compute::<$rows, 3>() },
+                            ($rows, 3) => unsafe { tile.compute_tile::<$rows, 3>() },
                             // SAFETY: as above.
-                            ($rows, 2) => unsafe { tile.compute::<$rows, 2>() },
+                            ($rows, 2) => unsafe { tile.compute_tile::<$rows, 2>() },
                             // SAFETY: as above.
-                            ($rows, 1) => unsafe { tile.compute::<$rows, 1>() },
+                            ($rows, 1) => unsafe { tile.compute_tile::<$rows, 1>() },
                         )*
                         size => unreachable!("a tile of {size:?} registers"),
                     }
@@ -192,7 +192,7 @@ impl<C: Float> Tile<'_, C> {
     /// The tile is inside the result, and nothing else accesses it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512bf16")]
-    unsafe fn compute<const R: usize, const V: usize>(mut self) {
+    unsafe fn compute_tile<const R: usize, const V: usize>(mut self) {
         for i in 0..R {
             for j in 0..V {
                 let to = self.output.data.wrapping_add(i * self.output.stride + j * LANES);

@@ -9,9 +9,9 @@ mod pack;
 mod tests;
 mod tile;
 
-use pack::{Region, pack_left, pack_right};
+use pack::{PackedRegion, pack_left, pack_right};
 pub(super) use tile::Tile;
-use tile::{Block, Left, Right, block};
+use tile::{Block, PackedLeft, PackedRight, block};
 
 use super::{Matrix, rounded};
 use crate::backend::cpu::float::Float;
@@ -29,7 +29,7 @@ const ROWS: usize = 144;
 /// Columns of a packed block of the right operand, which stays in the third-level cache.
 const COLUMNS: usize = 2048;
 
-/// As [`Matmul::matmul`](super::Matmul::matmul), for results in f32.
+/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results in f32.
 pub(super) fn matmul<T: Float>(
     workers: &Workers,
     tile: Tile,
@@ -57,14 +57,14 @@ fn unpacked<'a, T: Float>(
     [m, n, k]: [usize; 3],
     a: Matrix<'a, T>,
     b: Matrix<'a, T>,
-) -> Option<(Left<'a>, Right<'a>)> {
+) -> Option<(PackedLeft<'a>, PackedRight<'a>)> {
     let whole_panels = b.col == 1 && n.is_multiple_of(tile.columns());
     if !whole_panels || m > SMALL || k > DEPTH || n > COLUMNS {
         return None;
     }
     let (a_data, b_data) = (T::in_place(a.data)?, T::in_place(b.data)?);
-    let left = Left { data: a_data, panel: tile.rows() * a.row, row: a.row, step: a.col };
-    Some((left, Right { data: b_data, panel: tile.columns(), step: b.row }))
+    let left = PackedLeft { data: a_data, panel: tile.rows() * a.row, row: a.row, step: a.col };
+    Some((left, PackedRight { data: b_data, panel: tile.columns(), step: b.row }))
 }
 
 fn packed<T: Float>(
@@ -92,19 +92,19 @@ fn packed<T: Float>(
                     workers,
                     tile,
                     b,
-                    Region { lead, depth: steps.clone() },
+                    PackedRegion { lead, depth: steps.clone() },
                     &mut right[..len],
                 );
-                let b = Right {
+                let b = PackedRight {
                     data: &right[..len],
                     panel: tile.columns() * steps.len(),
                     step: tile.columns(),
                 };
                 workers.chunks(m, rows, Rows(&mut *c, n), |lead, Rows(data, stride)| {
                     with_scratch(ROWS * depth, |left| {
-                        pack_left(tile, a, Region { lead, depth: steps.clone() }, left);
+                        pack_left(tile, a, PackedRegion { lead, depth: steps.clone() }, left);
                         let panel = tile.rows() * steps.len();
-                        let a = Left { data: left, panel, row: 1, step: tile.rows() };
+                        let a = PackedLeft { data: left, panel, row: 1, step: tile.rows() };
                         let c = Block { data, stride, start, columns };
                         block(tile, steps.len(), a, b, c, accumulate || from > 0);
                     });
@@ -119,19 +119,19 @@ fn pack_all_right<T: Float>(
     workers: &Workers,
     tile: Tile,
     b: Matrix<T>,
-    region: Region,
+    region: PackedRegion,
     panels: &mut [f32],
 ) {
     let transposed = Matrix { data: b.data, row: b.col, col: b.row };
-    let Region { lead, depth } = region;
+    let PackedRegion { lead, depth } = region;
     let (width, panel) = (tile.columns(), tile.columns() * depth.len());
     workers.rows(panels.len() / panel, panel, Rows(panels, panel), |range, Rows(panels, _)| {
         let lead = lead.start + range.start * width..lead.end.min(lead.start + range.end * width);
-        pack_right(tile, transposed, Region { lead, depth: depth.clone() }, panels);
+        pack_right(tile, transposed, PackedRegion { lead, depth: depth.clone() }, panels);
     });
 }
 
-/// As [`Matmul::matmul`](super::Matmul::matmul), for results that are rounded to another type, once.
+/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results that are rounded to another type, once.
 pub(super) fn matmul_rounded<T: Float, C: Float>(
     workers: &Workers,
     tile: Tile,

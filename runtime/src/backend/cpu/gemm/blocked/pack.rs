@@ -9,15 +9,20 @@ use crate::backend::cpu::gemm::Matrix;
 /// The part of a matrix that is packed: rows `lead` go into panels, of which the last one is filled up with zeros, and
 /// columns `depth` are the steps of each panel.
 #[derive(Clone)]
-pub struct Region {
+pub struct PackedRegion {
     pub lead: Range<usize>,
     pub depth: Range<usize>,
 }
 
 /// Packs rows of `matrix` for the left side of a matmul.
-pub fn pack_left<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+pub fn pack_left<T: Float>(
+    tile: Tile,
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     match tile {
-        // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.
+        // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
         Tile::Avx2 => unsafe { pack_avx2::<T, 6>(matrix, region, panels) },
         // SAFETY: as above.
         Tile::Avx512 => unsafe { pack_avx512::<T, 12>(matrix, region, panels) },
@@ -25,7 +30,12 @@ pub fn pack_left<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels
 }
 
 /// Packs columns for the right side: rows of `matrix`, which is the operand's transpose.
-pub fn pack_right<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+pub fn pack_right<T: Float>(
+    tile: Tile,
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     match tile {
         // SAFETY: as above.
         Tile::Avx2 => unsafe { pack_avx2::<T, 16>(matrix, region, panels) },
@@ -35,24 +45,32 @@ pub fn pack_right<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panel
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn pack_avx2<T: Float, const W: usize>(matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+fn pack_avx2<T: Float, const W: usize>(
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     pack::<T, W>(matrix, region, panels);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn pack_avx512<T: Float, const W: usize>(matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
+fn pack_avx512<T: Float, const W: usize>(
+    matrix: Matrix<T>,
+    region: PackedRegion,
+    panels: &mut [f32],
+) {
     pack::<T, W>(matrix, region, panels);
 }
 
 #[inline(always)]
-fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
-    let Region { lead, depth } = region;
+fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: PackedRegion, panels: &mut [f32]) {
+    let PackedRegion { lead, depth } = region;
     let starts = lead.clone().step_by(W);
     for (start, panel) in starts.zip(panels.chunks_exact_mut(W * depth.len())) {
         let data = &matrix.data[start * matrix.row + depth.start * matrix.col..];
         match W.min(lead.end - start) {
             live if live < W => pack_part::<T, W>(data, matrix.row, matrix.col, live, panel),
-            _ if matrix.row == 1 => copy::<T, W>(data, matrix.col, panel),
+            _ if matrix.row == 1 => copy_panel::<T, W>(data, matrix.col, panel),
             _ => transpose::<T, W>(data, matrix.row, panel),
         }
     }
@@ -60,7 +78,7 @@ fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: Region, panels: &mu
 
 /// Elements of a step lie next to each other.
 #[inline(always)]
-fn copy<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f32]) {
+fn copy_panel<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f32]) {
     for (p, to) in panel.chunks_exact_mut(W).enumerate() {
         let from = data[p * step..].first_chunk::<W>().expect("a panel's elements are there");
         for (to, from) in to.iter_mut().zip(from) {

@@ -12,7 +12,7 @@ use crate::backend::cpu::workers::Workers;
 fn tiles() -> Vec<Tile> {
     let best = Level::detect();
     let levels = [Level::Avx2, Level::Avx512].into_iter().filter(|level| *level <= best);
-    levels.filter_map(Tile::of).collect()
+    levels.filter_map(Tile::of_level).collect()
 }
 
 fn values<T: Float>(len: usize, seed: usize) -> Vec<T> {
@@ -135,7 +135,7 @@ fn results_in_bf16_are_rounded_once() {
 }
 
 #[test]
-fn rows_beyond_the_scratch_of_rounded_results_are_reached() {
+fn rows_beyond_the_scratch_are_rounded() {
     let mnk @ [m, n, k] = [2 * MIN_ROWS + 5, MAX_SUMS / MIN_ROWS, 3];
     let (a, b) = (values::<bf16>(m * k, 1), values::<bf16>(k * n, 2));
     let (a, b) = (Matrix::rows(&a, k), Matrix::rows(&b, n));

@@ -19,7 +19,7 @@ pub enum Tile {
 
 impl Tile {
     /// The tile for a CPU, if there is one.
-    pub fn of(level: Level) -> Option<Tile> {
+    pub fn of_level(level: Level) -> Option<Tile> {
         match level {
             Level::Avx512 | Level::Avx512Bf16 => Some(Tile::Avx512),
             Level::Avx2 => Some(Tile::Avx2),
@@ -48,7 +48,7 @@ const LINE: usize = 16;
 /// The left operand in panels of a tile's rows: element `(i, p)` of panel `j` at `j * panel + i * row + p * step`, and
 /// `row` or `step` is 1.
 #[derive(Clone, Copy)]
-pub struct Left<'a> {
+pub struct PackedLeft<'a> {
     pub data: &'a [f32],
     pub panel: usize,
     pub row: usize,
@@ -57,7 +57,7 @@ pub struct Left<'a> {
 
 /// The right operand in panels of a tile's columns: element `(p, i)` of panel `j` at `j * panel + p * step + i`.
 #[derive(Clone, Copy)]
-pub struct Right<'a> {
+pub struct PackedRight<'a> {
     pub data: &'a [f32],
     pub panel: usize,
     pub step: usize,
@@ -74,9 +74,9 @@ pub struct Block<'a> {
 /// `c = a * b` over `depth`, or `c += a * b`.
 ///
 /// The last panel of `b` may reach beyond the columns of `c`, and is read as a whole.
-pub fn block(tile: Tile, depth: usize, a: Left, b: Right, c: Block, add: bool) {
+pub fn block(tile: Tile, depth: usize, a: PackedLeft, b: PackedRight, c: Block, add: bool) {
     match tile {
-        // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.
+        // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
         Tile::Avx2 => unsafe { block_avx2(depth, a, b, c, add) },
         // SAFETY: as above.
         Tile::Avx512 => unsafe { block_avx512(depth, a, b, c, add) },
@@ -84,13 +84,13 @@ pub fn block(tile: Tile, depth: usize, a: Left, b: Right, c: Block, add: bool) {
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn block_avx2(depth: usize, a: Left, b: Right, c: Block, add: bool) {
+fn block_avx2(depth: usize, a: PackedLeft, b: PackedRight, c: Block, add: bool) {
     // SAFETY: the caller vouches for the instructions.
     unsafe { tiles::<__m256, 6, 2>(depth, a, b, c, add) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn block_avx512(depth: usize, a: Left, b: Right, c: Block, add: bool) {
+fn block_avx512(depth: usize, a: PackedLeft, b: PackedRight, c: Block, add: bool) {
     // SAFETY: the caller vouches for the instructions.
     unsafe { tiles::<__m512, 12, 2>(depth, a, b, c, add) }
 }
@@ -103,17 +103,17 @@ fn block_avx512(depth: usize, a: Left, b: Right, c: Block, add: bool) {
 #[inline(always)]
 unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
-    a: Left,
-    b: Right,
+    a: PackedLeft,
+    b: PackedRight,
     c: Block,
     add: bool,
 ) {
     let width = V * L::COUNT;
     for (panel, column) in (0..c.columns).step_by(width).enumerate() {
-        let b = Right { data: &b.data[panel * b.panel..], ..b };
+        let b = PackedRight { data: &b.data[panel * b.panel..], ..b };
         let columns = width.min(c.columns - column);
         for (panel, rows) in c.data.chunks_mut(R * c.stride).enumerate() {
-            let a = Left { data: &a.data[panel * a.panel..], ..a };
+            let a = PackedLeft { data: &a.data[panel * a.panel..], ..a };
             let part = Block { data: rows, start: c.start + column, columns, ..c };
             // SAFETY: as the caller says.
             unsafe { tile_of::<L, R, V>(depth, a, b, part, add) }
@@ -125,8 +125,8 @@ unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
 #[inline(always)]
 unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
-    a: Left,
-    b: Right,
+    a: PackedLeft,
+    b: PackedRight,
     c: Block,
     add: bool,
 ) {
@@ -134,9 +134,9 @@ unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
         ($($rows:literal)*) => {
             match c.data.len() / c.stride {
                 // SAFETY: as the caller says.
-                rows if rows == R => unsafe { tile::<L, R, V>(depth, a, b, c, add) },
+                rows if rows == R => unsafe { compute_tile::<L, R, V>(depth, a, b, c, add) },
                 // SAFETY: as above.
-                $($rows if $rows < R => unsafe { tile::<L, $rows, V>(depth, a, b, c, add) },)*
+                $($rows if $rows < R => unsafe { compute_tile::<L, $rows, V>(depth, a, b, c, add) },)*
                 rows => unreachable!("{rows} rows in a tile of {R}"),
             }
         };
@@ -146,10 +146,10 @@ unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
 
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
+unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
-    a: Left,
-    b: Right,
+    a: PackedLeft,
+    b: PackedRight,
     c: Block,
     add: bool,
 ) {
@@ -163,7 +163,7 @@ unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
     // SAFETY: as the caller says, here and below.
     let sums = unsafe {
         if a.row == 1 {
-            sums_of::<L, R, V>(depth, Left { row: 1, ..a }, b)
+            sums_of::<L, R, V>(depth, PackedLeft { row: 1, ..a }, b)
         } else {
             sums_of::<L, R, V>(depth, a, b)
         }
@@ -199,8 +199,8 @@ unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
 #[allow(clippy::needless_range_loop)]
 unsafe fn sums_of<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
-    a: Left,
-    b: Right,
+    a: PackedLeft,
+    b: PackedRight,
 ) -> [[L; V]; R] {
     assert!(depth > 0 && (R - 1) * a.row + (depth - 1) * a.step < a.data.len());
     assert!((depth - 1) * b.step + V * L::COUNT <= b.data.len());

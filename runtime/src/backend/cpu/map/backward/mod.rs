@@ -2,8 +2,8 @@
 
 mod walk;
 
-use super::block::{BLOCK, Block, check};
-use crate::backend::cpu::float::{Float, convert, store, workplace_len};
+use super::block::{BLOCK, Block, check_expr};
+use crate::backend::cpu::float::{Float, convert, store_rounded, workplace_len};
 use crate::backend::cpu::norm::add_rows;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
@@ -22,7 +22,7 @@ pub(super) fn map_backward<T: Float>(
     grad: &[T],
     leaf_grads: &mut [Option<LeafGrad>],
 ) {
-    check(expr, leaves, grad.len());
+    check_expr(expr, leaves, grad.len());
     assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
     let plan = Plan::new(expr, leaves, leaf_grads);
     for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
@@ -136,7 +136,7 @@ impl<'a, T: Float> Targets<'a, T> {
 
     /// Widens a block of the gradients that are accumulated, unless they are f32.
     #[inline(always)]
-    fn load(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
+    fn load_gradients(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
         if T::IS_F32 {
             return;
         }
@@ -166,14 +166,14 @@ impl<'a, T: Float> Targets<'a, T> {
 
     /// Rounds a block of every gradient that was written, unless they are f32.
     #[inline(always)]
-    fn store(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
+    fn store_gradients(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
         if T::IS_F32 {
             return;
         }
         let blocks = self.0.iter_mut().zip(written).zip(leaf_grads.chunks_exact(BLOCK));
         for ((target, written), block) in blocks {
             if let (Some(target), true) = (target, written) {
-                store(&block[..len], &mut target[at..][..len]);
+                store_rounded(&block[..len], &mut target[at..][..len]);
             }
         }
     }
@@ -244,7 +244,7 @@ dispatch! {
             leaf_written.copy_from_slice(&plan.accumulate);
             node_written.fill(false);
             let at = start - first;
-            targets.load(at, len, &plan.accumulate, leaf_grads);
+            targets.load_gradients(at, len, &plan.accumulate, leaf_grads);
             let mut walk = Walk {
                 plan,
                 values,
@@ -257,7 +257,7 @@ dispatch! {
                 block,
             };
             walk.backward::<FMA>(grad, row_sums);
-            targets.store(at, len, &leaf_written, leaf_grads);
+            targets.store_gradients(at, len, &leaf_written, leaf_grads);
             start += len;
         }
     }

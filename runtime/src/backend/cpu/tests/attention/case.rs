@@ -2,9 +2,9 @@
 
 use super::super::values;
 use crate::backend::cpu::float::Float;
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, DistanceBias, KeyRanges,
-    SequenceLayout, View, ViewMut,
+    AttentionShape, Backend, DistanceBias, KeyRanges, SequenceLayout, View, ViewMut,
 };
 
 /// The value of results between samples, before and after a call.
@@ -122,7 +122,7 @@ impl Case {
         self.sinks.as_ref().map(|sinks| sinks[..].into())
     }
 
-    /// `[out, lse]` before a call: what must be overwritten is NaN.
+    /// `[out, lse]` before a call: elements that must be overwritten are NaN.
     pub fn unwritten<O: Float>(&self) -> (Vec<O>, Vec<f32>) {
         let s = &self.s;
         let nan = std::iter::repeat(f32::NAN);

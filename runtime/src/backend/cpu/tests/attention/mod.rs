@@ -31,8 +31,9 @@ fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
 /// Results, in order.
 const NAMES: [&str; 7] = ["out", "lse", "dq", "dk", "dv", "dbias", "dsinks"];
 
-/// Of the largest element of a result. The largest errors of the random families are 4e-7 of the output, 2e-7 of the
-/// log-sum-exp, 7e-7 of the gradient of the values, 5e-7 of that of the queries, and 4e-7 of those of biases and sinks.
+/// Tolerance, relative to the largest element of a result. The largest errors of the random families are 4e-7 of the
+/// output, 2e-7 of the log-sum-exp, 7e-7 of the gradient of the values, 5e-7 of that of the queries, and 4e-7 of those
+/// of biases and sinks.
 const TOLERANCE: f64 = 1e-6;
 
 /// The same for `dk`, whose terms may cancel.
@@ -44,7 +45,7 @@ const TOLERANCE: f64 = 1e-6;
 /// largest error of the random families is 3e-6, over 37 queries of 3 heads with values of 34 elements.
 const KEY_TOLERANCE: f64 = 5e-6;
 
-/// Asserts that results are near, and that what lies between samples is as it was.
+/// Asserts that results are near, and that elements between samples are unchanged.
 #[track_caller]
 fn assert_results(what: &str, got: &[Vec<f32>; 7], expected: &[Vec<f64>; 7], tolerance: f64) {
     for ((name, got), expected) in NAMES.iter().zip(got).zip(expected) {
@@ -97,17 +98,17 @@ fn results_are_the_same_on_any_number_of_threads() {
     assert_same_on_any_threads("attention", |cpu| case.run(cpu).concat());
 }
 
-/// With fewer heads than threads, queries are partitioned too.
+/// Queries are partitioned too if there are fewer heads than threads.
 #[test]
 fn one_head_is_the_same_on_any_number_of_threads() {
     let case = Case::new(shape(1, 1100, [2, 1, 8], true));
     assert_same_on_any_threads("attention", |cpu| case.run(cpu).concat());
 }
 
-/// With fewer key/value heads than threads, the backward is partitioned by blocks of keys: every dtype, mask and score
-/// function, and several query heads of one key/value head.
+/// The backward is partitioned by blocks of keys if there are fewer key/value heads than threads: every dtype, mask and
+/// score function, and several query heads of one key/value head.
 #[test]
-fn blocks_of_keys_are_the_same_on_any_number_of_threads() {
+fn key_blocks_are_independent_of_threads() {
     let causal = shape(1, 1300, [3, 1, 16], true);
     let window = Band { before: Some(700), ..Band::CAUSAL };
     let ahead = Band { offset: 130, before: Some(600), after: Some(50) };

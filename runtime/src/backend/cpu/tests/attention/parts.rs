@@ -4,7 +4,8 @@ use super::super::{on_every_backend, values};
 use super::case::{Case, GAP, Gradients};
 use super::families::{Random, anything};
 use super::{KEY_TOLERANCE, assert_results};
-use crate::backend::{AttentionShape, Backend, MergeAttentionArgs, SequenceLayout};
+use crate::backend::ops::attention::MergeAttentionArgs;
+use crate::backend::{AttentionShape, Backend, SequenceLayout};
 
 /// All results from parts of the keys that end at these places.
 fn by_parts(case: &Case, ends: &[usize], cpu: &dyn Backend) -> [Vec<f32>; 7] {

@@ -197,7 +197,7 @@ fn key_ranges_must_not_decrease() {
     assert!(refused(|_| [0, 11]).contains("end at the last key"));
 }
 
-/// Gradients that are added start from what is there, in either dtype.
+/// Accumulated gradients start from the previous values, in either dtype.
 #[test]
 fn gradients_are_added_in_either_dtype() {
     let case = Case::new(shape(1, 70, [2, 1, 4], true)).rounded();

@@ -56,7 +56,7 @@ impl Kernel for Wide {
     }
 }
 
-/// A result without what lies between samples.
+/// A result without the elements between samples.
 fn inside<T: Float>((name, mut x): (&'static str, Vec<T>)) -> (&'static str, Vec<T>) {
     x.retain(|x| x.round() != bf16::from_f32(GAP));
     (name, x)

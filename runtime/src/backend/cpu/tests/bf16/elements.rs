@@ -7,9 +7,10 @@ use super::{
     view_mut,
 };
 use crate::backend::cpu::float::Float;
+use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
 use crate::backend::{
-    AdamStep, AdamwArgs, Backend, BlockCopy, BlockIndex, Dropout, Expr, LeafGrad, MiddleDim, Node,
-    SgdArgs, SgdStep, UnaryFunction,
+    AdamStep, Backend, BlockCopy, BlockIndex, DropoutMask, Expr, LeafGrad, MiddleDim, Node,
+    SgdStep, UnaryFunction,
 };
 
 struct Map {
@@ -65,7 +66,7 @@ fn maps() {
                 Offset(4, 0.5),
             ],
             vec![Leaf(0), Apply(Exp, 0)],
-            vec![Leaf(0), Scale(0, 0.7), Dropout(1, self::Dropout { key: 7, rate: 0.3, index })],
+            vec![Leaf(0), Scale(0, 0.7), Dropout(1, DropoutMask { key: 7, rate: 0.3, index })],
         ] {
             for accumulate in [false, true] {
                 let what = format!("{nodes:?} of {len}, accumulate {accumulate}");
@@ -76,7 +77,7 @@ fn maps() {
 }
 
 #[test]
-fn a_leaf_used_as_a_whole_and_as_a_row_has_one_f32_gradient() {
+fn a_leaf_that_is_also_a_row_has_one_f32_gradient() {
     let nodes = vec![Node::Leaf(0), Node::Row(0), Node::Mul(0, 1)];
     let (x, grad) = (input::<bf16>(3000, 1, 1.0), input::<bf16>(3000, 2, 1.0));
     on_every_backend(|cpu| {

@@ -2,10 +2,12 @@
 
 use super::{Kernel, Results, assert_rounds, input, unwritten, values, view, view_mut};
 use crate::backend::cpu::float::Float;
-use crate::backend::{
-    Backend, CrossEntropyGradArgs, ExpSumArgs, LayerNormArgs, LayerNormBackwardArgs, LeafGrad,
-    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeLayout, RopeShape,
+use crate::backend::ops::loss::{CrossEntropyGradArgs, ExpSumArgs};
+use crate::backend::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
 };
+use crate::backend::ops::rope::RopeArgs;
+use crate::backend::{Backend, LeafGrad, RopeLayout, RopeShape};
 
 const SIZES: [(usize, usize); 5] = [(1, 1), (3, 7), (130, 64), (257, 200), (300, 515)];
 
@@ -79,7 +81,7 @@ impl Kernel for Norm {
     }
 }
 
-/// Where a gradient goes that is added to what is there.
+/// Returns the target of a gradient that is accumulated.
 fn grad<T: Float>(to: &mut [T]) -> LeafGrad<'_> {
     LeafGrad { view: view_mut(to), accumulate: true }
 }

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use super::sizes;
 use crate::backend::cuda::cudnn::{
-    AttentionPass, AttentionSizes, BandMask, ElementType, GraphOperand, GraphOperation,
+    AttentionPass, BandMask, CudnnAttentionSizes, ElementType, GraphOperand, GraphOperation,
     GraphScalar, OperationGraph, Pointwise, TensorId, TensorStorage,
 };
 
@@ -37,7 +37,7 @@ fn inputs(operation: &GraphOperation) -> Vec<TensorId> {
 #[test]
 fn graphs_have_the_size_of_the_known_pattern() {
     let plain = sizes(8, 1024, 12, 12, 64, true);
-    let grouped = AttentionSizes { kv_heads: 4, ..plain };
+    let grouped = CudnnAttentionSizes { kv_heads: 4, ..plain };
     for (pass, sizes, tensors, operations) in [
         (FORWARD, plain, 19, 14),
         (FORWARD, grouped, 19, 14),
@@ -50,7 +50,7 @@ fn graphs_have_the_size_of_the_known_pattern() {
         assert_eq!((graph.tensors.len(), graph.operations.len()), (tensors, operations), "{pass}");
         // The causal mask adds two indices, a comparison, a selection and its result.
         let masked = |right, left| {
-            let graph = pass.graph(AttentionSizes { mask: BandMask { right, left }, ..sizes });
+            let graph = pass.graph(CudnnAttentionSizes { mask: BandMask { right, left }, ..sizes });
             (graph.tensors.len(), graph.operations.len())
         };
         assert_eq!(masked(None, None), (tensors - 5, operations - 4), "{pass}");
@@ -69,7 +69,7 @@ fn tensors_are_written_once_before_they_are_read() {
         for kv_heads in [1, 2, 6] {
             for pass in [FORWARD, EXACT, ATOMIC] {
                 let sizes = sizes(2, 5, 6, kv_heads, 8, false);
-                let graph = pass.graph(AttentionSizes { mask, keys: 7, ..sizes });
+                let graph = pass.graph(CudnnAttentionSizes { mask, keys: 7, ..sizes });
                 let results: Vec<_> = graph.operations.iter().map(|o| result(o).0).collect();
                 let mut known: HashSet<_> = (0..graph.tensors.len()).collect();
                 for id in &results {
@@ -111,7 +111,7 @@ fn operands_are_those_of_the_pass() {
 fn scalars_are_passed_by_value() {
     use GraphScalar::{LeftBound, Masked, One, RightBound, Scale};
     let scalars = |pass: AttentionPass, mask| -> Vec<_> {
-        let graph = pass.graph(AttentionSizes { mask, ..sizes(1, 4, 2, 2, 8, false) });
+        let graph = pass.graph(CudnnAttentionSizes { mask, ..sizes(1, 4, 2, 2, 8, false) });
         for (id, scalar) in graph.scalars() {
             let tensor = &graph.tensors[id.0];
             let integer = scalar == RightBound;
@@ -157,7 +157,7 @@ fn operands_have_the_layout_of_projections() {
 #[test]
 fn keys_and_values_have_sizes_of_their_own() {
     let square = sizes(2, 100, 6, 3, 24, true);
-    let sizes = AttentionSizes { keys: 150, key_pitch: 200, value_dim: 16, ..square };
+    let sizes = CudnnAttentionSizes { keys: 150, key_pitch: 200, value_dim: 16, ..square };
     let graph = ATOMIC.graph(sizes);
     let form = |wanted| {
         let (id, _) = graph.operands().find(|(_, operand)| *operand == wanted).expect("an operand");

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::backend::cuda::cudnn::{
-    Dims, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph, Pointwise,
-    Reduction, TensorId, TensorStorage,
+    GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph, Pointwise, Reduction,
+    TensorDims, TensorId, TensorStorage,
 };
 
 /// Values of tensors by index, elements in the order of the dims independent of strides.
@@ -45,7 +45,7 @@ impl Values<'_> {
         let (result, values): (TensorId, Vec<f32>) = match *operation {
             GraphOperation::MatMul { a, b, c } => {
                 let ([.., intermediate], [_, heads, ..]) = (self.sizes(a), self.sizes(c));
-                let product = |[n, h, i, j]: Dims| {
+                let product = |[n, h, i, j]: TensorDims| {
                     let term =
                         |k| self.at(a, [n, h, i, k], heads) * self.at(b, [n, h, k, j], heads);
                     (0..intermediate).map(term).sum()
@@ -54,7 +54,7 @@ impl Values<'_> {
             }
             GraphOperation::Pointwise { mode, x, b, t, y } => {
                 let [_, heads, ..] = self.sizes(y);
-                let value = |index: Dims| {
+                let value = |index: TensorDims| {
                     let of = |id: Option<TensorId>| self.at(id.expect("an operand"), index, heads);
                     let x = self.at(x, index, heads);
                     match mode {
@@ -96,20 +96,20 @@ impl Values<'_> {
             }
             GraphOperation::Transpose { x, y } => {
                 let [_, heads, ..] = self.sizes(y);
-                let value = |[n, h, i, j]: Dims| self.at(x, [n, h, j, i], heads);
+                let value = |[n, h, i, j]: TensorDims| self.at(x, [n, h, j, i], heads);
                 (y, indices(self.sizes(y)).map(value).collect())
             }
         };
         self.of[result.0] = values;
     }
 
-    fn sizes(&self, id: TensorId) -> Dims {
+    fn sizes(&self, id: TensorId) -> TensorDims {
         self.graph.tensors[id.0].sizes
     }
 
     /// Returns the element at an index of a tensor with `heads` heads: sizes of 1 are broadcast, and a head is repeated
     /// if the tensor has fewer.
-    fn at(&self, id: TensorId, [n, h, i, j]: Dims, heads: i64) -> f32 {
+    fn at(&self, id: TensorId, [n, h, i, j]: TensorDims, heads: i64) -> f32 {
         let sizes = self.sizes(id);
         let fit = |index: i64, size: i64| if size == 1 { 0 } else { index };
         let index = [fit(n, sizes[0]), h * sizes[1] / heads, fit(i, sizes[2]), fit(j, sizes[3])];
@@ -117,14 +117,14 @@ impl Values<'_> {
     }
 }
 
-fn indices([n, h, i, j]: Dims) -> impl Iterator<Item = Dims> {
+fn indices([n, h, i, j]: TensorDims) -> impl Iterator<Item = TensorDims> {
     (0..n * h * i * j).map(move |at| [at / (h * i * j), at / (i * j) % h, at / j % i, at % j])
 }
 
-fn position(sizes: Dims, [n, h, i, j]: Dims) -> usize {
+fn position(sizes: TensorDims, [n, h, i, j]: TensorDims) -> usize {
     (((n * sizes[1] + h) * sizes[2] + i) * sizes[3] + j) as usize
 }
 
-fn place(tensor: &GraphTensor, index: Dims) -> usize {
+fn place(tensor: &GraphTensor, index: TensorDims) -> usize {
     index.iter().zip(tensor.strides).map(|(index, stride)| index * stride).sum::<i64>() as usize
 }

@@ -5,11 +5,9 @@ use std::collections::HashMap;
 use super::interpreter::run;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::FusedShape;
-use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes, GraphOperand, GraphScalar};
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, SequenceLayout, View,
-    ViewMut,
-};
+use crate::backend::cuda::cudnn::{AttentionPass, CudnnAttentionSizes, GraphOperand, GraphScalar};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
+use crate::backend::{AttentionOps, AttentionShape, Band, SequenceLayout, View, ViewMut};
 
 const SCALE: f32 = 0.3;
 
@@ -58,7 +56,7 @@ fn shapes() -> Vec<AttentionShape> {
     shapes.into_iter().map(|shape| AttentionShape { scale: SCALE, ..shape }).collect()
 }
 
-/// The value of what a graph must not write.
+/// The value of elements that a graph must not write.
 const UNWRITTEN: f32 = 7.0;
 
 #[test]
@@ -67,7 +65,8 @@ fn graphs_compute_attention_and_its_gradients() {
     for shape in shapes() {
         let AttentionShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } =
             shape;
-        let sizes = AttentionSizes::from(&FusedShape::of(&shape).expect("a fused shape"));
+        let sizes =
+            CudnnAttentionSizes::from(&FusedShape::from_attention(&shape).expect("a fused shape"));
         let of_queries = |dim| batch * queries.len * heads * dim;
         let of_keys = |dim| batch * keys.pitch * kv_heads * dim;
         let (q_len, out_len) = (of_queries(head_dim), of_queries(value_dim));

@@ -6,7 +6,7 @@ mod interpreter;
 mod meaning;
 mod parts;
 
-use super::{AttentionSizes, BandMask};
+use super::{BandMask, CudnnAttentionSizes};
 
 /// Sizes of self-attention for tests; `heads` and `kv_heads` differ where heads are grouped.
 fn sizes(
@@ -16,8 +16,8 @@ fn sizes(
     kv_heads: i64,
     head_dim: i64,
     causal: bool,
-) -> AttentionSizes {
-    AttentionSizes {
+) -> CudnnAttentionSizes {
+    CudnnAttentionSizes {
         batch,
         queries: seq,
         keys: seq,

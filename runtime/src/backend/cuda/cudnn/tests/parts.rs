@@ -8,7 +8,7 @@ use crate::backend::cuda::cudnn::limits::check_limits;
 use crate::backend::cuda::cudnn::options::CudnnHost;
 use crate::backend::cuda::cudnn::plan::preferred_engine;
 use crate::backend::cuda::cudnn::workspace::{ScratchLayout, StreamScratch};
-use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes, BandMask};
+use crate::backend::cuda::cudnn::{AttentionPass, BandMask, CudnnAttentionSizes};
 use crate::backend::cuda::native::Version;
 use crate::backend::cuda::{DriverError, FusedShape, Stream};
 use crate::backend::{Band, SequenceLayout};
@@ -25,20 +25,33 @@ fn limits_name_the_unsupported_size() {
         assert!(error.contains(why), "{error}");
     };
     refused(fine, EXACT, (7, 5), "needs compute capability 8.0; the device has 7.5");
-    refused(AttentionSizes { batch: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    refused(AttentionSizes { queries: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    refused(AttentionSizes { keys: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    let one = AttentionSizes { queries: 1, keys: 1, ..fine };
+    refused(CudnnAttentionSizes { batch: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(CudnnAttentionSizes { queries: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(CudnnAttentionSizes { keys: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    let one = CudnnAttentionSizes { queries: 1, keys: 1, ..fine };
     assert_eq!(check_limits(&one, AttentionPass::Forward, (9, 0)), Ok(()));
     refused(one, EXACT, (9, 0), "of one query and one key");
-    refused(AttentionSizes { head_dim: 60, ..fine }, EXACT, (9, 0), "multiples of 8 up to 256");
-    refused(AttentionSizes { value_dim: 60, ..fine }, EXACT, (9, 0), "value_dim in multiples of 8");
-    assert_eq!(check_limits(&AttentionSizes { value_dim: 128, ..fine }, EXACT, (8, 0)), Ok(()));
-    let latent = AttentionSizes { head_dim: 192, value_dim: 128, ..fine };
+    refused(
+        CudnnAttentionSizes { head_dim: 60, ..fine },
+        EXACT,
+        (9, 0),
+        "multiples of 8 up to 256",
+    );
+    refused(
+        CudnnAttentionSizes { value_dim: 60, ..fine },
+        EXACT,
+        (9, 0),
+        "value_dim in multiples of 8",
+    );
+    assert_eq!(
+        check_limits(&CudnnAttentionSizes { value_dim: 128, ..fine }, EXACT, (8, 0)),
+        Ok(())
+    );
+    let latent = CudnnAttentionSizes { head_dim: 192, value_dim: 128, ..fine };
     assert_eq!(check_limits(&latent, EXACT, (9, 0)), Ok(()));
     assert_eq!(check_limits(&latent, EXACT, (10, 0)), Ok(()));
     refused(latent, EXACT, (8, 0), "head_dim in multiples of 8 up to 128");
-    let wide = AttentionSizes { head_dim: 192, value_dim: 192, ..fine };
+    let wide = CudnnAttentionSizes { head_dim: 192, value_dim: 192, ..fine };
     assert_eq!(check_limits(&wide, EXACT, (9, 0)), Ok(()));
     assert_eq!(check_limits(&wide, AttentionPass::Forward, (8, 0)), Ok(()));
     refused(wide, ATOMIC, (8, 0), "up to 128");
@@ -50,7 +63,7 @@ fn limits_name_the_unsupported_size() {
 fn limits_of_masks() {
     let check = |queries, keys, right, left| {
         let mask = BandMask { right, left };
-        let sizes = AttentionSizes { queries, keys, mask, ..sizes(1, 64, 2, 2, 64, true) };
+        let sizes = CudnnAttentionSizes { queries, keys, mask, ..sizes(1, 64, 2, 2, 64, true) };
         check_limits(&sizes, EXACT, (9, 0)).err()
     };
     for (queries, keys, right, left) in [
@@ -94,7 +107,7 @@ fn masks_are_those_of_bands() {
             scale: 1.0,
             band,
         };
-        AttentionSizes::from(&shape).mask
+        CudnnAttentionSizes::from(&shape).mask
     };
     assert_eq!(mask(Band::ALL, 9, 5), BandMask::ALL);
     assert_eq!(mask(Band::CAUSAL, 9, 5), BandMask::CAUSAL);

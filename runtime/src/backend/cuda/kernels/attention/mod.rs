@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use crate::backend::cuda::Source;
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::KernelSource;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 
 /// The attention kernels without tensor cores.
-pub static PLAIN: Source = Source {
+pub static PLAIN: KernelSource = KernelSource {
     name: Cow::Borrowed("attention_plain"),
     text: Cow::Borrowed(concat!(
         include_str!("sizes.cuh"),
@@ -18,7 +18,7 @@ pub static PLAIN: Source = Source {
 };
 
 /// The gradient of distance biases.
-pub static BIAS: Source = Source {
+pub static BIAS: KernelSource = KernelSource {
     name: Cow::Borrowed("attention_bias"),
     text: Cow::Borrowed(concat!(
         include_str!("sizes.cuh"),
@@ -28,7 +28,7 @@ pub static BIAS: Source = Source {
 };
 
 /// Kernels around attention that all implementations use.
-pub static AUXILIARY: Source = Source {
+pub static AUXILIARY: KernelSource = KernelSource {
     name: Cow::Borrowed("attention_auxiliary"),
     text: Cow::Borrowed(concat!(include_str!("sizes.cuh"), include_str!("auxiliary.cu"))),
 };
@@ -44,7 +44,7 @@ enum Pass {
 }
 
 /// Additions of a tensor-core kernel to causal or full attention with results in bf16. Every combination is compiled on
-/// its own, so that none pays for what it does not use.
+/// its own, so that none pays for unused features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Variant {
     /// Reads the keys of each query from memory: windows and key ranges.
@@ -57,7 +57,7 @@ pub struct Variant {
     pub sinks: bool,
     /// Writes results in f32.
     pub wide: bool,
-    /// Adds results to what is there.
+    /// Accumulates results.
     pub accumulate: bool,
 }
 
@@ -179,14 +179,14 @@ impl Tiles {
     }
 
     /// Returns the source. It is leaked: a program uses few head dims and variants.
-    pub fn source(&self) -> &'static Source {
-        static KNOWN: Mutex<Option<HashMap<Tiles, &'static Source>>> = Mutex::new(None);
-        let mut known = lock(&KNOWN);
+    pub fn source(&self) -> &'static KernelSource {
+        static KNOWN: Mutex<Option<HashMap<Tiles, &'static KernelSource>>> = Mutex::new(None);
+        let mut known = lock_unpoisoned(&KNOWN);
         let source = known.get_or_insert_default().entry(*self);
         source.or_insert_with(|| Box::leak(Box::new(self.generate())))
     }
 
-    fn generate(&self) -> Source {
+    fn generate(&self) -> KernelSource {
         let &Tiles { pass, dims: [head_dim, value_dim], variant, row_tiles, cols, blocks } = self;
         let (name, kernels) = match pass {
             Pass::Forward => ("forward", include_str!("forward.cu")),
@@ -218,6 +218,6 @@ impl Tiles {
         text += include_str!("scores.cuh");
         text += kernels;
         // Leaked to a borrowed text, so that clones are free.
-        Source { name: Cow::Owned(name), text: Cow::Borrowed(text.leak()) }
+        KernelSource { name: Cow::Owned(name), text: Cow::Borrowed(text.leak()) }
     }
 }

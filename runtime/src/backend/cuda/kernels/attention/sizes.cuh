@@ -25,7 +25,7 @@ struct Extras {
     const float* sinks;
     int distances, zero;
     float soft_cap;
-    // Gradients are added to what is there.
+    // Gradients are accumulated.
     uint32_t accumulate;
 
     __device__ int distance(int query, int key) const { return min(max(key - query + zero, 0), distances - 1); }

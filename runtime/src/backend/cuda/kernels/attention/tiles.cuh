@@ -216,7 +216,7 @@ __device__ inline float2 load_pair(const bf16* from) {
 __device__ inline void store_pair(float* to, float2 pair) { *(float2*)to = pair; }
 __device__ inline void store_pair(bf16* to, float2 pair) { *(uint32_t*)to = bf16_pair(pair.x, pair.y); }
 
-// Writes the warp's rows, or adds them to what is there, from registers.
+// Writes or accumulates the warp's rows, from registers.
 template <int SIZE, class T>
 __device__ inline void store_pairs(const Head<SIZE, T*>& head, int row, const Sums<padded(SIZE)>& sums) {
     int lane = threadIdx.x % 32;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
+use crate::backend::cuda::{CudaBackend, KernelSource, NullDriver, SOURCES};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, BlockIndex, Buffer,
-    CachingAllocator, Category, DType, DistanceBias, Dropout as Rate, Expr, LeafGrad, Node,
-    UnaryFunction, UpdateExpr, UpdateNode, UpdateOperands, View,
+    AttentionShape, Backend, Band, BlockIndex, Buffer, CachingAllocator, Category, DType,
+    DistanceBias, DropoutMask, Expr, LeafGrad, Node, UnaryFunction, UpdateExpr, UpdateNode,
+    UpdateOperands, View,
 };
 
 /// Columns and rows of operands.
@@ -16,7 +17,7 @@ const ROWS: usize = 64;
 /// Returns the sources that the backend generates for the elementwise expressions and attention of typical models.
 ///
 /// They are recorded from the backend's own calls on a null driver.
-pub fn generated_sources() -> Vec<Source> {
+pub fn generated_sources() -> Vec<KernelSource> {
     let driver = Arc::new(NullDriver::new(|_| {}));
     let backend = CudaBackend::new(driver.clone());
     let memory = CachingAllocator::on(backend.device(), usize::MAX);
@@ -31,14 +32,14 @@ pub fn generated_sources() -> Vec<Source> {
             attention(&backend, &memory, dims, *extras);
         }
     }
-    let fixed = |source: &Source| SOURCES.contains(&source);
+    let fixed = |source: &KernelSource| SOURCES.contains(&source);
     driver.loaded_sources().into_iter().filter(|source| !fixed(source)).collect()
 }
 
 /// Returns expressions that layers evaluate between matmuls.
 fn expressions() -> Vec<Expr> {
     use Node::*;
-    let dropout = Rate { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
+    let dropout = DropoutMask { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
     let with_bias = |function| vec![Leaf(0), Row(1), Add(0, 1), Apply(function, 2)];
     let mut all: Vec<Vec<Node>> = UnaryFunction::ALL.iter().copied().map(with_bias).collect();
     all.extend([
@@ -115,7 +116,7 @@ struct Extras {
     soft_cap: Option<f32>,
     bias: bool,
     sinks: bool,
-    /// Results in f32, to be added to what is there, as over parts of the keys.
+    /// Results in f32 that are accumulated, as over parts of the keys.
     parts: bool,
 }
 

@@ -13,7 +13,7 @@ use super::api::nvrtc;
 use super::compile::{CompiledCode, compile, compiled_text};
 use super::disk_cache::{CacheKey, DiskCache};
 use super::vendor_library::Version;
-use crate::backend::cuda::{DriverError, Source};
+use crate::backend::cuda::{DriverError, KernelSource};
 pub use generated::generated_sources;
 pub use log::ResourceUsage;
 
@@ -66,23 +66,23 @@ pub struct KernelProblem {
 
 /// Compiles every source for every architecture in parallel, except cached ones. Fails if one does not compile.
 pub fn check_kernels(
-    sources: &[&Source],
+    sources: &[&KernelSource],
     architectures: &[String],
     cache: &DiskCache,
 ) -> Result<Vec<CheckedSource>, DriverError> {
     let version = nvrtc()?.version;
-    let pairs: Vec<(&Source, &String)> = sources
+    let pairs: Vec<(&KernelSource, &String)> = sources
         .iter()
         .flat_map(|source| architectures.iter().map(|architecture| (*source, architecture)))
         .collect();
-    let check = |(source, architecture): (&Source, &String)| {
+    let check = |(source, architecture): (&KernelSource, &String)| {
         check_source(source, architecture, version, cache)
     };
     pairs.into_par_iter().map(check).collect()
 }
 
 fn check_source(
-    source: &Source,
+    source: &KernelSource,
     architecture: &str,
     version: Version,
     cache: &DiskCache,
@@ -104,8 +104,8 @@ fn check_source(
             let time = thread_cpu_time().saturating_sub(start);
             // Compilations that took too long are not cached, so that every check reports them.
             if time <= TIME_LIMIT {
-                cache.put(&code_key, &code.cubin);
-                cache.put(&log_key, code.log.as_bytes());
+                cache.put_code(&code_key, &code.cubin);
+                cache.put_code(&log_key, code.log.as_bytes());
             }
             (code, Some(time))
         }

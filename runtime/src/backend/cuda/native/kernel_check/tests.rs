@@ -105,8 +105,9 @@ extern \"C\" __global__ void __launch_bounds__(1024) spilling(float *x) {
 /// Checks compiled kernels if the compiler is available, else the error message.
 #[test]
 fn kernels_are_checked_as_they_are_compiled() {
-    let source = Source { name: "test".into(), text: SOURCE.into() };
-    let broken = Source { name: "broken".into(), text: "\n\nKERNEL(k)() { nonsense(); }".into() };
+    let source = KernelSource { name: "test".into(), text: SOURCE.into() };
+    let broken =
+        KernelSource { name: "broken".into(), text: "\n\nKERNEL(k)() { nonsense(); }".into() };
     let architectures = ["sm_80", "sm_90a", "sm_100"].map(String::from);
     let dir = tempfile::tempdir().unwrap();
     let cache = DiskCache::in_folder(dir.path());

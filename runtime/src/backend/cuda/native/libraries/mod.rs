@@ -42,18 +42,18 @@ impl<A> Deref for Loaded<A> {
 pub(super) fn load_once<A: Api>(
     cell: &'static OnceLock<Result<Loaded<A>, DriverError>>,
 ) -> Result<&'static Loaded<A>, DriverError> {
-    cell.get_or_init(|| open(&LibrarySearch::from_environment(A::LIBRARY)))
+    cell.get_or_init(|| open_library(&LibrarySearch::from_environment(A::LIBRARY)))
         .as_ref()
         .map_err(Clone::clone)
 }
 
 /// Loads a library, resolves its functions and checks its version.
-pub(super) fn open<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, DriverError> {
+pub(super) fn open_library<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, DriverError> {
     let which = A::LIBRARY;
     let (name, remedy) = (which.name(), remedy(which));
     let missing = |problem: String| DriverError::Library(format!("{problem}: {remedy}"));
 
-    let library = search.open(which.files()).map_err(|refused| {
+    let library = search.open_first(which.files()).map_err(|refused| {
         let files = which.files().join(" or ");
         let mut problem = format!("{name} was not found, looked for {files} in {search}");
         for reason in refused {

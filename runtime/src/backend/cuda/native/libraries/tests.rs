@@ -14,7 +14,7 @@ fn stub(folder: &Path, library: VendorLibrary, definitions: &str) {
 }
 
 fn refusal<A: Api>(folder: &Path) -> String {
-    match open::<A>(&LibrarySearch::in_folders(&[folder])) {
+    match open_library::<A>(&LibrarySearch::in_folders(&[folder])) {
         Ok(_) => panic!("a library is found"),
         Err(error) => error.to_string(),
     }
@@ -108,7 +108,7 @@ fn versions_are_parsed_and_compared() {
 fn installed_libraries_open_with_every_function() {
     fn check<A: Api>() {
         let library = A::LIBRARY;
-        match open::<A>(&LibrarySearch::from_environment(library)) {
+        match open_library::<A>(&LibrarySearch::from_environment(library)) {
             Ok(loaded) => assert!(loaded.path.is_absolute() && loaded.version >= library.minimum()),
             Err(error) => {
                 let error = error.to_string();

@@ -36,7 +36,7 @@ impl AutotuneCache {
     }
 
     /// Stores a choice unless another process was first; returns the stored one.
-    pub fn put(
+    pub fn put_algorithm(
         &self,
         shape: &MatMul,
         alignment: OperandAlignment,

@@ -21,7 +21,7 @@ pub struct AlgorithmCandidate {
 }
 
 impl AlgorithmCandidate {
-    fn of(found: &Heuristic) -> AlgorithmCandidate {
+    fn from_heuristic(found: &Heuristic) -> AlgorithmCandidate {
         AlgorithmCandidate { algorithm: found.algorithm, workspace: found.workspace }
     }
 
@@ -41,7 +41,7 @@ impl AlgorithmCandidate {
                     &mut written,
                 )
             };
-            let is_known = api.check("cublasLtMatmulAlgoConfigGetAttribute", status).is_ok();
+            let is_known = api.check_status("cublasLtMatmulAlgoConfigGetAttribute", status).is_ok();
             is_known.then(|| format!("{name} {value}"))
         };
         let configuration = [
@@ -85,7 +85,7 @@ impl MatMulDescriptors {
                 &mut returned,
             )
         };
-        api.check("cublasLtMatmulAlgoGetHeuristic", status)?;
+        api.check_status("cublasLtMatmulAlgoGetHeuristic", status)?;
         found.truncate(returned.max(0) as usize);
         found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         if found.is_empty() {
@@ -93,7 +93,7 @@ impl MatMulDescriptors {
                 ("cublasLtMatmulAlgoGetHeuristic", "no algorithm is known".to_owned());
             return Err(DriverError::Refused { call, reason });
         }
-        Ok(found.iter().map(AlgorithmCandidate::of).collect())
+        Ok(found.iter().map(AlgorithmCandidate::from_heuristic).collect())
     }
 
     /// Validates an algorithm from the autotuning cache against this matmul and workspace size.
@@ -118,8 +118,8 @@ impl MatMulDescriptors {
                 &mut found,
             )
         };
-        let is_taken =
-            api.check("cublasLtMatmulAlgoCheck", status).is_ok() && found.workspace <= workspace;
+        let is_taken = api.check_status("cublasLtMatmulAlgoCheck", status).is_ok()
+            && found.workspace <= workspace;
         is_taken.then_some(AlgorithmCandidate { algorithm, workspace: found.workspace })
     }
 }
@@ -133,7 +133,7 @@ impl OperandAlignment {
     const MAX: u32 = 16;
 
     /// Returns the alignment of these addresses.
-    pub fn of(addresses: [u64; 3]) -> OperandAlignment {
+    pub fn of_addresses(addresses: [u64; 3]) -> OperandAlignment {
         OperandAlignment(
             addresses
                 .map(|address| 1 << address.trailing_zeros().min(OperandAlignment::MAX.ilog2())),
@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn alignment_is_a_power_of_two() {
-        assert_eq!(OperandAlignment::of([256, 2, 4]).0, [16, 2, 4]);
-        assert_eq!(OperandAlignment::of([24, 1 << 40, 18]).0, [8, 16, 2]);
+        assert_eq!(OperandAlignment::of_addresses([256, 2, 4]).0, [16, 2, 4]);
+        assert_eq!(OperandAlignment::of_addresses([24, 1 << 40, 18]).0, [8, 16, 2]);
     }
 
     /// Needs the library but no device; checks nothing without the library.

@@ -10,21 +10,21 @@ use cudarc::cublaslt::sys::{
 
 use super::layout::{ColumnMajorMatMul, MatrixLayout};
 use crate::backend::DType;
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 use crate::backend::cuda::native::api::{CublasLtApi, Status};
 use crate::backend::cuda::{DriverError, MatMul, MatMulEpilogue};
 
 /// Calls a library function and adds its name to an error.
 macro_rules! call {
     ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
-        $api.check(stringify!($function), ($api.$function)($($arg),*))
+        $api.check_status(stringify!($function), ($api.$function)($($arg),*))
     };
 }
 pub(super) use call;
 
 impl CublasLtApi {
     /// Converts the status of a call: `Refused` if the library does not support the operation or its arguments.
-    pub fn check(
+    pub fn check_status(
         &self,
         call: &'static str,
         status: Status<cublasStatus_t>,
@@ -75,7 +75,7 @@ impl MatMulDescriptors {
         api: &'static CublasLtApi,
         shape: &MatMul,
     ) -> Result<MatMulDescriptors, DriverError> {
-        let matmul = ColumnMajorMatMul::of(shape);
+        let matmul = ColumnMajorMatMul::from_shape(shape);
         let mut make_plan = MatMulDescriptors {
             api,
             operation: std::ptr::null_mut(),
@@ -126,7 +126,7 @@ impl MatMulDescriptors {
         if self.epilogue == MatMulEpilogue::Plain {
             return Ok(None);
         }
-        let pointers = lock(&self.pointers);
+        let pointers = lock_unpoisoned(&self.pointers);
         self.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
         if let MatMulEpilogue::BiasGelu { aux: true } = self.epilogue {
             self.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)?;

@@ -27,7 +27,7 @@ impl ColumnMajorMatMul {
     ///
     /// A row-major matrix is the transpose of a column-major one, and `c = a * b` is `c^T = b^T * a^T`: the inputs
     /// change places, and each stays transposed if it was.
-    pub fn of(shape: &MatMul) -> ColumnMajorMatMul {
+    pub fn from_shape(shape: &MatMul) -> ColumnMajorMatMul {
         let gemm = &shape.gemm;
         let stored = |dtype, transposed: bool, rows: usize, cols: usize| {
             let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
@@ -65,7 +65,7 @@ mod tests {
             let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate: false };
             let (inputs, result) = (DType::Bf16, DType::F32);
             let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
-            let matmul = ColumnMajorMatMul::of(&shape);
+            let matmul = ColumnMajorMatMul::from_shape(&shape);
             assert_eq!((matmul.left.dtype, matmul.result.dtype), (DType::Bf16, DType::F32));
             for row in 0..m {
                 for col in 0..n {

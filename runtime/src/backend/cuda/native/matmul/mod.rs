@@ -17,7 +17,7 @@ use super::api::{CublasLtApi, cublaslt};
 use super::context::DeviceContext;
 use super::memory;
 use crate::backend::DType;
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 use crate::backend::cuda::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream};
 use autotune_cache::AutotuneCache;
 use candidates::OperandAlignment;
@@ -32,7 +32,7 @@ pub struct CublasLtMatMuls {
     api: &'static CublasLtApi,
     handle: cublasLtHandle_t,
     plans: Mutex<HashMap<PlanKey, Arc<MatMulPlan>>>,
-    /// Shapes supported to be supported or refused.
+    /// True for shapes that cuBLASLt supports, false for those that it refuses.
     supported: Mutex<HashMap<MatMul, bool>>,
     workspaces: Mutex<HashMap<Stream, u64>>,
     /// Guards the one-time warning about a refused epilogue.
@@ -79,7 +79,7 @@ impl CublasLtMatMuls {
 
     /// Returns true if matmuls of a shape are supported for [aligned](MatMulOperands::ALIGNMENT) operands.
     pub fn is_supported(&self, shape: &MatMul) -> bool {
-        if let Some(has) = lock(&self.supported).get(shape) {
+        if let Some(has) = lock_unpoisoned(&self.supported).get(shape) {
             return *has;
         }
         // An unsupported epilogue has a fallback, so no answer of the library is a failure.
@@ -87,7 +87,7 @@ impl CublasLtMatMuls {
         if let Err(error) = &answer {
             self.note_unsupported(shape, error);
         }
-        *lock(&self.supported).entry(*shape).or_insert(answer.is_ok())
+        *lock_unpoisoned(&self.supported).entry(*shape).or_insert(answer.is_ok())
     }
 
     /// Returns an error unless the library supports matmuls of a shape for aligned operands.
@@ -101,7 +101,7 @@ impl CublasLtMatMuls {
 
     /// Records that matmuls of a shape are not supported, as the heuristic or an execution reported.
     fn note_unsupported(&self, shape: &MatMul, error: &DriverError) {
-        lock(&self.supported).insert(*shape, false);
+        lock_unpoisoned(&self.supported).insert(*shape, false);
         self.warned.call_once(|| {
             let _ = writeln!(
                 std::io::stderr(),
@@ -127,7 +127,14 @@ impl CublasLtMatMuls {
         let submitted = plan.and_then(|plan| {
             // SAFETY: as the caller promises.
             unsafe {
-                self.submit(stream, shape, &plan.descriptors, plan.algorithm(), operands, workspace)
+                self.submit_matmul(
+                    stream,
+                    shape,
+                    &plan.descriptors,
+                    plan.algorithm(),
+                    operands,
+                    workspace,
+                )
             }
         });
         if let (Err(error @ DriverError::Refused { .. }), true) =
@@ -140,7 +147,7 @@ impl CublasLtMatMuls {
 
     /// Frees the workspace of `stream`, whose work is done.
     pub fn free_stream(&self, context: &DeviceContext, stream: Stream) -> Result<(), DriverError> {
-        match lock(&self.workspaces).remove(&stream) {
+        match lock_unpoisoned(&self.workspaces).remove(&stream) {
             // SAFETY: allocated here, and nothing uses it any more.
             Some(workspace) => unsafe {
                 memory::free_workspace(context, stream, workspace, WORKSPACE_BYTES)
@@ -151,18 +158,18 @@ impl CublasLtMatMuls {
 
     /// Frees everything; all work is done.
     pub fn free_all(&self, context: &DeviceContext) {
-        for (stream, workspace) in lock(&self.workspaces).drain() {
+        for (stream, workspace) in lock_unpoisoned(&self.workspaces).drain() {
             // SAFETY: as in `free_stream`. Errors cannot be handled here.
             let _ = unsafe { memory::free_workspace(context, stream, workspace, WORKSPACE_BYTES) };
         }
-        lock(&self.plans).clear();
+        lock_unpoisoned(&self.plans).clear();
         // SAFETY: not used any more.
         unsafe { (self.api.cublasLtDestroy)(self.handle) };
     }
 
     /// Returns the workspace of a stream, shared because matmuls on one stream run one after another.
     fn workspace(&self, context: &DeviceContext, stream: Stream) -> Result<u64, DriverError> {
-        let mut workspaces = lock(&self.workspaces);
+        let mut workspaces = lock_unpoisoned(&self.workspaces);
         if let Some(workspace) = workspaces.get(&stream) {
             return Ok(*workspace);
         }
@@ -171,7 +178,7 @@ impl CublasLtMatMuls {
         Ok(workspace)
     }
 
-    unsafe fn submit(
+    unsafe fn submit_matmul(
         &self,
         stream: Stream,
         shape: &MatMul,

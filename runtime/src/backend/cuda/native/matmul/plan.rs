@@ -10,7 +10,7 @@ use super::descriptors::MatMulDescriptors;
 use super::{CublasLtMatMuls, WORKSPACE_BYTES};
 use crate::backend::cuda::algorithm_choices::{ChoiceOrigin, MatMulChoice};
 use crate::backend::cuda::autotune::autotune_matmul;
-use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::gpu::lock_unpoisoned;
 use crate::backend::cuda::native::context::{DeviceContext, call};
 use crate::backend::cuda::{Driver, DriverError, MatMul, MatMulOperands, Stream};
 
@@ -55,8 +55,8 @@ impl CublasLtMatMuls {
     ) -> Result<Arc<MatMulPlan>, DriverError> {
         // The inputs change places: see `ColumnMajorMatMul`.
         let MatMulOperands { a, b, c, .. } = *operands;
-        let key = PlanKey { shape: *shape, alignment: OperandAlignment::of([b, a, c]) };
-        let known = lock(&self.plans).get(&key).cloned();
+        let key = PlanKey { shape: *shape, alignment: OperandAlignment::of_addresses([b, a, c]) };
+        let known = lock_unpoisoned(&self.plans).get(&key).cloned();
         let is_captured = || is_capturing(context, stream);
         match known {
             Some(plan) if plan.is_final || is_captured()? => Ok(plan),
@@ -65,7 +65,7 @@ impl CublasLtMatMuls {
                 let plan = self.create_plan(driver, stream, &key, operands, workspace, captured)?;
                 let plan = Arc::new(plan);
                 // If two ranks made a plan concurrently, both use the first.
-                let mut plans = lock(&self.plans);
+                let mut plans = lock_unpoisoned(&self.plans);
                 let current = plans.entry(key).or_insert_with(|| Arc::clone(&plan));
                 if !current.is_final {
                     *current = plan;
@@ -109,7 +109,9 @@ impl CublasLtMatMuls {
         let run = |index: usize, operands: &MatMulOperands| {
             let algorithm = &candidates[index].algorithm;
             // SAFETY: the operands have the sizes of the matmul and are used on this stream only.
-            unsafe { self.submit(stream, shape, &descriptors, algorithm, operands, workspace) }
+            unsafe {
+                self.submit_matmul(stream, shape, &descriptors, algorithm, operands, workspace)
+            }
         };
         let result = autotune_matmul(
             driver,
@@ -129,7 +131,8 @@ impl CublasLtMatMuls {
             ));
         };
         // Another process may have autotuned concurrently and chosen another algorithm.
-        let cached = self.autotune_cache.put(shape, key.alignment, candidates[chosen].algorithm);
+        let cached =
+            self.autotune_cache.put_algorithm(shape, key.alignment, candidates[chosen].algorithm);
         let is_own = cached.data == candidates[chosen].algorithm.data;
         let cached = (!is_own)
             .then(|| descriptors.validate_algorithm(self.handle, WORKSPACE_BYTES, cached))
@@ -164,7 +167,7 @@ impl CublasLtMatMuls {
 
     /// Returns the choices for all shapes so far.
     pub fn choices(&self) -> Vec<MatMulChoice> {
-        lock(&self.plans).values().map(|plan| plan.choice.clone()).collect()
+        lock_unpoisoned(&self.plans).values().map(|plan| plan.choice.clone()).collect()
     }
 }
 

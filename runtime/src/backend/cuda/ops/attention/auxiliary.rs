@@ -3,12 +3,13 @@
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::{AUXILIARY, BIAS};
 use crate::backend::cuda::{GpuContext, Grid};
-use crate::backend::{AttentionShape, KeyRanges, MergeAttentionArgs, View};
+use crate::backend::ops::attention::MergeAttentionArgs;
+use crate::backend::{AttentionShape, KeyRanges, View};
 
-use super::super::launch::{THREADS, aligned, at, covering, float_name};
+use super::super::launch::{THREADS, address, aligned, covering, float_name};
 use super::plain::{self, PlainTiles, TILE};
 use super::sizes::{Extras, Sizes, first_visible, hides_first_keys};
-use super::{Given, grid_of, rows};
+use super::{Given, grid_of, row_count};
 
 /// Addresses in the workspace of one operation.
 pub(super) struct Scratch {
@@ -21,7 +22,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates what the forward pass needs.
+    /// Allocates the buffers of the forward pass.
     pub(super) fn forward(
         gpu: &GpuContext,
         s: &AttentionShape,
@@ -30,7 +31,7 @@ impl Scratch {
         Scratch::new(gpu, s, ranges, [0, 0])
     }
 
-    /// Allocates what the backward pass needs.
+    /// Allocates the buffers of the backward pass.
     pub(super) fn backward(
         gpu: &GpuContext,
         s: &AttentionShape,
@@ -77,7 +78,8 @@ fn write_bounds(
     ranges: Option<KeyRanges>,
     [first, end]: [u64; 2],
 ) {
-    let [of_first, of_end] = ranges.map_or([0, 0], |ranges| [at(ranges.first), at(ranges.end)]);
+    let [of_first, of_end] =
+        ranges.map_or([0, 0], |ranges| [address(ranges.first), address(ranges.end)]);
     let queries = (s.batch * s.queries.len) as u64;
     let grid = covering(gpu, queries);
     let (begin, sizes) = (first_visible(s), Sizes::new(s));
@@ -88,7 +90,7 @@ fn write_bounds(
 
 /// Computes `sum(dout * out)` per row.
 pub(super) fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View, delta: u64) {
-    let (rows, dim) = (rows(s), s.value_dim as i32);
+    let (rows, dim) = (row_count(s), s.value_dim as i32);
     let [of_out, of_dout] = [out, dout].map(|view| float_name(view.dtype()));
     let name = if of_out == of_dout {
         format!("attention_deltas_{of_dout}")
@@ -100,7 +102,7 @@ pub(super) fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View
     let wide = u32::from(is_wide);
     let grid = covering(gpu, rows * 8);
     let sizes = Sizes::new(s);
-    let [out, dout] = [out, dout].map(at);
+    let [out, dout] = [out, dout].map(address);
     let args = args![out, dout, delta, rows, dim, wide, sizes];
     // SAFETY: both operands have a row for every delta, and the workspace has room for these.
     unsafe { gpu.launch((&AUXILIARY, &name), grid, args) };
@@ -117,7 +119,7 @@ pub(super) fn sink_gradients(
     let rows = (s.batch * s.queries.len) as u64;
     let grid = Grid { blocks: [s.heads as u32, 1, 1], threads: THREADS, shared: 0 };
     let sizes = Sizes::new(s);
-    let [sinks, dsinks, lse] = [sinks, dsinks, given.lse].map(at);
+    let [sinks, dsinks, lse] = [sinks, dsinks, given.lse].map(address);
     let args = args![sinks, lse, given.delta, dsinks, rows, sizes];
     // SAFETY: the views have the sizes of the shape.
     unsafe { gpu.launch((&AUXILIARY, "attention_sink_gradients"), grid, args) };
@@ -140,7 +142,7 @@ pub(super) fn bias_gradients(
         blocks: grid_of(diagonals * s.heads),
         ..plain::grid(gpu, s, PlainTiles { of_keys: 2, of_values: 2, scores: 1 })
     };
-    let [q, k, v, dout, lse] = [q, k, v, dout, lse].map(at);
+    let [q, k, v, dout, lse] = [q, k, v, dout, lse].map(address);
     let of_all = diagonals as i32;
     let args = args![
         q, k, v, dout, lse, delta, partials, of_all, batch, sizes, extras, head_dim, value_dim
@@ -149,7 +151,7 @@ pub(super) fn bias_gradients(
     unsafe { gpu.launch((&BIAS, &name), grid, args) };
 
     let grid = covering(gpu, (s.heads * distances * 32) as u64);
-    let dbias = at(dbias);
+    let dbias = address(dbias);
     let args = args![partials, dbias, of_all, sizes, extras];
     // SAFETY: as above.
     unsafe { gpu.launch((&BIAS, "attention_bias_gradients"), grid, args) };
@@ -166,8 +168,8 @@ fn diagonals(s: &AttentionShape) -> usize {
 /// Merges outputs over different keys.
 pub(super) fn merge(gpu: &GpuContext, s: &AttentionShape, args: MergeAttentionArgs) {
     let MergeAttentionArgs { out, lse, sum, sum_lse } = args;
-    let (rows, dim) = (rows(s), s.value_dim as i32);
-    let [out, lse, sum, sum_lse] = [out, lse, sum.as_view(), sum_lse.as_view()].map(at);
+    let (rows, dim) = (row_count(s), s.value_dim as i32);
+    let [out, lse, sum, sum_lse] = [out, lse, sum.as_view(), sum_lse.as_view()].map(address);
     let grid = covering(gpu, rows * 32);
     let sizes = Sizes::new(s);
     let args = args![out, lse, sum, sum_lse, rows, dim, sizes];

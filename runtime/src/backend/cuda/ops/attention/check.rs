@@ -1,9 +1,7 @@
 //! Checks of operands against the shape.
 
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, DType, DistanceBias, KeyRanges,
-    MergeAttentionArgs, View,
-};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
+use crate::backend::{AttentionShape, DType, DistanceBias, KeyRanges, View};
 
 /// Largest number of positions, heads and distances: sums of any three of them fit 32 bits.
 const MOST: usize = 1 << 29;

@@ -4,14 +4,14 @@ use crate::backend::{AttentionShape, Band};
 
 /// Products per visible pair of a query and a key.
 pub(super) struct Products {
-    /// Of as many elements as a head of keys has.
+    /// Products over as many elements as a head of keys has.
     pub(super) of_keys: u64,
-    /// Of as many elements as a head of values has.
+    /// Products over as many elements as a head of values has.
     pub(super) of_values: u64,
 }
 
 /// Returns the operations: two per element of a product. Key ranges are in device memory, so pairs that they hide count.
-pub(super) fn of(s: &AttentionShape, products: Products) -> u64 {
+pub(super) fn attention_flops(s: &AttentionShape, products: Products) -> u64 {
     let Products { of_keys, of_values } = products;
     let elements = of_keys * s.head_dim as u64 + of_values * s.value_dim as u64;
     2 * elements * (s.batch * s.heads) as u64 * pairs(s)

@@ -6,7 +6,7 @@ use crate::backend::cuda::{
 };
 use crate::backend::{AttentionShape, DType, StreamKind, View};
 
-use super::super::launch::{aligned, at};
+use super::super::launch::{address, aligned};
 use super::Gradients;
 
 /// The reason why the vendor library does not compute a pass; `None` if it is missing, or reports its reason itself.
@@ -32,7 +32,7 @@ fn shape(s: &AttentionShape, options: Options) -> Result<FusedShape, &'static st
     ];
     match refusals.iter().find(|(given, _)| *given) {
         Some((_, reason)) => Err(reason),
-        None => FusedShape::of(s),
+        None => FusedShape::from_attention(s),
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn forward(
     }
     let stream = gpu.stream(StreamKind::Compute);
     let addresses = addresses(operands, lse);
-    // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
+    // SAFETY: the views have the sizes of the shape, and work submitted to one stream is done in order.
     gpu.retry_after_trim(|| unsafe { fused.forward(stream, &s, &addresses) });
     gpu.attention.note(AttentionPass::Forward, AttentionImplementation::Cudnn);
     Ok(())
@@ -72,7 +72,7 @@ pub(super) fn backward(
         return Err(None);
     }
     let stream = gpu.stream(StreamKind::Compute);
-    let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
+    let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(address);
     let gradients = AttentionGradients { dout, dq, dk, dv };
     let operands = addresses(operands, lse);
     // SAFETY: as in `forward`.
@@ -82,8 +82,8 @@ pub(super) fn backward(
 }
 
 fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
-    let [q, k, v, out] = operands.map(at);
-    AttentionOperands { q, k, v, out, lse: at(lse) }
+    let [q, k, v, out] = operands.map(address);
+    AttentionOperands { q, k, v, out, lse: address(lse) }
 }
 
 /// Returns the attention of the vendor library, if it takes operands of these dtypes and addresses.

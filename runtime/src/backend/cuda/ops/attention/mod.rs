@@ -23,10 +23,8 @@ mod tensor;
 
 use crate::backend::cuda::kernels::attention::{PLAIN, Variant};
 use crate::backend::cuda::{AttentionPass, CudaBackend, GpuContext};
-use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType,
-    MergeAttentionArgs, View,
-};
+use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
+use crate::backend::{AttentionOps, AttentionShape, Backend, DType, View};
 
 use auxiliary::Scratch;
 use flops::Products;
@@ -66,7 +64,7 @@ impl AttentionOps for CudaBackend {
 fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
     let AttentionArgs { q, k, v, ranges, bias, sinks, out, lse } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
-    if rows(s) == 0 {
+    if row_count(s) == 0 {
         return 0;
     }
     let operands = [q, k, v, out];
@@ -97,7 +95,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
             None => plain::forward(gpu, s, extras, operands_and_lse),
         }
     }
-    flops::of(s, Products { of_keys: 1, of_values: 1 })
+    flops::attention_flops(s, Products { of_keys: 1, of_values: 1 })
 }
 
 /// Launches the backward pass and returns its floating-point operations.
@@ -112,11 +110,11 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         sinks: sinks.is_some(),
         accumulate,
     };
-    let refusal = if rows(s) == 0 {
+    let refusal = if row_count(s) == 0 {
         None
     } else {
         match fused::backward(gpu, (s, options), [q, k, v, out], (lse, dout), &gradients) {
-            Ok(()) => return flops::of(s, Products { of_keys: 3, of_values: 2 }),
+            Ok(()) => return flops::attention_flops(s, Products { of_keys: 3, of_values: 2 }),
             Err(refusal) => refusal,
         }
     };
@@ -149,11 +147,11 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         Some(kernels) => {
             // If keys and values have a kernel each, both compute the scores.
             products.of_keys += u64::from(!kernels.both_gradients());
-            kernels.run(gpu, s, extras, &given, gradients);
+            kernels.run_passes(gpu, s, extras, &given, gradients);
         }
         None => plain::backward(gpu, s, extras, &given, gradients),
     }
-    flops::of(s, products)
+    flops::attention_flops(s, products)
 }
 
 /// Inputs of both backward passes.
@@ -175,7 +173,7 @@ struct Gradients<'a> {
 }
 
 /// Returns the rows of the output: queries of all heads.
-fn rows(s: &AttentionShape) -> u64 {
+fn row_count(s: &AttentionShape) -> u64 {
     (s.batch * s.queries.len * s.heads) as u64
 }
 

@@ -5,7 +5,7 @@ use crate::backend::cuda::kernels::attention::PLAIN;
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, View};
 
-use super::super::launch::{at, float_name};
+use super::super::launch::{address, float_name};
 use super::sizes::{Extras, Sizes};
 use super::{Given, Gradients, blocks};
 
@@ -36,7 +36,7 @@ pub(super) fn forward(
 ) {
     let name = name("forward", q, out);
     let grid = Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..grid(gpu, s, FORWARD) };
-    let [q, k, v, out, lse] = [q, k, v, out, lse].map(at);
+    let [q, k, v, out, lse] = [q, k, v, out, lse].map(address);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
     let sizes = Sizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras, head_dim, value_dim];
@@ -56,7 +56,7 @@ pub(super) fn backward(
     let Gradients { dq, dk, dv } = gradients;
     let [of_keys, of_queries] =
         [("backward_keys", dk), ("backward_queries", dq)].map(|(pass, to)| name(pass, q, to));
-    let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(at);
+    let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(address);
     let sizes = Sizes::new(s);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
 

@@ -21,7 +21,7 @@ pub(super) fn note(
     });
     gpu.attention.note(pass, AttentionImplementation::Own(reason));
     gpu.driver().note_attention(&|| AttentionChoice {
-        name: format!("{pass} {dtype}, {}", sizes(s)),
+        name: format!("{pass} {dtype}, {}", describe_sizes(s)),
         batch: s.batch,
         samples: Some(s.batch),
         scratch: 0,
@@ -33,7 +33,7 @@ pub(super) fn note(
 }
 
 /// Describes a shape, such as `2 x 4096 x 4096, 32/8 heads of 128, causal`.
-fn sizes(s: &AttentionShape) -> String {
+fn describe_sizes(s: &AttentionShape) -> String {
     let &AttentionShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } = s;
     let dim = if head_dim == value_dim {
         head_dim.to_string()

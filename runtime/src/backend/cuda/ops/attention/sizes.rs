@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::cuda::ops::launch::at;
+use crate::backend::cuda::ops::launch::address;
 use crate::backend::{AttentionShape, DistanceBias, View};
 
 /// `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
@@ -60,8 +60,8 @@ impl Extras {
         Extras {
             first,
             end,
-            bias: bias.map_or(0, |bias| at(bias.values)),
-            sinks: sinks.map_or(0, at),
+            bias: bias.map_or(0, |bias| address(bias.values)),
+            sinks: sinks.map_or(0, address),
             distances: distances as i32,
             zero: bias.map_or(0, |bias| {
                 // Beyond these, every pair has the first or the last bias.
@@ -73,7 +73,7 @@ impl Extras {
         }
     }
 
-    /// The same, with gradients that are added to what is there.
+    /// The same, with gradients that are accumulated.
     pub(super) fn accumulating(self, accumulate: bool) -> Extras {
         Extras { accumulate: u32::from(accumulate), ..self }
     }

@@ -5,7 +5,7 @@ use crate::backend::cuda::kernels::attention::{Tiles, Variant, WARPS};
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, DType, View};
 
-use super::super::launch::{aligned, at};
+use super::super::launch::{address, aligned};
 use super::sizes::{Extras, Sizes};
 use super::{Given, Gradients, blocks};
 
@@ -17,7 +17,7 @@ pub(super) fn forward_kernel(
     [q, k, v, out]: [View; 4],
 ) -> Option<Tiles> {
     let variant = Variant { wide: out.dtype() == DType::F32, ..variant };
-    (takes(s, &[q, k, v], &[out]) && fits(gpu, s, variant))
+    (accepts_operands(s, &[q, k, v], &[out]) && fits(gpu, s, variant))
         .then(|| Tiles::forward(dims(s), variant))
 }
 
@@ -28,7 +28,7 @@ pub(super) fn forward(
     extras: Extras,
     operands: [View; 5],
 ) {
-    let [q, k, v, out, lse] = operands.map(at);
+    let [q, k, v, out, lse] = operands.map(address);
     let sizes = Sizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras];
     let grid = grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
@@ -54,9 +54,11 @@ impl Backward {
         let &Given { q, k, v, dout, .. } = given;
         let &Gradients { dq, dk, dv } = gradients;
         let of = |to: View| Variant { wide: to.dtype() == DType::F32, sinks: false, ..variant };
-        (takes(s, &[q, k, v, dout], &[dq, dk, dv]) && fits(gpu, s, variant)).then(|| Backward {
-            of_keys: Tiles::backward_keys(dims(s), of(dk)),
-            of_queries: Tiles::backward_queries(dims(s), of(dq)),
+        (accepts_operands(s, &[q, k, v, dout], &[dq, dk, dv]) && fits(gpu, s, variant)).then(|| {
+            Backward {
+                of_keys: Tiles::backward_keys(dims(s), of(dk)),
+                of_queries: Tiles::backward_queries(dims(s), of(dq)),
+            }
         })
     }
 
@@ -71,7 +73,7 @@ impl Backward {
     }
 
     /// Launches the kernels.
-    pub(super) fn run(
+    pub(super) fn run_passes(
         &self,
         gpu: &GpuContext,
         s: &AttentionShape,
@@ -81,7 +83,7 @@ impl Backward {
     ) {
         let &Given { q, k, v, dout, lse, delta } = given;
         let Gradients { dq, dk, dv } = gradients;
-        let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(at);
+        let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(address);
         let sizes = Sizes::new(s);
 
         let tiles = &self.of_keys;
@@ -111,7 +113,7 @@ impl Backward {
 }
 
 /// Returns true if there are kernels for these sizes, dtypes and addresses.
-fn takes(s: &AttentionShape, inputs: &[View], results: &[View]) -> bool {
+fn accepts_operands(s: &AttentionShape, inputs: &[View], results: &[View]) -> bool {
     let is_bf16 = inputs.iter().all(|view| view.dtype() == DType::Bf16);
     is_bf16 && aligned(inputs, 8) && aligned(results, 8) && takes_heads(dims(s))
 }

@@ -5,9 +5,9 @@ mod source;
 mod structure;
 pub mod update;
 
-use super::launch::{aligned, at, covering, vectors, wide};
+use super::launch::{address, aligned, covering, vectors, wide};
 use super::partials::add_partials;
-use crate::backend::cuda::{CudaBackend, Function, GpuContext, Grid, Source};
+use crate::backend::cuda::{CudaBackend, GpuContext, Grid, KernelFunction, KernelSource};
 use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
 use params::Params;
 pub use structure::Structure;
@@ -17,13 +17,13 @@ impl ElementwiseOps for CudaBackend {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
         let gpu = self.gpu();
         let out = out.as_view();
-        check(expr, leaves, out);
+        check_operands(expr, leaves, out);
         let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
         let mut params = kernel.params();
         let items = push_elements(&mut params, expr, leaves, &[out], out.len());
         push_inputs(&mut params, expr, leaves, out.dtype());
-        params.push(format_args!("{}* out", source::cpp_type(out.dtype())), at(out));
-        kernel.launch(covering(gpu, items), params, |fields| {
+        params.push_param(format_args!("{}* out", source::cpp_type(out.dtype())), address(out));
+        kernel.launch_kernel(covering(gpu, items), params, |fields| {
             source::forward(expr, out.dtype(), fields)
         });
     }
@@ -36,7 +36,7 @@ impl ElementwiseOps for CudaBackend {
         leaf_grads: &mut [Option<LeafGrad>],
     ) {
         let gpu = self.gpu();
-        check(expr, leaves, grad);
+        check_operands(expr, leaves, grad);
         assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
         let wanted = wanted(expr, leaf_grads);
         for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
@@ -69,24 +69,24 @@ impl ElementwiseOps for CudaBackend {
         let mut params = kernel.params();
         let items = match &columns {
             None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
-            Some(columns) => columns.push(&mut params, expr, leaves, &whole),
+            Some(columns) => columns.push_columns(&mut params, expr, leaves, &whole),
         };
         push_inputs(&mut params, expr, leaves, grad.dtype());
         let element = source::cpp_type(grad.dtype());
-        params.push(format_args!("const {element}* grad"), at(grad));
+        params.push_param(format_args!("const {element}* grad"), address(grad));
         for (leaf, slot) in grads(Wanted::Each) {
-            params.push(format_args!("{element}* grad{leaf}"), at(slot.view.as_view()));
-            params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
+            params.push_param(format_args!("{element}* grad{leaf}"), address(slot.view.as_view()));
+            params.push_param(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
         }
         let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
         let mut parts = gpu.workspace(part_bytes * row_lens.len());
         let mut sums = Vec::new();
         for (leaf, _) in grads(Wanted::RowSum) {
-            params.push(format_args!("float* sums{leaf}"), parts);
+            params.push_param(format_args!("float* sums{leaf}"), parts);
             sums.push((leaf, parts));
             parts += part_bytes as u64;
         }
-        kernel.launch(covering(gpu, items), params, |fields| {
+        kernel.launch_kernel(covering(gpu, items), params, |fields| {
             source::backward(expr, grad.dtype(), &wanted, fields)
         });
 
@@ -102,7 +102,7 @@ impl ElementwiseOps for CudaBackend {
 }
 
 /// Checks the lengths and dtypes of leaves and the order of nodes, on which the kernels rely.
-fn check(expr: &Expr, leaves: &[View], result: View) {
+fn check_operands(expr: &Expr, leaves: &[View], result: View) {
     assert!(!expr.nodes.is_empty(), "an expression has a result");
     for (index, node) in expr.nodes.iter().enumerate() {
         assert!(node.operands().all(|operand| operand < index), "nodes are in topological order");
@@ -170,9 +170,9 @@ fn push_elements(
     if !rows.is_empty() && (head > 0 || !are_vectors(&rows, width)) {
         [head, count] = [0; 2];
     }
-    params.push(format_args!("uint64_t n"), n as u64);
-    params.push(format_args!("uint64_t head"), head);
-    params.push(format_args!("uint64_t vectors"), count);
+    params.push_param(format_args!("uint64_t n"), n as u64);
+    params.push_param(format_args!("uint64_t head"), head);
+    params.push_param(format_args!("uint64_t vectors"), count);
     count.max(n as u64 - count * width as u64)
 }
 
@@ -184,15 +184,18 @@ fn are_vectors(rows: &[View], width: usize) -> bool {
 /// Adds the leaves and constants of an expression.
 fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) {
     for (leaf, view) in leaves.iter().enumerate() {
-        params.push(format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)), at(*view));
+        params.push_param(
+            format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)),
+            address(*view),
+        );
         if expr.nodes.contains(&Node::Row(leaf)) {
-            params.push(format_args!("uint64_t len{leaf}"), view.len() as u64);
+            params.push_param(format_args!("uint64_t len{leaf}"), view.len() as u64);
         }
     }
     for (k, node) in expr.nodes.iter().enumerate() {
         match node {
-            Node::Scale(_, factor) => params.push(format_args!("float factor{k}"), *factor),
-            Node::Offset(_, offset) => params.push(format_args!("float offset{k}"), *offset),
+            Node::Scale(_, factor) => params.push_param(format_args!("float factor{k}"), *factor),
+            Node::Offset(_, offset) => params.push_param(format_args!("float offset{k}"), *offset),
             Node::Dropout(_, dropout) => params.push_dropout(format_args!("dropout{k}"), dropout),
             _ => {}
         }
@@ -229,17 +232,23 @@ impl Columns {
     }
 
     /// Adds the parameters of a kernel that sums columns, as [`push_elements`].
-    fn push(&self, params: &mut Params, expr: &Expr, leaves: &[View], others: &[View]) -> u64 {
+    fn push_columns(
+        &self,
+        params: &mut Params,
+        expr: &Expr,
+        leaves: &[View],
+        others: &[View],
+    ) -> u64 {
         let width = wide(others[0].dtype());
         let (mut whole, rows) = leaves_of(expr, leaves);
         whole.extend(others);
         let are_vectors =
             self.cols.is_multiple_of(width) && aligned(&whole, width) && are_vectors(&rows, width);
-        params.push(format_args!("uint64_t rows"), self.rows);
-        params.push(format_args!("uint64_t cols"), self.cols as u64);
-        params.push(format_args!("uint64_t part_rows"), self.part_rows);
-        params.push(format_args!("uint64_t parts"), self.parts);
-        params.push(format_args!("uint32_t wide"), u32::from(are_vectors));
+        params.push_param(format_args!("uint64_t rows"), self.rows);
+        params.push_param(format_args!("uint64_t cols"), self.cols as u64);
+        params.push_param(format_args!("uint64_t part_rows"), self.part_rows);
+        params.push_param(format_args!("uint64_t parts"), self.parts);
+        params.push_param(format_args!("uint32_t wide"), u32::from(are_vectors));
         self.parts * (self.cols / if are_vectors { width } else { 1 }) as u64
     }
 }
@@ -257,7 +266,7 @@ fn lcm(a: usize, b: usize) -> usize {
 struct Generated<'a> {
     gpu: &'a GpuContext,
     structure: Structure,
-    known: Option<Function>,
+    known: Option<KernelFunction>,
 }
 
 impl<'a> Generated<'a> {
@@ -271,8 +280,13 @@ impl<'a> Generated<'a> {
     }
 
     /// Launches the kernel; `source` generates it from the fields of its parameter.
-    fn launch(self, grid: Grid, mut params: Params, source: impl FnOnce(&str) -> Source) {
-        params.finish();
+    fn launch_kernel(
+        self,
+        grid: Grid,
+        mut params: Params,
+        source: impl FnOnce(&str) -> KernelSource,
+    ) {
+        params.finish_struct();
         let function = self.known.unwrap_or_else(|| {
             let fields = params.fields.as_deref().unwrap_or_default();
             self.gpu.generate(self.structure, &source(fields))

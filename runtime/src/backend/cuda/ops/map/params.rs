@@ -4,7 +4,7 @@ use std::fmt::{Arguments, Write};
 
 use bytemuck::Pod;
 
-use crate::backend::Dropout;
+use crate::backend::DropoutMask;
 use crate::backend::cuda::ops::strided::StridedBlock;
 
 /// The values of the parameter `Params p` of a kernel, and the declaration of the struct if the kernel is not generated yet.
@@ -22,15 +22,15 @@ impl Params {
     }
 
     /// Adds a field, declared as in `uint64_t n`, of a C++ type that is laid out as `V`.
-    pub fn push<V: Pod>(&mut self, declaration: Arguments<'_>, value: V) {
+    pub fn push_param<V: Pod>(&mut self, declaration: Arguments<'_>, value: V) {
         self.align(align_of::<V>());
         self.bytes.extend_from_slice(bytemuck::bytes_of(&value));
         self.declare(declaration);
     }
 
     /// Adds the parameters of one dropout node, as declared in `kernels/map.cuh`.
-    pub fn push_dropout(&mut self, name: Arguments<'_>, dropout: &Dropout) {
-        let strided = StridedBlock::of(&dropout.index);
+    pub fn push_dropout(&mut self, name: Arguments<'_>, dropout: &DropoutMask) {
+        let strided = StridedBlock::from_index(&dropout.index);
         // At rate 1 the threshold is beyond every possible draw.
         let threshold = (f64::from(dropout.rate) * 4_294_967_296.0) as u64;
         let keep = if dropout.rate < 1.0 { 1.0 / (1.0 - dropout.rate) } else { 0.0f32 };
@@ -48,7 +48,7 @@ impl Params {
     }
 
     /// Pads the struct to its size.
-    pub fn finish(&mut self) {
+    pub fn finish_struct(&mut self) {
         self.align(align_of::<u64>());
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use super::structure::Wanted;
-use crate::backend::cuda::Source;
+use crate::backend::cuda::KernelSource;
 use crate::backend::cuda::kernels::MAP;
 use crate::backend::cuda::ops::launch::THREADS;
 use crate::backend::unary_function::DerivativeOf;
@@ -64,7 +64,7 @@ pub(super) fn cpp_type(dtype: DType) -> &'static str {
 
 /// Returns the source of the kernel that evaluates `expr`; its entry point has the name of the source. `fields` declares
 /// its parameters.
-pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> Source {
+pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> KernelSource {
     let name = name("map", expr, dtype, "");
     let last = expr.nodes.len() - 1;
     let mut text = head(expr, dtype, fields);
@@ -75,11 +75,11 @@ pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> Source {
     let _ =
         writeln!(text, "        y[n] = v{last};\n    }}\n    store_vector(p.out + i, y);\n}}\n");
     let _ = writeln!(text, "KERNEL_OF({THREADS}, {name})(Params p) {{\n{EACH_ELEMENT}}}");
-    Source { name: Cow::Owned(name), text: Cow::Owned(text) }
+    KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
 /// Returns the source of the kernel that computes the gradients of the leaves of `expr`, as [`forward`].
-pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &str) -> Source {
+pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &str) -> KernelSource {
     let kinds = wanted.iter().map(|wanted| match wanted {
         Wanted::No => 'n',
         Wanted::Each => 'e',
@@ -127,10 +127,10 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
         COLUMNS
     };
     let _ = writeln!(text, "\nKERNEL_OF({THREADS}, {name})(Params p) {{\n{body}}}");
-    Source { name: Cow::Owned(name), text: Cow::Owned(text) }
+    KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
-/// Returns what precedes the functions of a kernel: the header, the functions in `expr`, and the parameters.
+/// Returns the text before the functions of a kernel: the header, the functions in `expr`, and the parameters.
 fn head(expr: &Expr, dtype: DType, fields: &str) -> String {
     let mut functions = Vec::new();
     for node in &expr.nodes {

@@ -67,7 +67,7 @@ fn word(node: &Node) -> [u32; 3] {
         Node::Apply(function, a) => [7, *a, *function as usize],
         // The kernel iterates over the dims that remain after neighboring dims are merged.
         Node::Dropout(a, dropout) => {
-            let StridedBlock { sizes, gaps, .. } = StridedBlock::of(&dropout.index);
+            let StridedBlock { sizes, gaps, .. } = StridedBlock::from_index(&dropout.index);
             [if gaps.is_empty() { 8 } else { 9 }, *a, sizes.len()]
         }
     };

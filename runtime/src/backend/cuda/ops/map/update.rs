@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::super::launch::{THREADS, at, covering, vectors};
+use super::super::launch::{THREADS, address, covering, vectors};
 use super::source::cpp_type;
 use super::{Generated, Structure};
-use crate::backend::cuda::{GpuContext, Source};
+use crate::backend::cuda::{GpuContext, KernelSource};
 use crate::backend::{DType, UpdateExpr, UpdateNode, UpdateOperands, View, ViewMut};
 
 /// Elements of a vector: 16 bytes of the parameters.
@@ -30,29 +30,38 @@ pub fn apply_update(gpu: &GpuContext, expr: &UpdateExpr, operands: UpdateOperand
     let [head, count] = vectors(&views, VECTOR);
 
     let mut params = kernel.params();
-    params.push(format_args!("uint64_t n"), n);
-    params.push(format_args!("uint64_t head"), head);
-    params.push(format_args!("uint64_t vectors"), count);
-    params.push(format_args!("float* param"), at(param.as_view()));
-    params.push(format_args!("const {}* gradient", cpp_type(gradient.dtype())), at(*gradient));
+    params.push_param(format_args!("uint64_t n"), n);
+    params.push_param(format_args!("uint64_t head"), head);
+    params.push_param(format_args!("uint64_t vectors"), count);
+    params.push_param(format_args!("float* param"), address(param.as_view()));
+    params.push_param(
+        format_args!("const {}* gradient", cpp_type(gradient.dtype())),
+        address(*gradient),
+    );
     for (index, state) in states.iter().enumerate() {
-        params.push(format_args!("float* state{index}"), at(state.as_view()));
+        params.push_param(format_args!("float* state{index}"), address(state.as_view()));
     }
     if let Some(copy) = copy {
-        params.push(format_args!("{}* copy", cpp_type(copy.dtype())), at(copy.as_view()));
+        params
+            .push_param(format_args!("{}* copy", cpp_type(copy.dtype())), address(copy.as_view()));
     }
     for (k, node) in expr.nodes.iter().enumerate() {
         if let UpdateNode::Constant(constant) = node {
-            params.push(format_args!("float constant{k}"), *constant);
+            params.push_param(format_args!("float constant{k}"), *constant);
         }
     }
-    kernel.launch(covering(gpu, n.div_ceil(VECTOR as u64)), params, |fields| {
+    kernel.launch_kernel(covering(gpu, n.div_ceil(VECTOR as u64)), params, |fields| {
         kernel_source(expr, gradient.dtype(), copy_dtype, fields)
     });
 }
 
 /// The kernel of an update, whose entry point has the name of the source. `fields` declares its parameters.
-fn kernel_source(expr: &UpdateExpr, gradient: DType, copy: Option<DType>, fields: &str) -> Source {
+fn kernel_source(
+    expr: &UpdateExpr,
+    gradient: DType,
+    copy: Option<DType>,
+    fields: &str,
+) -> KernelSource {
     let name = kernel_name(expr, gradient, copy);
     let states = 0..expr.states.len();
     let mut text = format!("struct Params {{\n{fields}}};\n\n");
@@ -93,7 +102,7 @@ fn kernel_source(expr: &UpdateExpr, gradient: DType, copy: Option<DType>, fields
         "}}\n\nKERNEL_OF({THREADS}, {name})(Params p) {{\n    each_element<{VECTOR}>(\n        p.head, p.vectors, p.n, \
          [&](uint64_t i) {{ element<{VECTOR}>(p, i); }},\n        [&](uint64_t i) {{ element<1>(p, i); }});\n}}"
     );
-    Source { name: Cow::Owned(name), text: Cow::Owned(text) }
+    KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
 /// The value of node `k` for element `n` of a vector. Intrinsics keep the compiler from contracting operations.

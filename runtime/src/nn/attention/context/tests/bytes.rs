@@ -3,8 +3,8 @@
 use super::case::{BATCH, Case, Style};
 use crate::backend::DType;
 
-/// Of forward and backward, in bytes: `t` positions of a rank, `q` and `kv` elements of a position of queries and keys, `e`
-/// bytes of an element; gradients of keys and values travel in f32.
+/// Communication of forward and backward, in bytes: `t` positions of a rank, `q` and `kv` elements of a position of
+/// queries and keys, `e` bytes of an element; gradients of keys and values travel in f32.
 fn closed_form(case: &Case, ranks: usize, style: Style, e: usize) -> [u64; 2] {
     let t = BATCH * case.seq / ranks;
     let [q, kv, ..] = case.rows();

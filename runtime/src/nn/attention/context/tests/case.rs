@@ -16,7 +16,7 @@ use super::super::local::OutputGradient;
 use super::super::ring::Ring;
 use super::super::ulysses::{ExchangedAttention, Ulysses};
 
-/// How ranks compute attention.
+/// Style in which ranks compute attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Style {
     Ring,
@@ -132,8 +132,8 @@ impl Case {
         self.rows().map(|row| (0..BATCH * self.seq * row).map(|_| next()).collect())
     }
 
-    /// Of each position of each sample, the position at which its document or the valid positions begin, and that after their
-    /// end.
+    /// Returns, for each position of each sample, the position at which its document or the valid positions begin, and
+    /// that after their end.
     pub fn document_ranges(&self) -> Option<[Vec<u32>; 2]> {
         if let Some(padding) = &self.padding {
             let of_all = |place: fn(&Range<usize>) -> usize| {

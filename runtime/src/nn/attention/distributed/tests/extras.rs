@@ -31,7 +31,7 @@ struct Block {
     alibi: Alibi<Heads>,
     #[sharded(tp = "col")]
     bias: RelativeBias<Buckets, Heads>,
-    /// Of both attentions.
+    /// Sinks of both attentions.
     #[sharded(tp = "col")]
     sinks: AttentionSinks<Heads>,
     #[sharded(cp = "ring")]

@@ -7,7 +7,7 @@ const DEFAULT_PORT: u16 = 29_500;
 
 /// Rank assignment of a process: its rank, the world size, and the address of rank 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RankAssignment {
     /// The world rank.
     pub rank: usize,
     /// World size.
@@ -22,7 +22,7 @@ pub struct Place {
 
 /// An invalid rank assignment in the environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
+pub enum RankAssignmentError {
     /// A variable of the launcher is missing.
     #[error(
         "the environment has {present}, but no {missing}: start all processes by one launcher, or set it"
@@ -38,7 +38,7 @@ pub enum PlaceError {
     Invalid {
         /// The variable.
         name: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: String,
         /// A description of valid values.
         expected: String,
@@ -79,27 +79,29 @@ const LAUNCHERS: [LauncherVars; 3] = [
 /// Job identifier, instead of that of the launcher.
 const JOB_VARIABLE: &str = "MESHWRIGHT_JOB";
 
-impl Place {
+impl RankAssignment {
     /// Returns the rank assignment of this process; `None` if it was not started by a launcher.
     ///
     /// # Errors
     /// If variables are missing or inconsistent.
-    pub fn of_process() -> Result<Option<Place>, PlaceError> {
-        Place::of(|name| env::var(name).ok())
+    pub fn from_environment() -> Result<Option<RankAssignment>, RankAssignmentError> {
+        RankAssignment::from_variables(|name| env::var(name).ok())
     }
 
     /// Returns the rank assignment in the given environment variables.
     ///
     /// # Errors
-    /// As [`of_process`](Self::of_process).
-    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Place>, PlaceError> {
+    /// As [`from_environment`](Self::from_environment).
+    pub fn from_variables(
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<RankAssignment>, RankAssignmentError> {
         let is_set = |launcher: &&LauncherVars| variable(launcher.rank).is_some();
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
         let number = |name: &'static str| {
             let Some(value) = variable(name) else {
-                return Err(PlaceError::Missing { present: launcher.rank, missing: name });
+                return Err(RankAssignmentError::Missing { present: launcher.rank, missing: name });
             };
-            value.trim().parse::<usize>().map_err(|_| PlaceError::Invalid {
+            value.trim().parse::<usize>().map_err(|_| RankAssignmentError::Invalid {
                 name,
                 value,
                 expected: "a number".into(),
@@ -107,7 +109,7 @@ impl Place {
         };
         let (rank, world) = (number(launcher.rank)?, number(launcher.world)?);
         if rank >= world {
-            return Err(PlaceError::Invalid {
+            return Err(RankAssignmentError::Invalid {
                 name: launcher.rank,
                 value: rank.to_string(),
                 expected: format!("below {}={world}", launcher.world),
@@ -120,15 +122,20 @@ impl Place {
                 "127.0.0.1".into()
             }
             None => {
-                return Err(PlaceError::Missing { present: launcher.rank, missing: "MASTER_ADDR" });
+                return Err(RankAssignmentError::Missing {
+                    present: launcher.rank,
+                    missing: "MASTER_ADDR",
+                });
             }
         };
         let port = match variable("MASTER_PORT") {
-            Some(value) => value.trim().parse::<u16>().map_err(|_| PlaceError::Invalid {
-                name: "MASTER_PORT",
-                value,
-                expected: "a port".into(),
-            })?,
+            Some(value) => {
+                value.trim().parse::<u16>().map_err(|_| RankAssignmentError::Invalid {
+                    name: "MASTER_PORT",
+                    value,
+                    expected: "a port".into(),
+                })?
+            }
             None => DEFAULT_PORT,
         };
         // torchrun itself listens on that port.
@@ -138,7 +145,7 @@ impl Place {
             std::iter::once(&JOB_VARIABLE).chain(launcher.job).find_map(|name| variable(name));
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let master = format!("{host}:{port}");
-        Ok(Some(Place { rank, world, local_rank, master, job: job.unwrap_or_default() }))
+        Ok(Some(RankAssignment { rank, world, local_rank, master, job: job.unwrap_or_default() }))
     }
 }
 
