@@ -124,18 +124,18 @@ mod tests {
         for (text, searched) in [("......", 6), (".....x", 6)] {
             let file = TokenFile::from_text(text.into(), 256, "dots").unwrap();
             for packs in [false, true] {
-                let text = DocumentOptions { packs, ..options(end, true) }.check(&file);
+                let text = DocumentOptions { packs, ..options(end, true) }.check_file(&file);
                 let expected = format!(
                     "--mask-borders: all documents in the first {searched} tokens of dots are of one token, 46 as a rule, so \
                      every target would be ignored; give --documents "
                 );
                 let text = text.unwrap_err().to_string();
                 assert!(text.starts_with(&expected), "{text}");
-                DocumentOptions { packs, ..options(end, false) }.check(&file).unwrap();
+                DocumentOptions { packs, ..options(end, false) }.check_file(&file).unwrap();
             }
         }
         let file = TokenFile::from_text(b"..x.".to_vec(), 256, "dots").unwrap();
-        options(end, true).check(&file).unwrap();
+        options(end, true).check_file(&file).unwrap();
     }
 
     #[test]

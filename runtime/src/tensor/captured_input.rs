@@ -73,7 +73,7 @@ impl CapturedInput {
     }
 
     /// Writes the micro-batch of the next replay.
-    pub(super) fn write<S: Dims>(&self, rank: &Rank, pass: &Pass<'_>) {
+    pub(super) fn write_input<S: Dims>(&self, rank: &Rank, pass: &Pass<'_>) {
         let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
         self.tokens.write(&own(pass.tokens));
         self.targets.write(&own(pass.targets));

@@ -177,7 +177,7 @@ impl PassGraphs {
             return None;
         }
         for (input, pass) in recorded.inputs.iter().zip(passes) {
-            input.write_pass::<S>(rank, pass);
+            input.write_input::<S>(rank, pass);
         }
         let Added { flops, recomputed, sent } = &recorded.added;
         self.launch_graph(recorded, name, sent);
