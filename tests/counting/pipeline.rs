@@ -2,7 +2,7 @@
 //!
 //! With `m` micro-batches, `A` bytes of the stream of one of them, `t` ranks along `tp` that share it, and `S` elements of the
 //! rank's shard of a tied weight: `m A / t` for each boundary that a stage of the rank sends activations or gradients across,
-//! and `4 S` for the gradient of the weight. Losses, counts and the gradient norm are numbers in double precision.
+//! and `4 S` for the gradient of the weight, if another rank owns it too. Losses, counts and the gradient norm are numbers in double precision.
 
 use meshwright_examples::llama::Llama;
 
@@ -28,7 +28,9 @@ const SCHEDULES: [(&str, usize); 6] = [
 fn check(case: Case, messages: usize) {
     let outcome = case.run::<Llama>();
     let stream = case.tokens() * case.hidden * case.element() / case.tp;
-    let tied = if case.tied { F32 * case.units(0)[0] } else { 0 };
+    // The first and the last stage of a V are on one rank, which owns a tied weight alone.
+    let is_v = matches!(case.schedule, "zb-v" | "dualpipev");
+    let tied = if case.tied && !is_v { F32 * case.units(0)[0] } else { 0 };
     // Sum and count of each loss, the count of the gradient, and the squared norm, which tp has a part in.
     let norm = if case.tp == 1 { 1 } else { 0 };
     let numbers = case.micro_batches * gather_f64(2, case.pp) + gather_f64(1 + norm, case.pp);
