@@ -26,9 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Returns the shortest time of many calls, in seconds. All operands have the dtype of `one`, as in a forward pass.
 fn best_seconds<T: Element>(cpu: &CpuBackend, one: T) -> f64 {
-    let a = vec![one; MATMUL.m * MATMUL.k];
-    let b = vec![one; MATMUL.k * MATMUL.n];
-    let mut c = vec![one; MATMUL.m * MATMUL.n];
+    let matrix = |rows: usize, columns: usize| vec![one; rows * columns];
+    let (a, b) = (matrix(MATMUL.m, MATMUL.k), matrix(MATMUL.k, MATMUL.n));
+    let mut c = matrix(MATMUL.m, MATMUL.n);
     let end = Instant::now() + Duration::from_secs(2);
     let mut best = f64::INFINITY;
     while Instant::now() < end {

@@ -1,11 +1,20 @@
 //! Models, meshes and schedules that no pipeline fits, refused before anything is allocated or sent.
 
-use meshwright::pipeline::{StageCut, StageRequest, plan_stages};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::pipeline::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
 use meshwright::prelude::*;
+use meshwright::schedule::{ScheduleKind, verify};
 use meshwright::tensor::SegmentData;
 use meshwright::train::Config;
+use meshwright_examples::llama::Llama;
+use meshwright_tests::data::Turn;
 use meshwright_tests::models::gpt::Gpt;
 use meshwright_tests::run::on_mesh;
+
+use super::pipeline::{DEEP, generate};
 
 dims! {
     Batch @ data,
@@ -135,4 +144,34 @@ fn models_with_a_written_forward_are_refused() {
         "--mesh: pp=2 needs a model with stages: put `#[pipeline_stage]` on the fields of `Gpt`"
     );
     assert_eq!(train("1").unwrap().losses.len(), 1);
+}
+
+/// Ranks of different data exchange no messages, by which they would notice it.
+#[test]
+fn data_ranks_compare_their_schedules() {
+    let setup = DEEP.setup::<Llama>();
+    let data = DEEP.data();
+    let run = |kinds: [ScheduleKind; 2]| {
+        on_mesh("dp=2,pp=2", 1, |rank| {
+            let kind = kinds[rank.comms().group(AxisSet::of(AxisId::Dp)).rank()];
+            let schedule = Arc::new(verify(&generate(kind, 2, 2)).unwrap());
+            let placement = &schedule.lowered().placement;
+            let request = StageRequest { placement, cut: &StageCut::Even, seq: DEEP.seq };
+            let plan = plan_stages::<Llama>(rank, &setup.sizes, &request).unwrap();
+            let built = build_stages::<Llama>(rank, &setup.sizes, &plan).unwrap();
+            let pipeline = Pipeline::new(rank, &built, &setup.sizes, &plan, &schedule).unwrap();
+            let block = |index| data.block(rank, Turn { step: 0, index, count: 2 });
+            let (tokens, targets): (Vec<_>, Vec<_>) = (0..2).map(block).unzip();
+            let step = pipeline.run_step(&built.model, &tokens, |model, output, index| {
+                model.loss_of_output(output, &targets[index])
+            });
+            drop(step.unwrap().gradients.reduce());
+        });
+    };
+    run([ScheduleKind::OneFOneB; 2]);
+    // Both reduce gradients in the same order.
+    let kinds = [ScheduleKind::OneFOneB, ScheduleKind::GPipe];
+    let refused = catch_unwind(AssertUnwindSafe(|| run(kinds))).unwrap_err();
+    let text = refused.downcast_ref::<String>().unwrap();
+    assert!(text.contains("the pipeline schedule"), "{text}");
 }

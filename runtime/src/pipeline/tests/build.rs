@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use crate::backend::Category;
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::{Built, build};
-use crate::pipeline::{Pipeline, StageCut, StageRequest, build_stages, cut_stages};
-use crate::schedule::{ScheduleKind, verify};
+use crate::pipeline::{StageCut, StageRequest, build_stages, cut_stages};
 use crate::tensor::{ParamRef, Rank, ZeroStage};
 
 use super::fixture::{
@@ -165,27 +163,6 @@ fn ranks_compare_their_plans() {
     let text = run.unwrap_err();
     let text = text.downcast_ref::<String>().unwrap();
     assert!(text.contains("the pipeline stages of a model"), "{text}");
-}
-
-/// Ranks of different data exchange no messages, by which they would notice it.
-#[test]
-fn data_ranks_compare_their_schedules() {
-    let run = |kinds: [ScheduleKind; 2]| {
-        on_ranks("dp=2,pp=2", ZeroStage::Replicated, |rank| {
-            let kind = kinds[rank.position(AxisSet::of(AxisId::Dp))];
-            let schedule = Arc::new(verify(&kind.generate(2, 1, 2).unwrap()).unwrap());
-            let (sizes, plan) = (sizes(4, false), plan_of::<TinyLlama>(rank, &sizes(4, false)));
-            let built = build_stages::<TinyLlama>(rank, &sizes, &plan).unwrap();
-            let pipeline = Pipeline::new(rank, &built, &sizes, &plan, &schedule).unwrap();
-            rank.compare_declared_values();
-            drop(pipeline);
-        });
-    };
-    run([ScheduleKind::OneFOneB; 2]);
-    let kinds = [ScheduleKind::OneFOneB, ScheduleKind::ZeroBubbleH1];
-    let refused = catch_unwind(AssertUnwindSafe(|| run(kinds))).unwrap_err();
-    let text = refused.downcast_ref::<String>().unwrap();
-    assert!(text.contains("the pipeline schedule"), "{text}");
 }
 
 #[test]
