@@ -497,7 +497,7 @@ impl LanguageModel for Probing {
 
 const UNUSED: &str = "--documents: the model does not use documents, so attention";
 
-/// By the plan, so that nothing is allocated or written.
+/// The plan refuses them, so nothing is allocated or written.
 #[test]
 fn models_that_do_not_use_documents_are_refused() {
     let run = Run::new();

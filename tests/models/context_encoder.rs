@@ -38,10 +38,10 @@ pub struct Block {
     k: Linear<Hidden, (KvHeads, HeadDim)>,
     #[sharded(tp = "col")]
     v: Linear<Hidden, (KvHeads, HeadDim)>,
-    /// Of both attentions.
+    /// Shared by both attentions.
     #[sharded(tp = "col")]
     bias: RelativeBias<Buckets, Heads>,
-    /// Of both attentions.
+    /// Shared by both attentions.
     #[sharded(tp = "col")]
     sinks: AttentionSinks<Heads>,
     #[sharded(cp = "ring")]

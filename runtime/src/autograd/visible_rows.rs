@@ -19,8 +19,8 @@ pub(crate) struct VisibleRows {
     key_ranges: RefCell<Vec<(KeyBlock, KeyRangeBuffers)>>,
 }
 
-/// For each query of a block, the first key that it sees and the end of those that it sees: u32 `[batch, queries]`, by the
-/// keys' number in the block's part.
+/// The first key that each query of a block sees and the end of those that it sees: u32 `[batch, queries]`, by the keys'
+/// number in the block's part.
 pub(crate) type KeyRangeBuffers = [Arc<Buffer>; 2];
 
 /// Queries and keys of a sequence, by their positions in it, and the positions that a query sees.

@@ -22,16 +22,16 @@ pub(crate) struct Pass<'a> {
     pub starts: Option<&'a [u32]>,
 }
 
-/// Where a graph reads a micro-batch.
+/// The memory from which a graph reads a micro-batch.
 pub(super) struct CapturedInput {
     tokens: GraphBuffer,
     targets: GraphBuffer,
     documents: Option<CapturedDocuments>,
-    /// For each target, whether it is ignored.
+    /// True for each ignored target.
     ignored: Vec<bool>,
 }
 
-/// Where a graph reads the documents of a micro-batch.
+/// The memory from which a graph reads the documents of a micro-batch.
 struct CapturedDocuments {
     /// Starts, ends and places.
     of_tokens: [GraphBuffer; 3],

@@ -57,7 +57,7 @@ fn every_schedule_has_the_bits_of_one_rank() {
     }
 }
 
-/// What crosses a boundary is rounded to bf16 on one rank, too.
+/// Activations at a boundary are rounded to bf16 on one rank, too.
 #[test]
 fn bf16_has_the_bits_of_one_rank() {
     let case = Case { batch: 4, ..DEEP };

@@ -19,7 +19,7 @@ pub enum AttentionImplementation {
 
 /// A pass of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttentionPass {
+pub enum PassDirection {
     Forward,
     Backward,
 }
@@ -33,12 +33,12 @@ struct Passes {
 
 impl AttentionUse {
     /// Notes that a pass runs on an implementation.
-    pub fn note(&self, pass: AttentionPass, implementation: AttentionImplementation) {
+    pub fn note(&self, pass: PassDirection, implementation: AttentionImplementation) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let passes = noted.entry(implementation).or_default();
         match pass {
-            AttentionPass::Forward => passes.forward = true,
-            AttentionPass::Backward => passes.backward = true,
+            PassDirection::Forward => passes.forward = true,
+            PassDirection::Backward => passes.backward = true,
         }
     }
 
@@ -63,11 +63,11 @@ impl AttentionUse {
     }
 }
 
-impl fmt::Display for AttentionPass {
+impl fmt::Display for PassDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            AttentionPass::Forward => "forward",
-            AttentionPass::Backward => "backward",
+            PassDirection::Forward => "forward",
+            PassDirection::Backward => "backward",
         })
     }
 }
@@ -75,12 +75,12 @@ impl fmt::Display for AttentionPass {
 #[cfg(test)]
 mod tests {
     use super::AttentionImplementation::{Cudnn, Own};
-    use super::AttentionPass::{Backward, Forward};
+    use super::PassDirection::{Backward, Forward};
     use super::*;
 
     #[test]
     fn implementations_are_described_with_their_passes() {
-        let describe = |noted: &[(AttentionPass, AttentionImplementation)]| {
+        let describe = |noted: &[(PassDirection, AttentionImplementation)]| {
             let all = AttentionUse::default();
             noted.iter().for_each(|(pass, of)| all.note(*pass, *of));
             all.describe()

@@ -20,7 +20,7 @@ mod profile;
 mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
-use attention_use::{AttentionImplementation, AttentionPass};
+use attention_use::{AttentionImplementation, PassDirection};
 pub use backend::CudaBackend;
 pub use driver::{
     DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,

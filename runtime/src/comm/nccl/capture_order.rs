@@ -15,7 +15,7 @@ use crate::backend::{Device, DeviceEvent, StreamKind};
 /// The last captured call of a rank.
 #[derive(Default)]
 pub struct CaptureOrder {
-    /// Its end; `None` if no capture is in progress.
+    /// The end of the last call; `None` if no capture is in progress.
     last: Mutex<Option<DeviceEvent>>,
 }
 

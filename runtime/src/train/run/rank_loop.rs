@@ -80,7 +80,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             .map(|_| MetricsRecorder::new(&rank, &state.built, plan, files.metrics.as_ref()));
         let rows = data_rows(&rank, config.batch);
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
-        // An obstacle of the machine is first: one of the others may be removed in vain.
+        // An obstacle of the machine is first: removing one of the others may change nothing.
         let obstacle = plan.machine.cuda_graph_obstacle().or_else(|| match &state.pipeline {
             Some(_) if config.stage_times.is_some() => {
                 Some("--stage-times runs eagerly".to_owned())

@@ -39,7 +39,7 @@ impl Peaks {
     }
 }
 
-/// What a dry run tells of a rank.
+/// The results of a dry run of a rank.
 #[derive(Debug, Clone, Copy)]
 pub struct DryRunFindings {
     pub peaks: Peaks,

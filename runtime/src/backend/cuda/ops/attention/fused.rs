@@ -1,8 +1,8 @@
 //! Attention by the vendor library.
 
 use crate::backend::cuda::{
-    AttentionGradients, AttentionImplementation, AttentionOperands, AttentionPass, FusedAttention,
-    FusedShape, GpuContext,
+    AttentionGradients, AttentionImplementation, AttentionOperands, FusedAttention, FusedShape,
+    GpuContext, PassDirection,
 };
 use crate::backend::{AttentionShape, DType, StreamKind, View};
 
@@ -52,7 +52,7 @@ pub(super) fn forward(
     let addresses = addresses(operands, lse);
     // SAFETY: the views have the sizes of the shape, and work submitted to one stream is done in order.
     gpu.retry_after_trim(|| unsafe { fused.forward(stream, &s, &addresses) });
-    gpu.attention.note(AttentionPass::Forward, AttentionImplementation::Cudnn);
+    gpu.attention.note(PassDirection::Forward, AttentionImplementation::Cudnn);
     Ok(())
 }
 
@@ -77,7 +77,7 @@ pub(super) fn backward(
     let operands = addresses(operands, lse);
     // SAFETY: as in `forward`.
     gpu.retry_after_trim(|| unsafe { fused.backward(stream, &s, &operands, &gradients) });
-    gpu.attention.note(AttentionPass::Backward, AttentionImplementation::Cudnn);
+    gpu.attention.note(PassDirection::Backward, AttentionImplementation::Cudnn);
     Ok(())
 }
 

@@ -22,7 +22,7 @@ mod sizes;
 mod tensor;
 
 use crate::backend::cuda::kernels::attention::{PLAIN, Variant};
-use crate::backend::cuda::{AttentionPass, CudaBackend, GpuContext};
+use crate::backend::cuda::{CudaBackend, GpuContext, PassDirection};
 use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
 use crate::backend::{AttentionOps, AttentionShape, Backend, DType, View};
 
@@ -86,7 +86,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
         };
         let operands_and_lse = [q, k, v, out, lse];
         let kernel = tensor::forward_kernel(gpu, s, variant, operands);
-        report::note(gpu, s, (AttentionPass::Forward, q.dtype(), refusal), &|| match &kernel {
+        report::note(gpu, s, (PassDirection::Forward, q.dtype(), refusal), &|| match &kernel {
             Some(tiles) => tiles.source().name.to_string(),
             None => PLAIN.name.to_string(),
         });
@@ -139,7 +139,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         ..Variant::default()
     };
     let kernels = tensor::Backward::new(gpu, s, variant, &given, &gradients);
-    report::note(gpu, s, (AttentionPass::Backward, q.dtype(), refusal), &|| match &kernels {
+    report::note(gpu, s, (PassDirection::Backward, q.dtype(), refusal), &|| match &kernels {
         Some(kernels) => kernels.names(),
         None => PLAIN.name.to_string(),
     });

@@ -1,7 +1,7 @@
 //! The implementation and the kernels that a pass of attention runs on, for reports.
 
 use super::fused::Refusal;
-use crate::backend::cuda::{AttentionChoice, AttentionImplementation, AttentionPass, GpuContext};
+use crate::backend::cuda::{AttentionChoice, AttentionImplementation, GpuContext, PassDirection};
 use crate::backend::{AttentionShape, Band, DType};
 
 /// Notes our own kernels of a pass over operands of a dtype, and the reason why they are not those of the vendor library;
@@ -9,7 +9,7 @@ use crate::backend::{AttentionShape, Band, DType};
 pub(super) fn note(
     gpu: &GpuContext,
     s: &AttentionShape,
-    (pass, dtype, refusal): (AttentionPass, DType, Refusal),
+    (pass, dtype, refusal): (PassDirection, DType, Refusal),
     kernels: &dyn Fn() -> String,
 ) {
     if s.batch == 0 {
