@@ -8,7 +8,7 @@ dims! { Batch @ data, Seq @ cp, Heads, HeadDim }
 
 impl<K, M, V, Keys, Values> QueriesOf<Heads, HeadDim, K, M, V, Keys, Values> for (Batch, Seq, Heads, HeadDim) {
     type Out = (Batch, Seq, Heads, HeadDim);
-    const ENTRY: Entry = Entry::Stay;
+    const ENTRIES: [Entry; 2] = [Entry::Stay, Entry::Stay];
 }
 
 fn attend(

@@ -73,7 +73,7 @@ pub trait Backend:
         None
     }
 
-    /// Returns true if kernels do nothing and buffers have no memory; see [`DryRunBackend`](super::DryRunBackend).
+    /// Returns true if kernels do nothing and buffers have no memory; see [`DryRunBackend`].
     fn is_dry_run(&self) -> bool {
         false
     }
