@@ -21,7 +21,10 @@ where
     for param in params.as_ref() {
         rank.check_same(param.param.rank());
     }
-    inputs.as_ref().iter().for_each(OperationInput::compute_before_params);
+    // A loop, because a function that is passed as a value does not know its caller.
+    for input in inputs.as_ref() {
+        input.compute_before_params();
+    }
     let values = P::map_ref(&params, |param| param.param.read(param.gradient_axes));
     let recorded = rank.is_recording();
     let (output, saved) = O::Saved::saved_or_compute(rank, path, || {
