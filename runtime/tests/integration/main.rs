@@ -1,4 +1,4 @@
-//! Collectives over device memory and over NCCL, and the programs of the crate.
+//! Collectives over device memory and over NCCL, the programs of the crate, and schedules of PyTorch.
 //!
 //! Tests that change their process permanently, by environment variables or stubs of the vendor's libraries, are
 //! programs of their own beside this one.
@@ -7,3 +7,4 @@ mod device_collectives;
 #[cfg(feature = "cuda")]
 mod nccl;
 mod programs;
+mod pytorch_schedules;
