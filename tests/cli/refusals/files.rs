@@ -1,0 +1,248 @@
+//! Data, weights and checkpoints that cannot be read, and outputs that cannot be written.
+
+use super::assert_refused;
+use crate::{SMALL, Workspace, fixture};
+
+#[test]
+fn data() {
+    let workspace = Workspace::new();
+    workspace.write("empty.txt", b"");
+    workspace.write("empty.bin", b"");
+    workspace.write("odd.bin", b"abc");
+    workspace.write("torn.u32.bin", &[0; 4098]);
+    workspace.write("short.txt", b"short");
+    let mut ids = [5u8, 0].repeat(400);
+    ids[600..602].copy_from_slice(&300u16.to_le_bytes());
+    workspace.write("foreign.bin", &ids);
+    let mut first = ids.clone();
+    first[..2].copy_from_slice(&256u16.to_le_bytes());
+    workspace.write("first.bin", &first);
+    std::fs::create_dir(workspace.path("folder")).unwrap();
+    let on =
+        |file: &str| format!("{} --save out --metrics m.jsonl", SMALL.replace("text.txt", file));
+    let small_vocab = format!("--init-from {} --data text.txt", fixture("untied_mha").display());
+    assert_refused(
+        &workspace,
+        &[
+            (&on("none.txt"), &["--data: cannot read none.txt: No such file"]),
+            (&on("text.txt/below"), &["--data: cannot read text.txt/below: Not a directory"]),
+            (&on("folder"), &["--data: cannot read folder: is a directory"]),
+            (&on("empty.txt"), &["--data: empty.txt is empty"]),
+            (&on("empty.bin"), &["--data: empty.bin is empty"]),
+            (
+                &on("odd.bin"),
+                &["odd.bin has 3 bytes, which is not a whole number of 2-byte tokens"],
+            ),
+            (
+                &on("torn.u32.bin"),
+                &["has 4098 bytes, which is not a whole number of 4-byte tokens"],
+            ),
+            (&on("short.txt"), &["short.txt has 5 tokens, but one sample of --seq 16 needs 17"]),
+            (&on("first.bin"), &["has token id 256 at position 0, beyond the vocabulary of 256"]),
+            (
+                &on("foreign.bin"),
+                &["has token id 300 at position 300, beyond the vocabulary of 256"],
+            ),
+            (&small_vocab, &["needs a vocabulary of at least 256; the model has 101"]),
+        ],
+    );
+}
+
+#[test]
+fn weights() {
+    let workspace = Workspace::new();
+    let spoilt = |name: &str, spoil: &dyn Fn(&str)| {
+        workspace.copy_fixture("tied_gqa", name);
+        spoil(name);
+    };
+    let weights = |name: &str| format!("{name}/model.safetensors");
+    let edit = |name: &str, key: &str, value: serde_json::Value| {
+        let path = format!("{name}/config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&workspace.read(&path)).unwrap();
+        config[key] = value;
+        workspace.write(&path, config.to_string().as_bytes());
+    };
+    spoilt("cut", &|name| {
+        let content = workspace.read(&weights(name));
+        workspace.write(&weights(name), &content[..content.len() / 2]);
+    });
+    spoilt("garbage", &|name| {
+        let noise: Vec<u8> =
+            (0..20_000u32).map(|n| (n.wrapping_mul(2654435761) >> 13) as u8).collect();
+        workspace.write(&weights(name), &noise);
+    });
+    spoilt("gone", &|name| std::fs::remove_file(workspace.path(&weights(name))).unwrap());
+    spoilt("json", &|name| workspace.write(&format!("{name}/config.json"), b"{"));
+    spoilt("list", &|name| workspace.write(&format!("{name}/config.json"), b"[1]"));
+    spoilt("rope", &|name| {
+        edit(
+            name,
+            "rope_parameters",
+            serde_json::json!({ "rope_type": "longrope", "rope_theta": 1e4 }),
+        );
+    });
+    spoilt("bias", &|name| edit(name, "attention_bias", true.into()));
+    spoilt("shape", &|name| edit(name, "intermediate_size", 128.into()));
+    spoilt("layers", &|name| edit(name, "num_hidden_layers", 3.into()));
+    spoilt("endless", &|name| edit(name, "num_hidden_layers", 4_000_000_000u32.into()));
+    workspace.copy_fixture("sharded_files", "shards");
+    std::fs::remove_file(workspace.path("shards/model-00003-of-00005.safetensors")).unwrap();
+    let from = |folder: &str| {
+        let data = fixture("tied_gqa");
+        format!(
+            "--init-from {folder} --data {}/tokens.bin --batch 4 --seq 16 --save out",
+            data.display()
+        )
+    };
+    assert_refused(
+        &workspace,
+        &[
+            (&from("none"), &["--init-from: none: there is no such folder"]),
+            (&from("text.txt"), &["--init-from: text.txt: it is a file, not a folder"]),
+            (&from("cut"), &["--init-from: cut/model.safetensors is damaged: ", "truncated"]),
+            (
+                &from("garbage"),
+                &["garbage/model.safetensors is damaged: ", "not a safetensors file"],
+            ),
+            (&from("gone"), &["gone: the folder has neither model.safetensors nor"]),
+            (&from("json"), &["json/config.json: not JSON: "]),
+            (&from("list"), &["list/config.json: not JSON: "]),
+            (
+                &from("rope"),
+                &[
+                    "rope/config.json: rope_parameters.rope_type is \"longrope\"; only \"default\", ",
+                ],
+            ),
+            (&from("bias"), &["bias/config.json: attention_bias is true; only"]),
+            (
+                &from("shape"),
+                &["\n  - model.layers.0.mlp.up_proj.weight has shape [96, 64], expected [128, 64]"],
+            ),
+            (&from("layers"), &["\n  - missing: model.layers.2.mlp.up_proj.weight"]),
+            (
+                &from("endless"),
+                &["num_hidden_layers is 4000000000, but the weights hold 20 tensors in all"],
+            ),
+            (
+                &from("shards"),
+                &["cannot read shards/model-00003-of-00005.safetensors: No such file"],
+            ),
+            (
+                &format!("{} --hidden 8", from("cut")),
+                &["--hidden: cannot be combined with --init-from"],
+            ),
+            (
+                &format!("{} --mesh tp=4", from(&fixture("tied_gqa").display().to_string())),
+                &["KvHeads = 2"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn output_paths_that_cannot_be_written() {
+    let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("folder")).unwrap();
+    let with = |flags: &str| format!("{SMALL} --steps 1 {flags}");
+    assert_refused(
+        &workspace,
+        &[
+            (
+                &with("--save text.txt"),
+                &["--save: cannot create text.txt: it is a file, not a folder"],
+            ),
+            (
+                &with("--save text.txt/out"),
+                &["--save: cannot create text.txt/out: Not a directory"],
+            ),
+            (&with("--save /proc/out"), &["--save: cannot create /proc/out: "]),
+            (
+                &with("--export-hf text.txt/hf"),
+                &["--export-hf: cannot create text.txt/hf: Not a dir"],
+            ),
+            (&with("--metrics folder"), &["--metrics: cannot open folder: Is a directory"]),
+            (
+                &with("--metrics text.txt/m"),
+                &["--metrics: cannot open text.txt/m: Not a directory"],
+            ),
+            (
+                &with("--metrics ./text.txt"),
+                &["--metrics: is also the file of --data; name another"],
+            ),
+            (
+                &with("--metrics none/m.jsonl"),
+                &["--metrics: cannot open none/m.jsonl: No such file"],
+            ),
+            (&with("--trace ./text.txt"), &["--trace: is also the file of --data; name another"]),
+            (
+                &with("--metrics out.json --trace out.json"),
+                &["--trace: is also the file of --metrics; name another"],
+            ),
+            (&with("--trace none/t.json"), &["--trace: cannot write none/t.json: No such file"]),
+        ],
+    );
+}
+
+#[test]
+fn checkpoints() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 2 --save out --metrics m.jsonl");
+    workspace.train("--steps 2 --save torn");
+    let file = "torn/step-00000002/rank-00000.safetensors";
+    let content = workspace.read(file);
+    workspace.write(file, &content[..content.len() - 1]);
+    workspace.write("other.txt", b"another text that is long enough for a sample");
+    std::fs::create_dir(workspace.path("folder")).unwrap();
+    let metrics = workspace.read("m.jsonl");
+    let resume = |flags: &str| format!("{SMALL} --steps 5 --metrics m.jsonl --resume {flags}");
+    assert_refused(
+        &workspace,
+        &[
+            (
+                &resume("none/latest"),
+                &["--resume: no checkpoint at none/latest: there is no such folder"],
+            ),
+            (&resume("folder"), &["--resume: no checkpoint at folder: the folder holds no step-*"]),
+            (
+                &resume("text.txt"),
+                &["--resume: no checkpoint at text.txt: it is a file, not a folder"],
+            ),
+            (
+                &resume("torn/latest"),
+                &[
+                    "--resume: no usable checkpoint in torn:",
+                    &format!("\n  - {file} is damaged: it has "),
+                ],
+            ),
+            (
+                &resume("out/latest").replace("--layers 2", "--layers 3"),
+                &[
+                    "out/step-00000002 are not those of this model",
+                    "missing: params.blocks.2.",
+                    "more",
+                ],
+            ),
+            (
+                &resume("out/latest").replace("--ffn 48", "--ffn 64"),
+                &["params.blocks.0.mlp.down.weight has shape [48, 32], expected [64, 32]"],
+            ),
+            (
+                &resume("out/latest --seed 7 --order shuffled").replace("text.txt", "other.txt"),
+                &[
+                    "--resume:",
+                    "\n  - --data: other.txt with 45 tokens is not",
+                    "\n  - --order: ",
+                    "\n  - --seed: 7",
+                ],
+            ),
+            (
+                &resume("out/latest").replace("--steps 5", "--steps 2"),
+                &[
+                    "out/step-00000002 has 2 steps done, and --steps 2 counts",
+                    "use a larger --steps",
+                ],
+            ),
+        ],
+    );
+    assert_eq!(workspace.read("m.jsonl"), metrics);
+}
