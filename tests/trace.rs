@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use meshwright::schedule::{Action, Message, MessageKind, ScheduleKind, verify};
 use meshwright::train::Summary;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::lanes::{Span, lanes};
@@ -147,6 +148,71 @@ fn hops_of_a_ring_are_hidden_by_attention() {
     assert!(used.is_some_and(|used| !used.hidden.is_zero()), "{used:?}");
 }
 
+/// Each computation of a stage on a micro-batch has a span, and each message one on its sender and one on its receiver.
+#[test]
+fn pipelines_show_stages_and_messages() {
+    const PP: usize = 2;
+    const CHUNKS: usize = 2;
+    let more = "--schedule interleaved --clip 0";
+    let run = Run::of_layers(PP * CHUNKS, &format!("pp={PP}"), 13, more);
+    let schedule = ScheduleKind::Interleaved.generate(PP, CHUNKS, MICRO_BATCHES).unwrap();
+    let verified = verify(&schedule).unwrap();
+    let lanes = lanes(&run.trace);
+    let mut stages = BTreeSet::new();
+    for (rank, actions) in verified.lowered().ranks.iter().enumerate() {
+        let spans = |lane: &str| &lanes[&(rank, lane.to_owned())];
+        let computes: Vec<String> = actions
+            .iter()
+            .flat_map(|action| action.computes())
+            .map(|next| format!("{} {}.{}", next.work.letter(), next.stage, next.micro_batch))
+            .collect();
+        stages.extend(computes.iter().map(|name| name[..3].to_owned()));
+        let is_compute = |span: &&Span| matches!(span.name.split(' ').next(), Some("F" | "B"));
+        let found = spans("compute").iter().filter(is_compute).map(|span| span.name.clone());
+        assert_eq!(found.collect::<Vec<_>>(), vec![computes; STEPS].concat(), "rank {rank}");
+
+        for is_send in [true, false] {
+            let expected: Vec<String> = actions
+                .iter()
+                .filter_map(|action| match action {
+                    Action::Send(message) if is_send => Some(message),
+                    Action::Recv(message) if !is_send => Some(message),
+                    _ => None,
+                })
+                .map(described)
+                .collect();
+            let verb = if is_send { "send " } else { "recv " };
+            let mut messages: Vec<&Span> = spans("comm pp (messages)").iter().collect();
+            messages.retain(|span| span.name.starts_with(verb));
+            let found: Vec<&str> =
+                messages.iter().map(|span| span.args["message"].as_str().unwrap()).collect();
+            let (mut found, mut expected) = (found, vec![expected; STEPS].concat());
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "rank {rank}: {verb}");
+            for span in messages {
+                let bytes = if is_send { 8 / MICRO_BATCHES * 13 * 24 * 4 } else { 0 };
+                assert_eq!(span.args["bytes"], bytes, "{span:?}");
+            }
+        }
+    }
+    let names = stages.iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(names, ["B 0", "B 1", "B 2", "B 3", "F 0", "F 1", "F 2", "F 3"]);
+}
+
+/// The description of a message in the trace.
+fn described(message: &Message) -> String {
+    let kind = match message.kind() {
+        MessageKind::Activation => "activation",
+        MessageKind::Gradient => "gradient",
+    };
+    let (from, to) = (message.from_stage(), message.to_stage());
+    format!(
+        "{kind} of micro-batch {} from stage {from} to stage {to}, part 0",
+        message.micro_batch()
+    )
+}
+
 struct Run {
     trace: Value,
     steps: Vec<Value>,
@@ -159,13 +225,17 @@ impl Run {
     }
 
     fn on(mesh: &str, seq: usize, more: &str) -> Run {
+        Run::of_layers(LAYERS, mesh, seq, more)
+    }
+
+    fn of_layers(layers: usize, mesh: &str, seq: usize, more: &str) -> Run {
         let dir = tempfile::tempdir().unwrap();
         let [data, trace, metrics] =
             ["text", "trace.json", "metrics.jsonl"].map(|name| dir.path().join(name));
         fs::write(&data, "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
         let words = format!(
             "--mesh {mesh} --micro-batches {MICRO_BATCHES} --steps {STEPS} --batch 8 --seq {seq} \
-             --hidden 24 --ffn 40 --layers {LAYERS} --heads 4 --threads 1 {more}"
+             --hidden 24 --ffn 40 --layers {layers} --heads 4 --threads 1 {more}"
         );
         let paths = [("--data", &data), ("--trace", &trace), ("--metrics", &metrics)];
         let paths = paths.iter().flat_map(|(flag, path)| [flag.as_ref(), path.as_os_str()]);

@@ -1,6 +1,6 @@
 //! Checkpoints and exports: resumed runs are identical to uninterrupted ones.
 
-use crate::{Workspace, assert_contains, numbers};
+use crate::{SMALL, Workspace, assert_contains, fixture, numbers};
 
 const RANKS: [&str; 4] = ["00000", "00001", "00002", "00003"];
 
@@ -51,6 +51,46 @@ fn checkpoints_load_on_another_mesh() {
     crate::assert_close(&numbers(&parts, "loss"), &numbers(&whole, "loss"), 1e-4);
 }
 
+/// Ranks with two stages each save, and the checkpoint loads on other stages, and on one rank, with the same bits. And
+/// back.
+#[test]
+fn checkpoints_load_on_other_stages() {
+    let workspace = Workspace::new();
+    let small = SMALL.replace("--layers 2", "--layers 8");
+    let train = |flags: &str| {
+        // The norm for clipping is a sum over stages, in an order of its own for each mesh.
+        let line = format!(
+            "{small} --micro-batches 4 --clip 0 --order shuffled --seed 3 --warmup 2 --lr 3e-3 --metrics m.jsonl {flags}"
+        );
+        let finished = workspace.run(&line);
+        assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
+        numbers(&workspace.metrics("m.jsonl"), "loss")
+    };
+    let interleaved = "--mesh pp=4 --schedule interleaved";
+    let whole = train(&format!("{interleaved} --steps 4 --save whole"));
+    for (from, dir, others) in [
+        (interleaved, "interleaved", &[interleaved, "--mesh pp=2", "--mesh 1"][..]),
+        ("--mesh pp=2", "two", &[interleaved]),
+        ("--mesh 1", "one", &[interleaved]),
+    ] {
+        let first = train(&format!("{from} --steps 2 --save {dir}"));
+        assert_eq!(first, whole[..2], "{from}");
+        for to in others {
+            let resumed = train(&format!("{to} --steps 4 --resume {dir} --save {dir}-resumed"));
+            assert_eq!(resumed, whole, "saved on {from}, resumed on {to}");
+            if *to != interleaved {
+                continue;
+            }
+            for rank in RANKS {
+                let file = |dir: &str| {
+                    workspace.read(&format!("{dir}/step-00000004/rank-{rank}.safetensors"))
+                };
+                assert!(file("whole") == file(&format!("{dir}-resumed")), "{from}: rank {rank}");
+            }
+        }
+    }
+}
+
 #[test]
 fn steps_and_learning_rate_may_change_on_resume() {
     let workspace = Workspace::new();
@@ -90,19 +130,60 @@ fn an_export_is_the_trained_model() {
     workspace.write("one.txt", b"seventeen letters");
     let data = "--data one.txt --seq 16 --batch 2 --sample-tokens 0 --threads 1";
     let sizes = "--hidden 32 --layers 2 --heads 4 --kv-heads 2 --ffn 48 --lr 1e-2";
-    for tied in ["", "--tied"] {
+    for (tied, mesh) in
+        [("", "dp=2,tp=2"), ("--tied", "dp=2,tp=2"), ("", "pp=2"), ("--tied", "pp=2,tp=2")]
+    {
         let run = |line: &str| {
             let finished = workspace.run(&format!("{data} {line}"));
             assert_eq!(finished.code, Some(0), "{}", finished.stderr);
             finished
         };
-        run(&format!("{sizes} {tied} --steps 3 --mesh dp=2,tp=2 --metrics m.jsonl"));
-        let finished = run(&format!("{sizes} {tied} --steps 2 --mesh dp=2,tp=2 --export-hf hf"));
+        run(&format!("{sizes} {tied} --steps 3 --mesh {mesh} --metrics m.jsonl"));
+        let finished = run(&format!("{sizes} {tied} --steps 2 --mesh {mesh} --export-hf hf"));
         assert_contains(&finished.stdout, "exported hf\n");
-        run("--init-from hf --steps 1 --mesh dp=2,tp=2 --metrics from_hf.jsonl");
+        run(&format!("--init-from hf --steps 1 --mesh {mesh} --metrics from_hf.jsonl"));
         let [trained, exported] = ["m.jsonl", "from_hf.jsonl"].map(|name| workspace.metrics(name));
-        assert_eq!(trained[2]["loss"], exported[0]["loss"], "{tied}");
-        assert_ne!(trained[0]["loss"], exported[0]["loss"], "{tied}");
+        assert_eq!(trained[2]["loss"], exported[0]["loss"], "{tied} {mesh}");
+        assert_ne!(trained[0]["loss"], exported[0]["loss"], "{tied} {mesh}");
         assert!(!workspace.listing().iter().any(|name| name.contains(".tmp")));
+    }
+}
+
+/// Embeddings on the first stage, tied to the head on the last one, are exported once. With schedules in the shape of a V,
+/// both stages are on the first rank.
+#[test]
+fn pipelines_export_the_files_of_one_rank() {
+    let workspace = Workspace::new();
+    let run = |line: &str| {
+        let finished = workspace.run(&format!("{line} --sample-tokens 0 --threads 1 --steps 1"));
+        assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
+    };
+    let sizes = "--hidden 32 --layers 4 --heads 4 --kv-heads 2 --ffn 48 --seq 16 --tied";
+    run(&format!("--data text.txt {sizes} --export-hf new"));
+    // A model of two layers, whose folder PyTorch has written.
+    let original = fixture("tied_gqa").display().to_string();
+    let tokens = format!("{original}/tokens.bin");
+    for (from, data, mesh) in [
+        (original.as_str(), tokens.as_str(), "pp=2"),
+        (&original, &tokens, "pp=2,tp=2"),
+        ("new", "text.txt", "pp=4"),
+        ("new", "text.txt", "pp=2 --schedule interleaved"),
+        ("new", "text.txt", "pp=2 --schedule zb-v"),
+        ("new", "text.txt", "pp=2,fsdp=2 --zero 3"),
+    ] {
+        // A step that changes nothing.
+        let line = format!("--init-from {from} --data {data} --seq 16 --batch 4 --lr 0");
+        run(&format!("{line} --mesh 1 --export-hf alone"));
+        run(&format!("{line} --mesh {mesh} --micro-batches 2 --export-hf staged"));
+        for file in ["config.json", "model.safetensors"] {
+            let [alone, staged] =
+                ["alone", "staged"].map(|folder| workspace.read(&format!("{folder}/{file}")));
+            assert!(alone == staged, "{file} of {from} from {mesh}");
+        }
+        let content = workspace.read("staged/model.safetensors");
+        let tensors = safetensors::SafeTensors::deserialize(&content).unwrap();
+        let names = tensors.names();
+        assert!(names.contains(&"model.embed_tokens.weight"), "{names:?}");
+        assert!(!names.contains(&"lm_head.weight"), "{names:?}");
     }
 }

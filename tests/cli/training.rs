@@ -35,7 +35,7 @@ fn hugging_face_models_match_pytorch_on_every_mesh() {
     let workspace = Workspace::new();
     for (case, meshes) in [
         ("untied_mha", &["1", "dp=2", "dp=4", "tp=2", "tp=4", "dp=2,tp=2", "pp=2"][..]),
-        ("tied_gqa", &["dp=1", "dp=4,tp=2"]),
+        ("tied_gqa", &["dp=1", "dp=4,tp=2", "pp=2", "pp=2,tp=2"]),
         ("wide_head_masked", &["tp=2"]),
         ("tied_masked_plain_theta", &["dp=2,tp=2"]),
         ("sharded_files", &["1", "tp=2,dp=2", "pp=2,tp=2"]),
