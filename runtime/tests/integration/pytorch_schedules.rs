@@ -128,7 +128,7 @@ fn check(path: &std::path::Path) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// On each rank of each file, the first backward pass is moved before its forward pass, dropped, doubled and misspelt.
+/// On each rank of each file, the first backward pass is moved before its forward pass, dropped, doubled and misspelled.
 #[test]
 fn mutated_files_are_refused_with_rank_and_action() {
     for_each_file(|name, ranks, suffix| {
@@ -160,7 +160,9 @@ fn mutated_files_are_refused_with_rank_and_action() {
                 ),
             );
             assert_refused(
-                &mutated(&|actions| drop(actions.remove(at_backward))),
+                &mutated(&|actions| {
+                    actions.remove(at_backward);
+                }),
                 &format!("rank {rank}: `{backward}` is missing"),
             );
             assert_refused(
@@ -170,15 +172,15 @@ fn mutated_files_are_refused_with_rank_and_action() {
                     at_backward + 1
                 ),
             );
-            let misspelt = csv::write(&original).replacen(&backward.to_string(), "0Q0", 1);
-            let error = csv::read(&misspelt).unwrap_err().to_string();
+            let misspelled = csv::write(&original).replacen(&backward.to_string(), "0Q0", 1);
+            let error = csv::read(&misspelled).unwrap_err().to_string();
             let expected = format!("rank {rank}, action {at_backward}: `0Q0` is not an action");
             assert!(error.starts_with(&expected), "{name}{suffix}: {error}");
         }
     });
 }
 
-/// A receive that a rank no longer posts, and two sends in the order of neither receiver.
+/// A receive that is not posted, and sends in another order than their receives.
 #[test]
 fn mutated_messages_are_refused_with_rank_and_action() {
     for (name, ..) in NAMED {
