@@ -1,0 +1,185 @@
+//! Models that do not use the documents of their tokens.
+
+use std::path::Path;
+
+use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::prelude::*;
+use meshwright::train::Config;
+
+use super::bags::{Bags, Batch, Ffn, Hidden, Seq, Stream, Vocab};
+use super::run::Run;
+
+/// A model that does not ask for the documents of its tokens.
+#[model]
+struct Unaware {
+    #[pipeline_stage]
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
+    blocks: Stack<UnawareBlock>,
+    #[pipeline_stage(last)]
+    #[sharded(tp = "vocab")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[model]
+struct UnawareBlock {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl UnawareBlock {
+    fn forward(&self, x: &Stream) -> Stream {
+        x + self.down.forward(&self.up.forward(x).gelu())
+    }
+}
+
+#[forward]
+impl Unaware {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
+}
+
+impl LanguageModel for Unaware {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Bags::sizes(config)
+    }
+
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
+    }
+}
+
+/// Whole rows, with their documents.
+type WholeRows = (Tensor<(Batch, Seq, Hidden)>, Documents<(Batch, Seq)>);
+
+/// A model that takes documents along, and keeps none apart.
+#[model]
+struct Passing {
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+    norm: RmsNorm<Hidden>,
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Passing {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> WholeRows {
+        Layer::forward(&self.norm, &self.embed.forward(tokens))
+    }
+}
+
+impl LanguageModel for Passing {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Bags::sizes(config)
+    }
+
+    fn loss_of_output(
+        &self,
+        (x, _): &Self::Out,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, (x, _): &Self::Out) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x)
+    }
+}
+
+/// A model that does not use documents, and does not run on zeros either.
+#[model]
+struct Probing {
+    embed: Embedding<Vocab, Hidden>,
+    norm: RmsNorm<Hidden>,
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Probing {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Hidden)> {
+        let x = self.embed.forward(tokens);
+        assert!(x.to_local_vec().iter().any(|x| *x != 0.0), "the embeddings are zeros");
+        self.norm.forward(&x)
+    }
+}
+
+impl LanguageModel for Probing {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        Bags::sizes(config)
+    }
+
+    fn loss_of_output(&self, x: &Self::Out, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, x: &Self::Out) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x)
+    }
+}
+
+const UNUSED: &str = "--documents: the model does not use documents, so attention";
+
+/// The plan refuses them, so nothing is allocated or written.
+#[test]
+fn models_that_do_not_use_documents_are_refused() {
+    let run = Run::new();
+    let save = run.path("never");
+    for mesh in ["1", "dp=2", "tp=2", "pp=2", "pp=2,tp=2"] {
+        let words = format!("--documents 10 --steps 2 --mesh {mesh} --save {save}");
+        let refused = plan_of::<Unaware>(&run, &words).unwrap();
+        assert!(refused.starts_with(UNUSED), "{mesh}: {refused}");
+        assert!(refused.contains("tokens.documents()"), "{refused}");
+        assert_eq!(plan_of::<Bags>(&run, &words), None, "{mesh}");
+        assert_eq!(plan_of::<Unaware>(&run, &words.replace("--documents 10", "")), None, "{mesh}");
+        let _ = std::fs::remove_dir_all(&save);
+    }
+    let words = format!("--documents 10 --steps 2 --mesh dp=2 --save {save}");
+    assert!(plan_of::<Passing>(&run, &words).unwrap().starts_with(UNUSED));
+    assert!(!Path::new(&save).exists());
+}
+
+/// Returns the error of the plan of a run, if it has one.
+fn plan_of<M: LanguageModel>(run: &Run, words: &str) -> Option<String> {
+    let line = format!("train --threads 1 {}", run.line(words));
+    let config = Config::parse(line.split_whitespace()).unwrap();
+    Trainer::<M>::new(config).err().map(|error| error.to_string())
+}
+
+/// The plan of a model without a dry run cannot tell, so the first step does.
+#[test]
+fn unused_documents_without_a_dry_run_are_refused_after_a_step() {
+    let run = Run::new();
+    let save = run.path("never");
+    let words = format!("--documents 10 --steps 2 --mesh dp=2 --save {save}");
+    assert_eq!(plan_of::<Probing>(&run, &words), None);
+    let text = run.train::<Probing>(&words.replace("--documents 10", "")).unwrap_err().to_string();
+    assert!(text.starts_with(UNUSED), "{text}");
+    assert!(!Path::new(&save).join("latest").exists());
+}
