@@ -1,4 +1,4 @@
-//! Every product of dp, fsdp, tp, pp and cp on up to 8 ranks, against one rank.
+//! Every product of dp, fsdp, tp, pp and cp on up to 16 ranks, against one rank.
 
 use std::ops::RangeInclusive;
 
@@ -52,7 +52,7 @@ impl Degrees {
 
 /// Returns data of which every mesh of so many ranks has equally many rows of each micro-batch, and chunks of one length.
 fn data(ranks: usize) -> TokenData {
-    TokenData { batch: ranks, seq: 2 * ranks, vocab: 11, masked: true }
+    TokenData { batch: ranks, seq: 2 * ranks, vocab: 17, masked: true }
 }
 
 /// Returns the setup of a model whose heads divide among so many ranks, with a layer for each pipeline stage.
@@ -130,4 +130,9 @@ fn check(ranks: RangeInclusive<usize>) -> usize {
 #[test]
 fn every_mesh_of_up_to_eight_ranks() {
     assert_eq!(check(1..=8), 96);
+}
+
+#[test]
+fn every_mesh_of_nine_to_sixteen_ranks() {
+    assert_eq!(check(9..=16), 245);
 }
