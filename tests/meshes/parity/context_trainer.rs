@@ -1,9 +1,59 @@
 //! The Llama of the examples with sequences that the ranks of `cp` share, trained by the trainer.
 
-use meshwright::train::{Config, LanguageModel, Summary, Trainer};
+use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::prelude::*;
+use meshwright::train::{Config, Summary};
 use meshwright_examples::llama::Llama;
 use meshwright_tests::models::context::ContextLm;
 use meshwright_tests::models::gpt::Gpt;
+
+dims! {
+    Batch @ data,
+    Seq @ cp,
+    Hidden,
+    Vocab,
+}
+
+type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// A model that computes each position by itself.
+#[model]
+struct Pointwise {
+    #[pipeline_stage]
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
+    norm: RmsNorm<Hidden>,
+    #[pipeline_stage(last)]
+    #[sharded(tp = "vocab")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Pointwise {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
+}
+
+impl LanguageModel for Pointwise {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = LlamaConfig;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &LlamaConfig) -> Sizes {
+        Sizes::new().with(Hidden, config.hidden).with(Vocab, config.vocab)
+    }
+
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
+    }
+}
 
 const SMALL: &str =
     "train --hidden 32 --heads 4 --kv-heads 2 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1";
@@ -91,4 +141,27 @@ fn impossible_sequences_over_cp_are_refused() {
         whole.starts_with("--mesh: cp=2 needs a model whose sequence is distributed over cp"),
         "{whole}"
     );
+}
+
+/// The override of a style needs an attention that has one; without the flag, the same model trains over cp.
+#[test]
+fn a_style_that_applies_to_nothing_is_refused() {
+    let train = |flags: &str| train_model::<Pointwise>(&format!("{SMALL} --seq 16 {flags}"));
+    let alone = train("--mesh 1").unwrap();
+    let shared = train("--mesh cp=2").unwrap();
+    for (loss, expected) in shared.losses.iter().zip(&alone.losses) {
+        assert!((loss - expected).abs() < 1e-5 * expected, "{loss}, alone {expected}");
+    }
+    for (flags, style) in [
+        ("--mesh cp=2 --cp gather", "gather"),
+        ("--mesh dp=2,cp=2 --cp hybrid=2", "hybrid=2"),
+        ("--mesh pp=2,cp=2 --micro-batches 2 --cp ulysses", "ulysses"),
+    ] {
+        let text = train(flags).err().expect(flags).to_string();
+        let expected = format!(
+            "the style `{style}` of context parallelism applies to nothing: no attention of the model has \
+             `#[sharded(cp = ..)]`"
+        );
+        assert!(text.contains(&expected), "{flags}: {text}");
+    }
 }
