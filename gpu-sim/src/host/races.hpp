@@ -14,19 +14,27 @@ struct Uses {
 // Readers of several warps, or of the warp in the lower bits.
 constexpr uint16_t MANY = 0xffff, OF_WARP = 0x8000;
 
-// Shadow of dynamic and of static shared memory.
-static Uses* uses[2];
-static size_t n_uses[2];
+// Dynamic or static shared memory, and its shadow.
+struct Region {
+    uintptr_t start;
+    size_t bytes;
+    Uses* uses;
+    size_t n_uses;
+};
+
+static Region regions[2];
 
 static void prepare_races() {
-    size_t bytes[2] = {launch->dynamic_shared_bytes, 0};
-    if (__start_meshwright_shared) bytes[1] = __stop_meshwright_shared - __start_meshwright_shared;
-    for (int region = 0; region < 2; region++) {
-        size_t n = bytes[region] / 2 + 1;
-        if (n <= n_uses[region]) continue;
-        free(uses[region]);
-        uses[region] = static_cast<Uses*>(calloc(n, sizeof(Uses)));
-        n_uses[region] = uses[region] ? n : 0;
+    regions[0].start = reinterpret_cast<uintptr_t>(launch->dynamic_shared);
+    regions[0].bytes = launch->dynamic_shared_bytes;
+    regions[1].start = reinterpret_cast<uintptr_t>(__start_meshwright_shared);
+    if (__start_meshwright_shared) regions[1].bytes = __stop_meshwright_shared - __start_meshwright_shared;
+    for (Region& region : regions) {
+        size_t n = region.bytes / 2 + 1;
+        if (n <= region.n_uses) continue;
+        free(region.uses);
+        region.uses = static_cast<Uses*>(calloc(n, sizeof(Uses)));
+        region.n_uses = region.uses ? n : 0;
     }
 }
 
@@ -38,19 +46,11 @@ UNCHECKED static void race(const char* does, const char* others, uint32_t other,
 // Kind of access: by one thread, or a read by an instruction of the whole warp, which orders all lanes.
 enum class Use { read, write, warp_read };
 
-UNCHECKED static void note(const void* address, size_t bytes, Use use) {
-    if (!current || bytes < 2) return;
-    size_t offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(launch->dynamic_shared);
-    int region = 0;
-    if (offset >= launch->dynamic_shared_bytes) {
-        offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(__start_meshwright_shared);
-        region = 1;
-        if (offset >= static_cast<size_t>(__stop_meshwright_shared - __start_meshwright_shared)) return;
-    }
+UNCHECKED __attribute__((noinline)) static void note_shared(const Region& region, size_t offset, size_t bytes, Use use) {
     uint16_t self = static_cast<uint16_t>(current->index), warp = self / 32;
     uint32_t sync = warps[warp].syncs;
-    for (size_t i = offset / 2; i < (offset + bytes) / 2 && i < n_uses[region]; i++) {
-        Uses& used = uses[region][i];
+    for (size_t i = offset / 2; i < (offset + bytes) / 2 && i < region.n_uses; i++) {
+        Uses& used = region.uses[i];
         bool written = used.write_epoch == epoch && (used.writer != self || use == Use::warp_read);
         if (written && (used.writer / 32 != warp || used.write_sync == sync)) {
             race(use == Use::write ? "writes" : "reads", "thread", used.writer, "has written");
@@ -80,6 +80,15 @@ UNCHECKED static void note(const void* address, size_t bytes, Use use) {
             used.reader = self;
             used.read_sync = sync - 1;
         }
+    }
+}
+
+// Inlined into the hooks, because most accesses are to other memory.
+UNCHECKED __attribute__((always_inline)) static inline void note(const void* address, size_t bytes, Use use) {
+    if (!current || bytes < 2) return;
+    for (const Region& region : regions) {
+        size_t offset = reinterpret_cast<uintptr_t>(address) - region.start;
+        if (offset < region.bytes) return note_shared(region, offset, bytes, use);
     }
 }
 
