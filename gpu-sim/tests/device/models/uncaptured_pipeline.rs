@@ -4,27 +4,13 @@ use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::prelude::*;
 use meshwright_gpu_sim::{Kind, not_checked_on_gpu};
 use meshwright_tests::models::gpt::{Batch, Block, Gpt, Hidden, Seq, Stream, Vocab};
+use meshwright_tests::models::staged::Front;
 
 use super::graphs::{Left, run_of_size};
 use super::nccl::Cluster;
 
 const SIZES: &str = "--batch 8 --seq 4 --hidden 16 --layers 2";
 const WORDS: &str = "--mesh pp=2 --steps 5 --micro-batches 4 --schedule 1f1b --dtype f32";
-
-/// Embedding with dropout.
-#[model]
-struct DroppingFront {
-    #[sharded(tp = "vocab", scatter = Seq)]
-    embed: Embedding<Vocab, Hidden>,
-    dropout: Dropout,
-}
-
-#[forward]
-impl DroppingFront {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
-        self.dropout.forward(&self.embed.forward(tokens))
-    }
-}
 
 /// A layer without dropout.
 #[model]
@@ -39,11 +25,11 @@ impl PlainLayer {
     }
 }
 
-/// A model that depends on the number of the step on its first stage only.
+/// A model that depends on the number of the step on its first stage only, by dropout.
 #[model]
 struct DropsInFront {
     #[pipeline_stage]
-    front: DroppingFront,
+    front: Front,
     #[pipeline_stage]
     layers: Stack<PlainLayer>,
     #[pipeline_stage(last)]
