@@ -72,7 +72,7 @@ impl Extras {
     }
 }
 
-const DATA: PackedData = PackedData(TokenData { batch: 4, seq: 24, vocab: 13, masked: true });
+pub const DATA: PackedData = PackedData(TokenData { batch: 4, seq: 24, vocab: 13, masked: true });
 
 /// Valid positions of the samples, in any chunk of `cp`.
 const VALID: [std::ops::Range<usize>; 4] = [0..24, 0..7, 3..20, 13..14];

@@ -3,6 +3,8 @@
 
 mod captured_pipeline;
 mod context;
+mod context_captured;
+mod context_windows;
 mod functions;
 mod gpt2;
 mod graphs;
