@@ -157,7 +157,7 @@ fn a_style_that_applies_to_nothing_is_refused() {
         ("--mesh dp=2,cp=2 --cp hybrid=2", "hybrid=2"),
         ("--mesh pp=2,cp=2 --micro-batches 2 --cp ulysses", "ulysses"),
     ] {
-        let text = train(flags).err().expect(flags).to_string();
+        let text = train(flags).expect_err(flags).to_string();
         let expected = format!(
             "the style `{style}` of context parallelism applies to nothing: no attention of the model has \
              `#[sharded(cp = ..)]`"
