@@ -50,7 +50,7 @@ fn memory_limits_of_pipelines() {
     let parameters = (256 * 32 + 3072 + 4608 + 3 * 32) * 4;
     let parameters = format!("\n  parameters       {:.1} kB\n", f64::from(parameters) / 1e3);
     let parts = [
-        "error: --memory-limit: 100 kB are too few: ",
+        "error: --memory-limit: 100 kB are too few: each rank at position 1 of pp (stage 1) needs at least ",
         &parameters,
         "\n  activations ",
         "\n  communication ",

@@ -159,7 +159,7 @@ fn a_style_that_applies_to_nothing_is_refused() {
     ] {
         let text = train(flags).expect_err(flags).to_string();
         let expected = format!(
-            "the style `{style}` of context parallelism applies to nothing: no attention of the model has \
+            "the style `{style}` of context parallelism (`--cp`) applies to nothing: no attention of the model has \
              `#[sharded(cp = ..)]`"
         );
         assert!(text.contains(&expected), "{flags}: {text}");

@@ -160,7 +160,7 @@ impl BuildState<'_> {
     fn unused_context_style(&self) -> Option<String> {
         let style = self.sizes.context.filter(|_| self.styled_attentions.borrow().is_empty())?;
         Some(format!(
-            "the style `{style}` of context parallelism applies to nothing: no attention of the model has \
+            "the style `{style}` of context parallelism (`--cp`) applies to nothing: no attention of the model has \
              `#[sharded(cp = ..)]`"
         ))
     }

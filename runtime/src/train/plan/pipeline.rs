@@ -79,6 +79,12 @@ impl PipelinePlan {
         self.stages.placement().last().copied().unwrap_or(0)
     }
 
+    /// Returns the stages of the ranks at a position along `pp`.
+    pub fn stages_of_position(&self, position: usize) -> Vec<usize> {
+        let placement = self.stages.placement().iter().enumerate();
+        placement.filter(|(_, own)| **own == position).map(|(stage, _)| stage).collect()
+    }
+
     /// Returns the actions of the schedule without effect under the run's settings, for warnings. `recomputes` is true
     /// if layers are recomputed.
     pub fn warnings(&self, config: &Config, recomputes: bool) -> Vec<String> {

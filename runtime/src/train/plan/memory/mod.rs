@@ -31,9 +31,20 @@ pub use dry_run::DryRun;
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
     largest: Peaks,
+    /// The fullest rank of a mesh with a `pp` axis, whose ranks differ.
+    fullest: Option<StageMemory>,
     /// Bytes of all ranks together.
     all_ranks: f64,
     logits_limit: Option<usize>,
+}
+
+/// Peaks on the ranks at one position along `pp`.
+#[derive(Debug, Clone, PartialEq)]
+struct StageMemory {
+    position: usize,
+    /// Stages of these ranks.
+    stages: Vec<usize>,
+    peaks: Peaks,
 }
 
 impl MemoryPlan {
@@ -58,7 +69,7 @@ impl MemoryPlan {
             largest.total += bytes;
         }
         let all_ranks = largest.total * config.mesh.world_size() as f64;
-        MemoryPlan { largest, all_ranks, logits_limit: None }
+        MemoryPlan { largest, fullest: None, all_ranks, logits_limit: None }
     }
 
     /// Plans the steps of a run, on a machine with `available` bytes for all ranks, by dry runs. Returns this plan if the
@@ -86,7 +97,8 @@ impl MemoryPlan {
             }
         };
         let ranks_each = (config.mesh.world_size() / positions) as f64;
-        let mut plan = MemoryPlan { largest: Peaks::default(), all_ranks: 0.0, logits_limit };
+        let largest = Peaks::default();
+        let mut plan = MemoryPlan { largest, fullest: None, all_ranks: 0.0, logits_limit };
         let mut uses_documents = false;
         for position in 0..positions {
             let found = run.on_position::<M>(position, logits_limit)?;
@@ -95,6 +107,12 @@ impl MemoryPlan {
             };
             plan.all_ranks += peaks.total * ranks_each;
             plan.largest.join(&peaks);
+            if let Some(pipeline) = pipeline.filter(|_| positions > 1)
+                && plan.fullest.as_ref().is_none_or(|most| peaks.total > most.peaks.total)
+            {
+                let stages = pipeline.stages_of_position(position);
+                plan.fullest = Some(StageMemory { position, stages, peaks });
+            }
             uses_documents |= uses;
         }
         if config.documents.is_some() {
@@ -164,8 +182,9 @@ impl MemoryPlan {
     fn check_limit(&self, config: &Config) -> Result<()> {
         match config.memory_limit {
             Some(limit) if self.largest.total > limit as f64 => Err(Error::Input(format!(
-                "--memory-limit: {} are too few: each rank needs at least {self}\n{}",
+                "--memory-limit: {} are too few: {}\n{}",
                 Bytes(limit as f64),
+                self.need_of("each rank"),
                 memory_advice(config)
             ))),
             _ => Ok(()),
@@ -177,27 +196,39 @@ impl MemoryPlan {
         if self.all_ranks <= available {
             return Ok(());
         }
-        let ranks = config.mesh.world_size();
         let each = match config.mesh.degree(AxisId::Pp) {
-            1 => format!("Each of {ranks} ranks"),
-            _ => format!("The largest of {ranks} ranks"),
+            1 => format!("Each of {} ranks", config.mesh.world_size()),
+            _ => "Each rank".to_owned(),
         };
         Err(Error::Input(format!(
-            "not enough memory: the run needs at least {}, and {} are available. {each} needs at least \
-             {self}\n{}",
+            "not enough memory: the run needs at least {}, and {} are available. {}\n{}",
             Bytes(self.all_ranks),
             Bytes(available),
+            self.need_of(&each),
             memory_advice(config)
         )))
+    }
+
+    /// Describes the needs of `ranks`, or of the fullest ones of a pipeline: `each rank needs at least 1 MB:`, with a line
+    /// for each category.
+    fn need_of(&self, ranks: &str) -> String {
+        let Some(StageMemory { position, stages, peaks }) = &self.fullest else {
+            return format!("{ranks} needs at least {}", self.largest);
+        };
+        let list: Vec<String> = stages.iter().map(usize::to_string).collect();
+        let plural = if stages.len() == 1 { "" } else { "s" };
+        let list = list.join(" and ");
+        format!(
+            "{ranks} at position {position} of pp (stage{plural} {list}) needs at least {peaks}"
+        )
     }
 }
 
 /// Prints the total, and a line for each category.
-impl fmt::Display for MemoryPlan {
+impl fmt::Display for Peaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", Bytes(self.largest.total))?;
-        let planned =
-            Category::ALL.into_iter().zip(self.largest.of).filter(|(_, bytes)| *bytes > 0.0);
+        write!(f, "{}:", Bytes(self.total))?;
+        let planned = Category::ALL.into_iter().zip(self.of).filter(|(_, bytes)| *bytes > 0.0);
         for (category, bytes) in planned {
             write!(f, "\n  {:<14}{:>10}", category.name(), Bytes(bytes))?;
         }
@@ -259,6 +290,20 @@ mod tests {
             "--memory-limit: 5.57 kB are too few: each rank needs at least 5.57 kB:\n  parameters ";
         assert!(text.starts_with(start), "{text}");
         assert!(text.contains("\nwhat takes less: --recompute full, "), "{text}");
+    }
+
+    #[test]
+    fn the_fullest_stages_are_named() {
+        let config = config("--mesh pp=2 --memory-limit 1");
+        let plan = plan(&config);
+        let fullest = StageMemory { position: 1, stages: vec![1, 3], peaks: plan.largest };
+        let plan = MemoryPlan { fullest: Some(fullest), ..plan };
+        let need =
+            "ach rank at position 1 of pp (stages 1 and 3) needs at least 2.98 kB:\n  parameters ";
+        let text = plan.check_limit(&config).unwrap_err().to_string();
+        assert!(text.starts_with(&format!("--memory-limit: 1 B are too few: e{need}")), "{text}");
+        let text = plan.check_machine(&config, 1.0).unwrap_err().to_string();
+        assert!(text.contains(&format!("1 B are available. E{need}")), "{text}");
     }
 
     #[test]
