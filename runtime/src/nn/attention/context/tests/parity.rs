@@ -30,7 +30,7 @@ fn check(case: &Case, ranks: usize, style: Style, expected: &Results<f64>) {
     let results = case.on_ranks(ranks, style);
     let names = ["out", "dq", "dk", "dv", "dsinks", "dbias"];
     // Queries that see few keys have small gradients of keys, which are differences of rounded numbers that add up.
-    let tolerance = if case.padding.is_some() { 2e-6 } else { 1e-6 };
+    let tolerance = if case.padding.is_some() { 3e-6 } else { 1e-6 };
     for (name, (actual, expected)) in names.iter().zip(results.arrays.iter().zip(expected)) {
         let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
         let difference = largest_difference(actual, expected);
