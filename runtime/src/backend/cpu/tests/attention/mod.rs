@@ -40,7 +40,8 @@ const TOLERANCE: f64 = 1e-6;
 ///
 /// A term is `scale * p * (dp - shift) * q`. If a query sees few keys, `dp` and `shift` are nearly equal, and their rounding
 /// errors are what is left: the backward takes out what the terms of a query add up to, which is zero by the formula. On a
-/// CPU with AVX2 the largest error of the random families is then below 1e-6; the margin is for the order of summation of other CPUs.
+/// CPU with AVX2 the largest error of the random families is then below 1e-6; the margin is for the order of summation of
+/// other CPUs.
 const KEY_TOLERANCE: f64 = 3e-6;
 
 /// Asserts that results are near, and that elements between samples are unchanged.
