@@ -188,24 +188,31 @@ pub(super) fn larger(max: f32, x: f32) -> f32 {
     if x > max || x.is_nan() { x } else { max }
 }
 
-/// The larger of two numbers in one instruction; a NaN in `max` may be lost.
+/// The larger of two numbers; a NaN is lost if the other one is a number.
+///
+/// A choice by comparison would be compiled to masked stores, which are slow, where one of the numbers lies in memory.
 #[inline(always)]
 pub(super) fn larger_number(max: f32, x: f32) -> f32 {
-    if max > x { max } else { x }
+    max.max(x)
 }
 
 /// Largest element by [`larger`] or [`larger_number`]; -infinity for none.
 #[inline(always)]
 pub(super) fn lane_max<T: Float>(x: &[T], larger: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let chunks = x.chunks_exact(LANES);
-    for (lane, x) in lanes.iter_mut().zip(chunks.remainder()) {
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    // Lanes of their own: those of whole chunks stay in registers, as no part of them is written.
+    let mut last = [f32::NEG_INFINITY; LANES];
+    for (lane, x) in last.iter_mut().zip(rest) {
         *lane = x.widen();
     }
+    let mut lanes = [f32::NEG_INFINITY; LANES];
     for chunk in chunks {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
             *lane = larger(*lane, x.widen());
         }
+    }
+    for (lane, last) in lanes.iter_mut().zip(last) {
+        *lane = larger(*lane, last);
     }
     fold(lanes, larger)
 }

@@ -56,7 +56,7 @@ impl<'a, T: Float> Head<'a, T> {
         StridedRows { data: self.data, stride: self.stride, count: self.count(), width: self.dim }
     }
 
-    fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.data.len().div_ceil(self.stride)
     }
 
@@ -64,27 +64,19 @@ impl<'a, T: Float> Head<'a, T> {
         &self.data[row * self.stride..][..self.dim]
     }
 
-    /// Writes `[dim, rows.len()]`, the transpose of some rows.
-    pub fn transpose(&self, rows: Range<usize>, out: &mut [f32]) {
-        // Rows that fill one cache line of the result together, so that it is written line by line.
-        const STRIP: usize = 16;
-        let count = rows.len();
-        for first in (0..count).step_by(STRIP) {
-            let strip = STRIP.min(count - first);
-            let from: [&[T]; STRIP] =
-                std::array::from_fn(|i| self.row(rows.start + first + i.min(strip - 1)));
-            for j in 0..self.dim {
-                let out = &mut out[j * count + first..][..strip];
-                for (out, row) in out.iter_mut().zip(&from) {
-                    *out = row[j].widen();
-                }
-            }
-        }
+    /// The rows as a matrix `[rows, dim]`.
+    pub fn matrix(&self) -> Matrix<'a, T> {
+        Matrix::rows(self.data, self.stride)
     }
 
-    /// Writes `[rows.len(), dim]`, some rows next to each other.
-    pub fn gather_rows(&self, rows: Range<usize>, out: &mut [f32]) {
-        for (row, out) in rows.zip(out.chunks_exact_mut(self.dim)) {
+    /// The transpose of the rows, `[dim, rows]`.
+    pub fn transposed(&self) -> Matrix<'a, T> {
+        Matrix::transposed(self.data, self.stride)
+    }
+
+    /// Writes `[rows, dim]`, the rows next to each other.
+    fn gather_rows(&self, out: &mut [f32]) {
+        for (row, out) in (0..self.count()).zip(out.chunks_exact_mut(self.dim)) {
             cast_slice(self.row(row), out);
         }
     }
@@ -112,7 +104,7 @@ impl<'a> WideRows<'a> {
     pub fn turn_to_head<T: Float>(&mut self, head: Head<'a, T>) {
         self.in_place = T::in_place(head.data).map(|data| (data, head.stride));
         if self.in_place.is_none() {
-            head.gather_rows(0..head.count(), self.gathered);
+            head.gather_rows(self.gathered);
         }
     }
 

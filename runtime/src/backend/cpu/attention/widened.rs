@@ -1,4 +1,6 @@
 //! Tiles that are multiplied in f32, from operands that are f32 or widened.
+//!
+//! Right operands are packed once for all tiles that read them, left ones are read where they are.
 
 use std::ops::Range;
 
@@ -6,22 +8,36 @@ use super::heads::{Head, WideRows};
 use super::sizes::TaskSizes;
 use super::{Parts, backward_tiles, forward_tiles};
 use crate::backend::cpu::float::Float;
-use crate::backend::cpu::gemm::{Matrix, multiply};
+use crate::backend::cpu::gemm::{Matrix, RightOperand};
+
+/// Takes room for a right operand of up to `[k, n]`.
+fn right_operand<'a>(scratch: &mut Parts<'a>, sizes: [usize; 2], chunk: usize) -> RightOperand<'a> {
+    RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes, chunk)), chunk)
+}
+
+/// Takes room for up to `rows` rows of a head.
+fn wide_rows<'a, T: Float>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> WideRows<'a> {
+    WideRows::new(scratch.take_part(WideRows::scratch::<T>(rows * dim)), dim)
+}
 
 /// Tiles of the forward pass.
 pub struct WidenedForward<'a> {
     sizes: TaskSizes,
-    /// Transposed keys, chunk by chunk.
-    keys: &'a mut [f32],
-    values: WideRows<'a>,
+    /// `[head_dim, keys]`.
+    keys_t: RightOperand<'a>,
+    /// `[keys, value_dim]`.
+    values: RightOperand<'a>,
     queries: WideRows<'a>,
 }
 
 impl<'a> WidenedForward<'a> {
     pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let [values, queries] = [keys * value_dim, queries * head_dim].map(WideRows::scratch::<T>);
-        Parts::len(&[keys * head_dim, values, queries])
+        Parts::len(&[
+            RightOperand::scratch_len([head_dim, keys], Self::key_chunk(sizes)),
+            RightOperand::scratch_len([keys, value_dim], value_dim),
+            WideRows::scratch::<T>(queries * head_dim),
+        ])
     }
 
     pub fn new<T: Float>(
@@ -30,19 +46,17 @@ impl<'a> WidenedForward<'a> {
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let TaskSizes { head_dim, value_dim, .. } = sizes;
-        let keys = scratch.take_part(sizes.keys * head_dim);
-        for chunk in forward_tiles::chunks(0..sizes.keys) {
-            let at = chunk.start * head_dim..chunk.end * head_dim;
-            key.transpose(chunk, &mut keys[at]);
-        }
-        let mut rows = |count: usize, dim: usize| {
-            WideRows::new(scratch.take_part(WideRows::scratch::<T>(count * dim)), dim)
-        };
-        let mut values = rows(sizes.keys, value_dim);
-        let queries = rows(sizes.queries, head_dim);
-        values.turn_to_head(value);
-        WidenedForward { sizes, keys, values, queries }
+        let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
+        let mut keys_t = right_operand(scratch, [head_dim, keys], Self::key_chunk(sizes));
+        let mut values = right_operand(scratch, [keys, value_dim], value_dim);
+        keys_t.pack([head_dim, keys], key.transposed());
+        values.pack([keys, value_dim], value.matrix());
+        let queries = wide_rows::<T>(scratch, queries, head_dim);
+        WidenedForward { sizes, keys_t, values, queries }
+    }
+
+    fn key_chunk(sizes: TaskSizes) -> usize {
+        forward_tiles::KEYS.min(sizes.keys)
     }
 }
 
@@ -56,14 +70,8 @@ impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
     }
 
     fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
-        let dim = self.sizes.head_dim;
-        // Transposed in its chunk, of which this may be a part only.
-        let chunk = keys.start / forward_tiles::KEYS * forward_tiles::KEYS;
-        let whole = forward_tiles::KEYS.min(self.sizes.keys - chunk);
-        let keys_t = &self.keys[chunk * dim..][..whole * dim];
-        let keys_t = Matrix::rows(&keys_t[keys.start - chunk..], whole);
-        let sizes = [queries.len(), keys.len(), dim];
-        multiply(sizes, self.queries.from(queries.start), keys_t, false, scores);
+        let queries = self.queries.from(queries.start);
+        self.keys_t.multiply(queries, 0..self.sizes.head_dim, keys, false, scores);
     }
 
     fn add_values(
@@ -73,34 +81,40 @@ impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
         accumulate: bool,
         sum: &mut [f32],
     ) {
-        let sizes = [weights.len() / keys.len(), self.sizes.value_dim, keys.len()];
         let weights = Matrix::rows(weights, keys.len());
-        multiply(sizes, weights, self.values.from(keys.start), accumulate, sum);
+        self.values.multiply(weights, keys, 0..self.sizes.value_dim, accumulate, sum);
     }
 }
 
 /// Tiles of the backward pass.
 pub struct WidenedBackward<'a> {
     sizes: TaskSizes,
-    /// Keys next to each other.
-    keys: &'a mut [f32],
-    /// Transposed keys, block by block.
-    keys_t: &'a mut [f32],
-    /// Transposed values, block by block.
-    values_t: &'a mut [f32],
+    /// `[keys, head_dim]`.
+    keys: RightOperand<'a>,
+    /// `[head_dim, keys]`.
+    keys_t: RightOperand<'a>,
+    /// `[value_dim, keys]`.
+    values_t: RightOperand<'a>,
     dkeys: &'a mut [f32],
     dvalues: &'a mut [f32],
-    queries: WideRows<'a>,
-    douts: WideRows<'a>,
+    queries: QueryRows<'a>,
+    douts: QueryRows<'a>,
 }
 
 impl<'a> WidenedBackward<'a> {
     pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let (key, value) = (keys * head_dim, keys * value_dim);
-        let [wide_queries, wide_douts] =
-            [queries * head_dim, queries * value_dim].map(WideRows::scratch::<T>);
-        Parts::len(&[key, key, value, key, value, wide_queries, wide_douts])
+        let chunk = Self::key_chunk(sizes);
+        Parts::len(&[
+            RightOperand::scratch_len([keys, head_dim], head_dim),
+            RightOperand::scratch_len([head_dim, keys], chunk),
+            RightOperand::scratch_len([value_dim, keys], chunk),
+            keys * head_dim,
+            keys * value_dim,
+        ]) + [head_dim, value_dim]
+            .map(|dim| QueryRows::scratch_len::<T>(queries, dim))
+            .iter()
+            .sum::<usize>()
     }
 
     pub fn new<T: Float>(
@@ -110,22 +124,53 @@ impl<'a> WidenedBackward<'a> {
         scratch: &mut Parts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
-        let [keys, keys_t, dkeys] = [(); 3].map(|()| scratch.take_part(count * head_dim));
-        let [values_t, dvalues] = [(); 2].map(|()| scratch.take_part(count * value_dim));
-        key.gather_rows(0..count, keys);
-        for start in (0..count).step_by(backward_tiles::KEYS) {
-            let block = start..count.min(start + backward_tiles::KEYS);
-            let at = |dim: usize| start * dim..block.end * dim;
-            key.transpose(block.clone(), &mut keys_t[at(head_dim)]);
-            value.transpose(block.clone(), &mut values_t[at(value_dim)]);
-        }
+        let chunk = Self::key_chunk(sizes);
+        let mut keys = right_operand(scratch, [count, head_dim], head_dim);
+        let mut keys_t = right_operand(scratch, [head_dim, count], chunk);
+        let mut values_t = right_operand(scratch, [value_dim, count], chunk);
+        keys.pack([count, head_dim], key.matrix());
+        keys_t.pack([head_dim, count], key.transposed());
+        values_t.pack([value_dim, count], value.transposed());
+        let [dkeys, dvalues] = [head_dim, value_dim].map(|dim| scratch.take_part(count * dim));
         dkeys.fill(0.0);
         dvalues.fill(0.0);
-        let mut rows = |dim: usize| {
-            WideRows::new(scratch.take_part(WideRows::scratch::<T>(queries * dim)), dim)
-        };
-        let (queries, douts) = (rows(head_dim), rows(value_dim));
+        let [queries, douts] =
+            [head_dim, value_dim].map(|dim| QueryRows::new::<T>(scratch, queries, dim));
         WidenedBackward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
+    }
+
+    fn key_chunk(sizes: TaskSizes) -> usize {
+        backward_tiles::KEYS.min(sizes.keys)
+    }
+}
+
+/// A row for each query of one head: a left operand of some matmuls, and a right one of others.
+struct QueryRows<'a> {
+    left: WideRows<'a>,
+    right: RightOperand<'a>,
+    dim: usize,
+}
+
+impl<'a> QueryRows<'a> {
+    fn scratch_len<T: Float>(rows: usize, dim: usize) -> usize {
+        let left = WideRows::scratch::<T>(rows * dim);
+        Parts::len(&[left, RightOperand::scratch_len([rows, dim], dim)])
+    }
+
+    /// Takes room for up to `rows` rows.
+    fn new<T: Float>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> Self {
+        let left = wide_rows::<T>(scratch, rows, dim);
+        QueryRows { left, right: right_operand(scratch, [rows, dim], dim), dim }
+    }
+
+    fn turn_to_head<T: Float>(&mut self, head: Head<'a, T>) {
+        self.left.turn_to_head(head);
+        self.right.pack([head.count(), self.dim], head.matrix());
+    }
+
+    /// `c += weights^T * rows`, where `weights` are `[rows.len(), keys]`.
+    fn add_products(&self, weights: &[f32], keys: usize, rows: Range<usize>, c: &mut [f32]) {
+        self.right.multiply(Matrix::transposed(weights, keys), rows, 0..self.dim, true, c);
     }
 }
 
@@ -147,13 +192,9 @@ impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
         dweights: &mut [f32],
     ) {
         let TaskSizes { head_dim, value_dim, .. } = self.sizes;
-        let at = |dim: usize| keys.start * dim..keys.end * dim;
-        let sizes = [queries.len(), keys.len(), head_dim];
-        let keys_t = Matrix::rows(&self.keys_t[at(head_dim)], keys.len());
-        multiply(sizes, self.queries.from(queries.start), keys_t, false, scores);
-        let sizes = [queries.len(), keys.len(), value_dim];
-        let values_t = Matrix::rows(&self.values_t[at(value_dim)], keys.len());
-        multiply(sizes, self.douts.from(queries.start), values_t, false, dweights);
+        let [query, dout] = [&self.queries, &self.douts].map(|rows| rows.left.from(queries.start));
+        self.keys_t.multiply(query, 0..head_dim, keys.clone(), false, scores);
+        self.values_t.multiply(dout, 0..value_dim, keys, false, dweights);
     }
 
     fn add_to_keys(
@@ -164,15 +205,11 @@ impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
         dscores: &[f32],
     ) {
         let TaskSizes { head_dim, value_dim, .. } = self.sizes;
-        let n = keys.len();
         let at = |dim: usize| keys.start * dim..keys.end * dim;
-        let (query, dout) = (self.queries.from(queries.start), self.douts.from(queries.start));
-        let weights_t = Matrix::transposed(weights, n);
-        let sizes = [n, value_dim, queries.len()];
-        multiply(sizes, weights_t, dout, true, &mut self.dvalues[at(value_dim)]);
-        let dscores_t = Matrix::transposed(dscores, n);
-        let sizes = [n, head_dim, queries.len()];
-        multiply(sizes, dscores_t, query, true, &mut self.dkeys[at(head_dim)]);
+        let dvalues = &mut self.dvalues[at(value_dim)];
+        self.douts.add_products(weights, keys.len(), queries.clone(), dvalues);
+        let dkeys = &mut self.dkeys[at(head_dim)];
+        self.queries.add_products(dscores, keys.len(), queries, dkeys);
     }
 
     fn add_to_queries(
@@ -182,10 +219,8 @@ impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
         accumulate: bool,
         dqueries: &mut [f32],
     ) {
-        let (dim, n) = (self.sizes.head_dim, keys.len());
-        let sizes = [dqueries.len() / dim, dim, n];
-        let keys_in = Matrix::rows(&self.keys[keys.start * dim..keys.end * dim], dim);
-        multiply(sizes, Matrix::rows(dscores, n), keys_in, accumulate, dqueries);
+        let dscores = Matrix::rows(dscores, keys.len());
+        self.keys.multiply(dscores, keys, 0..self.sizes.head_dim, accumulate, dqueries);
     }
 
     fn dkey(&self, row: usize) -> &[f32] {

@@ -5,6 +5,7 @@
 mod bf16_dot;
 #[cfg(target_arch = "x86_64")]
 mod blocked;
+mod right_operand;
 #[cfg(target_arch = "x86_64")]
 mod rounded;
 mod wide;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
 use half::bf16;
+pub(super) use right_operand::RightOperand;
 
 use super::CpuBackend;
 use super::float::{Float, by_float};
@@ -125,6 +127,12 @@ const MIN_SIDE: usize = 8;
 fn own_tile(up_to: Level, [m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
     let level = Level::detect();
     if m.min(n) < MIN_SIDE || level > up_to { None } else { blocked::Tile::of_level(level) }
+}
+
+/// Returns the tile of our own matmuls of f32 on this CPU.
+#[cfg(target_arch = "x86_64")]
+fn own_tile_of_f32() -> Option<blocked::Tile> {
+    own_tile(Level::Avx2, [MIN_SIDE; 3])
 }
 
 /// Returns the instructions of our own bf16 matmul, if this CPU has them.

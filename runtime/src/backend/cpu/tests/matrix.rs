@@ -1,4 +1,8 @@
-use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
+use super::{
+    CpuBackend, assert_close, assert_same_on_any_threads, at_every_isa, on_every_backend, values,
+    wide,
+};
+use crate::backend::cpu::gemm::{Matrix, RightOperand};
 use crate::backend::{Backend, Gemm};
 
 fn layouts() -> impl Iterator<Item = (bool, bool, bool)> {
@@ -55,4 +59,52 @@ fn operations_are_counted() {
     let (trans_a, trans_b, accumulate) = (false, false, false);
     product(&cpu, &Gemm { m: 3, n: 5, k: 7, trans_a, trans_b, accumulate });
     assert_eq!(cpu.flops(), 2 * 3 * 5 * 7);
+}
+
+/// The product of two parts of operands, in f64.
+fn product_of_parts(a: Matrix, b: Matrix, [m, n, k]: [usize; 3]) -> Vec<f64> {
+    let at = |x: Matrix, i: usize, j: usize| f64::from(x.data[i * x.row + j * x.col]);
+    let element = |i: usize, j: usize| (0..k).map(|p| at(a, i, p) * at(b, p, j)).sum();
+    (0..m).flat_map(|i| (0..n).map(move |j| element(i, j))).collect()
+}
+
+#[test]
+fn operands_packed_once_give_the_products_of_their_parts() {
+    // Sizes, steps and columns that are read, and the columns of a chunk.
+    let parts = [
+        ([5, 3], 0..5, 0..3, 3),
+        ([64, 100], 0..64, 32..100, 100),
+        ([70, 200], 3..70, 64..128, 64),
+        ([700, 40], 100..700, 0..40, 40),
+    ];
+    for (sizes @ [k, n], steps, columns, chunk) in parts {
+        let (b, m) = (values(k * n, 2), 13);
+        let a = values(m * steps.len(), 1);
+        for bits in 0..8 {
+            let rows = if bits & 1 != 0 { Matrix::transposed(&b, k) } else { Matrix::rows(&b, n) };
+            let left = if bits & 2 != 0 {
+                Matrix::transposed(&a, m)
+            } else {
+                Matrix::rows(&a, steps.len())
+            };
+            let first = steps.start * rows.row + columns.start * rows.col;
+            let part = Matrix { data: &b[first..], ..rows };
+            let mut expected = product_of_parts(left, part, [m, columns.len(), steps.len()]);
+            let accumulate = bits & 4 != 0;
+            let c =
+                if accumulate { values(expected.len(), 3) } else { vec![f32::NAN; expected.len()] };
+            if accumulate {
+                expected.iter_mut().zip(&c).for_each(|(sum, c)| *sum += f64::from(*c));
+            }
+            at_every_isa(|| {
+                // More room than needed, with numbers that must not be read.
+                let mut scratch = vec![f32::NAN; RightOperand::scratch_len([k + 2, n], chunk)];
+                let mut operand = RightOperand::new(&mut scratch, chunk);
+                operand.pack(sizes, rows);
+                let mut got = c.clone();
+                operand.multiply(left, steps.clone(), columns.clone(), accumulate, &mut got);
+                assert_close(&format!("{sizes:?} {steps:?} {columns:?}"), &got, &expected, 2e-6);
+            });
+        }
+    }
 }

@@ -63,8 +63,51 @@ fn unpacked<'a, T: Float>(
         return None;
     }
     let (a_data, b_data) = (T::in_place(a.data)?, T::in_place(b.data)?);
-    let left = PackedLeft { data: a_data, panel: tile.rows() * a.row, row: a.row, step: a.col };
+    let left = left_in_place(tile, Matrix { data: a_data, row: a.row, col: a.col }, 0);
     Some((left, PackedRight { data: b_data, panel: tile.columns(), step: b.row }))
+}
+
+/// Packs a right operand `[k, n]` into panels of a tile's columns, each of all `k` steps.
+pub(super) fn pack_panels<T: Float>(
+    tile: Tile,
+    [k, n]: [usize; 2],
+    b: Matrix<T>,
+    panels: &mut [f32],
+) {
+    let transposed = Matrix { data: b.data, row: b.col, col: b.row };
+    pack_right(tile, transposed, PackedRegion { lead: 0..n, depth: 0..k }, panels);
+}
+
+/// Implements [`Matmul::matmul`](super::Matmul::matmul) on one thread, for a right operand in panels of `panel` elements
+/// and a left one that is read where it is.
+pub(super) fn matmul_by_panels(
+    tile: Tile,
+    [_, n, k]: [usize; 3],
+    a: Matrix,
+    panels: &[f32],
+    panel: usize,
+    accumulate: bool,
+    c: &mut [f32],
+) {
+    let depth = block_depth(k);
+    for from in (0..k).step_by(depth) {
+        let steps = depth.min(k - from);
+        let left = left_in_place(tile, a, from);
+        let (data, step) = (&panels[from * tile.columns()..], tile.columns());
+        let c = Block { data: &mut *c, stride: n, start: 0, columns: n };
+        block(tile, steps, left, PackedRight { data, panel, step }, c, accumulate || from > 0);
+    }
+}
+
+/// The left operand where it is, from a step of the depth on.
+fn left_in_place<'a>(tile: Tile, a: Matrix<'a>, from: usize) -> PackedLeft<'a> {
+    let data = &a.data[from * a.col..];
+    PackedLeft { data, panel: tile.rows() * a.row, row: a.row, step: a.col }
+}
+
+/// Returns the steps of the depth that a block has: as many as possible, equal except for the last one.
+fn block_depth(k: usize) -> usize {
+    k.div_ceil(k.div_ceil(DEPTH))
 }
 
 fn packed<T: Float>(
@@ -76,7 +119,7 @@ fn packed<T: Float>(
     accumulate: bool,
     c: &mut [f32],
 ) {
-    let depth = k.div_ceil(k.div_ceil(DEPTH));
+    let depth = block_depth(k);
     let width = n.min(COLUMNS).next_multiple_of(tile.columns());
     // Several blocks for each thread, so that none waits long for the others.
     let share = m.div_ceil(4 * workers.threads()).next_multiple_of(tile.rows());
