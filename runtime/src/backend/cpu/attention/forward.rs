@@ -101,7 +101,7 @@ fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
     if sizes.by_dots::<T>() {
         return tile + dots::DotsForward::scratch_len(sizes);
     }
-    tile + widened::WidenedForward::scratch_len::<T>(sizes)
+    tile + widened::WidenedForward::scratch_len(sizes)
 }
 
 /// The operands of a call.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::backend::SequenceLayout;
 #[cfg(target_arch = "x86_64")]
 use crate::backend::cpu::dots::StridedRows;
-use crate::backend::cpu::float::{Float, cast_slice, workplace_len};
+use crate::backend::cpu::float::{Float, cast_slice};
 use crate::backend::cpu::gemm::Matrix;
 
 /// An operand `[batch, positions, heads, dim]`.
@@ -73,44 +73,29 @@ impl<'a, T: Float> Head<'a, T> {
     pub fn transposed(&self) -> Matrix<'a, T> {
         Matrix::transposed(self.data, self.stride)
     }
-
-    /// Writes `[rows, dim]`, the rows next to each other.
-    fn gather_rows(&self, out: &mut [f32]) {
-        for (row, out) in (0..self.count()).zip(out.chunks_exact_mut(self.dim)) {
-            cast_slice(self.row(row), out);
-        }
-    }
 }
 
-/// The rows of one head in f32: where they are, or else gathered.
+/// The rows of one head in f32, next to each other: rows as far apart as those of a tensor share few sets of the cache.
 pub(super) struct WideRows<'a> {
-    in_place: Option<(&'a [f32], usize)>,
-    gathered: &'a mut [f32],
+    rows: &'a mut [f32],
     dim: usize,
 }
 
 impl<'a> WideRows<'a> {
-    /// The elements of `gathered` that heads of `len` elements of type `T` need.
-    pub fn scratch<T: Float>(len: usize) -> usize {
-        workplace_len::<T>(len)
+    /// Creates rows of `dim` elements, none yet.
+    pub fn new(rows: &'a mut [f32], dim: usize) -> Self {
+        WideRows { rows, dim }
     }
 
-    /// Rows of `dim` elements, none yet.
-    pub fn new(gathered: &'a mut [f32], dim: usize) -> Self {
-        WideRows { in_place: None, gathered, dim }
-    }
-
-    /// Turns to the rows of `head`.
-    pub fn turn_to_head<T: Float>(&mut self, head: Head<'a, T>) {
-        self.in_place = T::in_place(head.data).map(|data| (data, head.stride));
-        if self.in_place.is_none() {
-            head.gather_rows(self.gathered);
+    /// Turns to the rows of `head`, which must fit.
+    pub fn turn_to_head<T: Float>(&mut self, head: Head<T>) {
+        for (row, out) in (0..head.count()).zip(self.rows.chunks_exact_mut(self.dim)) {
+            cast_slice(head.row(row), out);
         }
     }
 
     /// The rows from `first` on.
     pub fn from(&self, first: usize) -> Matrix<'_> {
-        let (data, stride) = self.in_place.unwrap_or((self.gathered, self.dim));
-        Matrix::rows(&data[first * stride..], stride)
+        Matrix::rows(&self.rows[first * self.dim..], self.dim)
     }
 }

@@ -1,6 +1,6 @@
 //! Tiles that are multiplied in f32, from operands that are f32 or widened.
 //!
-//! Right operands are packed once for all tiles that read them, left ones are read where they are.
+//! Right operands are packed once for all tiles that read them, and rows of left ones are gathered.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ fn right_operand<'a>(scratch: &mut Parts<'a>, sizes: [usize; 2], chunk: usize) -
 }
 
 /// Takes room for up to `rows` rows of a head.
-fn wide_rows<'a, T: Float>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> WideRows<'a> {
-    WideRows::new(scratch.take_part(WideRows::scratch::<T>(rows * dim)), dim)
+fn wide_rows<'a>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> WideRows<'a> {
+    WideRows::new(scratch.take_part(rows * dim), dim)
 }
 
 /// Tiles of the forward pass.
@@ -31,12 +31,12 @@ pub struct WidenedForward<'a> {
 }
 
 impl<'a> WidenedForward<'a> {
-    pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
+    pub fn scratch_len(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         Parts::len(&[
             RightOperand::scratch_len([head_dim, keys], Self::key_chunk(sizes)),
             RightOperand::scratch_len([keys, value_dim], value_dim),
-            WideRows::scratch::<T>(queries * head_dim),
+            queries * head_dim,
         ])
     }
 
@@ -51,7 +51,7 @@ impl<'a> WidenedForward<'a> {
         let mut values = right_operand(scratch, [keys, value_dim], value_dim);
         keys_t.pack([head_dim, keys], key.transposed());
         values.pack([keys, value_dim], value.matrix());
-        let queries = wide_rows::<T>(scratch, queries, head_dim);
+        let queries = wide_rows(scratch, queries, head_dim);
         WidenedForward { sizes, keys_t, values, queries }
     }
 
@@ -102,7 +102,7 @@ pub struct WidenedBackward<'a> {
 }
 
 impl<'a> WidenedBackward<'a> {
-    pub fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
+    pub fn scratch_len(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let chunk = Self::key_chunk(sizes);
         Parts::len(&[
@@ -112,7 +112,7 @@ impl<'a> WidenedBackward<'a> {
             keys * head_dim,
             keys * value_dim,
         ]) + [head_dim, value_dim]
-            .map(|dim| QueryRows::scratch_len::<T>(queries, dim))
+            .map(|dim| QueryRows::scratch_len(queries, dim))
             .iter()
             .sum::<usize>()
     }
@@ -135,7 +135,7 @@ impl<'a> WidenedBackward<'a> {
         dkeys.fill(0.0);
         dvalues.fill(0.0);
         let [queries, douts] =
-            [head_dim, value_dim].map(|dim| QueryRows::new::<T>(scratch, queries, dim));
+            [head_dim, value_dim].map(|dim| QueryRows::new(scratch, queries, dim));
         WidenedBackward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
     }
 
@@ -152,18 +152,17 @@ struct QueryRows<'a> {
 }
 
 impl<'a> QueryRows<'a> {
-    fn scratch_len<T: Float>(rows: usize, dim: usize) -> usize {
-        let left = WideRows::scratch::<T>(rows * dim);
-        Parts::len(&[left, RightOperand::scratch_len([rows, dim], dim)])
+    fn scratch_len(rows: usize, dim: usize) -> usize {
+        Parts::len(&[rows * dim, RightOperand::scratch_len([rows, dim], dim)])
     }
 
     /// Takes room for up to `rows` rows.
-    fn new<T: Float>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> Self {
-        let left = wide_rows::<T>(scratch, rows, dim);
+    fn new(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> Self {
+        let left = wide_rows(scratch, rows, dim);
         QueryRows { left, right: right_operand(scratch, [rows, dim], dim), dim }
     }
 
-    fn turn_to_head<T: Float>(&mut self, head: Head<'a, T>) {
+    fn turn_to_head<T: Float>(&mut self, head: Head<T>) {
         self.left.turn_to_head(head);
         self.right.pack([head.count(), self.dim], head.matrix());
     }

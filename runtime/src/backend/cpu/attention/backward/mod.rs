@@ -135,7 +135,7 @@ fn tiles_scratch_len<T: Float>(sizes: TaskSizes) -> usize {
     if sizes.by_dots::<T>() {
         return dots::DotsBackward::scratch_len(sizes);
     }
-    widened::WidenedBackward::scratch_len::<T>(sizes)
+    widened::WidenedBackward::scratch_len(sizes)
 }
 
 /// Returns the elements of the gradient of one query, as tiles add it up.
