@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt::{Debug, Display};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 use crate::backend::{DeviceFailure, OutOfMemory};
 use crate::mesh::MeshShape;
@@ -62,6 +63,49 @@ fn run_ranks<T: Send, E: Display + Send>(
     ranks: Range<usize>,
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, LaunchError<E>> {
+    let results: Vec<_> = ranks.clone().map(|_| Mutex::new(None)).collect();
+    let run_rank = |comms: RankComms| {
+        let place = &results[comms.rank() - ranks.start];
+        let result = body(comms);
+        let text = result.as_ref().err().map(E::to_string);
+        *place.lock().expect("only this rank takes the lock") = Some(result);
+        text.map_or(Ok(()), |text| Err(ErrorText(text)))
+    };
+    let failures = run_threads(options, shape, ranks.clone(), &run_rank);
+    let mut results: Vec<_> = results
+        .into_iter()
+        .map(|result| result.into_inner().expect("no rank panics while it holds the lock"))
+        .collect();
+    if failures.is_empty() {
+        let value = |result: Option<Result<T, E>>| result?.ok();
+        return Ok(results.into_iter().filter_map(value).collect());
+    }
+    let mut failure_of = |RankFailure { rank, cause, stopped_by }: RankFailure<ErrorText>| {
+        let error = results[rank - ranks.start].take().and_then(Result::err);
+        RankFailure { rank, cause: cause.with_error(error), stopped_by }
+    };
+    Err(LaunchError { failures: failures.into_iter().map(&mut failure_of).collect() })
+}
+
+/// The message of an error that lies elsewhere.
+#[derive(Debug)]
+struct ErrorText(String);
+
+impl Display for ErrorText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Runs `body` for `ranks`, each on a thread, and returns the failures, the root cause first.
+///
+/// Independent of the types of results, so that it is compiled once and not for each body.
+fn run_threads(
+    options: &LaunchOptions,
+    shape: &MeshShape,
+    ranks: Range<usize>,
+    body: &(dyn Fn(RankComms) -> Result<(), ErrorText> + Sync),
+) -> Vec<RankFailure<ErrorText>> {
     panics::install_hook();
     let world = World::new(*shape, options);
     let run_rank = |rank: usize| {
@@ -73,7 +117,7 @@ fn run_ranks<T: Send, E: Display + Send>(
             Err(payload) => Err(FailureCause::from_panic(payload)),
         };
         let exit = match &outcome {
-            Ok(_) => RankExit::Returned,
+            Ok(()) => RankExit::Returned,
             Err(cause) => cause.rank_exit(),
         };
         world.leave(rank, exit);
@@ -103,21 +147,13 @@ fn run_ranks<T: Send, E: Display + Send>(
         threads.into_iter().map(join).collect()
     });
 
-    let mut values = Vec::with_capacity(outcomes.len());
-    let mut failures = Vec::new();
-    for (rank, outcome) in ranks.zip(outcomes) {
-        match outcome {
-            Ok(value) => values.push(value),
-            Err(cause) => {
-                failures.push(RankFailure { rank, cause, stopped_by: world.stopped_by(rank) })
-            }
-        }
-    }
-    if failures.is_empty() {
-        return Ok(values);
-    }
+    let failure_of = |(rank, outcome): (usize, Result<(), FailureCause<ErrorText>>)| {
+        let cause = outcome.err()?;
+        Some(RankFailure { rank, cause, stopped_by: world.stopped_by(rank) })
+    };
+    let mut failures: Vec<_> = ranks.zip(outcomes).filter_map(failure_of).collect();
     failures.sort_by_key(|f| (f.stopped_by.is_some(), world.exit_position(f.rank)));
-    Err(LaunchError { failures })
+    failures
 }
 
 /// The failures of a [`launch`], the root cause first.
@@ -160,7 +196,7 @@ pub enum FailureCause<E> {
     Thread(String),
 }
 
-impl<E: Display> FailureCause<E> {
+impl FailureCause<ErrorText> {
     fn from_panic(payload: Box<dyn Any + Send>) -> Self {
         let payload = match payload.downcast::<CommFailure>() {
             Ok(failure) => return FailureCause::Comm(failure.0),
@@ -184,6 +220,22 @@ impl<E: Display> FailureCause<E> {
         match self {
             FailureCause::Panic { message, .. } => RankExit::Panicked(message.as_str().into()),
             _ => RankExit::Failed(self.to_string().into()),
+        }
+    }
+
+    /// Puts the error itself in the place of its text.
+    fn with_error<E>(self, error: Option<E>) -> FailureCause<E> {
+        match self {
+            FailureCause::Error(_) => {
+                FailureCause::Error(error.expect("a rank that returned an error has left it"))
+            }
+            FailureCause::Comm(error) => FailureCause::Comm(error),
+            FailureCause::OutOfMemory(error) => FailureCause::OutOfMemory(error),
+            FailureCause::Device(failure) => FailureCause::Device(failure),
+            FailureCause::Panic { message, backtrace } => {
+                FailureCause::Panic { message, backtrace }
+            }
+            FailureCause::Thread(error) => FailureCause::Thread(error),
         }
     }
 }

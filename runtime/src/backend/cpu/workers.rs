@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -57,7 +57,7 @@ impl Workers {
     }
 
     /// Runs `f` such that rayon's parallel iterators use these workers.
-    pub fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+    pub fn install(&self, f: impl FnOnce() + Send) {
         match &self.pool {
             None => f(),
             Some(pool) => pool.install(f),
@@ -69,8 +69,13 @@ impl Workers {
         if self.pool.is_none() || tasks < 2 {
             (0..tasks).for_each(f);
         } else {
-            self.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(f));
+            self.each_in_parallel(tasks, &f);
         }
+    }
+
+    /// [`each`](Self::each) over the threads. By reference, so that this part is compiled once and not for each kernel.
+    fn each_in_parallel(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
+        self.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(f));
     }
 
     /// Partitions `rows` evenly over the threads if `rows * row_len` elements are enough.
@@ -109,11 +114,13 @@ impl Workers {
         let mut parts = Vec::with_capacity(ranges.len());
         for range in ranges {
             let (head, rest) = data.split_rows(range.len());
-            parts.push((range, head));
+            parts.push(Mutex::new(Some((range, head))));
             data = rest;
         }
-        self.install(|| {
-            parts.into_par_iter().with_max_len(1).for_each(|(range, part)| f(range, part))
+        self.each_in_parallel(parts.len(), &|index| {
+            let part = parts[index].lock().expect("nothing panics while it holds the lock").take();
+            let (range, part) = part.expect("each part is taken once");
+            f(range, part);
         });
     }
 }
