@@ -345,14 +345,24 @@ static int run_grid(Launch* wanted, void (*body)(const void* const*), const void
     return failed ? 1 : 0;
 }
 
+template <size_t... I>
+struct Indices {};
+
+// `Indices<0, 1, .., N - 1>` is its base.
+template <size_t N, size_t... I>
+struct IndicesUpTo : IndicesUpTo<N - 1, N - 1, I...> {};
+
+template <size_t... I>
+struct IndicesUpTo<0, I...> : Indices<I...> {};
+
 template <class... A, size_t... I>
-static void call(void (*kernel)(A...), const void* const* args, std::index_sequence<I...>) {
+static void call(void (*kernel)(A...), const void* const* args, Indices<I...>) {
     kernel(*static_cast<const A*>(args[I])...);
 }
 
 template <class... A>
 static void call(void (*kernel)(A...), const void* const* args) {
-    call(kernel, args, std::index_sequence_for<A...>{});
+    call(kernel, args, IndicesUpTo<sizeof...(A)>{});
 }
 
 // Number of parameters, and the size of each.

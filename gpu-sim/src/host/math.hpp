@@ -7,6 +7,43 @@ static inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4);
 static inline double __longlong_as_double(long long x) { double y; memcpy(&y, &x, 8); return y; }
 static inline long long __double_as_longlong(double x) { long long y; memcpy(&y, &x, 8); return y; }
 
+// The kernel language has these functions for float too; C's are those of double.
+#define MESHWRIGHT_OF_FLOAT(name) \
+    static inline float name(float x) { return name##f(x); }
+MESHWRIGHT_OF_FLOAT(exp)
+MESHWRIGHT_OF_FLOAT(exp2)
+MESHWRIGHT_OF_FLOAT(expm1)
+MESHWRIGHT_OF_FLOAT(log)
+MESHWRIGHT_OF_FLOAT(log2)
+MESHWRIGHT_OF_FLOAT(log10)
+MESHWRIGHT_OF_FLOAT(log1p)
+MESHWRIGHT_OF_FLOAT(sqrt)
+MESHWRIGHT_OF_FLOAT(cbrt)
+MESHWRIGHT_OF_FLOAT(sin)
+MESHWRIGHT_OF_FLOAT(cos)
+MESHWRIGHT_OF_FLOAT(tan)
+MESHWRIGHT_OF_FLOAT(asin)
+MESHWRIGHT_OF_FLOAT(acos)
+MESHWRIGHT_OF_FLOAT(atan)
+MESHWRIGHT_OF_FLOAT(sinh)
+MESHWRIGHT_OF_FLOAT(cosh)
+MESHWRIGHT_OF_FLOAT(tanh)
+MESHWRIGHT_OF_FLOAT(erf)
+MESHWRIGHT_OF_FLOAT(erfc)
+MESHWRIGHT_OF_FLOAT(floor)
+MESHWRIGHT_OF_FLOAT(ceil)
+MESHWRIGHT_OF_FLOAT(trunc)
+MESHWRIGHT_OF_FLOAT(round)
+MESHWRIGHT_OF_FLOAT(rint)
+MESHWRIGHT_OF_FLOAT(fabs)
+#undef MESHWRIGHT_OF_FLOAT
+static inline float abs(float x) { return fabsf(x); }
+static inline double abs(double x) { return fabs(x); }
+static inline long long abs(long long x) { return x < 0 ? -x : x; }
+static inline float pow(float x, float y) { return powf(x, y); }
+static inline float atan2(float y, float x) { return atan2f(y, x); }
+static inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
+
 // The C library reserves these names, so they cannot be declared.
 #define __expf expf
 #define __exp2f exp2f
@@ -48,9 +85,9 @@ static inline float __int2float_rn(int x) { return static_cast<float>(x); }
 static inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 
 template <class A, class B>
-static inline constexpr std::common_type_t<A, B> min(A a, B b) { return a < b ? a : b; }
+static inline constexpr decltype(false ? A() : B()) min(A a, B b) { return a < b ? a : b; }
 template <class A, class B>
-static inline constexpr std::common_type_t<A, B> max(A a, B b) { return a < b ? b : a; }
+static inline constexpr decltype(false ? A() : B()) max(A a, B b) { return a < b ? b : a; }
 
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

@@ -57,8 +57,8 @@ UNCHECKED static void load_matrices(void* const* operands, uint32_t) {
         for (int matrix = 0; matrix < MATRICES; matrix++) {
             uint32_t pair = 0;
             for (int half = 0; half < 2; half++) {
-                int row = lane / 4, col = lane % 4 * 2 + half;
-                if (TRANSPOSED) std::swap(row, col);
+                int first = lane / 4, second = lane % 4 * 2 + half;
+                int row = TRANSPOSED ? second : first, col = TRANSPOSED ? first : second;
                 const uint16_t* elements = static_cast<MatrixLoad*>(operands[matrix * 8 + row])->row;
                 pair |= static_cast<uint32_t>(elements[col]) << (16 * half);
             }
