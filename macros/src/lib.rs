@@ -124,7 +124,7 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// | `last` | the field is used after all stages, by loss and logits only |
 /// | `cost = 1.5` | the field, or each layer of a `Stack`, costs as much as 1.5 layers of the first `Stack` |
 ///
-/// Every field is a stage or `last`. What crosses between stages are tensors, tokens, and tuples of up to four of them.
+/// Every field is a stage or `last`. Stages pass tensors, tokens, and tuples of up to four of them to each other.
 /// On a struct the attribute only checks that its input and output can cross.
 ///
 /// # Errors
@@ -169,7 +169,7 @@ pub fn derive_model(item: TokenStream) -> TokenStream {
 /// The `forward` of a model with pipeline stages has no body, `fn forward(&self, x: &In) -> Out;`: it runs the fields
 /// with `#[pipeline_stage]` in order.
 ///
-/// What the macro adds:
+/// The macro adds:
 /// - Diagnostics with a fix for an argument of the wrong type, and for a result that is a partial sum or in flight. Results
 ///   are checked at the return expression, so their types must be known there: `.into()` as the last expression needs a
 ///   type.

@@ -10,7 +10,7 @@ use case::{Attends, BATCH, Case, Positions};
 dims! {
     Batch @ data,
     Seq,
-    /// Sequence of what cross attention reads.
+    /// Sequence of the keys of cross attention.
     Memory,
     /// All positions of all samples.
     Rows,

@@ -124,7 +124,7 @@ fn a_run_beyond_its_limit_reports_its_memory() {
         let planned = train::<Llama>(zero, None).unwrap();
         let free = train::<Checked>(zero, None).unwrap();
         let total = total_of(&free);
-        // What is planned is the state alone.
+        // The plan holds the state alone.
         assert!(total.planned > 0 && total.planned < total_of(&planned).planned);
         let limit = (total.planned + total.peak) / 2;
         let error = train::<Checked>(zero, Some(limit)).expect_err("too little");

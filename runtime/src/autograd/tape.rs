@@ -206,8 +206,8 @@ impl TapeGradients<'_> {
     }
 }
 
-/// Runs the tape backward from `roots`, `seed` being the gradient of each. What an operation saved is freed as soon as its
-/// backward function has run; operations that lead to other losses stay recorded.
+/// Runs the tape backward from `roots`, `seed` being the gradient of each. The saved values of an operation are freed as soon
+/// as its backward function has run; operations that lead to other losses stay recorded.
 pub(super) fn backpropagate(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
     let seed = Arc::new(seed);
     let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed))).collect();

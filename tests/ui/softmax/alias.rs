@@ -1,4 +1,4 @@
-//! A softmax over what a column-parallel layer writes.
+//! A softmax over the output of a column-parallel layer.
 
 use meshwright::prelude::*;
 

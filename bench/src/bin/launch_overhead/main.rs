@@ -137,7 +137,7 @@ impl Case<'_> {
         println!("Launches of a step:\n");
         for (kernel, count) in counters[0].kernel_launches() {
             let of_step = count as f64 / (WARM + STEPS) as f64;
-            // What was launched only to make the model is less.
+            // Kernels that were launched only to make the model are fewer.
             if of_step >= 1.0 {
                 println!("- {of_step:.0} {kernel}");
             }

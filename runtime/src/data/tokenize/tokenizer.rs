@@ -105,8 +105,8 @@ impl Tokenizer {
         })
     }
 
-    /// The text of `ids`, special tokens included. What is no text, such as half a character or an id that no token
-    /// has, is replaced or left out.
+    /// The text of `ids`, special tokens included. Parts that are no text, such as half a character or an id that no
+    /// token has, are replaced or left out.
     pub fn decode(&self, ids: &[u32]) -> String {
         match self {
             Tokenizer::Bytes => {

@@ -24,7 +24,7 @@ fn idle_cells_are_skipped() {
     verify(&read).unwrap();
 }
 
-/// Waits follow from the schedule; what only resembles one is no action.
+/// Waits follow from the schedule; text that only resembles one is no action.
 #[test]
 fn waits_are_skipped() {
     let text = "0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n\

@@ -132,7 +132,7 @@ dispatch! {
 /// Turns gradients of weights into those of scores, times `factor`, in a row that has all keys which its query sees.
 ///
 /// Their sum is zero, which rounding errors of `shift` and of the gradients of weights add up to otherwise: a key that only
-/// these queries see would get noise instead of no gradient. So what is left of the sum is taken out.
+/// these queries see would get noise instead of no gradient. So the rest of the sum is subtracted.
 #[inline(always)]
 fn center(weights: &[f32], dscores: &mut [f32], shift: f32, factor: f32) {
     /// The rounding error of a sum of weights.

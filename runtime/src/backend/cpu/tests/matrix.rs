@@ -11,7 +11,7 @@ fn layouts() -> impl Iterator<Item = (bool, bool, bool)> {
 
 fn product(cpu: &dyn Backend, g: &Gemm) -> Vec<f32> {
     let (a, b) = (values(g.m * g.k, 1), values(g.k * g.n, 2));
-    // What is overwritten must not be read.
+    // Overwritten elements must not be read.
     let mut c = if g.accumulate { values(g.m * g.n, 3) } else { vec![f32::NAN; g.m * g.n] };
     cpu.gemm(g, (&a[..]).into(), (&b[..]).into(), (&mut c[..]).into());
     c

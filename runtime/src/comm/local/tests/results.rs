@@ -99,7 +99,7 @@ fn gather_and_scatter_follow_uneven_blocks() {
 
 #[test]
 fn all_to_all_delivers_every_part() {
-    // What rank `a` sends to rank `b`, in elements.
+    // The number of elements that rank `a` sends to rank `b`.
     let count =
         |base: usize, a: usize, b: usize| if (a + b) % 3 == 2 { 0 } else { base + a * 5 + b };
     for ranks in 1..=5 {

@@ -26,7 +26,7 @@ pub use dry_run::DryRun;
 
 /// Lower bound of a rank's memory: the peak of each category, and of all together, on the rank that needs most of it.
 ///
-/// It is what the steps of the run allocate, on the CPU exactly, except that buffers of transfers between ranks may be
+/// On the CPU it is exactly the memory that the steps of the run allocate, except that buffers of transfers between ranks may be
 /// held for longer. A GPU needs more for its libraries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {

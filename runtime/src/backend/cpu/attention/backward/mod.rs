@@ -155,8 +155,8 @@ struct Call<'a, T> {
     values: Heads<'a, T>,
     douts: Heads<'a, T>,
     lse: &'a [f32],
-    /// Per query, `[batch, heads, queries]`, the sum of `dout * out`: what the softmax subtracts from every gradient of a
-    /// weight.
+    /// Per query, `[batch, heads, queries]`, the sum of `dout * out`, which the softmax subtracts from every gradient of
+    /// a weight.
     shifts: &'a [f32],
     mask: Mask,
     scoring: Scoring<'a>,

@@ -28,7 +28,7 @@ impl Case {
         let Gradients { dq, dk, dv, dbias, dsinks } = self.initial::<f32>();
         let [mut dq, mut dk, mut dv, mut dbias, mut dsinks] =
             [dq, dk, dv, dbias, dsinks].map(|x| {
-                // What is unwritten begins at zero.
+                // Elements that are not written begin at zero.
                 wide(&x).into_iter().map(|x| if x.is_nan() { 0.0 } else { x }).collect::<Vec<_>>()
             });
         for (b, h, i) in super::triples(batch, heads, queries.len) {

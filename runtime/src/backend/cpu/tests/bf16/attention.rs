@@ -100,7 +100,7 @@ fn attention_of_any_case() {
     for seed in 0..60 {
         let case = anything(&mut Random::new(3000 + seed)).rounded();
         let mut case = CaseWithOutput::new(case);
-        // A sum of gradients is rounded to what was there before, which the share of the largest element does not
+        // A sum of gradients is rounded to the scale of the earlier value, which the share of the largest element does not
         // count: so only results in f32 are added to.
         let what = format!("{seed}, {:?}", case.case.s);
         assert_rounds(&what, &Wide(case.clone()), 8e-3);

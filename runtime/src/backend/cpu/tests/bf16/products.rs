@@ -11,7 +11,7 @@ impl Kernel for Gemm {
         let mut c = input::<T>(m * n, 3, 1.0);
         let mut wide = values(m * n, 4);
         if !accumulate {
-            // What is overwritten must not be read.
+            // Overwritten elements must not be read.
             c.fill(T::narrow(f32::NAN));
             wide.fill(f32::NAN);
         }
