@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use terms::{RETIRED, find_term};
+use terms::{Line, RETIRED};
 
 /// Lines that may contain a retired term: the file, and a part of the line.
 const ALLOWED: &[(&str, &str)] = &[
@@ -78,8 +78,9 @@ fn check_text(file: &str, text: &str, problems: &mut String) {
         let (doc, content) = doc_comment(line);
         let is_allowed = ALLOWED.iter().any(|(path, part)| *path == file && line.contains(part));
         if !is_allowed {
+            let searched = Line::new(line);
             for (term, instead) in RETIRED {
-                if find_term(line, term) {
+                if searched.has_term(term) {
                     let _ = writeln!(problems, "{file}:{number}: `{term}`: use {instead}");
                 }
             }

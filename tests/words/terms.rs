@@ -18,7 +18,7 @@ pub const RETIRED: &[(&str, &str)] = &[
     ("Moment", "`event`"),
     ("trial", "`autotuning`"),
     // Autograd, parallelism and communication.
-    ("what GELU is taken of", "`pre-activation`"),
+    ("what gelu is taken of", "`pre-activation`"),
     ("addend", "`partial sum` or `term`"),
     ("addends", "`partial sums` or `terms`"),
     ("stretch", "`shard` or `flat slice`"),
@@ -74,20 +74,31 @@ pub const RETIRED: &[(&str, &str)] = &[
     ("learnt", "`learned`"),
 ];
 
-/// Returns true if `line` contains `term`.
-pub fn find_term(line: &str, term: &str) -> bool {
-    let is_case_sensitive = term.starts_with(|first: char| first.is_ascii_uppercase());
-    let lower =
-        |text: &str| if is_case_sensitive { text.to_owned() } else { text.to_ascii_lowercase() };
-    let line = lower(line).replace(['_', '-'], " ");
-    let (term, is_prefix) = match term.strip_suffix('*') {
-        Some(prefix) => (lower(prefix), true),
-        None => (lower(term), false),
-    };
-    line.match_indices(&term).any(|(start, found)| {
-        let before = line[..start].chars().next_back();
-        let after = line[start + found.len()..].chars().next();
-        let is_letter = |c: Option<char>| c.is_some_and(char::is_alphabetic);
-        !is_letter(before) && (is_prefix || !is_letter(after))
-    })
+/// A line of text, prepared for the search of many terms.
+pub struct Line {
+    exact: String,
+    lower_case: String,
+}
+
+impl Line {
+    pub fn new(text: &str) -> Line {
+        let exact = text.replace(['_', '-'], " ");
+        Line { lower_case: exact.to_ascii_lowercase(), exact }
+    }
+
+    /// Returns true if the line contains `term`.
+    pub fn has_term(&self, term: &str) -> bool {
+        let is_case_sensitive = term.starts_with(|first: char| first.is_ascii_uppercase());
+        let line = if is_case_sensitive { &self.exact } else { &self.lower_case };
+        let (term, is_prefix) = match term.strip_suffix('*') {
+            Some(prefix) => (prefix, true),
+            None => (term, false),
+        };
+        line.match_indices(term).any(|(start, found)| {
+            let before = line[..start].chars().next_back();
+            let after = line[start + found.len()..].chars().next();
+            let is_letter = |c: Option<char>| c.is_some_and(char::is_alphabetic);
+            !is_letter(before) && (is_prefix || !is_letter(after))
+        })
+    }
 }

@@ -13,7 +13,7 @@ use super::graphs::{Left, run_of_size};
 use super::nccl::{Cluster, ranks_of};
 
 const SIZES: &str = "--batch 8 --seq 4 --hidden 16 --layers 4";
-const STEPS: usize = 5;
+const STEPS: usize = 4;
 
 /// Devices with messages in rounds.
 fn cluster_of(words: &str) -> Cluster {

@@ -31,7 +31,7 @@ fn train_on_device<M: LanguageModel>(
 #[test]
 fn schedules_on_one_device_match_the_cpu() {
     check::<Llama>(
-        10,
+        4,
         &[
             ("pp=2", ScheduleKind::OneFOneB),
             ("pp=2", ScheduleKind::ZeroBubbleV),
