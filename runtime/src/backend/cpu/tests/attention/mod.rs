@@ -40,7 +40,7 @@ const TOLERANCE: f64 = 1e-6;
 ///
 /// A term is `scale * p * (dp - shift) * q`. If a query sees few keys, `dp` and `shift` are nearly equal, and their rounding
 /// errors remain: the backward subtracts the sum of the terms of a query, which is zero by the formula. On a CPU with AVX2
-/// the largest errors are then 1.4e-6 (a head of 128, on which PyTorch's attention in f32 has up to 1.2e-6) and 1.1e-6 (the
+/// the largest errors are then 1.4e-6 (a head of 128, on which PyTorch's attention in f32 has up to 1.0e-6) and 1.1e-6 (the
 /// random families); the margin is for the order of summation of other CPUs.
 const KEY_TOLERANCE: f64 = 3e-6;
 
