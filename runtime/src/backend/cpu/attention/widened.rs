@@ -10,12 +10,12 @@ use super::{Parts, backward_tiles, forward_tiles};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, RightOperand};
 
-/// Takes room for a right operand of up to `[k, n]`.
+/// Takes scratch for a right operand of up to `[k, n]`.
 fn right_operand<'a>(scratch: &mut Parts<'a>, sizes: [usize; 2], chunk: usize) -> RightOperand<'a> {
     RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes, chunk)), chunk)
 }
 
-/// Takes room for up to `rows` rows of a head.
+/// Takes scratch for up to `rows` rows of a head.
 fn wide_rows<'a>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> WideRows<'a> {
     WideRows::new(scratch.take_part(rows * dim), dim)
 }
@@ -156,7 +156,7 @@ impl<'a> QueryRows<'a> {
         Parts::len(&[rows * dim, RightOperand::scratch_len([rows, dim], dim)])
     }
 
-    /// Takes room for up to `rows` rows.
+    /// Takes scratch for up to `rows` rows.
     fn new(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> Self {
         let left = wide_rows(scratch, rows, dim);
         QueryRows { left, right: right_operand(scratch, [rows, dim], dim), dim }

@@ -97,7 +97,7 @@ fn operands_packed_once_give_the_products_of_their_parts() {
                 expected.iter_mut().zip(&c).for_each(|(sum, c)| *sum += f64::from(*c));
             }
             at_every_isa(|| {
-                // More room than needed, with numbers that must not be read.
+                // More scratch than needed, with numbers that must not be read.
                 let mut scratch = vec![f32::NAN; RightOperand::scratch_len([k + 2, n], chunk)];
                 let mut operand = RightOperand::new(&mut scratch, chunk);
                 operand.pack(sizes, rows);

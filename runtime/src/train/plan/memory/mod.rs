@@ -26,8 +26,8 @@ pub use dry_run::DryRun;
 
 /// Lower bound of a rank's memory: the peak of each category, and of all together, on the rank that needs most of it.
 ///
-/// On the CPU it is exactly the memory that the steps of the run allocate, except that buffers of transfers between ranks may be
-/// held for longer. A GPU needs more for its libraries.
+/// On the CPU it is exactly the memory that the steps of the run allocate, except that buffers of transfers between ranks
+/// may be held for longer. A GPU needs more for its libraries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
     largest: Peaks,
