@@ -80,11 +80,11 @@ fn run_ranks<T: Send, E: Display + Send>(
         let value = |result: Option<Result<T, E>>| result?.ok();
         return Ok(results.into_iter().filter_map(value).collect());
     }
-    let mut failure_of = |RankFailure { rank, cause, stopped_by }: RankFailure<ErrorText>| {
+    let failure_of = |RankFailure { rank, cause, stopped_by }: RankFailure<ErrorText>| {
         let error = results[rank - ranks.start].take().and_then(Result::err);
         RankFailure { rank, cause: cause.with_error(error), stopped_by }
     };
-    Err(LaunchError { failures: failures.into_iter().map(&mut failure_of).collect() })
+    Err(LaunchError { failures: failures.into_iter().map(failure_of).collect() })
 }
 
 /// The message of an error that lies elsewhere.

@@ -122,17 +122,18 @@ impl Matmul<f32> for bf16 {
 #[cfg(target_arch = "x86_64")]
 const MIN_SIDE: usize = 8;
 
-/// Returns the tile of our own matmul on this CPU, if its instruction set is no better than `up_to`.
+/// Returns the tile of our own matmul on this CPU, if its instruction set is no better than `up_to` and the result is large
+/// enough.
 #[cfg(target_arch = "x86_64")]
 fn own_tile(up_to: Level, [m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
-    let level = Level::detect();
-    if m.min(n) < MIN_SIDE || level > up_to { None } else { blocked::Tile::of_level(level) }
+    if m.min(n) < MIN_SIDE { None } else { own_tile_of_cpu(up_to) }
 }
 
-/// Returns the tile of our own matmuls of f32 on this CPU.
+/// Returns the tile of our own matmuls of any size on this CPU, if its instruction set is no better than `up_to`.
 #[cfg(target_arch = "x86_64")]
-fn own_tile_of_f32() -> Option<blocked::Tile> {
-    own_tile(Level::Avx2, [MIN_SIDE; 3])
+fn own_tile_of_cpu(up_to: Level) -> Option<blocked::Tile> {
+    let level = Level::detect();
+    if level > up_to { None } else { blocked::Tile::of_level(level) }
 }
 
 /// Returns the instructions of our own bf16 matmul, if this CPU has them.

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use super::{Matrix, multiply};
 #[cfg(target_arch = "x86_64")]
-use super::blocked;
-use super::{Matrix, multiply, own_tile_of_f32};
+use super::{blocked, own_tile_of_cpu};
 use crate::backend::cpu::float::{Float, cast_slice};
+#[cfg(target_arch = "x86_64")]
+use crate::backend::cpu::simd::Level;
 
 /// The right operand `[k, n]` of several matmuls on one thread, packed once into panels of its columns, as the GEMM of this
 /// CPU reads it fastest.
@@ -36,7 +38,7 @@ impl<'a> RightOperand<'a> {
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile_of_f32() {
+        if let Some(tile) = own_tile_of_cpu(Level::Avx2) {
             return blocked::pack_panels(tile, sizes, from, panels);
         }
         for (index, panel) in panels.chunks_exact_mut(self.width * k).enumerate() {
@@ -62,7 +64,7 @@ impl<'a> RightOperand<'a> {
         let mnk = [m, columns.len(), steps.len()];
         let panels = &self.panels[columns.start / width * width * k + steps.start * width..];
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile_of_f32() {
+        if let Some(tile) = own_tile_of_cpu(Level::Avx2) {
             assert_eq!(columns.start % width, 0, "columns begin at a panel");
             return blocked::matmul_by_panels(tile, mnk, a, panels, width * k, accumulate, c);
         }
@@ -75,7 +77,7 @@ impl<'a> RightOperand<'a> {
 /// Returns the columns of a panel: those of a tile, or all of a chunk for the crate's matmuls.
 fn panel_width(chunk: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if let Some(tile) = own_tile_of_f32() {
+    if let Some(tile) = own_tile_of_cpu(Level::Avx2) {
         return tile.columns();
     }
     chunk.max(1)

@@ -74,8 +74,7 @@ pub(super) fn pack_panels<T: Float>(
     b: Matrix<T>,
     panels: &mut [f32],
 ) {
-    let transposed = Matrix { data: b.data, row: b.col, col: b.row };
-    pack_right(tile, transposed, PackedRegion { lead: 0..n, depth: 0..k }, panels);
+    pack_all_right(&Workers::ONE, tile, b, PackedRegion { lead: 0..n, depth: 0..k }, panels);
 }
 
 /// Implements [`Matmul::matmul`](super::Matmul::matmul) on one thread, for a right operand in panels of `panel` elements
