@@ -10,9 +10,18 @@ use super::{Parts, backward_tiles, forward_tiles};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, RightOperand};
 
-/// Takes scratch for a right operand of up to `[k, n]`.
-fn right_operand<'a>(scratch: &mut Parts<'a>, sizes: [usize; 2], chunk: usize) -> RightOperand<'a> {
-    RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes, chunk)), chunk)
+/// Takes scratch for a right operand `[head_dim or value_dim, up to keys]`, whose products are dot products of heads.
+fn heads_t<'a>(scratch: &mut Parts<'a>, sizes: [usize; 2], chunk: usize) -> RightOperand<'a> {
+    /// A query that sees few keys has a gradient of its scores which is a small difference of such dot products.
+    const CHAIN: usize = 64;
+    RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes, chunk)), chunk, CHAIN)
+}
+
+/// Takes scratch for a right operand of up to `rows` rows of a head, whose products are sums over positions.
+fn position_rows<'a>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> RightOperand<'a> {
+    /// In causal attention, the first queries have large weights: later terms are rounded to the sums of these.
+    const CHAIN: usize = 128;
+    RightOperand::new(scratch.take_part(RightOperand::scratch_len([rows, dim], dim)), dim, CHAIN)
 }
 
 /// Takes scratch for up to `rows` rows of a head.
@@ -47,8 +56,8 @@ impl<'a> WidenedForward<'a> {
         scratch: &mut Parts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let mut keys_t = right_operand(scratch, [head_dim, keys], Self::key_chunk(sizes));
-        let mut values = right_operand(scratch, [keys, value_dim], value_dim);
+        let mut keys_t = heads_t(scratch, [head_dim, keys], Self::key_chunk(sizes));
+        let mut values = position_rows(scratch, keys, value_dim);
         keys_t.pack([head_dim, keys], key.transposed());
         values.pack([keys, value_dim], value.matrix());
         let queries = wide_rows(scratch, queries, head_dim);
@@ -125,9 +134,9 @@ impl<'a> WidenedBackward<'a> {
     ) -> Self {
         let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
         let chunk = Self::key_chunk(sizes);
-        let mut keys = right_operand(scratch, [count, head_dim], head_dim);
-        let mut keys_t = right_operand(scratch, [head_dim, count], chunk);
-        let mut values_t = right_operand(scratch, [value_dim, count], chunk);
+        let mut keys = position_rows(scratch, count, head_dim);
+        let mut keys_t = heads_t(scratch, [head_dim, count], chunk);
+        let mut values_t = heads_t(scratch, [value_dim, count], chunk);
         keys.pack([count, head_dim], key.matrix());
         keys_t.pack([head_dim, count], key.transposed());
         values_t.pack([value_dim, count], value.transposed());
@@ -159,7 +168,7 @@ impl<'a> QueryRows<'a> {
     /// Takes scratch for up to `rows` rows.
     fn new(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> Self {
         let left = wide_rows(scratch, rows, dim);
-        QueryRows { left, right: right_operand(scratch, [rows, dim], dim), dim }
+        QueryRows { left, right: position_rows(scratch, rows, dim), dim }
     }
 
     fn turn_to_head<T: Float>(&mut self, head: Head<T>) {

@@ -16,6 +16,7 @@ pub(crate) struct RightOperand<'a> {
     panels: &'a mut [f32],
     sizes: [usize; 2],
     width: usize,
+    chain: usize,
 }
 
 impl<'a> RightOperand<'a> {
@@ -26,8 +27,11 @@ impl<'a> RightOperand<'a> {
     }
 
     /// Creates an operand that has no elements yet, in scratch of [`scratch_len`](Self::scratch_len) elements.
-    pub fn new(panels: &'a mut [f32], chunk: usize) -> Self {
-        RightOperand { panels, sizes: [0; 2], width: panel_width(chunk) }
+    ///
+    /// Each element of a product is the sum of sums of at most `chain` terms. Rounding errors grow with the length of a
+    /// chain, and the time with their number.
+    pub fn new(panels: &'a mut [f32], chunk: usize, chain: usize) -> Self {
+        RightOperand { panels, sizes: [0; 2], width: panel_width(chunk), chain }
     }
 
     /// Copies a matrix `[k, n]`.
@@ -59,9 +63,26 @@ impl<'a> RightOperand<'a> {
         c: &mut [f32],
     ) {
         let [k, n] = self.sizes;
-        let (m, width) = (c.len() / columns.len(), self.width);
         assert!(steps.end <= k && columns.end <= n, "{steps:?}, {columns:?} of {:?}", self.sizes);
-        let mnk = [m, columns.len(), steps.len()];
+        let chain = steps.len().div_ceil(steps.len().div_ceil(self.chain));
+        for first in steps.clone().step_by(chain) {
+            let done = first - steps.start;
+            let a = Matrix { data: &a.data[done * a.col..], ..a };
+            let steps = first..steps.end.min(first + chain);
+            self.multiply_chain(a, steps, columns.clone(), accumulate || done > 0, c);
+        }
+    }
+
+    fn multiply_chain(
+        &self,
+        a: Matrix,
+        steps: Range<usize>,
+        columns: Range<usize>,
+        accumulate: bool,
+        c: &mut [f32],
+    ) {
+        let (k, width) = (self.sizes[0], self.width);
+        let mnk = [c.len() / columns.len(), columns.len(), steps.len()];
         let panels = &self.panels[columns.start / width * width * k + steps.start * width..];
         #[cfg(target_arch = "x86_64")]
         if let Some(tile) = own_tile_of_cpu(Level::Avx2) {

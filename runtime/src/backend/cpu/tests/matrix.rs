@@ -99,7 +99,7 @@ fn operands_packed_once_give_the_products_of_their_parts() {
             at_every_isa(|| {
                 // More scratch than needed, with numbers that must not be read.
                 let mut scratch = vec![f32::NAN; RightOperand::scratch_len([k + 2, n], chunk)];
-                let mut operand = RightOperand::new(&mut scratch, chunk);
+                let mut operand = RightOperand::new(&mut scratch, chunk, 64);
                 operand.pack(sizes, rows);
                 let mut got = c.clone();
                 operand.multiply(left, steps.clone(), columns.clone(), accumulate, &mut got);

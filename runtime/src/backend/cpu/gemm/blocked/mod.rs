@@ -63,7 +63,7 @@ fn unpacked<'a, T: Float>(
         return None;
     }
     let (a_data, b_data) = (T::in_place(a.data)?, T::in_place(b.data)?);
-    let left = left_in_place(tile, Matrix { data: a_data, row: a.row, col: a.col }, 0);
+    let left = left_in_place(tile, Matrix { data: a_data, row: a.row, col: a.col });
     Some((left, PackedRight { data: b_data, panel: tile.columns(), step: b.row }))
 }
 
@@ -78,7 +78,7 @@ pub(super) fn pack_panels<T: Float>(
 }
 
 /// Implements [`Matmul::matmul`](super::Matmul::matmul) on one thread, for a right operand in panels of `panel` elements
-/// and a left one that is read where it is.
+/// and a left one that is read where it is, in a single block: for up to a few hundred steps.
 pub(super) fn matmul_by_panels(
     tile: Tile,
     [_, n, k]: [usize; 3],
@@ -88,20 +88,14 @@ pub(super) fn matmul_by_panels(
     accumulate: bool,
     c: &mut [f32],
 ) {
-    let depth = block_depth(k);
-    for from in (0..k).step_by(depth) {
-        let steps = depth.min(k - from);
-        let left = left_in_place(tile, a, from);
-        let (data, step) = (&panels[from * tile.columns()..], tile.columns());
-        let c = Block { data: &mut *c, stride: n, start: 0, columns: n };
-        block(tile, steps, left, PackedRight { data, panel, step }, c, accumulate || from > 0);
-    }
+    let right = PackedRight { data: panels, panel, step: tile.columns() };
+    let c = Block { data: c, stride: n, start: 0, columns: n };
+    block(tile, k, left_in_place(tile, a), right, c, accumulate);
 }
 
-/// The left operand where it is, from a step of the depth on.
-fn left_in_place<'a>(tile: Tile, a: Matrix<'a>, from: usize) -> PackedLeft<'a> {
-    let data = &a.data[from * a.col..];
-    PackedLeft { data, panel: tile.rows() * a.row, row: a.row, step: a.col }
+/// The left operand where it is.
+fn left_in_place<'a>(tile: Tile, a: Matrix<'a>) -> PackedLeft<'a> {
+    PackedLeft { data: a.data, panel: tile.rows() * a.row, row: a.row, step: a.col }
 }
 
 /// Returns the steps of the depth that a block has: as many as possible, equal except for the last one.

@@ -3,7 +3,7 @@
 use super::super::{on_every_backend, values};
 use super::case::{Case, GAP, Gradients};
 use super::families::{Random, anything};
-use super::{KEY_TOLERANCE, assert_results};
+use super::{TOLERANCE, assert_results};
 use crate::backend::ops::attention::MergeAttentionArgs;
 use crate::backend::{AttentionShape, Backend, SequenceLayout};
 
@@ -77,7 +77,7 @@ fn parts_of_the_keys_make_the_whole() {
         let expected = case.reference();
         on_every_backend(|cpu| {
             let what = format!("parts to {ends:?} of {seed}, {:?}", case.s);
-            assert_results(&what, &by_parts(&case, &ends, cpu), &expected, 2.0 * KEY_TOLERANCE);
+            assert_results(&what, &by_parts(&case, &ends, cpu), &expected, TOLERANCE);
         });
     }
 }

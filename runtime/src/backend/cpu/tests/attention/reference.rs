@@ -4,6 +4,14 @@ use super::super::wide;
 use super::case::{Bias, Case, Gradients};
 use crate::backend::AttentionShape;
 
+/// Results in f64, in the order of [`NAMES`](super::NAMES).
+pub struct Expected {
+    pub results: [Vec<f64>; 7],
+    /// The root of the sum of the squares of the terms of an element of `dk`, the largest one: the order of a sum of terms
+    /// with random signs. Rounding errors are relative to it where terms cancel, as those of few keys may.
+    pub dk_order: f64,
+}
+
 impl Case {
     /// Returns true if a query sees a key.
     pub fn sees(&self, sample: usize, query: usize, key: usize) -> bool {
@@ -18,8 +26,8 @@ impl Case {
         in_band && in_range
     }
 
-    /// All results, in the order of [`NAMES`](super::NAMES).
-    pub fn reference(&self) -> [Vec<f64>; 7] {
+    /// Computes all results.
+    pub fn reference(&self) -> Expected {
         let s = &self.s;
         let AttentionShape { batch, queries, keys, heads, head_dim, value_dim, .. } = *s;
         let [q, k, v, dout] = [&self.q, &self.k, &self.v, &self.dout].map(|x| wide(x));
@@ -31,6 +39,7 @@ impl Case {
                 // Elements that are not written begin at zero.
                 wide(&x).into_iter().map(|x| if x.is_nan() { 0.0 } else { x }).collect::<Vec<_>>()
             });
+        let mut dk_squares = vec![0.0; dk.len()];
         for (b, h, i) in super::triples(batch, heads, queries.len) {
             let kv_head = (s.first_head + h) / s.group;
             let position = (b * queries.pitch + i) * heads + h;
@@ -87,10 +96,13 @@ impl Case {
                 for d in 0..head_dim {
                     let (at, to) = (position * head_dim + d, key(*j) * head_dim + d);
                     dq[at] += dscore * slope * k[to];
-                    dk[to] += dscore * slope * q[at];
+                    let term = dscore * slope * q[at];
+                    dk[to] += term;
+                    dk_squares[to] += term * term;
                 }
             }
         }
-        [out, lse, dq, dk, dv, dbias, dsinks]
+        let dk_order = dk_squares.into_iter().fold(0.0, f64::max).sqrt();
+        Expected { results: [out, lse, dq, dk, dv, dbias, dsinks], dk_order }
     }
 }

@@ -5,7 +5,7 @@ use half::bf16;
 use super::super::{assert_same_on_any_threads, on_every_backend};
 use super::case::{Case, Gradients};
 use super::families::{Random, sizes};
-use super::{KEY_TOLERANCE, assert_results, shape};
+use super::{TOLERANCE, assert_results, shape};
 use crate::backend::{AttentionShape, Band, SequenceLayout};
 
 /// A window is the same as a band, and as a range of keys for each query.
@@ -66,7 +66,7 @@ fn ranges_that_end_before_they_begin() {
         let case = Case::new(s).with_ranges(|_, query| [600, ends(query)]);
         let expected = case.reference();
         on_every_backend(|cpu| {
-            assert_results(&format!("{empty} empty"), &case.run(cpu), &expected, KEY_TOLERANCE);
+            assert_results(&format!("{empty} empty"), &case.run(cpu), &expected, TOLERANCE);
         });
     }
 }
@@ -87,7 +87,7 @@ fn empty_operands() {
             case.accumulate = accumulate;
             let expected = case.reference();
             on_every_backend(|cpu| {
-                assert_results(&format!("{s:?}"), &case.run(cpu), &expected, KEY_TOLERANCE);
+                assert_results(&format!("{s:?}"), &case.run(cpu), &expected, TOLERANCE);
             });
         }
     }
@@ -133,7 +133,7 @@ fn infinite_biases_hide_keys() {
     on_every_backend(|cpu| {
         let mut got = case.run(cpu);
         got[5].clear();
-        assert_results("a window by biases", &got, &expected, KEY_TOLERANCE);
+        assert_results("a window by biases", &got, &expected, TOLERANCE);
     });
     let mut nothing = case.clone();
     nothing.bias.as_mut().expect("a bias").values.fill(f32::NEG_INFINITY);
@@ -175,7 +175,7 @@ fn long_windows() {
     let case = Case::new(AttentionShape { band: Band { before: Some(600), ..Band::CAUSAL }, ..s });
     let expected = case.reference();
     on_every_backend(|cpu| {
-        assert_results("a long window", &case.run(cpu), &expected, 2.0 * KEY_TOLERANCE);
+        assert_results("a long window", &case.run(cpu), &expected, TOLERANCE);
     });
     assert_same_on_any_threads("a long window", |cpu| case.run(cpu).concat());
 }

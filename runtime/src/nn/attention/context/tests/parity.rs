@@ -29,8 +29,9 @@ fn check_all_styles(of: impl Fn(usize, usize) -> Case) {
 fn check(case: &Case, ranks: usize, style: Style, expected: &Results<f64>) {
     let results = case.on_ranks(ranks, style);
     let names = ["out", "dq", "dk", "dv", "dsinks", "dbias"];
-    // Queries that see few keys have small gradients of keys, which are differences of rounded numbers that add up.
-    let tolerance = if case.padding.is_some() { 3e-6 } else { 1e-6 };
+    // Far from all valid positions, biases of -41 are all that queries see: rounding a score of that size to f32 changes its
+    // weight by up to 2e-6 of it.
+    let tolerance = if case.padding.is_some() && case.has_bias { 2e-6 } else { 1e-6 };
     for (name, (actual, expected)) in names.iter().zip(results.arrays.iter().zip(expected)) {
         let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
         let difference = largest_difference(actual, expected);
@@ -132,12 +133,14 @@ fn biases() {
 /// Valid positions that begin and end anywhere; without sinks, some queries see nothing.
 #[test]
 fn padding() {
-    for (band, has_sinks) in [(Band::ALL, false), (Band::CAUSAL, false), (Band::CAUSAL, true)] {
+    let masks = [(Band::ALL, false), (Band::CAUSAL, false), (Band::CAUSAL, true)];
+    for ((band, has_sinks), has_bias) in
+        masks.into_iter().flat_map(|mask| [(mask, false), (mask, true)])
+    {
         for padding in [[0..48, 0..17], [5..30, 40..41], [0..0, 12..36]] {
             check_all_styles(|heads, kv_heads| {
                 let case = Case::causal(48, heads, kv_heads);
-                let padding = Some(padding.clone());
-                Case { band, has_sinks, padding, has_bias: true, ..case }
+                Case { band, has_sinks, has_bias, padding: Some(padding.clone()), ..case }
             });
         }
     }
