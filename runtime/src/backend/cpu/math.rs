@@ -170,13 +170,13 @@ pub(super) fn lane_sum<T: Float, const N: usize>(x: [&[T]; N], f: impl Fn([f32; 
     while start + LANES <= len {
         let x = x.map(|x| &x[start..start + LANES]);
         for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += f(x.map(|x| x[lane].widen()));
+            *sum += f(elements_at(x, lane));
         }
         start += LANES;
     }
     let x = x.map(|x| &x[start..]);
     for (lane, sum) in lanes[..len - start].iter_mut().enumerate() {
-        *sum += f(x.map(|x| x[lane].widen()));
+        *sum += f(elements_at(x, lane));
     }
     fold(lanes, |a, b| a + b)
 }
@@ -237,6 +237,18 @@ fn halve<const N: usize, const M: usize>(x: [f32; N], f: impl Fn(f32, f32) -> f3
     y
 }
 
+/// Returns the elements of slices at an index.
+///
+/// `x.map(...)` would be a function of its own in builds without link-time optimization, called for each index.
+#[inline(always)]
+fn elements_at<T: Float, const N: usize>(x: [&[T]; N], index: usize) -> [f32; N] {
+    let mut elements = [0.0; N];
+    for (element, x) in elements.iter_mut().zip(x) {
+        *element = x[index].widen();
+    }
+    elements
+}
+
 /// Writes `f` of the elements of slices that are at least as long as `out`.
 #[inline(always)]
 pub(super) fn zip_map<const N: usize>(
@@ -246,7 +258,7 @@ pub(super) fn zip_map<const N: usize>(
 ) {
     let x = x.map(|x| &x[..out.len()]);
     for (i, out) in out.iter_mut().enumerate() {
-        *out = f(x.map(|x| x[i]));
+        *out = f(elements_at(x, i));
     }
 }
 
@@ -259,6 +271,6 @@ pub(super) fn zip_add<const N: usize>(
 ) {
     let x = x.map(|x| &x[..out.len()]);
     for (i, out) in out.iter_mut().enumerate() {
-        *out += f(x.map(|x| x[i]));
+        *out += f(elements_at(x, i));
     }
 }
