@@ -30,3 +30,17 @@ KERNEL_OF(1024, add_partials)(Sums sums, const float* parts, uint64_t rows, uint
         if (lane == 0 && col < cols) out[col] = accumulate ? out[col] + sum : sum;
     }
 }
+
+// As above, for so few rows that one thread per column has all of their loads under way at once.
+KERNEL(add_few_partials)(Sums sums, const float* parts, uint64_t rows, uint64_t cols) {
+    bool second = blockIdx.y == 1;
+    float* out = second ? sums.out[1] : sums.out[0];
+    uint32_t accumulate = second ? sums.accumulate[1] : sums.accumulate[0];
+    if (second) parts += rows * cols;
+    for (uint64_t col = thread_index(); col < cols; col += thread_count()) {
+        float sum = 0.0f;
+#pragma unroll 8
+        for (uint64_t row = 0; row < rows; row++) sum += parts[row * cols + col];
+        out[col] = accumulate ? out[col] + sum : sum;
+    }
+}

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::launch::most_blocks;
+use super::launch::{covering, most_blocks};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::PARTIALS;
 use crate::backend::cuda::{GpuContext, Grid};
@@ -11,7 +11,10 @@ use crate::backend::{DType, LeafGrad};
 /// Maximum sums per launch, as in `kernels/partials.cu`.
 const MOST_SUMS: usize = 2;
 
-/// Parameter of the kernel.
+/// Rows whose loads one thread has under way at once.
+const FEW_ROWS: u64 = 8;
+
+/// Parameter of the kernels.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 struct Sums {
@@ -41,8 +44,13 @@ pub(super) unsafe fn add_partials<'a>(
         return;
     }
     let cols = cols as u64;
-    let blocks = cols.div_ceil(32).min(most_blocks(gpu));
-    let grid = Grid { blocks: [blocks as u32, count as u32, 1], threads: 1024, shared: 0 };
+    let (name, mut grid) = if rows <= FEW_ROWS {
+        ("add_few_partials", covering(gpu, cols))
+    } else {
+        let blocks = cols.div_ceil(32).min(most_blocks(gpu));
+        ("add_partials", Grid { blocks: [blocks as u32, 1, 1], threads: 1024, shared: 0 })
+    };
+    grid.blocks[1] = count as u32;
     // SAFETY: as the caller promises, and each of the sums has `cols` elements.
-    unsafe { gpu.launch((&PARTIALS, "add_partials"), grid, args![of, parts, rows, cols]) };
+    unsafe { gpu.launch((&PARTIALS, name), grid, args![of, parts, rows, cols]) };
 }
