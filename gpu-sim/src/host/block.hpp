@@ -4,7 +4,7 @@ namespace meshwright_host {
 constexpr uint32_t MOST_THREADS = 1024;
 
 // For code between the steps of threads, which makes no access on behalf of a thread.
-#define UNCHECKED __attribute__((no_sanitize("thread")))
+#define UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize("undefined")))
 
 // Launch parameters from the host; mirrored in `kernel.rs`.
 struct Launch {
@@ -42,7 +42,6 @@ struct Fiber {
     Context context;
     uint3 thread;
     uint32_t index, lane;
-    State state;
     // The barrier or warp operation that the thread waits in, and its source line.
     const char* operation;
     int line;
@@ -60,6 +59,8 @@ struct Warp {
 };
 
 static Fiber fibers[MOST_THREADS];
+// Side by side, as they are looked for far more often than the rest of the threads.
+static State states[MOST_THREADS];
 static Warp warps[MOST_THREADS / 32];
 static Context scheduler;
 static Fiber* current;
@@ -124,7 +125,7 @@ static inline bool is_shared(const void* address, size_t bytes) {
 UNCHECKED static inline void pause() { switch_context(current->context, scheduler); }
 
 UNCHECKED static uint32_t block_barrier(const char* operation, int line, bool vote) {
-    current->state = State::at_block_barrier;
+    states[current->index] = State::at_block_barrier;
     current->operation = operation;
     current->line = line;
     at_barrier++;
@@ -138,15 +139,16 @@ UNCHECKED static bool release_barrier() {
     if (alive == 0 || at_barrier != alive) return false;
     const Fiber* first = nullptr;
     for (uint32_t i = 0; i < launch->threads; i++) {
-        Fiber& fiber = fibers[i];
-        if (fiber.state != State::at_block_barrier) continue;
+        if (states[i] != State::at_block_barrier) continue;
+        const Fiber& fiber = fibers[i];
         if (!first) first = &fiber;
-        if (fiber.line != first->line || strcmp(fiber.operation, first->operation) != 0) {
+        bool same = fiber.operation == first->operation || strcmp(fiber.operation, first->operation) == 0;
+        if (fiber.line != first->line || !same) {
             fail("divergent barrier: thread %u waits in %s at line %d, thread %u in %s at line %d", first->index,
                  first->operation, first->line, fiber.index, fiber.operation, fiber.line);
             return false;
         }
-        fiber.state = State::ready;
+        states[i] = State::ready;
     }
     barrier_count = barrier_votes;
     barrier_threads = at_barrier;
@@ -181,7 +183,7 @@ UNCHECKED static bool complete_warp_operation(uint32_t warp_index, uint32_t mask
         warp.syncs++;
     }
     for (uint32_t lane = 0; lane < 32; lane++) {
-        if (lanes >> lane & 1) fibers[warp_index * 32 + lane].state = State::ready;
+        if (lanes >> lane & 1) states[warp_index * 32 + lane] = State::ready;
     }
     warp.waiting &= ~lanes;
     return true;
@@ -191,7 +193,7 @@ UNCHECKED static bool complete_warp_operation(uint32_t warp_index, uint32_t mask
 UNCHECKED static void warp_operation(uint32_t mask, const char* operation, int line, void* operand, Perform perform) {
     uint32_t warp = current->index / 32;
     if (!(mask >> current->lane & 1)) fail("%s at line %d of lanes %08x, without the lane itself", operation, line, mask);
-    current->state = State::in_warp_operation;
+    states[current->index] = State::in_warp_operation;
     current->operation = operation;
     current->line = line;
     current->mask = mask;
@@ -203,7 +205,7 @@ UNCHECKED static void warp_operation(uint32_t mask, const char* operation, int l
 
 UNCHECKED static void run_fiber() {
     kernel_body(kernel_args);
-    current->state = State::done;
+    states[current->index] = State::done;
     pause();
     abort();
 }
@@ -211,7 +213,7 @@ UNCHECKED static void run_fiber() {
 UNCHECKED static void resume(Fiber& fiber) {
     current = &fiber;
     switch_context(scheduler, fiber.context);
-    if (fiber.state == State::done) {
+    if (states[fiber.index] == State::done) {
         alive--;
         uint32_t warp_index = fiber.index / 32;
         Warp& warp = warps[warp_index];
@@ -224,19 +226,24 @@ UNCHECKED static void resume(Fiber& fiber) {
     current = nullptr;
 }
 
-// An order of `n` items: every `stride`-th from `start` on.
+// An order of `n` items: every `stride`-th, beginning anew after the last one.
 struct Order {
-    uint32_t n, start, stride;
+    uint32_t n, next, stride;
 
     UNCHECKED static uint32_t common(uint32_t a, uint32_t b) { return b == 0 ? a : common(b, a % b); }
 
     UNCHECKED static Order drawn(uint32_t n) {
         uint32_t stride = 1 + draw(n);
         while (common(stride, n) != 1) stride++;
-        return {n, draw(n), stride};
+        return {n, draw(n), stride % n};
     }
 
-    UNCHECKED uint32_t operator()(uint32_t i) const { return (start + static_cast<uint64_t>(i) * stride) % n; }
+    UNCHECKED uint32_t take() {
+        uint32_t item = next;
+        next += stride;
+        if (next >= n) next -= n;
+        return item;
+    }
 };
 
 // Runs every ready thread to its next barrier or warp operation.
@@ -244,10 +251,10 @@ UNCHECKED static bool step_all() {
     bool any = false;
     Order order = Order::drawn(launch->threads);
     for (uint32_t i = 0; i < order.n && !failed; i++) {
-        Fiber& fiber = fibers[order(i)];
-        if (fiber.state != State::ready) continue;
+        uint32_t thread = order.take();
+        if (states[thread] != State::ready) continue;
         any = true;
-        resume(fiber);
+        resume(fibers[thread]);
     }
     return any;
 }
@@ -257,16 +264,16 @@ UNCHECKED static bool step_warps() {
     bool any = false;
     Order warp_order = Order::drawn((launch->threads + 31) / 32);
     for (uint32_t i = 0; i < warp_order.n; i++) {
-        uint32_t first = warp_order(i) * 32;
+        uint32_t first = warp_order.take() * 32;
         uint32_t lanes = launch->threads - first < 32 ? launch->threads - first : 32;
         for (bool moved = true; moved && !failed;) {
             moved = false;
             Order order = Order::drawn(lanes);
             for (uint32_t j = 0; j < lanes && !failed; j++) {
-                Fiber& fiber = fibers[first + order(j)];
-                if (fiber.state != State::ready) continue;
+                uint32_t thread = first + order.take();
+                if (states[thread] != State::ready) continue;
                 any = moved = true;
-                resume(fiber);
+                resume(fibers[thread]);
             }
         }
     }
@@ -275,8 +282,8 @@ UNCHECKED static bool step_warps() {
 
 static void report_deadlock() {
     for (uint32_t i = 0; i < launch->threads; i++) {
+        if (states[i] != State::in_warp_operation) continue;
         const Fiber& fiber = fibers[i];
-        if (fiber.state != State::in_warp_operation) continue;
         fail("deadlock: thread %u waits in %s at line %d for lanes %08x, of which only %08x have come; %u of %u threads "
              "wait at a block barrier",
              fiber.index, fiber.operation, fiber.line, fiber.mask, fiber.mask & warps[i / 32].waiting, at_barrier, alive);
@@ -296,10 +303,13 @@ UNCHECKED static void run_block() {
         fiber.thread = {i, 0, 0};
         fiber.index = i;
         fiber.lane = i % 32;
-        fiber.state = State::ready;
+        states[i] = State::ready;
         fiber.line = 0;
         fiber.n_copies = fiber.open_group = 0;
-        prepare_context(fiber.context, launch->stacks + i * launch->stack_stride, launch->stack_bytes, run_fiber);
+        // The stacks are some pages apart: without a shift of so many cache lines, their ends would share a few sets of the
+        // caches.
+        uint64_t bytes = launch->stack_bytes - i % 64 * 9 * 64 % 4096;
+        prepare_context(fiber.context, launch->stacks + i * launch->stack_stride, bytes, run_fiber);
     }
     for (uint32_t first = 0; first < threads; first += 32) {
         warps[first / 32] = {threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1, 0, 0};
@@ -337,7 +347,7 @@ static int run_grid(Launch* wanted, void (*body)(const void* const*), const void
     for (uint32_t z = 0; z < grid_size.z; z++) {
         for (uint32_t y = 0; y < grid_size.y; y++) {
             for (uint32_t x = 0; x < grid_size.x && !failed; x++) {
-                block_index = {order(x), y, z};
+                block_index = {order.take(), y, z};
                 run_block();
             }
         }

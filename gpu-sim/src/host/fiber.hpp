@@ -33,7 +33,7 @@ meshwright_switch:
 .size meshwright_switch, . - meshwright_switch
 )");
 
-static inline void switch_context(Context& from, Context& to) {
+__attribute__((always_inline)) static inline void switch_context(Context& from, Context& to) {
     meshwright_switch(&from.stack_pointer, to.stack_pointer);
 }
 

@@ -43,52 +43,68 @@ UNCHECKED static void race(const char* does, const char* others, uint32_t other,
          current->line, does, others, other, did);
 }
 
+UNCHECKED static inline uint16_t warp_of_reader(const Uses& used) {
+    return used.reader & OF_WARP ? used.reader & ~OF_WARP : used.reader / 32;
+}
+
+// Whether all reads are by this warp, with a `__syncwarp` after them.
+UNCHECKED static inline bool is_ordered(const Uses& used, uint16_t warp, uint32_t sync) {
+    return used.reader != MANY && warp_of_reader(used) == warp && used.read_sync != sync;
+}
+
 // Kind of access: by one thread, or a read by an instruction of the whole warp, which orders all lanes.
 enum class Use { read, write, warp_read };
 
-UNCHECKED __attribute__((noinline)) static void note_shared(const Region& region, size_t offset, size_t bytes, Use use) {
+template <Use USE>
+UNCHECKED __attribute__((noinline)) static void note_shared(const Region& region, size_t offset, size_t bytes) {
     uint16_t self = static_cast<uint16_t>(current->index), warp = self / 32;
-    uint32_t sync = warps[warp].syncs;
-    for (size_t i = offset / 2; i < (offset + bytes) / 2 && i < region.n_uses; i++) {
-        Uses& used = region.uses[i];
-        bool written = used.write_epoch == epoch && (used.writer != self || use == Use::warp_read);
-        if (written && (used.writer / 32 != warp || used.write_sync == sync)) {
-            race(use == Use::write ? "writes" : "reads", "thread", used.writer, "has written");
-        }
-        bool is_read = used.read_epoch == epoch;
-        uint16_t of = used.reader & OF_WARP ? used.reader & ~OF_WARP : used.reader / 32;
-        bool here = used.reader != MANY && of == warp, unordered = here && used.read_sync == sync;
-        if (use == Use::write) {
-            if (is_read && used.reader != self && (!here || unordered)) {
-                bool several = used.reader == MANY, one = !(used.reader & OF_WARP);
-                race("writes", one ? "thread" : several ? "a thread other than" : "a lane of warp",
-                     one ? used.reader : several ? self : of, "has read");
+    uint32_t sync = warps[warp].syncs, now = epoch;
+    size_t end = (offset + bytes) / 2;
+    if (end > region.n_uses) end = region.n_uses;
+    for (Uses *used = region.uses + offset / 2, *last = region.uses + end; used < last; used++) {
+        bool is_read = used->read_epoch == now;
+        if (used->write_epoch == now) {
+            bool other = used->writer != self || USE == Use::warp_read;
+            if (other && (used->writer / 32 != warp || used->write_sync == sync)) {
+                race(USE == Use::write ? "writes" : "reads", "thread", used->writer, "has written");
             }
-            used.write_epoch = epoch;
-            used.write_sync = sync;
-            used.writer = self;
+        }
+        if (USE == Use::write) {
+            if (is_read && used->reader != self && !is_ordered(*used, warp, sync)) {
+                bool several = used->reader == MANY, one = !(used->reader & OF_WARP);
+                race("writes", one ? "thread" : several ? "a thread other than" : "a lane of warp",
+                     one ? used->reader : several ? self : warp_of_reader(*used), "has read");
+            }
+            used->write_epoch = now;
+            used->write_sync = sync;
+            used->writer = self;
             continue;
         }
-        used.read_epoch = epoch;
-        if (is_read && !here) {
-            used.reader = MANY;
-        } else if (use == Use::read) {
-            used.reader = is_read && unordered && used.reader != self ? OF_WARP | warp : self;
-            used.read_sync = sync;
-        } else if (!(is_read && unordered)) {
+        if (is_read && used->reader == MANY) continue;
+        if (is_read && warp_of_reader(*used) != warp) {
+            used->reader = MANY;
+            continue;
+        }
+        bool unordered = is_read && used->read_sync == sync;
+        used->read_epoch = now;
+        if (USE == Use::read) {
+            used->reader = unordered && used->reader != self ? OF_WARP | warp : self;
+            used->read_sync = sync;
+        } else if (!unordered) {
             // Ordered before all later accesses of the warp, as by `__syncwarp`.
-            used.reader = self;
-            used.read_sync = sync - 1;
+            used->reader = self;
+            used->read_sync = sync - 1;
         }
     }
 }
 
 // Inlined into the hooks, because most accesses are to other memory.
-UNCHECKED __attribute__((always_inline)) static inline void note(const void* address, size_t bytes, Use use) {
+template <Use USE>
+UNCHECKED __attribute__((always_inline)) static inline void note(const void* address, size_t bytes) {
     if (!current || bytes < 2) return;
     for (const Region& region : regions) {
         size_t offset = reinterpret_cast<uintptr_t>(address) - region.start;
-        if (offset < region.bytes) return note_shared(region, offset, bytes, use);
+        if (offset < region.bytes) return note_shared<USE>(region, offset, bytes);
     }
 }
 
@@ -96,17 +112,17 @@ UNCHECKED __attribute__((always_inline)) static inline void note(const void* add
 
 #define MESHWRIGHT_HOOK(name, parameters) extern "C" __attribute__((visibility("hidden"))) UNCHECKED void name parameters
 #define MESHWRIGHT_ACCESS(bytes)                                                                                         \
-    MESHWRIGHT_HOOK(__tsan_read##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::read); }                         \
-    MESHWRIGHT_HOOK(__tsan_write##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::write); }                         \
-    MESHWRIGHT_HOOK(__tsan_unaligned_read##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::read); }               \
-    MESHWRIGHT_HOOK(__tsan_unaligned_write##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::write); }
+    MESHWRIGHT_HOOK(__tsan_read##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::read>(at, bytes); }                         \
+    MESHWRIGHT_HOOK(__tsan_write##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::write>(at, bytes); }                         \
+    MESHWRIGHT_HOOK(__tsan_unaligned_read##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::read>(at, bytes); }               \
+    MESHWRIGHT_HOOK(__tsan_unaligned_write##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::write>(at, bytes); }
 MESHWRIGHT_ACCESS(1)
 MESHWRIGHT_ACCESS(2)
 MESHWRIGHT_ACCESS(4)
 MESHWRIGHT_ACCESS(8)
 MESHWRIGHT_ACCESS(16)
-MESHWRIGHT_HOOK(__tsan_read_range, (void* at, size_t bytes)) { meshwright_host::note(at, bytes, meshwright_host::Use::read); }
-MESHWRIGHT_HOOK(__tsan_write_range, (void* at, size_t bytes)) { meshwright_host::note(at, bytes, meshwright_host::Use::write); }
+MESHWRIGHT_HOOK(__tsan_read_range, (void* at, size_t bytes)) { meshwright_host::note<meshwright_host::Use::read>(at, bytes); }
+MESHWRIGHT_HOOK(__tsan_write_range, (void* at, size_t bytes)) { meshwright_host::note<meshwright_host::Use::write>(at, bytes); }
 MESHWRIGHT_HOOK(__tsan_func_entry, (void*)) {}
 MESHWRIGHT_HOOK(__tsan_func_exit, ()) {}
 MESHWRIGHT_HOOK(__tsan_init, ()) {}

@@ -16,7 +16,7 @@ UNCHECKED static void start_copy(const char* operation, void* to, const void* fr
     if (reinterpret_cast<uintptr_t>(from) % (bytes + zeros) != 0) {
         fail("%s from an address that is not aligned to %u bytes", operation, bytes + zeros);
     }
-    note(to, bytes + zeros, Use::write);
+    note<Use::write>(to, bytes + zeros);
     if (fiber->n_copies == fiber->copy_capacity) {
         fiber->copy_capacity = fiber->copy_capacity ? 2 * fiber->copy_capacity : 16;
         void* grown = realloc(fiber->copies, fiber->copy_capacity * sizeof(PendingCopy));
@@ -34,7 +34,7 @@ UNCHECKED static void finish_copies(uint32_t group) {
     for (uint32_t i = 0; i < fiber->n_copies; i++) {
         PendingCopy copy = fiber->copies[i];
         if (copy.group < group) {
-            note(copy.to, copy.bytes + copy.zeros, Use::write);
+            note<Use::write>(copy.to, copy.bytes + copy.zeros);
             memcpy(copy.to, copy.from, copy.bytes);
             memset(copy.to + copy.bytes, 0, copy.zeros);
         } else {
@@ -51,7 +51,7 @@ struct MatrixLoad {
 
 template <int MATRICES, bool TRANSPOSED>
 UNCHECKED static void load_matrices(void* const* operands, uint32_t) {
-    for (int row = 0; row < 8 * MATRICES; row++) note(static_cast<MatrixLoad*>(operands[row])->row, 16, Use::warp_read);
+    for (int row = 0; row < 8 * MATRICES; row++) note<Use::warp_read>(static_cast<MatrixLoad*>(operands[row])->row, 16);
     for (int lane = 0; lane < 32; lane++) {
         MatrixLoad* load = static_cast<MatrixLoad*>(operands[lane]);
         for (int matrix = 0; matrix < MATRICES; matrix++) {
@@ -87,8 +87,11 @@ UNCHECKED static inline float bf16_half(uint32_t pair, int half) {
     return value;
 }
 
+// Sums are in order of `k`, four columns at once.
 UNCHECKED static void multiply_m16n8k16(void* const* operands, uint32_t) {
-    float a[16][16], b[16][8];
+    typedef float Columns __attribute__((vector_size(16)));
+    float a[16][16], c[16][8];
+    alignas(16) float b[16][8];
     for (int lane = 0; lane < 32; lane++) {
         const Product* product = static_cast<Product*>(operands[lane]);
         int group = lane / 4, pair = lane % 4 * 2;
@@ -96,15 +99,19 @@ UNCHECKED static void multiply_m16n8k16(void* const* operands, uint32_t) {
             for (int i = 0; i < 4; i++) a[group + i % 2 * 8][pair + half + i / 2 * 8] = bf16_half(product->a[i], half);
             for (int i = 0; i < 2; i++) b[pair + half + i * 8][group] = bf16_half(product->b[i], half);
         }
+        for (int i = 0; i < 4; i++) c[group + i / 2 * 8][pair + i % 2] = product->c[i];
+    }
+    for (int row = 0; row < 16; row++) {
+        Columns sums[2];
+        memcpy(sums, c[row], sizeof sums);
+        for (int k = 0; k < 16; k++) {
+            for (int i = 0; i < 2; i++) sums[i] += a[row][k] * *reinterpret_cast<const Columns*>(&b[k][4 * i]);
+        }
+        memcpy(c[row], sums, sizeof sums);
     }
     for (int lane = 0; lane < 32; lane++) {
         Product* product = static_cast<Product*>(operands[lane]);
-        for (int i = 0; i < 4; i++) {
-            int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
-            float sum = product->c[i];
-            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][col];
-            product->c[i] = sum;
-        }
+        for (int i = 0; i < 4; i++) product->c[i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
     }
 }
 
