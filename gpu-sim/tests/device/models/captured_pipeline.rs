@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::graphs::{Left, run_of_size};
 use super::nccl::{Cluster, ranks_of};
 
-const SIZES: &str = "--batch 8 --seq 4 --hidden 16 --layers 4";
+/// Schedules with two stages on each of two ranks, and one with four ranks; others have a layer per rank with two layers.
+const FOUR_STAGES: [&str; 4] = ["interleaved", "zb-v", "dualpipev", "pp=4"];
 const STEPS: usize = 4;
 
 /// Devices with messages in rounds.
@@ -23,12 +24,14 @@ fn cluster_of(words: &str) -> Cluster {
 
 /// Runs a short training by a schedule.
 fn run(words: &str, cluster: Cluster) -> Left {
+    let layers = if FOUR_STAGES.iter().any(|name| words.contains(name)) { 4 } else { 2 };
+    let sizes = format!("--batch 8 --seq 4 --hidden 16 --layers {layers}");
     let words = format!("--steps {STEPS} --micro-batches 4 {words}");
     let machine: Box<dyn Machine> = Box::new(cluster);
     if words.contains("--documents") {
-        run_of_size::<Gpt2>(SIZES, &words, machine)
+        run_of_size::<Gpt2>(&sizes, &words, machine)
     } else {
-        run_of_size::<Llama>(SIZES, &words, machine)
+        run_of_size::<Llama>(&sizes, &words, machine)
     }
 }
 
