@@ -226,7 +226,7 @@ UNCHECKED static void resume(Fiber& fiber) {
     current = nullptr;
 }
 
-// An order of `n` items: every `stride`-th, beginning anew after the last one.
+// An order of `n` items: every `stride`-th, around the end.
 struct Order {
     uint32_t n, next, stride;
 

@@ -111,20 +111,27 @@ UNCHECKED __attribute__((always_inline)) static inline void note(const void* add
 }  // namespace meshwright_host
 
 #define MESHWRIGHT_HOOK(name, parameters) extern "C" __attribute__((visibility("hidden"))) UNCHECKED void name parameters
-#define MESHWRIGHT_ACCESS(bytes)                                                                                         \
-    MESHWRIGHT_HOOK(__tsan_read##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::read>(at, bytes); }                         \
-    MESHWRIGHT_HOOK(__tsan_write##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::write>(at, bytes); }                         \
-    MESHWRIGHT_HOOK(__tsan_unaligned_read##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::read>(at, bytes); }               \
-    MESHWRIGHT_HOOK(__tsan_unaligned_write##bytes, (void* at)) { meshwright_host::note<meshwright_host::Use::write>(at, bytes); }
+#define MESHWRIGHT_NOTE(name, use, bytes) \
+    MESHWRIGHT_HOOK(name, (void* at)) { meshwright_host::note<meshwright_host::Use::use>(at, bytes); }
+#define MESHWRIGHT_ACCESS(bytes)                                \
+    MESHWRIGHT_NOTE(__tsan_read##bytes, read, bytes)            \
+    MESHWRIGHT_NOTE(__tsan_write##bytes, write, bytes)          \
+    MESHWRIGHT_NOTE(__tsan_unaligned_read##bytes, read, bytes)  \
+    MESHWRIGHT_NOTE(__tsan_unaligned_write##bytes, write, bytes)
 MESHWRIGHT_ACCESS(1)
 MESHWRIGHT_ACCESS(2)
 MESHWRIGHT_ACCESS(4)
 MESHWRIGHT_ACCESS(8)
 MESHWRIGHT_ACCESS(16)
-MESHWRIGHT_HOOK(__tsan_read_range, (void* at, size_t bytes)) { meshwright_host::note<meshwright_host::Use::read>(at, bytes); }
-MESHWRIGHT_HOOK(__tsan_write_range, (void* at, size_t bytes)) { meshwright_host::note<meshwright_host::Use::write>(at, bytes); }
+MESHWRIGHT_HOOK(__tsan_read_range, (void* at, size_t bytes)) {
+    meshwright_host::note<meshwright_host::Use::read>(at, bytes);
+}
+MESHWRIGHT_HOOK(__tsan_write_range, (void* at, size_t bytes)) {
+    meshwright_host::note<meshwright_host::Use::write>(at, bytes);
+}
 MESHWRIGHT_HOOK(__tsan_func_entry, (void*)) {}
 MESHWRIGHT_HOOK(__tsan_func_exit, ()) {}
 MESHWRIGHT_HOOK(__tsan_init, ()) {}
 #undef MESHWRIGHT_ACCESS
+#undef MESHWRIGHT_NOTE
 #undef MESHWRIGHT_HOOK

@@ -87,7 +87,7 @@ UNCHECKED static inline float bf16_half(uint32_t pair, int half) {
     return value;
 }
 
-// Sums are in order of `k`, four columns at once.
+// Sums are in order of `k`, in vectors of four columns.
 UNCHECKED static void multiply_m16n8k16(void* const* operands, uint32_t) {
     typedef float Columns __attribute__((vector_size(16)));
     float a[16][16], c[16][8];

@@ -31,7 +31,7 @@ KERNEL_OF(1024, add_partials)(Sums sums, const float* parts, uint64_t rows, uint
     }
 }
 
-// As above, for so few rows that one thread per column has all of their loads under way at once.
+// As above, for so few rows that a thread per column issues all of their loads before it needs the first.
 KERNEL(add_few_partials)(Sums sums, const float* parts, uint64_t rows, uint64_t cols) {
     bool second = blockIdx.y == 1;
     float* out = second ? sums.out[1] : sums.out[0];

@@ -11,7 +11,7 @@ use crate::backend::{DType, LeafGrad};
 /// Maximum sums per launch, as in `kernels/partials.cu`.
 const MOST_SUMS: usize = 2;
 
-/// Rows whose loads one thread has under way at once.
+/// Maximum rows whose loads one thread issues before it needs the first.
 const FEW_ROWS: u64 = 8;
 
 /// Parameter of the kernels.
