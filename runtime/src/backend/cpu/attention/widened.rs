@@ -10,21 +10,21 @@ use super::{Parts, backward_tiles, forward_tiles};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, RightOperand};
 
-/// Takes scratch for a right operand `[head_dim or value_dim, up to keys]`, whose products are dot products of heads.
+/// Creates an operand of up to `[head_dim or value_dim, keys]` in scratch; its products are dot products of head vectors.
 fn heads_t<'a>(scratch: &mut Parts<'a>, sizes: [usize; 2], chunk: usize) -> RightOperand<'a> {
     /// A query that sees few keys has a gradient of its scores which is a small difference of such dot products.
     const CHAIN: usize = 64;
     RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes, chunk)), chunk, CHAIN)
 }
 
-/// Takes scratch for a right operand of up to `rows` rows of a head, whose products are sums over positions.
+/// Creates an operand of up to `rows` rows of a head in scratch; its products are sums over positions.
 fn position_rows<'a>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> RightOperand<'a> {
     /// In causal attention, the first queries have large weights: later terms are rounded to the sums of these.
     const CHAIN: usize = 128;
     RightOperand::new(scratch.take_part(RightOperand::scratch_len([rows, dim], dim)), dim, CHAIN)
 }
 
-/// Takes scratch for up to `rows` rows of a head.
+/// Creates left operands of up to `rows` rows of a head in scratch.
 fn wide_rows<'a>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> WideRows<'a> {
     WideRows::new(scratch.take_part(rows * dim), dim)
 }
@@ -165,7 +165,7 @@ impl<'a> QueryRows<'a> {
         Parts::len(&[rows * dim, RightOperand::scratch_len([rows, dim], dim)])
     }
 
-    /// Takes scratch for up to `rows` rows.
+    /// Creates operands of up to `rows` rows in scratch.
     fn new(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> Self {
         let left = wide_rows(scratch, rows, dim);
         QueryRows { left, right: position_rows(scratch, rows, dim), dim }
