@@ -1,35 +1,47 @@
 //! Compiles kernel sources to shared libraries with the host's C++ compiler, and caches them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use meshwright::backend::cuda::{COMMON, DriverError, KernelSource};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::lock;
+
 /// Headers that emulate CUDA on the host, in the order of inclusion.
-const HOST: [(&str, &str); 8] = [
+const HEADERS: [(&str, &str); 5] = [
     ("types.hpp", include_str!("host/types.hpp")),
-    ("fiber.hpp", include_str!("host/fiber.hpp")),
     ("block.hpp", include_str!("host/block.hpp")),
-    ("races.hpp", include_str!("host/races.hpp")),
-    ("checks.hpp", include_str!("host/checks.hpp")),
     ("sync.hpp", include_str!("host/sync.hpp")),
     ("math.hpp", include_str!("host/math.hpp")),
     ("tensor.hpp", include_str!("host/tensor.hpp")),
 ];
 
-const FLAGS: [&str; 8] = [
-    "-std=c++17",
+/// Definitions for these headers, which are the same for all kernels: compiled once, and linked to each library.
+const SIMULATOR: [(&str, &str); 6] = [
+    ("fiber.cpp", include_str!("host/simulator/fiber.cpp")),
+    ("block.cpp", include_str!("host/simulator/block.cpp")),
+    ("races.cpp", include_str!("host/simulator/races.cpp")),
+    ("checks.cpp", include_str!("host/simulator/checks.cpp")),
+    ("sync.cpp", include_str!("host/simulator/sync.cpp")),
+    ("tensor.cpp", include_str!("host/simulator/tensor.cpp")),
+];
+
+/// Flags for all sources.
+const COMMON_FLAGS: [&str; 4] = ["-std=c++17", "-fPIC", "-fno-exceptions", "-ffp-contract=off"];
+
+/// Optimized for the time of tests.
+const SIMULATOR_FLAGS: [&str; 2] = ["-O2", "-fvisibility=hidden"];
+
+/// With checks of every access, and optimized for the time to compile.
+const KERNEL_FLAGS: [&str; 5] = [
     "-O1",
-    "-fPIC",
     "-fno-strict-aliasing",
-    "-ffp-contract=off",
     "-fsanitize=thread",
     "-fsanitize=alignment,bounds,shift-exponent",
     "-Wno-attributes",
@@ -47,71 +59,159 @@ struct Compiler {
 /// Returns the shared library of `source`, compiled unless it is cached.
 pub(crate) fn library(source: &KernelSource) -> Result<PathBuf, DriverError> {
     let compiler = compiler()?;
-    let text = complete(source);
-    let flags = FLAGS.join(" ");
-    let key =
-        xxh3_128([&text, &compiler.version, &flags].map(String::as_str).join("\0").as_bytes());
-    let folder = folder();
-    let path = folder.join(format!("{key:032x}.so"));
-    if path.exists() {
-        return Ok(path);
-    }
-    let failed = |log: String| DriverError::Compile {
+    compiler.library(source).map_err(|log| DriverError::Compile {
         source_name: source.name.to_string(),
         architecture: format!("the host, by {}", compiler.version),
         log,
-    };
-    let on_disk = |error: io::Error| failed(format!("{}: {error}", folder.display()));
-    fs::create_dir_all(&folder).map_err(on_disk)?;
-    // Concurrent compilations of one source use files of their own; a rename publishes the complete library.
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let own = COUNT.fetch_add(1, Ordering::Relaxed);
-    let stem = folder.join(format!("{key:032x}-{}-{own}", std::process::id()));
-    let files = Files(["cpp", "ii", "o", "tmp"].map(|extension| stem.with_extension(extension)));
-    let [written, expanded, object, made] = &files.0;
-    fs::write(written, text).map_err(on_disk)?;
-    let mut preprocess = Command::new(&compiler.program);
-    preprocess.args(["-std=c++17", "-E", "-x", "c++"]).arg(written).arg("-o").arg(expanded);
-    run(preprocess).map_err(&failed)?;
-    let mut text = fs::read_to_string(expanded).map_err(on_disk)?;
-    let kernels = kernels(&text);
-    text.push_str(&entry_points(&kernels));
-    fs::write(expanded, text).map_err(on_disk)?;
-    let mut compile = Command::new(&compiler.program);
-    compile.args(FLAGS).args(["-c", "-x", "c++-cpp-output"]).arg(expanded).arg("-o").arg(object);
-    run(compile).map_err(&failed)?;
-    // A separate step, because a compiler that links with the sanitizer flags would add its own run-time library.
-    let mut link = Command::new(&compiler.program);
-    link.arg("-shared").arg(object).arg("-o").arg(made);
-    run(link).map_err(&failed)?;
-    fs::rename(made, &path).map_err(on_disk)?;
+    })
+}
+
+impl Compiler {
+    fn library(&self, source: &KernelSource) -> Result<PathBuf, String> {
+        let text = with_headers(source);
+        let key = self.key(&[&text, &simulator()]);
+        cached(key, "so", |library| {
+            let simulator = self.simulator()?;
+            let files =
+                Files(["cpp", "ii", "o"].map(|extension| library.with_extension(extension)));
+            let [written, expanded, object] = &files.0;
+            write(written, &text)?;
+            self.run(|command| {
+                command
+                    .args(COMMON_FLAGS)
+                    .args(["-E", "-x", "c++"])
+                    .arg(written)
+                    .arg("-o")
+                    .arg(expanded)
+            })?;
+            let mut text =
+                fs::read_to_string(expanded).map_err(|error| on_disk(expanded, &error))?;
+            let kernels = kernels(&text);
+            text.push_str(&entry_points(&kernels));
+            write(expanded, &text)?;
+            self.run(|command| {
+                let input = ["-c", "-x", "c++-cpp-output"];
+                command
+                    .args(COMMON_FLAGS)
+                    .args(KERNEL_FLAGS)
+                    .args(input)
+                    .arg(expanded)
+                    .arg("-o")
+                    .arg(object)
+            })?;
+            // A separate step, because a compiler that links with the sanitizer flags would add its own run-time library; and
+            // without the library of C++, whose search takes longer than the rest of the step.
+            self.run(|command| {
+                let objects = [object.as_path(), &simulator];
+                command
+                    .args(["-shared", "-nodefaultlibs"])
+                    .args(objects)
+                    .args(["-lm", "-lc", "-o"])
+                    .arg(library)
+            })
+        })
+    }
+
+    /// Returns the object file of the simulator.
+    fn simulator(&self) -> Result<PathBuf, String> {
+        let text = simulator();
+        cached(self.key(&[&text]), "o", |object| {
+            let files = Files([object.with_extension("cpp")]);
+            let [written] = &files.0;
+            write(written, &text)?;
+            self.run(|command| {
+                command
+                    .args(COMMON_FLAGS)
+                    .args(SIMULATOR_FLAGS)
+                    .arg("-c")
+                    .arg(written)
+                    .arg("-o")
+                    .arg(object)
+            })
+        })
+    }
+
+    /// Returns the key in the cache of what is compiled from these texts.
+    fn key(&self, texts: &[&str]) -> u128 {
+        let flags = [&COMMON_FLAGS[..], &SIMULATOR_FLAGS, &KERNEL_FLAGS].concat();
+        xxh3_128([&[self.version.as_str()], texts, &flags].concat().join("\0").as_bytes())
+    }
+
+    /// Runs the compiler; its output is the error.
+    fn run(&self, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Result<(), String> {
+        match arguments(&mut Command::new(&self.program)).output() {
+            Err(error) => Err(format!("{}: {error}", self.program.to_string_lossy())),
+            Ok(Output { status, stderr, .. }) if !status.success() => {
+                Err(String::from_utf8_lossy(&stderr).into_owned())
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// Returns the path of a file in the cache, which `make` writes to a path it is given unless the file exists.
+///
+/// A thread that asks for a file which another thread is making waits for it.
+fn cached(
+    key: u128,
+    extension: &str,
+    make: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
+    static LOCKS: Mutex<BTreeMap<u128, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let folder = folder();
+    let path = folder.join(format!("{key:032x}.{extension}"));
+    let of_file = Arc::clone(lock(&LOCKS).entry(key).or_default());
+    let _one = lock(&of_file);
+    if path.exists() {
+        return Ok(path);
+    }
+    fs::create_dir_all(&folder).map_err(|error| on_disk(&folder, &error))?;
+    // Other processes may make the same file; a rename publishes it when it is complete.
+    let stem = folder.join(format!("{key:032x}-{}", std::process::id()));
+    let made = Files([stem.with_extension(extension)]);
+    make(&made.0[0])?;
+    fs::rename(&made.0[0], &path).map_err(|error| on_disk(&path, &error))?;
     Ok(path)
 }
 
-/// Temporary files, removed on drop.
-struct Files([PathBuf; 4]);
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| on_disk(path, &error))
+}
 
-impl Drop for Files {
+fn on_disk(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// Temporary files, removed on drop.
+struct Files<const N: usize>([PathBuf; N]);
+
+impl<const N: usize> Drop for Files<N> {
     fn drop(&mut self) {
         for file in &self.0 {
-            // The last file was renamed unless something failed.
+            // A complete file has been renamed.
             let _ = fs::remove_file(file);
         }
     }
 }
 
-/// Returns host headers, common header and source, with line directives for messages.
+/// Returns headers, common header and source, with line directives for messages.
 ///
 /// Kernels are in an anonymous namespace: functions are private to the library, and local variables, including those in
 /// shared memory, can be assigned to a section.
-fn complete(source: &KernelSource) -> String {
-    let mut text = String::new();
-    for (name, part) in HOST {
-        text.push_str(&format!("#line 1 \"{name}\"\n{part}\n"));
-    }
+fn with_headers(source: &KernelSource) -> String {
+    let mut text = joined(&HEADERS);
     text.push_str(&format!("namespace {{\n#line 1 \"device.cuh\"\n{COMMON}\n"));
     text.push_str(&format!("#line 1 \"{}.cu\"\n{}\n}}  // namespace\n", source.name, source.text));
     text
+}
+
+/// Returns the source of the simulator.
+fn simulator() -> String {
+    joined(&HEADERS) + &joined(&SIMULATOR)
+}
+
+fn joined(files: &[(&str, &str)]) -> String {
+    files.iter().map(|(name, text)| format!("#line 1 \"{name}\"\n{text}\n")).collect()
 }
 
 /// Returns the names of the kernels in a preprocessed text.
@@ -134,7 +234,8 @@ fn entry_points(kernels: &BTreeSet<&str>) -> String {
             "extern \"C\" const uint32_t* meshwright_parameters_{name}() {{\n\
              \x20   return meshwright_host::parameter_sizes({PREFIX}{name});\n\
              }}\n\
-             extern \"C\" int meshwright_launch_{name}(meshwright_host::Launch* launch, const void* const* args) {{\n\
+             extern \"C\" __attribute__((visibility(\"default\")))\n\
+             int meshwright_launch_{name}(meshwright_host::Launch* launch, const void* const* args) {{\n\
              \x20   return meshwright_host::run_grid(\n\
              \x20       launch, [](const void* const* args) {{ meshwright_host::call({PREFIX}{name}, args); }}, args);\n\
              }}\n"
@@ -176,15 +277,4 @@ fn find_compiler() -> Option<Compiler> {
         let version = text.lines().next()?.to_string();
         output.status.success().then_some(Compiler { program, version })
     })
-}
-
-/// Runs a compiler; its output is the error.
-fn run(mut command: Command) -> Result<(), String> {
-    match command.output() {
-        Err(error) => Err(format!("{}: {error}", command.get_program().to_string_lossy())),
-        Ok(Output { status, stderr, .. }) if !status.success() => {
-            Err(String::from_utf8_lossy(&stderr).into_owned())
-        }
-        Ok(_) => Ok(()),
-    }
 }

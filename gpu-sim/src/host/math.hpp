@@ -133,7 +133,7 @@ MESHWRIGHT_STORE(__stwt)
 
 // Threads switch only at barriers, so plain memory operations are atomic.
 template <class T, class Update>
-UNCHECKED static inline T meshwright_atomic(T* at, Update update) {
+__attribute__((no_sanitize("thread"), no_sanitize("undefined"))) static inline T meshwright_atomic(T* at, Update update) {
     T before = *at;
     *at = update(before);
     return before;

@@ -21,6 +21,7 @@ static inline void __threadfence_block() {}
 static inline void __threadfence_system() {}
 static inline void __trap() { meshwright_host::fail("trapped"); }
 
+#pragma GCC visibility push(hidden)
 namespace meshwright_host {
 
 struct Shuffle {
@@ -28,15 +29,7 @@ struct Shuffle {
     int source;
 };
 
-UNCHECKED static void shuffle_all(void* const* operands, uint32_t lanes) {
-    for (int lane = 0; lane < 32; lane++) {
-        if (!(lanes >> lane & 1)) continue;
-        Shuffle* shuffle = static_cast<Shuffle*>(operands[lane]);
-        // The value of a lane outside the mask is undefined.
-        bool taken_part = lanes >> shuffle->source & 1;
-        shuffle->result = taken_part ? static_cast<Shuffle*>(operands[shuffle->source])->value : ~0ull;
-    }
-}
+void shuffle_all(void* const* operands, uint32_t lanes);
 
 template <class T>
 static inline T shuffle(uint32_t mask, const char* operation, int line, T value, int source) {
@@ -52,15 +45,7 @@ struct Vote {
     uint32_t predicate, result;
 };
 
-UNCHECKED static void ballot_all(void* const* operands, uint32_t lanes) {
-    uint32_t ballot = 0;
-    for (int lane = 0; lane < 32; lane++) {
-        if (lanes >> lane & 1) ballot |= static_cast<Vote*>(operands[lane])->predicate << lane;
-    }
-    for (int lane = 0; lane < 32; lane++) {
-        if (lanes >> lane & 1) static_cast<Vote*>(operands[lane])->result = ballot;
-    }
-}
+void ballot_all(void* const* operands, uint32_t lanes);
 
 static inline uint32_t ballot(uint32_t mask, const char* operation, int line, bool predicate) {
     Vote vote = {predicate, 0};
@@ -69,6 +54,7 @@ static inline uint32_t ballot(uint32_t mask, const char* operation, int line, bo
 }
 
 }  // namespace meshwright_host
+#pragma GCC visibility pop
 
 template <class T>
 static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE()) {

@@ -1,7 +1,7 @@
 // Detects races in shared memory: accesses of two threads, one of them a write, without a barrier between them.
 //
-// The sources are compiled with the compiler's thread-sanitizer instrumentation, whose hooks for every access are
-// defined here. Block barriers order threads, and `__syncwarp` the lanes of a warp; shuffles and votes do not. Atomic
+// Kernels are compiled with the compiler's thread-sanitizer instrumentation, whose hooks for every access are defined
+// here. Block barriers order threads, and `__syncwarp` the lanes of a warp; shuffles and votes do not. Atomic
 // operations and single-byte accesses are not checked.
 namespace meshwright_host {
 
@@ -38,17 +38,17 @@ static void prepare_races() {
     }
 }
 
-UNCHECKED static void race(const char* does, const char* others, uint32_t other, const char* did) {
+static void race(const char* does, const char* others, uint32_t other, const char* did) {
     fail("a race in shared memory: after its barrier at line %d this thread %s what %s %u %s, and no barrier orders them",
-         current->line, does, others, other, did);
+         current_fiber().line, does, others, other, did);
 }
 
-UNCHECKED static inline uint16_t warp_of_reader(const Uses& used) {
+static inline uint16_t warp_of_reader(const Uses& used) {
     return used.reader & OF_WARP ? used.reader & ~OF_WARP : used.reader / 32;
 }
 
 // Whether all reads are by this warp, with a `__syncwarp` after them.
-UNCHECKED static inline bool is_ordered(const Uses& used, uint16_t warp, uint32_t sync) {
+static inline bool is_ordered(const Uses& used, uint16_t warp, uint32_t sync) {
     return used.reader != MANY && warp_of_reader(used) == warp && used.read_sync != sync;
 }
 
@@ -56,7 +56,7 @@ UNCHECKED static inline bool is_ordered(const Uses& used, uint16_t warp, uint32_
 enum class Use { read, write, warp_read };
 
 template <Use USE>
-UNCHECKED __attribute__((noinline)) static void note_shared(const Region& region, size_t offset, size_t bytes) {
+__attribute__((noinline)) static void note_shared(const Region& region, size_t offset, size_t bytes) {
     uint16_t self = static_cast<uint16_t>(current->index), warp = self / 32;
     uint32_t sync = warps[warp].syncs, now = epoch;
     size_t end = (offset + bytes) / 2;
@@ -100,7 +100,7 @@ UNCHECKED __attribute__((noinline)) static void note_shared(const Region& region
 
 // Inlined into the hooks, because most accesses are to other memory.
 template <Use USE>
-UNCHECKED __attribute__((always_inline)) static inline void note(const void* address, size_t bytes) {
+__attribute__((always_inline)) static inline void note(const void* address, size_t bytes) {
     if (!current || bytes < 2) return;
     for (const Region& region : regions) {
         size_t offset = reinterpret_cast<uintptr_t>(address) - region.start;
@@ -110,7 +110,7 @@ UNCHECKED __attribute__((always_inline)) static inline void note(const void* add
 
 }  // namespace meshwright_host
 
-#define MESHWRIGHT_HOOK(name, parameters) extern "C" __attribute__((visibility("hidden"))) UNCHECKED void name parameters
+#define MESHWRIGHT_HOOK(name, parameters) extern "C" void name parameters
 #define MESHWRIGHT_NOTE(name, use, bytes) \
     MESHWRIGHT_HOOK(name, (void* at)) { meshwright_host::note<meshwright_host::Use::use>(at, bytes); }
 #define MESHWRIGHT_ACCESS(bytes)                                \

@@ -8,7 +8,7 @@ struct Context {
 };
 
 // Pushes the callee-saved registers, stores the stack pointer to `from`, and resumes the stack stored in `to`.
-extern "C" __attribute__((visibility("hidden"))) void meshwright_switch(void** from, void* to);
+extern "C" void meshwright_switch(void** from, void* to);
 asm(R"(
 .text
 .hidden meshwright_switch

@@ -27,24 +27,24 @@ struct ShiftOutOfBounds {
 
 }  // namespace meshwright_host
 
-extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(
+extern "C" void __ubsan_handle_type_mismatch_v1(
     meshwright_host::TypeMismatch* data, uintptr_t address) {
     meshwright_host::fail("%s:%u: address %#llx is not aligned to %u bytes", data->place.file, data->place.line,
                           static_cast<unsigned long long>(address), 1u << data->log_alignment);
 }
-extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds(meshwright_host::OutOfBounds* data,
+extern "C" void __ubsan_handle_out_of_bounds(meshwright_host::OutOfBounds* data,
                                                                                     uintptr_t index) {
     meshwright_host::fail("%s:%u: index %lld is not in the array", data->place.file, data->place.line,
                           static_cast<long long>(index));
 }
-extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_shift_out_of_bounds(
+extern "C" void __ubsan_handle_shift_out_of_bounds(
     meshwright_host::ShiftOutOfBounds* data, uintptr_t, uintptr_t by) {
     meshwright_host::fail("%s:%u: a shift by %lld places", data->place.file, data->place.line,
                           static_cast<long long>(by));
 }
 
 // Continuation of a thread that has accessed invalid memory: see `fault.rs`.
-extern "C" void meshwright_fault(uintptr_t address) {
+extern "C" __attribute__((visibility("default"))) void meshwright_fault(uintptr_t address) {
     meshwright_host::launch->fault_address = address;
     meshwright_host::fail("used address %#llx", static_cast<unsigned long long>(address));
     abort();
