@@ -38,7 +38,7 @@ const COMMON_FLAGS: [&str; 4] = ["-std=c++17", "-fPIC", "-fno-exceptions", "-ffp
 /// Optimized for the time of tests.
 const SIMULATOR_FLAGS: [&str; 2] = ["-O2", "-fvisibility=hidden"];
 
-/// With checks of every access, and optimized for the time to compile.
+/// Kernels have checks of every access, and are optimized for the time to compile.
 const KERNEL_FLAGS: [&str; 5] = [
     "-O1",
     "-fno-strict-aliasing",

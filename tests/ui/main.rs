@@ -1,11 +1,10 @@
 //! Compiler diagnostics for models with mismatched shardings, and models that must compile.
 //!
-//! Each file of `ui/<topic>/`, except `ui/pass/`, must fail to compile with exactly the messages in its `.stderr` file.
-//! To update messages, run `TRYBUILD=overwrite cargo test --release -p meshwright-tests --test ui`, and review the
-//! difference. To run one case: `.. --test ui -- compile_errors trybuild=partial/silu`.
+//! Each file of a folder here, except `pass/`, must fail to compile with exactly the messages in its `.stderr` file.
+//! To update messages, run `TRYBUILD=overwrite cargo test --release -p meshwright-ui-tests`, and review the
+//! difference. To run one case: `.. -p meshwright-ui-tests compile_errors trybuild=partial/silu`.
 
 /// Models that must compile, with checks that need no training.
-#[path = "ui/pass/mod.rs"]
 mod pass;
 
 #[test]
@@ -43,7 +42,7 @@ fn compile_errors() {
         "ties",
         "units",
     ] {
-        cases.compile_fail(format!("ui/{topic}/*.rs"));
+        cases.compile_fail(format!("{topic}/*.rs"));
     }
 }
 
@@ -51,7 +50,7 @@ fn compile_errors() {
 #[test]
 fn five_mistakes_give_five_errors() {
     for case in ["five_mistakes", "five_misfits"] {
-        let path = format!("{}/ui/counts/{case}.stderr", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/counts/{case}.stderr", env!("CARGO_MANIFEST_DIR"));
         let messages = std::fs::read_to_string(&path).expect("the messages of the case are kept");
         let errors = messages.lines().filter(|line| line.starts_with("error")).count();
         assert_eq!(errors, 5, "{path}");
@@ -61,13 +60,13 @@ fn five_mistakes_give_five_errors() {
 /// Each case has a `.stderr` file, and each folder is a topic of the test.
 #[test]
 fn every_case_is_run() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
-    let source = include_str!("ui.rs");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = include_str!("main.rs");
     let entries = |folder: &std::path::Path| {
         let read = std::fs::read_dir(folder).expect("the folder of cases is readable");
         read.map(|entry| entry.expect("the folder of cases is readable").path()).collect::<Vec<_>>()
     };
-    for folder in entries(&root) {
+    for folder in entries(root).into_iter().filter(|path| path.is_dir()) {
         let topic = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
         if topic == "pass" {
             continue;
