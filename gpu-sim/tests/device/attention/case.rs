@@ -181,26 +181,40 @@ impl Case {
         [out, lse, dq, dk, dv, dbias, dsinks].map(|operand| operand.numbers())
     }
 
-    /// Returns the largest error of each result, relative to its largest value. Positions between samples are to keep
-    /// their contents, and infinities are to be the same: anything else is an infinite error.
+    /// Returns the largest error of each result.
     pub fn errors(&self, got: &Results) -> [f64; 7] {
-        errors(got, &self.reference())
+        self.reference().errors(got)
     }
 }
 
-pub fn errors<const N: usize>(got: &[Vec<f32>; N], expected: &[Vec<f64>; N]) -> [f64; N] {
-    std::array::from_fn(|i| {
-        assert_eq!(got[i].len(), expected[i].len(), "length of result {i}");
-        let finite = expected[i].iter().filter(|x| x.is_finite());
-        let largest = finite.fold(1e-30, |max: f64, x| max.max(x.abs()));
-        let errors = got[i].iter().zip(&expected[i]).map(|(got, expected)| {
-            let got = f64::from(*got);
-            let same = got == *expected || got.is_nan() && expected.is_nan();
-            if same { 0.0 } else { (got - expected).abs() / largest }
-        });
-        // NaN counts as the largest error.
-        errors.fold(0.0, |max: f64, x| if x <= max { max } else { x })
-    })
+/// Results of the formula.
+pub struct Expected {
+    /// NaN where nothing is written.
+    pub results: Results<f64>,
+    /// For each result a value to which its errors are relative where all its values are smaller: the order of the terms of
+    /// its sums, which may cancel.
+    pub orders: [f64; 7],
+}
+
+impl Expected {
+    /// Returns the largest error of each of the first `N` results, relative to its largest value. Positions between samples
+    /// are to keep their contents, and infinities are to be the same: anything else is an infinite error.
+    pub fn errors<const N: usize>(&self, got: &[Vec<f32>; N]) -> [f64; N] {
+        std::array::from_fn(|i| largest_error(&got[i], &self.results[i], self.orders[i]))
+    }
+}
+
+fn largest_error(got: &[f32], expected: &[f64], order: f64) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    let finite = expected.iter().filter(|x| x.is_finite());
+    let largest = finite.fold(order, |max: f64, x| max.max(x.abs()));
+    let errors = got.iter().zip(expected).map(|(got, expected)| {
+        let got = f64::from(*got);
+        let same = got == *expected || got.is_nan() && expected.is_nan();
+        if same { 0.0 } else { (got - expected).abs() / largest }
+    });
+    // NaN counts as the largest error.
+    errors.fold(0.0, |max: f64, x| if x <= max { max } else { x })
 }
 
 fn round(dtype: DType, x: f32) -> f32 {

@@ -2,7 +2,7 @@
 
 use meshwright::backend::AttentionShape;
 
-use super::case::{Bias, Case, Results};
+use super::case::{Bias, Case, Expected};
 
 /// Returns the rows `[batch, heads, queries]`.
 fn rows(s: &AttentionShape) -> impl Iterator<Item = [usize; 3]> + use<> {
@@ -28,14 +28,15 @@ fn add(to: &mut [f64], factor: f64, x: &[f64]) {
 }
 
 impl Case {
-    /// Returns the results of the formula; NaN where nothing is written.
-    pub fn reference(&self) -> Results<f64> {
+    /// Returns the results of the formula.
+    pub fn reference(&self) -> Expected {
         let s = &self.s;
         let [q, k, v, dout] = [&self.q, &self.k, &self.v, &self.dout].map(|x| widen(x));
         let mut out = vec![f64::NAN; dout.len()];
         let mut lse = vec![f64::NAN; lse_len(s)];
         let [mut dq, mut dk, mut dv, mut dbias] = self.before().map(|x| widen(&x));
         let mut dsinks = vec![0.0; self.sinks.as_ref().map_or(0, Vec::len)];
+        let mut dk_squares = vec![0.0; dk.len()];
         // What is not added to is written, except between samples.
         if !self.accumulate {
             for (grad, layout, width) in [
@@ -82,6 +83,9 @@ impl Case {
                 add(&mut dv[value(j)], *weight, dout);
                 add(&mut dq[query.clone()], dproduct, &k[key(j)]);
                 add(&mut dk[key(j)], dproduct, &q[query.clone()]);
+                for (squares, q) in dk_squares[key(j)].iter_mut().zip(&q[query.clone()]) {
+                    *squares += (dproduct * q).powi(2);
+                }
                 if let Some(bias) = &self.bias {
                     dbias[h * bias.distances + self.distance(bias, i, j)] += dscore;
                 }
@@ -90,7 +94,12 @@ impl Case {
                 dsinks[h] -= exp(sink) / total * delta;
             }
         }
-        [out, lse, dq, dk, dv, dbias, dsinks]
+        // A gradient of keys is a sum of few terms where few queries see a key.
+        let dk_order = dk_squares.iter().fold(1.0, |max: f64, x| max.max(x.sqrt()));
+        Expected {
+            results: [out, lse, dq, dk, dv, dbias, dsinks],
+            orders: [1.0, 1.0, 1.0, dk_order, 1.0, 1.0, 1.0],
+        }
     }
 
     /// Returns the keys that a query sees.

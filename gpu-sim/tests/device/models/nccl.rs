@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use meshwright::backend::cuda::Driver;
@@ -16,7 +17,7 @@ use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 use meshwright_tests::compare::{Report, assert_same_bits};
-use meshwright_tests::data::{TokenData, Turn};
+use meshwright_tests::data::{Batches, PackedData, TokenData, Turn};
 use meshwright_tests::run::{Setup, train};
 
 use super::llama::{DATA, setup};
@@ -133,37 +134,48 @@ fn every_parallelism_and_what_it_asks_for() {
     assert_eq!(calls, expected);
 }
 
-/// Streams that advance in other orders, as those of late ranks do, hang nothing and change no bit of any style.
+/// Ranks that come late, and streams that advance in other orders, hang nothing and change no bit of any style.
 #[test]
 fn late_streams_of_context_parallel_attention() {
     if not_checked_on_gpu() {
         return;
     }
-    const DATA: TokenData = TokenData { batch: 2, seq: 12, vocab: 61, masked: true };
-    let loss = |model: &Llama, rank: &Rank, turn: Turn| {
-        let (tokens, targets) = DATA.block(rank, turn);
-        model.loss(&tokens, &targets)
+    const DATA: TokenData = TokenData { batch: 2, seq: 24, vocab: 61, masked: true };
+    /// Milliseconds that a rank is late in a step: other ranks and steps with each seed.
+    fn delay(seed: u64, rank: usize, step: u64) -> u64 {
+        (rank as u64 + 2 * step + seed / 100) % 3 * (seed / 5)
+    }
+    let loss_after = |seed: u64, packed: bool| {
+        move |model: &Llama, rank: &Rank, turn: Turn| {
+            thread::sleep(Duration::from_millis(delay(seed, rank.index(), turn.step)));
+            let (tokens, targets) =
+                if packed { PackedData(DATA).block(rank, turn) } else { DATA.block(rank, turn) };
+            model.loss(&tokens, &targets)
+        }
     };
     let mut report = Report::default();
-    for (mesh, style, dtype, tolerance) in [
-        ("cp=3", ContextStyle::Ring, DType::F32, F32),
-        ("cp=2", ContextStyle::Gather, DType::F32, F32),
-        ("cp=2", ContextStyle::Ulysses, DType::F32, F32),
-        ("cp=2,tp=2", ContextStyle::Ring, DType::Bf16, BF16),
+    for (mesh, style, packed, dtype, tolerance) in [
+        ("cp=3", ContextStyle::Ring, true, DType::F32, F32),
+        ("cp=2", ContextStyle::Gather, false, DType::F32, F32),
+        ("cp=2", ContextStyle::Ulysses, true, DType::F32, F32),
+        ("cp=4", ContextStyle::Hybrid(Some(2)), true, DType::F32, F32),
+        ("cp=2,tp=2", ContextStyle::Ring, false, DType::Bf16, BF16),
     ] {
         let mut setup = setup(dtype);
+        let one = train("1", &setup, loss_after(0, packed));
         setup.sizes.context = Some(style);
-        let one = train("1", &setup, loss);
-        let on = |first| {
-            let machine: Arc<dyn Machine> = Arc::new(Cluster::seeded(ranks_of(mesh), first));
-            train(mesh, &Setup { machine: Some(machine), ..setup.clone() }, loss)
+        let on = |seed| {
+            let machine: Arc<dyn Machine> = Arc::new(Cluster::seeded(ranks_of(mesh), seed));
+            let setup = Setup { machine: Some(machine), ..setup.clone() };
+            train(mesh, &setup, loss_after(seed, packed))
         };
         let got = on(0);
-        compare(&mut report, &format!("{style} on {mesh} in {dtype}"), &got, &one, tolerance);
-        for first in [100, 200] {
-            let late = on(first);
-            assert_eq!(late.losses, got.losses, "{style} on {mesh}");
-            assert_same_bits(&format!("{style} on {mesh}"), &late.trained, &got.trained);
+        let place = format!("{style} on {mesh} in {dtype}, packed={packed}");
+        compare(&mut report, &place, &got, &one, tolerance);
+        for seed in [100, 200] {
+            let late = on(seed);
+            assert_eq!(late.losses, got.losses, "{place}");
+            assert_same_bits(&place, &late.trained, &got.trained);
         }
     }
     report.print();

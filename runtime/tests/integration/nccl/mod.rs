@@ -212,6 +212,8 @@ fn collectives_use_the_fewest_transfers() {
 }
 
 /// Every set of axes is an independent group, with one communicator; single ranks do not use the library.
+///
+/// The library matches the creation of groups by its order, so a rank that had another order would be in wrong groups.
 #[test]
 fn groups_of_a_mesh_are_independent() {
     let sums = on_ranks("dp=2,fsdp=2,tp=2", |hub, rank, comms| {

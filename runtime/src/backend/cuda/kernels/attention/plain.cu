@@ -5,9 +5,10 @@
 __device__ inline void add_weighted(float* sums, float factor, const float* weights, const float* rows, int dim) {
     int i = threadIdx.x / TILE, stride = stride_of(dim);
     for (int d = threadIdx.x % TILE; d < dim; d += TILE) {
-        float sum = sums[i * stride + d] * factor;
+        // Of the tile alone first: a short chain of sums, as in `dot`.
+        float sum = 0;
         for (int j = 0; j < TILE; j++) sum += weights[i * TILE + j] * rows[j * stride + d];
-        sums[i * stride + d] = sum;
+        sums[i * stride + d] = sums[i * stride + d] * factor + sum;
     }
 }
 

@@ -48,9 +48,15 @@ __device__ inline Head<Element> key_rows(Element* tensor, const Place& at, int k
     return {tensor, at.batch, kv_head, s.kv_len, s.kv_pitch, s.kv_heads, dim};
 }
 
+// The sum of short chains, whose rounding errors are smaller than those of a long one.
 __device__ inline float dot(const float* a, const float* b, int n) {
+    constexpr int CHAIN = 16;
     float sum = 0;
-    for (int d = 0; d < n; d++) sum += a[d] * b[d];
+    for (int first = 0; first < n; first += CHAIN) {
+        float part = 0;
+        for (int d = first; d < min(first + CHAIN, n); d++) part += a[d] * b[d];
+        sum += part;
+    }
     return sum;
 }
 
