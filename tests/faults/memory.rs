@@ -29,7 +29,10 @@ fn one_rank_without_memory_stops_all() {
                 assert_eq!(error.failures.len(), peaks.len(), "{place}: {error}");
                 assert_eq!(error.failures[0].rank, 1, "{place}: the cause comes first");
                 let text = error.failures[0].cause.to_string();
-                assert_contains(&text, &["out of memory: ", "do not fit beside", "activations"]);
+                assert_contains(
+                    &text,
+                    &["out of memory: ", "do not fit in addition to", "activations"],
+                );
                 for failure in &error.failures[1..] {
                     assert!(failure.stopped_by.is_some(), "{place}: {}", failure.cause);
                 }
@@ -75,7 +78,7 @@ fn a_limit_below_the_plan_is_refused() {
         let free = train::<Llama>(zero, None).unwrap();
         let total = total_of(&free);
         let error = train::<Llama>(zero, Some(total.planned - 1)).expect_err("too little");
-        let parts = ["--memory-limit: ", "too few", "\n  parameters", "what takes less: "];
+        let parts = ["--memory-limit: ", "is too low", "\n  parameters", "what takes less: "];
         assert_contains(&error.to_string(), &parts);
         assert_eq!(train::<Llama>(zero, Some(total.peak)).unwrap().losses, free.losses);
     }

@@ -110,7 +110,7 @@ impl<'a> Args<'a> {
                 Some(argument) => format!("write what {text} is for: `{argument}`"),
                 None => {
                     format!(
-                        "{text} is no argument of `#[{name}(..)]`: expected {}",
+                        "{text} is not an argument of `#[{name}(..)]`: expected {}",
                         self.expected()
                     )
                 }

@@ -29,14 +29,14 @@ impl OutOfMemory {
     }
 }
 
-/// `out of memory: 2.10 MB of activations do not fit beside the 7.00 MB in use; the limit is 8.00 MB. In use:`, and a
+/// `out of memory: 2.10 MB of activations do not fit in addition to the 7.00 MB in use; the limit is 8.00 MB. In use:`, and a
 /// line for each category.
 impl std::fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let total: usize = self.live.iter().sum();
         write!(
             f,
-            "out of memory: {} of {} do not fit beside the {} in use; ",
+            "out of memory: {} of {} do not fit in addition to the {} in use; ",
             Bytes(self.requested as f64),
             self.category.name(),
             Bytes(total as f64),
@@ -69,7 +69,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "out of memory: 2.10 MB of activations do not fit beside the 7.00 MB in use; the limit is 8.00 MB. \
+            "out of memory: 2.10 MB of activations do not fit in addition to the 7.00 MB in use; the limit is 8.00 MB. \
              In use:\n  parameters       4.00 MB\n  activations      3.00 MB"
         );
         let error = OutOfMemory { limit: None, ..error };

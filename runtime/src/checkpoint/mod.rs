@@ -1,4 +1,4 @@
-//! Checkpoints: the whole training state as sharded safetensors with a manifest, and Hugging Face folders.
+//! Sharded checkpoints: the whole training state as safetensors with a manifest; and Hugging Face folders.
 //!
 //! A folder of checkpoints looks like this:
 //!

@@ -51,7 +51,7 @@ impl Permutation {
     }
 }
 
-/// A bijection of 64 bits that spreads every bit over all others: the finaliser of SplitMix64 (Steele, Lea and Flood
+/// A bijection of 64 bits that spreads every bit over all others: the finalizer of SplitMix64 (Steele, Lea and Flood
 /// 2014, "Fast splittable pseudorandom number generators").
 pub(super) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DataError, Dataset, DocumentOptions, Order};
 
-/// Bytes of the data that are hashed to recognise it.
+/// Bytes of the data that are hashed to recognize it.
 const FINGERPRINT_BYTES: usize = 1 << 20;
 
 /// The position in the data, and all settings that the next samples follow from.

@@ -1,4 +1,4 @@
-//! Cross-entropy over a whole vocabulary, or vocabulary-parallel.
+//! Cross-entropy over a whole vocabulary, or vocabulary-parallel (also called vocab-parallel).
 
 use std::marker::PhantomData;
 use std::ops::Range;

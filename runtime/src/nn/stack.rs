@@ -92,11 +92,11 @@ pub trait StackInput<M>: Clone {
 impl<X: SegmentData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
     #[track_caller]
     fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, layers: Range<usize>, x: &X) -> X {
-        let Some(region) = &stack.segments[segment].region else {
+        let Some(checkpointed) = &stack.segments[segment].checkpointed else {
             return apply_layers(&stack.layers[layers], x);
         };
         let all = Rc::clone(&stack.layers);
-        recompute(&stack.rank, region, x, move |x| apply_layers(&all[layers.clone()], x))
+        recompute(&stack.rank, checkpointed, x, move |x| apply_layers(&all[layers.clone()], x))
     }
 }
 

@@ -80,7 +80,7 @@ impl Ema {
         &mut self.states
     }
 
-    /// Moves the average of a unit towards the parameters by `weight` of the distance.
+    /// Moves the average of a unit toward the parameters by `weight` of the distance.
     fn blend_unit(&mut self, index: usize, weight: f64) {
         let state = &mut self.states[index];
         let unit = Rc::clone(state.unit());

@@ -1,4 +1,4 @@
-//! Scalings of rotary frequencies, which extend a trained model to longer sequences.
+//! RoPE scaling: changes of rotary frequencies that extend a trained model to longer sequences.
 
 /// Scaling of rotary frequencies. Names and numbers are those of Hugging Face's `modeling_rope_utils`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -215,7 +215,8 @@ impl<State> Gradients<State> {
         Gradients { scale, ..self.with_state() }
     }
 
-    /// Returns the Euclidean norm of the gradients of the global models: every element counts once, however it is split.
+    /// Returns the gradient norm, the Euclidean norm of the gradients of the global model: every element counts once,
+    /// however it is split.
     #[track_caller]
     pub fn norm(&self) -> f64
     where

@@ -12,7 +12,7 @@ use super::{InFlight, Param, Partial, Tensor};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be added to a tensor, subtracted from it or multiplied with it",
     label = "not a tensor, a reference to a tensor or parameter, or an `f32`",
-    note = "numbers beside tensors are `f32`: `x * 2.0`, `x * (n as f32)`",
+    note = "numbers in operations with tensors are `f32`: `x * 2.0`, `x * (n as f32)`",
     note = "an `Option` is opened first: `if let Some(y) = y {{ x + y }} else {{ x }}`"
 )]
 pub trait Right {

@@ -142,7 +142,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
 
 /// Never implemented: a tensor that could be reduced over the ranks.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no partial sum: it is complete on every rank already",
+    message = "`{Self}` is not a partial sum: it is complete on every rank already",
     label = "another sum would count it once per rank",
     note = "only what contracts or sums over a split dim, a `Partial`, is to be reduced"
 )]

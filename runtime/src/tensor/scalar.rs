@@ -10,7 +10,7 @@ use super::{Partial, Tensor};
 #[diagnostic::on_unimplemented(
     message = "a tensor cannot be divided by `{Self}`",
     label = "not an `f32`",
-    note = "numbers beside tensors are `f32`: `x / 2.0`, `x / (n as f32)`",
+    note = "numbers in operations with tensors are `f32`: `x / 2.0`, `x / (n as f32)`",
     note = "there is no division of tensors element by element"
 )]
 pub trait Divisor {
@@ -27,7 +27,7 @@ impl Divisor for f32 {
 
 /// Never implemented: a number on the left that is not an `f32`.
 #[diagnostic::on_unimplemented(
-    message = "numbers beside tensors are `f32`, not `{Number}`",
+    message = "numbers in operations with tensors are `f32`, not `{Number}`",
     label = "the number on the left is no `f32`",
     note = "write `2.0 * x`, or `(n as f32) * x`"
 )]

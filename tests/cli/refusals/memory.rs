@@ -23,7 +23,7 @@ fn memory_limits_below_the_plan() {
             (
                 &format!("{line} --memory-limit 100kB"),
                 &[
-                    "error: --memory-limit: 100 kB are too few: each rank needs at least ",
+                    "error: --memory-limit: 100 kB is too low: each rank needs at least ",
                     "\n  parameters ",
                     "\n  gradients ",
                     "\n  optimizer ",
@@ -33,7 +33,7 @@ fn memory_limits_below_the_plan() {
                 ],
             ),
             // Refused by the sizes alone, before the model is declared.
-            (&format!("{line} --memory-limit 1"), &["--memory-limit: 1 B are too few"]),
+            (&format!("{line} --memory-limit 1"), &["--memory-limit: 1 B is too low"]),
         ],
     );
 }
@@ -50,7 +50,7 @@ fn memory_limits_of_pipelines() {
     let parameters = (256 * 32 + 3072 + 4608 + 3 * 32) * 4;
     let parameters = format!("\n  parameters       {:.1} kB\n", f64::from(parameters) / 1e3);
     let parts = [
-        "error: --memory-limit: 100 kB are too few: each rank at position 1 of pp (stage 1) needs at least ",
+        "error: --memory-limit: 100 kB is too low: each rank at position 1 of pp (stage 1) needs at least ",
         &parameters,
         "\n  activations ",
         "\n  communication ",

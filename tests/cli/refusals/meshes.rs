@@ -171,7 +171,7 @@ fn context_parallelism() {
             (&on("--mesh cp=2 --cp ring=2"), &["--cp: `ring=2`: `ring` takes no number"]),
             (
                 &on("--mesh cp=2 --cp spiral --lr fast"),
-                &["the settings have 2 problems", "--cp: `spiral` is no style", "--lr"],
+                &["the settings have 2 problems", "--cp: `spiral` is not a style", "--lr"],
             ),
             (
                 &on("--mesh cp=100000"),

@@ -96,13 +96,13 @@ fn optimizers() {
             (
                 "--optimizer sgd --betas 0.9,0.99",
                 &[
-                    "error: --betas: is no setting of --optimizer sgd; adamw and muon have it, so leave it out",
+                    "error: --betas: is not a setting of --optimizer sgd; adamw and muon have it, so leave it out",
                 ],
             ),
             (
                 "--momentum 0.9",
                 &[
-                    "error: --momentum: is no setting of --optimizer adamw; sgd and muon have it, so leave it out",
+                    "error: --momentum: is not a setting of --optimizer adamw; sgd and muon have it, so leave it out",
                 ],
             ),
             (

@@ -191,8 +191,8 @@ impl Case {
 pub struct Expected {
     /// NaN where nothing is written.
     pub results: Results<f64>,
-    /// For each result a value to which its errors are relative where all its values are smaller: the order of the terms of
-    /// its sums, which may cancel.
+    /// The order of the terms of each result's sums, which may cancel: errors are relative to it where all values are
+    /// smaller.
     pub orders: [f64; 7],
 }
 

@@ -220,17 +220,14 @@ fn layer_norm_backward<T: Float>(workers: &Workers, args: LayerNormBackwardArgs)
             let first = range.start * CHUNK;
             let last = rows.min(first + CHUNK);
             let at = first * cols..last * cols;
-            layer_rows_backward(
-                &x[at.clone()],
+            let rows = LayerRows {
+                x: &x[at.clone()],
                 weight,
-                &mean[first..last],
-                &inv_std[first..last],
-                &dy[at],
-                dx.0,
-                accumulate,
-                weight_sum.0,
-                bias_sum.0,
-            );
+                mean: &mean[first..last],
+                inv_std: &inv_std[first..last],
+                dy: &dy[at],
+            };
+            layer_rows_backward(rows, dx.0, accumulate, weight_sum.0, bias_sum.0);
         });
         if let Some(dweight) = dweight {
             GradTarget::from(dweight).put_sums(weight_sums);
@@ -241,18 +238,24 @@ fn layer_norm_backward<T: Float>(workers: &Workers, args: LayerNormBackwardArgs)
     });
 }
 
+/// Inputs of the backward of some rows.
+struct LayerRows<'a, T> {
+    x: &'a [T],
+    weight: &'a [T],
+    mean: &'a [f32],
+    inv_std: &'a [f32],
+    dy: &'a [T],
+}
+
 dispatch! {
     fn layer_rows_backward<const FMA: bool, T: Float>(
-        x: &[T],
-        weight: &[T],
-        mean: &[f32],
-        inv_std: &[f32],
-        dy: &[T],
+        rows: LayerRows<T>,
         dx: &mut [T],
         accumulate: bool,
         dweight: &mut [f32],
         dbias: &mut [f32],
     ) {
+        let LayerRows { x, weight, mean, inv_std, dy } = rows;
         let cols = weight.len();
         let (dweight, dbias) = (&mut dweight[..cols], &mut dbias[..cols]);
         for (row, (&mu, &inv)) in mean.iter().zip(inv_std).enumerate() {

@@ -71,7 +71,7 @@ dispatch! {
                     adam.element::<FMA>(&mut p[i], g[i].widen(), &mut m[i], &mut v[i]);
                 }
             }
-            // One fused loop: copying block by block afterwards takes a third longer.
+            // One fused loop: copying block by block after it takes a third longer.
             Some(copy) => {
                 let copy = &mut copy[..len];
                 for i in 0..len {

@@ -101,22 +101,18 @@ macro_rules! dispatch {
         $($arg:ident: $ty:ty),* $(,)?
     ) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
-        #[allow(clippy::too_many_arguments)]
         $vis fn $name<$($t: $bound),*>($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            #[allow(clippy::too_many_arguments)]
             fn body<const $fma: bool $(, $t: $bound)*>($($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            #[allow(clippy::too_many_arguments)]
             fn avx2<$($t: $bound),*>($($arg: $ty),*) $(-> $ret)? {
                 body::<true $(, $t)*>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-            #[allow(clippy::too_many_arguments)]
             fn avx512<$($t: $bound),*>($($arg: $ty),*) $(-> $ret)? {
                 body::<true $(, $t)*>($($arg),*)
             }

@@ -146,7 +146,7 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
         ("intermediate_size", "the width of the feed-forward is n_inner"),
     ] {
         if keys.get(key).is_some() {
-            return Err(format!("{key} is no setting of a gpt2, where {reason}; leave it out"));
+            return Err(format!("{key} is not a setting of a gpt2, where {reason}; leave it out"));
         }
     }
     Ok(())

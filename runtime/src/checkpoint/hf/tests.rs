@@ -316,11 +316,11 @@ fn unsupported_gpt2_settings_are_refused() {
         (json!({ "tie_word_embeddings": false }), "tie_word_embeddings is false; only true is"),
         (
             json!({ "rope_theta": 1e4 }),
-            "rope_theta is no setting of a gpt2, where positions are learned; leave it out",
+            "rope_theta is not a setting of a gpt2, where positions are learned; leave it out",
         ),
         (
             json!({ "num_key_value_heads": 2 }),
-            "num_key_value_heads is no setting of a gpt2, where each query head has keys",
+            "num_key_value_heads is not a setting of a gpt2, where each query head has keys",
         ),
         (json!({ "n_head": 3 }), "n_head 3 does not divide n_embd 8"),
         (json!({ "n_layer": null }), "n_layer is missing"),

@@ -101,7 +101,7 @@ impl NcclGroup {
         let (from, to) = match call.op {
             CommOp::Send { to, .. } => (own, to.group_rank),
             CommOp::Recv { from, .. } => (from.group_rank, own),
-            _ => return Err(call.refuse("it is no message")),
+            _ => return Err(call.refuse("it is not a message")),
         };
         let along_pipeline = call.axes == AxisSet::of(AxisId::Pp);
         let comms = &self.resources.message_comms;

@@ -13,7 +13,7 @@ use super::extras::{AttentionExtra, Extras, KeysOfQueries, SameSequence};
     message = "the documents are those of `{Self}`, but the queries are those of `({B}, {S})`",
     label = "mismatched documents (the fourth element)",
     note = "documents are those of the tokens that the queries are computed from: `tokens.documents()`",
-    note = "they have the dims of the tokens, also beside a stream that is split: `type Flow = (Tensor<(Batch, Split<Seq, Tp>, Hidden)>, Documents<(Batch, Seq)>)`"
+    note = "they have the dims of the tokens, also when the stream is split: `type Flow = (Tensor<(Batch, Split<Seq, Tp>, Hidden)>, Documents<(Batch, Seq)>)`"
 )]
 pub trait DocumentsOf<B, S> {
     #[doc(hidden)]

@@ -127,7 +127,7 @@ impl<S, T> HomeOfKeys<S, T> for Here {
 #[diagnostic::on_unimplemented(
     message = "the keys are shaped `{Self}`, but these queries need keys shaped `{Expected}`",
     label = "mismatched keys (the second operand)",
-    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole beside split queries",
+    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole while queries are split",
     note = "the sequence of the keys may be another dim than that of the queries if the attention is `Bidirectional`"
 )]
 pub trait KeysShaped<Expected, M, V, Values, Style = Plain>: Dims {
@@ -165,7 +165,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "the values are shaped `{Self}`, but these queries and keys need values shaped `{Expected}`",
     label = "mismatched values (the third operand)",
-    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole beside split queries",
+    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole while queries are split",
     note = "values with heads of another width are declared after the mask: `Attention<Heads, KvHeads, HeadDim, Causal, ValueDim>`"
 )]
 pub trait ValuesShaped<Expected> {

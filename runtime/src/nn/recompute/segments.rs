@@ -12,7 +12,7 @@ use super::{Grouping, RecomputeOverride, RecomputePolicy};
 pub(in crate::nn) struct Segment {
     pub(in crate::nn) layers: Range<usize>,
     /// `None` if the layers are not recomputed.
-    pub(in crate::nn) region: Option<Rc<CheckpointedSegment>>,
+    pub(in crate::nn) checkpointed: Option<Rc<CheckpointedSegment>>,
 }
 
 impl Builder<'_> {
@@ -59,7 +59,7 @@ impl Builder<'_> {
             Some(RecomputeOverride::Attention) => return self.attention_segments(count),
         };
         let Some(policy) = policy else {
-            return vec![Segment { layers: 0..count, region: None }];
+            return vec![Segment { layers: 0..count, checkpointed: None }];
         };
         self.note_recomputed();
         let per_segment = policy.grouping.layers_per_segment(count);
@@ -76,7 +76,7 @@ impl Builder<'_> {
                 let keep = kept_under(&roots, policy.save);
                 Segment {
                     layers,
-                    region: Some(Rc::new(CheckpointedSegment {
+                    checkpointed: Some(Rc::new(CheckpointedSegment {
                         path,
                         keep,
                         offload: policy.offload,
@@ -91,7 +91,7 @@ impl Builder<'_> {
         let layer_segment = |layer: usize| {
             let path = self.join(&layer.to_string());
             let inputs = self.attention_inputs(&path);
-            let region = (!inputs.is_empty()).then(|| {
+            let checkpointed = (!inputs.is_empty()).then(|| {
                 self.note_recomputed();
                 Rc::new(CheckpointedSegment {
                     path,
@@ -99,7 +99,7 @@ impl Builder<'_> {
                     offload: false,
                 })
             });
-            Segment { layers: layer..layer + 1, region }
+            Segment { layers: layer..layer + 1, checkpointed }
         };
         (0..count).map(layer_segment).collect()
     }

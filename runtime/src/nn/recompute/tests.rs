@@ -109,7 +109,7 @@ fn regions<M, N>(stack: &Stack<M, N>) -> Vec<CheckpointedSegment> {
     let layers: Vec<usize> =
         stack.segments.iter().flat_map(|segment| segment.layers.clone()).collect();
     assert_eq!(layers, (0..stack.layers().len()).collect::<Vec<_>>());
-    stack.segments.iter().filter_map(|segment| segment.region.as_deref().cloned()).collect()
+    stack.segments.iter().filter_map(|segment| segment.checkpointed.as_deref().cloned()).collect()
 }
 
 fn paths<M, N>(stack: &Stack<M, N>) -> Vec<String> {

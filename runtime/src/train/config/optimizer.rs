@@ -119,7 +119,7 @@ fn refuse_foreign_flags(values: &mut Values, optimizers: &Optimizers, entry: &Op
             Some((only, [])) => format!("; {only} has it"),
             Some((last, others)) => format!("; {} and {last} have it", others.join(", ")),
         };
-        let message = format!("is no setting of --optimizer {name}{owners}, so leave it out");
+        let message = format!("is not a setting of --optimizer {name}{owners}, so leave it out");
         values.problem(flag, message);
     }
 }

@@ -253,7 +253,7 @@ fn each_optimizer_has_its_own_settings() {
     ] {
         let text = refusal(line);
         for flag in foreign.split(' ') {
-            assert_contains(&text, &format!("--{flag}: is no setting of --optimizer "));
+            assert_contains(&text, &format!("--{flag}: is not a setting of --optimizer "));
         }
     }
     // One mistake, one message.

@@ -11,7 +11,7 @@ use super::mask::{Mask, VisibleKeys};
 use super::results::{Results, Shared};
 use super::scoring::Scoring;
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
-use super::soften::soften;
+use super::soften::{OnlineRows, soften};
 use super::widened;
 use super::{LINE, Parts};
 use crate::backend::AttentionShape;
@@ -191,7 +191,8 @@ impl<T: Float> Pass<'_, '_, T> {
             let tile = queries.start - first_query..queries.end - first_query;
             self.tiles.scores(tile, inside.clone(), scores);
             scoring.apply(self.head, queries.clone(), chunk.start, row, scores);
-            soften(scores, row, visible, chunk.start, scoring.scale_left(), max, total, sum);
+            let online = OnlineRows { max: &mut *max, total: &mut *total, sum: &mut *sum };
+            soften(scores, row, visible, chunk.start, scoring.scale_left(), online);
             self.tiles.add_values(scores, inside, index > 0, sum);
         }
         let count = 2 * (rows * packed.len() * (s.head_dim + s.value_dim)) as u64;

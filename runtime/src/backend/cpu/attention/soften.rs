@@ -11,6 +11,15 @@ fn finite_base(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }
 }
 
+/// The online softmax of rows, over the keys so far.
+pub(super) struct OnlineRows<'a> {
+    pub(super) max: &'a mut [f32],
+    /// Sum of the weights relative to the maximum.
+    pub(super) total: &'a mut [f32],
+    /// Weighted sum of the values.
+    pub(super) sum: &'a mut [f32],
+}
+
 dispatch! {
     /// Turns scores of the keys from `start` on into unnormalized weights relative to the running maximum, and rescales
     /// the previous sums. Hidden keys get weight zero.
@@ -20,10 +29,9 @@ dispatch! {
         visible: VisibleKeys,
         start: usize,
         scale: f32,
-        max: &mut [f32],
-        total: &mut [f32],
-        sum: &mut [f32],
+        rows: OnlineRows,
     ) {
+        let OnlineRows { max, total, sum } = rows;
         // Rows whose maxima are found before their weights, so that the CPU need not wait for each one.
         const GROUP: usize = 8;
         let dim = sum.len() / max.len();
@@ -92,7 +100,8 @@ fn weigh<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32 {
 
 dispatch! {
     /// `weights`: scores of a block of keys (its start and length) become weights. `dscores`: gradients of weights become
-    /// gradients of scores times `factor`. Both are zero for hidden keys.
+    /// gradients of scores times `scale`. Both are zero for hidden keys. `rows`: log-sum-exps and the numbers that are
+    /// subtracted from the gradients of weights.
     pub(super) fn soften_backward<const FMA: bool>(
         weights: &mut [f32],
         dscores: &mut [f32],
@@ -100,11 +109,9 @@ dispatch! {
         visible: VisibleKeys,
         block: [usize; 2],
         scale: f32,
-        factor: f32,
-        lse: &[f32],
-        shift: &[f32],
+        rows: [&[f32]; 2],
     ) {
-        let [start, keys] = block;
+        let ([start, keys], [lse, shift]) = (block, rows);
         let rows = weights.chunks_exact_mut(row_len).zip(dscores.chunks_exact_mut(row_len));
         for (row, (weights, dscores)) in rows.enumerate() {
             let (first, end) = visible.inside(row, start, keys);
@@ -118,12 +125,12 @@ dispatch! {
                 for weight in weights.iter_mut() {
                     *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
                 }
-                center(weights, dscores, shift, factor);
+                center(weights, dscores, shift, scale);
                 continue;
             }
             for (weight, dscore) in weights.iter_mut().zip(dscores) {
                 *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
-                *dscore = *weight * (*dscore - shift) * factor;
+                *dscore = *weight * (*dscore - shift) * scale;
             }
         }
     }

@@ -116,7 +116,7 @@ impl CudnnAttention {
         self.divisions.all_built().into_iter().map(choice).collect()
     }
 
-    /// Frees the resources of `stream`. The stream, and CUDA graphs captured on it, must not be used afterwards.
+    /// Frees the resources of `stream`. The stream, and CUDA graphs captured on it, must not be used after it.
     pub fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
         self.host.make_current()?;
         let resources = lock(&self.streams).remove(&stream);

@@ -67,7 +67,7 @@ impl DiskCache {
         let _ = self.write_code(key, code, |from, to| fs::rename(from, to));
     }
 
-    /// Stores contents unless the key is already present, and returns the contents present afterwards: all concurrent
+    /// Stores contents unless the key is already present, and returns the contents present then: all concurrent
     /// writers, threads or processes, get the same.
     pub fn put_first(&self, key: &CacheKey, contents: &[u8]) -> Vec<u8> {
         let _ = self.write_code(key, contents, |from, to| {

@@ -175,7 +175,7 @@ fn out_of_memory_stops_the_other_ranks() {
     }
     assert_eq!(
         error.to_string(),
-        "rank 1 failed: out of memory: 448 B of activations do not fit beside the 0 B in use; the limit is 100 B\n\
+        "rank 1 failed: out of memory: 448 B of activations do not fit in addition to the 0 B in use; the limit is 100 B\n\
          ranks 0, 2 stopped because of that"
     );
 }

@@ -158,7 +158,7 @@ impl FromStr for ContextStyle {
                 "gather" => Ok(ContextStyle::Gather),
                 "hybrid" => Ok(ContextStyle::Hybrid(None)),
                 _ => Err(format!(
-                    "`{text}` is no style of context parallelism: use `ring`, `ulysses`, `gather`, `hybrid` or `hybrid=N`"
+                    "`{text}` is not a style of context parallelism: use `ring`, `ulysses`, `gather`, `hybrid` or `hybrid=N`"
                 )),
             },
             Some(("hybrid", size)) => match size.parse() {

@@ -182,7 +182,7 @@ impl MemoryPlan {
     fn check_limit(&self, config: &Config) -> Result<()> {
         match config.memory_limit {
             Some(limit) if self.largest.total > limit as f64 => Err(Error::Input(format!(
-                "--memory-limit: {} are too few: {}\n{}",
+                "--memory-limit: {} is too low: {}\n{}",
                 Bytes(limit as f64),
                 self.need_of("each rank"),
                 memory_advice(config)
@@ -287,7 +287,7 @@ mod tests {
         assert!(check(total).is_ok());
         let text = check(total - 1).unwrap_err().to_string();
         let start =
-            "--memory-limit: 5.57 kB are too few: each rank needs at least 5.57 kB:\n  parameters ";
+            "--memory-limit: 5.57 kB is too low: each rank needs at least 5.57 kB:\n  parameters ";
         assert!(text.starts_with(start), "{text}");
         assert!(text.contains("\nwhat takes less: --recompute full, "), "{text}");
     }
@@ -301,7 +301,7 @@ mod tests {
         let need =
             "ach rank at position 1 of pp (stages 1 and 3) needs at least 2.98 kB:\n  parameters ";
         let text = plan.check_limit(&config).unwrap_err().to_string();
-        assert!(text.starts_with(&format!("--memory-limit: 1 B are too few: e{need}")), "{text}");
+        assert!(text.starts_with(&format!("--memory-limit: 1 B is too low: e{need}")), "{text}");
         let text = plan.check_machine(&config, 1.0).unwrap_err().to_string();
         assert!(text.contains(&format!("1 B are available. E{need}")), "{text}");
     }

@@ -94,15 +94,14 @@ impl<'a, 's, T: Float> Pass<'a, 's, T> {
         let query_rows = queries.start - first_query..queries.end - first_query;
         let key_rows = keys.start - first_key..keys.end - first_key;
         tiles.products(query_rows.clone(), key_rows.clone(), weights, dscores);
-        let (lse, shift) = (&self.lse[queries.clone()], &self.shifts[queries.clone()]);
+        let of_rows = [&self.lse[queries.clone()], &self.shifts[queries.clone()]];
         let block = [keys.start, keys.len()];
         if scoring.is_plain() {
-            let scale = s.scale;
-            soften_backward(weights, dscores, row, visible, block, scale, scale, lse, shift);
+            soften_backward(weights, dscores, row, visible, block, s.scale, of_rows);
         } else {
             let slopes = &mut self.scratch.slopes[..queries.len() * row];
             scoring.apply_with_slopes(head, queries.clone(), keys.start, row, weights, slopes);
-            soften_backward(weights, dscores, row, visible, block, 1.0, 1.0, lse, shift);
+            soften_backward(weights, dscores, row, visible, block, 1.0, of_rows);
             if let Some((distances, parts)) = dbias {
                 let len = distances.count;
                 // SAFETY: with a gradient of a bias, this sample and head belong to this task alone.

@@ -2,6 +2,8 @@
 
 mod walk;
 
+use std::ops::Range;
+
 use super::block::{BLOCK, Block, check_expr};
 use crate::backend::cpu::float::{Float, convert, store_rounded, workplace_len};
 use crate::backend::cpu::norm::add_rows;
@@ -42,7 +44,7 @@ pub(super) fn map_backward<T: Float>(
             with_scratch(scratch, |scratch| {
                 let first = range.start * BLOCK;
                 let last = grad.len().min(range.end * BLOCK);
-                range_backward(&plan, leaves, grad, first, last, scratch, &mut targets, &mut []);
+                range_backward(&plan, leaves, grad, first..last, scratch, &mut targets, &mut []);
             });
         });
         return;
@@ -58,7 +60,7 @@ pub(super) fn map_backward<T: Float>(
             with_scratch(scratch, |scratch| {
                 let first = range.start * chunk * BLOCK;
                 let last = grad.len().min(first + chunk * BLOCK);
-                range_backward(&plan, leaves, grad, first, last, scratch, &mut targets.0, sums.0);
+                range_backward(&plan, leaves, grad, first..last, scratch, &mut targets.0, sums.0);
             });
         });
         for (leaf, start) in plan.row_starts.iter().enumerate() {
@@ -204,13 +206,12 @@ impl<T: Float> Split for ChunkTargets<'_, T> {
 }
 
 dispatch! {
-    /// Backpropagates the elements `first..last`; `targets` and `row_sums` belong to this range.
+    /// Backpropagates a range of elements; `targets` and `row_sums` belong to this range.
     fn range_backward<const FMA: bool, T: Float>(
         plan: &Plan,
         leaves: &[&[T]],
         grad: &[T],
-        first: usize,
-        last: usize,
+        elements: Range<usize>,
         scratch: &mut [f32],
         targets: &mut Targets<T>,
         row_sums: &mut [f32],
@@ -225,9 +226,9 @@ dispatch! {
         let evaluated = if of_result { nodes } else { nodes - 1 };
         let mut leaf_written = vec![false; leaves.len()];
         let mut node_written = vec![false; nodes];
-        let mut start = first;
-        while start < last {
-            let len = BLOCK.min(last - start);
+        let mut start = elements.start;
+        while start < elements.end {
+            let len = BLOCK.min(elements.end - start);
             let block = Block { expr: plan.expr, leaves, start, len };
             for node in 0..evaluated {
                 let (earlier, this) = values.split_at_mut(node * BLOCK);
@@ -243,7 +244,7 @@ dispatch! {
             };
             leaf_written.copy_from_slice(&plan.accumulate);
             node_written.fill(false);
-            let at = start - first;
+            let at = start - elements.start;
             targets.load_gradients(at, len, &plan.accumulate, leaf_grads);
             let mut walk = Walk {
                 plan,

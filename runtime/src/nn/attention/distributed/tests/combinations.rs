@@ -13,7 +13,7 @@ const HEADS: usize = 24;
 /// Gradients of one key-value head are sums over all query heads.
 const TOLERANCE: f64 = 5e-6;
 
-/// As many key-value heads as query heads, groups of query heads, and one key-value head.
+/// Numbers of key-value heads: as many as query heads, one for each group of query heads, and one.
 fn key_value_heads(ranks: usize) -> [usize; 3] {
     [HEADS, if ranks == 3 { 6 } else { 8 }, 1]
 }
