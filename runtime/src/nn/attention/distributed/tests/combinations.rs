@@ -36,7 +36,7 @@ fn check(ranks: usize) {
             ContextStyle::Ring,
             ContextStyle::Gather,
             ContextStyle::Ulysses,
-            ContextStyle::Hybrid((ranks % 2 == 0).then_some(2)),
+            ContextStyle::Hybrid(ranks.is_multiple_of(2).then_some(2)),
         ] {
             let with = |recompute| {
                 let mut sizes = with_style(style, run.sizes.clone());
