@@ -6,7 +6,7 @@ mod changed;
 mod dispatch;
 mod masks;
 mod parts;
-mod random;
+mod random_cases;
 mod reference;
 
 use meshwright::backend::DType;
