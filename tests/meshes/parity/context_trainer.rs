@@ -128,7 +128,7 @@ fn impossible_sequences_over_cp_are_refused() {
     let text = refused("--mesh cp=3 --seq 30 --cp ulysses");
     let part = "4 query heads of a rank cannot be exchanged among 3 ranks of cp";
     assert!(text.contains(part), "{text}");
-    assert!(refused("--mesh cp=2 --seq 32 --cp spiral").contains("`spiral` is no style"));
+    assert!(refused("--mesh cp=2 --seq 32 --cp spiral").contains("`spiral` is not a style"));
 
     // A model that has all of its sequence on each rank.
     let refused = |flags: &str| {
