@@ -96,12 +96,15 @@ impl<'a> RightOperand<'a> {
 }
 
 /// Returns the columns of a panel: those of a tile, or all of a chunk for the crate's matmuls.
+///
+/// The crate multiplies single columns in another order if their elements are adjacent. They never are, because the width of
+/// a chunk may depend on the number of threads.
 fn panel_width(chunk: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(tile) = own_tile_of_cpu(Level::Avx2) {
         return tile.columns();
     }
-    chunk.max(1)
+    chunk.max(1).next_multiple_of(16)
 }
 
 /// Copies some columns as rows of `width` elements.

@@ -7,9 +7,15 @@ use crate::backend::AttentionShape;
 /// Results in f64, in the order of [`NAMES`](super::NAMES).
 pub struct Expected {
     pub results: [Vec<f64>; 7],
-    /// The root of the sum of the squares of the terms of an element of `dk`, the largest one: the order of a sum of terms
-    /// with random signs. Rounding errors are relative to it where terms cancel, as those of few keys may.
+    /// The orders of `dk` and of `dbias`, to which rounding errors are relative if terms cancel: as those of few keys may,
+    /// and those of all keys of a query if they share one bias.
     pub dk_order: f64,
+    pub dbias_order: f64,
+}
+
+/// Returns the root of the largest sum of squares of the terms of an element: the order of a sum of terms with random signs.
+fn order(squares: Vec<f64>) -> f64 {
+    squares.into_iter().fold(0.0, f64::max).sqrt()
 }
 
 impl Case {
@@ -39,7 +45,7 @@ impl Case {
                 // Elements that are not written begin at zero.
                 wide(&x).into_iter().map(|x| if x.is_nan() { 0.0 } else { x }).collect::<Vec<_>>()
             });
-        let mut dk_squares = vec![0.0; dk.len()];
+        let (mut dk_squares, mut dbias_squares) = (vec![0.0; dk.len()], vec![0.0; dbias.len()]);
         for (b, h, i) in super::triples(batch, heads, queries.len) {
             let kv_head = (s.first_head + h) / s.group;
             let position = (b * queries.pitch + i) * heads + h;
@@ -89,6 +95,7 @@ impl Case {
                 let dscore = weight * (dweight - shift);
                 if let Some(at) = bias_at(*j) {
                     dbias[at] += dscore;
+                    dbias_squares[at] += dscore * dscore;
                 }
                 for d in 0..value_dim {
                     dv[key(*j) * value_dim + d] += weight * dout[row.start + d];
@@ -102,7 +109,10 @@ impl Case {
                 }
             }
         }
-        let dk_order = dk_squares.into_iter().fold(0.0, f64::max).sqrt();
-        Expected { results: [out, lse, dq, dk, dv, dbias, dsinks], dk_order }
+        Expected {
+            results: [out, lse, dq, dk, dv, dbias, dsinks],
+            dk_order: order(dk_squares),
+            dbias_order: order(dbias_squares),
+        }
     }
 }

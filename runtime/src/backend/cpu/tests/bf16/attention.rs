@@ -18,39 +18,48 @@ struct Wide(CaseWithOutput);
 struct CaseWithOutput {
     case: Case,
     output: Vec<f32>,
+    /// The order of the gradient of the bias.
+    dbias_order: f32,
 }
 
 impl CaseWithOutput {
     fn new(case: Case) -> CaseWithOutput {
         let one = CpuBackend::new(1).expect("one thread starts nothing");
         let (output, _) = case.forward::<f32, f32>(&one);
-        CaseWithOutput { output: rounded(&output), case }
+        let dbias_order = case.reference().dbias_order as f32;
+        CaseWithOutput { output: rounded(&output), case, dbias_order }
+    }
+
+    /// The gradient of the bias and its order, to which errors are relative.
+    fn with_order(&self, mut dbias: Vec<f32>) -> (&'static str, Vec<f32>) {
+        dbias.push(self.dbias_order);
+        ("dbias", dbias)
     }
 }
 
 impl Kernel for Rounded {
     fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
-        let CaseWithOutput { case, output } = &self.0;
+        let CaseWithOutput { case, output, .. } = &self.0;
         let (out, lse) = case.forward::<T, T>(cpu);
         let mut gradients = case.initial::<T>();
         case.backward::<T, T, T>(cpu, (&narrow::<T>(output), &lse), &mut gradients);
         let Gradients { dq, dk, dv, dbias, dsinks } = gradients;
         Results {
             rounded: [("out", out), ("dq", dq), ("dk", dk), ("dv", dv)].map(inside).into(),
-            wide: vec![inside(("lse", finite(lse))), ("dbias", dbias), ("dsinks", dsinks)],
+            wide: vec![inside(("lse", finite(lse))), self.0.with_order(dbias), ("dsinks", dsinks)],
         }
     }
 }
 
 impl Kernel for Wide {
     fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
-        let CaseWithOutput { case, output } = &self.0;
+        let CaseWithOutput { case, output, .. } = &self.0;
         let (out, lse) = case.forward::<T, f32>(cpu);
         let mut gradients = case.initial::<f32>();
         case.backward::<T, f32, f32>(cpu, (output, &lse), &mut gradients);
         let Gradients { dq, dk, dv, dbias, dsinks } = gradients;
         let wide = [("out", out), ("lse", finite(lse)), ("dq", dq), ("dk", dk), ("dv", dv)];
-        let shared = [("dbias", dbias), ("dsinks", dsinks)];
+        let shared = [self.0.with_order(dbias), ("dsinks", dsinks)];
         let wide = wide.into_iter().map(inside).chain(shared).collect();
         Results { rounded: Vec::new(), wide }
     }

@@ -42,6 +42,8 @@ pub struct Case {
     /// The largest distance with a bias of its own; farther ones have the same.
     pub bias_distance: usize,
     pub has_sinks: bool,
+    /// Number of the draw of random operands.
+    pub draw: u64,
 }
 
 pub const BATCH: usize = 2;
@@ -69,6 +71,7 @@ impl Case {
             has_bias: false,
             bias_distance: seq - 1,
             has_sinks: false,
+            draw: 0,
         }
     }
 
@@ -124,7 +127,7 @@ impl Case {
     }
 
     pub fn operands(&self) -> Arrays {
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut state = 0x2545_f491_4f6c_dd1d_u64 ^ (self.draw << 20);
         let mut next = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 40) as f32 / (1 << 24) as f32 * 2.0 - 1.0
