@@ -15,10 +15,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
-from transformers import Gemma2Config, GptOssConfig
+from transformers import DeepseekV3Config, Gemma2Config, GptOssConfig, MistralConfig
+from transformers.masking_utils import sliding_window_causal_mask_function
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import eager_attention_forward as deepseek_attention
 from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward as gemma2_attention
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as gpt_oss_attention
+from transformers.models.mistral.modeling_mistral import eager_attention_forward as mistral_attention
 from transformers.models.t5.modeling_t5 import T5Attention
 
 BATCH, SEQ, MEMORY, HEADS, KV_HEADS, WIDTH = 2, 13, 7, 4, 2, 8
@@ -106,6 +109,33 @@ def gemma2(case, window, soft_cap, scale):
     return gemma2_attention(module, q, k, v, mask, scaling=scale, softcap=soft_cap)[0]
 
 
+def mistral(case, window):
+    """Mistral: a window."""
+    q, k, v = (case.heads_first(name) for name in "qkv")
+    positions = torch.arange(SEQ)
+    mask = sliding_window_causal_mask_function(window)(0, 0, positions[:, None], positions[None, :])
+    module = Module(case.groups, config=MistralConfig())
+    return mistral_attention(module, q, k, v, additive(mask), scaling=1 / math.sqrt(WIDTH))[0]
+
+
+def deepseek(case):
+    """DeepSeek-V3: latent attention after its projections, with values narrower than queries and keys."""
+    q, k, v = (case.heads_first(name) for name in "qkv")
+    mask, module = additive(causal(q.shape[2], q.shape[2])), Module(case.groups, config=DeepseekV3Config())
+    return deepseek_attention(module, q, k, v, mask, scaling=1 / math.sqrt(q.shape[3]))[0]
+
+
+def same(exact, other):
+    """The first of two results, which agree up to the softmax that transformers computes in f32."""
+    torch.testing.assert_close(exact, other, rtol=0, atol=1e-6)
+    return exact
+
+
+def latent(case):
+    """Values narrower than queries and keys."""
+    return same(sdpa(case, is_causal=True), deepseek(case))
+
+
 def gpt_oss(case, window):
     """gpt-oss: sinks, and a window."""
     q, k, v = (case.heads_first(name) for name in "qkv")
@@ -155,11 +185,11 @@ def packed(case, lengths):
 def cases():
     yield Case("causal").result(lambda case: sdpa(case, is_causal=True))
     yield Case("full").result(sdpa)
-    yield Case("window").result(lambda case: sdpa(case, mask=causal(SEQ, SEQ, 4)))
+    yield Case("window").result(lambda case: same(sdpa(case, mask=causal(SEQ, SEQ, 4)), mistral(case, 4)))
     yield Case("near").result(lambda case: sdpa(case, mask=near(SEQ, 4)))
     yield Case("gemma2").result(lambda case: gemma2(case, 5, 2.5, 0.6))
     yield Case("alibi").result(bloom)
-    yield Case("latent", kv_heads=HEADS, width=12, values=8).result(lambda case: sdpa(case, is_causal=True))
+    yield Case("latent", kv_heads=HEADS, width=12, values=8).result(latent)
     yield Case("padded", keys=MEMORY).result(lambda case: padded(case, [(0, 5), (2, 7)]))
     yield Case("packed").result(lambda case: packed(case, [(5, 1, 7), (10, 3)]))
     for name, window in [("sinks", None), ("sinks_window", 4)]:
@@ -175,7 +205,7 @@ def cases():
     yield Case("soft_cap").result(lambda case: gemma2(case, None, 2.5, 0.6))
     # The widths of DeepSeek-V2 and V3, of few positions since they are stored.
     case = Case("deepseek", seq=4, heads=1, kv_heads=1, width=192, values=128)
-    yield case.result(lambda case: sdpa(case, is_causal=True))
+    yield case.result(latent)
 
 
 def main():
