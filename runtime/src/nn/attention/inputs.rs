@@ -56,10 +56,10 @@ impl<'a> AttentionInputs<'a> {
     }
 
     /// Checks that queries, keys and values have the same samples, that keys and values have the same positions and heads, and
-    /// that this rank has the key-value head of each query head.
+    /// that this rank has the key-value head of each query head, and, without context parallelism, all positions.
     ///
     /// # Panics
-    /// If a size of one operand differs, or a query head has no key-value head.
+    /// If a size of one operand differs, a query head has no key-value head, or other ranks have positions.
     #[track_caller]
     fn check_shapes(&self) {
         let path = &self.core.path;
@@ -89,6 +89,18 @@ impl<'a> AttentionInputs<'a> {
             v[2].global,
             v[3].global
         );
+        if self.core.context.is_none() {
+            // Their types tell, so this shows a mistake of the library.
+            for (name, sequence) in [("queries", q[1]), ("keys", k[1])] {
+                assert!(
+                    sequence.local == sequence.global,
+                    "`{path}`: this rank has {} of the {} positions of the {name}, and attention without `#[sharded(cp = ..)]` \
+                     exchanges none",
+                    sequence.local,
+                    sequence.global
+                );
+            }
+        }
         let (heads, kv_heads) = (q[2], k[2]);
         assert!(
             has_key_value_heads(heads, kv_heads),

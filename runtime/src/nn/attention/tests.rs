@@ -6,12 +6,12 @@ use super::*;
 use crate::backend::cpu::CpuBackend;
 use crate::comm::RankComms;
 use crate::dims;
-use crate::layout::Shape;
+use crate::layout::{Seal, Shape};
 use crate::mesh::MeshShape;
 use crate::nn::{Layers, Sizes, Stack, build};
 use crate::tensor::{Rank, Tensor};
 
-dims! { crate = crate; Batch @ data, Seq, Memory, Heads, KvHeads, HeadDim, Buckets }
+dims! { crate = crate; Batch @ data, Seq, Shared @ cp, Memory, Heads, KvHeads, HeadDim, Buckets }
 
 type Operand<S, H> = Tensor<(Batch, S, H, HeadDim)>;
 
@@ -219,6 +219,24 @@ fn operands_of_other_sizes_are_refused() {
             &text,
         );
     }
+}
+
+/// A false statement that only this crate can make.
+impl Attended for Shared {
+    const SEAL: Seal = Seal::new();
+}
+
+#[test]
+fn a_part_of_a_sequence_is_refused() {
+    let comms = RankComms::unattended("cp=2".parse().unwrap());
+    let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+    let built = build::<Model>(&rank, &sizes()).unwrap();
+    let q: Operand<Shared, Heads> = ones(&rank, &[1, 8, 4, 4]);
+    let kv: Operand<Shared, KvHeads> = ones(&rank, &[1, 8, 2, 4]);
+    assert_panics(
+        || built.model.core.forward(&(q, kv.clone(), kv)),
+        "`core`: this rank has 4 of the 8 positions of the queries, and attention without",
+    );
 }
 
 /// A query whose keys are all padding has the result zero, and a bias reaches the others.

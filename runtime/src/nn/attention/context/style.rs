@@ -72,10 +72,15 @@ styles! {
     note = "a dim declared `@ cp` needs a context-parallel attention: put `#[sharded(cp = \"ring\")]`, `\"ulysses\"`, `\"gather\"` or `\"hybrid\"` on its field; or declare the dim without `@`",
     note = "a `Split<Seq, Tp>` is made whole by column-parallel projections of queries, keys and values, or by `.gather(Seq)`"
 )]
-pub trait Attended: crate::layout::Dim {}
+pub trait Attended: crate::layout::Dim {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
 #[diagnostic::do_not_recommend]
-impl<S: crate::layout::Local> Attended for S {}
+impl<S: crate::layout::Local> Attended for S {
+    const SEAL: Seal = Seal::new();
+}
 
 /// A sequence that is declared over the axis `A`, as attention with context parallelism over `A` needs it.
 #[diagnostic::on_unimplemented(
@@ -84,10 +89,15 @@ impl<S: crate::layout::Local> Attended for S {}
     note = "declare the dim of the sequence with its axis, `dims! {{ Seq @ cp }}`, or remove `cp = ..` from the attention",
     note = "a `Split<Seq, Tp>` is made whole by column-parallel projections of queries, keys and values, or by `.gather(Seq)`"
 )]
-pub trait DistributedOver<A>: Whole {}
+pub trait DistributedOver<A>: Whole {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
 #[diagnostic::do_not_recommend]
-impl<S: Whole<Home = A>, A: crate::layout::Home> DistributedOver<A> for S {}
+impl<S: Whole<Home = A>, A: crate::layout::Home> DistributedOver<A> for S {
+    const SEAL: Seal = Seal::new();
+}
 
 /// Algorithm of ranks that compute attention together, chosen for their number and their heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

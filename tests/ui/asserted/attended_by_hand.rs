@@ -1,0 +1,16 @@
+//! A hand-written impl by which attention without context parallelism reads along a sequence of which each rank has a part.
+
+use meshwright::nn::Attended;
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq @ cp, Heads, HeadDim }
+
+impl Attended for Seq {}
+
+type Queries = Tensor<(Batch, Seq, Heads, HeadDim)>;
+
+fn attend(attention: &Attention<Heads, Heads, HeadDim>, q: &Queries) -> Queries {
+    attention.forward(&(q.clone(), q.clone(), q.clone()))
+}
+
+fn main() {}
