@@ -57,6 +57,7 @@ pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,
 };
+pub(crate) use rope::with_unpadded_length;
 pub use sizes::Sizes;
 pub use stack::{Layers, StackInput};
 pub use style::{AllReduce, Col, Plain, RegionExit, Row, Scatter, VocabSplit};

@@ -17,6 +17,7 @@ use crate::tensor::{
 };
 
 use super::{Build, Builder};
+pub(crate) use tables::with_unpadded_length;
 use tables::{RopeTables, TableKey};
 
 /// Rotates pairs of elements of head dim `D` by angles that grow with the position (Su et al., "RoFormer", 2021).
@@ -84,7 +85,7 @@ impl<D> Rope<D> {
         let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| extents[dim].local);
         let (rotary_dim, layout) = (self.rotary_dim, self.layout);
         let shape = RopeShape { batch, seq, heads, head_dim, rotary_dim, layout };
-        let key = TableKey { parameters: self.parameters, head_dim, sequence: extents[1] };
+        let key = TableKey::new(rank, self.parameters, head_dim, extents[1]);
         let operands = Operands::<Count<1>, Count<0>> {
             rank,
             path: "",

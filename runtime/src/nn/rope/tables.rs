@@ -1,10 +1,10 @@
 //! Tables of cosines and sines, which all layers of a rank share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use crate::backend::{Buffer, Category};
-use crate::rotary::{RopeParameters, RotaryFrequencies};
+use crate::rotary::{RopeParameters, RopeScaling, RotaryFrequencies};
 use crate::tensor::{Extent, Rank};
 
 /// Cosines and sines of the angles of the positions that a rank holds, f32 `[positions, rotary_dim / 2]`.
@@ -21,6 +21,39 @@ pub(super) struct TableKey {
     pub head_dim: usize,
     /// The positions of the rank.
     pub sequence: Extent,
+    /// Length that the frequencies follow from: that of the sequence, without padding at its end.
+    len: usize,
+}
+
+/// Length of sequences that are padded at their end, for all ranks of `cp` to have as many positions.
+#[derive(Default)]
+struct UnpaddedLength(Cell<Option<usize>>);
+
+/// Runs `body`, in which sequences are padded after `len` positions: dynamic scaling is that of sequences of `len` positions, as
+/// on meshes that need no padding.
+pub(crate) fn with_unpadded_length<T>(rank: &Rank, len: usize, body: impl FnOnce() -> T) -> T {
+    let UnpaddedLength(unpadded) = rank.session_state();
+    let outer = unpadded.replace(Some(len));
+    let result = body();
+    unpadded.set(outer);
+    result
+}
+
+impl TableKey {
+    /// Creates the key of the tables for `sequence` on `rank`.
+    pub(super) fn new(
+        rank: &Rank,
+        parameters: RopeParameters,
+        head_dim: usize,
+        sequence: Extent,
+    ) -> TableKey {
+        let UnpaddedLength(unpadded) = rank.session_state();
+        let len = match parameters.scaling {
+            RopeScaling::Dynamic { .. } => unpadded.get().unwrap_or(sequence.global),
+            _ => sequence.global,
+        };
+        TableKey { parameters, head_dim, sequence, len }
+    }
 }
 
 /// Tables of a rank. Layers own them, so they are freed with the last layer that uses them.
@@ -47,8 +80,8 @@ impl RopeTables {
     }
 
     fn compute(rank: &Rank, key: &TableKey) -> RopeTables {
-        let TableKey { parameters, head_dim, sequence } = key;
-        let frequencies = RotaryFrequencies::new(parameters, *head_dim, sequence.global)
+        let TableKey { parameters, head_dim, sequence, len } = key;
+        let frequencies = RotaryFrequencies::new(parameters, *head_dim, *len)
             .unwrap_or_else(|problem| panic!("rotary embedding: {problem}"));
         let table = |f: fn(f64) -> f64| {
             let values = table_of(&frequencies, sequence.positions(), f);

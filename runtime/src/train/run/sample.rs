@@ -2,6 +2,7 @@
 
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet};
+use crate::nn::with_unpadded_length;
 use crate::pipeline::Pipeline;
 use crate::random;
 use crate::tensor::{Rank, Tensor, Tokens};
@@ -56,12 +57,12 @@ pub fn sample_continuation<M: LanguageModel>(
             let key = random::subkey(key, (tokens.len() - prompt_len) as u64);
             Some(draw_token(&logits[place * vocab..(place + 1) * vocab], key))
         };
-        let next = match pipeline {
-            None => rank.evaluate(|| draw(model.logits(&input))),
+        let next = with_unpadded_length(rank, window.len(), || match pipeline {
+            None => Ok(rank.evaluate(|| draw(model.logits(&input)))),
             Some(pipeline) => pipeline
-                .evaluate(model, &input, |output| draw(model.logits_of_output(output)))?
-                .flatten(),
-        };
+                .evaluate(model, &input, |output| draw(model.logits_of_output(output)))
+                .map(Option::flatten),
+        })?;
         // Ranks without the last pipeline stage, or the last position, have no logits.
         let mut next = [next.unwrap_or_default()];
         let cp = AxisSet::of(AxisId::Cp);
