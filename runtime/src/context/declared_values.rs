@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::backend::Element;
 use crate::comm::{Blocks, RankComms, Site};
-use crate::layout::AxisSet;
+use crate::layout::{AxisId, AxisSet};
 
 use super::failure::fail;
 
@@ -21,7 +21,7 @@ const LIMITS: [usize; 2] = [4096, 1024];
 /// Number of `u32` words that describe a value in the comparison.
 const WORDS: usize = 7;
 
-/// Values made on the host of a rank, recorded until the ranks have compared them once.
+/// Values made on the host of a rank, recorded until the ranks have compared those of the first step.
 #[derive(Default)]
 pub(crate) struct DeclaredValues {
     values: RefCell<Vec<Declared>>,
@@ -29,6 +29,8 @@ pub(crate) struct DeclaredValues {
     made_at: RefCell<HashMap<u64, u32>>,
     /// Number of recorded tensors and settings, and of recorded numbers.
     counts: Cell<[usize; 2]>,
+    /// True while a pipeline stage of this rank is computed.
+    is_in_stage: Cell<bool>,
     is_compared: Cell<bool>,
 }
 
@@ -114,6 +116,15 @@ impl DeclaredValues {
         self.record_value(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
     }
 
+    /// Runs `body`, a computation of a pipeline stage: the values that it makes are those of the stage, so ranks along `pp` make
+    /// others.
+    pub(crate) fn in_stage<T>(&self, body: impl FnOnce() -> T) -> T {
+        let outer = self.is_in_stage.replace(true);
+        let result = body();
+        self.is_in_stage.set(outer);
+        result
+    }
+
     fn record_value(
         &self,
         kind: DeclaredKind,
@@ -130,6 +141,8 @@ impl DeclaredValues {
         }
         counts[class] += 1;
         self.counts.set(counts);
+        let stages = if self.is_in_stage.get() { AxisSet::of(AxisId::Pp) } else { AxisSet::NONE };
+        let varies = varies.or(stages);
         let name = name();
         let key = xxh3_64(line.to_string().as_bytes());
         let mut made_at = self.made_at.borrow_mut();
@@ -142,17 +155,19 @@ impl DeclaredValues {
         self.values.borrow_mut().push(Declared { name, line, kind, words, varies });
     }
 
-    /// Compares the values of all ranks, the first time that it is called, in training step `step`. Every rank calls it.
+    /// Compares the values of all ranks that were recorded so far, in training step `step`, and ends the recording if
+    /// `is_last`. Does nothing if the recording has ended. Every rank calls it.
     ///
     /// # Panics
     /// If a value differs between ranks on which it was declared the same; on all ranks alike.
     #[track_caller]
-    pub(super) fn compare(&self, comms: &RankComms, step: u64) {
+    pub(super) fn compare(&self, comms: &RankComms, step: u64, is_last: bool) {
         if self.is_compared.get() {
             return;
         }
         self.note_setting("the training step", Location::caller(), || step.to_string());
-        self.is_compared.set(true);
+        self.is_compared.set(is_last);
+        self.counts.take();
         self.made_at.take();
         let own = self.values.take();
         let words = gather_words(comms, &own);

@@ -232,14 +232,24 @@ impl Rank {
         &self.context.declared_values
     }
 
-    /// Compares, the first time that it is called, the values that were declared the same on several ranks. Every rank
-    /// calls it.
+    /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are not
+    /// compared. Every rank calls it.
     ///
     /// # Panics
     /// If a value differs between ranks on which it was declared the same; on all ranks alike.
     #[track_caller]
     pub(crate) fn compare_declared_values(&self) {
-        self.declared_values().compare(self.comms(), self.peek_step());
+        self.declared_values().compare(self.comms(), self.peek_step(), true);
+    }
+
+    /// Compares the values of [`compare_declared_values`](Self::compare_declared_values) that were made so far, before the
+    /// first step, whose own values are still to be compared. Every rank calls it.
+    ///
+    /// # Panics
+    /// As [`compare_declared_values`](Self::compare_declared_values).
+    #[track_caller]
+    pub(crate) fn compare_values_before_step(&self) {
+        self.declared_values().compare(self.comms(), self.peek_step(), false);
     }
 
     /// Waits until the trace of the device is complete.

@@ -178,7 +178,7 @@ impl Pipeline {
         if !self.has_evaluated.replace(true) {
             self.executor.agree_on_parts(sent)?;
         }
-        self.rank.evaluate(|| {
+        let evaluate = || {
             let mut output = None;
             let outcome = self.executor.evaluate(sent, |stage, buffers| {
                 let parts = match stage.checked_sub(1) {
@@ -198,8 +198,9 @@ impl Pipeline {
                 Ok::<_, CommError>(sent)
             });
             outcome.unwrap_or_else(|error| fail(error));
-            Ok(output.map(|output| read(&output)))
-        })
+            output.map(|output| read(&output))
+        };
+        Ok(self.rank.evaluate(|| self.stages.in_stage(evaluate)))
     }
 
     /// Returns true if messages are exchanged in [rounds](crate::schedule::Lockstep).

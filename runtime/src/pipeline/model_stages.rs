@@ -48,10 +48,11 @@ pub(super) struct StagePass<Output> {
 impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
     /// Runs the next computation of the schedule.
     fn in_action<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
-        self.stages.begin_action(self.begun);
+        let stages = self.stages;
+        stages.begin_action(self.begun);
         self.begun += 1;
-        let result = body(self);
-        self.stages.end_action();
+        let result = stages.in_stage(|| body(self));
+        stages.end_action();
         result
     }
 

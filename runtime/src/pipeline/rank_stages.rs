@@ -74,6 +74,11 @@ impl RankStages {
         self.rank.prefetcher().end_action();
     }
 
+    /// Runs `body`, a computation of a stage of this rank: the values that it makes are those of the stage.
+    pub fn in_stage<T>(&self, body: impl FnOnce() -> T) -> T {
+        self.rank.declared_values().in_stage(body)
+    }
+
     /// Returns the kinds of the parts that cross the boundary after each stage but the last.
     pub fn boundaries(&self) -> &[Vec<PartKind>] {
         &self.boundaries

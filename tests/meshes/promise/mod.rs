@@ -10,3 +10,4 @@ mod passes;
 mod programs;
 mod scenarios;
 mod tokens;
+mod trainer;

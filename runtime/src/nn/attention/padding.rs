@@ -76,7 +76,9 @@ impl<S: PaddedShape> Padding<S> {
     /// If `valid` has another length than this rank's share of `batch`, or a range ends before it begins.
     #[track_caller]
     pub fn from_block(rank: &Rank, batch: usize, valid: &[Range<usize>]) -> Padding<S> {
-        Padding::of_ends(valid, |ends| Tokens::from_block(rank, &[batch], ends))
+        let [starts, ends] = ends_of(valid);
+        let starts = Tokens::from_block(rank, &[batch], &starts);
+        Padding::of_tokens(starts, Tokens::from_block(rank, &[batch], &ends))
     }
 
     /// Creates the padding of a micro-batch: `valid` holds the ranges of some of this rank's samples, from its sample `first`
@@ -91,18 +93,9 @@ impl<S: PaddedShape> Padding<S> {
         first: usize,
         valid: &[Range<usize>],
     ) -> Padding<S> {
-        Padding::of_ends(valid, |ends| Tokens::from_rows(rank, &[batch], first, ends))
-    }
-
-    #[track_caller]
-    fn of_ends(valid: &[Range<usize>], create: impl Fn(&[u32]) -> Tokens<S::Rows>) -> Padding<S> {
-        if let Some(range) = valid.iter().find(|range| range.end < range.start) {
-            panic!("valid positions {range:?} end before they begin");
-        }
-        let place = |place: usize| u32::try_from(place).expect("positions are less than 2^32");
-        let starts: Vec<u32> = valid.iter().map(|range| place(range.start)).collect();
-        let ends: Vec<u32> = valid.iter().map(|range| place(range.end)).collect();
-        Padding::of_tokens(create(&starts), create(&ends))
+        let [starts, ends] = ends_of(valid);
+        let starts = Tokens::from_rows(rank, &[batch], first, &starts);
+        Padding::of_tokens(starts, Tokens::from_rows(rank, &[batch], first, &ends))
     }
 
     fn of_tokens(starts: Tokens<S::Rows>, ends: Tokens<S::Rows>) -> Padding<S> {
@@ -216,4 +209,15 @@ impl<S: PaddedShape> SegmentData for Padding<S> {
         let (starts, ends) = SegmentData::from_parts(next, Internal::new());
         Padding::of_tokens(starts, ends)
     }
+}
+
+/// Returns the beginnings and the ends of `valid`.
+#[track_caller]
+fn ends_of(valid: &[Range<usize>]) -> [Vec<u32>; 2] {
+    if let Some(range) = valid.iter().find(|range| range.end < range.start) {
+        panic!("valid positions {range:?} end before they begin");
+    }
+    let place = |place: usize| u32::try_from(place).expect("positions are less than 2^32");
+    let starts = valid.iter().map(|range| place(range.start)).collect();
+    [starts, valid.iter().map(|range| place(range.end)).collect()]
 }

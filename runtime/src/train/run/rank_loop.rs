@@ -111,7 +111,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let mut usage = UsageTotals::default();
         let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
         check_first_batches(&rank, config.batch, self.batches.peek(first)?)?;
-        rank.compare_declared_values();
+        rank.compare_values_before_step();
         for step in first..config.steps {
             if let Some(recorder) = &mut self.recorder {
                 recorder.begin_step(&rank);
