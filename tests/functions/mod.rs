@@ -2,5 +2,6 @@
 
 mod along;
 mod elementwise;
+mod halves;
 mod layer;
 mod refusals;

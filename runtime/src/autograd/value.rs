@@ -133,6 +133,12 @@ impl Value {
         Self::new(self.rank(), extents, state, None, segment)
     }
 
+    /// Returns true if an operation that reads the value has a gradient for it: now, or when the checkpointed segment in whose
+    /// forward it was computed is recomputed.
+    pub(crate) fn wants_gradient(&self) -> bool {
+        self.is_unrecorded() || self.compute_with_node().node.is_some()
+    }
+
     /// Returns true if it was computed in the forward of a checkpointed segment, which is not recorded.
     pub(super) fn is_unrecorded(&self) -> bool {
         self.0.unrecorded_in.is_some()

@@ -93,6 +93,12 @@ impl Extent {
         Extent::unsplit_at(self.global, self.held().part(first, len.min(self.local - first)))
     }
 
+    /// Returns the extent of two elements, of which this one element is one, as an unsplit extent; `None` if the dim has one.
+    pub(crate) fn with_neighbor(self) -> Option<Extent> {
+        let first = self.offset.min(self.global.checked_sub(2)?);
+        Some(Extent::unsplit_at(self.global, Ranges::one(first, 2)))
+    }
+
     /// Returns part `index` of `parts` of an unsplit extent.
     pub(crate) fn split(self, index: usize, parts: usize) -> Extent {
         let start = index * self.cut.len / parts;

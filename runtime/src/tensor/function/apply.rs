@@ -1,5 +1,6 @@
 //! Application of a function to typed operands.
 
+use std::cell::RefCell;
 use std::panic::Location;
 
 use crate::autograd::{
@@ -114,6 +115,7 @@ where
         inputs: input_extents,
         params: param_extents,
         output: extents,
+        mistake: RefCell::default(),
     };
     let value = autograd::apply(operation, operands);
     FromValue::from_value(value, site, Internal::new())

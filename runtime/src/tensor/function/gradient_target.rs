@@ -66,6 +66,12 @@ impl<C: Arity> GradientBuffers<C> {
         })
     }
 
+    /// Returns the gradients that backward has taken.
+    pub(super) fn into_taken(self) -> Vec<Option<Buffer>> {
+        let taken = self.taken.into_iter().map(Cell::into_inner);
+        self.buffers.into_iter().zip(taken).map(|(data, taken)| data.filter(|_| taken)).collect()
+    }
+
     /// Returns the wanted gradients.
     ///
     /// # Panics

@@ -1,155 +1,189 @@
 //! The check of a function's first calls: it treats all elements along a distributed dim alike.
 //!
-//! A rank computes its part of such a dim as one rank computes all of it, so a call with half of the elements writes that half
-//! of the output. A function that reads along the dim, or counts its elements on this rank, does not, on any mesh.
+//! A rank computes its part of such a dim as one rank computes all of it. So a call with half of the elements writes that half of
+//! the output and of the gradients that have the dim, and those that sum over it are the sums of both calls. A function that
+//! reads along the dim, or counts its elements on this rank, does otherwise, on any mesh.
 
 use crate::autograd::Arity;
-use crate::backend::{BlockCopy, Buffer, DType, View};
+use crate::backend::{DType, View};
 use crate::context::Rank;
 use crate::layout::{DimInfo, Dims};
-use crate::mesh::{Extent, local_len};
 
-use super::calls::{Forward, FunctionContext};
 use super::definition::Function;
-use super::operands::{OperandName, OperandView, ResultView};
 use super::output::FunctionOutput;
 use super::recorded::FunctionOperation;
 use super::shapes::{PerOperand, Shapes};
-
-/// A block of this rank with its dims, row-major.
-struct Block<'a> {
-    dims: &'static [DimInfo],
-    extents: Vec<Extent>,
-    view: View<'a>,
-}
-
-/// Half of the elements of a rank along a dim.
-struct Half<'a> {
-    dim: &'a DimInfo,
-    /// Index of the first element.
-    first: usize,
-    len: usize,
-}
-
-impl Block<'_> {
-    /// Returns the extents and the elements of a half; all of a block without the dim.
-    fn half(&self, rank: &Rank, half: &Half<'_>) -> (Vec<Extent>, Buffer) {
-        let mut extents = self.extents.clone();
-        let at = self.dims.iter().position(|dim| dim.is(half.dim));
-        let copy = match at {
-            Some(at) => {
-                let inner = local_len(&extents[at + 1..]);
-                let blocks = local_len(&extents[..at]);
-                let stride = extents[at].local * inner;
-                extents[at] = extents[at].range(half.first, half.len);
-                let len = half.len * inner;
-                BlockCopy {
-                    blocks,
-                    len,
-                    src_start: half.first * inner,
-                    src_stride: stride,
-                    dst_start: 0,
-                    dst_stride: len,
-                }
-            }
-            None => {
-                let len = self.view.len();
-                BlockCopy {
-                    blocks: 1,
-                    len,
-                    src_start: 0,
-                    src_stride: len,
-                    dst_start: 0,
-                    dst_stride: len,
-                }
-            }
-        };
-        let mut data = rank.scratch(self.view.dtype(), local_len(&extents));
-        rank.backend().copy_blocks(&copy, self.view, data.view_mut());
-        (extents, data)
-    }
-}
+use super::trial::{Block, Part, Trial, TrialResults};
 
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
-    /// Checks the halves of `result`, the output for these inputs and parameters, along each of its distributed dims.
+    /// Checks forward with halves of the elements along each distributed dim of these inputs and parameters, and of the output.
+    /// Backward is checked too if `wanted` tells of which inputs a gradient is; returns its mistake.
     ///
     /// # Panics
-    /// If the output for half of the elements is not that half of the output.
+    /// If the outputs of forward are not halves of the output, or do not add up to it.
     pub(super) fn check_halves(
         &self,
         rank: &Rank,
         inputs: &PerOperand<I, View<'_>>,
         params: &PerOperand<P, View<'_>>,
-        result: &Buffer,
-    ) {
+        wanted: Option<PerOperand<I, bool>>,
+    ) -> Option<String> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let all = || I::DIMS.iter().chain(P::DIMS).copied().flatten();
-        for (dim, extent) in dims.iter().zip(&self.output) {
-            let is_split_otherwise =
-                |other: &DimInfo| (other.key)() == (dim.key)() && !other.is(dim);
-            if dim.axes().is_empty() || extent.local < 2 || all().any(is_split_otherwise) {
-                continue;
-            }
-            let middle = extent.local / 2;
-            for (first, len) in [(0, middle), (middle, extent.local - middle)] {
-                self.check_half(rank, inputs, params, result, &Half { dim, first, len });
-            }
+        let call = Trial::<I, P> {
+            inputs: I::Count::from_fn(|i| {
+                Block::read(rank, I::DIMS[i], &self.inputs.as_ref()[i], inputs.as_ref()[i])
+            }),
+            params: P::Count::from_fn(|i| {
+                Block::read(rank, P::DIMS[i], &self.params.as_ref()[i], params.as_ref()[i])
+            }),
+            output: self.output.clone(),
+        };
+        let mut mistake = None;
+        for dim in distributed_dims([I::DIMS, P::DIMS].concat().into_iter().chain([dims])) {
+            let extent = call.extent(dims, dim).expect("an operand or the output has the dim");
+            let found = match (extent.local, extent.with_neighbor()) {
+                (0, _) | (1, None) => None,
+                (1, Some(both)) => {
+                    self.check_dim(rank, &call.with_neighbor(dims, dim, both), dim, 2, &wanted)
+                }
+                (len, _) => self.check_dim(rank, &call, dim, len, &wanted),
+            };
+            mistake = mistake.or(found);
         }
+        mistake
     }
 
-    fn check_half(
+    /// Compares `whole`, a call with `len` elements along `dim`, with calls with half of them.
+    fn check_dim(
         &self,
         rank: &Rank,
-        inputs: &PerOperand<I, View<'_>>,
-        params: &PerOperand<P, View<'_>>,
-        result: &Buffer,
-        half: &Half<'_>,
-    ) {
-        let path = self.function.path();
-        let inputs = I::Count::from_fn(|i| {
-            let (dims, extents) = (I::DIMS[i], self.inputs.as_ref()[i].clone());
-            Block { dims, extents, view: inputs.as_ref()[i] }.half(rank, half)
-        });
-        let params = P::Count::from_fn(|i| {
-            let (dims, extents) = (P::DIMS[i], self.params.as_ref()[i].clone());
-            Block { dims, extents, view: params.as_ref()[i] }.half(rank, half)
-        });
+        whole: &Trial<I, P>,
+        dim: &DimInfo,
+        len: usize,
+        wanted: &Option<PerOperand<I, bool>>,
+    ) -> Option<String> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let output = Block { dims, extents: self.output.clone(), view: result.view() };
-        let (extents, expected) = output.half(rank, half);
-        let mut found = rank.alloc(local_len(&extents));
-        let context = FunctionContext { rank, path };
-        drop(self.function.forward_pass(Forward {
-            inputs: I::Count::map_ref(&inputs, |(extents, data)| {
-                let name = OperandName::new(rank, path, "input");
-                OperandView { view: Some(data.view()), extents, name }
-            }),
-            params: P::Count::map_ref(&params, |(extents, data)| {
-                let name = OperandName::new(rank, path, "parameter");
-                OperandView { view: Some(data.view()), extents, name }
-            }),
-            output: ResultView { view: found.view_mut(), extents: &extents, rank },
-            context,
-        }));
-        let tolerance = if found.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
-        let (found, expected) = (rank.read(found.view()), rank.read(expected.view()));
-        assert!(
-            are_near(&found, &expected, tolerance),
-            "`{path}` writes other results along `{}` if it is given half of these elements alone: it reads along the dim, or \
-             counts its elements on this rank, of which another mesh has others; a dim that a function reads along is `Local` in \
-             its impl, and positions are those of the global tensor, `x.extents()[dim].index(i)`",
-            half.dim
-        );
+        let all_wanted = I::Count::from_fn(|_| true);
+        let (targets, has_backward) = (wanted.as_ref().unwrap_or(&all_wanted), wanted.is_some());
+        let run = |trial: &Trial<I, P>, gradient: Option<&Block>| {
+            self.run_trial(rank, trial, targets, gradient)
+        };
+        let first = Part { dim, first: 0, len: len / 2 };
+        let parts = [Part { first: first.len, len: len - first.len, ..first }, first];
+        let gradient =
+            has_backward.then(|| Block::from_fn(rank, dims, &whole.output, number_of_gradient));
+        let results = run(whole, gradient.as_ref());
+        let halves = parts.each_ref().map(|part| {
+            let gradient = gradient.as_ref().map(|gradient| gradient.part(part));
+            run(&whole.part(dims, part), gradient.as_ref())
+        });
+        let path = self.function.path();
+        let outputs = halves.each_ref().map(|half| &half.output);
+        let along = "it reads along the dim, or counts its elements on this rank, of which another mesh has others; a dim that a \
+                     function reads along is `Local` in its impl, and positions are those of the global tensor, \
+                     `x.extents()[dim].index(i)`";
+        match compare(&results.output, outputs, &parts) {
+            Ok(()) => {}
+            Err(Difference::Elements) => panic!(
+                "`{path}` writes other results along `{dim}` if it is given half of these elements alone: {along}"
+            ),
+            Err(Difference::Sums) => panic!(
+                "`{path}` sums over `{dim}`, but its sums over two halves of these elements do not add up to its sum over all of \
+                 them, which ranks with parts of the dim rely on: {along}; what is added or divided once comes after the \
+                 reduction of the partial sum"
+            ),
+        }
+        gradients_differ(&results, &halves, &parts).map(|(operand, difference)| {
+            let what = match difference {
+                Difference::Elements => "writes another gradient",
+                Difference::Sums => "sums to another gradient",
+            };
+            format!(
+                "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` alone: {along}"
+            )
+        })
     }
 }
 
-/// Returns true if the numbers differ by at most `tolerance` of the largest, or are NaN alike.
+/// Returns the distributed dims of these shapes, each once: without those that another operand has split otherwise, or whole.
+fn distributed_dims(
+    shapes: impl Iterator<Item = &'static [DimInfo]>,
+) -> impl Iterator<Item = &'static DimInfo> {
+    let mut all: Vec<&DimInfo> = Vec::new();
+    for dim in shapes.flatten() {
+        if !all.iter().any(|known| known.is(dim)) {
+            all.push(dim);
+        }
+    }
+    let is_one =
+        |dim: &&DimInfo| all.iter().filter(|other| (other.key)() == (dim.key)()).count() == 1;
+    let found: Vec<_> =
+        all.iter().copied().filter(|dim| !dim.axes().is_empty() && is_one(dim)).collect();
+    found.into_iter()
+}
+
+/// Returns element `i` of the gradient of the output in calls that are compared: numbers between -1 and 1 without a pattern.
+fn number_of_gradient(i: usize) -> f32 {
+    let hash = (i as u32).wrapping_mul(2_654_435_761) >> 8;
+    hash as f32 / (1 << 23) as f32 - 1.0
+}
+
+/// The way in which results of halves differ from those of all elements.
+enum Difference {
+    /// A half of the result has other elements.
+    Elements,
+    /// The results of both halves do not add up.
+    Sums,
+}
+
+/// Compares the results of `parts` with that of all elements.
+fn compare(whole: &Block, halves: [&Block; 2], parts: &[Part<'_>; 2]) -> Result<(), Difference> {
+    let tolerance = if whole.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
+    if whole.position(parts[0].dim).is_some() {
+        let is_half = |(half, part): (&Block, &Part<'_>)| {
+            let expected = whole.part(part).elements;
+            are_near(&half.elements, &expected, tolerance * largest(&expected))
+        };
+        return halves
+            .into_iter()
+            .zip(parts)
+            .all(is_half)
+            .then_some(())
+            .ok_or(Difference::Elements);
+    }
+    let [one, other] = halves.map(|half| &half.elements[..]);
+    let sums: Vec<f32> = one.iter().zip(other).map(|(one, other)| one + other).collect();
+    // Sums may be small because large terms cancel.
+    let terms = [one, other, &whole.elements].map(largest).into_iter().fold(0.0, f32::max);
+    are_near(&sums, &whole.elements, tolerance * terms).then_some(()).ok_or(Difference::Sums)
+}
+
+/// Returns the first operand whose gradients differ.
+fn gradients_differ(
+    whole: &TrialResults,
+    halves: &[TrialResults; 2],
+    parts: &[Part<'_>; 2],
+) -> Option<(String, Difference)> {
+    whole.gradients.iter().find_map(|(operand, gradient)| {
+        let of_half =
+            |half: &'_ TrialResults| half.gradients.iter().position(|(other, _)| other == operand);
+        let [one, other] = halves.each_ref().map(of_half);
+        let blocks = [&halves[0].gradients[one?].1, &halves[1].gradients[other?].1];
+        let difference = compare(gradient, blocks, parts).err()?;
+        Some((operand.clone(), difference))
+    })
+}
+
+/// Returns the largest magnitude of finite numbers.
+fn largest(numbers: &[f32]) -> f32 {
+    numbers.iter().filter(|x| x.is_finite()).fold(0.0f32, |most, x| most.max(x.abs()))
+}
+
+/// Returns true if the numbers differ by at most `tolerance`, or are NaN alike.
 fn are_near(found: &[f32], expected: &[f32], tolerance: f32) -> bool {
-    let largest =
-        expected.iter().filter(|x| x.is_finite()).fold(0.0f32, |most, x| most.max(x.abs()));
     found.iter().zip(expected).all(|(found, expected)| {
         found == expected
             || (found.is_nan() && expected.is_nan())
-            || (found - expected).abs() <= tolerance * largest
+            || (found - expected).abs() <= tolerance
     })
 }

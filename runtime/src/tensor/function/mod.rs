@@ -68,6 +68,7 @@ mod output;
 mod recorded;
 mod saved;
 mod shapes;
+mod trial;
 
 pub use apply::{AppliesTo, apply};
 pub use calls::{Backward, Forward, FunctionContext};

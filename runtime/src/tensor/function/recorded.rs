@@ -1,5 +1,6 @@
 //! A user-defined function as an untyped operation: views for its kernels, and buffers for its results.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::autograd::{Arity, Operation, OperationBackward, OperationForward, SavedResults};
@@ -21,6 +22,8 @@ pub(super) struct FunctionOperation<F, I: Shapes, P: Shapes> {
     pub(super) inputs: PerOperand<I, Vec<Extent>>,
     pub(super) params: PerOperand<P, Vec<Extent>>,
     pub(super) output: Vec<Extent>,
+    /// The mistake of backward that a check of the forward has found.
+    pub(super) mistake: RefCell<Option<String>>,
 }
 
 impl<F, I: Shapes, P: Shapes> Operation<I::Count, P::Count> for FunctionOperation<F, I, P>
@@ -33,11 +36,11 @@ where
         &self,
         forward: OperationForward<'_, I::Count, P::Count>,
     ) -> (Buffer, <Self::Saved as SavedResults>::Computed) {
-        let OperationForward { rank, inputs, params, .. } = forward;
+        let OperationForward { rank, inputs: operands, params, recorded } = forward;
         let path = self.function.path();
         let [input, param, output] =
             ["input", "parameter", "output"].map(|role| OperandName::new(rank, path, role));
-        let inputs = I::Count::map_ref(&inputs, |input| input.compute().data);
+        let inputs = I::Count::map_ref(&operands, |input| input.compute().data);
         let mut result = rank.alloc(local_len(&self.output));
         let check = FirstCall::new::<Self>(rank, path, "forward", vec![result.len()]);
         check.mark_unwritten(&mut result);
@@ -48,9 +51,22 @@ where
             context: FunctionContext { rank, path },
         });
         check.check_written(&result, output);
-        if check.is_first() {
+        // In the forward of a checkpointed segment too, whose backward may take the saved output.
+        let has_backward = rank.is_training();
+        let wanted = I::Count::map_ref(&operands, |input| has_backward && input.wants_gradient());
+        let wants_any = wanted.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
+        let lens = vec![result.len()];
+        let of_backward =
+            wants_any && FirstCall::new::<Self>(rank, path, "halves of backward", lens).is_first();
+        if check.is_first() || of_backward {
             let inputs = I::Count::from_fn(|i| inputs.as_ref()[i].view());
-            self.check_halves(rank, &inputs, &params, &result);
+            let found = self.check_halves(rank, &inputs, &params, of_backward.then_some(wanted));
+            match found {
+                // After the mistakes that the real backward shows.
+                Some(mistake) if recorded => self.mistake.replace(Some(mistake)),
+                Some(mistake) => panic!("{mistake}"),
+                None => None,
+            };
         }
         (result, saved.into_computed())
     }
@@ -101,6 +117,9 @@ where
             }
         }
         let param_gradients = param_gradients.into_written(name("parameter"), &check);
+        if let Some(mistake) = self.mistake.into_inner() {
+            panic!("{mistake}");
+        }
         for (param_use, gradient) in params.into_iter().zip(param_gradients) {
             if let Some(gradient) = gradient {
                 param_use.finish_with(gradients, &gradient);
@@ -110,7 +129,7 @@ where
 }
 
 /// Returns a view of each operand.
-fn views<'a, C: Arity>(
+pub(super) fn views<'a, C: Arity>(
     name: OperandName<'a>,
     extents: &'a C::Array<Vec<Extent>>,
     view: impl Fn(usize) -> Option<View<'a>>,

@@ -25,6 +25,8 @@ pub trait SavedBuffers: 'static {
     #[doc(hidden)]
     fn into_computed(self) -> <Self::Shared as SavedResults>::Computed;
     #[doc(hidden)]
+    fn into_shared(self) -> Self::Shared;
+    #[doc(hidden)]
     fn views(shared: &Self::Shared) -> Self::Views<'_>;
     #[doc(hidden)]
     const SEAL: Seal;
@@ -35,6 +37,10 @@ impl SavedBuffers for () {
     type Views<'a> = ();
 
     fn into_computed(self) -> [Buffer; 0] {
+        []
+    }
+
+    fn into_shared(self) -> [Arc<Buffer>; 0] {
         []
     }
 
@@ -51,6 +57,10 @@ impl SavedBuffers for Buffer {
         [self]
     }
 
+    fn into_shared(self) -> [Arc<Buffer>; 1] {
+        [Arc::new(self)]
+    }
+
     fn views([buffer]: &[Arc<Buffer>; 1]) -> View<'_> {
         buffer.view()
     }
@@ -64,6 +74,10 @@ impl<const N: usize> SavedBuffers for [Buffer; N] {
 
     fn into_computed(self) -> [Buffer; N] {
         self
+    }
+
+    fn into_shared(self) -> [Arc<Buffer>; N] {
+        self.map(Arc::new)
     }
 
     fn views(shared: &[Arc<Buffer>; N]) -> [View<'_>; N] {

@@ -1,0 +1,226 @@
+//! Calls of a function with some of the elements of a rank, by which its first calls are checked.
+
+use crate::autograd::Arity;
+use crate::backend::{Buffer, Category, DType, View};
+use crate::context::Rank;
+use crate::layout::{DimInfo, Dims};
+use crate::mesh::{Extent, local_len};
+
+use super::calls::{Backward, Forward, FunctionContext};
+use super::definition::Function;
+use super::gradient_target::GradientBuffers;
+use super::operands::{OperandName, OperandView, ResultView};
+use super::output::FunctionOutput;
+use super::recorded::{FunctionOperation, views};
+use super::saved::SavedBuffers;
+use super::shapes::{PerOperand, Shapes};
+
+/// Elements of an operand or a result on the host, with their dims, row-major.
+#[derive(Clone)]
+pub(super) struct Block {
+    dims: &'static [DimInfo],
+    extents: Vec<Extent>,
+    dtype: DType,
+    pub(super) elements: Vec<f32>,
+}
+
+/// Some of the elements of a rank along a dim.
+pub(super) struct Part<'a> {
+    pub(super) dim: &'a DimInfo,
+    /// Index of the first element.
+    pub(super) first: usize,
+    pub(super) len: usize,
+}
+
+impl Block {
+    /// Reads a block of this rank.
+    pub(super) fn read(
+        rank: &Rank,
+        dims: &'static [DimInfo],
+        extents: &[Extent],
+        view: View<'_>,
+    ) -> Block {
+        Block { dims, extents: extents.to_vec(), dtype: view.dtype(), elements: rank.read(view) }
+    }
+
+    /// Creates a block in the compute dtype whose element `i` is `number(i)`.
+    pub(super) fn from_fn(
+        rank: &Rank,
+        dims: &'static [DimInfo],
+        extents: &[Extent],
+        number: impl Fn(usize) -> f32,
+    ) -> Block {
+        let elements = (0..local_len(extents)).map(number).collect();
+        Block { dims, extents: extents.to_vec(), dtype: rank.compute_dtype(), elements }
+    }
+
+    /// Returns the position of `dim` among the dims.
+    pub(super) fn position(&self, dim: &DimInfo) -> Option<usize> {
+        self.dims.iter().position(|other| other.is(dim))
+    }
+
+    /// Returns the element type.
+    pub(super) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns part of the elements; all of them if the block has not the dim.
+    pub(super) fn part(&self, part: &Part<'_>) -> Block {
+        let Some(at) = self.position(part.dim) else { return self.clone() };
+        let inner = local_len(&self.extents[at + 1..]);
+        let row = self.extents[at].local * inner;
+        let (start, end) = (part.first * inner, (part.first + part.len) * inner);
+        let rows = self.elements.chunks(row.max(1));
+        let elements = rows.flat_map(|row| &row[start..end]).copied().collect();
+        let mut extents = self.extents.clone();
+        extents[at] = extents[at].range(part.first, part.len);
+        Block { extents, elements, ..*self }
+    }
+
+    /// Returns the block with a second element along `dim`, of which it has one: with half of the numbers, which are as large
+    /// as possible and still like those of the first one in sign and range.
+    fn with_neighbor(&self, dim: &DimInfo, both: Extent) -> Block {
+        let Some(at) = self.position(dim) else { return self.clone() };
+        let inner = local_len(&self.extents[at + 1..]);
+        let rows = self.elements.chunks(inner.max(1));
+        let pairs = rows.flat_map(|row| row.iter().copied().chain(row.iter().map(|x| x / 2.0)));
+        let mut extents = self.extents.clone();
+        extents[at] = both;
+        Block { extents, elements: pairs.collect(), ..*self }
+    }
+
+    fn upload(&self, rank: &Rank) -> Buffer {
+        let mut data = rank.scratch(self.dtype, self.elements.len());
+        rank.backend().cast(rank.stage(&self.elements).view(), data.view_mut());
+        data
+    }
+}
+
+/// Operands of a call.
+pub(super) struct Trial<I: Shapes, P: Shapes> {
+    pub(super) inputs: PerOperand<I, Block>,
+    pub(super) params: PerOperand<P, Block>,
+    /// Local extents of the output.
+    pub(super) output: Vec<Extent>,
+}
+
+/// Results of a call.
+pub(super) struct TrialResults {
+    pub(super) output: Block,
+    /// The gradients that backward has written, by name of the operand.
+    pub(super) gradients: Vec<(String, Block)>,
+}
+
+impl<I: Shapes, P: Shapes> Trial<I, P> {
+    /// Returns the number of elements of this rank along `dim`, of which an operand or the output shaped `dims` has one.
+    pub(super) fn extent(&self, dims: &[DimInfo], dim: &DimInfo) -> Option<Extent> {
+        let blocks = self.inputs.as_ref().iter().chain(self.params.as_ref());
+        let of_operands = blocks.map(|block| (block.dims, &block.extents[..]));
+        let mut all = of_operands.chain([(dims, &self.output[..])]);
+        all.find_map(|(dims, extents)| {
+            dims.iter().zip(extents).find_map(|(other, extent)| other.is(dim).then_some(*extent))
+        })
+    }
+
+    /// Returns the call with part of the elements; `dims` are those of the output.
+    pub(super) fn part(&self, dims: &[DimInfo], part: &Part<'_>) -> Trial<I, P> {
+        let mut output = self.output.clone();
+        for (dim, extent) in dims.iter().zip(&mut output) {
+            if dim.is(part.dim) {
+                *extent = extent.range(part.first, part.len);
+            }
+        }
+        Trial {
+            inputs: I::Count::map_ref(&self.inputs, |block| block.part(part)),
+            params: P::Count::map_ref(&self.params, |block| block.part(part)),
+            output,
+        }
+    }
+
+    /// Returns the call with a second element along `dim`, of which this rank has one; both have the extent `both`.
+    pub(super) fn with_neighbor(
+        &self,
+        dims: &[DimInfo],
+        dim: &DimInfo,
+        both: Extent,
+    ) -> Trial<I, P> {
+        let extent = |(other, own): (&DimInfo, &Extent)| if other.is(dim) { both } else { *own };
+        Trial {
+            inputs: I::Count::map_ref(&self.inputs, |block| block.with_neighbor(dim, both)),
+            params: P::Count::map_ref(&self.params, |block| block.with_neighbor(dim, both)),
+            output: dims.iter().zip(&self.output).map(extent).collect(),
+        }
+    }
+}
+
+impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
+    /// Calls forward, and backward with `output_gradient` if one is given: with targets for the gradients of all parameters, and
+    /// of the inputs of which they are `wanted`.
+    pub(super) fn run_trial(
+        &self,
+        rank: &Rank,
+        trial: &Trial<I, P>,
+        wanted: &PerOperand<I, bool>,
+        output_gradient: Option<&Block>,
+    ) -> TrialResults {
+        let path = self.function.path();
+        let name = |role| OperandName::new(rank, path, role);
+        let context = FunctionContext { rank, path };
+        let upload = |block: &Block| block.upload(rank);
+        let inputs = I::Count::map_ref(&trial.inputs, upload);
+        let params = P::Count::map_ref(&trial.params, upload);
+        let input_extents = I::Count::map_ref(&trial.inputs, |block| block.extents.clone());
+        let param_extents = P::Count::map_ref(&trial.params, |block| block.extents.clone());
+        let mut output = rank.scratch(rank.compute_dtype(), local_len(&trial.output));
+        let saved = self.function.forward_pass(Forward {
+            inputs: views::<I::Count>(name("input"), &input_extents, |i| {
+                Some(inputs.as_ref()[i].view())
+            }),
+            params: views::<P::Count>(name("parameter"), &param_extents, |i| {
+                Some(params.as_ref()[i].view())
+            }),
+            output: ResultView { view: output.view_mut(), extents: &trial.output, rank },
+            context,
+        });
+        let dims = <F::Output as FunctionOutput>::Shape::DIMS;
+        let result = Block::read(rank, dims, &trial.output, output.view());
+        let Some(output_gradient) = output_gradient else {
+            return TrialResults { output: result, gradients: Vec::new() };
+        };
+        let saved = saved.into_shared();
+        let output_gradient = output_gradient.upload(rank);
+        let zeros = |dtype, len| rank.allocator().zeros(dtype, len, Category::Workspace);
+        let mut of_inputs = GradientBuffers::<I::Count>::new(|i| {
+            let len = inputs.as_ref()[i].len();
+            wanted.as_ref()[i].then(|| zeros(rank.compute_dtype(), len))
+        });
+        let mut of_params =
+            GradientBuffers::<P::Count>::new(|i| Some(zeros(DType::F32, params.as_ref()[i].len())));
+        let of_output = |role, view| OperandView { view, extents: &trial.output, name: name(role) };
+        self.function.backward_pass(Backward {
+            inputs: views::<I::Count>(name("input"), &input_extents, |i| {
+                self.reads.inputs.as_ref()[i].then(|| inputs.as_ref()[i].view())
+            }),
+            params: views::<P::Count>(name("parameter"), &param_extents, |i| {
+                self.reads.params.as_ref()[i].then(|| params.as_ref()[i].view())
+            }),
+            output: of_output("output", self.reads.output.then(|| output.view())),
+            output_gradient: of_output("output gradient", Some(output_gradient.view())),
+            saved: F::Saved::views(&saved),
+            input_gradients: of_inputs.targets(rank, &input_extents),
+            param_gradients: of_params.targets(rank, &param_extents),
+            context,
+        });
+        let of_inputs = of_inputs.into_taken().into_iter().zip(trial.inputs.as_ref()).enumerate();
+        let of_params = of_params.into_taken().into_iter().zip(trial.params.as_ref()).enumerate();
+        let named = [("input", of_inputs.collect::<Vec<_>>()), ("parameter", of_params.collect())];
+        let gradients = named.into_iter().flat_map(|(role, gradients)| {
+            let read = move |(i, (data, operand)): (usize, (Option<Buffer>, &Block))| {
+                let block = Block::read(rank, operand.dims, &operand.extents, data?.view());
+                Some((format!("{role} {i}"), block))
+            };
+            gradients.into_iter().filter_map(read)
+        });
+        TrialResults { output: result, gradients: gradients.collect() }
+    }
+}
