@@ -73,7 +73,6 @@ fn meshes_of(ranks: usize) -> Vec<MeshShape> {
         let degrees = COSTLIEST_FIRST.into_iter().zip(degrees).chain([(AxisId::Dp, dp)]);
         meshes.extend(MeshShape::new(degrees));
     };
-    let divisors = |of: usize| (1..=of).filter(move |divisor| of.is_multiple_of(*divisor));
     for pp in divisors(ranks) {
         for cp in divisors(ranks / pp) {
             for tp in divisors(ranks / pp / cp).filter(|tp| *tp <= MAX_TP) {
@@ -83,6 +82,14 @@ fn meshes_of(ranks: usize) -> Vec<MeshShape> {
     }
     meshes.sort_by_key(|mesh| COSTLIEST_FIRST.map(|axis| mesh.degree(axis)));
     meshes
+}
+
+/// Returns the divisors of `number` in ascending order.
+fn divisors(number: usize) -> impl Iterator<Item = usize> {
+    let small: Vec<usize> = (1..=number.isqrt()).filter(|x| number.is_multiple_of(*x)).collect();
+    let large: Vec<usize> =
+        small.iter().rev().map(|x| number / x).filter(|x| *x > number.isqrt()).collect();
+    small.into_iter().chain(large)
 }
 
 fn explain(mesh: &MeshShape, refused: &[(&MeshShape, String)]) -> String {
@@ -131,6 +138,15 @@ mod tests {
             assert!(meshes_of(ranks).iter().all(|mesh| mesh.world_size() == ranks));
         }
         assert!(meshes_of(64).iter().all(|mesh| mesh.degree(AxisId::Tp) <= MAX_TP));
+    }
+
+    #[test]
+    fn divisors_ascend() {
+        for number in 0..100usize {
+            let expected = (1..=number).filter(|x| number.is_multiple_of(*x));
+            assert!(divisors(number).eq(expected), "{number}");
+        }
+        assert_eq!(divisors(4_000_000_000).count(), 120);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::auto_mesh::{ChosenMesh, choose_mesh};
 use super::config::{Config, GivenSettings};
 use super::console::say;
 use super::machine::{Machine, open_machine, suggested_ranks};
-use super::plan::{Plan, open_model};
+use super::plan::{Plan, check_auto_ranks, open_model};
 use super::run::{RankLoop, SharedFiles};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
 
@@ -55,6 +55,7 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn with_settings(settings: GivenSettings) -> Result<Trainer<M>> {
         let Some(auto) = settings.auto_mesh()? else { return Trainer::new(settings.resolve()?) };
         let ranks = auto.ranks.map_or_else(|| suggested_ranks(auto.device), Ok)?;
+        check_auto_ranks(ranks, auto.device)?;
         // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
         let mut opened = None;
         let chosen = choose_mesh(&settings, ranks, |config| {

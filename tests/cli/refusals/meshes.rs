@@ -97,6 +97,14 @@ fn meshes() {
                     "at most 1024 threads",
                 ],
             ),
+            // At once: the meshes of so many ranks are not enumerated.
+            (
+                &on("auto=4000000000"),
+                &[
+                    "--mesh: auto=4000000000: 4000000000 ranks are too many",
+                    "starts at most 1024 threads in all; use fewer ranks",
+                ],
+            ),
             (&on("tp=2 --threads 4000000000").replace("--threads 1 ", ""), &["are too many"]),
             (
                 &on("tp=4").replace("--ffn 48", "--ffn 50"),

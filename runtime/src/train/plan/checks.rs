@@ -49,6 +49,17 @@ pub fn check_mesh(config: &Config) -> Result<()> {
     check_batch(config)
 }
 
+/// Checks that `--mesh auto` is of no more ranks than this process can hold, before their meshes are enumerated.
+pub fn check_auto_ranks(ranks: usize, device: DeviceChoice) -> Result<()> {
+    if device == DeviceChoice::Cpu && ranks > MAX_THREADS {
+        return Err(Error::Input(format!(
+            "--mesh: auto={ranks}: {ranks} ranks are too many: ranks are threads of this process, which starts at most \
+             {MAX_THREADS} threads in all; use fewer ranks"
+        )));
+    }
+    Ok(())
+}
+
 /// Checks that a sequence can be distributed over the ranks of `cp`: that the model declares it so, and that it has an early
 /// and a late chunk for each of them.
 pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {

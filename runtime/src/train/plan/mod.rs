@@ -27,7 +27,7 @@ use super::{Error, Family, LanguageModel, Outline, Result};
 use checks::{check_context, check_mesh};
 use model_plan::{ModelPlan, hf_tensors};
 
-pub use checks::check_documents_are_used;
+pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
 pub use pipeline::{PipelinePlan, build_model};
