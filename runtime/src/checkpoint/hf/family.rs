@@ -46,7 +46,9 @@ pub trait HfConfig: Sized {
         let config = settings.and_then(|settings: Map<String, Value>| {
             let settings = HfSettings::new(&settings);
             check_family::<Self>(&settings)?;
-            Self::from_settings(&settings)
+            let config = Self::from_settings(&settings)?;
+            check_architecture::<Self>(&settings)?;
+            Ok(config)
         });
         config.map_err(|reason| CheckpointError::settings(&path, reason))
     }
@@ -60,6 +62,26 @@ fn check_family<C: HfConfig>(settings: &HfSettings<'_>) -> Result<(), String> {
             C::MODEL_TYPE
         )),
         _ => Ok(()),
+    }
+}
+
+/// Refuses the folder of another family that has no `model_type`, by the names of its classes, which begin with that of the
+/// family.
+fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>) -> Result<(), String> {
+    let (None, Some(Value::Array(names))) =
+        (settings.get("model_type"), settings.get("architectures"))
+    else {
+        return Ok(());
+    };
+    let family = C::MODEL_TYPE.replace(['_', '-'], "").to_lowercase();
+    let is_of_family = |name: &&str| name.to_lowercase().starts_with(&family);
+    match names.iter().filter_map(Value::as_str).find(|name| !is_of_family(name)) {
+        Some(other) => Err(format!(
+            "architectures has \"{other}\", and there is no model_type; only \"{}\" is supported by the model of this \
+             program",
+            C::MODEL_TYPE
+        )),
+        None => Ok(()),
     }
 }
 

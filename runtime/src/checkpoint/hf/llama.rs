@@ -133,10 +133,34 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
             return Err(format!("{key} is true; only models without biases are supported"));
         }
     }
+    refuse_windows(keys)?;
     match keys.number("attention_dropout")? {
         Some(rate) if rate > 0.0 => {
             Err(format!("attention_dropout is {rate}; only 0 is supported"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses sliding windows, as those of Mistral, and of Qwen2 if it switches them on.
+fn refuse_windows(keys: &HfSettings<'_>) -> Result<(), String> {
+    let is_used = keys.switch("use_sliding_window")?;
+    if let Some(window) = keys.get("sliding_window").filter(|_| is_used != Some(false)) {
+        return Err(format!(
+            "sliding_window is {window}; only models whose attention has no window are supported"
+        ));
+    }
+    if is_used == Some(true) {
+        return Err(
+            "use_sliding_window is true; only models whose attention has no window are supported"
+                .into(),
+        );
+    }
+    match keys.get("layer_types") {
+        Some(Value::Array(types)) if types.iter().all(|kind| *kind == "full_attention") => Ok(()),
+        Some(types) => {
+            Err(format!("layer_types is {types}; only layers of \"full_attention\" are supported"))
+        }
+        None => Ok(()),
     }
 }

@@ -74,6 +74,11 @@ fn read_object(
         let own = object.count("original_max_position_embeddings")?;
         Ok(lengths.original.or(own).unwrap_or(lengths.max_positions))
     };
+    if let (None, Some(key)) = (kind, object.keys().find(|key| is_of_scaling(object, key))) {
+        return Err(format!(
+            "rope_type is missing, but {key} is given; name the scaling, one of {SUPPORTED}, or leave {key} out"
+        ));
+    }
     let scaling = match kind.unwrap_or("default") {
         "default" => RopeScaling::Default,
         "linear" => RopeScaling::Linear { factor: required("factor")? },
@@ -114,6 +119,11 @@ fn read_object(
             .unwrap_or(plain.partial_rotary_factor),
         scaling,
     })
+}
+
+/// Returns true if a key is given that only some scaling reads.
+fn is_of_scaling(object: &HfSettings<'_>, key: &str) -> bool {
+    !["rope_theta", "partial_rotary_factor"].contains(&key) && object.get(key).is_some()
 }
 
 /// Refuses objects that describe other embeddings, which ignoring would change the results.

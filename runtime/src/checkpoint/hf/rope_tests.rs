@@ -98,6 +98,14 @@ fn parameters_that_cannot_be_followed_are_refused() {
              \"llama3\" are supported",
         ),
         (json!({ "rope_scaling": { "type": "su" } }), "rope_scaling.rope_type is \"su\"; only"),
+        (
+            json!({ "rope_scaling": { "factor": 2 } }),
+            "rope_scaling.rope_type is missing, but factor is given; name the scaling, one of \"default\", \"linear\"",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_theta": 5e5, "low_freq_factor": 1 } }),
+            "rope_parameters.rope_type is missing, but low_freq_factor is given",
+        ),
         (json!({ "rope_scaling": { "type": 3 } }), "rope_scaling.type must be text, not 3"),
         (json!({ "rope_scaling": { "type": "linear" } }), "rope_scaling.factor is missing"),
         (

@@ -373,11 +373,49 @@ fn unsupported_llama_settings_are_refused() {
         ),
         (json!({ "head_dim": 3 }), "head_dim 3 is odd"),
         (json!({ "tie_word_embeddings": 1 }), "tie_word_embeddings must be true or false, not 1"),
+        (
+            json!({ "sliding_window": 4096 }),
+            "sliding_window is 4096; only models whose attention has no window",
+        ),
+        (
+            json!({ "sliding_window": 4096, "use_sliding_window": true }),
+            "sliding_window is 4096; only models",
+        ),
+        (json!({ "use_sliding_window": true }), "use_sliding_window is true; only models"),
+        (
+            json!({ "layer_types": ["full_attention", "sliding_attention"] }),
+            "layer_types is [\"full_attention\",\"sliding_attention\"]; only layers of \"full_attention\"",
+        ),
+        (json!({ "layer_types": "all" }), "layer_types is \"all\"; only layers of"),
+        (
+            json!({ "model_type": null, "architectures": ["MistralForCausalLM"] }),
+            "architectures has \"MistralForCausalLM\", and there is no model_type; only \"llama\" is supported",
+        ),
+        (
+            json!({ "rope_parameters": null, "rope_scaling": { "factor": 2 } }),
+            "rope_scaling.rope_type is missing, but factor is given",
+        ),
     ] {
         let dir = export(&config(false));
         set(dir.path(), change);
         let text = refusal(dir.path());
         assert!(text.contains("config.json: ") && text.contains(reason), "no `{reason}` in {text}");
+    }
+}
+
+/// Keys of other families that say that nothing is different.
+#[test]
+fn settings_without_effect_are_understood() {
+    for change in [
+        json!({ "sliding_window": null, "use_sliding_window": false }),
+        json!({ "sliding_window": 4096, "use_sliding_window": false }),
+        json!({ "layer_types": ["full_attention", "full_attention"] }),
+        json!({ "model_type": null }),
+        json!({ "model_type": null, "architectures": null }),
+    ] {
+        let dir = export(&config(false));
+        set(dir.path(), change);
+        assert_eq!(LlamaConfig::read(dir.path()).unwrap(), config(false));
     }
 }
 
