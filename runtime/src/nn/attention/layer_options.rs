@@ -14,7 +14,15 @@ pub(super) struct LayerOptions {
 impl LayerOptions {
     /// Selects the settings of the attention that `builder` builds. Impossible ones are problems of the model.
     pub(super) fn from_builder(builder: &Builder<'_>) -> LayerOptions {
-        let AttentionOptions { windows, soft_cap, scale, .. } = builder.attention_options();
+        let AttentionOptions { windows, soft_cap, scale, max_distance } =
+            builder.attention_options();
+        let of_model = builder.sizes().attention.max_distance;
+        if ![of_model, AttentionOptions::default().max_distance].contains(max_distance) {
+            builder.problem(format_args!(
+                "a maximum distance of {max_distance} applies to nothing: it is that of a `RelativeBias`, whose own field \
+                 `Sizes::with_attention` takes"
+            ));
+        }
         for window in windows.iter().flatten().filter(|window| **window == 0) {
             builder.problem(format_args!(
                 "a window of {window} positions shows a query no key: a window of 1 is its own position"

@@ -9,6 +9,7 @@ use crate::tensor::{InBackward, Init, OperationParam, Param, ParamRef, Rank, gra
 
 use super::super::{Build, Builder, Col, Plain, Shard};
 use super::extras::{AttentionExtra, BiasOfScores, Extras, SameHeads, SameSequence};
+use super::options::AttentionOptions;
 use super::score_bias::{BucketOfDistance, Distances, ScoreBias};
 
 /// A learned bias on the scores of each head by the bucket of the distance between key and query (Raffel et al. 2020, "T5"),
@@ -32,7 +33,19 @@ impl<N, H, Style> RelativeBias<N, H, Style> {
         N: Dim,
     {
         let buckets = builder.size::<N>();
-        let max_distance = builder.attention_options().max_distance;
+        let options = builder.attention_options();
+        let max_distance = options.max_distance;
+        let of_attention = |options: &AttentionOptions| {
+            let AttentionOptions { windows, soft_cap, scale, .. } = options;
+            (windows.clone(), *soft_cap, *scale)
+        };
+        let unset = [&builder.sizes().attention, &AttentionOptions::default()].map(of_attention);
+        if !unset.contains(&of_attention(options)) {
+            builder.problem(format_args!(
+                "a window, soft cap or scale applies to nothing: it is that of an attention, whose own field \
+                 `Sizes::with_attention` takes; a bias has a maximum distance"
+            ));
+        }
         if buckets < 4 || !buckets.is_multiple_of(2) {
             builder.problem(format_args!(
                 "{} = {buckets} buckets, but relative positions need an even number of at least 4",

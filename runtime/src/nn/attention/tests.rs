@@ -107,6 +107,32 @@ fn impossible_settings_are_refused_at_build() {
            `AttentionOptions::max_distance`",
         ],
     );
+    let far = AttentionOptions { max_distance: 64, ..AttentionOptions::default() };
+    assert_refused(
+        &sizes().with_attention("core", far.clone()),
+        &[
+            "`core`: a maximum distance of 64 applies to nothing: it is that of a `RelativeBias`, whose own field \
+           `Sizes::with_attention` takes",
+        ],
+    );
+    for of_attention in [
+        window(Some(4)),
+        AttentionOptions { soft_cap: Some(20.0), ..AttentionOptions::default() },
+        AttentionOptions { scale: Some(1.0), ..AttentionOptions::default() },
+    ] {
+        assert_refused(
+            &sizes().with_attention("bias", of_attention),
+            &[
+                "`bias`: a window, soft cap or scale applies to nothing: it is that of an attention, whose own field \
+               `Sizes::with_attention` takes; a bias has a maximum distance",
+            ],
+        );
+    }
+    // Options of the whole model, and those of a field that begin with them.
+    let mut of_all = sizes();
+    of_all.attention = AttentionOptions { windows: vec![Some(3)], ..far.clone() };
+    let of_core = AttentionOptions { windows: vec![None], ..far };
+    assert!(build::<Model>(&rank(), &of_all.with_attention("core", of_core)).is_ok());
     assert_refused(
         &sizes().with(Heads, 3),
         &[
