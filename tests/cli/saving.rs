@@ -91,6 +91,31 @@ fn checkpoints_load_on_other_stages() {
     }
 }
 
+/// Packed documents on all axes at once, with ranks in another order: saved there, and resumed on one rank.
+#[test]
+fn all_axes_with_documents_resume_on_one_rank() {
+    let workspace = Workspace::new();
+    let small = SMALL.replace("--layers 2", "--layers 8");
+    let train = |flags: &str| {
+        let line = format!(
+            "{small} --documents 10 --pack --mask-borders --micro-batches 2 --order shuffled --seed 3 --metrics m.jsonl {flags}"
+        );
+        let finished = workspace.run(&line);
+        assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
+        numbers(&workspace.metrics("m.jsonl"), "loss")
+    };
+    let all = "--mesh pp=2,fsdp=2,cp=2,tp=2 --schedule zb-v --mesh-order tp,cp,fsdp,pp --zero 1";
+    let alone = train("--mesh 1 --steps 4");
+    let first = train(&format!("{all} --steps 2 --save out"));
+    crate::assert_close(&first, &alone[..2], 1e-4);
+    let manifest = workspace.read("out/step-00000002/manifest.json");
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    assert_eq!(manifest["mesh"], "pp=2,fsdp=2,cp=2,tp=2");
+    assert_eq!(manifest["mesh_order"], "tp,cp,fsdp,pp");
+    let resumed = train("--mesh 1 --steps 4 --resume out");
+    crate::assert_close(&resumed, &alone, 1e-4);
+}
+
 #[test]
 fn steps_and_learning_rate_may_change_on_resume() {
     let workspace = Workspace::new();

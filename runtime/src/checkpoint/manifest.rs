@@ -23,6 +23,9 @@ pub struct TrainState {
     pub seed: u64,
     /// The mesh of the run, in the format of `--mesh`.
     pub mesh: String,
+    /// The order of its axes, in the format of `--mesh-order`, if it is not the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh_order: Option<String>,
     /// Position in the data.
     pub data: DataPosition,
     /// All settings of the run, for the record.

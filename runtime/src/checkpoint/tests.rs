@@ -25,9 +25,17 @@ fn state(step: u64) -> TrainState {
         order: Order::Shuffled,
         seed: u64::MAX,
         documents: None,
+        packing: None,
     };
     let config = serde_json::json!({ "lr": 0.1 });
-    TrainState { step, seed: u64::MAX, mesh: "tp=2".into(), data, config }
+    TrainState {
+        step,
+        seed: u64::MAX,
+        mesh: "tp=2".into(),
+        mesh_order: Some("tp,dp".into()),
+        data,
+        config,
+    }
 }
 
 /// Saves on `ranks` ranks that split the weight by rows; rank 0 has the bias.

@@ -15,6 +15,8 @@ pub struct Dataset {
     documents: Option<DocumentOptions>,
     /// The rows, if they are packed with documents.
     packing: Option<Packing>,
+    /// [`Packing::fingerprint`].
+    packing_fingerprint: Option<String>,
 }
 
 impl Dataset {
@@ -30,7 +32,13 @@ impl Dataset {
         seed: u64,
     ) -> Result<Dataset, DataError> {
         match Sampler::new(file.len(), seq, batch, order, seed) {
-            Some(sampler) => Ok(Dataset { file, sampler, documents: None, packing: None }),
+            Some(sampler) => Ok(Dataset {
+                file,
+                sampler,
+                documents: None,
+                packing: None,
+                packing_fingerprint: None,
+            }),
             None => {
                 let (name, tokens) = (file.name().to_owned(), file.len());
                 Err(DataError::TooShort { name, tokens, seq })
@@ -59,7 +67,13 @@ impl Dataset {
         let packing = Packing::new(&file, options.end, seq)?;
         let sampler = Sampler::of_samples(packing.rows() as u64, seq, batch, order, seed);
         let sampler = sampler.expect("a file in which a document ends has a row");
-        Ok(Dataset { file, sampler, documents: Some(options), packing: Some(packing) })
+        Ok(Dataset {
+            file,
+            sampler,
+            documents: Some(options),
+            packing_fingerprint: Some(packing.fingerprint()),
+            packing: Some(packing),
+        })
     }
 
     /// The rows `rows` of the global batch of `step` (from 0).
@@ -140,6 +154,12 @@ impl Dataset {
     /// Returns true if targets are ignored: those across borders, or of padding.
     pub fn ignores_targets(&self) -> bool {
         self.documents.is_some_and(|options| options.packs || options.masks_borders)
+    }
+
+    /// Returns the XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None` if
+    /// rows are not packed.
+    pub fn packing_fingerprint(&self) -> Option<&str> {
+        self.packing_fingerprint.as_deref()
     }
 
     /// Returns the padding and the cut documents of all rows; `None` if rows are not packed.

@@ -5,6 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use xxhash_rust::xxh3::Xxh3Default;
+
 use super::documents::read_blocks;
 use super::{Batch, DataError, DocumentOptions, TokenFile};
 
@@ -109,6 +111,19 @@ impl Packing {
             tokens: n_rows * seq,
         };
         Packing { seq, pieces: order.into_iter().map(|piece| pieces[piece]).collect(), rows, waste }
+    }
+
+    /// Returns the XXH3 of the documents of all rows, in hexadecimal: equal for rows of documents with the same lengths and
+    /// order.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Xxh3Default::new();
+        let mut add = |number: usize| hash.update(&(number as u64).to_le_bytes());
+        self.rows.iter().for_each(|first| add(*first));
+        for piece in &self.pieces {
+            add(piece.start);
+            add(piece.len);
+        }
+        format!("{:016x}", hash.digest())
     }
 
     /// Number of rows.

@@ -30,6 +30,10 @@ pub struct DataPosition {
     /// Packing of documents into rows; `None` if each row is one document.
     #[serde(default)]
     pub documents: Option<DocumentOptions>,
+    /// XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None` if rows are not
+    /// packed, and in checkpoints that were saved without it.
+    #[serde(default)]
+    pub packing: Option<String>,
 }
 
 impl DataPosition {
@@ -48,6 +52,7 @@ impl DataPosition {
             order: sampler.order(),
             seed: sampler.seed(),
             documents: dataset.documents(),
+            packing: dataset.packing_fingerprint().map(str::to_owned),
         }
     }
 
@@ -61,6 +66,18 @@ impl DataPosition {
             differences.push(format!(
                 "--data: {} with {} tokens is not the data that was saved, {} with {} tokens",
                 now.file, now.tokens, self.file, self.tokens
+            ));
+        }
+        // Other options of documents have other rows, and are named below.
+        let is_packed_alike = (self.seq, &self.documents) == (now.seq, &now.documents);
+        if let (true, true, Some(saved), Some(now)) =
+            (differences.is_empty(), is_packed_alike, &self.packing, &now.packing)
+            && saved != now
+        {
+            differences.push(format!(
+                "--data: the documents of {} begin at other places than when it was saved, so its packed rows are others; use \
+                 the data of the saved run",
+                self.file
             ));
         }
         let mut compare = |flag: &str, saved: String, now: String| {
@@ -115,6 +132,24 @@ mod tests {
         assert!(!text.contains("--order"), "{text}");
     }
 
+    /// Documents behind the bytes that are hashed.
+    #[test]
+    fn positions_need_the_same_packed_rows() {
+        let position = |end: usize| {
+            let mut text = vec![b'x'; FINGERPRINT_BYTES + 1000];
+            text[FINGERPRINT_BYTES + end] = b' ';
+            let file = TokenFile::from_text(text, 256, "text").unwrap();
+            let options = DocumentOptions { end: b' '.into(), packs: true, masks_borders: false };
+            let dataset = Dataset::of_documents(file, 64, 4, Order::Shuffled, 0, options).unwrap();
+            DataPosition::after(3, &dataset)
+        };
+        let saved = position(500);
+        saved.check_resume(&position(500)).unwrap();
+        let text = saved.check_resume(&position(501)).unwrap_err().to_string();
+        let part = "--data: the documents of text begin at other places than when it was saved";
+        assert!(text.contains(part), "{text}");
+    }
+
     #[test]
     fn positions_need_the_same_documents() {
         let position = |end: u8, packs, masks_borders| {
@@ -136,6 +171,9 @@ mod tests {
         ] {
             assert!(text.contains(part), "no `{part}` in {text}");
         }
+        // Checkpoints that were saved without the packed rows.
+        let without_rows = DataPosition { packing: None, ..saved.clone() };
+        without_rows.check_resume(&saved).unwrap();
         // Checkpoints of runs before documents were told apart.
         let mut older = json;
         older.as_object_mut().unwrap().remove("documents");

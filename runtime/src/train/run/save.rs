@@ -3,6 +3,7 @@
 use crate::checkpoint::{CheckpointWriter, RankFile, TrainState};
 use crate::comm::{Blocks, CommError, Communicator, Site};
 use crate::data::DataPosition;
+use crate::mesh::AxisOrder;
 use crate::state_dict::{TrainingState, with_shard_entries};
 use crate::tensor::Rank;
 
@@ -69,10 +70,12 @@ fn gather_rank_files(
 /// Returns the state of the run besides its tensors.
 fn train_state(plan: &Plan, steps: u64) -> TrainState {
     let config = &plan.config;
+    let order = *config.mesh.order();
     TrainState {
         step: steps,
         seed: config.seed,
         mesh: config.mesh.to_string(),
+        mesh_order: (order != AxisOrder::DEFAULT).then(|| order.to_string()),
         data: DataPosition::after(steps, &plan.dataset),
         config: serde_json::to_value(config).unwrap_or_default(),
     }

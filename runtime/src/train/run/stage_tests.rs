@@ -78,8 +78,9 @@ fn train_state(mesh: &str) -> TrainState {
         order: Order::Shuffled,
         seed: 0,
         documents: None,
+        packing: None,
     };
-    TrainState { step: 2, seed: 7, mesh: mesh.into(), data, config: Value::Null }
+    TrainState { step: 2, seed: 7, mesh: mesh.into(), mesh_order: None, data, config: Value::Null }
 }
 
 /// Saves a checkpoint of the stages on a mesh: of a state loaded from `from`, or else trained for two steps.
