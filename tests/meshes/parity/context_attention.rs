@@ -175,6 +175,28 @@ fn causal_attention_on_meshes_of_cp() {
     );
 }
 
+/// Two sequences for three data ranks, so that one has none; within documents, with biases and sinks.
+#[test]
+fn data_ranks_without_rows_match_one_rank() {
+    let data = PackedData(TokenData { batch: 2, ..DATA });
+    let setup = Variant::Biases.setup();
+    let one = run::<EncoderLm>("1", &setup, None, data);
+    let mut report = Report::default();
+    for (mesh, style) in [
+        ("dp=3,cp=2", Ring),
+        ("dp=3,cp=2", Ulysses),
+        ("dp=3,cp=2", Gather),
+        ("dp=3,cp=2", Hybrid(None)),
+        ("fsdp=3,cp=2", Ring),
+    ] {
+        let mut setup = setup.clone();
+        setup.sizes.context = Some(style);
+        let got = run::<EncoderLm>(mesh, &setup, None, data);
+        report_parity(&format!("{style} on {mesh}, two sequences"), &got, &one, &mut report);
+    }
+    report.print();
+}
+
 #[test]
 fn documents_on_meshes_of_cp() {
     check(

@@ -283,11 +283,14 @@ impl MergedAttention {
     }
 }
 
+/// Returns the elements from index `start` on, which is in the first sample; none on a rank without samples.
 fn view_from(view: View<'_>, start: usize) -> View<'_> {
-    view.slice(start..view.len())
+    let len = view.len();
+    if len == 0 { view } else { view.slice(start..len) }
 }
 
+/// [`view_from`] of elements to write.
 fn from_mut(view: ViewMut<'_>, start: usize) -> ViewMut<'_> {
     let len = view.len();
-    view.into_slice(start..len)
+    if len == 0 { view } else { view.into_slice(start..len) }
 }
