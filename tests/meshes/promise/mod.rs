@@ -1,6 +1,7 @@
 //! Every program that compiles has the results of one rank on every mesh, or is refused at the line of the mistake.
 
 mod accumulation;
+mod attention;
 mod checks;
 mod context;
 mod harness;
