@@ -41,7 +41,9 @@ CAST(bf16, bf16, float, f32)
     }                                                                                                            \
     KERNEL(lerp_##D_NAME##_##S_NAME)                                                                             \
     (D* dst, const S* src, float weight, uint64_t head, uint64_t vectors, uint64_t n) {                          \
-        update(dst, src, head, vectors, n, [=](float y, float x) { return y + weight * (x - y); });              \
+        /* Every operation is rounded on its own, as on the host. */                                             \
+        update(dst, src, head, vectors, n,                                                                       \
+               [=](float y, float x) { return __fadd_rn(y, __fmul_rn(weight, __fsub_rn(x, y))); });              \
     }
 UPDATES(float, f32, float, f32)
 UPDATES(float, f32, bf16, bf16)

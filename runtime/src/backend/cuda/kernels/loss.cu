@@ -39,7 +39,8 @@ __device__ inline void exp_sum(const Group& group, const T* logits, uint64_t row
     }
 }
 
-// Running maximum of logits, and the sum of exponentials relative to it.
+// Running maximum of logits, and the sum of exponentials relative to it. Several kernels share it and have the same bits, so
+// no multiplication is contracted with an addition.
 struct Online {
     float max = -INFINITY;
     float sum = 0.0f;
@@ -60,7 +61,7 @@ struct Online {
 
     __device__ void rescale(float larger) {
         // Before the first number nothing is summed; subtracting -infinity from itself would be NaN.
-        if (max != -INFINITY) sum *= exponential(max - larger);
+        if (max != -INFINITY) sum = __fmul_rn(sum, exponential(max - larger));
         max = larger;
     }
 };
@@ -113,15 +114,16 @@ struct RowGradient {
     // Column of the target; beyond the last column if it is not here.
     uint64_t target;
 
-    // Writes the gradient of the logits from column `col` on, whose elements are `raw`.
+    // Writes the gradient of the logits from column `col` on, whose elements are `raw`. Two kernels share it, as they share
+    // `Online`.
     template <class T, class Raw>
     __device__ void write(T* row, uint64_t col, const Raw& raw) const {
         float x[sizeof(Raw) / sizeof(T)];
         load_vector((const T*)&raw, x);
         uint64_t at = target - col;
         for (float& logit : x) {
-            float probability = exponential(logit - max) * factor;
-            logit = at == 0 ? probability - scale : probability;
+            float probability = __fmul_rn(exponential(logit - max), factor);
+            logit = at == 0 ? __fsub_rn(probability, scale) : probability;
             at--;
         }
         store_vector(row + col, x);

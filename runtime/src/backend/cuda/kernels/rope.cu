@@ -21,15 +21,16 @@ __device__ inline void pass_through(const T* x, T* y, uint64_t start, uint64_t w
 }
 
 // Rotates N pairs of two vectors that were loaded: (v[0][n], v[1][n]), or with INTERLEAVED neighbors of the first followed by
-// the second.
+// the second. Every operation is rounded on its own, as on the host.
 template <int N, bool INTERLEAVED>
 __device__ inline void rotate(float (&v)[2][N], const float (&c)[N], const float (&s)[N], float sign) {
 #pragma unroll
     for (int n = 0; n < N; n++) {
         int i = INTERLEAVED ? 2 * n : n, j = INTERLEAVED ? 2 * n + 1 : N + n;
         float &first = v[i / N][i % N], &second = v[j / N][j % N];
-        float turned = first * c[n] - second * (s[n] * sign);
-        second = second * c[n] + first * (s[n] * sign);
+        float sine = __fmul_rn(s[n], sign);
+        float turned = __fsub_rn(__fmul_rn(first, c[n]), __fmul_rn(second, sine));
+        second = __fadd_rn(__fmul_rn(second, c[n]), __fmul_rn(first, sine));
         first = turned;
     }
 }

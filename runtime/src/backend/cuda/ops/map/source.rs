@@ -1,5 +1,8 @@
 //! Code generation for elementwise expressions. The C++ source depends on their structure alone: sizes, addresses and
 //! constants are parameters, so that few kernels are compiled.
+//!
+//! Operations between nodes are intrinsics, each rounded on its own: the compiler would contract a multiplication with the
+//! addition after it, so a value would depend on the expression that it is fused into.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -190,13 +193,13 @@ fn write_values(text: &mut String, expr: &Expr) {
     for (k, node) in expr.nodes.iter().enumerate() {
         let value = match node {
             Node::Leaf(_) | Node::Row(_) => format!("x{k}[n]"),
-            Node::Add(a, b) => format!("v{a} + v{b}"),
-            Node::Sub(a, b) => format!("v{a} - v{b}"),
-            Node::Mul(a, b) => format!("v{a} * v{b}"),
-            Node::Scale(a, _) => format!("v{a} * p.factor{k}"),
-            Node::Offset(a, _) => format!("v{a} + p.offset{k}"),
+            Node::Add(a, b) => add(&format!("v{a}"), &format!("v{b}")),
+            Node::Sub(a, b) => format!("__fsub_rn(v{a}, v{b})"),
+            Node::Mul(a, b) => format!("__fmul_rn(v{a}, v{b})"),
+            Node::Scale(a, _) => format!("__fmul_rn(v{a}, p.factor{k})"),
+            Node::Offset(a, _) => add(&format!("v{a}"), &format!("p.offset{k}")),
             Node::Apply(function, a) => format!("{}_forward(v{a})", function.name()),
-            Node::Dropout(a, _) => format!("v{a} * x{k}[n]"),
+            Node::Dropout(a, _) => format!("__fmul_rn(v{a}, x{k}[n])"),
         };
         let _ = writeln!(text, "        [[maybe_unused]] float v{k} = {value};");
     }
@@ -213,7 +216,7 @@ fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
         if !leads[k] || sent[k].is_empty() {
             continue;
         }
-        let _ = writeln!(text, "        float g{k} = {};", sent[k].join(" + "));
+        let _ = writeln!(text, "        float g{k} = {};", sum(&sent[k]));
         match node {
             Node::Leaf(leaf) | Node::Row(leaf) => of_leaf[*leaf].push(format!("g{k}")),
             Node::Add(a, b) => {
@@ -225,10 +228,10 @@ fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
                 sent[*b].push(format!("-g{k}"));
             }
             Node::Mul(a, b) => {
-                sent[*a].push(format!("g{k} * v{b}"));
-                sent[*b].push(format!("g{k} * v{a}"));
+                sent[*a].push(format!("__fmul_rn(g{k}, v{b})"));
+                sent[*b].push(format!("__fmul_rn(g{k}, v{a})"));
             }
-            Node::Scale(a, _) => sent[*a].push(format!("g{k} * p.factor{k}")),
+            Node::Scale(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, p.factor{k})")),
             Node::Offset(a, _) => sent[*a].push(format!("g{k}")),
             Node::Apply(function, a) => {
                 let operand = match function.derivative_of() {
@@ -237,19 +240,34 @@ fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
                 };
                 sent[*a].push(format!("{}_backward(g{k}, v{operand})", function.name()));
             }
-            Node::Dropout(a, _) => sent[*a].push(format!("g{k} * x{k}[n]")),
+            Node::Dropout(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, x{k}[n])")),
         }
     }
     for (leaf, (wanted, sent)) in wanted.iter().zip(of_leaf).enumerate() {
-        let sum = if sent.is_empty() { "0.0f".to_string() } else { sent.join(" + ") };
+        let own = sum(&sent);
         let _ = match wanted {
             Wanted::No => Ok(()),
             Wanted::Each => {
-                writeln!(text, "        d{leaf}[n] = p.add{leaf} ? d{leaf}[n] + ({sum}) : {sum};")
+                let added = add(&format!("d{leaf}[n]"), &own);
+                writeln!(text, "        d{leaf}[n] = p.add{leaf} ? {added} : {own};")
             }
-            Wanted::RowSum => writeln!(text, "        sums.d{leaf}[n] += {sum};"),
+            Wanted::RowSum => {
+                let added = add(&format!("sums.d{leaf}[n]"), &own);
+                writeln!(text, "        sums.d{leaf}[n] = {added};")
+            }
         };
     }
+}
+
+/// Returns the sum of two values.
+fn add(a: &str, b: &str) -> String {
+    format!("__fadd_rn({a}, {b})")
+}
+
+/// Returns the sum of `terms`, in their order; 0 without terms.
+fn sum(terms: &[String]) -> String {
+    let sum = terms.iter().cloned().reduce(|sum, term| add(&sum, &term));
+    sum.unwrap_or_else(|| "0.0f".to_owned())
 }
 
 /// Returns, per node, true if the gradient of a wanted leaf depends on its gradient.
