@@ -13,6 +13,8 @@ use crate::backend::cuda::{COMMON, DriverError, KernelSource};
 pub struct CompiledCode {
     /// Loadable machine code.
     pub cubin: Vec<u8>,
+    /// The assembly language of a virtual machine from which the machine code was made.
+    pub ptx: String,
     /// Compiler output.
     pub log: String,
 }
@@ -55,7 +57,7 @@ pub fn compile(
         unsafe { (api.nvrtcCompileProgram)(program.raw, pointers.len() as i32, pointers.as_ptr()) };
     let log = program.log()?;
     if compiled == nvrtcResult::NVRTC_SUCCESS {
-        return Ok(CompiledCode { cubin: program.cubin()?, log });
+        return Ok(CompiledCode { cubin: program.cubin()?, ptx: program.ptx()?, log });
     }
     Err(failed(if compiled == nvrtcResult::NVRTC_ERROR_COMPILATION {
         log
@@ -129,6 +131,13 @@ impl NvrtcApi {
     }
 }
 
+/// A function that writes the number of bytes of a result, and its name.
+type SizeCall =
+    (&'static str, unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status<nvrtcResult>);
+/// A function that writes the bytes of a result, and its name.
+type BytesCall =
+    (&'static str, unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status<nvrtcResult>);
+
 /// A program of the compiler.
 struct Program<'a> {
     api: &'a NvrtcApi,
@@ -137,12 +146,17 @@ struct Program<'a> {
 
 impl Program<'_> {
     fn log(&self) -> Result<String, DriverError> {
-        let bytes = self.bytes(
+        self.text(
             ("nvrtcGetProgramLogSize", self.api.nvrtcGetProgramLogSize),
             ("nvrtcGetProgramLog", self.api.nvrtcGetProgramLog),
-        )?;
-        let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
-        Ok(text.to_string_lossy().into_owned())
+        )
+    }
+
+    fn ptx(&self) -> Result<String, DriverError> {
+        self.text(
+            ("nvrtcGetPTXSize", self.api.nvrtcGetPTXSize),
+            ("nvrtcGetPTX", self.api.nvrtcGetPTX),
+        )
     }
 
     fn cubin(&self) -> Result<Vec<u8>, DriverError> {
@@ -152,17 +166,16 @@ impl Program<'_> {
         )
     }
 
-    #[allow(clippy::type_complexity)]
+    fn text(&self, size: SizeCall, get: BytesCall) -> Result<String, DriverError> {
+        let bytes = self.bytes(size, get)?;
+        let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
+        Ok(text.to_string_lossy().into_owned())
+    }
+
     fn bytes(
         &self,
-        (size_call, size): (
-            &'static str,
-            unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status<nvrtcResult>,
-        ),
-        (call, get): (
-            &'static str,
-            unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status<nvrtcResult>,
-        ),
+        (size_call, size): SizeCall,
+        (call, get): BytesCall,
     ) -> Result<Vec<u8>, DriverError> {
         let mut count = 0;
         // SAFETY: writes an integer.

@@ -39,6 +39,8 @@ functions! {
         fn nvrtcCompileProgram(nvrtcProgram, c_int, *const *const c_char) -> nvrtcResult;
         fn nvrtcGetProgramLogSize(nvrtcProgram, *mut usize) -> nvrtcResult;
         fn nvrtcGetProgramLog(nvrtcProgram, *mut c_char) -> nvrtcResult;
+        fn nvrtcGetPTXSize(nvrtcProgram, *mut usize) -> nvrtcResult;
+        fn nvrtcGetPTX(nvrtcProgram, *mut c_char) -> nvrtcResult;
         fn nvrtcGetCUBINSize(nvrtcProgram, *mut usize) -> nvrtcResult;
         fn nvrtcGetCUBIN(nvrtcProgram, *mut c_char) -> nvrtcResult;
     }

@@ -1,5 +1,6 @@
 //! Static checks that kernels fit their target devices, without a device.
 
+mod contraction;
 mod cubin;
 mod generated;
 mod log;
@@ -49,6 +50,8 @@ pub struct CompiledKernel {
     pub usage: ResourceUsage,
     /// Maximum threads per block: declared, or 1024.
     pub threads: u32,
+    /// True if a multiplication may be contracted with the addition of its result.
+    pub contracts: bool,
 }
 
 /// The reason why a kernel or source is refused.
@@ -91,35 +94,38 @@ fn check_source(
     let text = compiled_text(source);
     // Code and log are cached in separate files.
     let key = |part| CacheKey::of_code(source, &text, architecture, version, &[VERBOSE, part]);
-    let [code_key, log_key] = ["code", "log"].map(key);
+    let [code_key, log_key, contraction_key] = ["code", "log", "contraction"].map(key);
     let known = || {
-        let log = String::from_utf8(cache.get(&log_key)?).ok()?;
-        Some(CompiledCode { cubin: cache.get(&code_key)?, log })
+        let text = |key| String::from_utf8(cache.get(key)?).ok();
+        Some((cache.get(&code_key)?, text(&log_key)?, text(&contraction_key)?))
     };
-    let (code, time) = match known() {
-        Some(code) => (code, None),
+    let ((cubin, log, contracting), time) = match known() {
+        Some(known) => (known, None),
         None => {
             let start = thread_cpu_time();
-            let code = compile(source, architecture, &[VERBOSE])?;
+            let CompiledCode { cubin, ptx, log } = compile(source, architecture, &[VERBOSE])?;
             let time = thread_cpu_time().saturating_sub(start);
+            let contracting = contraction::contracting_kernels(&ptx).join("\n");
             // Compilations that took too long are not cached, so that every check reports them.
             if time <= TIME_LIMIT {
-                cache.put_code(&code_key, &code.cubin);
-                cache.put_code(&log_key, code.log.as_bytes());
+                cache.put_code(&code_key, &cubin);
+                cache.put_code(&log_key, log.as_bytes());
+                cache.put_code(&contraction_key, contracting.as_bytes());
             }
-            (code, Some(time))
+            ((cubin, log, contracting), Some(time))
         }
     };
-    let kernels = log::kernels(&code.log).map(|(name, usage)| {
-        let threads = cubin::max_threads(&code.cubin, &name).unwrap_or(UNBOUNDED);
-        CompiledKernel { name, usage, threads }
+    let kernels = log::kernels(&log).map(|(name, usage)| {
+        let threads = cubin::max_threads(&cubin, &name).unwrap_or(UNBOUNDED);
+        let contracts = contracting.lines().any(|contracting| contracting == name);
+        CompiledKernel { name, usage, threads, contracts }
     });
     Ok(CheckedSource {
         source: source.name.to_string(),
         architecture: architecture.to_string(),
         time,
         kernels: kernels.collect(),
-        warnings: log::warnings(&code.log),
+        warnings: log::warnings(&log),
     })
 }
 
@@ -172,6 +178,14 @@ impl CheckedSource {
             .iter()
             .filter_map(|kernel| Some(problem(Some(kernel), kernel.problem()?)))
             .collect();
+        if contraction::is_exact(&self.source) {
+            let contracting = self.kernels.iter().filter(|kernel| kernel.contracts);
+            problems.extend(contracting.map(|kernel| {
+                let text = "contracts a multiplication with an addition, but its bits are those of the host or of another \
+                            kernel: use __fmul_rn";
+                problem(Some(kernel), text.to_owned())
+            }));
+        }
         if let Some(time) = self.time.filter(|time| *time > TIME_LIMIT) {
             let (took, limit) = (time.as_secs_f32(), TIME_LIMIT.as_secs());
             problems.push(problem(

@@ -39,7 +39,7 @@ fn log_is_parsed_per_kernel() {
 
 fn kernel(registers: u32, spilled: u32, threads: u32) -> CompiledKernel {
     let usage = ResourceUsage { registers, spilled, ..ResourceUsage::default() };
-    CompiledKernel { name: "k".to_string(), usage, threads }
+    CompiledKernel { name: "k".to_string(), usage, threads, contracts: false }
 }
 
 #[test]
@@ -72,6 +72,13 @@ fn spills_registers_and_time_are_refused() {
     );
     assert!(problems[1].contains("needs 100 registers in each of 1024 threads"), "{}", problems[1]);
     assert!(problems[2].starts_with("norm.cu for sm_80 took 21.0 s"), "{}", problems[2]);
+    // A contraction matters where bits do.
+    checked.kernels = vec![CompiledKernel { contracts: true, ..kernel(64, 0, 1024) }];
+    checked.time = None;
+    assert_eq!(checked.problems(), []);
+    checked.source = "rope".to_string();
+    let problems = checked.problems();
+    assert!(problems[0].to_string().contains("k for sm_80 contracts a mul"), "{}", problems[0]);
     checked.kernels.clear();
     assert!(checked.problems().iter().any(|problem| problem.text.contains("no kernel")));
 }
@@ -91,6 +98,8 @@ extern \"C\" __global__ void unbounded(float *x, const float *y) {
     __syncthreads();
     x[threadIdx.x] = s[(threadIdx.x + 1) % 64];
 }
+extern \"C\" __global__ void contracted(float *x) { x[0] = x[1] * x[2] + x[3]; }
+extern \"C\" __global__ void rounded(float *x) { x[0] = __fmul_rn(x[1], x[2]) + x[3]; }
 // More values than there are registers, all alive until the end.
 extern \"C\" __global__ void __launch_bounds__(1024) spilling(float *x) {
     float v[256];
@@ -125,7 +134,10 @@ fn kernels_are_checked_as_they_are_compiled() {
             let kernel = checked.kernels.iter().find(|kernel| kernel.name == name).unwrap();
             (kernel.threads, kernel.usage.shared >= 256, kernel.usage.spilled > 0)
         };
-        assert_eq!(checked.kernels.len(), 3);
+        assert_eq!(checked.kernels.len(), 5);
+        let contracting = checked.kernels.iter().filter(|kernel| kernel.contracts);
+        let contracting: Vec<&str> = contracting.map(|kernel| kernel.name.as_str()).collect();
+        assert_eq!(contracting, ["contracted"]);
         assert_eq!(threads("bounded"), (192, false, false));
         assert_eq!(threads("unbounded"), (1024, true, false));
         assert!(threads("spilling").2);

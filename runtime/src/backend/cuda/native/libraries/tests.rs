@@ -73,6 +73,8 @@ fn outdated_library_is_reported_with_both_versions() {
         "nvrtcCompileProgram",
         "nvrtcGetProgramLogSize",
         "nvrtcGetProgramLog",
+        "nvrtcGetPTXSize",
+        "nvrtcGetPTX",
         "nvrtcGetCUBINSize",
         "nvrtcGetCUBIN",
     ] {
