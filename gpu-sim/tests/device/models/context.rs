@@ -1,19 +1,15 @@
-//! A model with every optional operand of attention, over a distributed sequence on a GPU for each rank, compared with the CPU.
-
-use std::sync::Arc;
+//! A model with every optional operand of attention, over a distributed sequence, compared with the CPU: on a simulated GPU
+//! for each rank, or on a GPU that ranks share.
 
 use meshwright::backend::DType;
 use meshwright::nn::ContextStyle;
 use meshwright::prelude::*;
 use meshwright::tensor::Settings;
-use meshwright::train::Machine;
-use meshwright_gpu_sim::not_checked_on_gpu;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{Batches, PackedData, TokenData, Turn};
 use meshwright_tests::run::{Setup, train};
 
-use super::nccl::{Cluster, ranks_of};
-use super::{BF16, F32, compare};
+use super::{BF16, F32, compare, machine_of};
 
 dims! {
     Batch @ data,
@@ -100,9 +96,6 @@ fn setup(compute: DType) -> Setup {
 
 #[test]
 fn optional_operands_over_cp_match_the_cpu() {
-    if not_checked_on_gpu() {
-        return;
-    }
     let mut report = Report::default();
     for (mesh, style, dtype, tolerance) in [
         ("cp=2", ContextStyle::Ring, DType::F32, F32),
@@ -112,8 +105,7 @@ fn optional_operands_over_cp_match_the_cpu() {
         let mut setup = setup(dtype);
         setup.sizes.context = Some(style);
         let expected = train("1", &setup, loss);
-        let machine: Arc<dyn Machine> = Arc::new(Cluster::new(ranks_of(mesh)));
-        let got = train(mesh, &Setup { machine: Some(machine), ..setup }, loss);
+        let got = train(mesh, &Setup { machine: Some(machine_of(mesh)), ..setup }, loss);
         let place = format!("{style} on {mesh} in {dtype}");
         for param in ["sinks.weight", "bias.weight"] {
             let gradient = &got.gradients[param];

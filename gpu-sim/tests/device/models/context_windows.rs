@@ -1,20 +1,16 @@
-//! Windows beside documents, padding and biases over a distributed sequence, on a GPU for each rank, compared with the CPU.
-
-use std::sync::Arc;
+//! Windows beside documents, padding and biases over a distributed sequence, compared with the CPU: on a simulated GPU for each
+//! rank, or on a GPU that ranks share.
 
 use meshwright::backend::DType;
 use meshwright::nn::ContextStyle;
 use meshwright::prelude::*;
 use meshwright::tensor::Settings;
-use meshwright::train::Machine;
-use meshwright_gpu_sim::not_checked_on_gpu;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{Batches, Turn};
 use meshwright_tests::run::{Setup, train};
 
 use super::context::DATA;
-use super::nccl::{Cluster, ranks_of};
-use super::{BF16, F32, compare};
+use super::{BF16, F32, compare, machine_of};
 
 dims! {
     Batch @ data,
@@ -120,14 +116,10 @@ fn setup(compute: DType, windows: [usize; 4]) -> Setup {
 /// Compares a run over `cp` with one rank of the CPU.
 #[track_caller]
 fn check(mesh: &str, style: ContextStyle, dtype: DType, windows: [usize; 4]) {
-    if not_checked_on_gpu() {
-        return;
-    }
     let mut setup = setup(dtype, windows);
     let expected = train("1", &setup, loss);
     setup.sizes.context = Some(style);
-    let machine: Arc<dyn Machine> = Arc::new(Cluster::new(ranks_of(mesh)));
-    let got = train(mesh, &Setup { machine: Some(machine), ..setup }, loss);
+    let got = train(mesh, &Setup { machine: Some(machine_of(mesh)), ..setup }, loss);
     let place = format!("windows {windows:?} by {style} on {mesh} in {dtype}");
     assert!(got.gradients["bias.weight"].iter().any(|x| *x != 0.0), "{place}: no bias gradient");
     let mut report = Report::default();

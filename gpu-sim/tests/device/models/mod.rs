@@ -25,10 +25,12 @@ use meshwright::layout::Shape;
 use meshwright::nn::Build;
 use meshwright::tensor::{Loss, Rank};
 use meshwright::train::{Gpus, Machine};
-use meshwright_gpu_sim::drivers;
+use meshwright_gpu_sim::{drivers, on_gpu};
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::Turn;
 use meshwright_tests::run::{Outcome, Setup, train, without_noise};
+
+use nccl::{Cluster, ranks_of};
 
 /// Relative tolerance between device and CPU.
 #[derive(Clone, Copy)]
@@ -49,6 +51,12 @@ const BF16: Tolerance = Tolerance { loss: 9e-3, norm: 1e-1, gradient: 6e-2, trai
 /// Creates one device for up to eight ranks.
 fn device(seed: u64) -> Arc<dyn Machine> {
     Arc::new(Gpus::new(drivers(seed, 8), 1))
+}
+
+/// Creates a simulated device for each rank of `mesh`, with the tests' collectives library between them; if tests run on a
+/// GPU, that one for all ranks.
+fn machine_of(mesh: &str) -> Arc<dyn Machine> {
+    if on_gpu() { device(0) } else { Arc::new(Cluster::new(ranks_of(mesh))) }
 }
 
 /// Trains on the CPU with one rank and on a device with the setups `others`, and compares.
