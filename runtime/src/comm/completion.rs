@@ -52,6 +52,14 @@ impl Completion {
         Completion(State::Known(Ok(dst.holding(src))))
     }
 
+    /// Keeps the scratch memory of the call as long as the operands are in use.
+    pub(super) fn with_scratch(self, scratch: Option<Arc<Buffer>>) -> Completion {
+        match self.0 {
+            State::Known(Ok(dst)) => Completion(State::Known(Ok(dst.with_scratch(scratch)))),
+            state => Completion(state),
+        }
+    }
+
     /// A call of world rank `rank` whose outcome another thread reports through the promise.
     pub fn promised(rank: usize) -> (Promise, Completion) {
         // Never reports, as one running task is left.

@@ -16,6 +16,7 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 /// |---|---|---|
 /// | [`Engine::process_group`] | yes | joins a process group |
 /// | [`Engine::leave`] | yes | ends the rank's communication |
+/// | [`Engine::use_allocator`] | no | takes memory from the rank's allocator |
 /// | [`Engine::graph_pools`], [`Engine::replay`] | for CUDA graphs | lets calls be captured and replayed |
 /// | [`ProcessGroup::issue`] | yes | carries out a call |
 /// | [`ProcessGroup::issue_exchange`], [`ProcessGroup::groups_messages`] | no | submits messages as one group |
@@ -81,8 +82,15 @@ pub trait Engine: Send + Sync {
     /// failure they are aborted.
     fn leave(&self, exit: &RankExit);
 
-    /// Returns the memory pools that CUDA graphs with calls of this engine have to keep. `None` if calls cannot be
-    /// captured.
+    /// Passes the allocator of the rank, once, when its context is created. Memory that the engine takes from it is part of
+    /// the rank's accounting and limit.
+    fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {
+        // An engine without memory of its own needs none.
+        let _ = allocator;
+    }
+
+    /// Returns the memory pools that CUDA graphs with calls of this engine have to keep, besides that of the
+    /// [rank's allocator](Self::use_allocator). `None` if calls cannot be captured.
     fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         None
     }

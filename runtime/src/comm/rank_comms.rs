@@ -127,8 +127,13 @@ impl RankComms {
         self.lock_groups().iter().map(|(axes, group)| (*axes, group.stats())).collect()
     }
 
-    /// Returns the memory pools that CUDA graphs of this rank have to keep for its collectives. `None` if they cannot be
-    /// captured, or tracing is on.
+    /// Passes the allocator of this rank to its engine.
+    pub(crate) fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {
+        self.engine.use_allocator(allocator);
+    }
+
+    /// Returns the memory pools that CUDA graphs of this rank have to keep for its collectives, besides that of its
+    /// allocator. `None` if they cannot be captured, or tracing is on.
     pub(crate) fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         if self.lane().is_on() { None } else { self.engine.graph_pools() }
     }

@@ -72,6 +72,7 @@ impl Rank {
             let cache: Weak<CachingAllocator> = Arc::downgrade(&allocator);
             device.set_memory_cache(cache);
         }
+        comms.use_allocator(&allocator);
         let context = Rc::new(Context {
             comms,
             backend,

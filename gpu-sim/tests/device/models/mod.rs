@@ -14,6 +14,7 @@ mod nccl;
 mod nccl_captured;
 mod nccl_grouped;
 mod nccl_pipeline;
+mod nccl_scratch;
 mod operations;
 mod pipeline;
 mod trainer;

@@ -103,6 +103,31 @@ fn check_captured(sizes: &str, words: &str) -> (Left, Vec<Entry>) {
     (got, drivers[0].device().log())
 }
 
+/// A graph may run its branches one after the other, in any order: so do these devices, on which a collective that waits for
+/// other ranks holds up all others. Ranks that ran those of different process groups in different orders would wait for each
+/// other.
+#[test]
+fn captured_process_groups_keep_their_order() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    for words in [
+        "--mesh dp=2,tp=2 --dtype f32",
+        "--mesh fsdp=2,tp=2 --zero 3 --micro-batches 2 --dtype f32",
+        "--mesh cp=2,fsdp=2 --cp gather --zero 2 --dtype f32",
+    ] {
+        let mesh = words.split(' ').nth(1).unwrap();
+        let words = format!("--steps 5 {words}");
+        let eager = Box::new(Cluster::new(ranks_of(mesh)));
+        let expected = run_of_size::<Llama>(LONGER, &format!("{words} --no-graphs"), eager);
+        let cluster = Cluster::new(ranks_of(mesh)).with_one_queue();
+        let drivers = cluster.drivers.clone();
+        assert_same(&words, &run_of_size::<Llama>(LONGER, &words, Box::new(cluster)), &expected);
+        let log = drivers[0].device().log();
+        assert!(log.iter().any(|entry| entry.call.kind() == Kind::LaunchGraph), "{words}");
+    }
+}
+
 #[test]
 fn failed_capture_of_one_rank_disables_all() {
     if not_checked_on_gpu() {

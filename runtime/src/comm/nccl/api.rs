@@ -164,3 +164,19 @@ pub trait Library: Send + Sync + Debug {
         transfer: &Transfer,
     ) -> Result<(), LibraryError>;
 }
+
+/// Runs `submit` within a group of transfers.
+///
+/// The group also ends if `submit` fails, because an open group would hold back all later calls of the thread, on other
+/// communicators too.
+///
+/// # Errors
+/// The first error of the library.
+pub(super) fn in_group(
+    library: &dyn Library,
+    submit: impl FnOnce() -> Result<(), LibraryError>,
+) -> Result<(), LibraryError> {
+    library.begin_group()?;
+    let submitted = submit();
+    submitted.and(library.end_group())
+}

@@ -1,7 +1,7 @@
 //! The NCCL engine of one rank.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use crate::backend::{CachingAllocator, Device, FreeObserver, StreamKind};
@@ -15,6 +15,7 @@ use super::group::NcclGroup;
 use super::init::{CommInit, axes_of_several};
 use super::rank_resources::RankResources;
 use super::registration::Registrations;
+use super::scratch::Scratch;
 use super::settings::NcclSettings;
 use super::watchdog::Watchdog;
 
@@ -53,14 +54,15 @@ impl NcclEngine {
             let observer: Arc<dyn FreeObserver> = Arc::clone(registrations) as _;
             device.observe_frees(Arc::downgrade(&observer))
         });
-        let capture_order = message_comms.has_rounds().then(CaptureOrder::default);
         let resources = RankResources {
             library,
             device,
-            allocator,
+            own_allocator: allocator,
+            rank_allocator: OnceLock::new(),
+            scratch: Scratch::default(),
             watchdog,
             message_comms,
-            capture_order,
+            capture_order: CaptureOrder::default(),
             registrations,
         };
         let (shape, resources) = (settings.shape, Arc::new(resources));
@@ -82,13 +84,22 @@ impl Engine for NcclEngine {
         self.resources.watchdog.leave(exit);
     }
 
+    fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {
+        // The rank of a CPU backend has no memory of the device.
+        if allocator.device().is_some() {
+            // A second context of the rank does not change the accounting of the first.
+            let _ = self.resources.rank_allocator.set(Arc::clone(allocator));
+        }
+    }
+
     fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
-        Some(vec![Arc::clone(&self.resources.allocator)])
+        let RankResources { rank_allocator, own_allocator, .. } = &*self.resources;
+        let own = rank_allocator.get().is_none().then(|| Arc::clone(own_allocator));
+        Some(own.into_iter().collect())
     }
 
     fn replay(&self, calls: Option<String>, submit: &mut dyn FnMut()) -> Result<(), CommError> {
         let RankResources { watchdog, device, .. } = &*self.resources;
-        watchdog.release_captured();
         watchdog.check_failure()?;
         submit();
         if let Some(calls) = calls {

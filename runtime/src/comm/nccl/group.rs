@@ -9,6 +9,7 @@ use crate::comm::{Call, CommError, CommOp, Completion, GroupMember, Operands, Pr
 use super::api::Comm;
 use super::plan::{CollectiveMemory, Planner};
 use super::rank_resources::RankResources;
+use super::submit::Submitted;
 
 /// One rank in one process group.
 pub struct NcclGroup {
@@ -62,8 +63,10 @@ impl NcclGroup {
             src: src.map(|src| src.address() as u64),
             dst: dst.map_or(0, |dst| dst.address() as u64),
         };
-        let outcome = self.submit(call, memory);
-        self.completion(operands, outcome)
+        match self.submit(call, memory) {
+            Ok(Submitted { end, scratch }) => self.completion(operands, end).with_scratch(scratch),
+            Err(error) => Completion::completed(Err(error)),
+        }
     }
 
     /// Runs a collective on copies of host memory in device memory, and waits for it.
@@ -85,7 +88,9 @@ impl NcclGroup {
         let staged = dst.as_ref().map(|dst| self.staged_copy(dst.as_view()));
         let address = |copy: &Buffer| copy.view().address() as u64;
         let (src, target) = (src.as_ref().map(address), staged.as_ref().map_or(0, address));
-        let end = self.submit(call, CollectiveMemory { src, dst: target })?;
+        // The scratch is held until the end of this function.
+        let Submitted { end, scratch: _scratch } =
+            self.submit(call, CollectiveMemory { src, dst: target })?;
         device.wait_for(StreamKind::Compute, &end);
         // Not by a wait of the CUDA driver, which would not notice that the call has failed.
         watchdog.wait_for_event(&end)?;
@@ -100,8 +105,9 @@ impl NcclGroup {
 
     /// Copies host memory to a staging buffer of the device.
     pub(super) fn staged_copy(&self, view: View<'_>) -> Buffer {
-        let RankResources { device, allocator, .. } = &*self.resources;
-        let mut copy = allocator.alloc(view.dtype(), view.len(), Category::Communication);
+        let device = &self.resources.device;
+        let mut copy =
+            self.resources.allocator().alloc(view.dtype(), view.len(), Category::Communication);
         if !view.is_empty() {
             // SAFETY: the copy has room for the elements, and is exclusive.
             unsafe { device.upload(copy.view_mut().address(), view.bytes()) };
@@ -110,15 +116,8 @@ impl NcclGroup {
     }
 
     /// The completion of a call on device memory whose work ends at an event.
-    pub(super) fn completion(
-        &self,
-        operands: Operands<'_>,
-        end: Result<DeviceEvent, CommError>,
-    ) -> Completion {
+    pub(super) fn completion(&self, operands: Operands<'_>, end: DeviceEvent) -> Completion {
         let (src, dst) = operands.into_buffers();
-        match end {
-            Ok(end) => Completion::at_event(dst, src, &self.resources.device, end),
-            Err(error) => Completion::completed(Err(error)),
-        }
+        Completion::at_event(dst, src, &self.resources.device, end)
     }
 }

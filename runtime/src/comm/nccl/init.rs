@@ -9,7 +9,7 @@ use crate::comm::CommError;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 
-use super::api::{Comm, CommStream, Id, Library, Transfer};
+use super::api::{Comm, CommStream, Id, Library, Transfer, in_group};
 use super::message_comms::MessageComms;
 use super::pair_comms::PairComms;
 use super::settings::{MessagePath, NcclSettings};
@@ -129,15 +129,13 @@ impl<'a> CommInit<'a> {
         let stream = StreamKind::Communication(AxisSet::of(AxisId::Pp).number());
         self.device.wait_for(stream, &self.device.mark(StreamKind::Compute));
         let handle = CommStream { comm, stream: self.device.handle(stream) };
-        let submit = || {
-            self.library.begin_group()?;
-            for transfer in transfers {
+        let submitted = in_group(self.library, || {
+            transfers.iter().try_for_each(|transfer| {
                 // SAFETY: the elements are live, and only this stream uses them; the compute stream waits for it below.
-                unsafe { self.library.submit(handle, DType::F32, transfer)? };
-            }
-            self.library.end_group()
-        };
-        submit().map_err(|error| self.watchdog.fail(call, error.to_string()))?;
+                unsafe { self.library.submit(handle, DType::F32, transfer) }
+            })
+        });
+        submitted.map_err(|error| self.watchdog.fail(call, error.to_string()))?;
         self.watchdog.wait_until_ready(comm, call)?;
         let end = self.device.mark(stream);
         self.watchdog.watch_call(call.into(), end.clone(), None);

@@ -46,11 +46,6 @@ impl MessageComms {
         }
     }
 
-    /// Returns true if messages are exchanged in groups on one communicator.
-    pub fn has_rounds(&self) -> bool {
-        matches!(self, MessageComms::Grouped(Some(_)))
-    }
-
     /// Returns true if all messages have one way.
     pub fn are_grouped(&self) -> bool {
         matches!(self, MessageComms::Grouped(_))

@@ -4,8 +4,8 @@
 //! - `plan` decomposes a collective into transfers of the library and copies on the device.
 //! - `submit` submits them, to one stream for each group of axes, ordered with the compute stream by events: the host does
 //!   not wait.
-//! - `rank_resources` holds the resources that the groups of a rank share; `capture_order` keeps the order of their calls in CUDA graphs
-//!   with messages.
+//! - `rank_resources` holds the resources that the groups of a rank share: among them `scratch`, the memory of collectives,
+//!   and `capture_order`, the order of their calls in CUDA graphs.
 //! - `registration` registers memory that is reused with the library, if enabled.
 //! - `init` creates the communicators of a rank: the first from an identifier that all ranks have, the others split from it
 //!   in the same order on all ranks.
@@ -31,6 +31,7 @@ mod plan;
 mod point_to_point;
 mod rank_resources;
 mod registration;
+mod scratch;
 mod settings;
 mod submit;
 mod watchdog;

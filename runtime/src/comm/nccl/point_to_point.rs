@@ -68,7 +68,7 @@ impl NcclGroup {
         call: Arc<Call>,
         mut operands: Operands<'a>,
     ) -> Result<Message<'a>, CommError> {
-        let RankResources { allocator, .. } = &*self.resources;
+        let allocator = self.resources.allocator();
         let route = self.route(&call)?;
         let on_device = call.on_device;
         let (mut sent, mut staged) = (None, None);
@@ -113,11 +113,12 @@ impl NcclGroup {
 
     /// Copies memory of the host, or of the device after the work of the compute stream so far.
     fn copy_to_device(&self, data: View<'_>) -> Buffer {
-        let RankResources { device, allocator, .. } = &*self.resources;
+        let device = &self.resources.device;
         if data.device().is_none() {
             return self.staged_copy(data);
         }
-        let mut copy = allocator.alloc(data.dtype(), data.len(), Category::Communication);
+        let mut copy =
+            self.resources.allocator().alloc(data.dtype(), data.len(), Category::Communication);
         if !data.is_empty() {
             let (dst, bytes) = (copy.view_mut().address(), data.byte_len());
             // SAFETY: the copy has room for the elements, and is exclusive.
@@ -169,7 +170,7 @@ impl NcclGroup {
                 Completion::at_event(None, sent, device, end.clone())
             }
             (CommOp::Send { .. }, _) => Completion::completed(Ok(None)),
-            (_, None) => self.completion(operands, Ok(end.clone())),
+            (_, None) => self.completion(operands, end.clone()),
             (_, Some(staged)) => {
                 let outcome = self.read_staged(&staged, &mut operands, end);
                 let (_, dst) = operands.into_buffers();

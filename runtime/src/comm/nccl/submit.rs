@@ -2,31 +2,40 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Category, DType, DeviceEvent, StreamKind};
+use crate::backend::{Buffer, DType, DeviceEvent, StreamKind};
 use crate::comm::{Call, CommError};
 
-use super::api::{CommStream, Transfer};
+use super::api::{CommStream, Transfer, in_group};
 use super::group::{CallResult, NcclGroup};
 use super::plan::{CollectiveMemory, Step};
 use super::rank_resources::RankResources;
 
+/// A submitted collective.
+pub(super) struct Submitted {
+    /// The event at its end.
+    pub end: DeviceEvent,
+    /// Scratch memory that is in use until then.
+    pub scratch: Option<Arc<Buffer>>,
+}
+
 impl NcclGroup {
-    /// Submits a collective on device memory after the work of the compute stream so far. Returns the event at its end.
+    /// Submits a collective on device memory after the work of the compute stream so far.
     pub(super) fn submit(
         &self,
         call: &Arc<Call>,
         memory: CollectiveMemory,
-    ) -> Result<DeviceEvent, CommError> {
-        let RankResources { watchdog, allocator, .. } = &*self.resources;
+    ) -> Result<Submitted, CommError> {
+        let RankResources { watchdog, .. } = &*self.resources;
         watchdog.check_failure()?;
         let start = self.accounting().start_transfer();
         let (text, dtype) = (call.to_string(), call.dtype.unwrap_or(DType::F32));
         let _submitting = watchdog.begin_submission(&text);
         let stream = StreamKind::Communication(call.axes.number());
         let planner = self.planner(dtype);
-        let scratch = planner.scratch_len(&call.op);
-        let scratch = (scratch > 0)
-            .then(|| Arc::new(allocator.alloc(dtype, scratch, Category::Communication)));
+        let len = planner.scratch_len(&call.op);
+        let new_scratch =
+            || self.resources.scratch.get(stream, self.resources.allocator(), dtype, len);
+        let scratch = (len > 0).then(new_scratch);
         let scratch_address = scratch.as_ref().map_or(0, |copy| copy.view().address() as u64);
         self.resources.begin_call(stream);
         let span = self.accounting().open_span(stream);
@@ -35,12 +44,9 @@ impl NcclGroup {
         }
         self.accounting().close_span(span, call);
         let end = self.resources.end_call(stream);
-        if let Some(scratch) = scratch {
-            watchdog.watch_call(text.clone(), end.clone(), Some(scratch));
-        }
         watchdog.watch_call(text, end.clone(), None);
         self.accounting().finish_transfer(call, start);
-        Ok(end)
+        Ok(Submitted { end, scratch })
     }
 
     /// Submits one step of the call that `text` describes.
@@ -95,12 +101,12 @@ impl NcclGroup {
     ) -> CallResult {
         let watchdog = &self.resources.watchdog;
         watchdog.with_library(call, |library| {
-            library.begin_group()?;
-            for (dtype, transfer) in transfers {
-                // SAFETY: the addresses lie inside operands of the call, which are this stream's until its end.
-                unsafe { library.submit(stream, *dtype, transfer)? };
-            }
-            library.end_group()
+            in_group(library, || {
+                transfers.iter().try_for_each(|(dtype, transfer)| {
+                    // SAFETY: the addresses lie inside operands of the call, which are this stream's until its end.
+                    unsafe { library.submit(stream, *dtype, transfer) }
+                })
+            })
         })?;
         watchdog.wait_until_ready(stream.comm, call)
     }

@@ -40,8 +40,6 @@ struct WatchState {
     submitting: Option<String>,
     /// Calls in the order of submission, which is not the order of completion.
     in_flight: VecDeque<InFlightCall>,
-    /// Memory of calls that are captured in a CUDA graph.
-    captured: Vec<Arc<Buffer>>,
     is_closed: bool,
 }
 
@@ -51,7 +49,7 @@ struct InFlightCall {
     call: String,
     since: Instant,
     end: DeviceEvent,
-    /// Memory that is in use until the end.
+    /// The data of a send, in use until the end.
     held: Option<Arc<Buffer>>,
 }
 
@@ -117,22 +115,14 @@ impl Watchdog {
         Submission(self)
     }
 
-    /// Monitors a submitted call until the event `end`, and keeps `held` until then. During the capture of a CUDA graph,
-    /// `held` is kept until its [first replay](Self::release_captured), and the replays are monitored instead.
+    /// Monitors a submitted call until the event `end`, and keeps the data of a send, `held`, until then. Not during the
+    /// capture of a CUDA graph, whose replays are monitored instead.
     pub fn watch_call(&self, call: String, end: DeviceEvent, held: Option<Arc<Buffer>>) {
         if self.device.is_capturing() {
-            self.lock_state().captured.extend(held);
             return;
         }
         let call = InFlightCall { call, since: Instant::now(), end, held };
         self.lock_state().in_flight.push_back(call);
-    }
-
-    /// Releases the memory of captured calls, after the capture has ended.
-    pub fn release_captured(&self) {
-        let held = std::mem::take(&mut self.lock_state().captured);
-        // Freed outside of the lock.
-        drop(held);
     }
 
     /// Returns the failure after which no call can be issued any more.

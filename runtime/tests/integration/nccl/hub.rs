@@ -44,6 +44,10 @@ pub trait RendezvousTable: Send + Sync + Debug {
     fn is_broken(&self) -> bool {
         false
     }
+    /// Returns `true` if the library refuses the second transfer of a group.
+    fn refuses_transfers(&self) -> bool {
+        false
+    }
     /// Logs a submission of a rank.
     fn note(&self, _rank: usize, _text: String) {}
     /// Counts a communicator that was aborted or finalized.
@@ -57,6 +61,8 @@ pub struct Hub {
     changed: Condvar,
     /// Makes every communicator report an error.
     pub is_broken: AtomicBool,
+    /// Makes the second transfer of every group fail.
+    pub refuses_transfers: AtomicBool,
     /// Makes every send wait for its receiver, as it does for data that does not fit into NCCL's buffers.
     pub sends_wait: AtomicBool,
     /// Numbers of aborted and of finalized communicators.
@@ -182,6 +188,10 @@ impl RendezvousTable for Arc<Hub> {
 
     fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed)
+    }
+
+    fn refuses_transfers(&self) -> bool {
+        self.refuses_transfers.load(Ordering::Relaxed)
     }
 
     fn note(&self, rank: usize, text: String) {

@@ -302,6 +302,23 @@ fn library_error_aborts_all_communicators() {
     }
 }
 
+/// A group would hold back all later calls of its thread if it stayed open after an error.
+#[test]
+fn failed_transfer_ends_its_group() {
+    let all_are_here = std::sync::Barrier::new(2);
+    let errors = on_ranks("tp=2", |hub, _, comms| {
+        let group = comms.group(AxisSet::of(AxisId::Tp));
+        all_are_here.wait();
+        hub.refuses_transfers.store(true, Ordering::Relaxed);
+        let (src, mut dst) = ([1f32; 4], [0f32; 4]);
+        let (src, dst) = (src[..].into(), ViewMut::from(&mut dst[..]));
+        let error = group.all_to_all(&Site::new("x"), src, dst, &[2; 2], &[2; 2]);
+        assert!(!Port::is_group_open());
+        error.expect_err("its second transfer is refused").to_string()
+    });
+    assert!(errors.iter().any(|error| error.contains("ncclSend failed: invalid")), "{errors:?}");
+}
+
 #[test]
 fn timed_out_call_is_named() {
     late(&["all_reduce(sum, f32 x 0)", "blocks.3.norm"], |_, group, data| {

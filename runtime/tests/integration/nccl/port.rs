@@ -77,7 +77,8 @@ impl UnderWay {
 }
 
 thread_local! {
-    static GROUP: RefCell<Vec<(CommStream, DType, Transfer)>> = const { RefCell::new(Vec::new()) };
+    /// The transfers of the group that is open on this thread.
+    static GROUP: RefCell<Option<Vec<(CommStream, DType, Transfer)>>> = const { RefCell::new(None) };
 }
 
 impl Port {
@@ -100,6 +101,11 @@ impl Port {
             connected: Mutex::default(),
             known: Mutex::default(),
         }
+    }
+
+    /// Returns `true` if a group is open on this thread.
+    pub fn is_group_open() -> bool {
+        GROUP.with_borrow(Option::is_some)
     }
 
     /// Submits messages between connected ranks, for which the stream waits. Returns `false` for the first ones of a
@@ -387,12 +393,13 @@ impl Library for Port {
     }
 
     fn begin_group(&self) -> Result<(), LibraryError> {
-        GROUP.with_borrow_mut(Vec::clear);
+        let open = GROUP.replace(Some(Vec::new()));
+        assert!(open.is_none(), "a group begins inside of another, which has not ended");
         Ok(())
     }
 
     fn end_group(&self) -> Result<(), LibraryError> {
-        let group = GROUP.take();
+        let group = GROUP.take().expect("a group that has begun");
         let Some(CommStream { comm, stream }) = group.first().map(|(on, ..)| *on) else {
             return Ok(());
         };
@@ -435,7 +442,14 @@ impl Library for Port {
         dtype: DType,
         transfer: &Transfer,
     ) -> Result<(), LibraryError> {
-        GROUP.with_borrow_mut(|group| group.push((stream, dtype, transfer.clone())));
-        Ok(())
+        GROUP.with_borrow_mut(|group| {
+            let group = group.as_mut().expect("a group that has begun");
+            if self.rendezvous_table.refuses_transfers() && !group.is_empty() {
+                let reason = "invalid argument".to_string();
+                return Err(LibraryError { function: "ncclSend", reason });
+            }
+            group.push((stream, dtype, transfer.clone()));
+            Ok(())
+        })
     }
 }
