@@ -8,12 +8,16 @@ from .schedule import Item
 from .tests import test_item
 from .trainings import tokens
 
+# The token that separates documents: one in 64 of theirs.
+DOCUMENTS = "--documents 7"
 # Short training runs of several processes, compared with one process. With two stages per rank, a rank exchanges
 # activations and gradients with the same neighbor in both directions.
-MESHES = {"1": 1, "dp=2": 2, "tp=2": 2, "fsdp=2 --zero 3": 2, "dp=2,tp=2": 4,
+MESHES = {"1": 1, f"1 {DOCUMENTS}": 1, "dp=2": 2, "tp=2": 2, "fsdp=2 --zero 3": 2, "dp=2,tp=2": 4,
+          "cp=2 --cp ring": 2, "cp=2 --cp gather": 2, "cp=2 --cp ulysses": 2, f"cp=2 --cp ring {DOCUMENTS}": 2,
           "pp=2 --micro-batches 4": 2, "pp=2 --micro-batches 4 --schedule interleaved": 2}
-# Those whose messages are also sent in rounds, which CUDA graphs capture.
-GROUPED = ["pp=2 --micro-batches 4 --schedule interleaved"]
+# Those whose messages are sent in rounds, which CUDA graphs capture, with their ranks. A graph with `tp` has the calls of
+# two communicators besides.
+GROUPED = {"pp=2 --micro-batches 4 --schedule interleaved": 2, "tp=2,pp=2 --micro-batches 4": 4}
 # Relative difference of losses: bf16 sums are rounded in another order.
 APART = 0.02
 
@@ -21,9 +25,8 @@ APART = 0.02
 def items():
     yield test_item("nccl/processes", "processes", 150)
     for messages, meshes in (("edges", MESHES), ("grouped", GROUPED)):
-        for mesh in meshes:
-            ranks = MESHES[mesh]
-            yield Item(name(mesh, messages), 20 + 10 * ranks,
+        for mesh, ranks in meshes.items():
+            yield Item(name(mesh, messages), 15 + 5 * ranks,
                        lambda kit, mesh=mesh, ranks=ranks, messages=messages: train(kit, mesh, ranks, messages))
 
 
@@ -31,11 +34,16 @@ def name(mesh, messages="edges"):
     return f"nccl/--mesh {mesh}" + ("" if messages == "edges" else f", {messages}")
 
 
+def reference(mesh):
+    """Returns the run of one process that has the same losses."""
+    return f"1 {DOCUMENTS}" if DOCUMENTS in mesh else "1"
+
+
 def train(kit, mesh, ranks, messages="edges"):
     """Trains with a process per rank, all on the first GPU."""
     metrics = kit.scratch / "nccl.jsonl"
     metrics.unlink(missing_ok=True)
-    data = tokens(kit, 16385, 1024)
+    data = tokens(kit, 16385, 64 if DOCUMENTS in mesh else 1024)
     flags = (f"--device cuda --mesh {mesh} --hidden 256 --layers 4 --heads 8 --kv-heads 4 "
              f"--ffn 512 --vocab 1024 --seq 128 --batch 8 --steps 8 --data {data} "
              f"--metrics {metrics} --sample-tokens 0 --lr 3e-4")
@@ -47,11 +55,12 @@ def train(kit, mesh, ranks, messages="edges"):
             return {"kind": "mesh", "status": outcome.status, "why": outcome.why}
     losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
     record = {"kind": "mesh", "losses": losses, "status": "ok", "why": f"loss {losses[0]:.4f} to {losses[-1]:.4f}"}
-    one = kit.results.latest().get(name("1"))
-    if mesh == "1":
+    if ranks == 1:
         return record
+    one = kit.results.latest().get(name(reference(mesh)))
     if one is None or one["status"] != "ok":
-        return record | {"status": "failed", "why": "nothing to compare with: --mesh 1 has no losses"}
+        why = f"nothing to compare with: --mesh {reference(mesh)} has no losses"
+        return record | {"status": "failed", "why": why}
     apart = max(abs(a - b) / abs(b) for a, b in zip(losses, one["losses"], strict=True))
     verdict = f"{apart:.1e} apart from one rank"
     # Written so that NaN fails.

@@ -15,6 +15,7 @@ SMALL = {
 # The modules of `models`. All modules run separately, so that a hung one does not affect the others.
 MODELS = {
     "llama": 60, "gpt2": 40, "graphs": 60, "operations": 40, "trainer": 30, "pipeline": 40, "functions": 30, "head": 30,
+    "context": 30, "context_windows": 30,
 }
 # Time limit of a hung module, as a multiple of its estimated time.
 PATIENCE = 4

@@ -22,6 +22,9 @@ CHECKED = [("memcheck", "attention"), ("racecheck", "attention"), ("memcheck", "
            ("initcheck", "loss"), ("memcheck", "embedding"), ("memcheck", "elements"), ("memcheck", "map"),
            ("memcheck", "reduce"), ("memcheck", "softmax"), ("memcheck", "rope"), ("memcheck", "optim"),
            ("memcheck", "combine"), ("memcheck", "rows")]
+# Estimated seconds of a module under a tool, and its time limit: attention has the most tests, of the largest kernels.
+SECONDS, LIMIT = 40, 150
+SLOW = {"attention": (80, 450)}
 METRICS = {"ns": "gpu__time_duration.sum", "bytes": "dram__bytes.sum",
            "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
            "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed"}
@@ -43,16 +46,17 @@ def missing(program):
 
 
 def sanitizer_item(tool, module):
-    return Item(f"tools/{tool} of {module}", 40, lambda kit: sanitize(kit, tool, module))
+    seconds, limit = SLOW.get(module, (SECONDS, LIMIT))
+    return Item(f"tools/{tool} of {module}", seconds, lambda kit: sanitize(kit, tool, module, limit))
 
 
-def sanitize(kit, tool, module):
+def sanitize(kit, tool, module, limit):
     if shutil.which("compute-sanitizer") is None:
         return missing("compute-sanitizer")
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", FOUND, "--print-limit", 20,
                *module_command(kit, module)]
     environment = {"MESHWRIGHT_TEST_DEVICE": "cuda", "MESHWRIGHT_TEST_ATTENTION": "own"}
-    outcome = kit.runner.run(command, 150, environment)
+    outcome = kit.runner.run(command, limit, environment)
     text = f"{outcome.stdout}\n{outcome.stderr}"
     found = [line for line in text.splitlines() if line.startswith("=========")]
     if not outcome.ok:

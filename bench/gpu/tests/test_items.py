@@ -176,14 +176,35 @@ class Trainings(unittest.TestCase):
         ranks = [environment["RANK"] for _, environment in kit.runner.commands[-2:]]
         self.assertEqual(ranks, [0, 1])
 
+    def test_documents_are_compared_with_documents(self):
+        runs = {nccl.DOCUMENTS: fakes.training([2.0, 1.0]), "train_": fakes.training([3.0, 2.0])}
+        kit = fakes.kit(fakes.FakeRunner(runs))
+        kit.results.add({"item": nccl.name("1")} | nccl.train(kit, "1", 1))
+        [mesh] = [mesh for mesh, ranks in nccl.MESHES.items() if nccl.DOCUMENTS in mesh and ranks > 1]
+        record = nccl.train(kit, mesh, 2)
+        self.assertEqual((record["status"], nccl.DOCUMENTS in record["why"]), ("failed", True))
+        one = f"1 {nccl.DOCUMENTS}"
+        kit.results.add({"item": nccl.name(one)} | nccl.train(kit, one, 1))
+        self.assertEqual(nccl.train(kit, mesh, 2)["status"], "ok")
+        words = [words for words, _ in kit.runner.commands]
+        self.assertIn("tokens-64-", words[-1])
+        self.assertIn("tokens-1024-", words[0])
+
+    def test_references_come_before_what_is_compared_with_them(self):
+        meshes = list(nccl.MESHES)
+        for mesh in [*meshes, *nccl.GROUPED]:
+            one = nccl.reference(mesh)
+            self.assertEqual(nccl.MESHES[one], 1)
+            self.assertLessEqual(meshes.index(one), meshes.index(mesh) if mesh in meshes else len(meshes))
+
     def test_pipelines_also_group_their_messages(self):
         kit = fakes.kit(fakes.FakeRunner({"train_": fakes.training([2.0, 1.0])}))
         kit.results.add({"item": nccl.name("1")} | nccl.train(kit, "1", 1))
-        for mesh in nccl.GROUPED:
-            for messages in ("edges", "grouped"):
+        for mesh, ranks in nccl.GROUPED.items():
+            for messages in ("edges", "grouped") if mesh in nccl.MESHES else ("grouped",):
                 self.assertEqual(do(nccl.name(mesh, messages), kit)["status"], "ok")
-                variables = [environment["MESHWRIGHT_NCCL_P2P"] for _, environment in kit.runner.commands[-2:]]
-                self.assertEqual(variables, [messages] * 2)
+                variables = [environment["MESHWRIGHT_NCCL_P2P"] for _, environment in kit.runner.commands[-ranks:]]
+                self.assertEqual(variables, [messages] * ranks)
 
 
 class Speed(unittest.TestCase):
