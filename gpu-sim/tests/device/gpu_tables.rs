@@ -21,7 +21,7 @@ fn small() -> Sizes {
     for model in [&mut sizes.llama, &mut sizes.gpt2] {
         (model.batch, model.seq) = (2, 16);
         (model.hidden, model.ffn, model.heads) = (64, 128, 4);
-        (model.vocab, model.head_tokens) = (96, 16);
+        (model.vocab, model.chunk_tokens) = (96, 16);
     }
     (sizes.llama.kv_heads, sizes.gpt2.kv_heads) = (2, 4);
     (sizes.copied, sizes.square, sizes.parameters) = (4096, 64, 4096);

@@ -10,7 +10,8 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     for model in [&sizes.llama, &sizes.gpt2] {
         report.table(&format!("embedding and loss of {}", model.name));
         embedding(report, model);
-        cross_entropy(report, model);
+        cross_entropy(report, model, "", model.tokens(), &[DType::F32, DType::Bf16]);
+        cross_entropy(report, model, ", chunk", model.chunk_tokens, &[DType::Bf16]);
     }
 }
 
@@ -32,15 +33,16 @@ fn embedding(report: &mut Report, model: &Model) {
     });
 }
 
-fn cross_entropy(report: &mut Report, model: &Model) {
-    let (rows, vocab) = (model.head_tokens, model.vocab);
+/// The kernels on the logits of `rows` tokens in each of `dtypes`; `part` ends the names of the rows.
+fn cross_entropy(report: &mut Report, model: &Model, part: &str, rows: usize, dtypes: &[DType]) {
+    let vocab = model.vocab;
     let targets = report.uniform_tokens(rows, vocab);
     let ones = report.random(DType::F32, rows);
     let [mut max, mut sum, mut logit] = [(); 3].map(|()| report.room(DType::F32, rows));
-    for dtype in [DType::F32, DType::Bf16] {
+    for dtype in dtypes.iter().copied() {
         let moved = |times: usize| Work::Bytes((times * dtype.bytes() * rows * vocab) as f64);
         let mut logits = report.random(dtype, rows * vocab);
-        report.row(&format!("max_exp_sum, {dtype}"), moved(1), |backend| {
+        report.row(&format!("max_exp_sum, {dtype}{part}"), moved(1), |backend| {
             let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
             backend.max_exp_sum(MaxExpSumArgs {
                 cols: vocab,
@@ -52,7 +54,7 @@ fn cross_entropy(report: &mut Report, model: &Model) {
                 target_logit: logit,
             });
         });
-        report.row(&format!("cross_entropy_grad, {dtype}"), moved(2), |backend| {
+        report.row(&format!("cross_entropy_grad, {dtype}{part}"), moved(2), |backend| {
             let [max, sum, targets, ones] = [&max, &sum, &targets, &ones].map(|x| x.view());
             backend.cross_entropy_grad(CrossEntropyGradArgs {
                 cols: vocab,
@@ -64,7 +66,7 @@ fn cross_entropy(report: &mut Report, model: &Model) {
                 row_scale: ones,
             });
         });
-        report.row(&format!("cross_entropy, {dtype}"), moved(2), |backend| {
+        report.row(&format!("cross_entropy, {dtype}{part}"), moved(2), |backend| {
             let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
             let (targets, ones) = (targets.view(), ones.view());
             backend.cross_entropy(CrossEntropyArgs {

@@ -9,14 +9,15 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     for model in [&sizes.llama, &sizes.gpt2] {
         report.table(&format!("matmuls of {}, bf16", model.name));
         let (tokens, keys) = (model.tokens(), model.kv_heads * model.head_dim());
-        let Model { hidden, ffn, vocab, head_tokens, heads, kv_heads, .. } = *model;
+        let Model { hidden, ffn, vocab, chunk_tokens, heads, kv_heads, .. } = *model;
         layer(report, "q, o", tokens, hidden, hidden);
         if kv_heads != heads {
             layer(report, "k, v", tokens, hidden, keys);
         }
         layer(report, "up", tokens, hidden, ffn);
         layer(report, "down", tokens, ffn, hidden);
-        layer(report, "head", head_tokens, hidden, vocab);
+        layer(report, "head", tokens, hidden, vocab);
+        layer(report, "chunk of the head", chunk_tokens, hidden, vocab);
     }
 }
 

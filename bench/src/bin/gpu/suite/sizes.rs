@@ -11,8 +11,9 @@ pub struct Model {
     pub heads: usize,
     pub kv_heads: usize,
     pub vocab: usize,
-    /// Tokens whose logits are computed together.
-    pub head_tokens: usize,
+    /// Tokens of one of several chunks of the head: with less memory than that of a large GPU, the logits of all tokens do
+    /// not fit.
+    pub chunk_tokens: usize,
 }
 
 impl Model {
@@ -49,7 +50,7 @@ impl Sizes {
             heads: 32,
             kv_heads: 8,
             vocab: 32000,
-            head_tokens: (1 << 27) / 32000,
+            chunk_tokens: (1 << 27) / 32000,
         };
         let gpt2 = Model {
             name: "GPT-2 124M",
@@ -60,7 +61,7 @@ impl Sizes {
             heads: 12,
             kv_heads: 12,
             vocab: 50304,
-            head_tokens: (1 << 27) / 50304,
+            chunk_tokens: (1 << 27) / 50304,
         };
         Sizes { llama, gpt2, copied: 1 << 30, square: 8192, parameters: 1 << 28 }
     }
