@@ -236,6 +236,31 @@ fn fused_statistics_and_gradients_match_the_cpu() {
     }
 }
 
+/// Two blocks of a multiprocessor keep rows in shared memory, for whose registers they have 512 threads, in either dtype. A
+/// row that is too long is that of one block of 1024.
+#[test]
+fn kept_rows_have_blocks_of_512_threads() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    for (dtype, cols, expected) in [
+        (DType::F32, 9001, ("cross_entropy_kept_f32", 512)),
+        (DType::Bf16, 18_002, ("cross_entropy_kept_bf16", 512)),
+        (DType::F32, 30_001, ("cross_entropy_f32", 1024)),
+    ] {
+        let device = SimDevice::with(7, h100());
+        in_one_call(&device_with(Arc::new(device.driver()), 0), dtype, &Case::new(2, cols));
+        let launches = device.log().into_iter().filter_map(|entry| match entry.call {
+            Call::Launch { kernel, grid, .. } => Some((kernel, grid.threads)),
+            _ => None,
+        });
+        let launches: Vec<_> = launches.collect();
+        let launches: Vec<_> =
+            launches.iter().map(|(kernel, threads)| (kernel.as_str(), *threads)).collect();
+        assert_eq!(launches, [expected]);
+    }
+}
+
 /// More rows than blocks, with any alignment.
 #[test]
 fn a_block_keeps_one_row_after_the_other() {

@@ -15,12 +15,14 @@ use super::rows::RowPlan;
 const WARP_COLS: usize = 1024;
 /// Vectors of 128 bits per thread of a block, unless that exceeds the maximum threads.
 const VECTORS: usize = 2;
-/// Maximum threads of a block that sums a row.
-const MOST_LANES: usize = 1024;
-/// Maximum threads for a bf16 row that two blocks of a multiprocessor can keep in shared memory.
+/// Maximum threads for a row that two blocks of a multiprocessor can keep in shared memory: at their register use, there is
+/// only one block of 1024.
 const SHORT_LANES: usize = 512;
 /// Maximum bytes of such a row.
 const MOST_KEPT: usize = 112 << 10;
+/// Maximum threads for a longer row. For the gradient it is read a second time, from the L2 cache if the rows of all blocks
+/// fit there: one block of 1024 has as many loads in flight as two of 512, and half as many rows.
+const LONG_LANES: usize = 1024;
 /// Bytes of shared memory of a block in addition to the row: for two reductions over its warps.
 const STATIC_SHARED: usize = 2 * 128;
 /// Maximum threads of a block that only writes gradients, which do not depend on it: at their register use, two blocks of
@@ -154,8 +156,8 @@ struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Creates the plan of sums over rows, whose order depends on their length and dtype alone.
     fn new(cols: usize, matrix: View<'a>) -> Rows<'a> {
-        let short = matrix.dtype() == DType::Bf16 && cols * matrix.dtype().bytes() <= MOST_KEPT;
-        Rows::with_lanes(cols, matrix, if short { SHORT_LANES } else { MOST_LANES })
+        let is_short = cols * matrix.dtype().bytes() <= MOST_KEPT;
+        Rows::with_lanes(cols, matrix, if is_short { SHORT_LANES } else { LONG_LANES })
     }
 
     fn with_lanes(cols: usize, matrix: View<'a>, most: usize) -> Rows<'a> {
