@@ -44,6 +44,9 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`from_args`](Self::from_args).
     pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
+        // Before anything starts a thread.
+        #[cfg(feature = "cuda")]
+        crate::backend::cuda::native::request_hardware_queues();
         let settings = GivenSettings::read(std::env::args_os(), optimizers).map_err(Error::Config);
         Ok(settings.and_then(Trainer::with_settings).unwrap_or_else(|error| error.exit()))
     }

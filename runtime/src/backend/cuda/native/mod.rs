@@ -7,6 +7,7 @@ mod compiler;
 mod context;
 mod disk_cache;
 mod driver;
+mod hardware_queues;
 mod installation;
 mod kernel_check;
 mod libraries;
@@ -27,6 +28,7 @@ pub use compiler::compile_into_cache;
 pub use context::devices;
 pub use disk_cache::DiskCache;
 pub use driver::{NativeDriver, NativeOptions};
+pub use hardware_queues::request_hardware_queues;
 pub use installation::{CudaInstallation, FoundLibrary, cuda_available, libraries, probe};
 pub use kernel_check::{
     CheckedSource, CompiledKernel, KernelProblem, ResourceUsage, TIME_LIMIT, check_kernels,
