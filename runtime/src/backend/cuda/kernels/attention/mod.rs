@@ -86,11 +86,18 @@ impl Variant {
     }
 }
 
+/// Returns true if the forward pass of head sizes from 65 to 128 has registers for 64 columns per step: as the compiler
+/// allocates them, those of 128, up to 80, and up to 96 without ranges do.
+fn fits_wide_steps([keys, values]: [usize; 2], variant: Variant) -> bool {
+    keys == values && (keys == 128 || keys <= 80 || keys <= 96 && !variant.ranges)
+}
+
 /// Tile sizes of one tensor-core attention kernel: the rows that a block owns, and the columns that it processes per
 /// step.
 ///
-/// There is one source per pair of head sizes and [`Variant`], compiled on first use. Tiles are as large as registers allow without spilling on
-/// compute capabilities 8.0, 9.0 and 10.0: the more rows a warp has, the more often it reuses a column read from shared
+/// There is one source per pair of head sizes and [`Variant`], compiled on first use. Tiles are as large as registers allow
+/// without spilling on compute capabilities 8.0, 9.0 and 10.0, as `meshwright kernels --check` shows for usual head sizes
+/// and variants: the more rows a warp has, the more often it reuses a column read from shared
 /// memory. Two or three blocks share a multiprocessor, so that the matmuls of one overlap with the exponentials of
 /// another.
 ///
@@ -123,7 +130,8 @@ impl Tiles {
             ..=64 if variant.is_large() => (2, 64, 2),
             ..=64 => (2, 64, 3),
             65..=128 if variant.converts() || variant.wide => (2, 32, 2),
-            65..=128 => (2, 64, 2),
+            65..=128 if fits_wide_steps(dims, variant) => (2, 64, 2),
+            65..=128 => (2, 32, 2),
             // Sums are as wide as values.
             129..=192 if dims[1] <= 128 => (1, 64, 2),
             _ => (1, 32, 1),
@@ -134,6 +142,7 @@ impl Tiles {
     /// Returns the tiles of the key and value gradients.
     pub fn backward_keys(dims: [usize; 2], variant: Variant) -> Tiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
+            ..=64 if variant.ranges && variant.bias => (1, 64, 2),
             ..=64 => (2, 32, 2),
             65..=128 if variant.converts() => (1, 32, 2),
             65..=128 => (1, 64, 2),

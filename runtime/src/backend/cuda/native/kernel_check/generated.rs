@@ -123,18 +123,22 @@ struct Extras {
 impl Extras {
     const NONE: Extras =
         Extras { window: None, soft_cap: None, bias: false, sinks: false, parts: false };
+    const MASK: Extras = Extras { window: Some(64), ..Extras::NONE };
     const WINDOW: Extras = Extras { window: Some(64), sinks: true, ..Extras::NONE };
     const BIAS: Extras = Extras { bias: true, ..Extras::NONE };
     const PARTS: Extras = Extras { parts: true, ..Extras::NONE };
+    /// Biased windows over parts of the keys.
+    const BIASED_PARTS: Extras = Extras { bias: true, parts: true, ..Extras::MASK };
     const ALL: Extras =
         Extras { window: Some(64), soft_cap: Some(50.0), bias: true, sinks: true, parts: true };
 }
 
 /// Head sizes of keys and of values, and the variants that are compiled for them: those that models have, and all flags
 /// together.
-const ATTENTION: [([usize; 2], &[Extras]); 5] = [
-    ([64, 64], &[Extras::NONE, Extras::WINDOW, Extras::ALL]),
-    ([96, 96], &[Extras::NONE]),
+const ATTENTION: [([usize; 2], &[Extras]); 6] = [
+    ([64, 64], &[Extras::NONE, Extras::WINDOW, Extras::BIASED_PARTS, Extras::ALL]),
+    ([64, 128], &[Extras::NONE, Extras::WINDOW]),
+    ([96, 96], &[Extras::NONE, Extras::MASK, Extras::WINDOW]),
     ([128, 128], &[Extras::NONE, Extras::WINDOW, Extras::BIAS, Extras::PARTS, Extras::ALL]),
     ([256, 256], &[Extras::NONE]),
     ([192, 128], &[Extras::NONE]),
