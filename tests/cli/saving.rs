@@ -91,7 +91,7 @@ fn checkpoints_load_on_other_stages() {
     }
 }
 
-/// Packed documents on all axes at once, with ranks in another order: saved there, and resumed on one rank.
+/// Packed documents on all axes together, with ranks in another order: saved there, and resumed on one rank.
 #[test]
 fn all_axes_with_documents_resume_on_one_rank() {
     let workspace = Workspace::new();

@@ -53,9 +53,10 @@ impl Completion {
     }
 
     /// Keeps the scratch memory of the call as long as the operands are in use.
+    #[cfg(feature = "cuda")]
     pub(super) fn with_scratch(self, scratch: Option<Arc<Buffer>>) -> Completion {
         match self.0 {
-            State::Known(Ok(dst)) => Completion(State::Known(Ok(dst.with_scratch(scratch)))),
+            State::Known(Ok(dst)) => Completion(State::Known(Ok(dst.holding(scratch)))),
             state => Completion(state),
         }
     }

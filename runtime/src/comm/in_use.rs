@@ -11,17 +11,15 @@ use crate::backend::{Buffer, Device, DeviceEvent, StreamKind};
 /// to the pool of a rank is free for the next computation of that rank.
 pub(super) struct InUse<T> {
     value: Option<T>,
-    /// A further buffer in use until the event.
-    held: Option<Arc<Buffer>>,
-    /// Scratch memory in use until the event.
-    scratch: Option<Arc<Buffer>>,
+    /// Further buffers in use until the event.
+    held: Vec<Arc<Buffer>>,
     until: Option<(Arc<dyn Device>, DeviceEvent)>,
 }
 
 impl<T> InUse<T> {
     /// Creates a value that is not in use.
     pub fn idle(value: T) -> InUse<T> {
-        InUse { value: Some(value), held: None, scratch: None, until: None }
+        InUse { value: Some(value), held: Vec::new(), until: None }
     }
 
     /// Creates a value in use on `device` until `event`; one that is not in use if either is `None`.
@@ -31,18 +29,12 @@ impl<T> InUse<T> {
         event: Option<DeviceEvent>,
     ) -> InUse<T> {
         let until = device.map(Arc::clone).zip(event);
-        InUse { value: Some(value), held: None, scratch: None, until }
+        InUse { value: Some(value), held: Vec::new(), until }
     }
 
     /// Keeps `buffer` alive as long as the value is in use.
     pub fn holding(mut self, buffer: Option<Arc<Buffer>>) -> InUse<T> {
-        self.held = buffer.filter(|_| self.until.is_some());
-        self
-    }
-
-    /// Keeps `scratch` alive as long as the value is in use.
-    pub fn with_scratch(mut self, scratch: Option<Arc<Buffer>>) -> InUse<T> {
-        self.scratch = scratch.filter(|_| self.until.is_some());
+        self.held.extend(buffer.filter(|_| self.until.is_some()));
         self
     }
 

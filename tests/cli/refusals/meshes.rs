@@ -97,7 +97,7 @@ fn meshes() {
                     "at most 1024 threads",
                 ],
             ),
-            // At once: the meshes of so many ranks are not enumerated.
+            // Immediately: the meshes of so many ranks are not enumerated.
             (
                 &on("auto=4000000000"),
                 &[

@@ -13,7 +13,7 @@ dims! { Batch @ data, Seq @ cp, Hidden, Heads, HeadDim, Vocab, Case }
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 type Flow = (Stream, Documents<(Batch, Seq)>);
 
-/// What a model makes in its `forward`: the size of the dim `Case`.
+/// Values that a model makes in its `forward`, by the size of the dim `Case`.
 const CONSTANTS: usize = 1;
 const MASK: usize = 2;
 const BLOCK: usize = 3;

@@ -122,7 +122,7 @@ fn scratch_of_captured_calls_is_reused() {
 }
 
 #[test]
-fn scratch_counts_towards_the_memory_limit() {
+fn scratch_counts_against_the_memory_limit() {
     if not_checked_on_gpu() {
         return;
     }

@@ -11,9 +11,9 @@ use crate::layout::{DimInfo, Dims};
 
 use super::definition::Function;
 use super::output::FunctionOutput;
+use super::probe::{Block, Part, Probe, ProbeResults};
 use super::recorded::FunctionOperation;
 use super::shapes::{PerOperand, Shapes};
-use super::trial::{Block, Part, Trial, TrialResults};
 
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
     /// Checks forward with halves of the elements along each distributed dim of these inputs and parameters, and of the output.
@@ -29,7 +29,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         wanted: Option<PerOperand<I, bool>>,
     ) -> Option<String> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let call = Trial::<I, P> {
+        let call = Probe::<I, P> {
             inputs: I::Count::from_fn(|i| {
                 Block::read(rank, I::DIMS[i], &self.inputs.as_ref()[i], inputs.as_ref()[i])
             }),
@@ -57,7 +57,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
     fn check_dim(
         &self,
         rank: &Rank,
-        whole: &Trial<I, P>,
+        whole: &Probe<I, P>,
         dim: &DimInfo,
         len: usize,
         wanted: &Option<PerOperand<I, bool>>,
@@ -65,8 +65,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
         let all_wanted = I::Count::from_fn(|_| true);
         let (targets, has_backward) = (wanted.as_ref().unwrap_or(&all_wanted), wanted.is_some());
-        let run = |trial: &Trial<I, P>, gradient: Option<&Block>| {
-            self.run_trial(rank, trial, targets, gradient)
+        let run = |probe: &Probe<I, P>, gradient: Option<&Block>| {
+            self.run_probe(rank, probe, targets, gradient)
         };
         let first = Part { dim, first: 0, len: len / 2 };
         let parts = [Part { first: first.len, len: len - first.len, ..first }, first];
@@ -160,13 +160,13 @@ fn compare(whole: &Block, halves: [&Block; 2], parts: &[Part<'_>; 2]) -> Result<
 
 /// Returns the first operand whose gradients differ.
 fn gradients_differ(
-    whole: &TrialResults,
-    halves: &[TrialResults; 2],
+    whole: &ProbeResults,
+    halves: &[ProbeResults; 2],
     parts: &[Part<'_>; 2],
 ) -> Option<(String, Difference)> {
     whole.gradients.iter().find_map(|(operand, gradient)| {
         let of_half =
-            |half: &'_ TrialResults| half.gradients.iter().position(|(other, _)| other == operand);
+            |half: &'_ ProbeResults| half.gradients.iter().position(|(other, _)| other == operand);
         let [one, other] = halves.each_ref().map(of_half);
         let blocks = [&halves[0].gradients[one?].1, &halves[1].gradients[other?].1];
         let difference = compare(gradient, blocks, parts).err()?;

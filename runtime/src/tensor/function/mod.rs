@@ -65,10 +65,10 @@ mod gradient_target;
 mod halves;
 mod operands;
 mod output;
+mod probe;
 mod recorded;
 mod saved;
 mod shapes;
-mod trial;
 
 pub use apply::{AppliesTo, apply};
 pub use calls::{Backward, Forward, FunctionContext};

@@ -97,7 +97,7 @@ impl Block {
 }
 
 /// Operands of a call.
-pub(super) struct Trial<I: Shapes, P: Shapes> {
+pub(super) struct Probe<I: Shapes, P: Shapes> {
     pub(super) inputs: PerOperand<I, Block>,
     pub(super) params: PerOperand<P, Block>,
     /// Local extents of the output.
@@ -105,13 +105,13 @@ pub(super) struct Trial<I: Shapes, P: Shapes> {
 }
 
 /// Results of a call.
-pub(super) struct TrialResults {
+pub(super) struct ProbeResults {
     pub(super) output: Block,
     /// The gradients that backward has written, by name of the operand.
     pub(super) gradients: Vec<(String, Block)>,
 }
 
-impl<I: Shapes, P: Shapes> Trial<I, P> {
+impl<I: Shapes, P: Shapes> Probe<I, P> {
     /// Returns the number of elements of this rank along `dim`, of which an operand or the output shaped `dims` has one.
     pub(super) fn extent(&self, dims: &[DimInfo], dim: &DimInfo) -> Option<Extent> {
         let blocks = self.inputs.as_ref().iter().chain(self.params.as_ref());
@@ -123,14 +123,14 @@ impl<I: Shapes, P: Shapes> Trial<I, P> {
     }
 
     /// Returns the call with part of the elements; `dims` are those of the output.
-    pub(super) fn part(&self, dims: &[DimInfo], part: &Part<'_>) -> Trial<I, P> {
+    pub(super) fn part(&self, dims: &[DimInfo], part: &Part<'_>) -> Probe<I, P> {
         let mut output = self.output.clone();
         for (dim, extent) in dims.iter().zip(&mut output) {
             if dim.is(part.dim) {
                 *extent = extent.range(part.first, part.len);
             }
         }
-        Trial {
+        Probe {
             inputs: I::Count::map_ref(&self.inputs, |block| block.part(part)),
             params: P::Count::map_ref(&self.params, |block| block.part(part)),
             output,
@@ -143,9 +143,9 @@ impl<I: Shapes, P: Shapes> Trial<I, P> {
         dims: &[DimInfo],
         dim: &DimInfo,
         both: Extent,
-    ) -> Trial<I, P> {
+    ) -> Probe<I, P> {
         let extent = |(other, own): (&DimInfo, &Extent)| if other.is(dim) { both } else { *own };
-        Trial {
+        Probe {
             inputs: I::Count::map_ref(&self.inputs, |block| block.with_neighbor(dim, both)),
             params: P::Count::map_ref(&self.params, |block| block.with_neighbor(dim, both)),
             output: dims.iter().zip(&self.output).map(extent).collect(),
@@ -156,22 +156,22 @@ impl<I: Shapes, P: Shapes> Trial<I, P> {
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
     /// Calls forward, and backward with `output_gradient` if one is given: with targets for the gradients of all parameters, and
     /// of the inputs of which they are `wanted`.
-    pub(super) fn run_trial(
+    pub(super) fn run_probe(
         &self,
         rank: &Rank,
-        trial: &Trial<I, P>,
+        probe: &Probe<I, P>,
         wanted: &PerOperand<I, bool>,
         output_gradient: Option<&Block>,
-    ) -> TrialResults {
+    ) -> ProbeResults {
         let path = self.function.path();
         let name = |role| OperandName::new(rank, path, role);
         let context = FunctionContext { rank, path };
         let upload = |block: &Block| block.upload(rank);
-        let inputs = I::Count::map_ref(&trial.inputs, upload);
-        let params = P::Count::map_ref(&trial.params, upload);
-        let input_extents = I::Count::map_ref(&trial.inputs, |block| block.extents.clone());
-        let param_extents = P::Count::map_ref(&trial.params, |block| block.extents.clone());
-        let mut output = rank.scratch(rank.compute_dtype(), local_len(&trial.output));
+        let inputs = I::Count::map_ref(&probe.inputs, upload);
+        let params = P::Count::map_ref(&probe.params, upload);
+        let input_extents = I::Count::map_ref(&probe.inputs, |block| block.extents.clone());
+        let param_extents = P::Count::map_ref(&probe.params, |block| block.extents.clone());
+        let mut output = rank.scratch(rank.compute_dtype(), local_len(&probe.output));
         let saved = self.function.forward_pass(Forward {
             inputs: views::<I::Count>(name("input"), &input_extents, |i| {
                 Some(inputs.as_ref()[i].view())
@@ -179,13 +179,13 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             params: views::<P::Count>(name("parameter"), &param_extents, |i| {
                 Some(params.as_ref()[i].view())
             }),
-            output: ResultView { view: output.view_mut(), extents: &trial.output, rank },
+            output: ResultView { view: output.view_mut(), extents: &probe.output, rank },
             context,
         });
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let result = Block::read(rank, dims, &trial.output, output.view());
+        let result = Block::read(rank, dims, &probe.output, output.view());
         let Some(output_gradient) = output_gradient else {
-            return TrialResults { output: result, gradients: Vec::new() };
+            return ProbeResults { output: result, gradients: Vec::new() };
         };
         let saved = saved.into_shared();
         let output_gradient = output_gradient.upload(rank);
@@ -196,7 +196,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         });
         let mut of_params =
             GradientBuffers::<P::Count>::new(|i| Some(zeros(DType::F32, params.as_ref()[i].len())));
-        let of_output = |role, view| OperandView { view, extents: &trial.output, name: name(role) };
+        let of_output = |role, view| OperandView { view, extents: &probe.output, name: name(role) };
         self.function.backward_pass(Backward {
             inputs: views::<I::Count>(name("input"), &input_extents, |i| {
                 self.reads.inputs.as_ref()[i].then(|| inputs.as_ref()[i].view())
@@ -211,8 +211,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             param_gradients: of_params.targets(rank, &param_extents),
             context,
         });
-        let of_inputs = of_inputs.into_taken().into_iter().zip(trial.inputs.as_ref()).enumerate();
-        let of_params = of_params.into_taken().into_iter().zip(trial.params.as_ref()).enumerate();
+        let of_inputs = of_inputs.into_taken().into_iter().zip(probe.inputs.as_ref()).enumerate();
+        let of_params = of_params.into_taken().into_iter().zip(probe.params.as_ref()).enumerate();
         let named = [("input", of_inputs.collect::<Vec<_>>()), ("parameter", of_params.collect())];
         let gradients = named.into_iter().flat_map(|(role, gradients)| {
             let read = move |(i, (data, operand)): (usize, (Option<Buffer>, &Block))| {
@@ -221,6 +221,6 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             };
             gradients.into_iter().filter_map(read)
         });
-        TrialResults { output: result, gradients: gradients.collect() }
+        ProbeResults { output: result, gradients: gradients.collect() }
     }
 }
