@@ -12,14 +12,14 @@ use crate::backend::{Buffer, Device, DeviceEvent, StreamKind};
 pub(super) struct InUse<T> {
     value: Option<T>,
     /// Further buffers in use until the event.
-    held: Vec<Arc<Buffer>>,
+    held: [Option<Arc<Buffer>>; 2],
     until: Option<(Arc<dyn Device>, DeviceEvent)>,
 }
 
 impl<T> InUse<T> {
     /// Creates a value that is not in use.
     pub fn idle(value: T) -> InUse<T> {
-        InUse { value: Some(value), held: Vec::new(), until: None }
+        InUse { value: Some(value), held: [None, None], until: None }
     }
 
     /// Creates a value in use on `device` until `event`; one that is not in use if either is `None`.
@@ -29,12 +29,15 @@ impl<T> InUse<T> {
         event: Option<DeviceEvent>,
     ) -> InUse<T> {
         let until = device.map(Arc::clone).zip(event);
-        InUse { value: Some(value), held: Vec::new(), until }
+        InUse { value: Some(value), held: [None, None], until }
     }
 
-    /// Keeps `buffer` alive as long as the value is in use.
+    /// Keeps `buffer` alive as long as the value is in use, beside at most one other.
     pub fn holding(mut self, buffer: Option<Arc<Buffer>>) -> InUse<T> {
-        self.held.extend(buffer.filter(|_| self.until.is_some()));
+        if let Some(buffer) = buffer.filter(|_| self.until.is_some()) {
+            let free = self.held.iter_mut().find(|held| held.is_none());
+            *free.expect("a call holds its source and its scratch") = Some(buffer);
+        }
         self
     }
 
