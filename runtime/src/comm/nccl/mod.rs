@@ -33,7 +33,6 @@ mod rank_resources;
 mod registration;
 mod scratch;
 mod settings;
-mod submit;
 mod watchdog;
 
 pub use api::{Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer};

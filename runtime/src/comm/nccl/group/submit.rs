@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, DeviceEvent, StreamKind};
+use crate::comm::nccl::api::{CommStream, Transfer, in_group};
+use crate::comm::nccl::plan::{CollectiveMemory, Step};
+use crate::comm::nccl::rank_resources::RankResources;
 use crate::comm::{Call, CommError};
 
-use super::api::{CommStream, Transfer, in_group};
-use super::group::{CallResult, NcclGroup};
-use super::plan::{CollectiveMemory, Step};
-use super::rank_resources::RankResources;
+use super::{CallResult, NcclGroup};
 
 /// A submitted collective.
 pub(super) struct Submitted {
@@ -93,7 +93,7 @@ impl NcclGroup {
     }
 
     /// Submits one transfer, or several as a group.
-    pub(super) fn submit_transfers(
+    pub(in crate::comm::nccl) fn submit_transfers(
         &self,
         call: &str,
         stream: CommStream,

@@ -1,5 +1,7 @@
 //! One rank's access to a process group, and the path of its collectives.
 
+mod submit;
+
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DType, DeviceEvent, StreamKind, View, ViewMut};
@@ -9,7 +11,7 @@ use crate::comm::{Call, CommError, CommOp, Completion, GroupMember, Operands, Pr
 use super::api::Comm;
 use super::plan::{CollectiveMemory, Planner};
 use super::rank_resources::RankResources;
-use super::submit::Submitted;
+use submit::Submitted;
 
 /// One rank in one process group.
 pub struct NcclGroup {
