@@ -26,9 +26,9 @@ fn refusal(mesh: &str, body: impl Fn(&Rank) + Sync) -> String {
 /// The weight of each position in a sum over the sequence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Weights {
-    /// By the position in the sequence.
+    /// The position in the sequence, from 1.
     Position,
-    /// By the index of the position on the rank.
+    /// The index of the position on the rank, from 1.
     LocalIndex,
     /// The reciprocal of the number of positions on the rank.
     LocalMean,

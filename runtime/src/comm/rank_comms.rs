@@ -99,6 +99,13 @@ impl RankComms {
         self.group(AxisSet::ALL)
     }
 
+    /// Creates a communicator with all ranks whose calls are not counted in [`stats`](Self::stats), for checks that are not
+    /// part of training.
+    pub(crate) fn uncounted_world(&self) -> Communicator {
+        let uncounted = Accounting::new(Arc::clone(self.world.clock(self.rank)));
+        self.communicator(AxisSet::ALL, uncounted)
+    }
+
     /// The trace lane of the rank's main thread. Communicators add their waits to it.
     pub fn lane(&self) -> &Lane {
         &self.world.clock(self.rank).lane
@@ -144,11 +151,10 @@ impl RankComms {
         if self.shape().world_size() == 1 || self.engine.graph_pools().is_none() {
             return Ok(vote);
         }
-        let uncounted = Accounting::new(Arc::clone(self.world.clock(self.rank)));
         let mut rejections = [f32::from(u8::from(!vote))];
         let data = ViewMut::from(&mut rejections[..]);
         let site = Site::new("CUDA graphs");
-        self.communicator(AxisSet::ALL, uncounted).all_reduce(&site, ReduceOp::Max, data)?;
+        self.uncounted_world().all_reduce(&site, ReduceOp::Max, data)?;
         Ok(rejections[0] == 0.0)
     }
 

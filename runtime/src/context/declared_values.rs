@@ -248,9 +248,9 @@ fn same_on(varies: AxisSet) -> String {
     }
 }
 
-/// Gathers the words of the values of all ranks, by world rank.
+/// Gathers the words of the values of all ranks, by world rank. The exchange does not count as communication of the step.
 fn gather_words(comms: &RankComms, own: &[Declared]) -> Vec<Vec<u32>> {
-    let world = comms.world();
+    let world = comms.uncounted_world();
     let site = Site::new("check of declared values");
     let own: Vec<u32> = own.iter().flat_map(|value| value.words).collect();
     let mut lens = vec![0u32; world.size()];
