@@ -48,12 +48,12 @@ pub(crate) fn compute_matmul(
 
 /// An element type that is computed in f32.
 trait Number: Element {
-    fn wide(self) -> f32;
+    fn to_f32(self) -> f32;
     fn rounded(wide: f32) -> Self;
 }
 
 impl Number for f32 {
-    fn wide(self) -> f32 {
+    fn to_f32(self) -> f32 {
         self
     }
 
@@ -63,7 +63,7 @@ impl Number for f32 {
 }
 
 impl Number for bf16 {
-    fn wide(self) -> f32 {
+    fn to_f32(self) -> f32 {
         self.to_f32()
     }
 
@@ -103,10 +103,10 @@ unsafe fn compute<F: Number, R: Number>(
     };
     // SAFETY: as above.
     let (result, bias) = unsafe { (write::<R>(c, len), read::<R>(bias_address, g.n)) };
-    let mut sum: Vec<f32> = result.iter().map(|x| x.wide()).collect();
+    let mut sum: Vec<f32> = result.iter().map(|x| x.to_f32()).collect();
     cpu.gemm(g, View::from(left), View::from(right), ViewMut::from(&mut sum[..]));
     for (at, sum) in sum.iter_mut().enumerate() {
-        *sum += bias[at % g.n].wide();
+        *sum += bias[at % g.n].to_f32();
     }
     if gelu_aux == Some(true) {
         // SAFETY: as above.
@@ -122,7 +122,7 @@ unsafe fn compute<F: Number, R: Number>(
 /// Computes the sum of each column of `op(b)`.
 fn column_sums<F: Number>(g: &Gemm, b: &[F], sums: &mut [f32]) {
     for (col, sum) in sums.iter_mut().enumerate() {
-        let at = |row: usize| b[if g.trans_b { col * g.k + row } else { row * g.n + col }].wide();
+        let at = |row: usize| b[if g.trans_b { col * g.k + row } else { row * g.n + col }].to_f32();
         *sum = (0..g.k).map(at).sum();
     }
 }

@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("measurements.\n");
     println!("| | off | on |\n|---|---|---|");
-    let on = Tracer::with_capacity(ROUNDS * SPANS).lane(0, "compute");
-    println!("| span | {} | {} |", show(span_time(&Lane::off())), show(span_time(&on)));
+    let on = Tracer::with_capacity(ROUNDS * SPANS).rank_lane(0, "compute");
+    println!("| span | {} | {} |", show(span_time(&Lane::disabled())), show(span_time(&on)));
     for (len, calls) in ALL_REDUCES {
         let (mut off, mut on) = (Vec::new(), Vec::new());
         // Alternating, so that both run under the same load.
@@ -48,7 +48,7 @@ fn span_time(lane: &Lane) -> Duration {
     let measure = |_| {
         let start = Instant::now();
         for _ in 0..SPANS {
-            drop(black_box(lane).span(("forward", &path)));
+            drop(black_box(lane).open_span(("forward", &path)));
         }
         start.elapsed() / SPANS as u32
     };

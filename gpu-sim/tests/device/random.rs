@@ -25,7 +25,7 @@ fn deviates_are_those_of_the_host() {
                 on_both(
                     |side| {
                         let mut out = side.blank(dtype, index.len());
-                        side.backend().normal(key, 0.02, index, out.view_mut());
+                        side.backend().fill_normal(key, 0.02, index, out.view_mut());
                         out.numbers()
                     },
                     |got, expected| assert_same(&format!("{dtype} {index:?}"), got, expected),

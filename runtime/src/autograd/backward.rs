@@ -54,7 +54,7 @@ pub(super) fn in_backward_phase<T>(rank: &Rank, body: impl FnOnce() -> T) -> T {
 
 /// Returns the gradient of a loss: 1.
 pub(super) fn loss_gradient(rank: &Rank) -> Buffer {
-    let mut gradient = rank.stats(1);
+    let mut gradient = rank.alloc_statistics(1);
     gradient.view_mut().write(&[1.0f32]);
     gradient
 }

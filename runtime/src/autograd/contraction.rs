@@ -36,7 +36,7 @@ pub(crate) struct Contraction {
 /// Returns the axes over which a parameter's gradient is partial: those over which its operation's input and output vary
 /// and the parameter does not.
 pub(crate) const fn gradient_axes(input: AxisSet, output: AxisSet, param: AxisSet) -> AxisSet {
-    input.or(output).minus(param)
+    input.union(output).difference(param)
 }
 
 /// Contracts the last dims of `x` with those of `weight`, after `x` has entered the region, and leaves the region.

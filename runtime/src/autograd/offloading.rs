@@ -31,13 +31,13 @@ impl Offloaded {
             return Offloaded(rank.copy_buffer(&data, Category::Offloaded));
         };
         let mut copy = rank.allocator().alloc(data.dtype(), data.len(), Category::Offloaded);
-        device.wait_for(StreamKind::Transfer, &device.mark(StreamKind::Compute));
+        device.wait_for(StreamKind::Transfer, &device.mark_stream(StreamKind::Compute));
         let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the data is written by work already queued on the compute stream, and both buffers stay in place: the
         // data is held by `in_progress`, and later uses of the copy's memory are written by the same stream.
         unsafe { device.copy_out(copy.view_mut().bytes_mut(), data.view().address()) };
         close_span(span, "offload", &data);
-        let copied = device.mark(StreamKind::Transfer);
+        let copied = device.mark_stream(StreamKind::Transfer);
         // One transfer behind: the previous one has had time to finish.
         let previous = rank.offloading().in_progress.replace(Some((data, copied)));
         wait_for_transfer(&**device, previous);
@@ -51,13 +51,13 @@ impl Offloaded {
         };
         rank.offloading().finish_transfers(rank);
         let mut data = rank.allocator().alloc(self.0.dtype(), self.0.len(), Category::Activations);
-        device.wait_for(StreamKind::Transfer, &device.mark(StreamKind::Compute));
+        device.wait_for(StreamKind::Transfer, &device.mark_stream(StreamKind::Compute));
         let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the memory of `data` is free after the work queued on the compute stream so far, and is used only after
         // the transfer; the source stays in place, as in `new`.
         unsafe { device.copy_in(data.view_mut().address(), self.0.view().bytes()) };
         close_span(span, "fetch", &data);
-        device.wait_for(StreamKind::Compute, &device.mark(StreamKind::Transfer));
+        device.wait_for(StreamKind::Compute, &device.mark_stream(StreamKind::Transfer));
         data
     }
 }

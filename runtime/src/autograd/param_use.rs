@@ -93,7 +93,7 @@ impl ParamUse {
         }
         unit.note_contribution();
         let reduced_over = self.param.widen_gradient_axes(rank);
-        if rank.position(reduced_over.minus(self.axes)) == 0 {
+        if rank.position(reduced_over.difference(self.axes)) == 0 {
             Contributor::ThisRank
         } else {
             Contributor::AnotherRank
@@ -125,7 +125,7 @@ impl TapeGradients<'_> {
     ) {
         let (mut sum, accumulate) = match node {
             Some(node) => self.take_gradient(node, len),
-            None => (self.rank.alloc(len), false),
+            None => (self.rank.alloc_activation(len), false),
         };
         ParamUse::finish_together(uses, self, |param_gradients| {
             kernel(LeafGrad { view: sum.view_mut(), accumulate }, param_gradients);

@@ -19,10 +19,10 @@ use super::value::Value;
 pub trait SegmentData: Clone + 'static {
     /// Appends the kind of each part, in order.
     #[doc(hidden)]
-    fn kinds(kinds: &mut Vec<PartKind>, internal: Internal);
+    fn add_part_kinds(kinds: &mut Vec<PartKind>, internal: Internal);
     /// Appends each part, in the order of the kinds.
     #[doc(hidden)]
-    fn parts(&self, parts: &mut Vec<Part>, internal: Internal);
+    fn add_parts(&self, parts: &mut Vec<Part>, internal: Internal);
     /// Creates the data from the parts that `next` returns, in the order of the kinds.
     #[doc(hidden)]
     fn from_parts(next: &mut dyn FnMut() -> Part, internal: Internal) -> Self;
@@ -132,7 +132,7 @@ impl Part {
 /// Returns the parts of `data`, in order.
 pub(crate) fn parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
     let mut parts = Vec::new();
-    data.parts(&mut parts, Internal::new());
+    data.add_parts(&mut parts, Internal::new());
     parts
 }
 
@@ -159,9 +159,9 @@ pub(crate) fn data_of_parts<X: SegmentData>(parts: impl IntoIterator<Item = Part
 
 #[diagnostic::do_not_recommend]
 impl SegmentData for () {
-    fn kinds(_: &mut Vec<PartKind>, _: Internal) {}
+    fn add_part_kinds(_: &mut Vec<PartKind>, _: Internal) {}
 
-    fn parts(&self, _: &mut Vec<Part>, _: Internal) {}
+    fn add_parts(&self, _: &mut Vec<Part>, _: Internal) {}
 
     fn from_parts(_: &mut dyn FnMut() -> Part, _: Internal) {}
 }
@@ -170,14 +170,14 @@ macro_rules! tuples {
     ($(($($item:ident),+))*) => {$(
         #[diagnostic::do_not_recommend]
         impl<$($item: SegmentData),+> SegmentData for ($($item,)+) {
-            fn kinds(kinds: &mut Vec<PartKind>, internal: Internal) {
-                $($item::kinds(kinds, internal);)+
+            fn add_part_kinds(kinds: &mut Vec<PartKind>, internal: Internal) {
+                $($item::add_part_kinds(kinds, internal);)+
             }
 
             #[allow(non_snake_case, reason = "the items are named as their types")]
-            fn parts(&self, parts: &mut Vec<Part>, internal: Internal) {
+            fn add_parts(&self, parts: &mut Vec<Part>, internal: Internal) {
                 let ($($item,)+) = self;
-                $($item.parts(parts, internal);)+
+                $($item.add_parts(parts, internal);)+
             }
 
             fn from_parts(next: &mut dyn FnMut() -> Part, internal: Internal) -> Self {

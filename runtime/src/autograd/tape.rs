@@ -153,7 +153,7 @@ impl TapeGradients<'_> {
     }
 
     /// Returns a gradient as an unshared buffer, to be changed in place.
-    pub(crate) fn unique(&self, gradient: Arc<Buffer>) -> Buffer {
+    pub(crate) fn unshared_gradient(&self, gradient: Arc<Buffer>) -> Buffer {
         self.rank.unshare(gradient)
     }
 
@@ -175,7 +175,7 @@ impl TapeGradients<'_> {
         let slot = self.gradient_slot(node);
         match self.slots[slot].1.take() {
             Some(sum) => (self.rank.unshare(sum), true),
-            None => (self.rank.alloc(len), false),
+            None => (self.rank.alloc_activation(len), false),
         }
     }
 

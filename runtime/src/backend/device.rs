@@ -137,7 +137,7 @@ pub trait Device: Send + Sync + Debug {
     }
 
     /// Records an event after the work submitted to `queue` so far.
-    fn mark(&self, queue: StreamKind) -> DeviceEvent;
+    fn mark_stream(&self, queue: StreamKind) -> DeviceEvent;
     /// Makes `queue` wait for `moment`, which may be of another rank on the same device.
     fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent);
     /// Records an event with a time stamp, as [`mark`](Self::mark). During a capture, each replay of the graph records it:
@@ -148,7 +148,7 @@ pub trait Device: Send + Sync + Debug {
     /// Returns true if the event has completed.
     fn is_done(&self, moment: &DeviceEvent) -> bool;
     /// Returns the vendor's handle of `queue`, to which other libraries of the vendor submit work.
-    fn handle(&self, queue: StreamKind) -> u64;
+    fn stream_handle(&self, queue: StreamKind) -> u64;
     /// Blocks the host until the event has completed.
     fn synchronize(&self, moment: &DeviceEvent);
 

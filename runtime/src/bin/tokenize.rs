@@ -92,7 +92,7 @@ fn tokenize_by_flags(matches: &ArgMatches) -> Result<String, TokenizeError> {
 
     let start = Instant::now();
     let mut progress = TokenizeProgress::new(total_bytes(&inputs));
-    let mut show = |bytes| progress.show(bytes);
+    let mut show = |bytes| progress.show_progress(bytes);
     let done = tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut show);
     progress.finish();
     let done = done?;

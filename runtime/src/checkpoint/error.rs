@@ -80,7 +80,10 @@ pub enum CheckpointError {
 
 impl CheckpointError {
     /// Adds operation and path to a system error.
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+    pub(super) fn io_error(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> Self {
         move |source| CheckpointError::Io { action, path: path.to_owned(), source }
     }
 
@@ -88,7 +91,7 @@ impl CheckpointError {
         CheckpointError::Damaged { path: path.to_owned(), reason: reason.into() }
     }
 
-    pub(super) fn tensor(path: &Path, name: &str, reason: impl Into<String>) -> Self {
+    pub(super) fn tensor_error(path: &Path, name: &str, reason: impl Into<String>) -> Self {
         let (path, name) = (path.to_owned(), name.to_owned());
         CheckpointError::Tensor { path, name, reason: reason.into() }
     }

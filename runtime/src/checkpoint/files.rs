@@ -12,19 +12,19 @@ pub fn create_folder(path: &Path) -> Result<(), CheckpointError> {
         Err(_) if path.is_file() => Err(std::io::Error::other(no_folder_reason(path))),
         other => other,
     };
-    created.map_err(CheckpointError::io("create", path))
+    created.map_err(CheckpointError::io_error("create", path))
 }
 
 /// Writes and syncs a new file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
-    let mut file = File::create(path).map_err(CheckpointError::io("create", path))?;
-    file.write_all(bytes).map_err(CheckpointError::io("write", path))?;
-    file.sync_all().map_err(CheckpointError::io("write", path))
+    let mut file = File::create(path).map_err(CheckpointError::io_error("create", path))?;
+    file.write_all(bytes).map_err(CheckpointError::io_error("write", path))?;
+    file.sync_all().map_err(CheckpointError::io_error("write", path))
 }
 
 /// Renames a file or folder, and syncs the new name.
-pub fn rename(from: &Path, to: &Path) -> Result<(), CheckpointError> {
-    fs::rename(from, to).map_err(CheckpointError::io("create", to))?;
+pub fn rename_path(from: &Path, to: &Path) -> Result<(), CheckpointError> {
+    fs::rename(from, to).map_err(CheckpointError::io_error("create", to))?;
     match to.parent() {
         Some(folder) => sync_folder(folder),
         None => Ok(()),
@@ -36,11 +36,11 @@ pub fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
     // The parent of a bare name is the empty path, which means the working directory.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let sync = || File::open(path)?.sync_all();
-    sync().map_err(CheckpointError::io("write", path))
+    sync().map_err(CheckpointError::io_error("write", path))
 }
 
 /// Removes a file, a link or a whole folder, if it exists.
-pub fn remove(path: &Path) -> Result<(), CheckpointError> {
+pub fn remove_path(path: &Path) -> Result<(), CheckpointError> {
     let removed = match fs::symlink_metadata(path) {
         Err(error) => Err(error),
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
@@ -48,7 +48,7 @@ pub fn remove(path: &Path) -> Result<(), CheckpointError> {
     };
     match removed {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.map_err(CheckpointError::io("remove", path)),
+        other => other.map_err(CheckpointError::io_error("remove", path)),
     }
 }
 
@@ -58,11 +58,11 @@ pub fn no_folder_reason(path: &Path) -> &'static str {
 }
 
 /// Lists the names in a folder, in no order.
-pub fn names(path: &Path) -> Result<Vec<String>, CheckpointError> {
+pub fn file_names(path: &Path) -> Result<Vec<String>, CheckpointError> {
     let read = || -> std::io::Result<Vec<String>> {
         fs::read_dir(path)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect()
     };
-    read().map_err(CheckpointError::io("read", path))
+    read().map_err(CheckpointError::io_error("read", path))
 }

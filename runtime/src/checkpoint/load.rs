@@ -109,7 +109,7 @@ impl TensorSource for Checkpoint {
         region: &Region,
         out: &mut [f32],
     ) -> Result<usize, CheckpointError> {
-        let refuse = |reason: String| CheckpointError::tensor(&self.folder, name, reason);
+        let refuse = |reason: String| CheckpointError::tensor_error(&self.folder, name, reason);
         let tensor = self.manifest.tensors.get(name).ok_or_else(|| refuse("is missing".into()))?;
         if tensor.shape != shape {
             let found = &tensor.shape;
@@ -161,7 +161,8 @@ fn newest_first(dir: &Path, path: &Path) -> Result<Vec<PathBuf>, CheckpointError
     let latest = std::fs::read_link(dir.join(LATEST))
         .ok()
         .and_then(|target| step_of(target.file_name()?.to_str()?));
-    let mut steps: Vec<u64> = files::names(dir)?.iter().filter_map(|name| step_of(name)).collect();
+    let mut steps: Vec<u64> =
+        files::file_names(dir)?.iter().filter_map(|name| step_of(name)).collect();
     // The target of `latest` comes first even if it is missing, which is then reported.
     steps.extend(latest);
     steps.retain(|step| latest.is_none_or(|latest| *step <= latest));

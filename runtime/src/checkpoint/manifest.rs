@@ -104,8 +104,9 @@ impl Manifest {
     /// Writes the manifest and its hash into the folder of a checkpoint.
     pub(super) fn write(&self, folder: &Path) -> Result<(), CheckpointError> {
         let path = folder.join(NAME);
-        let mut text = serde_json::to_vec_pretty(self)
-            .map_err(|error| CheckpointError::io("write", &path)(std::io::Error::other(error)))?;
+        let mut text = serde_json::to_vec_pretty(self).map_err(|error| {
+            CheckpointError::io_error("write", &path)(std::io::Error::other(error))
+        })?;
         text.push(b'\n');
         files::write(&path, &text)?;
         files::write(&folder.join(HASH_NAME), format!("{}\n", hash_of(&text)).as_bytes())
@@ -123,7 +124,7 @@ impl Manifest {
     pub fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
         let read = |name| {
             let path = folder.join(name);
-            std::fs::read(&path).map_err(CheckpointError::io("read", &path))
+            std::fs::read(&path).map_err(CheckpointError::io_error("read", &path))
         };
         let (path, text) = (folder.join(NAME), read(NAME)?);
         let damaged = |reason: String| CheckpointError::damaged(&path, reason);

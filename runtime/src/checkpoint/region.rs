@@ -182,7 +182,7 @@ pub fn copy_common(
         let (from, to) = (source_box.position(&at), target_box.position(&at));
         let width = stored.bytes();
         let bytes = &source[from * width..(from + run) * width];
-        decode(bytes, stored, &mut target[to..to + run]);
+        decode_stored(bytes, stored, &mut target[to..to + run]);
         advance_index(&mut at[..first_in_run], &common);
     }
     common.len()
@@ -199,16 +199,16 @@ fn advance_index(at: &mut [usize], within: &Region) {
     }
 }
 
-fn decode(bytes: &[u8], stored: Stored, out: &mut [f32]) {
+fn decode_stored(bytes: &[u8], stored: Stored, out: &mut [f32]) {
     match stored {
         // The same bytes, on the little-endian machines that `tensors` requires.
         Stored::F32 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
-        Stored::F16 => widen(bytes, out, |pair| f16::from_le_bytes(pair).to_f32()),
-        Stored::Bf16 => widen(bytes, out, |pair| bf16::from_le_bytes(pair).to_f32()),
+        Stored::F16 => widen_bytes(bytes, out, |pair| f16::from_le_bytes(pair).to_f32()),
+        Stored::Bf16 => widen_bytes(bytes, out, |pair| bf16::from_le_bytes(pair).to_f32()),
     }
 }
 
-fn widen(bytes: &[u8], out: &mut [f32], decode: impl Fn([u8; 2]) -> f32) {
+fn widen_bytes(bytes: &[u8], out: &mut [f32], decode: impl Fn([u8; 2]) -> f32) {
     for (out, pair) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
         *out = decode(*pair);
     }

@@ -47,20 +47,20 @@ impl CheckpointWriter {
     /// A folder that cannot be created or written to.
     pub fn prepare(dir: &Path) -> Result<(), CheckpointError> {
         files::create_folder(dir)?;
-        for name in files::names(dir)?.iter().filter(|name| name.starts_with(TEMPORARY)) {
-            files::remove(&dir.join(name))?;
+        for name in files::file_names(dir)?.iter().filter(|name| name.starts_with(TEMPORARY)) {
+            files::remove_path(&dir.join(name))?;
         }
         let probe = dir.join(format!("{TEMPORARY}probe"));
         files::write(&probe, b"")?;
-        files::remove(&probe)
+        files::remove_path(&probe)
     }
 
     /// Removes incomplete checkpoints of a failed run from `dir`, ignoring errors.
     pub fn abandon(dir: &Path) {
-        let unfinished = files::names(dir).unwrap_or_default();
+        let unfinished = files::file_names(dir).unwrap_or_default();
         for name in unfinished.iter().filter(|name| name.starts_with(TEMPORARY)) {
             // The user has to see the failure of the run instead; the next run retries.
-            let _ = files::remove(&dir.join(name));
+            let _ = files::remove_path(&dir.join(name));
         }
     }
 
@@ -127,17 +127,17 @@ impl CheckpointWriter {
         // A run that resumed before this step saves it a second time.
         let replaced = self.dir.join(format!("{TEMPORARY}replaced-{name}"));
         if folder.exists() {
-            files::rename(&folder, &replaced)?;
+            files::rename_path(&folder, &replaced)?;
         }
-        if let Err(error) = files::rename(&self.temporary, &folder) {
+        if let Err(error) = files::rename_path(&self.temporary, &folder) {
             // Under its temporary name, the replaced checkpoint would be removed as an incomplete one.
             if replaced.exists() {
-                files::rename(&replaced, &folder)?;
+                files::rename_path(&replaced, &folder)?;
             }
             return Err(error);
         }
         point_latest(&self.dir, &name)?;
-        files::remove(&replaced)?;
+        files::remove_path(&replaced)?;
         if let Some(keep) = keep {
             remove_old_checkpoints(&self.dir, self.step, keep)?;
         }
@@ -181,15 +181,15 @@ fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<SavedShard> {
 /// Replaces the link atomically, so that there always is one.
 fn point_latest(dir: &Path, name: &str) -> Result<(), CheckpointError> {
     let (link, new_link) = (dir.join(LATEST), dir.join(format!("{TEMPORARY}{LATEST}")));
-    files::remove(&new_link)?;
+    files::remove_path(&new_link)?;
     std::os::unix::fs::symlink(name, &new_link)
-        .map_err(CheckpointError::io("create", &new_link))?;
-    files::rename(&new_link, &link)
+        .map_err(CheckpointError::io_error("create", &new_link))?;
+    files::rename_path(&new_link, &link)
 }
 
 /// Removes all but the newest `keep` checkpoints up to `step`. Later ones, from before a resume, are kept.
 fn remove_old_checkpoints(dir: &Path, step: u64, keep: usize) -> Result<(), CheckpointError> {
-    let mut steps: Vec<(u64, String)> = files::names(dir)?
+    let mut steps: Vec<(u64, String)> = files::file_names(dir)?
         .into_iter()
         .filter_map(|name| Some((step_of(&name)?, name)))
         .filter(|(other, _)| *other <= step)
@@ -197,7 +197,7 @@ fn remove_old_checkpoints(dir: &Path, step: u64, keep: usize) -> Result<(), Chec
     steps.sort();
     steps.reverse();
     for (_, name) in steps.iter().skip(keep.max(1)) {
-        files::remove(&dir.join(name))?;
+        files::remove_path(&dir.join(name))?;
     }
     Ok(())
 }

@@ -37,7 +37,8 @@ pub trait TensorSource {
         out: &mut [f32],
     ) -> Result<(), CheckpointError> {
         assert_eq!(out.len(), region.len(), "length of the buffer for `{name}`");
-        let refuse = |reason: String| CheckpointError::tensor(self.path_of(name), name, reason);
+        let refuse =
+            |reason: String| CheckpointError::tensor_error(self.path_of(name), name, reason);
         if !region.is_inside(shape) {
             return Err(refuse(format!("of shape {shape:?} has no part {region}")));
         }

@@ -58,7 +58,7 @@ impl TensorWriter {
             Metadata::new(Some(mark), infos).map_err(|error| invalid(error.to_string()))?;
         let mut header = serde_json::to_vec(&header).map_err(|error| invalid(error.to_string()))?;
         header.resize(header.len().next_multiple_of(8), b' ');
-        let file = File::create(path).map_err(CheckpointError::io("create", path))?;
+        let file = File::create(path).map_err(CheckpointError::io_error("create", path))?;
         let file = BufWriter::with_capacity(1 << 18, file);
         let path = path.to_owned();
         let mut writer = TensorWriter { file, path, hash: Box::default(), bytes: 0, expected };
@@ -83,15 +83,15 @@ impl TensorWriter {
     /// If a tensor was not written: a fault of the calling code.
     pub fn finish(mut self) -> Result<(u64, String), CheckpointError> {
         assert!(self.expected.is_empty(), "tensors {:?} were not written", self.expected);
-        self.file.flush().map_err(CheckpointError::io("write", &self.path))?;
-        self.file.get_ref().sync_all().map_err(CheckpointError::io("write", &self.path))?;
-        Ok((self.bytes, hex(self.hash.digest128())))
+        self.file.flush().map_err(CheckpointError::io_error("write", &self.path))?;
+        self.file.get_ref().sync_all().map_err(CheckpointError::io_error("write", &self.path))?;
+        Ok((self.bytes, hash_text(self.hash.digest128())))
     }
 
     fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
-        self.file.write_all(bytes).map_err(CheckpointError::io("write", &self.path))
+        self.file.write_all(bytes).map_err(CheckpointError::io_error("write", &self.path))
     }
 }
 
@@ -160,7 +160,7 @@ impl TensorFile {
         out: &mut [f32],
         wanted: &Region,
     ) -> Result<usize, CheckpointError> {
-        let fail = |reason: String| CheckpointError::tensor(&self.path, name, reason);
+        let fail = |reason: String| CheckpointError::tensor_error(&self.path, name, reason);
         let info = self.header.info(name).ok_or_else(|| fail("is missing".into()))?;
         if info.shape != held.shape {
             return Err(fail(format!("has shape {:?}, expected {:?}", info.shape, held.shape)));
@@ -180,25 +180,25 @@ impl TensorFile {
 }
 
 fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
-    let file = File::open(path).map_err(CheckpointError::io("read", path))?;
-    let metadata = file.metadata().map_err(CheckpointError::io("read", path))?;
+    let file = File::open(path).map_err(CheckpointError::io_error("read", path))?;
+    let metadata = file.metadata().map_err(CheckpointError::io_error("read", path))?;
     if metadata.is_dir() {
         let reason = std::io::ErrorKind::IsADirectory;
-        return Err(CheckpointError::io("read", path)(reason.into()));
+        return Err(CheckpointError::io_error("read", path)(reason.into()));
     }
     if metadata.len() == 0 {
         return Err(CheckpointError::damaged(path, "it is empty"));
     }
     // SAFETY: the map is read only; as for every mapped file, the file must not be shortened while it is open.
-    unsafe { Mmap::map(&file) }.map_err(CheckpointError::io("read", path))
+    unsafe { Mmap::map(&file) }.map_err(CheckpointError::io_error("read", path))
 }
 
 /// Returns the hash of bytes in the format of manifests: XXH3, 128 bits, hexadecimal.
 pub fn hash_of(bytes: &[u8]) -> String {
-    hex(xxh3_128(bytes))
+    hash_text(xxh3_128(bytes))
 }
 
-fn hex(hash: u128) -> String {
+fn hash_text(hash: u128) -> String {
     format!("{hash:032x}")
 }
 

@@ -73,7 +73,7 @@ fn save(dir: &Path, step: u64) -> PathBuf {
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names = files::names(dir).unwrap();
+    let mut names = files::file_names(dir).unwrap();
     names.sort();
     names
 }

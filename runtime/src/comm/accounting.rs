@@ -45,7 +45,7 @@ impl Accounting {
     /// Creates accounting without a trace.
     pub fn new(clock: Arc<ExposedClock>) -> Accounting {
         let counters = Arc::default();
-        let [blocking_lane, async_lane, message_lane] = [const { Lane::off() }; 3];
+        let [blocking_lane, async_lane, message_lane] = [const { Lane::disabled() }; 3];
         Accounting { counters, clock, blocking_lane, async_lane, message_lane }
     }
 
@@ -60,7 +60,7 @@ impl Accounting {
         let name = format!("comm {}", axes_name(axes));
         let lanes = ["", " (async)", " (messages)"];
         let [blocking_lane, async_lane, message_lane] =
-            lanes.map(|kind| tracer.lane(rank, &format!("{name}{kind}")));
+            lanes.map(|kind| tracer.rank_lane(rank, &format!("{name}{kind}")));
         Accounting { blocking_lane, async_lane, message_lane, ..Accounting::new(clock) }
     }
 
@@ -79,7 +79,7 @@ impl Accounting {
     /// Marks the main thread as in communication, in `operation` for `site`, until the guard is dropped.
     pub fn enter(&self, operation: &'static str, site: &Site) -> InCommunication<'_> {
         let start = Instant::now();
-        let is_outermost = self.clock.enter(start);
+        let is_outermost = self.clock.enter_communication(start);
         InCommunication { accounting: self, operation, site: site.clone(), start, is_outermost }
     }
 
@@ -140,7 +140,7 @@ impl Accounting {
             return;
         }
         let lane = if call.asynchronous { &self.async_lane } else { &self.blocking_lane };
-        lane.complete(span_name(call), "comm", start.at, || span_args(call));
+        lane.end_span(span_name(call), "comm", start.at, || span_args(call));
     }
 
     /// Counts and draws the transfer of an asynchronous message. It is drawn with its duration only if the message thread
@@ -149,9 +149,9 @@ impl Accounting {
         self.count_transfer(call, start);
         let args = || span_args(call);
         if on_message_thread {
-            self.message_lane.complete(span_name(call), "comm", start.at, args);
+            self.message_lane.end_span(span_name(call), "comm", start.at, args);
         } else {
-            self.message_lane.mark(span_name(call), "comm", args);
+            self.message_lane.record_instant(span_name(call), "comm", args);
         }
     }
 
@@ -216,9 +216,9 @@ impl Drop for InCommunication<'_> {
             if !self.accounting.is_timed_by_device() {
                 counters.exposed.add_time(end - self.start);
             }
-            clock.leave(end);
+            clock.leave_communication(end);
         }
         let name = (self.operation, self.site.shared_field());
-        clock.lane.complete(name, "wait", self.start, Vec::new);
+        clock.lane.end_span(name, "wait", self.start, Vec::new);
     }
 }

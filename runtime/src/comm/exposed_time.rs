@@ -33,17 +33,17 @@ impl ExposedClock {
     }
 
     /// Starts the clock at `now`. Returns `false` if it was running already.
-    pub fn enter(&self, now: Instant) -> bool {
+    pub fn enter_communication(&self, now: Instant) -> bool {
         let state = self.state.load(Relaxed);
         let is_outside = state & 1 == 0;
         if is_outside {
-            self.state.store(((self.nanos(now) - state / 2) << 1) | 1, Relaxed);
+            self.state.store(((self.nanos_at(now) - state / 2) << 1) | 1, Relaxed);
         }
         is_outside
     }
 
     /// Stops the clock at `now`.
-    pub fn leave(&self, now: Instant) {
+    pub fn leave_communication(&self, now: Instant) {
         self.state.store((self.read(now).as_nanos() as u64) << 1, Relaxed);
     }
 
@@ -52,11 +52,11 @@ impl ExposedClock {
         let state = self.state.load(Relaxed);
         Duration::from_nanos(match state & 1 {
             0 => state / 2,
-            _ => self.nanos(now).saturating_sub(state / 2),
+            _ => self.nanos_at(now).saturating_sub(state / 2),
         })
     }
 
-    fn nanos(&self, time: Instant) -> u64 {
+    fn nanos_at(&self, time: Instant) -> u64 {
         time.saturating_duration_since(self.origin).as_nanos() as u64
     }
 }
@@ -67,22 +67,22 @@ mod tests {
 
     #[test]
     fn clock_runs_only_in_communication() {
-        let thread = ExposedClock::new(Lane::off());
+        let thread = ExposedClock::new(Lane::disabled());
         let at = |millis| thread.origin + Duration::from_millis(millis);
         let shows = |millis, expected| {
             assert_eq!(thread.read(at(millis)), Duration::from_millis(expected), "at {millis} ms")
         };
         shows(5, 0);
-        assert!(thread.enter(at(10)));
+        assert!(thread.enter_communication(at(10)));
         shows(10, 0);
         shows(13, 3);
-        assert!(!thread.enter(at(14)));
-        thread.leave(at(20));
+        assert!(!thread.enter_communication(at(14)));
+        thread.leave_communication(at(20));
         shows(20, 10);
         shows(70, 10);
-        assert!(thread.enter(at(100)));
+        assert!(thread.enter_communication(at(100)));
         shows(101, 11);
-        thread.leave(at(105));
+        thread.leave_communication(at(105));
         shows(200, 15);
     }
 }

@@ -142,12 +142,12 @@ impl RankComms {
     /// Returns the memory pools that CUDA graphs of this rank have to keep for its collectives, besides that of its
     /// allocator. `None` if they cannot be captured, or tracing is on.
     pub(crate) fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
-        if self.lane().is_on() { None } else { self.engine.graph_pools() }
+        if self.lane().is_enabled() { None } else { self.engine.graph_pools() }
     }
 
     /// Returns `true` if `vote` is `true` on all ranks whose collectives can be [captured](Self::graph_pools). It is not
     /// counted in [`stats`](Self::stats), and the host waits for it.
-    pub(crate) fn agree(&self, vote: bool) -> Result<bool, CommError> {
+    pub(crate) fn all_agree(&self, vote: bool) -> Result<bool, CommError> {
         if self.shape().world_size() == 1 || self.engine.graph_pools().is_none() {
             return Ok(vote);
         }

@@ -128,7 +128,7 @@ impl Timeline {
                 counter.add_time(to.saturating_duration_since(from));
             }
             let lane = lanes.entry(span.lane).or_insert_with_key(|name| DeviceLane {
-                lane: self.tracer.lane(self.rank, name),
+                lane: self.tracer.rank_lane(self.rank, name),
                 clock_sync: Arc::clone(&span.clock_sync),
                 earliest: from,
                 latest: from,
@@ -139,7 +139,7 @@ impl Timeline {
             }
             let [from, to] = [from, to].map(|time| time.max(lane.earliest));
             lane.latest = lane.latest.max(to);
-            lane.lane.between(span.name, span.category, (from, to), span.args);
+            lane.lane.record_span(span.name, span.category, (from, to), span.args);
         }
     }
 

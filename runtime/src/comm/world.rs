@@ -32,7 +32,8 @@ impl World {
         let ranks = Arc::new(RankTable::new(shape.world_size(), options.timeout));
         let tracer = options.tracer.clone();
         let clock = |rank| {
-            let lane = tracer.as_ref().map_or(Lane::off(), |t| t.lane(rank, trace::COMPUTE));
+            let lane =
+                tracer.as_ref().map_or(Lane::disabled(), |t| t.rank_lane(rank, trace::COMPUTE));
             Arc::new(ExposedClock::new(lane))
         };
         let clocks = (0..shape.world_size()).map(clock).collect();

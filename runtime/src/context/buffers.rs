@@ -8,22 +8,22 @@ use super::rank::Rank;
 
 impl Rank {
     /// Allocates `len` elements of an activation, in the compute dtype.
-    pub(crate) fn alloc(&self, len: usize) -> Buffer {
+    pub(crate) fn alloc_activation(&self, len: usize) -> Buffer {
         self.allocator().alloc(self.compute_dtype(), len, Category::Activations)
     }
 
     /// Allocates `len` statistics, which are f32 for every compute dtype.
-    pub(crate) fn stats(&self, len: usize) -> Buffer {
+    pub(crate) fn alloc_statistics(&self, len: usize) -> Buffer {
         self.allocator().alloc(DType::F32, len, Category::Activations)
     }
 
     /// Allocates `len` zeros in f32, to accumulate a parameter's gradient in.
-    pub(crate) fn zeros(&self, len: usize) -> Buffer {
+    pub(crate) fn alloc_zeros(&self, len: usize) -> Buffer {
         self.allocator().zeros(DType::F32, len, Category::Workspace)
     }
 
     /// Allocates `len` elements of scratch memory.
-    pub(crate) fn scratch(&self, dtype: DType, len: usize) -> Buffer {
+    pub(crate) fn alloc_scratch(&self, dtype: DType, len: usize) -> Buffer {
         self.allocator().alloc(dtype, len, Category::Workspace)
     }
 
@@ -41,7 +41,7 @@ impl Rank {
     }
 
     /// Makes values of the host readable by kernels: uploads them if there is a device.
-    pub(crate) fn stage<'a, T: Element>(&self, values: &'a [T]) -> Staged<'a> {
+    pub(crate) fn stage_values<'a, T: Element>(&self, values: &'a [T]) -> Staged<'a> {
         match self.allocator().device() {
             None => Staged::Host(values.into()),
             Some(_) => Staged::Device(self.allocator().copy_of(values, Category::Workspace)),
@@ -53,7 +53,7 @@ impl Rank {
         if data.dtype() == DType::F32 {
             return data.to_vec();
         }
-        let mut wide = self.scratch(DType::F32, data.len());
+        let mut wide = self.alloc_scratch(DType::F32, data.len());
         self.backend().cast(data, wide.view_mut());
         wide.view().to_vec()
     }

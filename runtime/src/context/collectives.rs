@@ -35,7 +35,7 @@ impl Rank {
     /// Returns the same as [`group`](Self::group), for collectives that the library issues itself.
     pub(crate) fn process_group(&self, axes: AxisSet) -> Arc<Communicator> {
         let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
-        self.comms().group(single.fold(axes, |axes, axis| axes.minus(AxisSet::of(axis))))
+        self.comms().group(single.fold(axes, |axes, axis| axes.difference(AxisSet::of(axis))))
     }
 
     /// Reduces `data` over the ranks along `axes`; does nothing if there is only this one.

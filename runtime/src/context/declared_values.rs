@@ -62,7 +62,7 @@ impl Declared {
 }
 
 impl DeclaredKind {
-    fn fix(self) -> &'static str {
+    fn suggested_fix(self) -> &'static str {
         match self {
             DeclaredKind::Elements => {
                 "make it from the global index, with `from_fn`, or from data that all of them read; or declare the dim that \
@@ -142,15 +142,22 @@ impl DeclaredValues {
         counts[class] += 1;
         self.counts.set(counts);
         let stages = if self.is_in_stage.get() { AxisSet::of(AxisId::Pp) } else { AxisSet::NONE };
-        let varies = varies.or(stages);
+        let varies = varies.union(stages);
         let name = name();
         let key = xxh3_64(line.to_string().as_bytes());
         let mut made_at = self.made_at.borrow_mut();
         let count = made_at.entry(key).or_default();
         let hash = hash();
         let alike = xxh3_64(format!("{name} {len}").as_bytes()) as u32;
-        let words =
-            [high(key), key as u32, *count, high(hash), hash as u32, varies.number() as u32, alike];
+        let words = [
+            high_bits(key),
+            key as u32,
+            *count,
+            high_bits(hash),
+            hash as u32,
+            varies.number() as u32,
+            alike,
+        ];
         *count += 1;
         self.values.borrow_mut().push(Declared { name, line, kind, words, varies });
     }
@@ -174,7 +181,7 @@ impl DeclaredValues {
         let shape = comms.shape();
         let by_key: Vec<HashMap<[u32; 3], &[u32]>> = words
             .iter()
-            .map(|words| words.chunks_exact(WORDS).map(|value| (key_of(value), value)).collect())
+            .map(|words| words.chunks_exact(WORDS).map(|value| (value_key(value), value)).collect())
             .collect();
         let is_full = words.iter().any(|words| words.len() / WORDS >= LIMITS[1]);
         let own_keys = &by_key[comms.rank()];
@@ -184,10 +191,10 @@ impl DeclaredValues {
             let own_position = shape.index_in_group(comms.rank(), value.varies);
             for (member, values) in by_key.iter().enumerate() {
                 let position = shape.index_in_group(member, value.varies);
-                let Some(found) = values.get(&key_of(&value.words)) else {
+                let Some(found) = values.get(&value_key(&value.words)) else {
                     // Made elsewhere in the program, unless only some ranks have made it at all.
                     let is_alike = |other: &&&[u32]| {
-                        other[5..] == value.words[5..] && !own_keys.contains_key(&key_of(other))
+                        other[5..] == value.words[5..] && !own_keys.contains_key(&value_key(other))
                     };
                     let other = values.values().find(is_alike);
                     assert!(
@@ -195,8 +202,8 @@ impl DeclaredValues {
                         "{} {} is declared {}, but rank {member} made it at another line: {}",
                         value.name,
                         value.describe_place(),
-                        same_on(value.varies),
-                        value.kind.fix(),
+                        describe_agreement(value.varies),
+                        value.kind.suggested_fix(),
                     );
                     continue;
                 };
@@ -206,25 +213,25 @@ impl DeclaredValues {
                 }
                 let (known, words) = *first.entry(position).or_insert((member, found));
                 assert!(
-                    is_same(value.kind, words, found),
+                    is_same_value(value.kind, words, found),
                     "{} {} is declared {}, but ranks {known} and {member} made it of different numbers: {}",
                     value.name,
                     value.describe_place(),
-                    same_on(value.varies),
-                    value.kind.fix(),
+                    describe_agreement(value.varies),
+                    value.kind.suggested_fix(),
                 );
             }
         }
     }
 }
 
-fn key_of(words: &[u32]) -> [u32; 3] {
+fn value_key(words: &[u32]) -> [u32; 3] {
     [words[0], words[1], words[2]]
 }
 
 /// Returns true if two ranks have made the same value. Numbers may differ by rounding: a rank may have read them from a
 /// tensor.
-fn is_same(kind: DeclaredKind, one: &[u32], other: &[u32]) -> bool {
+fn is_same_value(kind: DeclaredKind, one: &[u32], other: &[u32]) -> bool {
     let number = |words: &[u32]| f32::from_bits(words[4]);
     match kind {
         DeclaredKind::Number if one[5..] == other[5..] => {
@@ -236,11 +243,11 @@ fn is_same(kind: DeclaredKind, one: &[u32], other: &[u32]) -> bool {
     }
 }
 
-fn high(word: u64) -> u32 {
+fn high_bits(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-fn same_on(varies: AxisSet) -> String {
+fn describe_agreement(varies: AxisSet) -> String {
     if varies.is_empty() {
         "the same on all ranks".to_owned()
     } else {

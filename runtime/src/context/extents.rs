@@ -20,7 +20,7 @@ impl Extent {
             if info.home.contains(AxisId::Cp) && parts > 1 {
                 Extent::zig_zag(size, index, parts)
             } else {
-                Extent::part(size, index, parts).range(0, usize::MAX)
+                Extent::part(size, index, parts).sub_range(0, usize::MAX)
             }
         });
         let (index, parts) = position(info.split);

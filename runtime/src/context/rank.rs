@@ -179,7 +179,7 @@ impl Rank {
 
     /// Sets the current training step.
     pub fn set_step(&self, step: u64) {
-        self.context.step.replace(step);
+        self.context.step.replace_step(step);
         if let Some(timeline) = &self.context.timeline {
             timeline.begin_step();
         }
@@ -187,20 +187,20 @@ impl Rank {
 
     /// Returns the training step without counting a read.
     pub(crate) fn peek_step(&self) -> u64 {
-        self.context.step.peek()
+        self.context.step.peek_step()
     }
 
     /// Runs `body` as part of training step `step`.
     pub(crate) fn in_step<T>(&self, step: u64, body: impl FnOnce() -> T) -> T {
-        let current = self.context.step.replace(step);
+        let current = self.context.step.replace_step(step);
         let result = body();
-        self.context.step.replace(current);
+        self.context.step.replace_step(current);
         result
     }
 
     /// Returns how often the training step was read.
     pub(crate) fn step_reads(&self) -> u64 {
-        self.context.step.reads()
+        self.context.step.read_count()
     }
 
     /// Returns true if operations are recorded for backward.
@@ -220,7 +220,7 @@ impl Rank {
 
     /// Notes that ranks along `axes` hold different parts of a value.
     pub(crate) fn note_use_of(&self, axes: AxisSet) {
-        self.context.used_axes.set(self.context.used_axes.get().or(axes));
+        self.context.used_axes.set(self.context.used_axes.get().union(axes));
     }
 
     /// Returns the axes along which ranks have held different parts of a value so far, or have communicated.

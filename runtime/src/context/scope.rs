@@ -10,7 +10,7 @@ use crate::trace::{Arg, Lane, Name};
 
 thread_local! {
     static OPEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
-    static LANE: RefCell<Lane> = const { RefCell::new(Lane::off()) };
+    static LANE: RefCell<Lane> = const { RefCell::new(Lane::disabled()) };
     static TIMELINE: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn begin_span() -> Option<SpanStart> {
     let open = || {
         TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open_span(StreamKind::Compute)))
     };
-    LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: open() })
+    LANE.with_borrow(Lane::is_enabled).then(|| SpanStart { at: Instant::now(), on_device: open() })
 }
 
 /// Starts a span of the host alone, which may last longer than the work that it submits, if tracing is on.
 pub(crate) fn begin_on_host() -> Option<SpanStart> {
-    LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: None })
+    LANE.with_borrow(Lane::is_enabled).then(|| SpanStart { at: Instant::now(), on_device: None })
 }
 
 /// Records the span from `start` until now, if tracing is on: `backward Mlp`.
@@ -80,7 +80,7 @@ fn record_span(
     if let Some(open) = on_device {
         open.close(name.clone(), "compute", args());
     }
-    LANE.with_borrow(|lane| lane.complete(name, "compute", at, args));
+    LANE.with_borrow(|lane| lane.end_span(name, "compute", at, args));
 }
 
 impl Drop for Scope {

@@ -17,17 +17,17 @@ impl StepCounter {
     }
 
     /// Returns the step without counting a read.
-    pub(super) fn peek(&self) -> u64 {
+    pub(super) fn peek_step(&self) -> u64 {
         self.current.get()
     }
 
     /// Sets the step, and returns the previous one.
-    pub(super) fn replace(&self, step: u64) -> u64 {
+    pub(super) fn replace_step(&self, step: u64) -> u64 {
         self.current.replace(step)
     }
 
     /// Returns how often the step was read.
-    pub(super) fn reads(&self) -> u64 {
+    pub(super) fn read_count(&self) -> u64 {
         self.reads.get()
     }
 }

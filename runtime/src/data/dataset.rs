@@ -126,7 +126,7 @@ impl Dataset {
         (tokens, targets, starts): (&mut [u32], &mut [u32], &mut [u32]),
     ) -> Result<SamplePosition, DataError> {
         if let Some(packing) = &self.packing {
-            let (epoch, sample) = self.sampler.sample(step, row);
+            let (epoch, sample) = self.sampler.sample_at(step, row);
             packing.read_row(&self.file, sample as usize, options, (tokens, targets, starts))?;
             return Ok(SamplePosition { epoch, start: packing.start(sample as usize) });
         }
@@ -171,7 +171,7 @@ impl Dataset {
     pub fn padding_of_step(&self, step: u64) -> Option<f64> {
         let packing = self.packing.as_ref()?;
         let (batch, seq) = (self.sampler.batch(), self.sampler.seq());
-        let padding_of = |row| packing.padding(self.sampler.sample(step, row).1 as usize);
+        let padding_of = |row| packing.padding(self.sampler.sample_at(step, row).1 as usize);
         let padding: usize = (0..batch).map(padding_of).sum();
         Some(padding as f64 / (batch * seq) as f64)
     }

@@ -81,7 +81,8 @@ impl Packing {
     }
 
     fn of_documents(documents: &[Piece], seq: usize) -> Packing {
-        let pieces: Vec<Piece> = documents.iter().flat_map(|document| document.cut(seq)).collect();
+        let pieces: Vec<Piece> =
+            documents.iter().flat_map(|document| document.cut_pieces(seq)).collect();
         let row_of = best_fit(&pieces, seq);
         let n_rows = row_of.iter().max().map_or(0, |last| last + 1);
         // Rows by their first piece.
@@ -186,7 +187,7 @@ impl Packing {
 
 impl Piece {
     /// Cuts a document into whole rows of `seq` tokens and the rest.
-    fn cut(self, seq: usize) -> impl Iterator<Item = Piece> {
+    fn cut_pieces(self, seq: usize) -> impl Iterator<Item = Piece> {
         let end = self.start + self.len;
         (self.start..end).step_by(seq).map(move |start| Piece { start, len: seq.min(end - start) })
     }
@@ -315,7 +316,7 @@ mod tests {
                 assert_eq!(padding, packing.waste().padding);
                 pieces.sort();
                 let expected: Vec<Piece> =
-                    documents.iter().flat_map(|document| document.cut(seq)).collect();
+                    documents.iter().flat_map(|document| document.cut_pieces(seq)).collect();
                 assert_eq!(pieces, expected);
                 assert_eq!(packing.waste().documents, documents.len());
                 // Best fit leaves at most one row no more than half full.

@@ -23,7 +23,7 @@ impl Permutation {
         let mut state = key;
         let keys = std::array::from_fn(|_| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            mix(state)
+            mix_bits(state)
         });
         Permutation { len, half_bits: bits.div_ceil(2).max(1), keys }
     }
@@ -45,7 +45,7 @@ impl Permutation {
         let mask = (1 << self.half_bits) - 1;
         let (mut left, mut right) = (value >> self.half_bits, value & mask);
         for key in self.keys {
-            (left, right) = (right, left ^ (mix(right ^ key) & mask));
+            (left, right) = (right, left ^ (mix_bits(right ^ key) & mask));
         }
         left << self.half_bits | right
     }
@@ -53,7 +53,7 @@ impl Permutation {
 
 /// A bijection of 64 bits that spreads every bit over all others: the finalizer of SplitMix64 (Steele, Lea and Flood
 /// 2014, "Fast splittable pseudorandom number generators").
-pub(super) fn mix(mut bits: u64) -> u64 {
+pub(super) fn mix_bits(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)

@@ -91,7 +91,7 @@ impl Prefetch {
         match received {
             Some((next, batch)) if next == step => batch,
             _ => {
-                self.stop();
+                self.stop_thread();
                 (self.read)(step)
             }
         }
@@ -108,7 +108,7 @@ impl Prefetch {
     }
 
     /// Ends the thread, which does not wait for anything but the end of the batch that it is reading.
-    fn stop(&mut self) {
+    fn stop_thread(&mut self) {
         if let Some(Ahead { batches, thread }) = self.ahead.take() {
             drop(batches);
             // If the thread has panicked, reading synchronously fails in the same way.
@@ -119,7 +119,7 @@ impl Prefetch {
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        self.stop();
+        self.stop_thread();
     }
 }
 

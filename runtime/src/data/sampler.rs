@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::permutation::{Permutation, mix};
+use super::permutation::{Permutation, mix_bits};
 
 /// `--order`: how samples follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,18 +76,18 @@ impl Sampler {
 
     /// The place of sample `index` of the global batch of `step` (from 0), for samples that follow one another in the data.
     pub fn place(&self, step: u64, index: usize) -> SamplePosition {
-        let (epoch, sample) = self.sample(step, index);
+        let (epoch, sample) = self.sample_at(step, index);
         SamplePosition { epoch, start: sample as usize * self.seq }
     }
 
     /// The epoch of sample `index` of the global batch of `step`, and its number in the data.
-    pub(super) fn sample(&self, step: u64, index: usize) -> (u64, u64) {
+    pub(super) fn sample_at(&self, step: u64, index: usize) -> (u64, u64) {
         let number = step * self.batch as u64 + index as u64;
         let (epoch, place) = (number / self.samples, number % self.samples);
         let sample = match self.order {
             Order::Sequential => place,
             Order::Shuffled => {
-                let key = mix(self.seed ^ mix(epoch.wrapping_add(0x5851_f42d_4c95_7f2d)));
+                let key = mix_bits(self.seed ^ mix_bits(epoch.wrapping_add(0x5851_f42d_4c95_7f2d)));
                 Permutation::new(self.samples, key).permuted(place)
             }
         };

@@ -209,7 +209,7 @@ impl BackwardPass {
         if !self.wants(unit) {
             return false;
         }
-        for unit in unit.model().into_iter().filter(|unit| self.wants(unit)) {
+        for unit in unit.units_of_model().into_iter().filter(|unit| self.wants(unit)) {
             if let Some(GradientOwner { line, is_pending: true, .. }) = unit.gradient_owner() {
                 panic!(
                     "backward at {} would overwrite the gradients of `{}` from the backward at {line}, which were not \

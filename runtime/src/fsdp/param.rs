@@ -111,7 +111,7 @@ impl ParamRef {
     }
 
     /// Returns the range of the dims that a weight reads, and that of the dims it writes.
-    pub(crate) fn sides(&self) -> [Range<usize>; 2] {
+    pub(crate) fn weight_sides(&self) -> [Range<usize>; 2] {
         let (reads, writes) = (self.stacked(), self.stacked() + self.contracted());
         [reads..writes, writes..self.dims().len()]
     }
@@ -191,7 +191,7 @@ impl std::fmt::Debug for ParamRef {
 impl Unit {
     /// Returns the parameters in the order of the buffers, as long as the [`Built`](crate::nn::Built) model exists.
     pub fn params(&self) -> Vec<ParamRef> {
-        let Some(unit) = self.this().upgrade() else { return Vec::new() };
+        let Some(unit) = self.weak_self().upgrade() else { return Vec::new() };
         let to_param = |entry| ParamRef { entry, unit: Rc::clone(&unit) };
         self.entries().into_iter().map(to_param).collect()
     }

@@ -77,7 +77,7 @@ impl ParamEntry {
         start: usize,
     ) -> ParamEntry {
         let ParamDims { infos, stacked, contracted } = dims;
-        let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.or(info.axes()));
+        let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.union(info.axes()));
         ParamEntry {
             site: Site::new(path),
             infos,
@@ -126,14 +126,14 @@ impl ParamEntry {
 
     /// Computes the initial values of this rank's block.
     pub(super) fn initial_values(&self, rank: &Rank) -> Buffer {
-        let mut block = rank.scratch(DType::F32, self.local_len());
+        let mut block = rank.alloc_scratch(DType::F32, self.local_len());
         match self.init {
             Init::Zeros => rank.backend().fill(block.view_mut(), 0.0),
             Init::Ones => rank.backend().fill(block.view_mut(), 1.0),
             Init::Normal(std) => {
                 let key = random::key(rank.seed(), self.path());
                 let index = block_index(&self.extents);
-                rank.backend().normal(key, std, &index, block.view_mut());
+                rank.backend().fill_normal(key, std, &index, block.view_mut());
             }
         }
         block

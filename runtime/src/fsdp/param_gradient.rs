@@ -24,7 +24,7 @@ impl ParamRef {
     }
 
     pub(super) fn note_gradient_axes(&self, axes: AxisSet) {
-        self.entry.gradient_axes.set(self.gradient_axes().or(axes));
+        self.entry.gradient_axes.set(self.gradient_axes().union(axes));
     }
 
     /// Counts a use that is recorded for backward, and whose gradient is partial over `axes`.
@@ -58,9 +58,9 @@ impl ParamRef {
     /// kept on the first rank of the axis, and cleared on others.
     pub(crate) fn widen_gradient_axes(&self, rank: &Rank) -> AxisSet {
         let summed = self.unit.sum_axes();
-        let axes = self.gradient_axes().or(summed);
+        let axes = self.gradient_axes().union(summed);
         let before = self.entry.reduce_axes.replace(axes);
-        let added = axes.minus(before).minus(summed);
+        let added = axes.difference(before).difference(summed);
         if self.entry.has_gradient.get() && rank.position(added) != 0 {
             self.unit.gradient_mut().view_mut().slice(self.range()).clear();
         }

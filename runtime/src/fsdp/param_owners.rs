@@ -39,6 +39,6 @@ impl ParamRef {
     /// different parameters.
     pub(super) fn written_axes(&self) -> AxisSet {
         let along_stages = if self.unit.owners().is_some() { PP } else { AxisSet::NONE };
-        self.varies().or(along_stages)
+        self.varies().union(along_stages)
     }
 }

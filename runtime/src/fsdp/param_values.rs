@@ -31,7 +31,7 @@ impl ParamRef {
         const PP: AxisSet = AxisSet::of(AxisId::Pp);
         let gathered = self.is_first_owner().then(|| self.gather(rank));
         let first_owner = self.unit.first_owner();
-        let is_of_group_0 = rank.position(AxisSet::ALL.minus(PP)) == 0;
+        let is_of_group_0 = rank.position(AxisSet::ALL.difference(PP)) == 0;
         if first_owner == 0 || !is_of_group_0 {
             return gathered.filter(|_| rank.index() == 0);
         }
@@ -105,7 +105,7 @@ impl ParamRef {
         assert_eq!(values.len(), self.global_len(), "the global elements of `{}`", self.path());
         let name = || format!("the elements of `{}`", self.path());
         let declared = self.rank().declared_values();
-        let axes = self.written_axes().minus(self.varies());
+        let axes = self.written_axes().difference(self.varies());
         declared.note_elements(name, axes, Location::caller(), values);
         let global_index = |mut rest: usize| {
             let (mut index, mut stride) = (0, 1);

@@ -47,7 +47,11 @@ struct ConnectedRank {
 }
 
 /// Serves a store on `listener` until the process exits. A get waits for its key for at most `timeout`.
-pub fn serve(listener: TcpListener, place: RankAssignment, timeout: Duration) -> io::Result<()> {
+pub fn serve_store(
+    listener: TcpListener,
+    place: RankAssignment,
+    timeout: Duration,
+) -> io::Result<()> {
     let (state, changed) = (Mutex::default(), Condvar::new());
     let server = Arc::new(Server { place, timeout, state, changed });
     let accept = move || {
@@ -70,7 +74,9 @@ impl Server {
         let mut input = BufReader::new(stream.try_clone()?);
         let (rank, out) = match self.handshake(&mut input, stream) {
             Ok(admitted) => admitted,
-            Err((mut stream, reason)) => return reply(&mut stream, REFUSED, reason.as_bytes()),
+            Err((mut stream, reason)) => {
+                return send_reply(&mut stream, REFUSED, reason.as_bytes());
+            }
         };
         let outcome = self.serve_rank(rank, &mut input, &out);
         // Ignored if the rank has announced its exit.
@@ -137,7 +143,7 @@ impl Server {
         state.ranks.insert(rank, ConnectedRank { out: Arc::clone(&out), exit: None });
         drop(state);
         // A rank that cannot be reached is found to be lost by the next read.
-        let _ = reply(&mut sender, DONE, &[]).and_then(|()| sender.write_all(&notifications));
+        let _ = send_reply(&mut sender, DONE, &[]).and_then(|()| sender.write_all(&notifications));
         drop(sender);
         Ok((rank, out))
     }
@@ -150,7 +156,7 @@ impl Server {
     ) -> io::Result<()> {
         input.get_ref().set_read_timeout(None)?;
         let send = |kind, bytes: &[u8]| {
-            reply(&mut out.lock().unwrap_or_else(PoisonError::into_inner), kind, bytes)
+            send_reply(&mut out.lock().unwrap_or_else(PoisonError::into_inner), kind, bytes)
         };
         loop {
             match read_byte(input)? {
@@ -211,7 +217,7 @@ impl Server {
     }
 }
 
-fn reply(out: &mut TcpStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
+fn send_reply(out: &mut TcpStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
     let mut message = vec![kind];
     write_bytes(&mut message, bytes)?;
     out.write_all(&message)

@@ -15,7 +15,7 @@ use super::protocol::{
     write_bytes, write_exit, write_number,
 };
 use super::rank_assignment::RankAssignment;
-use super::server::serve;
+use super::server::serve_store;
 
 /// Time between attempts to connect to rank 0.
 const RETRY_PERIOD: Duration = Duration::from_millis(50);
@@ -68,7 +68,8 @@ impl Store {
             // On every interface: the name of the host may belong to another interface than the one that others use.
             let any = if place.master.starts_with('[') { "::" } else { "0.0.0.0" };
             let listener = TcpListener::bind((any, port.unwrap_or(0)));
-            let served = listener.and_then(|listener| serve(listener, place.clone(), timeout));
+            let served =
+                listener.and_then(|listener| serve_store(listener, place.clone(), timeout));
             served.map_err(listen)?;
         }
         Store::connect(place, timeout)

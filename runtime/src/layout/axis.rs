@@ -55,13 +55,13 @@ impl AxisSet {
     pub const ALL: AxisSet = AxisSet((1 << AxisId::ALL.len()) - 1);
     /// The axes over which ranks read different samples: `dp`, `fsdp` and `ep` together.
     pub const DATA: AxisSet =
-        AxisSet::of(AxisId::Dp).or(AxisSet::of(AxisId::Fsdp)).or(AxisSet::of(AxisId::Ep));
+        AxisSet::of(AxisId::Dp).union(AxisSet::of(AxisId::Fsdp)).union(AxisSet::of(AxisId::Ep));
     /// The axes over which ranks read different tokens: the data axes, and `cp`. The gradient of a parameter is summed
     /// over those of them that do not split it.
-    pub const TOKENS: AxisSet = AxisSet::DATA.or(AxisSet::of(AxisId::Cp));
+    pub const TOKENS: AxisSet = AxisSet::DATA.union(AxisSet::of(AxisId::Cp));
     /// The axes over which ZeRO shards state: `fsdp`, `ep` and `cp`, without those that split the parameter. Along `dp`
     /// it is replicated.
-    pub const ZERO: AxisSet = AxisSet::TOKENS.minus(AxisSet::of(AxisId::Dp));
+    pub const ZERO: AxisSet = AxisSet::TOKENS.difference(AxisSet::of(AxisId::Dp));
 
     /// Creates the set of one axis.
     pub const fn of(axis: AxisId) -> AxisSet {
@@ -74,7 +74,7 @@ impl AxisSet {
     }
 
     /// Returns the union of both sets.
-    pub const fn or(self, other: AxisSet) -> AxisSet {
+    pub const fn union(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 | other.0)
     }
 
@@ -82,22 +82,22 @@ impl AxisSet {
     ///
     /// # Panics
     /// If an axis is in both sets, which is a compile error in a constant.
-    pub const fn joined(self, other: AxisSet) -> AxisSet {
+    pub const fn disjoint_union(self, other: AxisSet) -> AxisSet {
         assert!(
-            self.and(other).is_empty(),
+            self.intersection(other).is_empty(),
             "one mesh axis cannot distribute two dims of a tensor, or one dim twice: its ranks would hold the \
              diagonal blocks only; gather one of the dims first, or split it over another axis"
         );
-        self.or(other)
+        self.union(other)
     }
 
     /// Returns the intersection of both sets.
-    pub const fn and(self, other: AxisSet) -> AxisSet {
+    pub const fn intersection(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & other.0)
     }
 
     /// Returns the axes of `self` that are not in `other`.
-    pub const fn minus(self, other: AxisSet) -> AxisSet {
+    pub const fn difference(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & !other.0)
     }
 

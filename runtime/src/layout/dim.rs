@@ -96,7 +96,7 @@ pub struct Split<D, A>(PhantomData<(D, A)>);
 #[diagnostic::do_not_recommend]
 impl<D: Whole, A: SplitAxes> Dim for Split<D, A> {
     const NAME: &'static str = D::DECLARED_NAME;
-    const VARIES: AxisSet = <D as Dim>::VARIES.joined(A::AXES);
+    const VARIES: AxisSet = <D as Dim>::VARIES.disjoint_union(A::AXES);
     const INFO: DimInfo = DimInfo { split: A::AXES, ..<D as Dim>::INFO };
     type Usage = <<D as Dim>::Usage as UsageSet>::Plus<A::Usage>;
     const SEAL: Seal = Seal::new();
@@ -118,11 +118,11 @@ pub struct DimInfo {
 impl DimInfo {
     /// Returns the axes over which ranks hold different shards of the dim.
     pub const fn axes(&self) -> AxisSet {
-        self.home.or(self.split)
+        self.home.union(self.split)
     }
 
     /// Returns true if both are the same declared dim, split alike.
-    pub fn is(&self, other: &DimInfo) -> bool {
+    pub fn is_same_dim(&self, other: &DimInfo) -> bool {
         (self.key)() == (other.key)() && self.split == other.split
     }
 }

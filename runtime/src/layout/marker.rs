@@ -40,13 +40,13 @@ impl<A: Axis + Outside<B>, B: Axis> SplitAxes for (A, B) {}
 impl<A: Axis + Outside<B>, B: Axis + Outside<C>, C: Axis> SplitAxes for (A, B, C) {}
 
 impl<A: Axis + Outside<B>, B: Axis> AxisGroup for (A, B) {
-    const AXES: AxisSet = A::AXES.joined(B::AXES);
+    const AXES: AxisSet = A::AXES.disjoint_union(B::AXES);
     type Usage = <A::Usage as UsageSet>::Plus<B::Usage>;
     const SEAL: Seal = Seal::new();
 }
 
 impl<A: Axis + Outside<B>, B: Axis + Outside<C>, C: Axis> AxisGroup for (A, B, C) {
-    const AXES: AxisSet = A::AXES.joined(B::AXES).joined(C::AXES);
+    const AXES: AxisSet = A::AXES.disjoint_union(B::AXES).disjoint_union(C::AXES);
     type Usage = <<A::Usage as UsageSet>::Plus<B::Usage> as UsageSet>::Plus<C::Usage>;
     const SEAL: Seal = Seal::new();
 }

@@ -60,7 +60,7 @@ macro_rules! usage {
 macro_rules! shapes {
     ($(($($dim:ident),+))*) => {$(
         impl<$($dim: Dim),+> Dims for ($($dim,)+) {
-            const VARIES: AxisSet = AxisSet::NONE$(.joined($dim::VARIES))+;
+            const VARIES: AxisSet = AxisSet::NONE$(.disjoint_union($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             type Usage = usage!($($dim)+);
             const SEAL: Seal = Seal::new();
@@ -80,7 +80,7 @@ shapes! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) }
 macro_rules! grouped_shapes {
     ($(<$($dim:ident),+> $shape:ty, reads $reads:literal;)*) => {$(
         impl<$($dim: Dim),+> Dims for $shape {
-            const VARIES: AxisSet = AxisSet::NONE$(.joined($dim::VARIES))+;
+            const VARIES: AxisSet = AxisSet::NONE$(.disjoint_union($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             const READS: usize = $reads;
             type Usage = usage!($($dim)+);
@@ -122,7 +122,7 @@ impl<D: Dim> Feature for D {
 
 impl<D: Dim, E: Dim> Feature for (D, E) {
     type Alone = ((D, E),);
-    const VARIES: AxisSet = D::VARIES.joined(E::VARIES);
+    const VARIES: AxisSet = D::VARIES.disjoint_union(E::VARIES);
     const DIMS: &'static [DimInfo] = &[D::INFO, E::INFO];
     const SEAL: Seal = Seal::new();
 }

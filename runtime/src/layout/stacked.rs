@@ -17,7 +17,7 @@ use super::{
 pub struct Stacked<E, I, O>(PhantomData<(E, I, O)>);
 
 impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
-    const VARIES: AxisSet = E::VARIES.joined(I::VARIES).joined(O::VARIES);
+    const VARIES: AxisSet = E::VARIES.disjoint_union(I::VARIES).disjoint_union(O::VARIES);
     const DIMS: &'static [DimInfo] = &[E::INFO, I::INFO, O::INFO];
     const STACKS: usize = 1;
     type Usage = <<E::Usage as UsageSet>::Plus<I::Usage> as UsageSet>::Plus<O::Usage>;

@@ -10,12 +10,12 @@ pub(super) fn parse_axis(entry: &str, key: &str) -> Result<AxisId, MeshError> {
     axis.ok_or_else(|| MeshError::UnknownAxis {
         entry: entry.into(),
         key: key.into(),
-        hint: hint(key),
+        hint: spelling_hint(key),
     })
 }
 
 /// Returns "did you mean `tp`?" if one axis is close to `key`, else the list of axes.
-fn hint(key: &str) -> String {
+fn spelling_hint(key: &str) -> String {
     let key = key.to_ascii_lowercase();
     // Prefers the axis with the same first letter if two are equally close.
     let distance = |axis: AxisId| {

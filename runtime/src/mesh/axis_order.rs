@@ -34,10 +34,10 @@ impl AxisOrder {
             if named.contains(axis) {
                 return Err(MeshError::OrderedTwice { axis });
             }
-            named = named.or(AxisSet::of(axis));
+            named = named.union(AxisSet::of(axis));
             order.push(axis);
         }
-        order.extend(AxisSet::ALL.minus(named).iter());
+        order.extend(AxisSet::ALL.difference(named).iter());
         Ok(AxisOrder { axes: std::array::from_fn(|i| order[i]), named })
     }
 

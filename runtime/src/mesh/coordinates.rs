@@ -86,7 +86,7 @@ mod tests {
     use crate::mesh::AxisOrder;
 
     fn axes(list: &[AxisId]) -> AxisSet {
-        list.iter().fold(AxisSet::NONE, |set, axis| set.or(AxisSet::of(*axis)))
+        list.iter().fold(AxisSet::NONE, |set, axis| set.union(AxisSet::of(*axis)))
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct Extent {
 impl Extent {
     /// Returns the extent of a dim of which this rank holds every element.
     pub fn whole(size: usize) -> Extent {
-        Extent::unsplit_at(size, Ranges::one(0, size))
+        Extent::unsplit_at(size, Ranges::one_range(0, size))
     }
 
     /// Returns part `index` of `parts` of a dim: elements `index*size/parts .. (index+1)*size/parts`.
@@ -89,14 +89,14 @@ impl Extent {
     }
 
     /// Returns at most `len` elements of an unsplit extent, from element `first` on, as an unsplit extent.
-    pub(crate) fn range(self, first: usize, len: usize) -> Extent {
-        Extent::unsplit_at(self.global, self.held().part(first, len.min(self.local - first)))
+    pub(crate) fn sub_range(self, first: usize, len: usize) -> Extent {
+        Extent::unsplit_at(self.global, self.held_ranges().part(first, len.min(self.local - first)))
     }
 
     /// Returns the extent of two elements, of which this one element is one, as an unsplit extent; `None` if the dim has one.
     pub(crate) fn with_neighbor(self) -> Option<Extent> {
         let first = self.offset.min(self.global.checked_sub(2)?);
-        Some(Extent::unsplit_at(self.global, Ranges::one(first, 2)))
+        Some(Extent::unsplit_at(self.global, Ranges::one_range(first, 2)))
     }
 
     /// Returns part `index` of `parts` of an unsplit extent.
@@ -116,13 +116,13 @@ impl Extent {
     pub fn flattened(dims: &[Extent]) -> Extent {
         let inner: usize = dims[1..].iter().map(|extent| extent.global).product();
         let first = dims[0];
-        let Ranges { offset, len, gap } = first.held().times(inner);
+        let Ranges { offset, len, gap } = first.held_ranges().scaled_by(inner);
         Extent {
             global: first.global * inner,
             local: len,
             offset,
             gap,
-            cut: first.cut.times(inner),
+            cut: first.cut.scaled_by(inner),
         }
     }
 
@@ -130,7 +130,7 @@ impl Extent {
         Extent { global, local: held.len, offset: held.offset, gap: held.gap, cut: held }
     }
 
-    fn held(&self) -> Ranges {
+    fn held_ranges(&self) -> Ranges {
         Ranges { offset: self.offset, len: self.local, gap: self.gap }
     }
 }
@@ -163,16 +163,16 @@ impl Gap {
 }
 
 impl Ranges {
-    fn one(offset: usize, len: usize) -> Ranges {
+    fn one_range(offset: usize, len: usize) -> Ranges {
         Ranges { offset, len, gap: Gap { at: len, len: 0 } }
     }
 
     /// Returns `len` indices from `offset` on, with a gap. Equal indices are equal values: a gap at an end is none.
     fn new(offset: usize, len: usize, gap: Gap) -> Ranges {
         match gap {
-            Gap { at: 0, len: skipped } => Ranges::one(offset + skipped, len),
-            Gap { len: 0, .. } => Ranges::one(offset, len),
-            Gap { at, .. } if at >= len => Ranges::one(offset, len),
+            Gap { at: 0, len: skipped } => Ranges::one_range(offset + skipped, len),
+            Gap { len: 0, .. } => Ranges::one_range(offset, len),
+            Gap { at, .. } if at >= len => Ranges::one_range(offset, len),
             gap => Ranges { offset, len, gap },
         }
     }
@@ -180,14 +180,14 @@ impl Ranges {
     /// Returns `len` of these indices, from number `start` on.
     fn part(self, start: usize, len: usize) -> Ranges {
         if start >= self.gap.at {
-            return Ranges::one(self.offset + self.gap.skip(start), len);
+            return Ranges::one_range(self.offset + self.gap.skip(start), len);
         }
         let gap = Gap { at: self.gap.at - start, len: self.gap.len };
         Ranges::new(self.offset + start, len, gap)
     }
 
     /// Returns the indices of rows of `inner` elements each.
-    fn times(self, inner: usize) -> Ranges {
+    fn scaled_by(self, inner: usize) -> Ranges {
         let gap = Gap { at: self.gap.at * inner, len: self.gap.len * inner };
         Ranges { offset: self.offset * inner, len: self.len * inner, gap }
     }
@@ -251,7 +251,7 @@ mod tests {
     fn parts_of_a_part_cover_it() {
         for (size, outer, inner) in [(8, 2, 2), (9, 2, 2), (7, 3, 2), (5, 2, 4)] {
             for index in 0..outer {
-                let held = Extent::part(size, index, outer).range(0, usize::MAX);
+                let held = Extent::part(size, index, outer).sub_range(0, usize::MAX);
                 let mut end = held.offset;
                 for part in 0..inner {
                     let part = held.split(part, inner);
@@ -292,7 +292,7 @@ mod tests {
                 for first in 0..=held.local {
                     for len in [0, 1, 2, held.local] {
                         let end = held.local.min(first + len);
-                        check(&held.range(first, len), size, &expected[first..end]);
+                        check(&held.sub_range(first, len), size, &expected[first..end]);
                     }
                 }
                 let flat = Extent::flattened(&[held, Extent::whole(3)]);

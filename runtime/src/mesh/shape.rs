@@ -32,7 +32,7 @@ impl MeshShape {
             if given.contains(axis) {
                 return Err(MeshError::Duplicate { axis });
             }
-            given = given.or(AxisSet::of(axis));
+            given = given.union(AxisSet::of(axis));
             shape.degrees[axis as usize] = degree;
         }
         let product = shape.degrees.iter().try_fold(1usize, |ranks, d| ranks.checked_mul(*d));

@@ -87,8 +87,8 @@ impl<V, Style> CrossEntropy<V, Style> {
             site: self.site.clone(),
             axes,
             vocab,
-            ids: Arc::clone(targets.ids()),
-            counted: rank.is_recording().then(|| Arc::clone(targets.counted())),
+            ids: Arc::clone(targets.id_buffer()),
+            counted: rank.is_recording().then(|| Arc::clone(targets.counted_targets())),
         };
         let operands = Operands::<Count<1>, Count<0>> {
             rank,
@@ -97,7 +97,7 @@ impl<V, Style> CrossEntropy<V, Style> {
             params: [],
             extents: Vec::new(),
         };
-        Loss::new(apply(operation, operands), targets.count())
+        Loss::new(apply(operation, operands), targets.target_count())
     }
 }
 
@@ -134,7 +134,7 @@ impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
         let rank = gradients.rank;
         let counted = self.counted.expect("a recorded loss has the weights of its rows");
         // The logits themselves, if nothing else holds them.
-        let mut gradient = gradients.unique(x.take_saved(rank));
+        let mut gradient = gradients.unshared_gradient(x.take_saved(rank));
         let scale = scaled(rank, &counted, gradients.scalar_gradient(&seed));
         let logits = gradient.view_mut();
         stats.differentiate(rank, self.vocab, 0, logits, self.ids.view(), scale.view());
@@ -266,7 +266,7 @@ impl Rows<'_> {
 impl Stats {
     /// Allocates the statistics of `rows` rows.
     pub(super) fn new(rank: &Rank, rows: usize) -> Stats {
-        let [max, sum_exp, target_logit] = [(); 3].map(|()| rank.stats(rows));
+        let [max, sum_exp, target_logit] = [(); 3].map(|()| rank.alloc_statistics(rows));
         Stats { max, sum_exp, target_logit }
     }
 
@@ -302,7 +302,7 @@ impl Stats {
 
     /// Returns the sum of the losses of all rows, as one element.
     pub(super) fn loss(&self, rank: &Rank, targets: View<'_>) -> Buffer {
-        let mut sum = rank.stats(1);
+        let mut sum = rank.alloc_statistics(1);
         let [max, sum_exp, target_logit] =
             [&self.max, &self.sum_exp, &self.target_logit].map(Buffer::view);
         rank.backend().cross_entropy_loss(CrossEntropyLossArgs {
@@ -321,7 +321,7 @@ fn scaled(rank: &Rank, weights: &Arc<Buffer>, factor: f32) -> Arc<Buffer> {
     if factor == 1.0 {
         return Arc::clone(weights);
     }
-    let mut scaled = rank.scratch(DType::F32, weights.len());
+    let mut scaled = rank.alloc_scratch(DType::F32, weights.len());
     rank.backend().cast(weights.view(), scaled.view_mut());
     rank.backend().scale(scaled.view_mut(), factor);
     Arc::new(scaled)

@@ -31,7 +31,7 @@ impl<V, H> Embedding<V, H, Plain> {
     #[track_caller]
     pub fn forward<X: Dims + With<H>>(&self, tokens: &Tokens<X>) -> Tensor<<X as With<H>>::Out> {
         let axes = gradient_axes(X::VARIES, <X as With<H>>::Out::VARIES, AxisSet::NONE);
-        Tensor::wrap(look_up_rows(tokens, &self.weight, axes))
+        Tensor::from_untyped(look_up_rows(tokens, &self.weight, axes))
     }
 }
 
@@ -47,7 +47,7 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up_rows(tokens, &self.weight, axes);
         let site = self.weight.site().clone().at_location(Location::caller());
-        Tensor::wrap(leave_region(partial, A::ID, X::SCATTER, &site))
+        Tensor::from_untyped(leave_region(partial, A::ID, X::SCATTER, &site))
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes:
     if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }
-    look_up_ids(rank, Arc::clone(tokens.ids()), tokens.local_extents(), weight, axes)
+    look_up_ids(rank, Arc::clone(tokens.id_buffer()), tokens.local_extents(), weight, axes)
 }
 
 /// Looks up the rows of `ids` of the given extents, all of them rows of the table, in this rank's shard.
@@ -177,7 +177,7 @@ impl Operation<Count<0>, Count<1>> for LookUp {
 
     fn forward(&self, forward: OperationForward<'_, Count<0>, Count<1>>) -> (Buffer, ()) {
         let OperationForward { rank, params: [table], .. } = forward;
-        let mut out = rank.alloc(self.ids.len() * self.hidden.local);
+        let mut out = rank.alloc_activation(self.ids.len() * self.hidden.local);
         rank.backend().embedding(self.ids.view(), table, self.vocab.offset, out.view_mut());
         (out, ())
     }

@@ -33,8 +33,8 @@ pub(super) fn fused_loss<S: Dims>(
         vocab_axes,
         vocab,
         hidden: x.extents()[x.extents().len() - 1].local,
-        targets: Arc::clone(targets.ids()),
-        counted: Arc::clone(targets.counted()),
+        targets: Arc::clone(targets.id_buffer()),
+        counted: Arc::clone(targets.counted_targets()),
     };
     let operands = Operands::<Count<1>, Count<1>> {
         rank,
@@ -85,8 +85,8 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
         let is_deferred = chunks.count() == 1 && rank.allocator().device().is_some();
         let mut gradients = recorded.then(|| HeadGradients {
-            dx: rank.alloc(tokens * hidden),
-            dweight: (!is_deferred).then(|| rank.scratch(DType::F32, weight.len())),
+            dx: rank.alloc_activation(tokens * hidden),
+            dweight: (!is_deferred).then(|| rank.alloc_scratch(DType::F32, weight.len())),
         });
         let (sum, logits) = head.compute_chunks(chunks, gradients.as_mut());
         let saved = gradients.map(|HeadGradients { dx, dweight }| match dweight {
@@ -181,7 +181,7 @@ impl Head<'_> {
     ) -> (Buffer, Buffer) {
         let Rows { rank, vocab, .. } = self.rows;
         // In the compute dtype, like the result of every GEMM; the GEMM and the loss accumulate in f32.
-        let mut logits = rank.scratch(rank.compute_dtype(), chunks.longest() * vocab.local);
+        let mut logits = rank.alloc_scratch(rank.compute_dtype(), chunks.longest() * vocab.local);
         let mut stats = Stats::new(rank, self.targets.len());
         for chunk in chunks.ranges() {
             let logits = logits.view_mut().into_slice(0..chunk.len() * vocab.local);

@@ -36,7 +36,7 @@ impl<I, O> Linear<I, O, Plain> {
         T::Shape: PlainInput<I, O>,
     {
         let axes = T::Shape::GRADIENT_AXES;
-        Tensor::wrap(self.contract(x, I::DIMS.len(), Entry::Stay, axes, None))
+        Tensor::from_untyped(self.contract(x, I::DIMS.len(), Entry::Stay, axes, None))
     }
 }
 
@@ -50,7 +50,7 @@ impl<I, O, A: Axis> Linear<I, O, Col<A>> {
         T::Shape: ColumnInput<I, O, A>,
     {
         let (entry, axes) = (T::Shape::ENTRY, T::Shape::GRADIENT_AXES);
-        Tensor::wrap(self.contract(x, I::DIMS.len(), entry, axes, None))
+        Tensor::from_untyped(self.contract(x, I::DIMS.len(), entry, axes, None))
     }
 }
 
@@ -65,7 +65,7 @@ impl<I, O, A: Axis, E> Linear<I, O, Row<A, E>> {
     {
         let leaves = Some((A::ID, T::Shape::SCATTER));
         let axes = T::Shape::GRADIENT_AXES;
-        Tensor::wrap(self.contract(x, I::DIMS.len(), Entry::Stay, axes, leaves))
+        Tensor::from_untyped(self.contract(x, I::DIMS.len(), Entry::Stay, axes, leaves))
     }
 }
 

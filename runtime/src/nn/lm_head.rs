@@ -107,7 +107,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
         );
         let (axes, vocab_axes) = (T::Shape::GRADIENT_AXES, T::Shape::VOCAB_AXES);
         let sum = fused_loss(&x, &self.weight, axes, vocab_axes, targets);
-        Loss::new(sum, targets.count())
+        Loss::new(sum, targets.target_count())
     }
 
     /// Computes the logits `[.., V]` of `x` shaped `[.., H]`, with the vocabulary split like that of the head.
@@ -123,7 +123,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
             leaves: None,
         };
         let site = self.weight.site().clone().at_location(Location::caller());
-        Tensor::wrap(contract(x.operand().value(), &self.weight, how, &site))
+        Tensor::from_untyped(contract(x.operand().value(), &self.weight, how, &site))
     }
 }
 

@@ -61,7 +61,12 @@ impl<H> RmsNorm<H> {
     where
         T::Shape: NormInput<H>,
     {
-        Tensor::wrap(rms_norm(x.operand().value(), &self.weight, self.eps, T::Shape::GRADIENT_AXES))
+        Tensor::from_untyped(rms_norm(
+            x.operand().value(),
+            &self.weight,
+            self.eps,
+            T::Shape::GRADIENT_AXES,
+        ))
     }
 }
 
@@ -73,7 +78,13 @@ impl<H> LayerNorm<H> {
         T::Shape: NormInput<H>,
     {
         let axes = T::Shape::GRADIENT_AXES;
-        Tensor::wrap(layer_norm(x.operand().value(), &self.weight, &self.bias, self.eps, axes))
+        Tensor::from_untyped(layer_norm(
+            x.operand().value(),
+            &self.weight,
+            &self.bias,
+            self.eps,
+            axes,
+        ))
     }
 }
 
@@ -173,8 +184,8 @@ impl Operation<Count<1>, Count<1>> for RmsNormOperation {
 
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<1>>) -> (Buffer, [Buffer; 1]) {
         let OperationForward { rank, inputs: [x], params: [weight], .. } = forward;
-        let mut y = rank.alloc(x.len());
-        let mut inv_rms = rank.stats(x.len() / weight.len());
+        let mut y = rank.alloc_activation(x.len());
+        let mut inv_rms = rank.alloc_statistics(x.len() / weight.len());
         with_residual(x, |x, residual| {
             let (y, inv_rms) = (y.view_mut(), inv_rms.view_mut());
             let eps = self.eps;
@@ -214,8 +225,9 @@ impl Operation<Count<1>, Count<2>> for LayerNormOperation {
 
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<2>>) -> (Buffer, [Buffer; 2]) {
         let OperationForward { rank, inputs: [x], params: [weight, bias], .. } = forward;
-        let mut y = rank.alloc(x.len());
-        let [mut mean, mut inv_std] = [(); 2].map(|()| rank.stats(x.len() / weight.len()));
+        let mut y = rank.alloc_activation(x.len());
+        let [mut mean, mut inv_std] =
+            [(); 2].map(|()| rank.alloc_statistics(x.len() / weight.len()));
         with_residual(x, |x, residual| {
             let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
             let eps = self.eps;

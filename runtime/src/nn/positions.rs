@@ -35,9 +35,9 @@ impl<P, H> LearnedPositions<P, H> {
         let x = x.operand();
         let lead = self.lead(x);
         let places =
-            Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::places(x.value().rank(), lead);
+            Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::own_places(x.value().rank(), lead);
         let rows = look_up_rows(&places, &self.weight, gradient_axes_of::<T::Shape>());
-        x + Tensor::wrap(rows)
+        x + Tensor::from_untyped(rows)
     }
 
     /// Computes `x[.., position, :] + weight[position - start, :]`, where the document of a token begins at `start`: positions
@@ -61,7 +61,7 @@ impl<P, H> LearnedPositions<P, H> {
         rank.check_same(documents.rank());
         let ids = part_of_rows(rank, places, documents.local_extents(), lead);
         let rows = look_up_ids(rank, ids, lead, &self.weight, gradient_axes_of::<T::Shape>());
-        x + Tensor::wrap(rows)
+        x + Tensor::from_untyped(rows)
     }
 
     /// Returns the extents of the tokens of `x`, after a check that the table has their positions.

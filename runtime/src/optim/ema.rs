@@ -84,7 +84,7 @@ impl Ema {
     fn blend_unit(&mut self, index: usize, weight: f64) {
         let state = &mut self.states[index];
         let unit = Rc::clone(state.unit());
-        for range in state.ranges().iter() {
+        for range in state.group_ranges().iter() {
             let [average] = state.state_views(KINDS, &range.in_shard);
             let values = unit.master();
             let values = values.part(range.in_shard.clone());
@@ -103,9 +103,9 @@ impl Ema {
         let backend = rank.backend();
         for state in &mut self.states {
             let unit = Rc::clone(state.unit());
-            for range in state.ranges().iter() {
+            for range in state.group_ranges().iter() {
                 let [mut average] = state.state_views(KINDS, &range.in_shard);
-                let mut kept = rank.scratch(DType::F32, average.len());
+                let mut kept = rank.alloc_scratch(DType::F32, average.len());
                 unit.change_values(range.range.clone(), |mut values, copy| {
                     backend.cast(values.as_view(), kept.view_mut());
                     backend.cast(average.as_view(), values.reborrow());

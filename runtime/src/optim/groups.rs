@@ -103,20 +103,20 @@ impl Group {
 impl ParamGroups {
     /// Sets whether weight decay applies to the selected parameters.
     pub fn decay(self, select: Select, decays: bool) -> ParamGroups {
-        self.with(select, Change::Decay(decays))
+        self.with_change(select, Change::Decay(decays))
     }
 
     /// Multiplies the learning rate of the selected parameters by `scale`; 0 freezes them, weight decay included.
     pub fn lr_scale(self, select: Select, scale: f64) -> ParamGroups {
-        self.with(select, Change::LrScale(scale))
+        self.with_change(select, Change::LrScale(scale))
     }
 
     /// Sets whether Muon treats the selected parameters as matrices; AdamW updates the others.
     pub fn matrix(self, select: Select, matrix: bool) -> ParamGroups {
-        self.with(select, Change::Matrix(matrix))
+        self.with_change(select, Change::Matrix(matrix))
     }
 
-    fn with(mut self, select: Select, change: Change) -> ParamGroups {
+    fn with_change(mut self, select: Select, change: Change) -> ParamGroups {
         self.rules.push((select, change));
         self
     }
@@ -128,7 +128,7 @@ impl ParamGroups {
             decays: param.decays(),
             matrix: has_two_sides(param) && param.is_of_layer(),
         };
-        for (_, change) in self.rules.iter().filter(|(select, _)| select.selects(param)) {
+        for (_, change) in self.rules.iter().filter(|(select, _)| select.selects_param(param)) {
             match *change {
                 Change::LrScale(scale) => group.lr_scale = scale,
                 Change::Decay(decays) => group.decays = decays,
@@ -144,7 +144,7 @@ impl ParamGroups {
     /// The first rule that does not.
     pub fn check(&self, params: &[ParamRef]) -> Result<(), GroupsError> {
         for (select, change) in &self.rules {
-            let mut selected = params.iter().filter(|param| select.selects(param)).peekable();
+            let mut selected = params.iter().filter(|param| select.selects_param(param)).peekable();
             if selected.peek().is_none() {
                 let paths: Vec<&str> = params.iter().map(ParamRef::path).collect();
                 return Err(GroupsError::Nothing {
@@ -171,7 +171,7 @@ impl ParamGroups {
 
 /// Returns true if the parameter is one matrix: stacked weights are several.
 fn has_two_sides(param: &ParamRef) -> bool {
-    param.stacked() == 0 && param.sides().iter().all(|side| !side.is_empty())
+    param.stacked() == 0 && param.weight_sides().iter().all(|side| !side.is_empty())
 }
 
 impl Select {
@@ -185,24 +185,26 @@ impl Select {
         Select::Path(pattern.to_owned())
     }
 
-    fn selects(&self, param: &ParamRef) -> bool {
+    fn selects_param(&self, param: &ParamRef) -> bool {
         match self {
             Select::Dims(count) => param.dims().len() == *count,
             Select::Dim(name) => param.dims().iter().any(|dim| dim.name == name),
             Select::Path(pattern) => {
                 let split = |text| str::split(text, '.').collect::<Vec<_>>();
-                matches(&split(pattern), &split(param.path()))
+                matches_pattern(&split(pattern), &split(param.path()))
             }
         }
     }
 }
 
-fn matches(pattern: &[&str], path: &[&str]) -> bool {
+fn matches_pattern(pattern: &[&str], path: &[&str]) -> bool {
     match (pattern, path) {
         ([], []) => true,
-        (["**", rest @ ..], _) => (0..=path.len()).any(|skipped| matches(rest, &path[skipped..])),
+        (["**", rest @ ..], _) => {
+            (0..=path.len()).any(|skipped| matches_pattern(rest, &path[skipped..]))
+        }
         ([first, rest @ ..], [part, parts @ ..]) => {
-            (*first == "*" || first == part) && matches(rest, parts)
+            (*first == "*" || first == part) && matches_pattern(rest, parts)
         }
         _ => false,
     }
@@ -225,7 +227,10 @@ mod tests {
     #[test]
     fn stars_stand_for_parts_of_a_path() {
         let fits = |pattern: &str, path: &str| {
-            matches(&pattern.split('.').collect::<Vec<_>>(), &path.split('.').collect::<Vec<_>>())
+            matches_pattern(
+                &pattern.split('.').collect::<Vec<_>>(),
+                &path.split('.').collect::<Vec<_>>(),
+            )
         };
         for (pattern, path, expected) in [
             ("embed.weight", "embed.weight", true),

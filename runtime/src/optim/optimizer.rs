@@ -95,7 +95,7 @@ impl<R: UpdateRule> Optimizer<R> {
             model_update.update(&step, &mut self.states);
         }
         for state in &mut self.states {
-            for range in state.ranges().iter() {
+            for range in state.group_ranges().iter() {
                 let model_update = self.model_update.as_ref();
                 if !model_update.is_some_and(|update| update.takes(range.group)) {
                     let Updated { .. } =

@@ -47,7 +47,7 @@ impl<'a> OptimizerStep<'a> {
         lr: f64,
         number: u64,
     ) -> OptimizerStep<'a> {
-        OptimizerStep { rank: gradients.rank(), lr, number, grad_scale: gradients.scale() }
+        OptimizerStep { rank: gradients.rank(), lr, number, grad_scale: gradients.gradient_scale() }
     }
 
     /// Returns the context of this rank.

@@ -103,7 +103,7 @@ impl UnitState {
     }
 
     /// Returns the ranges that are updated alike, in the order of the buffers.
-    pub(super) fn ranges(&self) -> Rc<[GroupRange]> {
+    pub(super) fn group_ranges(&self) -> Rc<[GroupRange]> {
         Rc::clone(&self.ranges)
     }
 

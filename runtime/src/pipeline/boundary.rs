@@ -28,7 +28,7 @@ enum BoundaryPart {
 }
 
 impl BoundaryPart {
-    fn sent(&self) -> Option<(&PartKind, &Vec<Extent>)> {
+    fn sent_extents(&self) -> Option<(&PartKind, &Vec<Extent>)> {
         match self {
             BoundaryPart::Sent(kind, extents) => Some((kind, extents)),
             BoundaryPart::Documents(_) => None,
@@ -76,8 +76,11 @@ impl BoundaryShape {
             MessageKind::Activation => true,
             MessageKind::Gradient => matches!(part, PartKind::Activation(_)),
         };
-        let sent =
-            self.parts.iter().filter_map(BoundaryPart::sent).filter(|(part, _)| is_sent(part));
+        let sent = self
+            .parts
+            .iter()
+            .filter_map(BoundaryPart::sent_extents)
+            .filter(|(part, _)| is_sent(part));
         let part = |(part, extents): (&PartKind, &Vec<Extent>)| MessagePart {
             dtype: part.dtype(rank),
             len: local_len(extents),
@@ -132,7 +135,7 @@ impl BoundaryShape {
 /// Returns the kinds of the parts of an `X`.
 pub(super) fn kinds_of<X: SegmentData>() -> Vec<PartKind> {
     let mut kinds = Vec::new();
-    X::kinds(&mut kinds, Internal::new());
+    X::add_part_kinds(&mut kinds, Internal::new());
     kinds
 }
 
@@ -174,7 +177,7 @@ pub(super) fn documents_without_tokens(
 }
 
 fn are_same(own: &[DimInfo], dims: &[DimInfo]) -> bool {
-    own.len() == dims.len() && own.iter().zip(dims).all(|(own, dim)| own.is(dim))
+    own.len() == dims.len() && own.iter().zip(dims).all(|(own, dim)| own.is_same_dim(dim))
 }
 
 /// Returns the first tokens of a model's input with these dims, whose documents cross between stages.

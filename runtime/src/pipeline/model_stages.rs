@@ -131,7 +131,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
 
 /// Returns the counts of losses with the axis `pp` added: they are those of the last stage.
 fn over_stages(counts: BTreeMap<AxisSet, u64>) -> BTreeMap<AxisSet, u64> {
-    counts.into_iter().map(|(axes, count)| (axes.or(PP), count)).collect()
+    counts.into_iter().map(|(axes, count)| (axes.union(PP), count)).collect()
 }
 
 impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {

@@ -95,7 +95,7 @@ impl<'a, W> TimedStages<'a, W> {
         self.times.add_step(self.ms);
     }
 
-    fn timed<T>(&mut self, at: (usize, usize), run: impl FnOnce(&mut W) -> T) -> T {
+    fn time_chunk<T>(&mut self, at: (usize, usize), run: impl FnOnce(&mut W) -> T) -> T {
         let record = |device: &Arc<dyn Device>| device.record_timed_event(StreamKind::Compute);
         let before = self.device.map(record);
         let start = Instant::now();
@@ -117,7 +117,7 @@ impl<W: StageWork> StageWork for TimedStages<'_, W> {
         micro_batch: usize,
         input: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, W::Error> {
-        self.timed((stage, micro_batch), |work| work.run_forward(stage, micro_batch, input))
+        self.time_chunk((stage, micro_batch), |work| work.run_forward(stage, micro_batch, input))
     }
 
     fn run_backward(
@@ -126,7 +126,9 @@ impl<W: StageWork> StageWork for TimedStages<'_, W> {
         micro_batch: usize,
         gradients: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, W::Error> {
-        self.timed((stage, micro_batch), |work| work.run_backward(stage, micro_batch, gradients))
+        self.time_chunk((stage, micro_batch), |work| {
+            work.run_backward(stage, micro_batch, gradients)
+        })
     }
 
     fn run_backward_input(
@@ -136,12 +138,12 @@ impl<W: StageWork> StageWork for TimedStages<'_, W> {
         gradients: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, W::Error> {
         let at = (stage, micro_batch);
-        self.timed(at, |work| work.run_backward_input(stage, micro_batch, gradients))
+        self.time_chunk(at, |work| work.run_backward_input(stage, micro_batch, gradients))
     }
 
     fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), W::Error> {
         let at = (stage, micro_batch);
-        self.timed(at, |work| work.run_backward_weight(stage, micro_batch))
+        self.time_chunk(at, |work| work.run_backward_weight(stage, micro_batch))
     }
 
     fn unshard(&mut self, stage: usize) -> Result<(), W::Error> {

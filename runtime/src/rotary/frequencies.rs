@@ -75,7 +75,7 @@ impl Llama3Scaling {
 impl YarnScaling {
     /// Computes the frequency of each pair: between those of an unscaled and an interpolated embedding, by a ramp over pairs.
     fn scale(&self, theta: f64, dim: usize) -> Vec<f64> {
-        let (start, end) = self.ramp(theta, dim);
+        let (start, end) = self.yarn_ramp(theta, dim);
         let scale_pair = |(i, frequency): (usize, f64)| {
             let interpolated = ((i as f64 - start) / (end - start)).clamp(0.0, 1.0);
             let kept = 1.0 - interpolated;
@@ -85,7 +85,7 @@ impl YarnScaling {
     }
 
     /// Returns the last pair that is not interpolated and the first one that is interpolated fully.
-    fn ramp(&self, theta: f64, dim: usize) -> (f64, f64) {
+    fn yarn_ramp(&self, theta: f64, dim: usize) -> (f64, f64) {
         let pair_of = |rotations: f64| {
             let wavelengths = self.original_positions as f64 / (rotations * 2.0 * PI);
             dim as f64 * wavelengths.ln() / (2.0 * theta.ln())

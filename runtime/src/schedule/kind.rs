@@ -24,7 +24,7 @@ pub enum ScheduleKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// A name that no schedule has.
-    #[error("`{name}` is not a schedule: choose one of {}", names())]
+    #[error("`{name}` is not a schedule: choose one of {}", kind_names())]
     Name {
         /// The unknown name.
         name: String,
@@ -49,7 +49,7 @@ pub enum ScheduleError {
     },
 }
 
-fn names() -> String {
+fn kind_names() -> String {
     let names: Vec<&str> = ScheduleKind::ALL.iter().map(|kind| kind.name()).collect();
     names.join(", ")
 }

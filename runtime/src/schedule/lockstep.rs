@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::lower::{add_reductions, unpaired, without_messages};
-use super::{Action, Costs, LOOKAHEAD, Message, Schedule, Stuck, lower, simulate};
+use super::{Action, Costs, LOOKAHEAD, Message, Schedule, Stuck, lower_schedule, simulate};
 
 /// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round together, and the rounds
 /// in ascending order.
@@ -41,7 +41,7 @@ impl Lockstep {
 /// If some ranks wait for each other.
 pub fn lockstep(schedule: &Schedule) -> Result<Lockstep, Stuck> {
     let computations = without_messages(&unpaired(schedule));
-    let simulation = simulate(&lower(&computations, LOOKAHEAD), Costs::default())?;
+    let simulation = simulate(&lower_schedule(&computations, LOOKAHEAD), Costs::default())?;
     // Times are sums of ones.
     let whole = |time: f64| time as usize;
     let mut rounds = HashMap::new();
@@ -80,7 +80,7 @@ fn messages_of_rank(
     sorted.sort_unstable();
     let mut of_rank: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
     for (message, round) in sorted {
-        let (from, to) = schedule.edge(*message);
+        let (from, to) = schedule.message_ranks(*message);
         let action = match rank {
             _ if rank == from => Action::Send(*message),
             _ if rank == to => Action::Recv(*message),

@@ -21,7 +21,7 @@ pub const LOOKAHEAD: usize = 1;
 ///
 /// Messages and reductions that the schedule has already are kept, and the former are not added to. The stages of
 /// computations are those of the schedule.
-pub fn lower(schedule: &Schedule, lookahead: usize) -> Schedule {
+pub fn lower_schedule(schedule: &Schedule, lookahead: usize) -> Schedule {
     let with_messages = if schedule.is_lowered() {
         schedule.ranks.clone()
     } else {
@@ -78,7 +78,7 @@ fn receives_of(schedule: &Schedule, rank: usize, lookahead: usize) -> HashMap<us
         let made = schedule.ranks[sender].iter().flat_map(|action| action.computes());
         let sent = made.filter_map(|compute| schedule.output_message(*compute));
         let on_edge: Vec<Message> =
-            sent.filter(|message| schedule.edge(*message) == (sender, rank)).collect();
+            sent.filter(|message| schedule.message_ranks(*message) == (sender, rank)).collect();
         // From the last one on: a receive is posted no later than those after it on its edge.
         let mut limit = usize::MAX;
         let mut places = Vec::with_capacity(on_edge.len());

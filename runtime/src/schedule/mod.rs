@@ -26,7 +26,7 @@ pub use action::{Action, Compute, Message, MessageKind, ParseActionError, Work};
 pub use csv::CsvError;
 pub use kind::{ScheduleError, ScheduleKind};
 pub use lockstep::{Lockstep, lockstep};
-pub use lower::{LOOKAHEAD, lower};
+pub use lower::{LOOKAHEAD, lower_schedule};
 pub use peaks::{Peak, peaks};
 pub(crate) use receipts::Receipts;
 pub use simulate::{Costs, ScheduledSpan, Simulation, Stuck, simulate};
@@ -74,15 +74,15 @@ impl Schedule {
     }
 
     /// The sending and the receiving rank of a message.
-    pub fn edge(&self, message: Message) -> (usize, usize) {
+    pub fn message_ranks(&self, message: Message) -> (usize, usize) {
         (self.placement[message.from_stage()], self.placement[message.to_stage()])
     }
 
     /// The directed pairs of ranks between which messages go, in ascending order.
-    pub fn edges(&self) -> Vec<(usize, usize)> {
+    pub fn message_pairs(&self) -> Vec<(usize, usize)> {
         let computes = self.ranks.iter().flatten().flat_map(|action| action.computes());
         let messages = computes.filter_map(|compute| self.output_message(*compute));
-        let mut edges: Vec<_> = messages.map(|message| self.edge(message)).collect();
+        let mut edges: Vec<_> = messages.map(|message| self.message_ranks(message)).collect();
         edges.sort_unstable();
         edges.dedup();
         edges

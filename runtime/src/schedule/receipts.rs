@@ -17,10 +17,10 @@ impl Schedule {
             for action in actions {
                 let inputs = action.computes().iter().filter_map(|next| self.input_message(*next));
                 for message in inputs {
-                    used.entry(self.edge(message).0).or_default().push(message);
+                    used.entry(self.message_ranks(message).0).or_default().push(message);
                 }
                 if let Action::Send(answer) = action
-                    && self.edge(*answer).1 == rank
+                    && self.message_ranks(*answer).1 == rank
                 {
                     receipts.insert(*answer, used.remove(&rank).unwrap_or_default());
                 }

@@ -163,8 +163,8 @@ impl Run<'_> {
         let mut moved = false;
         while let Some(action) = self.schedule.ranks[rank].get(self.ranks[rank].position) {
             match action {
-                Action::Send(message) => self.post(rank, *message, true),
-                Action::Recv(message) => self.post(rank, *message, false),
+                Action::Send(message) => self.post_message(rank, *message, true),
+                Action::Recv(message) => self.post_message(rank, *message, false),
                 _ => {
                     for compute in &action.computes()[self.ranks[rank].done_in_action..] {
                         let Ok(ready) = self.ready_time(*compute) else { return moved };
@@ -180,8 +180,8 @@ impl Run<'_> {
         moved
     }
 
-    fn post(&mut self, rank: usize, message: Message, is_send: bool) {
-        let edge = self.edges.entry(self.schedule.edge(message)).or_default();
+    fn post_message(&mut self, rank: usize, message: Message, is_send: bool) {
+        let edge = self.edges.entry(self.schedule.message_ranks(message)).or_default();
         let state = &mut self.ranks[rank];
         if is_send {
             edge.sent.push_back((message, state.time));

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::lower::without_messages;
 use super::{
-    Action, Compute, Costs, LOOKAHEAD, Lockstep, Message, Peak, Schedule, Work, lockstep, lower,
-    peaks, simulate,
+    Action, Compute, Costs, LOOKAHEAD, Lockstep, Message, Peak, Schedule, Work, lockstep,
+    lower_schedule, peaks, simulate,
 };
 
 /// A fault of a schedule, with rank and action as far as it has a place.
@@ -55,9 +55,9 @@ impl Verified {
 pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
     check_findings(shape(schedule))?;
     check_findings(completeness(schedule))?;
-    check_findings(order(schedule))?;
-    let lowered = lower(schedule, LOOKAHEAD);
-    let without_lookahead = lower(&without_messages(schedule), 0);
+    check_findings(check_order(schedule))?;
+    let lowered = lower_schedule(schedule, LOOKAHEAD);
+    let without_lookahead = lower_schedule(&without_messages(schedule), 0);
     let stuck = |stuck| vec![Finding(format!("the ranks wait for each other: {stuck}"))];
     for lowered in [&lowered, &without_lookahead] {
         check_findings(messages(lowered))?;
@@ -68,7 +68,7 @@ pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
     let lockstep = lockstep(schedule).map_err(stuck)?;
     check_findings(messages(lockstep.program()))?;
     simulate(lockstep.program(), Costs::default()).map_err(stuck)?;
-    check_findings(rounds(&lockstep))?;
+    check_findings(check_rounds(&lockstep))?;
     Ok(Verified { peaks: peaks(&lowered), lowered, without_lookahead, lockstep })
 }
 
@@ -86,7 +86,7 @@ fn finding_at(
 }
 
 /// The actions with their rank and position.
-fn places(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, &Action)> {
+fn action_places(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, &Action)> {
     schedule.ranks.iter().enumerate().flat_map(|(rank, actions)| {
         actions.iter().enumerate().map(move |(position, action)| (rank, position, action))
     })
@@ -94,7 +94,7 @@ fn places(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, &Action)> 
 
 /// The computations with their rank and the position of their action.
 fn computes(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, Compute)> {
-    places(schedule).flat_map(|(rank, position, action)| {
+    action_places(schedule).flat_map(|(rank, position, action)| {
         action.computes().iter().map(move |compute| (rank, position, *compute))
     })
 }
@@ -126,7 +126,7 @@ fn shape(schedule: &Schedule) -> Vec<Finding> {
         Some(own) if *own != rank => Some(format!("stage {stage} is on rank {own}")),
         Some(_) => None,
     };
-    for (rank, position, action) in places(schedule) {
+    for (rank, position, action) in action_places(schedule) {
         let stages: Vec<usize> = match action {
             Action::Send(message) => vec![message.from_stage()],
             Action::Recv(message) => vec![message.to_stage()],
@@ -193,7 +193,7 @@ fn completeness(schedule: &Schedule) -> Vec<Finding> {
 }
 
 /// Finds stages whose forward pass does not come before its backward pass, and the input part before the weight part.
-fn order(schedule: &Schedule) -> Vec<Finding> {
+fn check_order(schedule: &Schedule) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeSet<Compute> = BTreeSet::new();
     for (rank, position, compute) in computes(schedule) {
@@ -232,7 +232,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
     let mut posted: BTreeSet<Message> = BTreeSet::new();
     let mut sent: BTreeSet<Message> = BTreeSet::new();
     let mut edges: BTreeMap<(usize, usize), EdgeEnds> = BTreeMap::new();
-    for (rank, position, action) in places(lowered) {
+    for (rank, position, action) in action_places(lowered) {
         let mut fault = |fault: &str| findings.push(finding_at(rank, position, action, fault));
         for compute in action.computes() {
             made.extend(lowered.output_message(*compute));
@@ -244,7 +244,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
         }
         let Some(message) = action.message() else { continue };
         let is_send = matches!(action, Action::Send(_));
-        let edge = lowered.edge(message);
+        let edge = lowered.message_ranks(message);
         if edge.0 == edge.1 {
             fault("both stages are on this rank, which needs no message");
             continue;
@@ -261,11 +261,11 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
         end.push((position, message));
     }
     for message in made.difference(&sent) {
-        let rank = lowered.edge(*message).0;
+        let rank = lowered.message_ranks(*message).0;
         findings.push(Finding(format!("rank {rank}: `{}` is missing", Action::Send(*message))));
     }
     for message in posted.difference(&sent).filter(|message| !made.contains(message)) {
-        let rank = lowered.edge(*message).1;
+        let rank = lowered.message_ranks(*message).1;
         let action = Action::Recv(*message);
         findings.push(Finding(format!("rank {rank}: `{action}` is posted, and never sent")));
     }
@@ -287,10 +287,10 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
 }
 
 /// Each rank exchanges its messages in ascending rounds.
-fn rounds(lockstep: &Lockstep) -> Vec<Finding> {
+fn check_rounds(lockstep: &Lockstep) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut last = vec![0; lockstep.program().ranks.len()];
-    for (rank, position, action) in places(lockstep.program()) {
+    for (rank, position, action) in action_places(lockstep.program()) {
         let Some(message) = action.message() else { continue };
         match lockstep.round_of(message) {
             Some(round) if round >= last[rank] => last[rank] = round,
@@ -309,7 +309,7 @@ fn rounds(lockstep: &Lockstep) -> Vec<Finding> {
 fn reductions(lowered: &Schedule) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut reduced: BTreeSet<usize> = BTreeSet::new();
-    for (rank, position, action) in places(lowered) {
+    for (rank, position, action) in action_places(lowered) {
         let weights = action.computes().iter().filter(|next| next.work.gives_weight_gradients());
         for compute in weights.filter(|compute| reduced.contains(&compute.stage)) {
             let reduction = Action::ReduceGrad(compute.stage);
@@ -341,8 +341,8 @@ fn name(schedule: &Schedule) -> Vec<Finding> {
         Err(error) => return vec![Finding(error.to_string())],
     };
     // Of one rank alone, reductions are all that lowering adds.
-    let is_complete = places(schedule).any(|(_, _, action)| action.computes().is_empty());
-    let expected = if is_complete { lower(&expected, LOOKAHEAD) } else { expected };
+    let is_complete = action_places(schedule).any(|(_, _, action)| action.computes().is_empty());
+    let expected = if is_complete { lower_schedule(&expected, LOOKAHEAD) } else { expected };
     if expected.placement != schedule.placement {
         let placement = &expected.placement;
         return vec![Finding(format!("{kind} has its stages on the ranks {placement:?}"))];

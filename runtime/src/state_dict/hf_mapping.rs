@@ -33,7 +33,7 @@ impl<'a> HfMapping<'a> {
         let mut tensors: Vec<HfTensor<'a>> = Vec::new();
         let mut index_of: HashMap<String, usize> = HashMap::new();
         for param in params {
-            let (name, slot) = table.slot(param)?;
+            let (name, slot) = table.tensor_slot(param)?;
             let shape = slot.tensor_shape();
             match index_of.get(&name) {
                 Some(index) => tensors[*index].add(slot, shape, param)?,
@@ -90,7 +90,7 @@ struct NameTable<'a> {
 
 impl NameTable<'_> {
     /// Returns the tensor of a parameter, and its slot there.
-    fn slot(&self, param: &ParamRef) -> Result<(String, TensorSlot), StateDictError> {
+    fn tensor_slot(&self, param: &ParamRef) -> Result<(String, TensorSlot), StateDictError> {
         let path = param.path();
         let found = self.names.iter().find_map(|entry| Some((entry, entry.layer_numbers(path)?)));
         let Some((entry, numbers)) = found else {
@@ -132,7 +132,7 @@ impl NameTable<'_> {
 /// Returns inputs and outputs of a parameter, or of each of its stacked weights: the rows and columns of its row-major
 /// block. A vector has outputs only.
 fn matrix_sides(param: &ParamRef) -> (Option<Extent>, Extent) {
-    match param.sides().map(|side| &param.local_extents()[side]) {
+    match param.weight_sides().map(|side| &param.local_extents()[side]) {
         [vector, []] | [[], vector] => (None, Extent::flattened(vector)),
         [inputs, outputs] => (Some(Extent::flattened(inputs)), Extent::flattened(outputs)),
     }

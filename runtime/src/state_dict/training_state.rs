@@ -51,10 +51,10 @@ pub fn with_shard_entries<T>(
     state: &TrainingState<'_>,
     write: impl FnOnce(&[ShardEntry<'_>]) -> T,
 ) -> T {
-    let within_stage = AxisSet::ALL.minus(AxisSet::of(AxisId::Pp));
+    let within_stage = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
     let is_saved = |param: &ParamRef| {
-        let held_apart = param.varies().or(param.unit().shard_axes());
-        rank.position(within_stage.minus(held_apart)) == 0 && param.is_first_owner()
+        let held_apart = param.varies().union(param.unit().shard_axes());
+        rank.position(within_stage.difference(held_apart)) == 0 && param.is_first_owner()
     };
     let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
     let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();

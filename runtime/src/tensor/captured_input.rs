@@ -66,8 +66,8 @@ impl CapturedInput {
                 key_ranges: blocks.into_iter().map(ranges_of).collect(),
             }
         });
-        let (of_tokens, of_targets) = (buffer(tokens.ids()), buffer(targets.ids()));
-        let ignored = ignored::<S>(pass.targets).collect();
+        let (of_tokens, of_targets) = (buffer(tokens.id_buffer()), buffer(targets.id_buffer()));
+        let ignored = ignored_targets::<S>(pass.targets).collect();
         let input = CapturedInput { tokens: of_tokens, targets: of_targets, documents, ignored };
         ([tokens, targets], input)
     }
@@ -84,8 +84,8 @@ impl CapturedInput {
     }
 
     /// Returns true if the graph can be replayed on `pass`, of which the same targets have to be ignored.
-    pub(super) fn takes<S: Dims>(&self, pass: &Pass<'_>) -> bool {
-        ignored::<S>(pass.targets).eq(self.ignored.iter().copied())
+    pub(super) fn takes_pass<S: Dims>(&self, pass: &Pass<'_>) -> bool {
+        ignored_targets::<S>(pass.targets).eq(self.ignored.iter().copied())
     }
 }
 
@@ -100,6 +100,6 @@ impl CapturedDocuments {
     }
 }
 
-fn ignored<S: Dims>(targets: &[u32]) -> impl Iterator<Item = bool> {
+fn ignored_targets<S: Dims>(targets: &[u32]) -> impl Iterator<Item = bool> {
     targets.iter().map(|id| *id == Tokens::<S>::IGNORED)
 }

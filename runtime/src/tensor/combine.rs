@@ -21,7 +21,7 @@ use super::{InFlight, Param, Partial, Tensor};
 pub trait Combine<R>: Sized {
     #[doc(hidden)]
     #[track_caller]
-    fn combine(&self, right: &R, op: Sign) -> Self;
+    fn add_signed(&self, right: &R, op: Sign) -> Self;
 }
 
 /// Elementwise product of a tensor `Self` and a tensor of its shape, a parameter over its trailing dims, or a number.
@@ -32,7 +32,7 @@ pub trait Combine<R>: Sized {
 pub trait Product<R>: Sized {
     #[doc(hidden)]
     #[track_caller]
-    fn product(&self, right: &R) -> Self;
+    fn multiply_by(&self, right: &R) -> Self;
 }
 
 /// Sum or difference of a partial sum `Self` and a partial sum of the same shape over the same axis.
@@ -56,7 +56,7 @@ pub trait Accumulate<R>: Sized {
 pub trait Scale<R>: Sized {
     #[doc(hidden)]
     #[track_caller]
-    fn scale(&self, right: &R) -> Self;
+    fn multiply_by_scalar(&self, right: &R) -> Self;
 }
 
 /// Never implemented: the axis of partial sums that could be combined with values.
@@ -67,7 +67,7 @@ pub trait Scale<R>: Sized {
 )]
 pub trait TakesValues {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 /// Never implemented: a parameter that could be moved out of its model.
@@ -78,7 +78,7 @@ pub trait TakesValues {
 )]
 pub trait TakenByValue {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 /// Sign of the right operand of a sum.
@@ -102,28 +102,28 @@ impl From<Sign> for Binary {
 
 impl<S: Dims + SameShape<T>, T: Dims> Combine<Tensor<T>> for Tensor<S> {
     #[track_caller]
-    fn combine(&self, right: &Tensor<T>, op: Sign) -> Tensor<S> {
-        binary(self, right.value(), op.into())
+    fn add_signed(&self, right: &Tensor<T>, op: Sign) -> Tensor<S> {
+        apply_binary(self, right.value(), op.into())
     }
 }
 
 impl<S: Trailing<P>, P: Dims> Combine<Param<P>> for Tensor<S> {
     #[track_caller]
-    fn combine(&self, right: &Param<P>, op: Sign) -> Tensor<S> {
+    fn add_signed(&self, right: &Param<P>, op: Sign) -> Tensor<S> {
         with_param(self, right, op.into())
     }
 }
 
 impl<S: Dims + SameShape<T>, T: Dims> Product<Tensor<T>> for Tensor<S> {
     #[track_caller]
-    fn product(&self, right: &Tensor<T>) -> Tensor<S> {
-        binary(self, right.value(), Binary::Mul)
+    fn multiply_by(&self, right: &Tensor<T>) -> Tensor<S> {
+        apply_binary(self, right.value(), Binary::Mul)
     }
 }
 
 impl<S: Trailing<P>, P: Dims> Product<Param<P>> for Tensor<S> {
     #[track_caller]
-    fn product(&self, right: &Param<P>) -> Tensor<S> {
+    fn multiply_by(&self, right: &Param<P>) -> Tensor<S> {
         with_param(self, right, Binary::Mul)
     }
 }
@@ -131,7 +131,7 @@ impl<S: Trailing<P>, P: Dims> Product<Param<P>> for Tensor<S> {
 #[diagnostic::do_not_recommend]
 impl<S: Dims> Combine<f32> for Tensor<S> {
     #[track_caller]
-    fn combine(&self, right: &f32, op: Sign) -> Tensor<S> {
+    fn add_signed(&self, right: &f32, op: Sign) -> Tensor<S> {
         self.offset(match op {
             Sign::Plus => *right,
             Sign::Minus => -*right,
@@ -142,7 +142,7 @@ impl<S: Dims> Combine<f32> for Tensor<S> {
 #[diagnostic::do_not_recommend]
 impl<S: Dims> Product<f32> for Tensor<S> {
     #[track_caller]
-    fn product(&self, right: &f32) -> Tensor<S> {
+    fn multiply_by(&self, right: &f32) -> Tensor<S> {
         Tensor::scale(self, *right)
     }
 }
@@ -158,7 +158,7 @@ macro_rules! between_partials {
                 let (own, other) = (sizes(self), sizes(right));
                 check_sizes(S::DIMS, ("the left partial sum", &own), ("the right one", &other));
                 let sum = pointwise(self.value(), right.value().to_pointwise(), op.into());
-                Partial::wrap(sum, self.site().clone())
+                Partial::from_untyped(sum, self.site().clone())
             }
         }
     )*};
@@ -171,13 +171,13 @@ macro_rules! partial_by_number {
         #[diagnostic::do_not_recommend]
         impl<S: Dims, A: AxisGroup> Scale<$right> for Partial<S, A> {
             #[track_caller]
-            fn scale(&self, right: &$right) -> Partial<S, A> {
+            fn multiply_by_scalar(&self, right: &$right) -> Partial<S, A> {
                 let factor = right.mul(1.0);
                 note_number::<S>(self.value().rank(), "multiplied by", factor);
                 let scaled = self.value().to_pointwise().unary(Unary::Scale(factor));
                 let extents = self.value().extents().to_vec();
                 let value = Value::deferred(self.value().rank(), extents, scaled);
-                Partial::wrap(value, self.site().clone())
+                Partial::from_untyped(value, self.site().clone())
             }
         }
     )*};
@@ -197,8 +197,8 @@ macro_rules! never_combined {
         where
             $reason: $rule,
         {
-            fn combine(&self, _: &$right, _: Sign) -> Tensor<S> {
-                <$reason as $rule>::never()
+            fn add_signed(&self, _: &$right, _: Sign) -> Tensor<S> {
+                <$reason as $rule>::never_implemented()
             }
         }
 
@@ -206,8 +206,8 @@ macro_rules! never_combined {
         where
             $reason: $rule,
         {
-            fn product(&self, _: &$right) -> Tensor<S> {
-                <$reason as $rule>::never()
+            fn multiply_by(&self, _: &$right) -> Tensor<S> {
+                <$reason as $rule>::never_implemented()
             }
         }
     )*};
@@ -236,14 +236,14 @@ impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<(D, E)> for S {}
 impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<((D, E),)> for S {}
 
 #[track_caller]
-fn binary<S: Dims>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
+fn apply_binary<S: Dims>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
     left.rank().check_same(right.rank());
     check_sizes(
         S::DIMS,
         ("the left side", left.local_extents()),
         ("the right side", right.extents()),
     );
-    Tensor::wrap(pointwise(left.value(), right.to_pointwise(), op))
+    Tensor::from_untyped(pointwise(left.value(), right.to_pointwise(), op))
 }
 
 #[track_caller]
@@ -266,7 +266,7 @@ fn combine_param<S: Dims>(
 ) -> Tensor<S> {
     left.rank().check_same(right.rank());
     right.check_trailing(left.local_extents());
-    Tensor::wrap(pointwise(left.value(), Pointwise::param(right, axes), op))
+    Tensor::from_untyped(pointwise(left.value(), Pointwise::param(right, axes), op))
 }
 
 #[track_caller]

@@ -43,13 +43,13 @@ pub trait FromValue {
 
 impl<S: Dims> FromValue for Tensor<S> {
     fn from_value(value: Value, _: Site, _: Internal) -> Self {
-        Tensor::wrap(value)
+        Tensor::from_untyped(value)
     }
 }
 
 impl<S: Dims, A: AxisGroup> FromValue for Partial<S, A> {
     fn from_value(value: Value, site: Site, _: Internal) -> Self {
-        Partial::wrap(value, site)
+        Partial::from_untyped(value, site)
     }
 }
 

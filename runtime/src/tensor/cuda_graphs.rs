@@ -63,7 +63,7 @@ pub(crate) struct PassVariation {
 
 impl PassVariation {
     /// Returns the current counters of `rank`.
-    pub(crate) fn now(rank: &Rank) -> PassVariation {
+    pub(crate) fn current(rank: &Rank) -> PassVariation {
         let waits = rank.allocator().device().map_or(0, |device| device.waits());
         PassVariation { waits, step_reads: rank.step_reads() }
     }
@@ -142,7 +142,7 @@ impl PassGraphs {
                 );
             }
             let losses = losses.ok_or("the loss is not a number of the device")?;
-            let added = Counters::of_rank(rank).since(&before);
+            let added = Counters::of_rank(rank).added_since(&before);
             let shape = std::marker::PhantomData;
             Ok((CapturedPass { recording, inputs, losses, units, added, shape }, result))
         });
@@ -189,7 +189,7 @@ impl PassGraphs {
     /// Returns the gradients that passes, which counted `count` elements, have left in the units. The counts are still to
     /// be summed over the axes of `S` and `along`.
     pub(crate) fn gradients<S: Dims, State>(&self, count: u64, along: AxisSet) -> Gradients<State> {
-        Gradients::of_latest_backward(&self.rank, S::VARIES.or(along), count)
+        Gradients::of_latest_backward(&self.rank, S::VARIES.union(along), count)
     }
 
     /// Waits for all transfers in progress: a graph can only wait for its own events.
@@ -222,7 +222,7 @@ impl PassGraphs {
 
 /// Returns true if the vote of each rank is `yes`. Every rank calls it.
 fn all_agree(rank: &Rank, yes: bool) -> bool {
-    rank.comms().agree(yes).unwrap_or_else(|error| fail(error))
+    rank.comms().all_agree(yes).unwrap_or_else(|error| fail(error))
 }
 
 impl CapturedLoss {
@@ -242,7 +242,7 @@ impl<S: Dims> CapturedPass<S> {
     /// Returns true if these micro-batches can be replayed: as many, of which the same targets have to be ignored.
     pub(crate) fn accepts_passes(&self, passes: &[Pass<'_>]) -> bool {
         let mut inputs = self.inputs.iter().zip(passes);
-        self.inputs.len() == passes.len() && inputs.all(|(input, pass)| input.takes::<S>(pass))
+        self.inputs.len() == passes.len() && inputs.all(|(input, pass)| input.takes_pass::<S>(pass))
     }
 }
 
@@ -262,7 +262,7 @@ impl Counters {
         }
     }
 
-    fn since(&self, before: &Counters) -> Added {
+    fn added_since(&self, before: &Counters) -> Added {
         let sent = self.stats.iter().map(|(axes, now)| {
             let before = before.stats.get(axes).copied().unwrap_or_default();
             let (bytes, calls) = (now.bytes - before.bytes, now.calls - before.calls);

@@ -133,11 +133,11 @@ impl<S> Clone for Documents<S> {
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> SegmentData for Documents<S> {
-    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+    fn add_part_kinds(kinds: &mut Vec<PartKind>, _: Internal) {
         kinds.push(PartKind::Documents(S::DIMS));
     }
 
-    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
+    fn add_parts(&self, parts: &mut Vec<Part>, _: Internal) {
         parts.push(Part::Documents(self.tokens.clone()));
     }
 

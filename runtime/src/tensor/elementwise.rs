@@ -14,7 +14,7 @@ macro_rules! elementwise {
             $(#[$doc])*
             #[track_caller]
             pub fn $name(&self) -> Tensor<S> {
-                self.unary(Unary::Apply(UnaryFunction::$function))
+                self.apply_unary(Unary::Apply(UnaryFunction::$function))
             }
         )*}
     };

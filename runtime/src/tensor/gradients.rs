@@ -233,7 +233,7 @@ impl<State> Gradients<State> {
         State: Summed,
     {
         let is_staged = param.unit().owners().is_some();
-        let is_held = (param.is_owned() || !is_staged) && self.holds(param);
+        let is_held = (param.is_owned() || !is_staged) && self.holds_gradient(param);
         match (is_held, is_staged) {
             (true, _) => self.norm_over(std::slice::from_ref(param)),
             // Other pipeline stages may hold it.
@@ -253,10 +253,10 @@ impl<State> Gradients<State> {
     /// Returns the axes along which ranks hold different gradients, the same on every rank.
     fn norm_axes(&self) -> AxisSet {
         let replicated = match self.rank.zero_stage() {
-            ZeroStage::Replicated => AxisSet::of(AxisId::Dp).or(AxisSet::of(AxisId::Fsdp)),
+            ZeroStage::Replicated => AxisSet::of(AxisId::Dp).union(AxisSet::of(AxisId::Fsdp)),
             _ => AxisSet::of(AxisId::Dp),
         };
-        AxisSet::ALL.minus(replicated)
+        AxisSet::ALL.difference(replicated)
     }
 
     /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before that.
@@ -281,7 +281,7 @@ impl<State> Gradients<State> {
     {
         self.pass.check_valid();
         let params = self.pass.params();
-        Some(self.block(params.iter().find(|param| param.path() == path)?))
+        Some(self.scaled_gradient(params.iter().find(|param| param.path() == path)?))
     }
 
     /// See [`local_block_of`](Self::local_block_of).
@@ -308,8 +308,11 @@ impl<State> Gradients<State> {
         State: Summed,
     {
         param.check_owned();
-        let block =
-            if self.holds(param) { self.block(param) } else { vec![0.0; param.local_len()] };
+        let block = if self.holds_gradient(param) {
+            self.scaled_gradient(param)
+        } else {
+            vec![0.0; param.local_len()]
+        };
         param.gather_block(&self.rank, block)
     }
 
@@ -322,7 +325,7 @@ impl<State> Gradients<State> {
     /// Returns true if the units hold a gradient of `param`; else the loss does not depend on its model, and the gradient is
     /// zero.
     #[track_caller]
-    fn holds(&self, param: &ParamRef) -> bool {
+    fn holds_gradient(&self, param: &ParamRef) -> bool {
         self.rank.check_same(param.rank());
         self.pass.check_valid();
         assert!(
@@ -333,7 +336,7 @@ impl<State> Gradients<State> {
         self.pass.owns_gradient_of(param.unit())
     }
 
-    fn block(&self, param: &ParamRef) -> Vec<f32> {
+    fn scaled_gradient(&self, param: &ParamRef) -> Vec<f32> {
         param.gradient().into_iter().map(|value| value * self.scale).collect()
     }
 
@@ -346,10 +349,10 @@ impl<State> Gradients<State> {
     /// rank of the axis; one that is sharded, by each rank as far as it owns it; and one of a pipeline stage, by its first
     /// owner.
     fn local_squares_of(&self, params: &[ParamRef]) -> f64 {
-        let within_stage = self.norm_axes().minus(AxisSet::of(AxisId::Pp));
+        let within_stage = self.norm_axes().difference(AxisSet::of(AxisId::Pp));
         let is_counted = |param: &&ParamRef| {
-            let held_apart = param.varies().or(param.unit().shard_axes());
-            let is_first = self.rank.position(within_stage.minus(held_apart)) == 0;
+            let held_apart = param.varies().union(param.unit().shard_axes());
+            let is_first = self.rank.position(within_stage.difference(held_apart)) == 0;
             is_first && param.is_first_owner()
         };
         let counted: Vec<&ParamRef> = params.iter().filter(is_counted).collect();
@@ -359,7 +362,7 @@ impl<State> Gradients<State> {
         self.rank.backend().sum_squares_of(&views)
     }
 
-    pub(crate) fn scale(&self) -> f32 {
+    pub(crate) fn gradient_scale(&self) -> f32 {
         self.scale
     }
 

@@ -23,7 +23,7 @@ pub struct InFlight<T> {
 impl<S: Dims> InFlight<Tensor<S>> {
     /// Waits for the collective; the other ranks of the axis must issue it too.
     pub fn wait(self) -> Tensor<S> {
-        Tensor::wrap((self.arrive)())
+        Tensor::from_untyped((self.arrive)())
     }
 
     pub(crate) fn all_reduce(value: Value, axes: AxisSet, site: &Site) -> Self {
@@ -102,7 +102,7 @@ impl<S: Dims> Tensor<S> {
 )]
 pub trait UsedBeforeWait {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 macro_rules! after_wait {
@@ -115,7 +115,7 @@ macro_rules! after_wait {
             where
                 Self: UsedBeforeWait,
             {
-                Self::never()
+                Self::never_implemented()
             }
         )*}
     };
@@ -130,7 +130,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
     where
         Self: UsedBeforeWait,
     {
-        Self::never()
+        Self::never_implemented()
     }
 
     #[doc(hidden)]
@@ -138,7 +138,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
     where
         Self: UsedBeforeWait,
     {
-        Self::never()
+        Self::never_implemented()
     }
 
     #[doc(hidden)]
@@ -146,7 +146,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
     where
         Self: UsedBeforeWait,
     {
-        Self::never()
+        Self::never_implemented()
     }
 }
 
@@ -158,7 +158,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
 )]
 pub trait Awaited<Left> {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 /// Never implemented: a result in flight as an operand.
@@ -169,7 +169,7 @@ pub trait Awaited<Left> {
 )]
 pub trait Arrived {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 macro_rules! operators_after_wait {
@@ -179,7 +179,7 @@ macro_rules! operators_after_wait {
             type Output = T;
 
             fn $method(self, _: R) -> T {
-                R::never()
+                R::never_implemented()
             }
         }
     )*};

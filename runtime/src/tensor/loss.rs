@@ -54,7 +54,7 @@ impl<S: Dims> Loss<S> {
     where
         Self: HasValue,
     {
-        Self::never()
+        Self::never_implemented()
     }
 
     /// Computes the gradients of every parameter of the models that the loss depends on, and starts the reduction of the
@@ -112,7 +112,7 @@ impl<S: Dims> From<Loss<S>> for Losses {
     #[track_caller]
     fn from(loss: Loss<S>) -> Losses {
         let root = loss.sum.recorded_node();
-        Losses::of_one(loss.sum.rank().with_whole_batch(), root, S::VARIES, loss.count)
+        Losses::of_one_loss(loss.sum.rank().with_whole_batch(), root, S::VARIES, loss.count)
     }
 }
 
@@ -120,7 +120,7 @@ impl Losses {
     /// Adds another loss.
     #[track_caller]
     pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
-        self.merge(Losses::from(other))
+        self.merge_losses(Losses::from(other))
     }
 
     /// Computes the gradients of all of the losses, as [`Loss::backward`] does for one.
@@ -181,7 +181,7 @@ impl<S: Dims> Add for Loss<S> {
 )]
 pub trait ScalesLoss {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 macro_rules! never_scaled {
@@ -191,7 +191,7 @@ macro_rules! never_scaled {
             type Output = Loss<S>;
 
             fn $method(self, _: R) -> Loss<S> {
-                R::never()
+                R::never_implemented()
             }
         }
     )*};

@@ -18,14 +18,19 @@ pub struct Losses {
 
 impl Losses {
     /// Creates the losses that consist of one: a sum computed by `root`, over `count` elements on this rank.
-    pub(super) fn of_one(rank: Rank, root: Option<NodeId>, axes: AxisSet, count: u64) -> Losses {
+    pub(super) fn of_one_loss(
+        rank: Rank,
+        root: Option<NodeId>,
+        axes: AxisSet,
+        count: u64,
+    ) -> Losses {
         let roots = root.into_iter().collect();
         Losses { rank, roots, counts: BTreeMap::from([(axes, count)]) }
     }
 
     /// Returns all losses of both.
     #[track_caller]
-    pub(super) fn merge(mut self, other: Losses) -> Losses {
+    pub(super) fn merge_losses(mut self, other: Losses) -> Losses {
         self.rank.check_same(&other.rank);
         self.roots.extend(other.roots);
         for (axes, count) in other.counts {

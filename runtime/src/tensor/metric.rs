@@ -43,7 +43,7 @@ impl<S: Dims> Metric<S> {
             let name = || format!("the sum or count of a metric of {}", shape_name(S::DIMS));
             of.rank().declared_values().note_number(name, S::VARIES, Location::caller(), number);
         }
-        Metric::known(of.rank(), sum, count)
+        Metric::of_known(of.rank(), sum, count)
     }
 
     /// Creates the mean of all elements of `terms`, on all ranks.
@@ -62,10 +62,10 @@ impl<S: Dims> Metric<S> {
     where
         Self: MadeOfTensor,
     {
-        Self::never()
+        Self::never_implemented()
     }
 
-    fn known(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
+    fn of_known(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
         Metric::with_sum(rank, Sum::Known(sum), count)
     }
 
@@ -75,20 +75,20 @@ impl<S: Dims> Metric<S> {
 
     /// Creates a metric to which this rank contributes nothing.
     pub(crate) fn without_contribution(rank: &Rank) -> Metric<S> {
-        Metric::known(rank, 0.0, 0)
+        Metric::of_known(rank, 0.0, 0)
     }
 
     /// Returns the metric summed over further `axes`, on whose other ranks it is
     /// [without contribution](Self::without_contribution).
     pub(crate) fn summed_over(self, axes: AxisSet) -> Metric<S> {
-        Metric { axes: self.axes.or(axes), ..self }
+        Metric { axes: self.axes.union(axes), ..self }
     }
 
     /// Creates the mean whose sum is the number in a buffer.
     pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
         match rank.allocator().device() {
             // The number is available immediately, and the buffer need not be kept.
-            None => Metric::known(rank, read_number(&sum), count),
+            None => Metric::of_known(rank, read_number(&sum), count),
             Some(_) => Metric::with_sum(rank, Sum::In(sum), count),
         }
     }
@@ -128,7 +128,7 @@ impl<S: Dims> Metric<S> {
     where
         Self: HasValue,
     {
-        Self::never()
+        Self::never_implemented()
     }
 }
 
@@ -168,7 +168,7 @@ impl<S: Dims> HasShape for Tokens<S> {
 )]
 pub trait MadeOfTensor {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 fn read_number(buffer: &Buffer) -> f64 {
@@ -210,5 +210,5 @@ impl std::ops::AddAssign for Mean {
 )]
 pub trait HasValue {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }

@@ -23,7 +23,7 @@ pub trait Right {
     #[doc(hidden)]
     fn combined(&self) -> &Self::Value;
     #[doc(hidden)]
-    fn result<S: Dims>(tensor: Tensor<S>) -> Self::Result<S>;
+    fn wrap_result<S: Dims>(tensor: Tensor<S>) -> Self::Result<S>;
 }
 
 macro_rules! right {
@@ -38,7 +38,7 @@ macro_rules! right {
                 $get
             }
 
-            fn result<S: Dims>(tensor: Tensor<S>) -> Tensor<S> {
+            fn wrap_result<S: Dims>(tensor: Tensor<S>) -> Tensor<S> {
                 tensor
             }
         }
@@ -67,7 +67,7 @@ macro_rules! right_partials {
                 self
             }
 
-            fn result<S: Dims>(_: Tensor<S>) -> Partial<S, A> {
+            fn wrap_result<S: Dims>(_: Tensor<S>) -> Partial<S, A> {
                 unreachable!("no tensor is combined with a partial sum")
             }
         }
@@ -87,7 +87,7 @@ pub trait AfterParam<P> {
     /// The result.
     type Out;
     #[doc(hidden)]
-    fn never() -> Self::Out;
+    fn never_implemented() -> Self::Out;
 }
 
 macro_rules! never_after_param {
@@ -97,7 +97,7 @@ macro_rules! never_after_param {
             type Output = R::Out;
 
             fn $method(self, _: R) -> R::Out {
-                R::never()
+                R::never_implemented()
             }
         }
 
@@ -106,7 +106,7 @@ macro_rules! never_after_param {
             type Output = R::Out;
 
             fn $method(self, _: R) -> R::Out {
-                R::never()
+                R::never_implemented()
             }
         }
     )*};
@@ -128,7 +128,7 @@ macro_rules! tensor_operators {
 
             #[track_caller]
             fn $method(self, right: R) -> R::Result<S> {
-                R::result($rule::$apply(&self, right.combined() $(, $op)?))
+                R::wrap_result($rule::$apply(&self, right.combined() $(, $op)?))
             }
         }
 
@@ -140,16 +140,16 @@ macro_rules! tensor_operators {
 
             #[track_caller]
             fn $method(self, right: R) -> R::Result<S> {
-                R::result($rule::$apply(self, right.combined() $(, $op)?))
+                R::wrap_result($rule::$apply(self, right.combined() $(, $op)?))
             }
         }
     )*};
 }
 
 tensor_operators! {
-    Add add Combine (combine, Sign::Plus);
-    Sub sub Combine (combine, Sign::Minus);
-    Mul mul Product (product);
+    Add add Combine (add_signed, Sign::Plus);
+    Sub sub Combine (add_signed, Sign::Minus);
+    Mul mul Product (multiply_by);
 }
 
 macro_rules! partial_operators {
@@ -183,5 +183,5 @@ macro_rules! partial_operators {
 partial_operators! {
     Add add Accumulate (accumulate, Sign::Plus);
     Sub sub Accumulate (accumulate, Sign::Minus);
-    Mul mul Scale (scale);
+    Mul mul Scale (multiply_by_scalar);
 }

@@ -23,7 +23,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     #[track_caller]
     pub fn all_reduce(self) -> Tensor<S> {
         let site = self.site.at_location(Location::caller());
-        Tensor::wrap(tensor_parallel::all_reduce(self.value, A::AXES, &site))
+        Tensor::from_untyped(tensor_parallel::all_reduce(self.value, A::AXES, &site))
     }
 
     /// [`all_reduce`](Self::all_reduce) in the background: the tensor arrives with `.wait()`.
@@ -42,7 +42,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     {
         let _: D = dim;
         let site = self.site.at_location(Location::caller());
-        Tensor::wrap(tensor_parallel::reduce_scatter(&self.value, A::ID, D::DIM, &site))
+        Tensor::from_untyped(tensor_parallel::reduce_scatter(&self.value, A::ID, D::DIM, &site))
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor arrives with `.wait()`.
@@ -57,10 +57,10 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
         InFlight::reduce_scatter(&self.value, A::ID, D::DIM, &site)
     }
 
-    pub(crate) fn wrap(value: Value, site: Site) -> Partial<S, A> {
+    pub(crate) fn from_untyped(value: Value, site: Site) -> Partial<S, A> {
         const {
             assert!(
-                S::VARIES.and(A::AXES).is_empty(),
+                S::VARIES.intersection(A::AXES).is_empty(),
                 "the ranks of an axis cannot add up what they hold different parts of: gather the dim that the axis \
                  distributes first"
             );
@@ -92,7 +92,7 @@ impl<S: Dims, A: AxisGroup> std::fmt::Debug for Partial<S, A> {
 )]
 pub trait NotAValue {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 macro_rules! non_linear {
@@ -105,7 +105,7 @@ macro_rules! non_linear {
             where
                 Self: NotAValue,
             {
-                Self::never()
+                Self::never_implemented()
             }
         )*}
     };
@@ -120,7 +120,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     where
         Self: NotAValue,
     {
-        Self::never()
+        Self::never_implemented()
     }
 
     #[doc(hidden)]
@@ -128,7 +128,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     where
         Self: NotAValue,
     {
-        Self::never()
+        Self::never_implemented()
     }
 
     #[doc(hidden)]
@@ -136,7 +136,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     where
         Self: NotAValue,
     {
-        Self::never()
+        Self::never_implemented()
     }
 }
 
@@ -148,7 +148,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
 )]
 pub trait StillPartial {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 /// Reductions, which never compile for a tensor, because it is complete; their messages explain why.
@@ -158,7 +158,7 @@ impl<S: Dims> Tensor<S> {
     where
         Self: StillPartial,
     {
-        Self::never()
+        Self::never_implemented()
     }
 
     #[doc(hidden)]
@@ -166,6 +166,6 @@ impl<S: Dims> Tensor<S> {
     where
         Self: StillPartial,
     {
-        Self::never()
+        Self::never_implemented()
     }
 }

@@ -22,7 +22,7 @@ impl Gradients<Accumulating> {
     #[track_caller]
     pub(crate) fn of_stages<S: Dims>(rank: &Rank, along: AxisSet) -> Gradients<Accumulating> {
         let mut gradients = Gradients::of_passes(rank);
-        gradients.counts.insert(S::VARIES.or(along), 0);
+        gradients.counts.insert(S::VARIES.union(along), 0);
         gradients
     }
 

@@ -27,7 +27,7 @@ impl<S: Dims> SumState<S> for Here {
     type Out = Tensor<S>;
 
     fn from_value(value: Value, _: Site, _: Internal) -> Tensor<S> {
-        Tensor::wrap(value)
+        Tensor::from_untyped(value)
     }
 }
 
@@ -37,7 +37,7 @@ macro_rules! partial_over {
             type Out = Partial<S, $axis>;
 
             fn from_value(value: Value, site: Site, _: Internal) -> Partial<S, $axis> {
-                Partial::wrap(value, site)
+                Partial::from_untyped(value, site)
             }
         }
     )*};
@@ -93,14 +93,18 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
     let (before, rest) = x.extents().split_at(dim);
     let (summed, after) = (rest[0], &rest[1..]);
     let dim = MiddleDim { outer: local_len(before), len: summed.local, inner: local_len(after) };
-    apply_sum(x, SumOperation { dim, factor, alloc: Rank::alloc }, [before, after].concat())
+    apply_sum(
+        x,
+        SumOperation { dim, factor, alloc: Rank::alloc_activation },
+        [before, after].concat(),
+    )
 }
 
 /// Returns the sum of all elements on this rank, in f32.
 #[track_caller]
 pub(super) fn sum_of_elements(x: &Value) -> Value {
     let dim = MiddleDim { outer: 1, len: local_len(x.extents()), inner: 1 };
-    apply_sum(x, SumOperation { dim, factor: 1.0, alloc: Rank::stats }, Vec::new())
+    apply_sum(x, SumOperation { dim, factor: 1.0, alloc: Rank::alloc_statistics }, Vec::new())
 }
 
 #[track_caller]
@@ -135,7 +139,7 @@ impl Operation<Count<1>, Count<0>> for SumOperation {
     ) {
         let OperationBackward { gradients, inputs: [x], gradient: dy, .. } = backward;
         let MiddleDim { outer, len, inner } = self.dim;
-        let mut dx = gradients.rank.alloc(outer * len * inner);
+        let mut dx = gradients.rank.alloc_activation(outer * len * inner);
         let backend = gradients.rank.backend();
         backend.broadcast_dim(self.dim, dy.view(), dx.view_mut(), self.factor);
         x.add_gradient(gradients, Arc::new(dx));

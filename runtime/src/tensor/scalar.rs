@@ -15,12 +15,12 @@ use super::{Partial, Tensor};
 )]
 pub trait Divisor {
     #[doc(hidden)]
-    fn number(self) -> f32;
+    fn to_f32(self) -> f32;
 }
 
 #[diagnostic::do_not_recommend]
 impl Divisor for f32 {
-    fn number(self) -> f32 {
+    fn to_f32(self) -> f32 {
         self
     }
 }
@@ -33,7 +33,7 @@ impl Divisor for f32 {
 )]
 pub trait OtherNumber<Number> {
     #[doc(hidden)]
-    fn never() -> !;
+    fn never_implemented() -> !;
 }
 
 macro_rules! never_on_the_left {
@@ -46,7 +46,7 @@ macro_rules! never_on_the_left {
             type Output = Tensor<S>;
 
             fn $method(self, _: $tensor) -> Tensor<S> {
-                S::never()
+                S::never_implemented()
             }
         }
     )*)*};
@@ -105,7 +105,7 @@ macro_rules! scaled_tensors {
 
             #[track_caller]
             fn div(self, divisor: D) -> Tensor<S> {
-                self.scale(1.0 / divisor.number())
+                self.scale(1.0 / divisor.to_f32())
             }
         }
 

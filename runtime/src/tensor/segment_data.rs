@@ -7,17 +7,17 @@ use super::{Tensor, Tokens};
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> SegmentData for Tensor<S> {
-    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+    fn add_part_kinds(kinds: &mut Vec<PartKind>, _: Internal) {
         kinds.push(PartKind::Activation(S::DIMS));
     }
 
-    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
+    fn add_parts(&self, parts: &mut Vec<Part>, _: Internal) {
         parts.push(Part::Activation(self.value().clone()));
     }
 
     fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Tensor<S> {
         match next() {
-            Part::Activation(value) => Tensor::wrap(value),
+            Part::Activation(value) => Tensor::from_untyped(value),
             _ => unreachable!("the part of a tensor is an activation"),
         }
     }
@@ -25,11 +25,11 @@ impl<S: Dims> SegmentData for Tensor<S> {
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> SegmentData for Tokens<S> {
-    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+    fn add_part_kinds(kinds: &mut Vec<PartKind>, _: Internal) {
         kinds.push(PartKind::TokenIds(S::DIMS));
     }
 
-    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
+    fn add_parts(&self, parts: &mut Vec<Part>, _: Internal) {
         parts.push(Part::TokenIds(self.untyped().clone()));
     }
 
@@ -61,7 +61,7 @@ mod tests {
 
     fn kinds_of<X: SegmentData>() -> Vec<PartKind> {
         let mut kinds = Vec::new();
-        X::kinds(&mut kinds, Internal::new());
+        X::add_part_kinds(&mut kinds, Internal::new());
         kinds
     }
 
@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(received.1.to_local_vec(), sent.1.to_local_vec());
             assert_eq!(received.0.1.local_extents(), sent.0.1.local_extents());
             assert_eq!(received.0.1.on_host(), [4, 2, 9]);
-            assert_eq!(received.0.1.ids().view().to_vec::<u32>(), [4, 2, 9]);
+            assert_eq!(received.0.1.id_buffer().view().to_vec::<u32>(), [4, 2, 9]);
             Ok::<(), CommError>(())
         })
         .unwrap_or_else(|error| panic!("{error}"));

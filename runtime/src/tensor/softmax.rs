@@ -35,7 +35,7 @@ impl<S: Dims> Tensor<S> {
         S: LastLocal,
     {
         let cols = self.local_extents()[S::DIMS.len() - 1].local;
-        Tensor::wrap(apply(
+        Tensor::from_untyped(apply(
             SoftmaxOperation { cols },
             Operands {
                 rank: self.rank(),
@@ -59,7 +59,7 @@ impl Operation<Count<1>, Count<0>> for SoftmaxOperation {
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
         let OperationForward { rank, inputs: [x], .. } = forward;
         let x = x.compute().data;
-        let mut out = rank.alloc(x.len());
+        let mut out = rank.alloc_activation(x.len());
         rank.backend().softmax(self.cols, x.view(), out.view_mut());
         (out, ())
     }
@@ -75,7 +75,7 @@ impl Operation<Count<1>, Count<0>> for SoftmaxOperation {
     ) {
         let OperationBackward { gradients, inputs: [x], output, gradient: dy, .. } = backward;
         let out = output.expect("the output is saved");
-        let mut dx = gradients.rank.alloc(out.len());
+        let mut dx = gradients.rank.alloc_activation(out.len());
         let backend = gradients.rank.backend();
         backend.softmax_backward(self.cols, out.view(), dy.view(), dx.view_mut());
         x.add_gradient(gradients, Arc::new(dx));

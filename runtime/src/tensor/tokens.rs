@@ -25,7 +25,7 @@ impl<S: Dims> Tokens<S> {
 
     /// The axes over which ranks have different rows.
     pub(super) const VARIES_OF_ROWS: AxisSet = match S::DIMS {
-        [.., sequence] => S::VARIES.minus(sequence.axes()),
+        [.., sequence] => S::VARIES.difference(sequence.axes()),
         [] => AxisSet::NONE,
     };
 }
@@ -77,7 +77,7 @@ impl<S> Tokens<S> {
             "a block of {} tokens is not made of the rows of {sizes:?} from row {first} on",
             block.len()
         );
-        extents[0] = extents[0].range(first, rows);
+        extents[0] = extents[0].sub_range(first, rows);
         let micro_batch = MicroBatch::new(&S::DIMS[0], extents[0]);
         Tokens::declared(&rank.with_micro_batch(micro_batch), extents, block)
     }
@@ -131,7 +131,7 @@ impl<S> Tokens<S> {
 
 impl<S: Dims> Tokens<S> {
     /// Creates the position of each token in its sequence, the last of these dims.
-    pub(crate) fn places(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
+    pub(crate) fn own_places(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
         let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
         let places = sequence.positions().map(|place| place as u32);
         let ids = (0..local_len(rows)).flat_map(|_| places.clone());
@@ -163,7 +163,7 @@ impl<S: Dims> Tokens<S> {
         self.ids.rank()
     }
 
-    pub(crate) fn ids(&self) -> &Arc<Buffer> {
+    pub(crate) fn id_buffer(&self) -> &Arc<Buffer> {
         self.ids.on_device()
     }
 
@@ -173,12 +173,12 @@ impl<S: Dims> Tokens<S> {
     }
 
     /// Returns the number of ids that are not [`IGNORED`](Self::IGNORED).
-    pub(crate) fn count(&self) -> u64 {
+    pub(crate) fn target_count(&self) -> u64 {
         self.on_host().iter().filter(|id| **id != Self::IGNORED).count() as u64
     }
 
     /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.
-    pub(crate) fn counted(&self) -> &Arc<Buffer> {
+    pub(crate) fn counted_targets(&self) -> &Arc<Buffer> {
         self.ids.counted()
     }
 

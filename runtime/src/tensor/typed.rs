@@ -70,9 +70,9 @@ impl<S> Tensor<S> {
         );
         let name = || format!("a tensor shaped {}", shape_name(S::DIMS));
         rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
-        let mut data = rank.alloc(block.len());
-        rank.backend().cast(rank.stage(block).view(), data.view_mut());
-        Tensor::wrap(Value::constant(rank, extents, data))
+        let mut data = rank.alloc_activation(block.len());
+        rank.backend().cast(rank.stage_values(block).view(), data.view_mut());
+        Tensor::from_untyped(Value::constant(rank, extents, data))
     }
 
     /// Creates a tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
@@ -151,14 +151,14 @@ impl<S: Dims> Tensor<S> {
     #[track_caller]
     pub fn scale(&self, factor: f32) -> Tensor<S> {
         note_number::<S>(self.rank(), "multiplied by", factor);
-        self.unary(Unary::Scale(factor))
+        self.apply_unary(Unary::Scale(factor))
     }
 
     /// Adds `number` to every element.
     #[track_caller]
     pub fn offset(&self, number: f32) -> Tensor<S> {
         note_number::<S>(self.rank(), "offset by", number);
-        self.unary(Unary::Offset(number))
+        self.apply_unary(Unary::Offset(number))
     }
 
     /// Sets each element to zero with probability `rate` and divides the others by `1 - rate`.
@@ -172,7 +172,7 @@ impl<S: Dims> Tensor<S> {
         }
         let key = random::subkey(random::key(rank.seed(), name), rank.step());
         let index = block_index(self.local_extents());
-        self.unary(Unary::Dropout(DropoutMask { key, rate, index }))
+        self.apply_unary(Unary::Dropout(DropoutMask { key, rate, index }))
     }
 
     /// Makes a split dim whole on every rank: all-gather forward, own shard backward.
@@ -183,7 +183,7 @@ impl<S: Dims> Tensor<S> {
     {
         let _: D = dim;
         let site = Site::here(scope::current_or("Tensor::gather"));
-        Tensor::wrap(tensor_parallel::gather_dim(
+        Tensor::from_untyped(tensor_parallel::gather_dim(
             self.value(),
             <D::Axis as Axis>::ID,
             D::DIM,
@@ -199,19 +199,19 @@ impl<S: Dims> Tensor<S> {
     {
         let (_, _): (D, A) = (dim, axis);
         let site = Site::here(scope::current_or("Tensor::slice"));
-        Tensor::wrap(tensor_parallel::slice_dim(self.value(), A::ID, D::DIM, &site))
+        Tensor::from_untyped(tensor_parallel::slice_dim(self.value(), A::ID, D::DIM, &site))
     }
 
-    pub(crate) fn unary(&self, op: Unary) -> Tensor<S> {
+    pub(crate) fn apply_unary(&self, op: Unary) -> Tensor<S> {
         let pointwise = self.value.to_pointwise().unary(op);
-        Tensor::wrap(Value::deferred(self.rank(), self.local_extents().to_vec(), pointwise))
+        Tensor::from_untyped(Value::deferred(self.rank(), self.local_extents().to_vec(), pointwise))
     }
 
     pub(crate) fn value(&self) -> &Value {
         &self.value
     }
 
-    pub(crate) fn wrap(value: Value) -> Tensor<S> {
+    pub(crate) fn from_untyped(value: Value) -> Tensor<S> {
         const { distinct_axes::<S>() };
         debug_assert_eq!(value.extents().len(), S::DIMS.len());
         Tensor { value, shape: PhantomData }

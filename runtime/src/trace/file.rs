@@ -25,7 +25,7 @@ pub struct TraceError {
 /// Writes `lanes`, which are grouped by rank.
 pub(super) fn write(lanes: &[Arc<Log>], target: impl Write) -> std::io::Result<()> {
     let mut target = BufWriter::with_capacity(1 << 16, target);
-    let dropped = lanes.iter().map(|log| (log, log.records().dropped));
+    let dropped = lanes.iter().map(|log| (log, log.lock_records().dropped));
     let dropped_spans = dropped
         .filter(|(_, dropped)| *dropped > 0)
         .map(|(log, dropped)| (format!("rank {}, {}", log.rank, log.name), dropped))
@@ -84,7 +84,7 @@ impl Serialize for Lanes<'_> {
             let args = BTreeMap::from([("sort_index", tid)]);
             let name = "thread_sort_index";
             sequence.serialize_element(&Metadata { name, ph: 'M', pid, tid, args })?;
-            for event in outer_first(&log.records().events) {
+            for event in outer_first(&log.lock_records().events) {
                 sequence.serialize_element(&Complete::from_event(event, pid, tid))?;
             }
         }

@@ -30,24 +30,24 @@ pub(super) struct Records {
 
 impl Lane {
     /// Creates a lane that records nothing.
-    pub const fn off() -> Lane {
+    pub const fn disabled() -> Lane {
         Lane(None)
     }
 
     /// Returns true if events are recorded; check it before doing work only for the trace.
-    pub fn is_on(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Opens a span from now until the guard is dropped: `lane.span("optimizer")`, `lane.span(("forward", &path))`.
+    /// Opens a span from now until the guard is dropped: `lane.open_span("optimizer")`, `lane.open_span(("forward", &path))`.
     #[must_use = "the span ends when the guard is dropped"]
-    pub fn span(&self, name: impl Into<Name>) -> Span<'_> {
+    pub fn open_span(&self, name: impl Into<Name>) -> Span<'_> {
         Span(self.0.as_deref().map(|log| (log, name.into(), Instant::now())))
     }
 
     /// Records a span from `start` to now; its arguments are created only if the lane is on. Spans of one lane must
     /// nest, and of two spans with the same end the inner one must be recorded first.
-    pub fn complete(
+    pub fn end_span(
         &self,
         name: impl Into<Name>,
         category: &'static str,
@@ -59,8 +59,8 @@ impl Lane {
         }
     }
 
-    /// Records a span between two past times, like [`complete`](Self::complete).
-    pub fn between(
+    /// Records a span between two past times, like [`end_span`](Self::end_span).
+    pub fn record_span(
         &self,
         name: impl Into<Name>,
         category: &'static str,
@@ -73,7 +73,7 @@ impl Lane {
     }
 
     /// Records an instant event: a span of length zero, which may be recorded at any time.
-    pub fn mark(
+    pub fn record_instant(
         &self,
         name: impl Into<Name>,
         category: &'static str,
@@ -116,7 +116,7 @@ impl Log {
     ) {
         let since = |time: Instant| time.saturating_duration_since(self.origin).as_nanos() as u64;
         let event = Event { name, category, start: since(start), end: since(end), args };
-        let mut records = self.records();
+        let mut records = self.lock_records();
         if records.events.len() < self.capacity {
             records.events.push(event);
         } else {
@@ -126,11 +126,11 @@ impl Log {
 
     /// Returns true if no event was recorded or dropped.
     pub fn is_empty(&self) -> bool {
-        let records = self.records();
+        let records = self.lock_records();
         records.events.is_empty() && records.dropped == 0
     }
 
-    pub fn records(&self) -> MutexGuard<'_, Records> {
+    pub fn lock_records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

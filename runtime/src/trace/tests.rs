@@ -20,13 +20,13 @@ fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
 #[test]
 fn lanes_are_named_and_spans_have_all_keys() {
     let tracer = Tracer::new();
-    let comm = tracer.lane(1, "comm dp");
-    let compute = tracer.lane(0, "compute");
-    tracer.lane(2, "compute");
+    let comm = tracer.rank_lane(1, "comm dp");
+    let compute = tracer.rank_lane(0, "compute");
+    tracer.rank_lane(2, "compute");
     let start = Instant::now();
     std::thread::sleep(Duration::from_millis(2));
-    compute.complete(("forward", "blocks.0"), "compute", start, Vec::new);
-    comm.complete("all_reduce", "comm", start, || {
+    compute.end_span(("forward", "blocks.0"), "compute", start, Vec::new);
+    comm.end_span("all_reduce", "comm", start, || {
         vec![("bytes", Arg::Count(12)), ("field", Arg::Text("a \"quoted\"\n path".into()))]
     });
 
@@ -64,15 +64,15 @@ fn lanes_are_named_and_spans_have_all_keys() {
 #[test]
 fn outer_spans_precede_inner_spans_of_the_same_start() {
     let tracer = Tracer::new();
-    let lane = tracer.lane(0, "compute");
+    let lane = tracer.rank_lane(0, "compute");
     {
-        let _step = lane.span("step");
-        let _forward = lane.span("forward");
-        drop(lane.span("block"));
+        let _step = lane.open_span("step");
+        let _forward = lane.open_span("forward");
+        drop(lane.open_span("block"));
     }
     let start = Instant::now();
-    lane.complete("inner", "compute", start, Vec::new);
-    lane.complete("outer", "compute", start, Vec::new);
+    lane.end_span("inner", "compute", start, Vec::new);
+    lane.end_span("outer", "compute", start, Vec::new);
     let file = file(&tracer);
     let names: Vec<_> = events(&file, "X").iter().map(|e| e["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["step", "forward", "block", "outer", "inner"]);
@@ -82,8 +82,8 @@ fn outer_spans_precede_inner_spans_of_the_same_start() {
 fn a_full_lane_counts_dropped_spans() {
     let tracer = Tracer::with_capacity(3);
     for (name, spans) in [("compute", 10), ("comm dp", 3)] {
-        let lane = tracer.lane(4, name);
-        (0..spans).for_each(|_| drop(lane.span("x")));
+        let lane = tracer.rank_lane(4, name);
+        (0..spans).for_each(|_| drop(lane.open_span("x")));
     }
     let file = file(&tracer);
     assert_eq!(events(&file, "X").len(), 6);
@@ -98,17 +98,17 @@ fn a_lane_that_is_off_does_not_format_names() {
             panic!("a name was formatted for a lane that is off");
         }
     }
-    let lane = Lane::off();
-    assert!(!lane.is_on());
-    drop(lane.span(Unused));
-    lane.complete(Unused, "compute", Instant::now(), || panic!("arguments were created"));
+    let lane = Lane::disabled();
+    assert!(!lane.is_enabled());
+    drop(lane.open_span(Unused));
+    lane.end_span(Unused, "compute", Instant::now(), || panic!("arguments were created"));
 }
 
 #[test]
 fn lanes_of_one_name_are_the_same() {
     let tracer = Tracer::new();
-    drop(tracer.lane(0, "compute").span("a"));
-    drop(tracer.lane(0, "compute").span("b"));
+    drop(tracer.rank_lane(0, "compute").open_span("a"));
+    drop(tracer.rank_lane(0, "compute").open_span("b"));
     let file = file(&tracer);
     assert_eq!(events(&file, "X").len(), 2);
     assert_eq!(events(&file, "M").len(), 4);

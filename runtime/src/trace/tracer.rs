@@ -34,7 +34,7 @@ impl Tracer {
     }
 
     /// Returns the lane `name` of a rank, which is created on first use, below the rank's other lanes.
-    pub fn lane(&self, rank: usize, name: &str) -> Lane {
+    pub fn rank_lane(&self, rank: usize, name: &str) -> Lane {
         let mut lanes = self.lock_logs();
         if let Some(log) = lanes.iter().find(|log| log.rank == rank && log.name == name) {
             return Lane::with_log(log);

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 /// Prints a line to stderr. A closed or full stderr is no reason to stop a run, so errors are ignored.
-pub fn say(line: &str) {
+pub fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

@@ -13,7 +13,7 @@ use crate::pipeline::ExecutorError;
 use crate::state_dict::StateDictError;
 
 use super::config::memory_advice;
-use super::console::say;
+use super::console::print_line;
 use super::{Config, ConfigError, MetricsError};
 
 /// The result type of the trainer and of [`run_on`](crate::run_on).
@@ -118,7 +118,7 @@ impl Error {
         match self {
             Error::Config(error) => error.exit(),
             error => {
-                say(&format!("error: {error}"));
+                print_line(&format!("error: {error}"));
                 std::process::exit(2)
             }
         }

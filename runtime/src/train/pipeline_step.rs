@@ -72,7 +72,7 @@ pub fn run_schedule<M: LanguageModel>(
 /// Waits for the end of this rank's part of a schedule, and returns its times.
 fn schedule_times(rank: &Rank, start: Instant, wait: &MessageWait) -> ScheduleTimes {
     if let Some(device) = rank.allocator().device() {
-        device.synchronize(&device.mark(StreamKind::Compute));
+        device.synchronize(&device.mark_stream(StreamKind::Compute));
     }
     ScheduleTimes { elapsed: start.elapsed(), waited: wait.total_of_completed() }
 }

@@ -8,7 +8,7 @@ use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh};
 use super::config::{Config, GivenSettings};
-use super::console::say;
+use super::console::print_line;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{Plan, check_auto_ranks, open_model};
 use super::run::{RankLoop, SharedFiles};
@@ -74,7 +74,7 @@ impl<M: LanguageModel> Trainer<M> {
             None => open_machine(&config)?,
         };
         if machine.own_rank().is_none_or(|rank| rank == 0) {
-            say(&reason);
+            print_line(&reason);
         }
         Trainer::on(config, machine)
     }
@@ -109,7 +109,7 @@ impl<M: LanguageModel> Trainer<M> {
         // Of several processes, only that of rank 0 prints.
         let prints = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
         if prints {
-            say(&self.plan.describe());
+            print_line(&self.plan.describe());
         }
         match self.train_on_mesh() {
             Ok(summary) if prints => summary.print(&self.plan),

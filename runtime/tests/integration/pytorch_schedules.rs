@@ -62,7 +62,7 @@ fn sends(schedule: &Schedule) -> BTreeMap<(usize, usize), Vec<Message>> {
     let mut sends: BTreeMap<_, Vec<Message>> = BTreeMap::new();
     for action in schedule.ranks.iter().flatten() {
         if let Action::Send(message) = action {
-            sends.entry(schedule.edge(*message)).or_default().push(*message);
+            sends.entry(schedule.message_ranks(*message)).or_default().push(*message);
         }
     }
     sends

@@ -77,10 +77,12 @@ fn gradients_are_summed_over_data_and_cp() {
         let over = |chosen: &dyn Fn(AxisSet) -> bool| -> u64 {
             sent.iter().filter(|(axes, _)| chosen(**axes)).map(|(_, bytes)| bytes).sum()
         };
-        let of_all = over(&|axes| !axes.and(cp).is_empty() && !axes.and(data).is_empty());
+        let of_all =
+            over(&|axes| !axes.intersection(cp).is_empty() && !axes.intersection(data).is_empty());
         // An all-reduce over four ranks sends 2 * 3/4 of the f32 elements.
         assert!(of_all >= elements * 4 * 2 * 3 / 4, "{sent:?} of {elements} elements");
-        let along_cp = over(&|axes| !axes.and(cp).is_empty() && axes.and(data).is_empty());
+        let along_cp =
+            over(&|axes| !axes.intersection(cp).is_empty() && axes.intersection(data).is_empty());
         assert!(along_cp < elements, "{sent:?} of {elements} elements");
     }
 }

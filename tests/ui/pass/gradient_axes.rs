@@ -36,13 +36,18 @@ fn follow_from_the_types() {
         let gradients = loss.backward().reduce();
         let tp = AxisSet::of(AxisId::Tp);
         for param in built.params() {
-            let over_tp = param.gradient_axes().and(tp);
+            let over_tp = param.gradient_axes().intersection(tp);
             let expected = match param.path() {
                 "before.weight" | "own" => tp,
                 _ => AxisSet::NONE,
             };
             assert_eq!(over_tp, expected, "{}", param.path());
-            assert_eq!(param.gradient_axes().and(AxisSet::DATA), AxisSet::DATA, "{}", param.path());
+            assert_eq!(
+                param.gradient_axes().intersection(AxisSet::DATA),
+                AxisSet::DATA,
+                "{}",
+                param.path()
+            );
             assert!(gradients.local_block_of(param.path()).is_some());
         }
     });

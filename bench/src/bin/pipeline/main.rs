@@ -14,7 +14,7 @@ use meshwright::backend::{CachingAllocator, DType};
 use meshwright::comm::{Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::pipeline::{MessagePart, PipelineExecutor};
-use meshwright::schedule::{Costs, Schedule, ScheduleKind, lower, simulate, verify};
+use meshwright::schedule::{Costs, Schedule, ScheduleKind, lower_schedule, simulate, verify};
 
 use sleeping_stages::{BenchError, SleepingStages};
 use slow_links::SlowLinks;
@@ -53,10 +53,10 @@ fn report_sleeping_stages() -> Result<(), Box<dyn std::error::Error>> {
         println!("|---|---|---|---|---|");
         for kind in ScheduleKind::ALL {
             let schedule = kind.generate(RANKS, kind.default_chunks(), MICRO_BATCHES)?;
-            let simulated = simulated_makespan(&lower(&schedule, usize::MAX), message)?;
+            let simulated = simulated_makespan(&lower_schedule(&schedule, usize::MAX), message)?;
             print!("| {kind} | {:.0} ", simulated * 1e3);
             for lookahead in LOOKAHEADS {
-                let measured = median_makespan(&lower(&schedule, lookahead), message)?;
+                let measured = median_makespan(&lower_schedule(&schedule, lookahead), message)?;
                 print!("| {:.3} ", measured.as_secs_f64() / simulated);
             }
             println!("|");

@@ -58,7 +58,7 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
             let own = rank.tape().record(move |gradients, gradient| {
                 arrived[index].set(Some(gradient));
                 // The segment is recomputed if any of its results has a gradient.
-                gradients.add_gradient(&node, Arc::new(gradients.rank.zeros(0)));
+                gradients.add_gradient(&node, Arc::new(gradients.rank.alloc_zeros(0)));
             });
             value.made_by(Some(own))
         })

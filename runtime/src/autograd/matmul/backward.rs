@@ -65,7 +65,7 @@ impl MatmulBackward {
             let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
             let (a, b) = (a.view(), b.view());
             if bias.is_some() && !transposed {
-                let mut sums = rank.scratch(DType::F32, n);
+                let mut sums = rank.alloc_scratch(DType::F32, n);
                 let epilogue = GemmEpilogue::BiasGrad(sums.view_mut());
                 if rank.backend().gemm_with_epilogue(&gemm, a, b, epilogue, dw.reborrow()) {
                     bias_gradient = Some(sums);
@@ -96,10 +96,10 @@ pub(super) fn backward_gelu(
 
 /// Computes the gradient of a bias of `n` elements from that of the sum.
 fn sum_rows(rank: &Rank, dy: &Buffer, n: usize) -> Buffer {
-    let mut sums = rank.scratch(DType::F32, n);
+    let mut sums = rank.alloc_scratch(DType::F32, n);
     let target = LeafGrad { view: sums.view_mut(), accumulate: false };
     // No derivative of a sum depends on a value: any numbers will do.
-    let bias = rank.scratch(dy.dtype(), n);
+    let bias = rank.alloc_scratch(dy.dtype(), n);
     let leaves = [dy.view(), bias.view()];
     rank.backend().map_backward(&bias_expr(false), &leaves, dy.view(), &mut [None, Some(target)]);
     sums

@@ -82,7 +82,7 @@ impl Matmul {
         let input = self.x.compute_with_node();
         let values = self.weight.read(self.gradient_axes);
         let (data, []) = rank.segments().saved_or_compute(self.weight.path(), || {
-            let mut out = rank.alloc(self.result_len());
+            let mut out = rank.alloc_activation(self.result_len());
             let (x, weight) = (input.data.view(), values.view());
             rank.backend().gemm(&self.gemm(), x, weight, out.view_mut());
             (self.exit.forward(rank, out, &self.site), [])
@@ -112,7 +112,7 @@ impl Matmul {
             let operands = (values.view(), bias.view());
             self.forward_with_epilogue(&input.data, operands, epilogue.gelu, out, preactivation);
         };
-        let alloc_result = || rank.alloc(self.result_len());
+        let alloc_result = || rank.alloc_activation(self.result_len());
         // The result of GELU, if it is computed together with the matmul.
         let mut activated = None;
         let sum = (is_saved || !epilogue.gelu).then(|| {
@@ -177,7 +177,7 @@ impl Matmul {
         if backend.gemm_with_epilogue(&gemm, x.view(), weight, epilogue, out.view_mut()) {
             return;
         }
-        let mut product = rank.alloc(self.result_len());
+        let mut product = rank.alloc_activation(self.result_len());
         backend.gemm(&gemm, x.view(), weight, product.view_mut());
         match preactivation {
             Some(sum) => {

@@ -111,7 +111,7 @@ fn backward_leaves(
             }
             SavedLeaf::Param(param_use) => {
                 inputs.push(Input::Param(param_use.param().clone()));
-                outputs.push(Some(rank.scratch(DType::F32, param_use.param().local_len())));
+                outputs.push(Some(rank.alloc_scratch(DType::F32, param_use.param().local_len())));
                 targets.push(Target::Param(param_use));
             }
         }

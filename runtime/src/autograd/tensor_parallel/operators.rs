@@ -34,7 +34,7 @@ fn copy_to_region(x: &Value, axis: AxisId, site: &Site) -> Value {
     let node = ready.node.map(|source| {
         let site = site.clone();
         x.rank().tape().record(move |gradients, gradient| {
-            let mut gradient = gradients.unique(gradient);
+            let mut gradient = gradients.unshared_gradient(gradient);
             let axes = AxisSet::of(axis);
             gradients.rank.all_reduce(axes, &site, ReduceOp::Sum, gradient.view_mut());
             gradients.add_gradient(&source, Arc::new(gradient));

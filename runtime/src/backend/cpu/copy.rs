@@ -78,7 +78,7 @@ fn add_assign<T: Float, U: Float>(workers: &Workers, dst: &mut [T], src: &[U]) {
 dispatch! {
     fn add_range<const FMA: bool, T: Float, U: Float>(dst: &mut [T], src: &[U]) {
         for (dst, src) in dst.iter_mut().zip(src) {
-            *dst = T::narrow(dst.widen() + src.widen());
+            *dst = T::narrow_from_f32(dst.widen_to_f32() + src.widen_to_f32());
         }
     }
 }
@@ -91,14 +91,14 @@ fn lerp<T: Float, U: Float>(workers: &Workers, dst: &mut [T], src: &[U], weight:
 dispatch! {
     fn interpolate<const FMA: bool, T: Float, U: Float>(dst: &mut [T], src: &[U], weight: f32) {
         for (dst, src) in dst.iter_mut().zip(src) {
-            let old = dst.widen();
-            *dst = T::narrow(old + weight * (src.widen() - old));
+            let old = dst.widen_to_f32();
+            *dst = T::narrow_from_f32(old + weight * (src.widen_to_f32() - old));
         }
     }
 }
 
 fn fill_elements<T: Float>(workers: &Workers, dst: &mut [T], value: f32) {
-    let value = T::narrow(value);
+    let value = T::narrow_from_f32(value);
     workers.rows(dst.len(), 1, Rows(dst, 1), |_, dst| dst.0.fill(value));
 }
 
@@ -109,7 +109,7 @@ fn scale<T: Float>(workers: &Workers, dst: &mut [T], factor: f32) {
 dispatch! {
     fn scale_range<const FMA: bool, T: Float>(dst: &mut [T], factor: f32) {
         for dst in dst {
-            *dst = T::narrow(dst.widen() * factor);
+            *dst = T::narrow_from_f32(dst.widen_to_f32() * factor);
         }
     }
 }

@@ -80,7 +80,7 @@ fn embedding_backward<T: Float>(
 dispatch! {
     fn add_row<const FMA: bool, T: Float>(sum: &mut [f32], row: &[T]) {
         for (sum, x) in sum.iter_mut().zip(row) {
-            *sum += x.widen();
+            *sum += x.widen_to_f32();
         }
     }
 }

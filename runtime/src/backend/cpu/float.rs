@@ -14,10 +14,10 @@ pub(super) trait Float: Element {
     const ZERO: Self;
 
     /// Returns the value in f32.
-    fn widen(self) -> f32;
+    fn widen_to_f32(self) -> f32;
 
     /// Returns the nearest value of this type, ties to even; NaN stays NaN.
-    fn narrow(x: f32) -> Self;
+    fn narrow_from_f32(x: f32) -> Self;
 
     /// Returns the nearest bf16, ties to even.
     fn round(self) -> bf16;
@@ -34,18 +34,18 @@ impl Float for f32 {
     const ZERO: Self = 0.0;
 
     #[inline(always)]
-    fn widen(self) -> f32 {
+    fn widen_to_f32(self) -> f32 {
         self
     }
 
     #[inline(always)]
-    fn narrow(x: f32) -> Self {
+    fn narrow_from_f32(x: f32) -> Self {
         x
     }
 
     #[inline(always)]
     fn round(self) -> bf16 {
-        bf16::narrow(self)
+        bf16::narrow_from_f32(self)
     }
 
     #[inline(always)]
@@ -64,13 +64,13 @@ impl Float for bf16 {
     const ZERO: Self = bf16::ZERO;
 
     #[inline(always)]
-    fn widen(self) -> f32 {
+    fn widen_to_f32(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
     // Branch-free, so that loops vectorize. The CPU's conversion instruction would flush subnormal numbers.
     #[inline(always)]
-    fn narrow(x: f32) -> Self {
+    fn narrow_from_f32(x: f32) -> Self {
         let bits = x.to_bits();
         // Adds half a unit in the last place, minus one if the last bit is even; the carry rounds up.
         let nearest = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
@@ -126,7 +126,7 @@ pub(super) fn convert<T: Float, U: Float>(src: &[T], dst: &mut [U]) {
     let src = &src[..dst.len()];
     // Zipped, not indexed: bounds checks would prevent vectorization.
     for (dst, src) in dst.iter_mut().zip(src) {
-        *dst = U::narrow(src.widen());
+        *dst = U::narrow_from_f32(src.widen_to_f32());
     }
 }
 

@@ -70,8 +70,8 @@ fn exp_sum<T: Float>(workers: &Workers, args: ExpSumArgs) {
         for (i, row) in range.enumerate() {
             let logits = &logits[row * cols..][..cols];
             sum_exp.0[i] = exp_sum_row(logits, max[row]);
-            target_logit.0[i] =
-                local_target(targets[row], first_col, cols).map_or(0.0, |t| logits[t].widen());
+            target_logit.0[i] = local_target(targets[row], first_col, cols)
+                .map_or(0.0, |t| logits[t].widen_to_f32());
         }
     });
 }
@@ -132,7 +132,7 @@ fn cross_entropy<T: Float>(workers: &Workers, args: CrossEntropyArgs) {
             let target = local_target(targets[row], first_col, cols);
             max_rows(cols, logits, &mut max.0[i..=i]);
             sum_exp.0[i] = exp_sum_row(logits, max.0[i]);
-            target_logit.0[i] = target.map_or(0.0, |t| logits[t].widen());
+            target_logit.0[i] = target.map_or(0.0, |t| logits[t].widen_to_f32());
             replace_by_gradient(logits, max.0[i], sum_exp.0[i], target, row_scale[row]);
         }
     });
@@ -159,10 +159,10 @@ dispatch! {
     ) {
         let at_target = target.map(|target| (target, logits[target]));
         for logit in &mut *logits {
-            *logit = T::narrow(exp::<FMA>(logit.widen() - max) * factor);
+            *logit = T::narrow_from_f32(exp::<FMA>(logit.widen_to_f32() - max) * factor);
         }
         if let Some((target, logit)) = at_target {
-            logits[target] = T::narrow(exp::<FMA>(logit.widen() - max) * factor - shift);
+            logits[target] = T::narrow_from_f32(exp::<FMA>(logit.widen_to_f32() - max) * factor - shift);
         }
     }
 }

@@ -14,7 +14,7 @@ pub(in crate::backend) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 }
 
 #[inline(always)]
-fn poly<const FMA: bool, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+fn polynomial<const FMA: bool, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut sum = coefficients[N - 1];
     for i in (0..N - 1).rev() {
         sum = fma::<FMA>(sum, x, coefficients[i]);
@@ -37,7 +37,7 @@ pub(in crate::backend) fn exp<const FMA: bool>(x: f32) -> f32 {
     // ln 2 in two parts; the first has so few bits that its product with n is exact.
     let r = fma::<FMA>(n, -0.693_359_375, x);
     let r = fma::<FMA>(n, 2.121_944_4e-4, r);
-    let tail = poly::<FMA, 5>(
+    let tail = polynomial::<FMA, 5>(
         r,
         [0.499_999_934_1, 0.166_665_201_1, 0.041_668_394_27, 0.008_368_780_331, 0.001_381_446_298],
     );
@@ -64,7 +64,7 @@ pub(in crate::backend) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
 #[allow(clippy::excessive_precision)]
 pub(in crate::backend) fn tanh<const FMA: bool>(x: f32) -> f32 {
     let s = x * x;
-    let tail = poly::<FMA, 5>(
+    let tail = polynomial::<FMA, 5>(
         s,
         [
             -0.333_332_839_2,
@@ -83,7 +83,7 @@ pub(in crate::backend) fn tanh<const FMA: bool>(x: f32) -> f32 {
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
 pub(in crate::backend) fn erf<const FMA: bool>(x: f32) -> f32 {
-    let excess = poly::<FMA, 7>(
+    let excess = polynomial::<FMA, 7>(
         x * x,
         [
             0.128_379_166,
@@ -99,7 +99,7 @@ pub(in crate::backend) fn erf<const FMA: bool>(x: f32) -> f32 {
     // The logarithm of 1 - erf is smooth; from 4 on, erf rounds to 1.
     let a = x.abs();
     let a = if a > 4.0 { 4.0 } else { a };
-    let log_rest = poly::<FMA, 7>(
+    let log_rest = polynomial::<FMA, 7>(
         a,
         [
             -3.537_210_837e-4,
@@ -123,7 +123,7 @@ pub(super) fn log(x: f32) -> f32 {
     let bits = x.to_bits().wrapping_sub(0x3f35_04f3);
     let exponent = (bits as i32) >> 23;
     let f = f32::from_bits((bits & 0x007f_ffff).wrapping_add(0x3f35_04f3)) - 1.0;
-    let tail = poly::<false, 8>(
+    let tail = polynomial::<false, 8>(
         f,
         [
             0.333_333_167_3,
@@ -145,7 +145,7 @@ pub(super) fn log(x: f32) -> f32 {
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
 pub(super) fn cos_turns(u: f32) -> f32 {
-    poly::<false, 8>(
+    polynomial::<false, 8>(
         u * u,
         [
             0.999_999_999_9,
@@ -178,7 +178,7 @@ pub(super) fn lane_sum<T: Float, const N: usize>(x: [&[T]; N], f: impl Fn([f32; 
     for (lane, sum) in lanes[..len - start].iter_mut().enumerate() {
         *sum += f(elements_at(x, lane));
     }
-    fold(lanes, |a, b| a + b)
+    fold_lanes(lanes, |a, b| a + b)
 }
 
 /// The larger of two numbers; NaN if one is NaN.
@@ -203,33 +203,36 @@ pub(super) fn lane_max<T: Float>(x: &[T], larger: impl Fn(f32, f32) -> f32) -> f
     // Lanes of their own: those of whole chunks stay in registers, as no part of them is written.
     let mut last = [f32::NEG_INFINITY; LANES];
     for (lane, x) in last.iter_mut().zip(rest) {
-        *lane = x.widen();
+        *lane = x.widen_to_f32();
     }
     let mut lanes = [f32::NEG_INFINITY; LANES];
     for chunk in chunks {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, x.widen());
+            *lane = larger(*lane, x.widen_to_f32());
         }
     }
     for (lane, last) in lanes.iter_mut().zip(last) {
         *lane = larger(*lane, last);
     }
-    fold(lanes, larger)
+    fold_lanes(lanes, larger)
 }
 
 /// Combines lanes pairwise.
 #[inline(always)]
-pub(super) fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
-    let lanes = halve::<64, 32>(lanes, &f);
-    let lanes = halve::<32, 16>(lanes, &f);
-    let lanes = halve::<16, 8>(lanes, &f);
-    let lanes = halve::<8, 4>(lanes, &f);
+pub(super) fn fold_lanes(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let lanes = fold_halves::<64, 32>(lanes, &f);
+    let lanes = fold_halves::<32, 16>(lanes, &f);
+    let lanes = fold_halves::<16, 8>(lanes, &f);
+    let lanes = fold_halves::<8, 4>(lanes, &f);
     let [a, b, c, d] = lanes;
     f(f(a, c), f(b, d))
 }
 
 #[inline(always)]
-fn halve<const N: usize, const M: usize>(x: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; M] {
+fn fold_halves<const N: usize, const M: usize>(
+    x: [f32; N],
+    f: impl Fn(f32, f32) -> f32,
+) -> [f32; M] {
     let mut y = [0.0; M];
     for i in 0..M {
         y[i] = f(x[i], x[i + M]);
@@ -244,7 +247,7 @@ fn halve<const N: usize, const M: usize>(x: [f32; N], f: impl Fn(f32, f32) -> f3
 fn elements_at<T: Float, const N: usize>(x: [&[T]; N], index: usize) -> [f32; N] {
     let mut elements = [0.0; N];
     for (element, x) in elements.iter_mut().zip(x) {
-        *element = x[index].widen();
+        *element = x[index].widen_to_f32();
     }
     elements
 }

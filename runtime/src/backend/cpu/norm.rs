@@ -92,7 +92,7 @@ dispatch! {
             let inv = 1.0 / (squares / cols as f32 + eps).sqrt();
             *inv_rms = inv;
             for i in 0..cols {
-                y[i] = T::narrow(x[i].widen() * inv * weight[i].widen());
+                y[i] = T::narrow_from_f32(x[i].widen_to_f32() * inv * weight[i].widen_to_f32());
             }
         }
     }
@@ -148,9 +148,9 @@ dispatch! {
             // Zipped, not indexed: a check of every index would keep the loop over bf16 from being vectorized.
             let gradients = dx.iter_mut().zip(&mut *dweight);
             for (((dx, dweight), (x, dy)), weight) in gradients.zip(x.iter().zip(dy)).zip(weight) {
-                let (x, dy) = (x.widen(), dy.widen());
-                let d = inv * dy * weight.widen() - shift * x;
-                *dx = T::narrow(if accumulate { dx.widen() + d } else { d });
+                let (x, dy) = (x.widen_to_f32(), dy.widen_to_f32());
+                let d = inv * dy * weight.widen_to_f32() - shift * x;
+                *dx = T::narrow_from_f32(if accumulate { dx.widen_to_f32() + d } else { d });
                 *dweight = fma::<FMA>(dy, x * inv, *dweight);
             }
         }
@@ -191,8 +191,8 @@ dispatch! {
             let inv = 1.0 / (var + eps).sqrt();
             (mean[row], inv_std[row]) = (mu, inv);
             for i in 0..cols {
-                let normal = (x[i].widen() - mu) * inv;
-                y[i] = T::narrow(fma::<FMA>(normal, weight[i].widen(), bias[i].widen()));
+                let normal = (x[i].widen_to_f32() - mu) * inv;
+                y[i] = T::narrow_from_f32(fma::<FMA>(normal, weight[i].widen_to_f32(), bias[i].widen_to_f32()));
             }
         }
     }
@@ -269,9 +269,9 @@ dispatch! {
             for ((((dx, dweight), dbias), (x, dy)), weight) in
                 gradients.zip(x.iter().zip(dy)).zip(weight)
             {
-                let (normal, dy) = ((x.widen() - mu) * inv, dy.widen());
-                let d = inv * (dy * weight.widen() - sum - normal * dot);
-                *dx = T::narrow(if accumulate { dx.widen() + d } else { d });
+                let (normal, dy) = ((x.widen_to_f32() - mu) * inv, dy.widen_to_f32());
+                let d = inv * (dy * weight.widen_to_f32() - sum - normal * dot);
+                *dx = T::narrow_from_f32(if accumulate { dx.widen_to_f32() + d } else { d });
                 *dweight = fma::<FMA>(dy, normal, *dweight);
                 *dbias += dy;
             }

@@ -68,15 +68,15 @@ dispatch! {
         match copy {
             None => {
                 for i in 0..len {
-                    adam.element::<FMA>(&mut p[i], g[i].widen(), &mut m[i], &mut v[i]);
+                    adam.element::<FMA>(&mut p[i], g[i].widen_to_f32(), &mut m[i], &mut v[i]);
                 }
             }
             // One fused loop: copying block by block after it takes a third longer.
             Some(copy) => {
                 let copy = &mut copy[..len];
                 for i in 0..len {
-                    adam.element::<FMA>(&mut p[i], g[i].widen(), &mut m[i], &mut v[i]);
-                    copy[i] = C::narrow(p[i]);
+                    adam.element::<FMA>(&mut p[i], g[i].widen_to_f32(), &mut m[i], &mut v[i]);
+                    copy[i] = C::narrow_from_f32(p[i]);
                 }
             }
         }
@@ -142,27 +142,27 @@ dispatch! {
         match (momentum, copy) {
             (None, None) => {
                 for i in 0..len {
-                    descend::<FMA>(step, &mut p[i], g[i].widen());
+                    descend::<FMA>(step, &mut p[i], g[i].widen_to_f32());
                 }
             }
             (None, Some(copy)) => {
                 let copy = &mut copy[..len];
                 for i in 0..len {
-                    descend::<FMA>(step, &mut p[i], g[i].widen());
-                    copy[i] = C::narrow(p[i]);
+                    descend::<FMA>(step, &mut p[i], g[i].widen_to_f32());
+                    copy[i] = C::narrow_from_f32(p[i]);
                 }
             }
             (Some(momentum), None) => {
                 let momentum = &mut momentum[..len];
                 for i in 0..len {
-                    roll::<FMA>(step, &mut p[i], g[i].widen(), &mut momentum[i]);
+                    update_momentum::<FMA>(step, &mut p[i], g[i].widen_to_f32(), &mut momentum[i]);
                 }
             }
             (Some(momentum), Some(copy)) => {
                 let (momentum, copy) = (&mut momentum[..len], &mut copy[..len]);
                 for i in 0..len {
-                    roll::<FMA>(step, &mut p[i], g[i].widen(), &mut momentum[i]);
-                    copy[i] = C::narrow(p[i]);
+                    update_momentum::<FMA>(step, &mut p[i], g[i].widen_to_f32(), &mut momentum[i]);
+                    copy[i] = C::narrow_from_f32(p[i]);
                 }
             }
         }
@@ -178,7 +178,7 @@ fn descend<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32) {
 
 /// Updates one element with momentum.
 #[inline(always)]
-fn roll<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32, momentum: &mut f32) {
+fn update_momentum<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32, momentum: &mut f32) {
     let grad = g * step.grad_scale;
     *momentum = fma::<FMA>(step.momentum, *momentum, grad);
     let ahead = fma::<FMA>(step.momentum, *momentum, grad);

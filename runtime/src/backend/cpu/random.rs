@@ -23,8 +23,8 @@ const GROUP: usize = 4 * LANES;
 type Words<T> = [[T; LANES]; 4];
 
 impl RandomOps for CpuBackend {
-    fn normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {
-        by_float!(out.dtype() => T; normal::<T>(&self.workers, key, std, index, out.typed()));
+    fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {
+        by_float!(out.dtype() => T; fill_normal::<T>(&self.workers, key, std, index, out.typed()));
     }
 }
 
@@ -53,7 +53,7 @@ dispatch! {
     }
 }
 
-fn normal<T: Float>(workers: &Workers, key: u64, std: f32, index: &BlockIndex, out: &mut [T]) {
+fn fill_normal<T: Float>(workers: &Workers, key: u64, std: f32, index: &BlockIndex, out: &mut [T]) {
     assert_eq!(index.len(), out.len(), "the block index fits the operand");
     workers.chunks(out.len().div_ceil(CHUNK), 1, Rows(out, CHUNK), |range, out| {
         for_each_run(index, range.start * CHUNK, out.0, |index, run| {
@@ -105,7 +105,7 @@ fn fill_run<T: Float>(
         if head.len() == GROUP {
             interleave(&values, head);
         } else {
-            let mut group = [T::narrow(0.0); GROUP];
+            let mut group = [T::narrow_from_f32(0.0); GROUP];
             interleave(&values, &mut group);
             head.copy_from_slice(&group[skipped..skipped + head.len()]);
         }
@@ -132,7 +132,7 @@ fn draw_group(key: u64, counter: u64) -> Words<u32> {
 fn interleave<T: Float>(values: &Words<f32>, out: &mut [T]) {
     for (lane, out) in out.chunks_exact_mut(4).enumerate() {
         for (out, word) in out.iter_mut().zip(values) {
-            *out = T::narrow(word[lane]);
+            *out = T::narrow_from_f32(word[lane]);
         }
     }
 }

@@ -63,7 +63,7 @@ dispatch! {
     fn sum_rows<const FMA: bool, T: Float, U: Float>(x: &[T], n: usize, y: &mut [U], scale: f32) {
         for (row, y) in y.iter_mut().enumerate() {
             let x = &x[row * n..][..n];
-            *y = U::narrow(scale * lane_sum([x], |[x]| x));
+            *y = U::narrow_from_f32(scale * lane_sum([x], |[x]| x));
         }
     }
 }
@@ -76,7 +76,7 @@ dispatch! {
         sums.fill(0.0);
         for row in x.chunks_exact(inner) {
             for (sum, x) in sums.iter_mut().zip(&row[column..]) {
-                *sum += x.widen();
+                *sum += x.widen_to_f32();
             }
         }
         for sum in sums {
@@ -107,7 +107,7 @@ fn broadcast_dim<T: Float, U: Float>(
 dispatch! {
     fn scale_row<const FMA: bool, T: Float, U: Float>(dy: &[U], dx: &mut [T], scale: f32) {
         for (dx, dy) in dx.iter_mut().zip(dy) {
-            *dx = T::narrow(scale * dy.widen());
+            *dx = T::narrow_from_f32(scale * dy.widen_to_f32());
         }
     }
 }
@@ -130,11 +130,11 @@ dispatch! {
         let rest = chunks.remainder();
         for chunk in chunks {
             for lane in 0..LANES {
-                let x = f64::from(chunk[lane].widen());
+                let x = f64::from(chunk[lane].widen_to_f32());
                 lanes[lane] += x * x;
             }
         }
-        let rest: f64 = rest.iter().map(|x| f64::from(x.widen()).powi(2)).sum();
+        let rest: f64 = rest.iter().map(|x| f64::from(x.widen_to_f32()).powi(2)).sum();
         lanes.iter().sum::<f64>() + rest
     }
 }

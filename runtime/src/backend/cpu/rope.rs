@@ -47,9 +47,9 @@ dispatch! {
             let (x, (first, second)) = (x.split_at(half), y.split_at_mut(half));
             let (x, second) = ((x.0, &x.1[..half]), &mut second[..half]);
             for j in 0..half {
-                let (a, b, s) = (x.0[j].widen(), x.1[j].widen(), sin[j] * sign);
-                first[j] = T::narrow(a * cos[j] - b * s);
-                second[j] = T::narrow(b * cos[j] + a * s);
+                let (a, b, s) = (x.0[j].widen_to_f32(), x.1[j].widen_to_f32(), sin[j] * sign);
+                first[j] = T::narrow_from_f32(a * cos[j] - b * s);
+                second[j] = T::narrow_from_f32(b * cos[j] + a * s);
             }
         }
     }
@@ -67,8 +67,8 @@ dispatch! {
             let (pairs, _) = x.as_chunks::<2>();
             let (rotated, _) = y.as_chunks_mut::<2>();
             for j in 0..half {
-                let (a, b, s) = (pairs[j][0].widen(), pairs[j][1].widen(), sin[j] * sign);
-                rotated[j] = [T::narrow(a * cos[j] - b * s), T::narrow(b * cos[j] + a * s)];
+                let (a, b, s) = (pairs[j][0].widen_to_f32(), pairs[j][1].widen_to_f32(), sin[j] * sign);
+                rotated[j] = [T::narrow_from_f32(a * cos[j] - b * s), T::narrow_from_f32(b * cos[j] + a * s)];
             }
         }
     }

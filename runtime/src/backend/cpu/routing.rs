@@ -55,10 +55,10 @@ fn top_k<T: Float>(workers: &Workers, args: TopKArgs) {
 fn top_k_of_row<T: Float>(row: &[T], values: &mut [f32], choices: &mut [u32]) {
     let mut last = u64::MAX;
     for (value, choice) in values.iter_mut().zip(choices) {
-        let keys = row.iter().enumerate().map(|(col, x)| score_key(x.widen(), col as u32));
+        let keys = row.iter().enumerate().map(|(col, x)| score_key(x.widen_to_f32(), col as u32));
         last = keys.filter(|key| *key < last).max().unwrap_or_default();
         *choice = u32::MAX - last as u32;
-        *value = row[*choice as usize].widen();
+        *value = row[*choice as usize].widen_to_f32();
     }
 }
 
@@ -122,7 +122,7 @@ fn dispatch_tokens<T: Float>(workers: &Workers, shape: RoutingShape, args: Dispa
 dispatch! {
     fn scale_row<const FMA: bool, T: Float>(x: &[T], weight: f32, out: &mut [T]) {
         for (out, x) in out.iter_mut().zip(x) {
-            *out = T::narrow(x.widen() * weight);
+            *out = T::narrow_from_f32(x.widen_to_f32() * weight);
         }
     }
 }
@@ -160,7 +160,7 @@ dispatch! {
             let Some(row) = x.chunks_exact(cols).nth(*position as usize) else { continue };
             let weight = weights.map_or(1.0, |weights| weights[choice]);
             for (sum, x) in sums.iter_mut().zip(row) {
-                *sum = fma::<FMA>(weight, x.widen(), *sum);
+                *sum = fma::<FMA>(weight, x.widen_to_f32(), *sum);
             }
         }
         store_rounded(scratch, out);

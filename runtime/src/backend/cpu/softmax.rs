@@ -42,7 +42,7 @@ dispatch! {
             let max = lane_max(x, larger);
             let weights = workplace(&mut *y, &mut *scratch);
             for i in 0..cols {
-                weights[i] = exp::<FMA>(x[i].widen() - max);
+                weights[i] = exp::<FMA>(x[i].widen_to_f32() - max);
             }
             let inv = 1.0 / lane_sum([&*weights], |[weight]| weight);
             for weight in weights {
@@ -67,7 +67,7 @@ dispatch! {
         for ((y, dy), dx) in rows.zip(dx.chunks_exact_mut(cols)) {
             let dot = lane_sum([y, dy], |[y, dy]| y * dy);
             for i in 0..cols {
-                dx[i] = T::narrow(y[i].widen() * (dy[i].widen() - dot));
+                dx[i] = T::narrow_from_f32(y[i].widen_to_f32() * (dy[i].widen_to_f32() - dot));
             }
         }
     }

@@ -65,7 +65,7 @@ impl Workers {
     }
 
     /// Runs `f(0)` to `f(tasks - 1)`, each once, in any order.
-    pub fn each(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
+    pub fn for_each_task(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
         if self.pool.is_none() || tasks < 2 {
             (0..tasks).for_each(f);
         } else {

@@ -58,7 +58,7 @@ impl Device for DryRunDevice {
     ) {
     }
 
-    fn mark(&self, _: StreamKind) -> DeviceEvent {
+    fn mark_stream(&self, _: StreamKind) -> DeviceEvent {
         no_event()
     }
 
@@ -76,7 +76,7 @@ impl Device for DryRunDevice {
         true
     }
 
-    fn handle(&self, _: StreamKind) -> u64 {
+    fn stream_handle(&self, _: StreamKind) -> u64 {
         0
     }
 

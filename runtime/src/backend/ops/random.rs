@@ -5,11 +5,11 @@ use crate::backend::{DryRunBackend, ViewMut};
 /// Kernels that generate random numbers.
 pub trait RandomOps {
     /// Writes normal deviates of mean 0 and standard deviation `std`, each a function of `key` and its global index.
-    fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);
+    fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);
 }
 
 impl RandomOps for DryRunBackend {
-    fn normal(&self, _: u64, _: f32, _: &BlockIndex, _: ViewMut) {}
+    fn fill_normal(&self, _: u64, _: f32, _: &BlockIndex, _: ViewMut) {}
 }
 
 /// The position of a local block in its global tensor; all vectors have one entry per dim.

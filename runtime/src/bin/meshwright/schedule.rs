@@ -56,7 +56,7 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), String> {
     };
     let simulation = simulate(verified.lowered(), costs).map_err(|stuck| stuck.to_string())?;
     let title = title(&schedule, &simulation);
-    let drawing = || draw::svg(&schedule, &simulation, &title);
+    let drawing = || draw::draw_svg(&schedule, &simulation, &title);
     let written: [(&str, &dyn Fn() -> String); 3] = [
         ("svg", &drawing),
         ("csv", &|| csv::write(&schedule)),
@@ -68,7 +68,7 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), String> {
         }
     }
     let table = table(&verified, &simulation);
-    Ok((format!("{title}\n\n{table}\n{}", draw::text(&schedule, &simulation)), true))
+    Ok((format!("{title}\n\n{table}\n{}", draw::draw_text(&schedule, &simulation)), true))
 }
 
 /// Reads or generates the schedule.

@@ -30,7 +30,7 @@ impl HfExport {
         files::create_folder(folder)?;
         let probe = temporary_path(folder, "probe");
         files::write(&probe, b"")?;
-        files::remove(&probe)
+        files::remove_path(&probe)
     }
 
     /// Begins an export to `folder`, creating it if needed.
@@ -73,10 +73,10 @@ impl HfExport {
         let settings = format!("{:#}\n", self.format.settings);
         files::write(&temporary_path(&self.folder, SETTINGS), settings.as_bytes())?;
         for name in [WEIGHTS, SETTINGS] {
-            files::rename(&temporary_path(&self.folder, name), &self.folder.join(name))?;
+            files::rename_path(&temporary_path(&self.folder, name), &self.folder.join(name))?;
         }
         // The index of an earlier, sharded model in this folder would contradict the new file.
-        files::remove(&self.folder.join("model.safetensors.index.json"))
+        files::remove_path(&self.folder.join("model.safetensors.index.json"))
     }
 }
 
@@ -89,7 +89,7 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         for name in [WEIGHTS, SETTINGS] {
             // The user has to see the failure of the export instead.
-            let _ = files::remove(&temporary_path(&self.folder, name));
+            let _ = files::remove_path(&temporary_path(&self.folder, name));
         }
     }
 }

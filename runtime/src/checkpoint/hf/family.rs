@@ -41,7 +41,8 @@ pub trait HfConfig: Sized {
     /// refuses.
     fn read(folder: &Path) -> Result<Self, CheckpointError> {
         let path = folder.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))?;
+        let text =
+            std::fs::read_to_string(&path).map_err(CheckpointError::io_error("read", &path))?;
         let settings = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"));
         let config = settings.and_then(|settings: Map<String, Value>| {
             let settings = HfSettings::new(&settings);

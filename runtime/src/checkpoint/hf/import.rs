@@ -54,7 +54,7 @@ impl HfFolder {
             let place = StoredTensor { file, stored };
             if let Some(other) = places.insert(name.clone(), place) {
                 let reason = format!("is there a second time, as `{}`", other.stored);
-                return Err(CheckpointError::tensor(&files[file].0, &name, reason));
+                return Err(CheckpointError::tensor_error(&files[file].0, &name, reason));
             }
         }
         Ok((config, HfFolder { folder: folder.to_owned(), files, places }))
@@ -95,7 +95,7 @@ impl TensorSource for HfFolder {
         out: &mut [f32],
     ) -> Result<usize, CheckpointError> {
         let Some(place) = self.places.get(name) else {
-            return Err(CheckpointError::tensor(&self.folder, name, "is missing"));
+            return Err(CheckpointError::tensor_error(&self.folder, name, "is missing"));
         };
         let (_, file) = &self.files[place.file];
         file.copy_common(&place.stored, &Region::whole(shape), out, region)
@@ -125,7 +125,7 @@ fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
             if let Some(first) = file_of.insert(name.clone(), files.len()) {
                 let (first, _): &(PathBuf, TensorFile) = &files[first];
                 let reason = format!("is also in {}", first.display());
-                return Err(CheckpointError::tensor(&path, &name, reason));
+                return Err(CheckpointError::tensor_error(&path, &name, reason));
             }
         }
         files.push((path, file));
@@ -139,7 +139,7 @@ fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let text = std::fs::read_to_string(index).map_err(CheckpointError::io("read", index))?;
+    let text = std::fs::read_to_string(index).map_err(CheckpointError::io_error("read", index))?;
     let parsed: Index = serde_json::from_str(&text)
         .map_err(|error| CheckpointError::settings(index, format!("not an index: {error}")))?;
     let mut names: Vec<String> = parsed.weight_map.into_values().collect();

@@ -81,7 +81,7 @@ impl LocalMember {
         let (count, dtype) = (data.len(), data.dtype());
         self.reduce_targets(issued, data, |group, target| {
             let targets: Vec<&LentMemory> =
-                group.operands().filter_map(MemberOperand::lent).collect();
+                group.operands().filter_map(MemberOperand::lent_memory).collect();
             let Some(first) = targets.first() else {
                 // SAFETY: small operands are copies.
                 return unsafe { group.combine_runs(op, 0..count, target, 0) };
@@ -201,7 +201,7 @@ impl LocalMember {
     ) -> CallResult {
         let (count, dtype) = (data.len(), data.dtype());
         self.reduce_targets(issued, data, |group, target| {
-            match group.operand(root).lent() {
+            match group.operand(root).lent_memory() {
                 Some(target) => {
                     let part = part_of(dtype, count, self.size(), self.group_rank());
                     let start = part.start;

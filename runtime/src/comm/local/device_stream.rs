@@ -23,7 +23,7 @@ pub struct DeviceStream {
 impl DeviceStream {
     /// The compute stream, for a blocking call.
     pub fn compute(device: &Arc<dyn Device>) -> DeviceStream {
-        let ready = device.mark(StreamKind::Compute);
+        let ready = device.mark_stream(StreamKind::Compute);
         DeviceStream { device: Arc::clone(device), stream: StreamKind::Compute, ready }
     }
 
@@ -34,7 +34,7 @@ impl DeviceStream {
         number: usize,
         ready: Option<DeviceEvent>,
     ) -> DeviceStream {
-        let ready = ready.unwrap_or_else(|| device.mark(StreamKind::Compute));
+        let ready = ready.unwrap_or_else(|| device.mark_stream(StreamKind::Compute));
         DeviceStream {
             device: Arc::clone(device),
             stream: StreamKind::Communication(number),
@@ -56,6 +56,6 @@ impl DeviceStream {
 
     /// Records an event after the work that was submitted so far.
     pub fn record_event(&self) -> DeviceEvent {
-        self.device.mark(self.stream)
+        self.device.mark_stream(self.stream)
     }
 }

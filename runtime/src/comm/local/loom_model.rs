@@ -32,7 +32,7 @@ fn model(own: fn(&Rank), other: fn(&Rank)) {
     builder.check(move || {
         let ranks = Arc::new(RankTable::new(2, Duration::from_secs(3600)));
         let membership = |group_rank| {
-            let accounting = Accounting::new(Arc::new(ExposedClock::new(Lane::off())));
+            let accounting = Accounting::new(Arc::new(ExposedClock::new(Lane::disabled())));
             Arc::new(GroupMember::new(AxisSet::NONE, vec![0, 1], group_rank, accounting))
         };
         let memberships = [membership(0), membership(1)];

@@ -52,7 +52,7 @@ impl LocalMember {
     }
 
     /// The stream of `call` on `device`, with operands that are ready at an event.
-    pub fn stream(
+    pub fn device_stream(
         &self,
         call: &Call,
         device: &Arc<dyn Device>,
@@ -82,7 +82,7 @@ impl LocalMember {
             (&self.group.blocking, None)
         };
         let device = data.and_then(|data| data.device());
-        let stream = device.map(|device| self.stream(call, device, ready));
+        let stream = device.map(|device| self.device_stream(call, device, ready));
         let ready = stream.as_ref().map(|stream| stream.ready.clone());
         let contribution = Contribution { call: Arc::clone(call), operand, ready, clock };
         let group_rank = self.group_rank();

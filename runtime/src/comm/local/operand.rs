@@ -36,7 +36,7 @@ impl MemberOperand {
     }
 
     /// Returns the memory if it is lent.
-    pub fn lent(&self) -> Option<&LentMemory> {
+    pub fn lent_memory(&self) -> Option<&LentMemory> {
         match self {
             MemberOperand::Lent(lent) => Some(lent),
             _ => None,

@@ -32,8 +32,8 @@ impl<'a> Participation<'a> {
         contribution: Contribution,
         participant: Participant<'a>,
     ) -> Result<Self, CommError> {
-        let lends_memory = contribution.operand.lent().is_some();
-        let rendezvous = channel.meet(group, contribution, &participant)?;
+        let lends_memory = contribution.operand.lent_memory().is_some();
+        let rendezvous = channel.join_rendezvous(group, contribution, &participant)?;
         let (is_finished, span) = (false, None);
         Ok(Participation { channel, rendezvous, lends_memory, is_finished, participant, span })
     }

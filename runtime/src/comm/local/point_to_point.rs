@@ -127,7 +127,7 @@ impl LocalMember {
 
     /// The stream of a message on `data`, if it is in device memory.
     fn message_stream(&self, call: &Call, data: View<'_>) -> Option<DeviceStream> {
-        data.device().map(|device| self.stream(call, device, None))
+        data.device().map(|device| self.device_stream(call, device, None))
     }
 
     /// Runs `copy` now, or returns it as a job for the message thread. Copying a small message, or submitting a copy to a

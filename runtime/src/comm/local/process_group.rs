@@ -45,11 +45,11 @@ impl LocalProcessGroup {
             Promise::new(self.member.world_rank(), &self.member.group.ranks().deadlock);
         let device = device_of(src.as_deref().or(dst.as_ref()));
         // Later computation does not hold up the call.
-        let ready = device.as_ref().map(|device| device.mark(StreamKind::Compute));
+        let ready = device.as_ref().map(|device| device.mark_stream(StreamKind::Compute));
         let call = Arc::clone(call);
         let job = move |member: &LocalMember| {
             let ready = ready.as_ref();
-            let stream = device.as_ref().map(|device| member.stream(&call, device, ready));
+            let stream = device.as_ref().map(|device| member.device_stream(&call, device, ready));
             let work = || {
                 let source = src.as_ref().map(|src| src.view());
                 let target = dst.as_mut().map(Buffer::view_mut);

@@ -20,7 +20,7 @@ impl Reducible for f32 {
     const ZERO: f32 = 0.0;
 
     fn reduce<'a>(op: ReduceOp, acc: &mut [f32], others: impl Iterator<Item = &'a [f32]>) {
-        others.for_each(|src| fold(op, acc, src));
+        others.for_each(|src| fold_values(op, acc, src));
     }
 }
 
@@ -36,7 +36,7 @@ impl Reducible for bf16 {
         for src in others {
             let wide_src = &mut wide_src[..src.len()];
             widen(wide_src, src);
-            fold(op, wide_acc, wide_src);
+            fold_values(op, wide_acc, wide_src);
         }
         narrow(acc, wide_acc);
     }
@@ -68,7 +68,7 @@ macro_rules! with_avx2 {
 
 with_avx2! {
     /// Reduces `src` into `acc`, element by element.
-    fn fold(op: ReduceOp, acc: &mut [f32], src: &[f32]) {
+    fn fold_values(op: ReduceOp, acc: &mut [f32], src: &[f32]) {
         assert_eq!(acc.len(), src.len(), "contributions to a reduction have one length");
         match op {
             ReduceOp::Sum => acc.iter_mut().zip(src).for_each(|(a, b)| *a += *b),
@@ -109,9 +109,9 @@ mod tests {
             let a: Vec<f32> = (0..len).map(|i| (i as f32 * 1.7).sin()).collect();
             let b: Vec<f32> = (0..len).map(|i| (i as f32 * 2.3).cos()).collect();
             let mut sum = a.clone();
-            fold(ReduceOp::Sum, &mut sum, &b);
+            fold_values(ReduceOp::Sum, &mut sum, &b);
             let mut max = a.clone();
-            fold(ReduceOp::Max, &mut max, &b);
+            fold_values(ReduceOp::Max, &mut max, &b);
             for i in 0..len {
                 assert_eq!(sum[i].to_bits(), (a[i] + b[i]).to_bits());
                 assert_eq!(max[i], a[i].max(b[i]));
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn max_propagates_nan_from_either_side() {
         let mut acc = [f32::NAN, 1.0, 1.0];
-        fold(ReduceOp::Max, &mut acc, &[2.0, f32::NAN, 3.0]);
+        fold_values(ReduceOp::Max, &mut acc, &[2.0, f32::NAN, 3.0]);
         assert!(acc[0].is_nan() && acc[1].is_nan());
         assert_eq!(acc[2], 3.0);
     }

@@ -93,7 +93,7 @@ impl RendezvousChannel {
 
     /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the member
     /// must call [`finish_rendezvous`](Self::finish_rendezvous), which a [`Participation`](super::participation::Participation) guarantees.
-    pub fn meet(
+    pub fn join_rendezvous(
         &self,
         group: &GroupStatus,
         contribution: Contribution,
@@ -195,7 +195,7 @@ impl ChannelState {
         let rendezvous = Arc::new(Rendezvous {
             begin,
             exposed: clocks.map(|clock| clock.read(begin)).collect(),
-            has_lent_memory: contributions.iter().any(|each| each.operand.lent().is_some()),
+            has_lent_memory: contributions.iter().any(|each| each.operand.lent_memory().is_some()),
             done: AtomicUsize::new(0),
             ends: contributions.iter().map(|_| OnceLock::new()).collect(),
             contributions,

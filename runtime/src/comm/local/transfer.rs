@@ -129,7 +129,9 @@ impl Participation<'_> {
         at: usize,
     ) {
         let is_target = |operand: &MemberOperand| {
-            operand.lent().is_some_and(|lent| lent.run_address(0..0) == dst.run_address(0..0))
+            operand
+                .lent_memory()
+                .is_some_and(|lent| lent.run_address(0..0) == dst.run_address(0..0))
         };
         let in_place = self.operands().position(is_target);
         let start = range.start;

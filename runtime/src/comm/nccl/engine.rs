@@ -45,8 +45,8 @@ impl NcclEngine {
         let init = CommInit::new(&settings, &*library, &watchdog, &*device, &allocator);
         let (comms, message_comms) = init.create_comms(id)?;
         let thread = watchdog.start_thread();
-        let thread =
-            thread.map_err(|error| watchdog.fail("start of the watchdog", error.to_string()))?;
+        let thread = thread
+            .map_err(|error| watchdog.report_failure("start of the watchdog", error.to_string()))?;
         let registrations =
             settings.registers.then(|| Arc::new(Registrations::new(Arc::clone(&watchdog))));
         // Memory is registered only if it can be deregistered in time.
@@ -103,7 +103,7 @@ impl Engine for NcclEngine {
         watchdog.check_failure()?;
         submit();
         if let Some(calls) = calls {
-            watchdog.watch_call(calls, device.mark(StreamKind::Compute), None);
+            watchdog.watch_call(calls, device.mark_stream(StreamKind::Compute), None);
         }
         Ok(())
     }

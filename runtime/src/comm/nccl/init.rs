@@ -55,7 +55,7 @@ impl<'a> CommInit<'a> {
         // Not the world rank, which depends on the order of the axes.
         let member = self.shape.index_in_group(self.rank, AxisSet::ALL);
         let comm = self.library.init_comm(id, ranks, member);
-        let all = comm.map_err(|error| self.watchdog.fail(call, error.to_string()))?;
+        let all = comm.map_err(|error| self.watchdog.report_failure(call, error.to_string()))?;
         self.watchdog.add_comm(all);
         self.watchdog.wait_until_ready(all, call)?;
         let world = axes_of_several(&self.shape, AxisSet::ALL);
@@ -64,7 +64,7 @@ impl<'a> CommInit<'a> {
         let axes: Vec<AxisId> = world.iter().collect();
         for subset in 1..(1usize << axes.len()) - 1 {
             let chosen = axes.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1);
-            let set = chosen.fold(AxisSet::NONE, |set, (_, axis)| set.or(AxisSet::of(*axis)));
+            let set = chosen.fold(AxisSet::NONE, |set, (_, axis)| set.union(AxisSet::of(*axis)));
             let color = self.shape.group_of(self.rank, set)[0];
             let key = self.shape.index_in_group(self.rank, set);
             if let Some(comm) = self.split_comm(all, Some(color), key, set)? {
@@ -127,17 +127,17 @@ impl<'a> CommInit<'a> {
     fn connect(&self, comm: Comm, transfers: &[Transfer]) -> Result<(), CommError> {
         let call = "connecting neighbors along pp";
         let stream = StreamKind::Communication(AxisSet::of(AxisId::Pp).number());
-        self.device.wait_for(stream, &self.device.mark(StreamKind::Compute));
-        let handle = CommStream { comm, stream: self.device.handle(stream) };
+        self.device.wait_for(stream, &self.device.mark_stream(StreamKind::Compute));
+        let handle = CommStream { comm, stream: self.device.stream_handle(stream) };
         let submitted = in_group(self.library, || {
             transfers.iter().try_for_each(|transfer| {
                 // SAFETY: the elements are live, and only this stream uses them; the compute stream waits for it below.
                 unsafe { self.library.submit(handle, DType::F32, transfer) }
             })
         });
-        submitted.map_err(|error| self.watchdog.fail(call, error.to_string()))?;
+        submitted.map_err(|error| self.watchdog.report_failure(call, error.to_string()))?;
         self.watchdog.wait_until_ready(comm, call)?;
-        let end = self.device.mark(stream);
+        let end = self.device.mark_stream(stream);
         self.watchdog.watch_call(call.into(), end.clone(), None);
         self.device.wait_for(StreamKind::Compute, &end);
         Ok(())
@@ -158,7 +158,7 @@ impl<'a> CommInit<'a> {
         };
         let comm = self.library.split_comm(all, color, key, &mut keep_waiting);
         self.watchdog.check_failure()?;
-        let comm = comm.map_err(|error| self.watchdog.fail(&call, error.to_string()))?;
+        let comm = comm.map_err(|error| self.watchdog.report_failure(&call, error.to_string()))?;
         if let Some(comm) = comm {
             self.watchdog.add_comm(comm);
             self.watchdog.wait_until_ready(comm, &call)?;
@@ -170,5 +170,5 @@ impl<'a> CommInit<'a> {
 /// Returns those of `axes` with more than one rank.
 pub fn axes_of_several(shape: &MeshShape, axes: AxisSet) -> AxisSet {
     let has_several = |axis: &AxisId| shape.degree_of(AxisSet::of(*axis)) > 1;
-    axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.or(AxisSet::of(axis)))
+    axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.union(AxisSet::of(axis)))
 }

@@ -79,7 +79,7 @@ fn pointer(comm: Comm) -> ncclComm_t {
     comm.0 as ncclComm_t
 }
 
-fn kind(dtype: DType) -> ncclDataType_t {
+fn nccl_dtype(dtype: DType) -> ncclDataType_t {
     match dtype {
         DType::F32 => ncclDataType_t::ncclFloat32,
         DType::Bf16 => ncclDataType_t::ncclBfloat16,
@@ -237,7 +237,7 @@ impl Library for RealLibrary {
         dtype: DType,
         transfer: &Transfer,
     ) -> Result<(), LibraryError> {
-        let (api, kind, comm) = (self.api, kind(dtype), pointer(stream.comm));
+        let (api, kind, comm) = (self.api, nccl_dtype(dtype), pointer(stream.comm));
         let stream = stream.stream as _;
         let source = |address: u64| address as *const c_void;
         let target = |address: u64| address as *mut c_void;

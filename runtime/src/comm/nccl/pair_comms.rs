@@ -21,7 +21,7 @@ impl PairComms {
         mut split: impl FnMut(Option<usize>, usize) -> Result<Option<Comm>, CommError>,
     ) -> Result<PairComms, CommError> {
         let mut comms = HashMap::new();
-        for round in 0..rounds(members) {
+        for round in 0..round_count(members) {
             let partner = partner(members, round, member);
             let pair = partner.map(|partner| (member.min(partner), member.max(partner)));
             for upwards in [true, false] {
@@ -44,14 +44,14 @@ impl PairComms {
 }
 
 /// Number of rounds in which each pair of `members` meets once.
-fn rounds(members: usize) -> usize {
+fn round_count(members: usize) -> usize {
     if members < 2 { 0 } else { members.next_multiple_of(2) - 1 }
 }
 
 /// Returns the partner of `member` in a round, by the circle method for tournaments: the last member, or an empty place if
 /// their number is odd, stays fixed, and the others rotate around it.
 fn partner(members: usize, round: usize, member: usize) -> Option<usize> {
-    let rotating = rounds(members);
+    let rotating = round_count(members);
     let fixed = rotating;
     let opposite = |place: usize| (2 * round + rotating - place) % rotating;
     let met = match member {
@@ -70,7 +70,7 @@ mod tests {
     fn each_pair_of_members_meets_once() {
         for members in 1..=9 {
             let mut met = vec![0; members * members];
-            for round in 0..rounds(members) {
+            for round in 0..round_count(members) {
                 for member in 0..members {
                     if let Some(other) = partner(members, round, member) {
                         assert_eq!(partner(members, round, other), Some(member));

@@ -40,7 +40,7 @@ impl Planner {
     pub fn scratch_len(&self, op: &CommOp) -> usize {
         match op {
             CommOp::AllGather { blocks } | CommOp::ReduceScatter { blocks } => {
-                self.slots(blocks).map_or(0, |slots| slots.iter().sum())
+                self.slot_lens(blocks).map_or(0, |slots| slots.iter().sum())
             }
             _ => 0,
         }
@@ -63,15 +63,17 @@ impl Planner {
                 None => self.reduce_scatter(dst, own_run(blocks), blocks, scratch),
             },
             CommOp::AllToAll { send, recv } => {
-                self.all_to_all(src.unwrap_or_default(), dst, send, recv)
+                self.all_to_all_steps(src.unwrap_or_default(), dst, send, recv)
             }
             CommOp::Broadcast { root, count } => self.broadcast(root.group_rank, dst, *count),
-            CommOp::Reduce { root, op, count } => self.reduce(root.group_rank, dst, *count, *op),
+            CommOp::Reduce { root, op, count } => {
+                self.reduce_steps(root.group_rank, dst, *count, *op)
+            }
             CommOp::Scatter { root, counts } => {
-                self.scatter(root.group_rank, src.unwrap_or_default(), dst, counts)
+                self.scatter_steps(root.group_rank, src.unwrap_or_default(), dst, counts)
             }
             CommOp::Gather { root, counts } => {
-                self.gather(root.group_rank, src.unwrap_or_default(), dst, counts)
+                self.gather_steps(root.group_rank, src.unwrap_or_default(), dst, counts)
             }
             CommOp::Barrier => self.all_reduce(dst, 1, ReduceOp::Max),
             CommOp::Send { .. } | CommOp::Recv { .. } => Vec::new(),
@@ -79,29 +81,29 @@ impl Planner {
     }
 
     fn all_reduce(&self, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
-        self.group((count > 0).then_some(Transfer::AllReduce { data, count, op }))
+        self.group_step((count > 0).then_some(Transfer::AllReduce { data, count, op }))
     }
 
-    fn reduce(&self, root: usize, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
+    fn reduce_steps(&self, root: usize, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
         let reduce = Transfer::Reduce { src: data, dst: data, count, op, root };
-        self.group((count > 0).then_some(reduce))
+        self.group_step((count > 0).then_some(reduce))
     }
 
     fn broadcast(&self, root: usize, data: u64, count: usize) -> Vec<Step> {
         let broadcast = Transfer::Broadcast { src: data, dst: data, count, root };
-        self.group((count > 0).then_some(broadcast))
+        self.group_step((count > 0).then_some(broadcast))
     }
 
     /// `src` may be this member's run in `dst`. `scratch` has room for [`scratch_len`](Self::scratch_len).
     fn all_gather(&self, src: u64, dst: u64, blocks: &Blocks, scratch: u64) -> Vec<Step> {
-        let flat = self.flat(blocks);
-        let Some(slots) = self.slots(blocks) else { return self.gather_row(src, dst, &flat) };
+        let flat = self.flat_counts(blocks);
+        let Some(slots) = self.slot_lens(blocks) else { return self.gather_row(src, dst, &flat) };
         let mut steps = Vec::new();
         let mut own = src;
         if slots[self.member] > flat[self.member] {
             // The library reads all of the slot.
-            own = self.slot(scratch, &slots, self.member);
-            steps.extend(self.copy(own, src, flat[self.member]));
+            own = self.slot_address(scratch, &slots, self.member);
+            steps.extend(self.copy_step(own, src, flat[self.member]));
         }
         steps.extend(self.gather_row(own, scratch, &slots));
         let parts = self.parts(scratch, blocks, &slots);
@@ -111,8 +113,8 @@ impl Planner {
 
     /// `dst` may be this member's run in `src`. `scratch` has room for [`scratch_len`](Self::scratch_len).
     fn reduce_scatter(&self, src: u64, dst: u64, blocks: &Blocks, scratch: u64) -> Vec<Step> {
-        let flat = self.flat(blocks);
-        let Some(slots) = self.slots(blocks) else { return self.scatter_row(src, dst, &flat) };
+        let flat = self.flat_counts(blocks);
+        let Some(slots) = self.slot_lens(blocks) else { return self.scatter_row(src, dst, &flat) };
         let parts = self.parts(scratch, blocks, &slots);
         let mut steps = vec![Step::Split { rows: blocks.outer, whole: src, parts }];
         if slots[self.member] == flat[self.member] {
@@ -120,9 +122,9 @@ impl Planner {
             return steps;
         }
         // The library writes all of the slot.
-        let own = self.slot(scratch, &slots, self.member);
+        let own = self.slot_address(scratch, &slots, self.member);
         steps.extend(self.scatter_row(scratch, own, &slots));
-        steps.extend(self.copy(dst, own, flat[self.member]));
+        steps.extend(self.copy_step(dst, own, flat[self.member]));
         steps
     }
 
@@ -130,8 +132,8 @@ impl Planner {
     ///
     /// Scratch memory is used for several rows, and for parts of almost equal length: with all of them padded to the
     /// longest, one transfer replaces one per member. The contents of the padding are unspecified.
-    fn slots(&self, blocks: &Blocks) -> Option<Vec<usize>> {
-        let flat = self.flat(blocks);
+    fn slot_lens(&self, blocks: &Blocks) -> Option<Vec<usize>> {
+        let flat = self.flat_counts(blocks);
         let (longest, total) =
             (flat.iter().copied().max().unwrap_or(0), flat.iter().sum::<usize>());
         let padded = longest * self.members;
@@ -143,7 +145,7 @@ impl Planner {
         }
     }
 
-    fn all_to_all(&self, src: u64, dst: u64, send: &[usize], recv: &[usize]) -> Vec<Step> {
+    fn all_to_all_steps(&self, src: u64, dst: u64, send: &[usize], recv: &[usize]) -> Vec<Step> {
         let sends = self.runs(send).map(|(to, start, count)| Transfer::Send {
             src: src + self.bytes(start) as u64,
             count,
@@ -155,30 +157,30 @@ impl Planner {
             from,
         });
         let own = |counts: &[usize]| self.bytes(counts[..self.member].iter().sum()) as u64;
-        let copy = self.copy(dst + own(recv), src + own(send), send[self.member]);
-        copy.into_iter().chain(self.group(sends.chain(recvs))).collect()
+        let copy = self.copy_step(dst + own(recv), src + own(send), send[self.member]);
+        copy.into_iter().chain(self.group_step(sends.chain(recvs))).collect()
     }
 
     /// `whole` is the tensor of the root; `part` is this member's.
-    fn scatter(&self, root: usize, whole: u64, part: u64, counts: &[usize]) -> Vec<Step> {
-        let copy = |own| self.copy(part, own, counts[root]);
+    fn scatter_steps(&self, root: usize, whole: u64, part: u64, counts: &[usize]) -> Vec<Step> {
+        let copy = |own| self.copy_step(part, own, counts[root]);
         let send = |src, count, to| Transfer::Send { src, count, to };
         let recv = |count| Transfer::Recv { dst: part, count, from: root };
-        self.rooted(root, whole, counts, copy, send, recv)
+        self.rooted_steps(root, whole, counts, copy, send, recv)
     }
 
     /// Plans the reverse of [`scatter`](Self::scatter).
-    fn gather(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
-        let copy = |own| self.copy(own, part, counts[root]);
+    fn gather_steps(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
+        let copy = |own| self.copy_step(own, part, counts[root]);
         let recv = |dst, count, from| Transfer::Recv { dst, count, from };
         let send = |count| Transfer::Send { src: part, count, to: root };
-        self.rooted(root, whole, counts, copy, recv, send)
+        self.rooted_steps(root, whole, counts, copy, recv, send)
     }
 
     /// Transfers between the `whole` tensor of the root and the parts: at the root the `copy` of its own part, given its
     /// address, and a transfer for each `other` part, given its address, length and member; elsewhere that of the `own`
     /// part.
-    fn rooted(
+    fn rooted_steps(
         &self,
         root: usize,
         whole: u64,
@@ -189,26 +191,26 @@ impl Planner {
     ) -> Vec<Step> {
         let count = counts[self.member];
         if self.member != root {
-            return self.group((count > 0).then(|| own(count)));
+            return self.group_step((count > 0).then(|| own(count)));
         }
         let address = |start: usize| whole + self.bytes(start) as u64;
         let others =
             self.runs(counts).map(|(member, start, count)| other(address(start), count, member));
         let copy = copy(address(counts[..root].iter().sum()));
-        copy.into_iter().chain(self.group(others)).collect()
+        copy.into_iter().chain(self.group_step(others)).collect()
     }
 
     /// Concatenates the parts of all members: by one transfer if they have one length, else by one per member.
     fn gather_row(&self, src: u64, dst: u64, lens: &[usize]) -> Vec<Step> {
         if self.members == 1 {
-            return self.copy(dst, src, lens[0]).into_iter().collect();
+            return self.copy_step(dst, src, lens[0]).into_iter().collect();
         }
         if is_even(lens) {
             let count = lens[0];
             let gather = (count > 0).then_some(Transfer::AllGather { src, dst, count });
-            return self.group(gather);
+            return self.group_step(gather);
         }
-        self.group(runs(lens).map(|(root, start, count)| {
+        self.group_step(runs(lens).map(|(root, start, count)| {
             let dst = dst + self.bytes(start) as u64;
             let src = if root == self.member { src } else { dst };
             Transfer::Broadcast { src, dst, count, root }
@@ -218,14 +220,14 @@ impl Planner {
     /// Sums the parts of all members, as [`gather_row`](Self::gather_row) gathers them.
     fn scatter_row(&self, src: u64, dst: u64, lens: &[usize]) -> Vec<Step> {
         if self.members == 1 {
-            return self.copy(dst, src, lens[0]).into_iter().collect();
+            return self.copy_step(dst, src, lens[0]).into_iter().collect();
         }
         if is_even(lens) {
             let count = lens[0];
             let scatter = (count > 0).then_some(Transfer::ReduceScatter { src, dst, count });
-            return self.group(scatter);
+            return self.group_step(scatter);
         }
-        self.group(runs(lens).map(|(root, start, count)| {
+        self.group_step(runs(lens).map(|(root, start, count)| {
             let src = src + self.bytes(start) as u64;
             let dst = if root == self.member { dst } else { src };
             Transfer::Reduce { src, dst, count, op: ReduceOp::Sum, root }
@@ -233,7 +235,7 @@ impl Planner {
     }
 
     /// One group of transfers; none for a single member, or without transfers.
-    fn group(&self, transfers: impl IntoIterator<Item = Transfer>) -> Vec<Step> {
+    fn group_step(&self, transfers: impl IntoIterator<Item = Transfer>) -> Vec<Step> {
         let transfers: Vec<Transfer> = transfers.into_iter().collect();
         if transfers.is_empty() || self.members == 1 {
             return Vec::new();
@@ -242,7 +244,7 @@ impl Planner {
     }
 
     /// A copy on the device; `None` if it is empty or onto itself.
-    fn copy(&self, dst: u64, src: u64, count: usize) -> Option<Step> {
+    fn copy_step(&self, dst: u64, src: u64, count: usize) -> Option<Step> {
         let bytes = self.bytes(count);
         (bytes > 0 && dst != src).then_some(Step::Copy { bytes, dst, src })
     }
@@ -250,19 +252,19 @@ impl Planner {
     /// The parts of the members in scratch memory, each in its slot.
     fn parts(&self, scratch: u64, blocks: &Blocks, slots: &[usize]) -> Vec<RowPart> {
         let part = |member| RowPart {
-            address: self.slot(scratch, slots, member),
+            address: self.slot_address(scratch, slots, member),
             bytes: self.bytes(blocks.lens[member]),
         };
         (0..self.members).map(part).collect()
     }
 
     /// Address of the slot of `member` in scratch memory.
-    fn slot(&self, scratch: u64, slots: &[usize], member: usize) -> u64 {
+    fn slot_address(&self, scratch: u64, slots: &[usize], member: usize) -> u64 {
         scratch + self.bytes(slots[..member].iter().sum()) as u64
     }
 
     /// Elements of each member in all rows.
-    fn flat(&self, blocks: &Blocks) -> Vec<usize> {
+    fn flat_counts(&self, blocks: &Blocks) -> Vec<usize> {
         (0..self.members).map(|member| blocks.owned(member)).collect()
     }
 

@@ -133,7 +133,7 @@ impl NcclGroup {
         watchdog.check_failure()?;
         let route = messages.first().map(|message| message.route);
         let Some(Route { comm, stream, .. }) = route else {
-            return Ok(device.mark(StreamKind::Compute));
+            return Ok(device.mark_stream(StreamKind::Compute));
         };
         let start = self.accounting().start_transfer();
         let stream = StreamKind::Communication(FIRST_STREAM + stream);
@@ -147,7 +147,7 @@ impl NcclGroup {
             .filter_map(|message| Some((message.call.dtype?, message.transfer())))
             .collect();
         if !transfers.is_empty() {
-            let handle = CommStream { comm, stream: device.handle(stream) };
+            let handle = CommStream { comm, stream: device.stream_handle(stream) };
             self.submit_transfers(&texts.join("; "), handle, &transfers)?;
         }
         let end = self.resources.end_call(stream);

@@ -37,13 +37,13 @@ impl RankResources {
     /// [for earlier calls](CaptureOrder).
     pub fn begin_call(&self, stream: StreamKind) {
         let device = &*self.device;
-        device.wait_for(stream, &device.mark(StreamKind::Compute));
+        device.wait_for(stream, &device.mark_stream(StreamKind::Compute));
         self.capture_order.begin_call(device, stream);
     }
 
     /// Returns the event at the end of the call that was submitted last, on `stream`.
     pub fn end_call(&self, stream: StreamKind) -> DeviceEvent {
-        let end = self.device.mark(stream);
+        let end = self.device.mark_stream(stream);
         self.capture_order.end_call(&*self.device, &end);
         end
     }

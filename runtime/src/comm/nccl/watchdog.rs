@@ -92,7 +92,7 @@ impl Watchdog {
             while !state.is_closed {
                 let waited = watchdog.changed.wait_timeout(state, PERIOD);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
-                watchdog.poll();
+                watchdog.poll_calls();
                 state = watchdog.lock_state();
             }
         })
@@ -135,7 +135,7 @@ impl Watchdog {
     pub fn check_peers(&self, call: &str) -> Result<(), CommError> {
         self.check_failure()?;
         match self.peers.failed_peer() {
-            Some(failed) => Err(self.abort(peer_left(failed, call, String::new()))),
+            Some(failed) => Err(self.abort_communicators(peer_left(failed, call, String::new()))),
             None => Ok(()),
         }
     }
@@ -151,31 +151,31 @@ impl Watchdog {
             self.check_failure()?;
             calls(&*self.library)
         };
-        outcome.map_err(|error| self.fail(call, error.to_string()))
+        outcome.map_err(|error| self.report_failure(call, error.to_string()))
     }
 
     /// Aborts all communicators because of `problem` in `call`. Returns the first failure of the rank.
-    pub fn fail(&self, call: &str, problem: String) -> CommError {
+    pub fn report_failure(&self, call: &str, problem: String) -> CommError {
         let start = Instant::now();
         while self.failure.get().is_none() && start.elapsed() < DETECTION_TIME {
             if let Some(failed) = self.peers.failed_peer() {
-                return self.abort(peer_left(failed, call, format!(" ({problem})")));
+                return self.abort_communicators(peer_left(failed, call, format!(" ({problem})")));
             }
             std::thread::sleep(PERIOD);
         }
-        self.abort(CommError::Engine { rank: self.rank, call: call.into(), problem })
+        self.abort_communicators(CommError::Engine { rank: self.rank, call: call.into(), problem })
     }
 
     /// Announces the exit of the rank, and aborts all communicators if it has failed.
     pub fn leave(&self, exit: &RankExit) {
         self.peers.announce_exit(exit);
         if *exit != RankExit::Returned {
-            self.abort(CommError::Closed { rank: self.rank });
+            self.abort_communicators(CommError::Closed { rank: self.rank });
         }
     }
 
     /// Aborts all communicators because of `error`. Returns the first failure of the rank.
-    fn abort(&self, error: CommError) -> CommError {
+    fn abort_communicators(&self, error: CommError) -> CommError {
         let failure = self.failure.get_or_init(|| error).clone();
         let comms = std::mem::take(&mut self.lock_state().comms);
         let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +215,7 @@ impl Watchdog {
             let next = self.lock_state().in_flight.front().map(|next| next.end.clone());
             let Some(end) = next else { return Ok(()) };
             self.wait_for_event(&end)?;
-            self.poll();
+            self.poll_calls();
         }
     }
 
@@ -231,11 +231,11 @@ impl Watchdog {
             "it was not complete after {waited} s: a rank has failed, or makes other calls; look at the last lines of all \
              ranks"
         );
-        self.fail(call, problem)
+        self.report_failure(call, problem)
     }
 
     /// Releases the memory of completed calls, and checks communicators, peers and timeouts.
-    fn poll(&self) {
+    fn poll_calls(&self) {
         let (comms, completed) = {
             let mut state = self.lock_state();
             let in_flight = std::mem::take(&mut state.in_flight);

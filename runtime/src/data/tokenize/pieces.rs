@@ -99,7 +99,7 @@ impl<'a, R: Read> Pieces<'a, R> {
         if self.at_end && unread.len() <= self.size {
             (unread.len(), 0, true)
         } else {
-            (cut(window, &unread[window.len()..]), 0, false)
+            (cut_position(window, &unread[window.len()..]), 0, false)
         }
     }
 
@@ -134,7 +134,7 @@ fn find_word(text: &[u8], word: &[u8]) -> Option<usize> {
 }
 
 /// Returns the position at which `window`, followed by `after`, is cut: at least after its first byte.
-fn cut(window: &[u8], after: &[u8]) -> usize {
+fn cut_position(window: &[u8], after: &[u8]) -> usize {
     let at = |index: usize| window.get(index).or_else(|| after.get(index - window.len())).copied();
     let is_dark = |index: usize| at(index).is_some_and(|byte| !byte.is_ascii_whitespace());
     let after_line = (2..=window.len())

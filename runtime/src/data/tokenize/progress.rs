@@ -31,7 +31,7 @@ impl TokenizeProgress {
     }
 
     /// Shows that `bytes` are done.
-    pub fn show(&mut self, bytes: u64) {
+    pub fn show_progress(&mut self, bytes: u64) {
         let line = describe(bytes, self.bytes, self.start.elapsed());
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);

@@ -25,7 +25,7 @@ const MERGES: [(&str, &str); 8] = [
 pub fn tokenizer_json() -> Value {
     let mut vocab: BTreeMap<String, usize> = BTreeMap::new();
     for byte in 0..=255u8 {
-        vocab.insert(letter(byte).to_string(), usize::from(byte));
+        vocab.insert(letter_of_byte(byte).to_string(), usize::from(byte));
     }
     for (index, (a, b)) in MERGES.iter().enumerate() {
         vocab.insert(format!("{a}{b}"), 256 + index);
@@ -60,7 +60,7 @@ pub fn write(dir: &Path, json: &Value) -> PathBuf {
 
 /// Returns the letter of a byte: itself if it is printable, else one past Latin-1 in their order (GPT-2's
 /// `bytes_to_unicode`).
-fn letter(byte: u8) -> char {
+fn letter_of_byte(byte: u8) -> char {
     let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if is_printable(byte) {
         char::from(byte)

@@ -191,7 +191,7 @@ impl Unit {
     /// Starts the all-reduce over the ranks that replicate the shard, if there are any.
     fn start_replica_all_reduce(&self) {
         let is_replicated = self.stage() == ZeroStage::Replicated;
-        let group = self.rank.process_group(self.sum_axes().minus(self.shard_axes()));
+        let group = self.rank.process_group(self.sum_axes().difference(self.shard_axes()));
         if group.size() == 1 {
             return;
         }
@@ -230,7 +230,7 @@ impl Unit {
     /// Returns the axes over which the gradient of a parameter is partial, besides those over which all of the unit is
     /// summed.
     fn further_axes(&self, param: &ParamEntry) -> AxisSet {
-        param.reduce_axes.get().minus(self.sum_axes())
+        param.reduce_axes.get().difference(self.sum_axes())
     }
 
     /// Reduces the gradients that are partial over further axes, such as those of norms in a sequence-parallel stream:

@@ -92,7 +92,7 @@ impl Unit {
     }
 
     /// Returns the shared reference to this unit.
-    pub(super) fn this(&self) -> &Weak<Unit> {
+    pub(super) fn weak_self(&self) -> &Weak<Unit> {
         &self.this
     }
 
@@ -115,7 +115,7 @@ impl Unit {
     /// Returns the axes over which the gradient is summed: those whose ranks read different tokens, without those that
     /// split the parameters.
     pub(crate) fn sum_axes(&self) -> AxisSet {
-        AxisSet::TOKENS.minus(self.split)
+        AxisSet::TOKENS.difference(self.split)
     }
 
     /// Returns the axes over which state is sharded: none at ZeRO stage 0.
@@ -128,7 +128,7 @@ impl Unit {
 
     /// Returns the axes over which the ZeRO stages above 0 shard state.
     fn shardable_axes(&self) -> AxisSet {
-        AxisSet::ZERO.minus(self.split)
+        AxisSet::ZERO.difference(self.split)
     }
 
     /// Returns the number of elements of each flat buffer, alignment gaps included.
@@ -206,7 +206,7 @@ impl Unit {
     }
 
     /// Returns the units that were built together with this one, itself included.
-    pub(super) fn model(&self) -> Vec<Rc<Unit>> {
+    pub(super) fn units_of_model(&self) -> Vec<Rc<Unit>> {
         let model: Vec<_> = self.model.borrow().iter().filter_map(Weak::upgrade).collect();
         if model.is_empty() { self.this.upgrade().into_iter().collect() } else { model }
     }
@@ -249,7 +249,7 @@ impl Unit {
     /// Gathers `own`, which is shaped like the shard, from all ranks of the axes that shard the unit, in the order of the
     /// flat buffers. At ZeRO stage 0 that is `own`; above, all of these ranks call it.
     pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
-        let mut whole = self.rank.scratch(DType::F32, self.len());
+        let mut whole = self.rank.alloc_scratch(DType::F32, self.len());
         if self.stage() == ZeroStage::Replicated {
             self.rank.backend().cast(own, whole.view_mut());
             return whole;
@@ -263,7 +263,7 @@ impl Unit {
 
     /// Makes values of the host readable by kernels.
     pub(super) fn stage_values<'a>(&self, values: &'a [f32]) -> Staged<'a> {
-        self.rank.stage(values)
+        self.rank.stage_values(values)
     }
 
     /// Returns the ZeRO stage in effect.

@@ -101,7 +101,7 @@ where
     const SEAL: Seal = Seal::new();
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
         let distances = extras.distances(usize::MAX);
         let values = self.values(extras.rank, extras.queries[2], distances);
         extras.bias = Some(ScoreBias::Constant(values, distances));

@@ -35,7 +35,7 @@ where
     const SEAL: Seal = Seal::new();
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
         extras.rank.check_same(self.rank());
         let (own, queries) = (self.local_extents(), &extras.queries[..2]);
         assert!(

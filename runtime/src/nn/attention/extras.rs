@@ -24,7 +24,7 @@ pub trait AttentionExtra<Q, Keys> {
     type Last;
     #[doc(hidden)]
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>);
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>);
     #[doc(hidden)]
     const SEAL: Seal;
 }
@@ -98,8 +98,8 @@ impl<E: AttentionExtra<Q, Keys>, Q, Keys> AttentionExtra<Q, Keys> for &E {
     const SEAL: Seal = E::SEAL;
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
-        (**self).add_to(extras);
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
+        (**self).add_to_extras(extras);
     }
 }
 
@@ -113,9 +113,9 @@ where
     const SEAL: Seal = E::SEAL;
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
-        self.0.add_to(extras);
-        self.1.add_to(extras);
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
+        self.0.add_to_extras(extras);
+        self.1.add_to_extras(extras);
     }
 }
 
@@ -130,10 +130,10 @@ where
     const SEAL: Seal = E::SEAL;
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
-        self.0.add_to(extras);
-        self.1.add_to(extras);
-        self.2.add_to(extras);
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
+        self.0.add_to_extras(extras);
+        self.1.add_to_extras(extras);
+        self.2.add_to_extras(extras);
     }
 }
 

@@ -125,7 +125,7 @@ impl<'a> AttentionInputs<'a> {
 
     /// Returns true if the keys have another sequence than the queries.
     pub(super) fn is_cross(&self) -> bool {
-        !self.sequences[0].is(&self.sequences[1])
+        !self.sequences[0].is_same_dim(&self.sequences[1])
     }
 
     /// Returns the sizes of the kernels.

@@ -190,7 +190,7 @@ where
         let (q, k, v) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let extras = Extras::from_inputs(&inputs);
-        Tensor::wrap(inputs.attend(extras))
+        Tensor::from_untyped(inputs.attend(extras))
     }
 }
 
@@ -209,7 +209,7 @@ where
         let (q, k, v, extra) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let mut extras = Extras::from_inputs(&inputs);
-        extra.add_to(&mut extras);
-        Tensor::wrap(inputs.attend(extras))
+        extra.add_to_extras(&mut extras);
+        Tensor::from_untyped(inputs.attend(extras))
     }
 }

@@ -68,8 +68,8 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
         let rank = forward.rank;
         let [q, k, v] = forward.inputs.map(|value| value.compute().data);
         let AttentionShape { batch, heads, queries, value_dim, .. } = self.shape;
-        let mut out = rank.alloc(batch * queries.len * heads * value_dim);
-        let mut lse = rank.stats(batch * heads * queries.len);
+        let mut out = rank.alloc_activation(batch * queries.len * heads * value_dim);
+        let mut lse = rank.alloc_statistics(batch * heads * queries.len);
         let scores = self.scores.values(rank, forward.params.as_ref());
         let ScoreOperands { bias, sinks } = scores.operands();
         rank.backend().attention(
@@ -98,7 +98,7 @@ impl<P: Arity> Operation<Count<3>, P> for AttentionOperation {
         let params = params.as_ref();
         let out = output.expect("attention saves its output");
         let [q, k, v] = inputs.each_mut().map(|input| input.take_saved(rank));
-        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|data| rank.alloc(data.len()));
+        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|data| rank.alloc_activation(data.len()));
         let scores = self.scores.values_in_backward(rank, params);
         let ScoreOperands { bias, sinks } = scores.operands();
         let mut of_scores = self.scores.gradients_of(rank, &scores);

@@ -181,7 +181,7 @@ where
     const SEAL: Seal = Seal::new();
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
         extras.rank.check_same(self.starts.rank());
         self.check_samples(extras);
         let (queries, keys) = (&extras.queries[1], &extras.keys[1]);
@@ -196,13 +196,13 @@ where
 
 #[diagnostic::do_not_recommend]
 impl<S: PaddedShape> SegmentData for Padding<S> {
-    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
-        <(Tokens<S::Rows>, Tokens<S::Rows>)>::kinds(kinds, Internal::new());
+    fn add_part_kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+        <(Tokens<S::Rows>, Tokens<S::Rows>)>::add_part_kinds(kinds, Internal::new());
     }
 
-    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
-        self.starts.parts(parts, Internal::new());
-        self.ends.parts(parts, Internal::new());
+    fn add_parts(&self, parts: &mut Vec<Part>, _: Internal) {
+        self.starts.add_parts(parts, Internal::new());
+        self.ends.add_parts(parts, Internal::new());
     }
 
     fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Padding<S> {

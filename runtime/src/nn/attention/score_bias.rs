@@ -68,7 +68,7 @@ impl BucketOfDistance {
     /// Returns the elements of `table`, f32 `[buckets, heads]`, by distance: f32 `[heads, distances]`.
     pub(super) fn expand(&self, rank: &Rank, table: &Buffer) -> Buffer {
         let (heads, count) = (table.len() / self.buckets, self.distances.count());
-        let mut values = rank.stats(heads * count);
+        let mut values = rank.alloc_statistics(heads * count);
         let gemm = self.gemm(heads, count, self.buckets);
         let gemm = Gemm { trans_a: true, ..gemm };
         rank.backend().gemm(&gemm, table.view(), self.one_hot.view(), values.view_mut());
@@ -101,7 +101,7 @@ pub(super) fn distance_bias(values: &Buffer, distances: Distances) -> DistanceBi
 
 /// Returns the values of a parameter in f32.
 pub(super) fn widened(rank: &Rank, param: View<'_>) -> Buffer {
-    let mut wide = rank.stats(param.len());
+    let mut wide = rank.alloc_statistics(param.len());
     rank.backend().cast(param, wide.view_mut());
     wide
 }

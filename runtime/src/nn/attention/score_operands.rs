@@ -131,8 +131,8 @@ impl ScoreSources {
         let is_learned = matches!(self.bias, Some(BiasSource::Table(_)));
         let bias = values.bias.as_ref().filter(|_| is_learned);
         ScoreGradientBuffers {
-            bias: bias.map(|(values, _)| rank.zeros(values.len())),
-            sinks: values.sinks.as_ref().map(|sinks| rank.zeros(sinks.len())),
+            bias: bias.map(|(values, _)| rank.alloc_zeros(values.len())),
+            sinks: values.sinks.as_ref().map(|sinks| rank.alloc_zeros(sinks.len())),
         }
     }
 

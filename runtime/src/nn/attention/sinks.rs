@@ -68,7 +68,7 @@ where
     const SEAL: Seal = Seal::new();
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
         let varies = <(B, S, Heads, D)>::VARIES;
         self.add_weight(extras, gradient_axes(varies, varies, <(H,)>::VARIES));
     }
@@ -85,7 +85,7 @@ where
     const SEAL: Seal = Seal::new();
 
     #[track_caller]
-    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
+    fn add_to_extras<'a>(&'a self, extras: &mut Extras<'a>) {
         let varies = <(B, S, Heads, D)>::VARIES;
         self.add_weight(extras, gradient_axes(varies, varies, <(Split<H, A>,)>::VARIES));
     }

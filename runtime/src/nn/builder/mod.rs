@@ -178,8 +178,8 @@ impl<'a> Builder<'a> {
     fn check_param_dims(&self, dims: &[DimInfo], stacked: usize) {
         let [tp, pp] = [AxisId::Tp, AxisId::Pp].map(AxisSet::of);
         let is_wrong = |(index, dim): &(usize, &DimInfo)| {
-            let allowed = if *index < stacked { AxisSet::ALL.minus(pp) } else { tp };
-            !dim.home.is_empty() || !dim.split.minus(allowed).is_empty()
+            let allowed = if *index < stacked { AxisSet::ALL.difference(pp) } else { tp };
+            !dim.home.is_empty() || !dim.split.difference(allowed).is_empty()
         };
         if let Some((_, dim)) = dims.iter().enumerate().find(is_wrong) {
             self.problem(format_args!(
@@ -193,7 +193,7 @@ impl<'a> Builder<'a> {
     /// Checks that a tied parameter has the dims of its target.
     fn check_tie(&self, target: &ParamRef, dims: &[DimInfo]) {
         let is_same = target.dims().len() == dims.len()
-            && target.dims().iter().zip(dims).all(|(own, other)| own.is(other));
+            && target.dims().iter().zip(dims).all(|(own, other)| own.is_same_dim(other));
         if !is_same {
             self.problem(format_args!(
                 "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tied parameters have the same dims, split \

@@ -30,7 +30,7 @@ impl UnitFamily {
     /// Returns the unit of parameters that are split over `axes`, which may contain others than those that make a
     /// difference.
     pub fn unit_for(&self, state: &BuildState<'_>, axes: AxisSet) -> Rc<Unit> {
-        let split = axes.and(AxisSet::TOKENS);
+        let split = axes.intersection(AxisSet::TOKENS);
         let mut units = self.units.borrow_mut();
         let unit = units.entry(split).or_insert_with(|| {
             let unit = Unit::new(state.rank, &self.scope, split);

@@ -76,7 +76,7 @@ impl StageVisitor for ChainDescription {
         (): (),
     ) {
         let mut output = Vec::new();
-        S::Output::kinds(&mut output, Internal::new());
+        S::Output::add_part_kinds(&mut output, Internal::new());
         self.fields.push(ChainField { name, layers: stage.layer_count(), output });
     }
 }

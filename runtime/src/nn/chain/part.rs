@@ -69,7 +69,7 @@ pub fn forward_part<M: Module<In: Clone>>(
 impl StageData {
     fn from_data<T: SegmentData>(data: &T) -> StageData {
         let mut parts = Vec::new();
-        data.parts(&mut parts, Internal::new());
+        data.add_parts(&mut parts, Internal::new());
         StageData { parts }
     }
 

@@ -45,7 +45,7 @@ struct Rotation {
 impl Rotation {
     /// Rotates `x`, or rotates it back.
     fn rotate(&self, rank: &Rank, x: &Buffer, inverse: bool) -> Buffer {
-        let mut y = rank.alloc(x.len());
+        let mut y = rank.alloc_activation(x.len());
         let (cos, sin) = (self.tables.cos.view(), self.tables.sin.view());
         let args = RopeArgs { x: x.view(), cos, sin, inverse, y: y.view_mut() };
         rank.backend().rope(&self.shape, args);
@@ -93,7 +93,7 @@ impl<D> Rope<D> {
             params: [],
             extents: extents.to_vec(),
         };
-        Tensor::wrap(apply(Rotation { shape, tables: self.tables(rank, &key) }, operands))
+        Tensor::from_untyped(apply(Rotation { shape, tables: self.tables(rank, &key) }, operands))
     }
 
     /// Returns the tables of `key`, which are kept until another sequence is used.

@@ -58,7 +58,7 @@ impl ExchangedMatrix {
 impl MatrixExchange {
     /// Distributes the matrices over the ranks. Every rank calls it.
     pub fn new(rank: &Rank, units: &[Rc<Unit>], groups: &ParamGroups) -> MatrixExchange {
-        let group = rank.process_group(AxisSet::ALL.minus(AxisSet::of(AxisId::Pp)));
+        let group = rank.process_group(AxisSet::ALL.difference(AxisSet::of(AxisId::Pp)));
         let mut found: Vec<(usize, ParamRef, Group)> = Vec::new();
         for (unit, params) in units.iter().map(|unit| unit.params()).enumerate() {
             for param in params {
@@ -168,7 +168,7 @@ impl MatrixExchange {
     fn orthogonalize_own(&self, rank: &Rank, own: &ExchangedMatrix, gathered: Buffer) -> Buffer {
         let backend = rank.backend();
         let (rows, cols) = (own.rows(), own.cols());
-        let mut matrix = rank.scratch(DType::F32, rows * cols);
+        let mut matrix = rank.alloc_scratch(DType::F32, rows * cols);
         let mut start = 0;
         for shard in &own.shards {
             if shard.replica == own.shard_of(self.group.rank()).replica {
@@ -295,7 +295,7 @@ fn matrix_shard(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) 
             Extent::part(extent.global, mesh.index_in_group(world, axes), mesh.degree_of(axes))
         })
         .collect();
-    let replicas = AxisSet::ALL.minus(param.varies()).minus(param.unit().shard_axes());
+    let replicas = AxisSet::ALL.difference(param.varies()).difference(param.unit().shard_axes());
     let replica = mesh.index_in_group(world, replicas);
     MatrixShard { replica, block: MatrixBlock::new(param, &extents), run }
 }

@@ -25,7 +25,7 @@ pub struct MatrixBlock {
 impl MatrixBlock {
     /// Creates the block of `param` on a rank with these extents of its dims.
     pub fn new(param: &ParamRef, extents: &[Extent]) -> MatrixBlock {
-        let [rows, cols] = param.sides().map(|side| Extent::flattened(&extents[side]));
+        let [rows, cols] = param.weight_sides().map(|side| Extent::flattened(&extents[side]));
         MatrixBlock { rows, cols }
     }
 

@@ -52,7 +52,7 @@ fn iterate_newton_schulz(backend: &dyn Backend, mut x: Buffer, rows: usize, cols
         backend.gemm(&gram, x.view(), x.view(), first.view_mut());
         backend.gemm(&square, first.view(), first.view(), second.view_mut());
         backend.map(&weighted_sum(b, c), &[first.view(), second.view()], sum.view_mut());
-        backend.map(&scaled(a), &[x.view()], next.view_mut());
+        backend.map(&scaled_by(a), &[x.view()], next.view_mut());
         if wide {
             backend.gemm(&apply, sum.view(), x.view(), next.view_mut());
         } else {
@@ -80,7 +80,7 @@ fn weighted_sum(b: f32, c: f32) -> Expr {
 }
 
 /// Returns the expression `a * x`.
-fn scaled(a: f32) -> Expr {
+fn scaled_by(a: f32) -> Expr {
     Expr { nodes: vec![Node::Leaf(0), Node::Scale(0, a)] }
 }
 

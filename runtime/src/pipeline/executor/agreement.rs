@@ -22,7 +22,7 @@ impl MessageParts {
     ///
     /// # Errors
     /// As [`check_schedules`].
-    pub(super) fn agree(
+    pub(super) fn agree_over_ranks(
         comm: &Communicator,
         program: &Schedule,
         parts: impl Fn(Message) -> Vec<MessagePart>,
@@ -83,8 +83,8 @@ fn rank_hashes(
     texts[0] = format!("{:?}\n{}", program.placement, csv::write(program));
     for action in &program.ranks[own] {
         let (index, message) = match action {
-            Action::Send(message) => (1 + program.edge(*message).1, *message),
-            Action::Recv(message) => (1 + ranks + program.edge(*message).0, *message),
+            Action::Send(message) => (1 + program.message_ranks(*message).1, *message),
+            Action::Recv(message) => (1 + ranks + program.message_ranks(*message).0, *message),
             _ => continue,
         };
         let (text, sent) = (&mut texts[index], Action::Send(message));

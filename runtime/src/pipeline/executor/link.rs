@@ -73,18 +73,18 @@ impl StageLink {
     }
 
     /// Runs `work` inside of a span such as `F 2.5`, of stage 2 and micro-batch 5.
-    pub fn traced<T>(
+    pub fn trace_messages<T>(
         &self,
         name: &'static str,
         (stage, micro_batch): (usize, usize),
         work: impl FnOnce() -> T,
     ) -> T {
-        if !self.lane.is_on() {
+        if !self.lane.is_enabled() {
             return work();
         }
         let subject: Arc<str> = format!("{stage}.{micro_batch}").into();
         let on_device = self.comm.open_compute_span();
-        let span = self.lane.span((name, &subject));
+        let span = self.lane.open_span((name, &subject));
         let result = work();
         drop(span);
         if let Some(on_device) = on_device {

@@ -3,13 +3,13 @@
 mod svg;
 mod text;
 
-pub use svg::svg;
-pub use text::text;
+pub use svg::draw_svg;
+pub use text::draw_text;
 
 use super::{Compute, Work};
 
 /// The text in the box of a computation: its micro-batch, with the stage if ranks have several.
-fn label(compute: Compute, has_chunks: bool) -> String {
+fn action_label(compute: Compute, has_chunks: bool) -> String {
     let Compute { work, stage, micro_batch } = compute;
     if has_chunks {
         format!("{}{stage}.{micro_batch}", work.letter())

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{WORKS, label};
+use super::{WORKS, action_label};
 use crate::schedule::{Schedule, Simulation, Work};
 
 /// Height of a rank's row, in pixels.
@@ -21,12 +21,12 @@ const STYLE: &str = "\
 /// Draws a row of boxes per rank, under a title.
 ///
 /// Computations of a rank's second and later stages have a border.
-pub fn svg(schedule: &Schedule, simulation: &Simulation, title: &str) -> String {
+pub fn draw_svg(schedule: &Schedule, simulation: &Simulation, title: &str) -> String {
     let ranks = schedule.ranks.len();
     let has_chunks = schedule.stages() > ranks;
     let spans = || simulation.spans.iter().flatten().filter(|span| span.end > span.start);
     let shortest = spans().map(|span| span.end - span.start).fold(f64::INFINITY, f64::min);
-    let longest_label = spans().map(|span| label(span.compute, has_chunks).len()).max();
+    let longest_label = spans().map(|span| action_label(span.compute, has_chunks).len()).max();
     let scale = (8.0 + 6.5 * longest_label.unwrap_or(1) as f64) / shortest;
     let x = |time: f64| LEFT + time * scale;
     let width = (x(simulation.makespan()) + 12.0).max(620.0);
@@ -71,7 +71,7 @@ pub fn svg(schedule: &Schedule, simulation: &Simulation, title: &str) -> String 
                 ROW - 6.0,
                 x(span.start) + 3.0,
                 top + 19.0,
-                label(span.compute, has_chunks)
+                action_label(span.compute, has_chunks)
             ));
         }
     }

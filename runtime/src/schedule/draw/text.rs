@@ -1,17 +1,17 @@
 //! A schedule as text, for terminals.
 
-use super::label;
+use super::action_label;
 use crate::schedule::{Schedule, Simulation};
 
 /// Draws a row per rank; a computation fills its time with its label, then `-`, and idle time is `.`.
 ///
 /// The width of a unit of time is that which the shortest computation needs for its label.
-pub fn text(schedule: &Schedule, simulation: &Simulation) -> String {
+pub fn draw_text(schedule: &Schedule, simulation: &Simulation) -> String {
     let has_chunks = schedule.stages() > schedule.ranks.len();
     let spans = || simulation.spans.iter().flatten().filter(|span| span.end > span.start);
     // Columns per unit of time, so that each label and a separator fit.
     let needed = spans().map(|span| {
-        let len = label(span.compute, has_chunks).len() + 1;
+        let len = action_label(span.compute, has_chunks).len() + 1;
         len as f64 / (span.end - span.start)
     });
     let scale = needed.fold(0.0, f64::max);
@@ -28,7 +28,9 @@ pub fn text(schedule: &Schedule, simulation: &Simulation) -> String {
             if let Some(last) = cells.last_mut() {
                 *last = ' ';
             }
-            for (cell, letter) in cells.iter_mut().zip(label(span.compute, has_chunks).chars()) {
+            for (cell, letter) in
+                cells.iter_mut().zip(action_label(span.compute, has_chunks).chars())
+            {
                 *cell = letter;
             }
         }

@@ -57,7 +57,7 @@ fn schedule(kind: ScheduleKind, ranks: usize, chunks: usize, micro_batches: usiz
         ScheduleKind::OneFOneB => simple::one_f_one_b(ranks, rank, micro_batches),
         ScheduleKind::Interleaved => interleaved::interleaved(ranks, chunks, rank, micro_batches),
         ScheduleKind::ZeroBubbleH1 => zero_bubble::h1(ranks, rank, micro_batches),
-        ScheduleKind::ZeroBubbleV => zero_bubble::v(ranks, rank, micro_batches),
+        ScheduleKind::ZeroBubbleV => zero_bubble::zero_bubble_v(ranks, rank, micro_batches),
         ScheduleKind::DualPipeV => dualpipe::dualpipev(ranks, rank, micro_batches),
     };
     let ranks = (0..ranks).map(of_rank).collect();

@@ -32,7 +32,7 @@ pub(super) fn h1(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action>
 
 /// ZB-V: stages `rank` and `2 * ranks - 1 - rank`. Generated for at least `2 * ranks - 1` micro-batches, of which those
 /// that the step does not have are left out.
-pub(super) fn v(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
+pub(super) fn zero_bubble_v(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
     use Work::{BackwardInput, BackwardWeight, Forward};
     let generated = micro_batches.max(2 * ranks - 1);
     let [first, second] = [rank, 2 * ranks - 1 - rank];

@@ -1,14 +1,14 @@
 //! PyTorch's CSV files.
 
 use super::all_schedules;
-use crate::schedule::{Action, CsvError, LOOKAHEAD, Schedule, csv, lower, verify};
+use crate::schedule::{Action, CsvError, LOOKAHEAD, Schedule, csv, lower_schedule, verify};
 
 #[test]
 fn schedules_survive_a_round_trip() {
     for schedule in all_schedules() {
         let read = csv::read(&csv::write(&schedule)).unwrap();
         assert_eq!(read, Schedule { kind: None, ..schedule.clone() });
-        let lowered = lower(&schedule, LOOKAHEAD);
+        let lowered = lower_schedule(&schedule, LOOKAHEAD);
         let read = csv::read(&csv::write(&lowered)).unwrap();
         assert_eq!(read, Schedule { kind: None, ..lowered });
         verify(&read).unwrap();

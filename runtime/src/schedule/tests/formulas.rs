@@ -2,7 +2,7 @@
 
 use super::named;
 use crate::schedule::generate::group_sizes;
-use crate::schedule::{Costs, LOOKAHEAD, Schedule, ScheduleKind, lower, peaks, simulate};
+use crate::schedule::{Costs, LOOKAHEAD, Schedule, ScheduleKind, lower_schedule, peaks, simulate};
 
 const RANKS: [usize; 3] = [2, 4, 8];
 
@@ -11,7 +11,7 @@ fn micro_batches(ranks: usize) -> [usize; 6] {
 }
 
 fn makespan(schedule: &Schedule) -> f64 {
-    simulate(&lower(schedule, LOOKAHEAD), Costs::default()).unwrap().makespan()
+    simulate(&lower_schedule(schedule, LOOKAHEAD), Costs::default()).unwrap().makespan()
 }
 
 fn live(schedule: &Schedule) -> Vec<usize> {
@@ -39,7 +39,7 @@ fn gpipe_and_1f1b_follow_their_formulas() {
 /// 4 stages and 4 micro-batches use 16 of 28 time slots of each forward and backward pass.
 #[test]
 fn four_by_four_uses_57_percent() {
-    let lowered = lower(&named(ScheduleKind::OneFOneB, 4, 4), LOOKAHEAD);
+    let lowered = lower_schedule(&named(ScheduleKind::OneFOneB, 4, 4), LOOKAHEAD);
     let costs = Costs { forward: 1.0, input: 0.5, weight: 0.5, message: 0.0 };
     let simulation = simulate(&lowered, costs).unwrap();
     assert!((1.0 - simulation.bubble() - 16.0 / 28.0).abs() < 1e-12, "{}", simulation.bubble());
@@ -83,7 +83,8 @@ fn the_v_schedules_have_almost_no_bubble() {
             assert!(most_pending(&v) <= 2 * p && most_pending(&dual) <= 2 * p + 1, "{p} {m}");
             let expected = (6 * m + p - 1) as f64;
             if m >= 2 * p - 1 {
-                let simulation = simulate(&lower(&v, LOOKAHEAD), Costs::default()).unwrap();
+                let simulation =
+                    simulate(&lower_schedule(&v, LOOKAHEAD), Costs::default()).unwrap();
                 assert_eq!(simulation.makespan(), expected);
                 let spans = (0..p).map(|rank| simulation.span(rank));
                 assert_eq!(spans.fold(0.0, f64::max), (6 * m) as f64, "no idle time within a rank");

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use super::{Numbers, all_schedules, named, random_order};
 use crate::schedule::{
-    Action, Compute, LOOKAHEAD, Lockstep, Message, Schedule, ScheduleKind, Work, lockstep, lower,
-    verify,
+    Action, Compute, LOOKAHEAD, Lockstep, Message, Schedule, ScheduleKind, Work, lockstep,
+    lower_schedule, verify,
 };
 
 /// The actions of a rank, those of a round together.
@@ -99,7 +99,7 @@ fn rounds_of_any_order_end() {
 fn own_messages_are_moved_into_rounds() {
     for kind in ScheduleKind::ALL {
         let schedule = named(kind, 4, 5);
-        let lowered = lower(&schedule, LOOKAHEAD);
+        let lowered = lower_schedule(&schedule, LOOKAHEAD);
         let (rounds, of_lowered) = (lockstep(&schedule).unwrap(), lockstep(&lowered).unwrap());
         assert_eq!(computations(of_lowered.program()), computations(rounds.program()));
         let messages = |lockstep: &Lockstep| -> Vec<Vec<Action>> {

@@ -25,10 +25,10 @@ fn assert_in_order(schedule: &Schedule, numbers: &mut Numbers) {
         .collect();
     for rank in 0..schedule.ranks.len() {
         for (answer, messages) in schedule.receipts(rank) {
-            assert_eq!(schedule.edge(answer).1, rank);
+            assert_eq!(schedule.message_ranks(answer).1, rank);
             let (answered, _) = times[&user_of[&answer]];
             for message in messages {
-                assert_eq!(schedule.edge(message).0, rank);
+                assert_eq!(schedule.message_ranks(message).0, rank);
                 let (_, used) = times[&user_of[&message]];
                 assert!(used <= answered, "{message:?} and {answer:?}");
             }

@@ -1,7 +1,7 @@
 //! Split stages: the same work in the same order, with the same messages.
 
 use super::all_schedules;
-use crate::schedule::{Action, Compute, LOOKAHEAD, Schedule, Work, lower, verify};
+use crate::schedule::{Action, Compute, LOOKAHEAD, Schedule, Work, lower_schedule, verify};
 
 /// Counts that differ from stage to stage.
 fn counts(stages: usize) -> Vec<usize> {
@@ -48,7 +48,7 @@ fn split_stages_do_the_same() {
             let is_send = |action: &&Action| matches!(action, Action::Send(_));
             schedule.ranks.iter().flatten().filter(is_send).count()
         };
-        assert_eq!(messages(verified.lowered()), messages(&lower(&schedule, LOOKAHEAD)));
+        assert_eq!(messages(verified.lowered()), messages(&lower_schedule(&schedule, LOOKAHEAD)));
         for (before, after) in schedule.ranks.iter().zip(&split.ranks) {
             let before = before.iter().flat_map(|action| action.computes());
             let expected: Vec<(Compute, usize)> =
@@ -62,9 +62,9 @@ fn split_stages_do_the_same() {
 #[test]
 fn lowered_schedules_are_split_too() {
     let read = crate::schedule::csv::read("0UNSHARD,0F0,0B0,0RESHARD\n1F0,1B0\n").unwrap();
-    let split = lower(&read, LOOKAHEAD).split_stages(&[2, 1]);
+    let split = lower_schedule(&read, LOOKAHEAD).split_stages(&[2, 1]);
     let texts: Vec<String> = split.ranks[0].iter().map(ToString::to_string).collect();
     let expected = ["0UNSHARD", "1UNSHARD", "0F0", "1F0", "1B0", "0B0", "0RESHARD", "1RESHARD"];
     assert_eq!(texts, expected);
-    assert_eq!(split, lower(&split, LOOKAHEAD).split_stages(&[1, 1, 1]));
+    assert_eq!(split, lower_schedule(&split, LOOKAHEAD).split_stages(&[1, 1, 1]));
 }

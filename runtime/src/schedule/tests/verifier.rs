@@ -1,7 +1,9 @@
 //! The verifier accepts every valid schedule and refuses every other one, with rank and action.
 
 use super::{Numbers, all_schedules, mutated, named, random_order};
-use crate::schedule::{Action, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower, verify};
+use crate::schedule::{
+    Action, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower_schedule, verify,
+};
 
 fn refusal(schedule: &Schedule) -> String {
     let findings = verify(schedule).expect_err("a broken schedule");
@@ -28,11 +30,11 @@ fn mutations_are_refused_with_rank_and_action() {
         let micro_batches = [ranks, 2 * ranks, 2 * ranks + 1][numbers.below(3)];
         let original = match (named(kind, ranks, micro_batches), numbers.below(2)) {
             (schedule, 0) => schedule,
-            (schedule, _) => lower(&schedule, LOOKAHEAD),
+            (schedule, _) => lower_schedule(&schedule, LOOKAHEAD),
         };
         let mutated = mutated(&original, &mut numbers);
         // A dropped reduction is added again.
-        if lower(&mutated, LOOKAHEAD) == lower(&original, LOOKAHEAD) {
+        if lower_schedule(&mutated, LOOKAHEAD) == lower_schedule(&original, LOOKAHEAD) {
             continue;
         }
         let text = refusal(&mutated);
@@ -73,7 +75,7 @@ fn faults_are_named() {
 
 #[test]
 fn faults_of_messages_are_named() {
-    let lowered = lower(&named(ScheduleKind::OneFOneB, 2, 2), LOOKAHEAD);
+    let lowered = lower_schedule(&named(ScheduleKind::OneFOneB, 2, 2), LOOKAHEAD);
     let changed = |change: &dyn Fn(&mut Vec<Action>, &mut Vec<Action>)| {
         let mut schedule = Schedule { kind: None, ..lowered.clone() };
         let [first, second] = &mut schedule.ranks[..] else { unreachable!() };
@@ -102,7 +104,7 @@ fn faults_of_messages_are_named() {
 /// Sends in another order than the receives would be taken for each other if their sizes are equal.
 #[test]
 fn swapped_sends_are_refused() {
-    let lowered = lower(&named(ScheduleKind::GPipe, 2, 2), LOOKAHEAD);
+    let lowered = lower_schedule(&named(ScheduleKind::GPipe, 2, 2), LOOKAHEAD);
     let mut swapped = Schedule { kind: None, ..lowered };
     let sends: Vec<usize> = (0..swapped.ranks[0].len())
         .filter(|at| matches!(swapped.ranks[0][*at], Action::Send(_)))

@@ -61,11 +61,11 @@ where
         <F as Function<<X as FunctionInputs>::Shapes, <W as FunctionParams>::Shapes>>::Output;
     let (dims, partial_over) =
         (<Output<F, X, W> as FunctionOutput>::Shape::DIMS, Output::<F, X, W>::PARTIAL_OVER);
-    let varies = <Output<F, X, W> as FunctionOutput>::Shape::VARIES.or(partial_over);
+    let varies = <Output<F, X, W> as FunctionOutput>::Shape::VARIES.union(partial_over);
     let site = Site::new(function.path()).at_location(Location::caller());
     let path = site.field();
 
-    let (values, params) = (inputs.values(), params.handles());
+    let (values, params) = (inputs.values(), params.param_handles());
     let input_extents = <X::Shapes as Shapes>::Count::map_ref(&values, |x| x.extents().to_vec());
     let param_extents =
         <W::Shapes as Shapes>::Count::map_ref(&params, |param| param.local_extents().to_vec());
@@ -85,7 +85,8 @@ where
     check_dims_agree(path, &operands);
     check_distribution(path, &operands, (dims, partial_over));
     // A result has the rows of the samples that it is computed from.
-    let samples = X::Shapes::VARIES.iter().position(|axes| !axes.and(AxisSet::DATA).is_empty());
+    let samples =
+        X::Shapes::VARIES.iter().position(|axes| !axes.intersection(AxisSet::DATA).is_empty());
     let rank = values.as_ref()[samples.unwrap_or(0)].rank();
     let extents = output_extents(rank, path, &operands, dims, |dim| function.new_size(dim));
     drop(operands);
@@ -93,7 +94,7 @@ where
     let reads = function.backward_reads();
     let in_backward = |reads: bool| if reads { InBackward::Reads } else { InBackward::Ignores };
     let entered = <X::Shapes as Shapes>::Count::from_fn(|index| {
-        let added = varies.minus(X::Shapes::VARIES[index]);
+        let added = varies.difference(X::Shapes::VARIES[index]);
         enter_regions(values.as_ref()[index], added, &site)
     });
     let operands = Operands::<'_, <X::Shapes as Shapes>::Count, <W::Shapes as Shapes>::Count> {

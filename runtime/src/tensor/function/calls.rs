@@ -69,12 +69,12 @@ impl<'a> FunctionContext<'a> {
 
     /// Allocates `len` elements in the compute dtype.
     pub fn alloc(&self, len: usize) -> Buffer {
-        self.rank.alloc(len)
+        self.rank.alloc_activation(len)
     }
 
     /// Allocates `len` elements in f32, such as statistics of rows.
     pub fn alloc_f32(&self, len: usize) -> Buffer {
-        self.rank.stats(len)
+        self.rank.alloc_statistics(len)
     }
 
     /// Returns the key of the function's random numbers: of the seed, the path and the training step, and the same when a

@@ -56,7 +56,7 @@ pub(super) fn check_distribution(
     for operand in operands {
         for dim in operand.dims.iter().filter(|dim| !dim.axes().is_empty()) {
             let (axes, name) = (dim.axes(), &operand.name);
-            if output.iter().any(|info| info.is(dim)) {
+            if output.iter().any(|info| info.is_same_dim(dim)) {
                 continue;
             }
             let kept = output.iter().find(|info| is_same(info, dim));
@@ -67,15 +67,15 @@ pub(super) fn check_distribution(
                 shape_name(output)
             );
             assert!(
-                axes.minus(partial_over).is_empty(),
+                axes.difference(partial_over).is_empty(),
                 "`{path}`: {name} has the dim `{dim}`, distributed over {axes}, and the output {} has not: a sum over it \
                  is partial, `type Output = Partial<.., ..>` over {axes}",
                 shape_name(output)
             );
-            summed_over = summed_over.or(axes);
+            summed_over = summed_over.union(axes);
         }
     }
-    let idle = partial_over.minus(summed_over);
+    let idle = partial_over.difference(summed_over);
     assert!(
         idle.is_empty(),
         "`{path}`: the output is partial over {idle}, but no dim that {idle} distributes is summed over: each rank would \
@@ -98,7 +98,7 @@ pub(super) fn output_extents(
 ) -> Vec<Extent> {
     let all = || operands.iter().flat_map(OperandDims::iter);
     let extent = |dim: &DimInfo| {
-        if let Some((_, extent)) = all().find(|(info, _)| info.is(dim)) {
+        if let Some((_, extent)) = all().find(|(info, _)| info.is_same_dim(dim)) {
             return *extent;
         }
         if let Some((_, extent)) = all().find(|(info, _)| is_same(info, dim)) {

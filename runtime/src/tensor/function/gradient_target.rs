@@ -38,7 +38,7 @@ impl<C: Arity> GradientBuffers<C> {
     }
 
     /// Iterates over the lengths of the buffers.
-    pub(super) fn lens(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn gradient_lens(&self) -> impl Iterator<Item = usize> {
         self.buffers.as_ref().iter().map(|buffer| buffer.as_ref().map_or(0, Buffer::len))
     }
 
@@ -52,7 +52,7 @@ impl<C: Arity> GradientBuffers<C> {
     }
 
     /// Returns one target per operand.
-    pub(super) fn targets<'a>(
+    pub(super) fn gradient_targets<'a>(
         &'a mut self,
         rank: &'a Rank,
         extents: &'a C::Array<Vec<Extent>>,

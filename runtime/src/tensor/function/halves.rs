@@ -40,7 +40,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         };
         let mut mistake = None;
         for dim in distributed_dims([I::DIMS, P::DIMS].concat().into_iter().chain([dims])) {
-            let extent = call.extent(dims, dim).expect("an operand or the output has the dim");
+            let extent =
+                call.extent_along(dims, dim).expect("an operand or the output has the dim");
             let found = match (extent.local, extent.with_neighbor()) {
                 (0, _) | (1, None) => None,
                 (1, Some(both)) => {
@@ -74,15 +75,15 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             has_backward.then(|| Block::from_fn(rank, dims, &whole.output, number_of_gradient));
         let results = run(whole, gradient.as_ref());
         let halves = parts.each_ref().map(|part| {
-            let gradient = gradient.as_ref().map(|gradient| gradient.part(part));
-            run(&whole.part(dims, part), gradient.as_ref())
+            let gradient = gradient.as_ref().map(|gradient| gradient.part_along(part));
+            run(&whole.part_along(dims, part), gradient.as_ref())
         });
         let path = self.function.path();
         let outputs = halves.each_ref().map(|half| &half.output);
         let along = "it reads along the dim, or counts its elements on this rank, of which another mesh has others; a dim that a \
                      function reads along is `Local` in its impl, and positions are those of the global tensor, \
                      `x.extents()[dim].index(i)`";
-        match compare(&results.output, outputs, &parts) {
+        match compare_halves(&results.output, outputs, &parts) {
             Ok(()) => {}
             Err(Difference::Elements) => panic!(
                 "`{path}` writes other results along `{dim}` if it is given half of these elements alone: {along}"
@@ -111,7 +112,7 @@ fn distributed_dims(
 ) -> impl Iterator<Item = &'static DimInfo> {
     let mut all: Vec<&DimInfo> = Vec::new();
     for dim in shapes.flatten() {
-        if !all.iter().any(|known| known.is(dim)) {
+        if !all.iter().any(|known| known.is_same_dim(dim)) {
             all.push(dim);
         }
     }
@@ -137,12 +138,16 @@ enum Difference {
 }
 
 /// Compares the results of `parts` with that of all elements.
-fn compare(whole: &Block, halves: [&Block; 2], parts: &[Part<'_>; 2]) -> Result<(), Difference> {
+fn compare_halves(
+    whole: &Block,
+    halves: [&Block; 2],
+    parts: &[Part<'_>; 2],
+) -> Result<(), Difference> {
     let tolerance = if whole.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
     if whole.position(parts[0].dim).is_some() {
         let is_half = |(half, part): (&Block, &Part<'_>)| {
-            let expected = whole.part(part).elements;
-            are_near(&half.elements, &expected, tolerance * largest(&expected))
+            let expected = whole.part_along(part).elements;
+            are_near(&half.elements, &expected, tolerance * largest_magnitude(&expected))
         };
         return halves
             .into_iter()
@@ -154,7 +159,8 @@ fn compare(whole: &Block, halves: [&Block; 2], parts: &[Part<'_>; 2]) -> Result<
     let [one, other] = halves.map(|half| &half.elements[..]);
     let sums: Vec<f32> = one.iter().zip(other).map(|(one, other)| one + other).collect();
     // Sums may be small because large terms cancel.
-    let terms = [one, other, &whole.elements].map(largest).into_iter().fold(0.0, f32::max);
+    let terms =
+        [one, other, &whole.elements].map(largest_magnitude).into_iter().fold(0.0, f32::max);
     are_near(&sums, &whole.elements, tolerance * terms).then_some(()).ok_or(Difference::Sums)
 }
 
@@ -169,13 +175,13 @@ fn gradients_differ(
             |half: &'_ ProbeResults| half.gradients.iter().position(|(other, _)| other == operand);
         let [one, other] = halves.each_ref().map(of_half);
         let blocks = [&halves[0].gradients[one?].1, &halves[1].gradients[other?].1];
-        let difference = compare(gradient, blocks, parts).err()?;
+        let difference = compare_halves(gradient, blocks, parts).err()?;
         Some((operand.clone(), difference))
     })
 }
 
 /// Returns the largest magnitude of finite numbers.
-fn largest(numbers: &[f32]) -> f32 {
+fn largest_magnitude(numbers: &[f32]) -> f32 {
     numbers.iter().filter(|x| x.is_finite()).fold(0.0f32, |most, x| most.max(x.abs()))
 }
 

@@ -34,7 +34,7 @@ pub trait FunctionParams {
     /// The shapes of the parameters.
     type Shapes: Shapes;
     #[doc(hidden)]
-    fn handles(&self) -> PerOperand<Self::Shapes, &ParamRef>;
+    fn param_handles(&self) -> PerOperand<Self::Shapes, &ParamRef>;
     #[doc(hidden)]
     const SEAL: Seal;
 }
@@ -42,7 +42,7 @@ pub trait FunctionParams {
 impl FunctionParams for () {
     type Shapes = ();
 
-    fn handles(&self) -> [&ParamRef; 0] {
+    fn param_handles(&self) -> [&ParamRef; 0] {
         []
     }
 
@@ -65,7 +65,7 @@ macro_rules! operands {
         impl<$($shape: Dims),+> FunctionParams for ($(&Param<$shape>,)+) {
             type Shapes = ($($shape,)+);
 
-            fn handles(&self) -> PerOperand<Self::Shapes, &ParamRef> {
+            fn param_handles(&self) -> PerOperand<Self::Shapes, &ParamRef> {
                 let ($($name,)+) = self;
                 [$($name.handle()),+]
             }
@@ -134,7 +134,7 @@ impl ResultView<'_> {
     pub fn write_f32(&mut self, values: &[f32]) {
         let len = self.len();
         assert_eq!(values.len(), len, "the number of values written to a result of {len} elements");
-        let values = self.rank.stage(values);
+        let values = self.rank.stage_values(values);
         self.rank.backend().cast(values.view(), self.view.reborrow());
     }
 

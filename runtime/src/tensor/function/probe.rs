@@ -11,7 +11,7 @@ use super::definition::Function;
 use super::gradient_target::GradientBuffers;
 use super::operands::{OperandName, OperandView, ResultView};
 use super::output::FunctionOutput;
-use super::recorded::{FunctionOperation, views};
+use super::recorded::{FunctionOperation, operand_views};
 use super::saved::SavedBuffers;
 use super::shapes::{PerOperand, Shapes};
 
@@ -56,7 +56,7 @@ impl Block {
 
     /// Returns the position of `dim` among the dims.
     pub(super) fn position(&self, dim: &DimInfo) -> Option<usize> {
-        self.dims.iter().position(|other| other.is(dim))
+        self.dims.iter().position(|other| other.is_same_dim(dim))
     }
 
     /// Returns the element type.
@@ -65,7 +65,7 @@ impl Block {
     }
 
     /// Returns part of the elements; all of them if the block has not the dim.
-    pub(super) fn part(&self, part: &Part<'_>) -> Block {
+    pub(super) fn part_along(&self, part: &Part<'_>) -> Block {
         let Some(at) = self.position(part.dim) else { return self.clone() };
         let inner = local_len(&self.extents[at + 1..]);
         let row = self.extents[at].local * inner;
@@ -73,7 +73,7 @@ impl Block {
         let rows = self.elements.chunks(row.max(1));
         let elements = rows.flat_map(|row| &row[start..end]).copied().collect();
         let mut extents = self.extents.clone();
-        extents[at] = extents[at].range(part.first, part.len);
+        extents[at] = extents[at].sub_range(part.first, part.len);
         Block { extents, elements, ..*self }
     }
 
@@ -89,9 +89,9 @@ impl Block {
         Block { extents, elements: pairs.collect(), ..*self }
     }
 
-    fn upload(&self, rank: &Rank) -> Buffer {
-        let mut data = rank.scratch(self.dtype, self.elements.len());
-        rank.backend().cast(rank.stage(&self.elements).view(), data.view_mut());
+    fn upload_block(&self, rank: &Rank) -> Buffer {
+        let mut data = rank.alloc_scratch(self.dtype, self.elements.len());
+        rank.backend().cast(rank.stage_values(&self.elements).view(), data.view_mut());
         data
     }
 }
@@ -113,26 +113,28 @@ pub(super) struct ProbeResults {
 
 impl<I: Shapes, P: Shapes> Probe<I, P> {
     /// Returns the number of elements of this rank along `dim`, of which an operand or the output shaped `dims` has one.
-    pub(super) fn extent(&self, dims: &[DimInfo], dim: &DimInfo) -> Option<Extent> {
+    pub(super) fn extent_along(&self, dims: &[DimInfo], dim: &DimInfo) -> Option<Extent> {
         let blocks = self.inputs.as_ref().iter().chain(self.params.as_ref());
         let of_operands = blocks.map(|block| (block.dims, &block.extents[..]));
         let mut all = of_operands.chain([(dims, &self.output[..])]);
         all.find_map(|(dims, extents)| {
-            dims.iter().zip(extents).find_map(|(other, extent)| other.is(dim).then_some(*extent))
+            dims.iter()
+                .zip(extents)
+                .find_map(|(other, extent)| other.is_same_dim(dim).then_some(*extent))
         })
     }
 
     /// Returns the call with part of the elements; `dims` are those of the output.
-    pub(super) fn part(&self, dims: &[DimInfo], part: &Part<'_>) -> Probe<I, P> {
+    pub(super) fn part_along(&self, dims: &[DimInfo], part: &Part<'_>) -> Probe<I, P> {
         let mut output = self.output.clone();
         for (dim, extent) in dims.iter().zip(&mut output) {
-            if dim.is(part.dim) {
-                *extent = extent.range(part.first, part.len);
+            if dim.is_same_dim(part.dim) {
+                *extent = extent.sub_range(part.first, part.len);
             }
         }
         Probe {
-            inputs: I::Count::map_ref(&self.inputs, |block| block.part(part)),
-            params: P::Count::map_ref(&self.params, |block| block.part(part)),
+            inputs: I::Count::map_ref(&self.inputs, |block| block.part_along(part)),
+            params: P::Count::map_ref(&self.params, |block| block.part_along(part)),
             output,
         }
     }
@@ -144,7 +146,8 @@ impl<I: Shapes, P: Shapes> Probe<I, P> {
         dim: &DimInfo,
         both: Extent,
     ) -> Probe<I, P> {
-        let extent = |(other, own): (&DimInfo, &Extent)| if other.is(dim) { both } else { *own };
+        let extent =
+            |(other, own): (&DimInfo, &Extent)| if other.is_same_dim(dim) { both } else { *own };
         Probe {
             inputs: I::Count::map_ref(&self.inputs, |block| block.with_neighbor(dim, both)),
             params: P::Count::map_ref(&self.params, |block| block.with_neighbor(dim, both)),
@@ -166,17 +169,17 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let path = self.function.path();
         let name = |role| OperandName::new(rank, path, role);
         let context = FunctionContext { rank, path };
-        let upload = |block: &Block| block.upload(rank);
+        let upload = |block: &Block| block.upload_block(rank);
         let inputs = I::Count::map_ref(&probe.inputs, upload);
         let params = P::Count::map_ref(&probe.params, upload);
         let input_extents = I::Count::map_ref(&probe.inputs, |block| block.extents.clone());
         let param_extents = P::Count::map_ref(&probe.params, |block| block.extents.clone());
-        let mut output = rank.scratch(rank.compute_dtype(), local_len(&probe.output));
+        let mut output = rank.alloc_scratch(rank.compute_dtype(), local_len(&probe.output));
         let saved = self.function.forward_pass(Forward {
-            inputs: views::<I::Count>(name("input"), &input_extents, |i| {
+            inputs: operand_views::<I::Count>(name("input"), &input_extents, |i| {
                 Some(inputs.as_ref()[i].view())
             }),
-            params: views::<P::Count>(name("parameter"), &param_extents, |i| {
+            params: operand_views::<P::Count>(name("parameter"), &param_extents, |i| {
                 Some(params.as_ref()[i].view())
             }),
             output: ResultView { view: output.view_mut(), extents: &probe.output, rank },
@@ -188,7 +191,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             return ProbeResults { output: result, gradients: Vec::new() };
         };
         let saved = saved.into_shared();
-        let output_gradient = output_gradient.upload(rank);
+        let output_gradient = output_gradient.upload_block(rank);
         let zeros = |dtype, len| rank.allocator().zeros(dtype, len, Category::Workspace);
         let mut of_inputs = GradientBuffers::<I::Count>::new(|i| {
             let len = inputs.as_ref()[i].len();
@@ -198,17 +201,17 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             GradientBuffers::<P::Count>::new(|i| Some(zeros(DType::F32, params.as_ref()[i].len())));
         let of_output = |role, view| OperandView { view, extents: &probe.output, name: name(role) };
         self.function.backward_pass(Backward {
-            inputs: views::<I::Count>(name("input"), &input_extents, |i| {
+            inputs: operand_views::<I::Count>(name("input"), &input_extents, |i| {
                 self.reads.inputs.as_ref()[i].then(|| inputs.as_ref()[i].view())
             }),
-            params: views::<P::Count>(name("parameter"), &param_extents, |i| {
+            params: operand_views::<P::Count>(name("parameter"), &param_extents, |i| {
                 self.reads.params.as_ref()[i].then(|| params.as_ref()[i].view())
             }),
             output: of_output("output", self.reads.output.then(|| output.view())),
             output_gradient: of_output("output gradient", Some(output_gradient.view())),
-            saved: F::Saved::views(&saved),
-            input_gradients: of_inputs.targets(rank, &input_extents),
-            param_gradients: of_params.targets(rank, &param_extents),
+            saved: F::Saved::saved_views(&saved),
+            input_gradients: of_inputs.gradient_targets(rank, &input_extents),
+            param_gradients: of_params.gradient_targets(rank, &param_extents),
             context,
         });
         let of_inputs = of_inputs.into_taken().into_iter().zip(probe.inputs.as_ref()).enumerate();

@@ -41,12 +41,14 @@ where
         let [input, param, output] =
             ["input", "parameter", "output"].map(|role| OperandName::new(rank, path, role));
         let inputs = I::Count::map_ref(&operands, |input| input.compute().data);
-        let mut result = rank.alloc(local_len(&self.output));
+        let mut result = rank.alloc_activation(local_len(&self.output));
         let check = FirstCall::new::<Self>(rank, path, "forward", vec![result.len()]);
         check.mark_unwritten(&mut result);
         let saved = self.function.forward_pass(Forward {
-            inputs: views::<I::Count>(input, &self.inputs, |i| Some(inputs.as_ref()[i].view())),
-            params: views::<P::Count>(param, &self.params, |i| Some(params.as_ref()[i])),
+            inputs: operand_views::<I::Count>(input, &self.inputs, |i| {
+                Some(inputs.as_ref()[i].view())
+            }),
+            params: operand_views::<P::Count>(param, &self.params, |i| Some(params.as_ref()[i])),
             output: ResultView { view: result.view_mut(), extents: &self.output, rank },
             context: FunctionContext { rank, path },
         });
@@ -85,28 +87,28 @@ where
         });
         let mut input_gradients = GradientBuffers::<I::Count>::new(|i| {
             let wanted = inputs.as_ref()[i].wants_gradient();
-            wanted.then(|| rank.alloc(local_len(&self.inputs.as_ref()[i])))
+            wanted.then(|| rank.alloc_activation(local_len(&self.inputs.as_ref()[i])))
         });
         let mut param_gradients = GradientBuffers::<P::Count>::new(|i| {
-            Some(rank.scratch(DType::F32, local_len(&self.params.as_ref()[i])))
+            Some(rank.alloc_scratch(DType::F32, local_len(&self.params.as_ref()[i])))
         });
-        let lens = input_gradients.lens().chain(param_gradients.lens()).collect();
+        let lens = input_gradients.gradient_lens().chain(param_gradients.gradient_lens()).collect();
         let check = FirstCall::new::<Self>(rank, path, "backward", lens);
         input_gradients.mark_unwritten(&check);
         param_gradients.mark_unwritten(&check);
         let result = |role, view| OperandView { view, extents: &self.output, name: name(role) };
         self.function.backward_pass(Backward {
-            inputs: views::<I::Count>(name("input"), &self.inputs, |i| {
+            inputs: operand_views::<I::Count>(name("input"), &self.inputs, |i| {
                 data.as_ref()[i].as_ref().map(|data| data.view())
             }),
-            params: views::<P::Count>(name("parameter"), &self.params, |i| {
+            params: operand_views::<P::Count>(name("parameter"), &self.params, |i| {
                 values.as_ref()[i].as_ref().map(|values| values.view())
             }),
             output: result("output", output.as_ref().map(|output| output.view())),
             output_gradient: result("output gradient", Some(gradient.view())),
-            saved: F::Saved::views(&saved),
-            input_gradients: input_gradients.targets(rank, &self.inputs),
-            param_gradients: param_gradients.targets(rank, &self.params),
+            saved: F::Saved::saved_views(&saved),
+            input_gradients: input_gradients.gradient_targets(rank, &self.inputs),
+            param_gradients: param_gradients.gradient_targets(rank, &self.params),
             context: FunctionContext { rank, path },
         });
         drop(values);
@@ -129,7 +131,7 @@ where
 }
 
 /// Returns a view of each operand.
-pub(super) fn views<'a, C: Arity>(
+pub(super) fn operand_views<'a, C: Arity>(
     name: OperandName<'a>,
     extents: &'a C::Array<Vec<Extent>>,
     view: impl Fn(usize) -> Option<View<'a>>,

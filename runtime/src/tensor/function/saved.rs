@@ -27,7 +27,7 @@ pub trait SavedBuffers: 'static {
     #[doc(hidden)]
     fn into_shared(self) -> Self::Shared;
     #[doc(hidden)]
-    fn views(shared: &Self::Shared) -> Self::Views<'_>;
+    fn saved_views(shared: &Self::Shared) -> Self::Views<'_>;
     #[doc(hidden)]
     const SEAL: Seal;
 }
@@ -44,7 +44,7 @@ impl SavedBuffers for () {
         []
     }
 
-    fn views(_: &[Arc<Buffer>; 0]) {}
+    fn saved_views(_: &[Arc<Buffer>; 0]) {}
 
     const SEAL: Seal = Seal::new();
 }
@@ -61,7 +61,7 @@ impl SavedBuffers for Buffer {
         [Arc::new(self)]
     }
 
-    fn views([buffer]: &[Arc<Buffer>; 1]) -> View<'_> {
+    fn saved_views([buffer]: &[Arc<Buffer>; 1]) -> View<'_> {
         buffer.view()
     }
 
@@ -80,7 +80,7 @@ impl<const N: usize> SavedBuffers for [Buffer; N] {
         self.map(Arc::new)
     }
 
-    fn views(shared: &[Arc<Buffer>; N]) -> [View<'_>; N] {
+    fn saved_views(shared: &[Arc<Buffer>; N]) -> [View<'_>; N] {
         shared.each_ref().map(|buffer| buffer.view())
     }
 

@@ -49,7 +49,7 @@ impl ConfigError {
                 std::process::exit(0)
             }
             ConfigError::Invalid(_) => {
-                crate::train::console::say(&format!("error: {self}"));
+                crate::train::console::print_line(&format!("error: {self}"));
                 std::process::exit(2)
             }
         }

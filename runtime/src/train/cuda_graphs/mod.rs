@@ -13,7 +13,7 @@ mod schedule;
 use crate::layout::Shape;
 use crate::tensor::{PassGraphs, PassVariation, Rank};
 
-use super::console::say;
+use super::console::print_line;
 use super::micro_batch::CaptureError;
 
 pub use captured::CapturedGraphs;
@@ -77,12 +77,12 @@ impl<S: Shape> CudaGraphs<S> {
                 Err(error) => self.discard_step(rank, error),
             }
         }
-        let before = PassVariation::now(rank);
+        let before = PassVariation::current(rank);
         let result = eager();
         if let GraphState::WarmUp(steps_left) = &mut self.state {
             *steps_left -= 1;
             if *steps_left == 0
-                && let Some(why) = PassVariation::now(rank).obstacle_since(before, rank)
+                && let Some(why) = PassVariation::current(rank).obstacle_since(before, rank)
             {
                 self.turn_off(&format!("in this model, {why}"));
             }
@@ -108,7 +108,7 @@ impl<S: Shape> CudaGraphs<S> {
     fn turn_off(&mut self, why: &str) {
         self.close();
         if self.reports {
-            say(&format!("CUDA graphs are off, and steps run eagerly: {why}"));
+            print_line(&format!("CUDA graphs are off, and steps run eagerly: {why}"));
         }
     }
 }

@@ -80,7 +80,8 @@ fn tokenize_file(
     let metadata = file.metadata().map_err(io)?;
     let mut progress = TokenizeProgress::new(metadata.is_file().then_some(metadata.len()));
     let name = path.display().to_string();
-    let tokens = tokenize_text(tokenizer, file, &name, vocab, &mut |bytes| progress.show(bytes));
+    let tokens =
+        tokenize_text(tokenizer, file, &name, vocab, &mut |bytes| progress.show_progress(bytes));
     progress.finish();
     tokens
 }

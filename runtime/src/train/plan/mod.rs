@@ -20,7 +20,7 @@ use crate::nn::Sizes;
 use crate::tensor::ParamRef;
 
 use super::config::{Config, ModelSource};
-use super::console::say;
+use super::console::print_line;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
@@ -66,12 +66,12 @@ impl Plan {
         check_context::<M>(&config)?;
         let (family, weights) = open_model::<M::Config>(&config)?;
         if let (ModelSource::InitFrom(folder), Some(left_out)) = (&config.model, family.warning()) {
-            say(&format!("warning: --init-from {}: {left_out}", folder.display()));
+            print_line(&format!("warning: --init-from {}: {left_out}", folder.display()));
         }
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, .. } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
-            say(&format!("warning: {warning}"));
+            print_line(&format!("warning: {warning}"));
         }
         let export = match &config.export_hf {
             Some(_) => Some(HfFormat::new(&family, hf_tensors::<M>(&params, "--export-hf")?)),

@@ -10,7 +10,7 @@ use crate::state_dict::{state_kinds_in, training_tensors};
 use crate::tensor::ParamRef;
 
 use crate::train::config::Config;
-use crate::train::console::{counted, say};
+use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
 /// Opens the checkpoint at `path`, and checks it against the settings, the data and the model's parameters.
@@ -42,15 +42,15 @@ pub fn open_checkpoint(
         )));
     }
     for skipped in checkpoint.skipped() {
-        say(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
+        print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
     }
     match (has_average, config.optimizer.ema) {
-        (false, Some(_)) => say(&format!(
+        (false, Some(_)) => print_line(&format!(
             "warning: --ema: {} holds no average of the parameters; it begins with those of step {}",
             checkpoint.folder().display(),
             state.step
         )),
-        (true, None) => say(&format!(
+        (true, None) => print_line(&format!(
             "warning: {} holds an average of the parameters, which is not kept up without --ema",
             checkpoint.folder().display()
         )),

@@ -42,8 +42,11 @@ fn fastest_matmul(rank: &Rank) -> f64 {
     let allocator = CachingAllocator::on(device.cloned(), usize::MAX);
     // Large enough to reach the peak, small enough to be quick.
     let size = if device.is_some() { 4096 } else { 768 };
-    let finish =
-        || device.iter().for_each(|device| device.synchronize(&device.mark(StreamKind::Compute)));
+    let finish = || {
+        device
+            .iter()
+            .for_each(|device| device.synchronize(&device.mark_stream(StreamKind::Compute)))
+    };
     let [a, b, mut c] = [1, 2, 3].map(|key| random_matrix(rank, &allocator, size, key));
     let gemm =
         Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: false };
@@ -63,7 +66,7 @@ fn fastest_matmul(rank: &Rank) -> f64 {
 fn random_matrix(rank: &Rank, allocator: &Arc<CachingAllocator>, size: usize, key: u64) -> Buffer {
     let mut numbers = allocator.alloc(DType::F32, size * size, Category::Workspace);
     let index = BlockIndex::whole(&[size, size]);
-    rank.backend().normal(key, 1.0, &index, numbers.view_mut());
+    rank.backend().fill_normal(key, 1.0, &index, numbers.view_mut());
     let mut matrix = allocator.alloc(rank.compute_dtype(), size * size, Category::Workspace);
     rank.backend().cast(numbers.view(), matrix.view_mut());
     matrix

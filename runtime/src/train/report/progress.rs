@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::train::console::say;
+use crate::train::console::print_line;
 
 /// Minimum time between two plain lines, so that the log of a fast run stays short.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ impl Progress {
             None => {
                 let due = self.last_line.is_none_or(|last| now - last >= LINE_EVERY);
                 if due || done == self.steps {
-                    say(&line);
+                    print_line(&line);
                     self.last_line = Some(now);
                 }
             }

@@ -177,7 +177,7 @@ impl Device for RankDevice {
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
-        let end = self.mark(StreamKind::Compute);
+        let end = self.mark_stream(StreamKind::Compute);
         self.synchronize(&end);
         unsafe { dst.as_mut_ptr().copy_from_nonoverlapping(src, dst.len()) };
     }
@@ -231,7 +231,7 @@ impl Device for RankDevice {
         });
     }
 
-    fn mark(&self, queue: StreamKind) -> DeviceEvent {
+    fn mark_stream(&self, queue: StreamKind) -> DeviceEvent {
         let mut state = self.machine.lock();
         state.events += 1;
         let event = state.events;
@@ -240,7 +240,7 @@ impl Device for RankDevice {
     }
 
     fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent {
-        self.mark(queue)
+        self.mark_stream(queue)
     }
 
     /// No time passes on this device.
@@ -261,7 +261,7 @@ impl Device for RankDevice {
         self.machine.lock().happened.contains(event)
     }
 
-    fn handle(&self, _queue: StreamKind) -> u64 {
+    fn stream_handle(&self, _queue: StreamKind) -> u64 {
         0
     }
 

@@ -8,7 +8,7 @@ use meshwright::comm::{CommError, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 use meshwright::pipeline::{MessagePart, PipelineExecutor, StageWork};
-use meshwright::schedule::{Schedule, ScheduleKind, lower, verify};
+use meshwright::schedule::{Schedule, ScheduleKind, lower_schedule, verify};
 
 use super::machine::Machine;
 use super::meter_of;
@@ -148,7 +148,7 @@ fn pipeline_steps_match_the_reference() {
     for (seed, kind) in (0..5).flat_map(|seed| ScheduleKind::ALL.map(|kind| (seed, kind))) {
         let ranks = 2 + seed as usize % 2;
         let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap();
-        let lowered = lower(&schedule, seed as usize % 3);
+        let lowered = lower_schedule(&schedule, seed as usize % 3);
         let stages = lowered.stages();
         // A name stands for one lookahead.
         let schedule = Arc::new(verify(&Schedule { kind: None, ..lowered }).unwrap());

@@ -133,7 +133,7 @@ fn group_ranks_follow_the_coordinates() {
         let axes = [AxisId::Fsdp, AxisId::Cp, AxisId::Tp].map(AxisSet::of);
         let sets = (1..8).map(|bits: usize| {
             let chosen = axes.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
-            chosen.fold(AxisSet::NONE, |set, (_, axis)| set.or(*axis))
+            chosen.fold(AxisSet::NONE, |set, (_, axis)| set.union(*axis))
         });
         let sets: Vec<AxisSet> = sets.collect();
         on_ranks_of(shape, |_, rank, comms| {
@@ -226,7 +226,7 @@ fn groups_of_a_mesh_are_independent() {
         };
         let [dp, fsdp, tp, pp] =
             [AxisId::Dp, AxisId::Fsdp, AxisId::Tp, AxisId::Pp].map(AxisSet::of);
-        let sums = [sum(dp), sum(fsdp), sum(tp), sum(dp.or(fsdp)), sum(AxisSet::ALL), sum(pp)];
+        let sums = [sum(dp), sum(fsdp), sum(tp), sum(dp.union(fsdp)), sum(AxisSet::ALL), sum(pp)];
         assert_eq!(hub.take_log(rank), ["all_reduce 1"; 5]);
         sums
     });
@@ -234,7 +234,7 @@ fn groups_of_a_mesh_are_independent() {
     for (rank, sums) in sums.iter().enumerate() {
         let [dp, fsdp, tp] = [AxisId::Dp, AxisId::Fsdp, AxisId::Tp].map(AxisSet::of);
         let sum = |axes| shape.group_of(rank, axes).iter().sum::<usize>() as f32;
-        assert_eq!(*sums, [sum(dp), sum(fsdp), sum(tp), sum(dp.or(fsdp)), 28.0, rank as f32]);
+        assert_eq!(*sums, [sum(dp), sum(fsdp), sum(tp), sum(dp.union(fsdp)), 28.0, rank as f32]);
     }
 }
 

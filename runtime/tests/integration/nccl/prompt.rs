@@ -95,12 +95,12 @@ impl Device for Prompt {
         true
     }
 
-    fn mark(&self, _: StreamKind) -> DeviceEvent {
+    fn mark_stream(&self, _: StreamKind) -> DeviceEvent {
         DeviceEvent(Arc::new(()))
     }
 
     fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent {
-        self.mark(queue)
+        self.mark_stream(queue)
     }
 
     fn elapsed_ms(&self, _: &DeviceEvent, _: &DeviceEvent) -> f32 {
@@ -113,7 +113,7 @@ impl Device for Prompt {
         !self.is_stuck.load(Ordering::Relaxed)
     }
 
-    fn handle(&self, _: StreamKind) -> u64 {
+    fn stream_handle(&self, _: StreamKind) -> u64 {
         7
     }
 

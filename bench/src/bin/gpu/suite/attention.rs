@@ -22,9 +22,9 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
         let (queries, keys) = (batch * seq * heads * head_dim, batch * seq * kv_heads * head_dim);
         let [q, dout] = [(); 2].map(|()| report.random(DType::Bf16, queries));
         let [k, v] = [(); 2].map(|()| report.random(DType::Bf16, keys));
-        let [mut out, mut dq] = [(); 2].map(|()| report.room(DType::Bf16, queries));
-        let [mut dk, mut dv] = [(); 2].map(|()| report.room(DType::Bf16, keys));
-        let mut lse = report.room(DType::F32, batch * heads * seq);
+        let [mut out, mut dq] = [(); 2].map(|()| report.alloc(DType::Bf16, queries));
+        let [mut dk, mut dv] = [(); 2].map(|()| report.alloc(DType::Bf16, keys));
+        let mut lse = report.alloc(DType::F32, batch * heads * seq);
         // Two matmuls forward, five backward, of half the scores.
         let one = (batch * heads * seq * seq * head_dim) as f64;
         report.row(&format!("{name}: forward"), Work::Flops(2.0 * one), |backend| {

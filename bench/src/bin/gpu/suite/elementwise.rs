@@ -36,8 +36,8 @@ fn rms_norm(report: &mut Report, model: &Model) {
     let len = tokens * hidden;
     let [x, dy] = [(); 2].map(|()| report.random(DType::Bf16, len));
     let weight = report.random(DType::Bf16, hidden);
-    let [mut out, mut sum] = [(); 2].map(|()| report.room(DType::Bf16, len));
-    let mut scale = report.room(DType::F32, tokens);
+    let [mut out, mut sum] = [(); 2].map(|()| report.alloc(DType::Bf16, len));
+    let mut scale = report.alloc(DType::F32, tokens);
     let mut dweight = report.random(DType::F32, hidden);
     let bytes = |moved: usize| Work::Bytes((moved * len) as f64);
     report.row("rms_norm: forward", bytes(4), |backend| {
@@ -92,8 +92,8 @@ fn layer_norm(report: &mut Report, model: &Model) {
     let len = tokens * hidden;
     let [x, dy] = [(); 2].map(|()| report.random(DType::Bf16, len));
     let [weight, bias] = [(); 2].map(|()| report.random(DType::Bf16, hidden));
-    let [mut out, mut sum] = [(); 2].map(|()| report.room(DType::Bf16, len));
-    let [mut mean, mut scale] = [(); 2].map(|()| report.room(DType::F32, tokens));
+    let [mut out, mut sum] = [(); 2].map(|()| report.alloc(DType::Bf16, len));
+    let [mut mean, mut scale] = [(); 2].map(|()| report.alloc(DType::F32, tokens));
     let [mut dweight, mut dbias] = [(); 2].map(|()| report.random(DType::F32, hidden));
     let bytes = |moved: usize| Work::Bytes((moved * len) as f64);
     report.row("layer_norm: forward", bytes(4), |backend| {
@@ -153,8 +153,8 @@ fn activation(report: &mut Report, name: &str, nodes: Vec<Node>, model: &Model) 
     let expr = Expr { nodes };
     let leaves: Vec<_> = (0..count).map(|_| report.random(DType::Bf16, len)).collect();
     let dy = report.random(DType::Bf16, len);
-    let mut out = report.room(DType::Bf16, len);
-    let mut gradients: Vec<_> = (0..count).map(|_| report.room(DType::Bf16, len)).collect();
+    let mut out = report.alloc(DType::Bf16, len);
+    let mut gradients: Vec<_> = (0..count).map(|_| report.alloc(DType::Bf16, len)).collect();
     let bytes = |tensors: usize| Work::Bytes((2 * tensors * len) as f64);
     report.row(&format!("{name}: forward"), bytes(count + 1), |backend| {
         let views: Vec<_> = leaves.iter().map(|leaf| leaf.view()).collect();
@@ -172,7 +172,7 @@ fn activation(report: &mut Report, name: &str, nodes: Vec<Node>, model: &Model) 
 fn sums(report: &mut Report, model: &Model) {
     let len = model.tokens() * model.hidden;
     let [a, b] = [(); 2].map(|()| report.random(DType::Bf16, len));
-    let mut sum = report.room(DType::Bf16, len);
+    let mut sum = report.alloc(DType::Bf16, len);
     let bytes = Work::Bytes((6 * len) as f64);
     report.row("residual sum", bytes, |backend| {
         backend.map(&Expr::sum(), &[a.view(), b.view()], sum.view_mut());
@@ -180,7 +180,7 @@ fn sums(report: &mut Report, model: &Model) {
     report.row("add_assign", bytes, |backend| {
         backend.add_assign(sum.view_mut(), a.view());
     });
-    let mut wide = report.room(DType::F32, len);
+    let mut wide = report.alloc(DType::F32, len);
     report.row("cast, bf16 to f32", bytes, |backend| {
         backend.cast(a.view(), wide.view_mut());
     });
@@ -192,7 +192,7 @@ fn rope(report: &mut Report, model: &Model) {
     let [cos, sin] = [(); 2].map(|()| report.random(DType::F32, seq * head_dim / 2));
     let len = model.tokens() * model.hidden;
     let x = report.random(DType::Bf16, len);
-    let mut out = report.room(DType::Bf16, len);
+    let mut out = report.alloc(DType::Bf16, len);
     report.row("rope", Work::Bytes((4 * len) as f64), |backend| {
         backend.rope(
             &shape,

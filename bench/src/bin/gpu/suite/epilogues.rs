@@ -22,9 +22,9 @@ fn up(report: &mut Report, model: &Model) {
     let weight = report.random(DType::Bf16, inner * outer);
     let bias = report.random(DType::Bf16, outer);
     let dy = report.random(DType::Bf16, tokens * outer);
-    let [mut y, mut inside] = [(); 2].map(|()| report.room(DType::Bf16, tokens * outer));
+    let [mut y, mut inside] = [(); 2].map(|()| report.alloc(DType::Bf16, tokens * outer));
     let mut dweight = report.random(DType::F32, inner * outer);
-    let mut dbias = report.room(DType::F32, outer);
+    let mut dbias = report.alloc(DType::F32, outer);
     let forward = plain(tokens, outer, inner);
     let to_weight = Gemm { trans_a: true, accumulate: true, ..plain(inner, outer, tokens) };
     let work = Work::Flops(2.0 * (tokens * inner * outer) as f64);

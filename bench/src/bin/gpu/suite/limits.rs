@@ -37,7 +37,7 @@ fn each(
     run: impl Fn(&mut Report, &str, Work, &mut dyn FnMut(&dyn Backend)),
 ) {
     let len = sizes.copied;
-    let (src, mut dst) = (report.random(DType::F32, len), report.room(DType::F32, len));
+    let (src, mut dst) = (report.random(DType::F32, len), report.alloc(DType::F32, len));
     let name = format!("copy of {} MB", (4 * len).div_ceil(1_000_000));
     run(report, &name, Work::Bytes(8.0 * len as f64), &mut |backend| {
         backend.cast(src.view(), dst.view_mut());
@@ -45,7 +45,7 @@ fn each(
     drop((src, dst));
     let size = sizes.square;
     let [a, b] = [(); 2].map(|()| report.random(DType::Bf16, size * size));
-    let mut c = report.room(DType::Bf16, size * size);
+    let mut c = report.alloc(DType::Bf16, size * size);
     let gemm = Gemm { m: size, n: size, k: size, trans_a: false, trans_b: true, accumulate: false };
     let work = Work::Flops(2.0 * (size * size * size) as f64);
     run(report, &format!("matmul of {size}^3, bf16"), work, &mut |backend| {

@@ -38,7 +38,7 @@ fn cross_entropy(report: &mut Report, model: &Model, part: &str, rows: usize, dt
     let vocab = model.vocab;
     let targets = report.uniform_tokens(rows, vocab);
     let ones = report.random(DType::F32, rows);
-    let [mut max, mut sum, mut logit] = [(); 3].map(|()| report.room(DType::F32, rows));
+    let [mut max, mut sum, mut logit] = [(); 3].map(|()| report.alloc(DType::F32, rows));
     for dtype in dtypes.iter().copied() {
         let moved = |times: usize| Work::Bytes((times * dtype.bytes() * rows * vocab) as f64);
         let mut logits = report.random(dtype, rows * vocab);

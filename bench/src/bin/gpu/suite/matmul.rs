@@ -30,13 +30,13 @@ fn layer(report: &mut Report, name: &str, tokens: usize, inner: usize, outer: us
     let name = |what: &str| format!("{name} ({tokens} x {inner} x {outer}): {what}");
 
     let forward = plain(tokens, outer, inner);
-    let mut y = report.room(DType::Bf16, tokens * outer);
+    let mut y = report.alloc(DType::Bf16, tokens * outer);
     report.row(&name("forward"), work, |backend| {
         backend.gemm(&forward, x.view(), weight.view(), y.view_mut());
     });
     drop(y);
     let to_input = Gemm { trans_b: true, ..plain(tokens, inner, outer) };
-    let mut dx = report.room(DType::Bf16, tokens * inner);
+    let mut dx = report.alloc(DType::Bf16, tokens * inner);
     report.row(&name("input gradient"), work, |backend| {
         backend.gemm(&to_input, dy.view(), weight.view(), dx.view_mut());
     });

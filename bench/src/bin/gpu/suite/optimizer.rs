@@ -10,7 +10,7 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     let len = sizes.parameters;
     report.table(&format!("optimizer, {} parameters", len));
     let [mut p, g, mut m, mut v] = [(); 4].map(|()| report.random(DType::F32, len));
-    let mut copy = report.room(DType::Bf16, len);
+    let mut copy = report.alloc(DType::Bf16, len);
     let step = AdamStep {
         lr: 1e-6,
         beta1: 0.9,

@@ -175,19 +175,19 @@ impl<'a> Report<'a> {
     }
 
     /// Allocates `len` elements of output.
-    pub fn room(&self, dtype: DType, len: usize) -> Buffer {
+    pub fn alloc(&self, dtype: DType, len: usize) -> Buffer {
         self.allocator.alloc(dtype, len, Category::Workspace)
     }
 
     /// Returns `len` random numbers.
     pub fn random(&mut self, dtype: DType, len: usize) -> Buffer {
         self.seed += 1;
-        let mut wide = self.room(DType::F32, len);
-        self.backend.normal(self.seed, 1.0, &BlockIndex::whole(&[len]), wide.view_mut());
+        let mut wide = self.alloc(DType::F32, len);
+        self.backend.fill_normal(self.seed, 1.0, &BlockIndex::whole(&[len]), wide.view_mut());
         if dtype == DType::F32 {
             return wide;
         }
-        let mut narrow = self.room(dtype, len);
+        let mut narrow = self.alloc(dtype, len);
         self.backend.cast(wide.view(), narrow.view_mut());
         narrow
     }
@@ -229,7 +229,7 @@ impl<'a> Report<'a> {
         let start = Instant::now();
         (0..runs).for_each(|_| kernel(&*self.backend));
         let asked = start.elapsed();
-        self.device.synchronize(&self.device.mark(StreamKind::Compute));
+        self.device.synchronize(&self.device.mark_stream(StreamKind::Compute));
         (start.elapsed(), asked)
     }
 }

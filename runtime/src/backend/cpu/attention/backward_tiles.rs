@@ -51,8 +51,8 @@ pub(super) trait Tiles<'a, T> {
     fn finish_keys(&mut self) {}
 
     /// The gradient of one key, once finished.
-    fn dkey(&self, row: usize) -> &[f32];
+    fn key_gradient(&self, row: usize) -> &[f32];
 
     /// The gradient of one value, once finished.
-    fn dvalue(&self, row: usize) -> &[f32];
+    fn value_gradient(&self, row: usize) -> &[f32];
 }

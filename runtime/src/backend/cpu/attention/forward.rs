@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use super::dots;
-use super::forward_tiles::{KEYS, QUERIES, Tiles, chunks};
+use super::forward_tiles::{KEYS, QUERIES, Tiles, key_chunks};
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
 use super::results::{Results, Shared};
@@ -56,7 +56,7 @@ pub fn attention<T: Float>(
     };
     let section = section_len(s, ranges.is_some(), workers.threads());
     let sections = s.queries.len.div_ceil(section);
-    workers.each(s.batch * s.kv_heads * sections, |task| {
+    workers.for_each_task(s.batch * s.kv_heads * sections, |task| {
         let (head, section_index) = (task / sections, task % sections);
         let start = section_index * section;
         let queries = start..s.queries.len.min(start + section);
@@ -184,12 +184,12 @@ impl<T: Float> Pass<'_, '_, T> {
         } else {
             keys.start / PACKED * PACKED..keys.end
         };
-        for (index, chunk) in chunks(packed.clone()).enumerate() {
+        for (index, chunk) in key_chunks(packed.clone()).enumerate() {
             let row = self.tiles.row_len(chunk.len());
             let scores = &mut scores[..rows * row];
             let inside = chunk.start - first_key..chunk.end - first_key;
             let tile = queries.start - first_query..queries.end - first_query;
-            self.tiles.scores(tile, inside.clone(), scores);
+            self.tiles.compute_scores(tile, inside.clone(), scores);
             scoring.apply(self.head, queries.clone(), chunk.start, row, scores);
             let online = OnlineRows { max: &mut *max, total: &mut *total, sum: &mut *sum };
             soften(scores, row, visible, chunk.start, scoring.scale_left(), online);

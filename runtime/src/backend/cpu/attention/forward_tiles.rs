@@ -19,7 +19,7 @@ pub(super) trait Tiles<'a, T> {
     fn row_len(&self, len: usize) -> usize;
 
     /// `scores = queries * keys^T`. All keys are of one [chunk](chunks).
-    fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]);
+    fn compute_scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]);
 
     /// `sum += weights * values`, or without `sum +=` unless `accumulate`.
     fn add_values(
@@ -32,7 +32,7 @@ pub(super) trait Tiles<'a, T> {
 }
 
 /// Keys in chunks, which end at multiples of [`KEYS`].
-pub(super) fn chunks(keys: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn key_chunks(keys: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let starts = std::iter::successors(Some(keys.start), |start| Some((start / KEYS + 1) * KEYS));
     starts
         .take_while(move |start| *start < keys.end)

@@ -19,7 +19,7 @@ pub fn merge_attention(workers: &Workers, s: &AttentionShape, args: MergeAttenti
     check_lse(s, sum_lse.len());
     let (sum, sum_lse) = (Shared::new(sum), Shared::new(sum_lse));
     let blocks = s.queries.len.div_ceil(QUERIES);
-    workers.each(s.batch * blocks, |task| {
+    workers.for_each_task(s.batch * blocks, |task| {
         let (sample, start) = (task / blocks, task % blocks * QUERIES);
         for query in start..s.queries.len.min(start + QUERIES) {
             for head in 0..s.heads {

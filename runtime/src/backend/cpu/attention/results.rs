@@ -88,11 +88,11 @@ dispatch! {
     fn write_row<const FMA: bool, T: Float>(row: &[f32], factor: f32, accumulate: bool, out: &mut [T]) {
         if accumulate {
             for (out, x) in out.iter_mut().zip(row) {
-                *out = T::narrow(out.widen() + x * factor);
+                *out = T::narrow_from_f32(out.widen_to_f32() + x * factor);
             }
         } else {
             for (out, x) in out.iter_mut().zip(row) {
-                *out = T::narrow(x * factor);
+                *out = T::narrow_from_f32(x * factor);
             }
         }
     }

@@ -23,7 +23,7 @@ impl<'a, T: Float> Outputs<'a, T> {
     }
 
     /// Writes the sum of `dout * out` of each query of one head. `wide` is scratch for one row.
-    pub fn shifts(
+    pub fn row_shifts(
         &self,
         [sample, head]: [usize; 2],
         dout: Head<T>,

@@ -1,7 +1,7 @@
 //! The softmax of tiles, with an online maximum (Dao et al. 2022; Milakov and Gimelshein 2018), and its backward.
 
 use super::mask::VisibleKeys;
-use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, lane_sum, larger_number};
+use crate::backend::cpu::math::{LANES, exp, fma, fold_lanes, lane_max, lane_sum, larger_number};
 use crate::backend::cpu::simd::dispatch;
 
 /// Returns the number to subtract from scores before their exponentials: their maximum or log-sum-exp, but zero if all
@@ -40,7 +40,7 @@ dispatch! {
             for (i, scores) in scores.chunks_exact_mut(row_len).enumerate() {
                 let row = group * GROUP + i;
                 let (first, end) = visible.inside(row, start, row_len);
-                let (padded_first, padded_end) = padded(first, end, row_len);
+                let (padded_first, padded_end) = padded_range(first, end, row_len);
                 scores[..padded_first].fill(0.0);
                 scores[padded_first..first].fill(f32::NEG_INFINITY);
                 scores[end..padded_end].fill(f32::NEG_INFINITY);
@@ -55,8 +55,8 @@ dispatch! {
                 if first == end {
                     continue;
                 }
-                let (first, end) = padded(first, end, row_len);
-                let weights = weigh::<FMA>(&mut scores[first..end], scale, finite_base(new[i]));
+                let (first, end) = padded_range(first, end, row_len);
+                let weights = exp_weights::<FMA>(&mut scores[first..end], scale, finite_base(new[i]));
                 let old = max[row];
                 max[row] = new[i];
                 if old == f32::NEG_INFINITY {
@@ -76,13 +76,13 @@ dispatch! {
 /// Returns the part of a row that is worked on. Whole groups of lanes are much faster: a few hidden scores are worked on
 /// too, and get weight zero.
 #[inline(always)]
-fn padded(first: usize, end: usize, row_len: usize) -> (usize, usize) {
+fn padded_range(first: usize, end: usize, row_len: usize) -> (usize, usize) {
     (first / LANES * LANES, row_len.min(end.next_multiple_of(LANES)))
 }
 
 /// Replaces scores by `exp(scale * score - max)` and returns their sum.
 #[inline(always)]
-fn weigh<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32 {
+fn exp_weights<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32 {
     let mut lanes = [0f32; LANES];
     let mut parts = scores.chunks_exact_mut(LANES);
     for part in &mut parts {
@@ -95,7 +95,7 @@ fn weigh<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32 {
         *score = exp::<FMA>(fma::<FMA>(*score, scale, -max));
         *lane += *score;
     }
-    fold(lanes, |a, b| a + b)
+    fold_lanes(lanes, |a, b| a + b)
 }
 
 dispatch! {
@@ -125,7 +125,7 @@ dispatch! {
                 for weight in weights.iter_mut() {
                     *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
                 }
-                center(weights, dscores, shift, scale);
+                center_gradients(weights, dscores, shift, scale);
                 continue;
             }
             for (weight, dscore) in weights.iter_mut().zip(dscores) {
@@ -141,7 +141,7 @@ dispatch! {
 /// Their sum is zero, which rounding errors of `shift` and of the gradients of weights add up to otherwise: a key that only
 /// these queries see would get noise instead of no gradient. So the rest of the sum is subtracted.
 #[inline(always)]
-fn center(weights: &[f32], dscores: &mut [f32], shift: f32, factor: f32) {
+fn center_gradients(weights: &[f32], dscores: &mut [f32], shift: f32, factor: f32) {
     /// The rounding error of a sum of weights.
     const ERROR: f32 = 4.0 * f32::EPSILON;
     let total = lane_sum([weights], |[weight]| weight);

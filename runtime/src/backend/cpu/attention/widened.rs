@@ -78,7 +78,7 @@ impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
         len
     }
 
-    fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
+    fn compute_scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
         let queries = self.queries.from(queries.start);
         self.keys_t.multiply(queries, 0..self.sizes.head_dim, keys, false, scores);
     }
@@ -231,11 +231,11 @@ impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
         self.keys.multiply(dscores, keys, 0..self.sizes.head_dim, accumulate, dqueries);
     }
 
-    fn dkey(&self, row: usize) -> &[f32] {
+    fn key_gradient(&self, row: usize) -> &[f32] {
         &self.dkeys[row * self.sizes.head_dim..][..self.sizes.head_dim]
     }
 
-    fn dvalue(&self, row: usize) -> &[f32] {
+    fn value_gradient(&self, row: usize) -> &[f32] {
         &self.dvalues[row * self.sizes.value_dim..][..self.sizes.value_dim]
     }
 }

@@ -57,13 +57,13 @@ dispatch! {
                 match (<&[T; PANEL]>::try_from(first), second.map(<&[T; PANEL]>::try_from)) {
                     (Ok(first), Some(Ok(second))) => {
                         for i in 0..PANEL {
-                            out[i] = pair(first[i], second[i]);
+                            out[i] = packed_pair(first[i], second[i]);
                         }
                     }
                     _ => {
                         out.fill(0);
                         for (i, first) in first.iter().enumerate() {
-                            out[i] = pair(*first, second.map_or(T::ZERO, |second| second[i]));
+                            out[i] = packed_pair(*first, second.map_or(T::ZERO, |second| second[i]));
                         }
                     }
                 }
@@ -93,6 +93,6 @@ dispatch! {
 
 /// Packs two consecutive elements of the contraction.
 #[inline(always)]
-fn pair<T: Float>(first: T, second: T) -> u32 {
+fn packed_pair<T: Float>(first: T, second: T) -> u32 {
     u32::from(first.round().to_bits()) | u32::from(second.round().to_bits()) << 16
 }

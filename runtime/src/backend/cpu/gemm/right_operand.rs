@@ -124,7 +124,7 @@ fn copy_columns<T: Float>(from: Matrix<T>, columns: Range<usize>, width: usize, 
         for (p, to) in to.chunks_exact_mut(width).enumerate() {
             let to = &mut to[first - columns.start..][..strip];
             for (to, source) in to.iter_mut().zip(&sources) {
-                *to = source[p * from.row].widen();
+                *to = source[p * from.row].widen_to_f32();
             }
         }
     }

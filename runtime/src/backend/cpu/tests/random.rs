@@ -3,7 +3,7 @@ use crate::backend::{Backend, BlockIndex};
 
 fn normal(cpu: &dyn Backend, key: u64, index: &BlockIndex) -> Vec<f32> {
     let mut out = vec![f32::NAN; index.len()];
-    cpu.normal(key, 2.0, index, (&mut out[..]).into());
+    cpu.fill_normal(key, 2.0, index, (&mut out[..]).into());
     out
 }
 

@@ -18,32 +18,32 @@ pub struct PeakThroughput {
 /// GPUs by a part of their name. The first match counts, so more specific names come first.
 #[rustfmt::skip]
 const GPUS: &[(&str, PeakThroughput)] = &[
-    ("GB200",        peak(2500.0, 80.0, 8.0)),
-    ("B200",         peak(2250.0, 75.0, 8.0)),
-    ("B300",         peak(2250.0, 75.0, 8.0)),
-    ("GH200",        peak(989.0, 67.0, 4.0)),
-    ("H200 NVL",     peak(835.0, 60.0, 4.8)),
-    ("H200",         peak(989.0, 67.0, 4.8)),
-    ("H100 PCIe",    peak(756.0, 51.0, 2.0)),
-    ("H100 NVL",     peak(835.0, 60.0, 3.9)),
-    ("H100",         peak(989.0, 67.0, 3.35)),
-    ("H800",         peak(989.0, 67.0, 3.35)),
-    ("H20",          peak(148.0, 44.0, 4.0)),
-    ("A100-PCIE-40", peak(312.0, 19.5, 1.555)),
-    ("A100-SXM4-40", peak(312.0, 19.5, 1.555)),
-    ("A100",         peak(312.0, 19.5, 2.0)),
-    ("A800",         peak(312.0, 19.5, 2.0)),
-    ("A30",          peak(165.0, 10.3, 0.933)),
-    ("A10G",         peak(70.0, 31.5, 0.6)),
-    ("A10",          peak(125.0, 31.2, 0.6)),
-    ("A40",          peak(149.7, 37.4, 0.696)),
-    ("L40S",         peak(362.0, 91.6, 0.864)),
-    ("L40",          peak(181.0, 90.5, 0.864)),
-    ("L4",           peak(121.0, 30.3, 0.3)),
+    ("GB200",        peak_rates(2500.0, 80.0, 8.0)),
+    ("B200",         peak_rates(2250.0, 75.0, 8.0)),
+    ("B300",         peak_rates(2250.0, 75.0, 8.0)),
+    ("GH200",        peak_rates(989.0, 67.0, 4.0)),
+    ("H200 NVL",     peak_rates(835.0, 60.0, 4.8)),
+    ("H200",         peak_rates(989.0, 67.0, 4.8)),
+    ("H100 PCIe",    peak_rates(756.0, 51.0, 2.0)),
+    ("H100 NVL",     peak_rates(835.0, 60.0, 3.9)),
+    ("H100",         peak_rates(989.0, 67.0, 3.35)),
+    ("H800",         peak_rates(989.0, 67.0, 3.35)),
+    ("H20",          peak_rates(148.0, 44.0, 4.0)),
+    ("A100-PCIE-40", peak_rates(312.0, 19.5, 1.555)),
+    ("A100-SXM4-40", peak_rates(312.0, 19.5, 1.555)),
+    ("A100",         peak_rates(312.0, 19.5, 2.0)),
+    ("A800",         peak_rates(312.0, 19.5, 2.0)),
+    ("A30",          peak_rates(165.0, 10.3, 0.933)),
+    ("A10G",         peak_rates(70.0, 31.5, 0.6)),
+    ("A10",          peak_rates(125.0, 31.2, 0.6)),
+    ("A40",          peak_rates(149.7, 37.4, 0.696)),
+    ("L40S",         peak_rates(362.0, 91.6, 0.864)),
+    ("L40",          peak_rates(181.0, 90.5, 0.864)),
+    ("L4",           peak_rates(121.0, 30.3, 0.3)),
 ];
 
 /// Creates a peak from TFLOP/s, TFLOP/s and TB/s.
-const fn peak(bf16: f64, f32: f64, bandwidth: f64) -> PeakThroughput {
+const fn peak_rates(bf16: f64, f32: f64, bandwidth: f64) -> PeakThroughput {
     PeakThroughput { bf16: bf16 * 1e12, f32: f32 * 1e12, bandwidth: bandwidth * 1e12 }
 }
 

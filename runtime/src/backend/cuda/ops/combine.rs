@@ -8,7 +8,7 @@ use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::COMBINE;
 use crate::backend::{DType, ReduceOp, Runs, StreamKind};
 
-use super::launch::{covering, float_name, wide};
+use super::launch::{covering, float_name, vector_width};
 
 /// Maximum sources whose addresses are parameters of the kernel; more are read from a table.
 const HERE: usize = 16;
@@ -39,7 +39,7 @@ pub unsafe fn combine(
     let addresses: Vec<u64> = srcs.iter().map(|src| *src as u64).collect();
     let [head, vectors] = vectors(dst as u64, &addresses, len, dtype);
     let name = format!("combine_{}_{}", op.name(), float_name(dtype));
-    let grid = covering(gpu, n.div_ceil(wide(dtype) as u64));
+    let grid = covering(gpu, n.div_ceil(vector_width(dtype) as u64));
     // SAFETY: as the caller promises.
     unsafe {
         with_sources(gpu, queue, &addresses, |sources| {
@@ -68,7 +68,7 @@ pub unsafe fn combine_runs(
     let bytes = [len, distance].map(|n| (n * dtype.bytes()) as u64);
     let all = addresses.iter().fold(dst as u64 | bytes[0] | bytes[1], |all, one| all | one);
     let is_wide = all.is_multiple_of(16);
-    let width = if is_wide { wide(dtype) } else { 1 };
+    let width = if is_wide { vector_width(dtype) } else { 1 };
     let name = format!(
         "combine_runs_{}_{}{}",
         op.name(),
@@ -122,5 +122,5 @@ fn vectors(dst: u64, srcs: &[u64], len: usize, dtype: DType) -> [u64; 2] {
         return [0, 0];
     }
     let head = len.min((16 - phase(dst) as usize) % 16 / dtype.bytes());
-    [head as u64, ((len - head) / wide(dtype)) as u64]
+    [head as u64, ((len - head) / vector_width(dtype)) as u64]
 }

@@ -1,6 +1,6 @@
 //! Copies, casts and in-place arithmetic over whole operands.
 
-use super::launch::{address, copy as copy_all, covering, float_name, vectors, wide};
+use super::launch::{address, copy as copy_all, covering, float_name, vector_width, vectors};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ELEMENTS;
 use crate::backend::cuda::{CudaBackend, GpuContext};
@@ -86,7 +86,7 @@ impl CopyOps for CudaBackend {
 /// Launches a kernel that combines each element of `dst` with one of `src`, and some with a number.
 fn launch_update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
     let name = format!("{name}_{}_{}", float_name(dst.dtype()), float_name(src.dtype()));
-    let width = wide(dst.dtype()).min(wide(src.dtype()));
+    let width = vector_width(dst.dtype()).min(vector_width(src.dtype()));
     let n = src.len() as u64;
     let [head, whole] = vectors(&[dst.as_view(), src], width);
     let grid = covering(gpu, whole.max(n - width as u64 * whole));
@@ -102,7 +102,7 @@ fn launch_update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: 
 /// Launches a kernel that takes one operand and a number.
 fn update_alone(gpu: &GpuContext, name: &str, dst: ViewMut, number: f32) {
     let name = format!("{name}_{}", float_name(dst.dtype()));
-    let (width, n) = (wide(dst.dtype()), dst.len() as u64);
+    let (width, n) = (vector_width(dst.dtype()), dst.len() as u64);
     let [head, whole] = vectors(&[dst.as_view()], width);
     let grid = covering(gpu, whole.max(n - width as u64 * whole));
     // SAFETY: the view has `n` elements of the dtype in the name, and its vectors are aligned.

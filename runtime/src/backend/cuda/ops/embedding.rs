@@ -5,7 +5,7 @@ use crate::backend::cuda::kernels::EMBEDDING;
 use crate::backend::cuda::{CudaBackend, Grid};
 use crate::backend::{DType, EmbeddingOps, View, ViewMut};
 
-use super::launch::{THREADS, address, aligned, covering, float_name, wide};
+use super::launch::{THREADS, address, aligned, covering, float_name, vector_width};
 use super::sort::SortSpace;
 
 /// Occurrences of a token that one block sums; `SEGMENT` of the kernels.
@@ -87,7 +87,7 @@ impl EmbeddingOps for CudaBackend {
         // SAFETY: the keys are written, and tokens beyond the table have the largest.
         let sorted = unsafe { space.sort(gpu, rows) };
 
-        let vector = wide(dout.dtype());
+        let vector = vector_width(dout.dtype());
         let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
         let (suffix, vector) = if vectors { ("_vectors", vector) } else { ("", 1) };
         let name = format!("add_rows_{dtype}{suffix}");
@@ -112,7 +112,7 @@ impl EmbeddingOps for CudaBackend {
         if segments < 2 {
             return;
         }
-        let vector = wide(DType::F32);
+        let vector = vector_width(DType::F32);
         let vectors = cols.is_multiple_of(vector) && aligned(&[dtable], vector);
         let (name, vector) =
             if vectors { ("add_segments_vectors", vector) } else { ("add_segments", 1) };

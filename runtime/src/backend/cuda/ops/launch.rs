@@ -33,7 +33,7 @@ pub(super) fn address(view: View) -> u64 {
 }
 
 /// Returns the number of elements of a dtype in a 128-bit access.
-pub(super) fn wide(dtype: DType) -> usize {
+pub(super) fn vector_width(dtype: DType) -> usize {
     16 / dtype.bytes()
 }
 

@@ -8,7 +8,7 @@ use crate::backend::ops::loss::{
 };
 use crate::backend::{DType, LossOps, View, ViewMut};
 
-use super::launch::{address, float_name, wide};
+use super::launch::{address, float_name, vector_width};
 use super::rows::RowPlan;
 
 /// Maximum columns of a row per warp.
@@ -163,7 +163,7 @@ impl<'a> Rows<'a> {
     fn with_lanes(cols: usize, matrix: View<'a>, most: usize) -> Rows<'a> {
         let len = matrix.len();
         assert!(cols > 0 && len.is_multiple_of(cols), "{len} elements are whole rows of {cols}");
-        let vectors = cols / wide(matrix.dtype());
+        let vectors = cols / vector_width(matrix.dtype());
         let lanes = match cols {
             ..=WARP_COLS => 32,
             _ => (vectors / VECTORS).next_power_of_two().clamp(128, most) as u32,

@@ -39,7 +39,7 @@ impl Place {
 }
 
 impl RandomOps for CudaBackend {
-    fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
+    fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
         let gpu = self.gpu();
         let out = out.as_view();
         assert_eq!(index.len(), out.len(), "the block index fits the operand");

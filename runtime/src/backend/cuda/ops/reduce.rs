@@ -9,7 +9,7 @@ use crate::backend::cuda::kernels::REDUCE;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
 use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};
 
-use super::launch::{THREADS, address, aligned, covering, float_name, wide};
+use super::launch::{THREADS, address, aligned, covering, float_name, vector_width};
 
 /// Number of blocks that keeps a device busy; fewer rows are summed in parts. A constant, since the order of a sum must
 /// not depend on the device.
@@ -53,14 +53,14 @@ impl ReductionOps for CudaBackend {
             "broadcast_dim: sizes"
         );
         let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
-        let vector = wide(dx.dtype());
+        let vector = vector_width(dx.dtype());
         // A vector is inside one row, or inside the copies of one element.
         let fits = match inner {
             1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
             _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
         };
         let vector = if fits { vector as u64 } else { 1 };
-        let name = format!("broadcast_{dtypes}{}", suffix(vector));
+        let name = format!("broadcast_{dtypes}{}", vector_suffix(vector));
         let grid = covering(gpu, dx.len() as u64 / vector);
         let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
         // SAFETY: the operands have these sizes.
@@ -127,7 +127,7 @@ struct Sum {
 impl Sum {
     /// Returns the elements per access of a thread: 128 bits if all rows are aligned to that, else one.
     fn vector(&self) -> u64 {
-        let vector = wide(self.dtype) as u64;
+        let vector = vector_width(self.dtype) as u64;
         if self.inner.is_multiple_of(vector) && self.x.is_multiple_of(16) { vector } else { 1 }
     }
 
@@ -154,7 +154,7 @@ impl Sum {
                 let name = format!("sum_rows_{dtypes}");
                 gpu.launch((&REDUCE, &name), grid, args![x, outer, n, y, scale]);
             } else {
-                let name = format!("sum_columns_{dtypes}{}", suffix(vector));
+                let name = format!("sum_columns_{dtypes}{}", vector_suffix(vector));
                 gpu.launch((&REDUCE, &name), grid, args![x, outer, n, inner, y, scale]);
             }
         }
@@ -162,7 +162,7 @@ impl Sum {
 }
 
 /// Returns the suffix of the name of a kernel with vectors of this many elements.
-fn suffix(vector: u64) -> &'static str {
+fn vector_suffix(vector: u64) -> &'static str {
     if vector > 1 { "_vectors" } else { "" }
 }
 
@@ -202,6 +202,6 @@ impl Buffers {
 
 /// Returns the number of blocks that sum a part: a function of its length alone, as is the work of each thread.
 fn blocks_of(part: &View) -> u64 {
-    let vector = wide(part.dtype()) as u64;
+    let vector = vector_width(part.dtype()) as u64;
     (part.len() as u64).div_ceil(u64::from(THREADS) * vector * VECTORS).min(BLOCKS)
 }

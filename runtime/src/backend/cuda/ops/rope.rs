@@ -1,6 +1,6 @@
 //! Rotary position embedding.
 
-use super::launch::{address, aligned, covering, float_name, wide};
+use super::launch::{address, aligned, covering, float_name, vector_width};
 use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROPE;
@@ -24,7 +24,7 @@ impl RopeOps for CudaBackend {
             assert_eq!(table.len(), s.seq * half, "rope tables fit {s:?}");
             assert_eq!(table.dtype(), DType::F32, "rope tables are f32");
         }
-        let width = wide(x.dtype());
+        let width = vector_width(x.dtype());
         let vectors = half.is_multiple_of(width)
             && pass.is_multiple_of(width)
             && aligned(&[x, y, cos, sin], width);

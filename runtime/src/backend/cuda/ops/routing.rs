@@ -8,7 +8,7 @@ use crate::backend::ops::routing::{
 };
 use crate::backend::{DType, MAX_TOP_K, RoutingOps, RoutingShape, View, ViewMut};
 
-use super::launch::{THREADS, address, aligned, covering, float_name, wide};
+use super::launch::{THREADS, address, aligned, covering, float_name, vector_width};
 use super::sort::SortSpace;
 
 impl RoutingOps for CudaBackend {
@@ -23,7 +23,7 @@ impl RoutingOps for CudaBackend {
         check_operand("choices", choices, DType::U32, tokens * k);
         let name = format!("top_k_{}", float_name(scores.dtype()));
         let grid = covering(gpu, tokens as u64 * 32);
-        let (rows, cols, k) = (tokens as u64, narrow(experts), narrow(k));
+        let (rows, cols, k) = (tokens as u64, to_u32(experts), to_u32(k));
         // SAFETY: `scores` has these rows, and both results `k` elements for each.
         unsafe {
             gpu.launch(
@@ -43,7 +43,7 @@ impl RoutingOps for CudaBackend {
         check_operand("counts", counts, DType::U32, counts.len());
         check_operand("order", order, DType::U32, choices.len());
         check_operand("positions", positions, DType::U32, choices.len());
-        let experts = narrow(counts.len());
+        let experts = to_u32(counts.len());
         let space = SortSpace::new(gpu.workspace(SortSpace::bytes(choices.len())), choices.len());
         // SAFETY: the workspace holds the key of every choice; the keys are written before they are sorted, and the largest
         // is the number of experts; the results have an element for every expert or choice.
@@ -76,7 +76,7 @@ impl RoutingOps for CudaBackend {
         check_operand("out", out, x.dtype(), order.len() * cols);
         let weights = weights_address(weights, shape);
         let rows = RowLaunch::new(gpu, "to_experts", order.len(), cols, [x, out]);
-        let (n, k) = (order.len() as u64, narrow(shape.top_k));
+        let (n, k) = (order.len() as u64, to_u32(shape.top_k));
         // SAFETY: `order` holds choices, whose tokens have rows of `x`; `out` has a row for each.
         unsafe {
             gpu.launch(
@@ -105,7 +105,7 @@ impl RoutingOps for CudaBackend {
         check_operand("out", out, x.dtype(), shape.tokens * cols);
         let weights = weights_address(weights, shape);
         let launch = RowLaunch::new(gpu, "to_tokens", shape.tokens, cols, [x, out]);
-        let (tokens, k, cols) = (shape.tokens as u64, narrow(shape.top_k), cols as u64);
+        let (tokens, k, cols) = (shape.tokens as u64, to_u32(shape.top_k), cols as u64);
         let (x, positions, out) = (address(x), address(positions), address(out));
         // SAFETY: rows of `x` are read only if `x` has them; there is a position and a weight for every choice.
         unsafe {
@@ -126,7 +126,7 @@ impl RoutingOps for CudaBackend {
         check_operand("positions", positions, DType::U32, shape.choices());
         check_operand("dweights", dweights, DType::F32, shape.choices());
         let name = format!("dots_{}", float_name(x.dtype()));
-        let (n, k, cols) = (shape.choices() as u64, narrow(shape.top_k), cols as u64);
+        let (n, k, cols) = (shape.choices() as u64, to_u32(shape.top_k), cols as u64);
         // SAFETY: as in `combine_tokens`.
         unsafe {
             gpu.launch(
@@ -167,7 +167,7 @@ fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
 }
 
 /// Converts a number that kernels take in 32 bits.
-fn narrow(n: usize) -> u32 {
+fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("experts and choices are counted in 32 bits")
 }
 
@@ -188,7 +188,7 @@ impl RowLaunch {
         matrices: [View; 2],
     ) -> RowLaunch {
         let dtype = matrices[0].dtype();
-        let vector = wide(dtype);
+        let vector = vector_width(dtype);
         let vectors = cols.is_multiple_of(vector) && aligned(&matrices, vector);
         let (suffix, vector) = if vectors { ("_vectors", vector) } else { ("", 1) };
         let width = cols.div_ceil(vector).next_power_of_two().min(THREADS as usize) as u32;

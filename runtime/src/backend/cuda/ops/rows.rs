@@ -1,6 +1,6 @@
 //! Grids of kernels over rows (`kernels/row.cuh`).
 
-use super::launch::{THREADS, aligned, most_blocks, wide};
+use super::launch::{THREADS, aligned, most_blocks, vector_width};
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{DType, View};
 
@@ -28,7 +28,7 @@ impl RowPlan {
         kept: usize,
         most_threads: u32,
     ) -> RowPlan {
-        let width = wide(dtype);
+        let width = vector_width(dtype);
         let vectors = cols.is_multiple_of(width) && aligned(views, width);
         let lanes = cols.div_ceil(width * kept).next_power_of_two().max(WARP as usize);
         if vectors && lanes <= most_threads as usize {

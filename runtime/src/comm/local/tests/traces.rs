@@ -46,7 +46,7 @@ fn collectives_and_waits_have_spans() {
         let (dp, tp) = (comms.group(DP), comms.group(TP));
         let allocator = CachingAllocator::new();
         for layer in 0..3 {
-            let _layer = comms.lane().span(("backward", &*format!("blocks.{layer}")));
+            let _layer = comms.lane().open_span(("backward", &*format!("blocks.{layer}")));
             let grad = allocator.zeros(DType::F32, 30_000, Category::Gradients);
             let site = Site::here(format!("blocks.{layer} (gradient)"));
             let pending = dp.start_all_reduce(&site, ReduceOp::Sum, grad);

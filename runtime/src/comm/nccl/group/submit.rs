@@ -83,7 +83,7 @@ impl NcclGroup {
                         .flatten()
                         .try_for_each(|used| registrations.note_use(comm, text, used))?;
                 }
-                let stream = CommStream { comm, stream: device.handle(stream) };
+                let stream = CommStream { comm, stream: device.stream_handle(stream) };
                 let transfers: Vec<_> =
                     transfers.into_iter().map(|transfer| (dtype, transfer)).collect();
                 self.submit_transfers(text, stream, &transfers)?;

@@ -32,7 +32,7 @@ impl ContextCall<'_> {
 
     /// Returns keys and values in one buffer, as they travel.
     pub fn concatenate(&self, k: View, v: View) -> Buffer {
-        let mut kv = self.rank.scratch(k.dtype(), k.len() + v.len());
+        let mut kv = self.rank.alloc_scratch(k.dtype(), k.len() + v.len());
         let [first, second] = split_at(kv.view_mut(), k.len());
         self.rank.backend().cast(k, first);
         self.rank.backend().cast(v, second);
@@ -47,14 +47,14 @@ impl ContextCall<'_> {
 
     /// Allocates zeros, to accumulate a gradient in.
     pub fn zeros(&self, dtype: DType, len: usize) -> Buffer {
-        let mut zeros = self.rank.scratch(dtype, len);
+        let mut zeros = self.rank.alloc_scratch(dtype, len);
         self.rank.backend().fill(zeros.view_mut(), 0.0);
         zeros
     }
 
     /// Returns `wide`, which is f32, in the compute dtype.
     pub fn narrow(&self, wide: View) -> Buffer {
-        let mut narrow = self.rank.alloc(wide.len());
+        let mut narrow = self.rank.alloc_activation(wide.len());
         self.rank.backend().cast(wide, narrow.view_mut());
         narrow
     }

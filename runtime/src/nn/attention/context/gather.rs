@@ -28,9 +28,9 @@ impl<'a> KeyGather<'a> {
     pub fn forward(&self, q: View, k: View, v: View) -> (Buffer, Buffer) {
         let rank = self.call.rank;
         let kv = self.gather_keys(k, v);
-        let mut out = rank.alloc(self.local.out_len());
-        let mut lse = rank.stats(self.local.lse_len());
-        self.local.attend_all(q, &self.source(&kv), out.view_mut(), lse.view_mut());
+        let mut out = rank.alloc_activation(self.local.out_len());
+        let mut lse = rank.alloc_statistics(self.local.lse_len());
+        self.local.attend_all(q, &self.key_source(&kv), out.view_mut(), lse.view_mut());
         (out, lse)
     }
 
@@ -48,7 +48,7 @@ impl<'a> KeyGather<'a> {
         let mut dkv = self.call.zeros(DType::F32, kv.len());
         let [dk, dv] = split_at(dkv.view_mut(), self.whole_k_len());
         let gradients = [dq.view_mut(), dk, dv];
-        self.local.backward(of, &self.source(&kv), true, gradients, &mut dscores);
+        self.local.backward(of, &self.key_source(&kv), true, gradients, &mut dscores);
         drop(kv);
         let own = self.reduce_scatter(dkv);
         let [dk, dv] = self.call.keys_and_values(&own);
@@ -59,14 +59,14 @@ impl<'a> KeyGather<'a> {
     fn gather_keys(&self, k: View, v: View) -> Buffer {
         let ContextCall { rank, group, site, .. } = *self.call;
         let own = self.call.concatenate(k, v);
-        let mut by_rank = rank.scratch(own.dtype(), own.len() * group.size());
+        let mut by_rank = rank.alloc_scratch(own.dtype(), own.len() * group.size());
         let blocks = Blocks::even(1, own.len(), group.size());
         group
             .all_gather(site, own.view(), by_rank.view_mut(), &blocks)
             .unwrap_or_else(|error| fail(error));
         let dtype = own.dtype();
         drop(own);
-        let mut ordered = rank.scratch(dtype, by_rank.len());
+        let mut ordered = rank.alloc_scratch(dtype, by_rank.len());
         for copy in self.copies_to_order() {
             rank.backend().copy_blocks(&copy, by_rank.view(), ordered.view_mut());
         }
@@ -76,13 +76,13 @@ impl<'a> KeyGather<'a> {
     /// Sums the gradients of all keys and values over ranks, and returns those of this rank's.
     fn reduce_scatter(&self, ordered: Buffer) -> Buffer {
         let ContextCall { rank, group, site, .. } = *self.call;
-        let mut by_rank = rank.scratch(DType::F32, ordered.len());
+        let mut by_rank = rank.alloc_scratch(DType::F32, ordered.len());
         for copy in self.copies_to_order() {
             rank.backend().copy_blocks(&copy.reversed(), ordered.view(), by_rank.view_mut());
         }
         drop(ordered);
         let len = by_rank.len() / group.size();
-        let mut own = rank.scratch(DType::F32, len);
+        let mut own = rank.alloc_scratch(DType::F32, len);
         let blocks = Blocks::even(1, len, group.size());
         group
             .reduce_scatter(site, by_rank.view(), own.view_mut(), &blocks)
@@ -109,7 +109,7 @@ impl<'a> KeyGather<'a> {
         })
     }
 
-    fn source<'k>(&self, kv: &'k Buffer) -> KeySource<'k> {
+    fn key_source<'k>(&self, kv: &'k Buffer) -> KeySource<'k> {
         let (kv, values_start) = (kv.view(), self.whole_k_len());
         KeySource {
             positions: Extent::whole(self.call.seq),

@@ -98,7 +98,7 @@ impl HeadExchange<'_> {
         let (rank, index) = (self.call.rank, self.index());
         let to = |to: usize| tensors.iter().map(|tensor| tensor.message_len(to)).sum();
         let dtype = own[0].dtype();
-        let mut message = rank.scratch(dtype, (0..self.size).map(to).sum());
+        let mut message = rank.alloc_scratch(dtype, (0..self.size).map(to).sum());
         let mut at = 0;
         for to in 0..self.size {
             for (own, tensor) in own.iter().zip(tensors) {
@@ -133,7 +133,7 @@ impl HeadExchange<'_> {
     ) -> [Buffer; N] {
         let (rank, index) = (self.call.rank, self.index());
         let from = |from: usize| tensors.iter().map(|tensor| tensor.message_len(from)).sum();
-        let mut message = rank.scratch(whole[0].dtype(), self.size * from(index));
+        let mut message = rank.alloc_scratch(whole[0].dtype(), self.size * from(index));
         let mut at = 0;
         for to in 0..self.size {
             for (whole, tensor) in whole.iter().zip(tensors) {
@@ -167,7 +167,7 @@ impl HeadExchange<'_> {
         };
         let groups = tensor.disjoint_groups();
         if let [all] = &groups[..] {
-            let mut own = rank.alloc(len);
+            let mut own = rank.alloc_activation(len);
             if tensor.of_rank.iter().map(Range::len).sum::<usize>() < tensor.heads {
                 // No query head of these ranks reads the others.
                 backend.fill(own.view_mut(), 0.0);
@@ -199,7 +199,7 @@ impl HeadExchange<'_> {
             (0..group.size()).map(|member| len(member).unwrap_or(0)).collect()
         };
         let (send, receive) = (counts(&send), counts(&receive));
-        let arriving = rank.scratch(message.dtype(), receive.iter().sum());
+        let arriving = rank.alloc_scratch(message.dtype(), receive.iter().sum());
         let message = Arc::new(message);
         self.call.wait_for_buffer(group.start_all_to_all(site, message, arriving, &send, &receive))
     }

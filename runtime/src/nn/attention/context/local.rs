@@ -107,7 +107,7 @@ impl<'a> LocalAttention<'a> {
         }
         for call in calls {
             let (out, lse) = merged.of_block.get_or_insert_with(|| {
-                let scratch = |len| self.rank.scratch(DType::F32, len);
+                let scratch = |len| self.rank.alloc_scratch(DType::F32, len);
                 (scratch(self.out_len()), scratch(self.lse_len()))
             });
             self.attend_block(&call, q, source, None, (out.view_mut(), lse.view_mut()));
@@ -268,7 +268,8 @@ pub(super) struct MergedAttention {
 impl MergedAttention {
     /// Creates the attention of `local`'s queries over no keys.
     pub fn new(local: &LocalAttention<'_>) -> MergedAttention {
-        let [out, lse] = [local.out_len(), local.lse_len()].map(|len| local.rank.stats(len));
+        let [out, lse] =
+            [local.out_len(), local.lse_len()].map(|len| local.rank.alloc_statistics(len));
         MergedAttention { out, lse, is_empty: true, of_block: None }
     }
 

@@ -48,8 +48,8 @@ impl<'a> Ring<'a> {
     pub fn forward(&self, q: View, k: View, v: View) -> (Buffer, Buffer) {
         let rank = self.call.rank;
         if self.size == 1 {
-            let mut out = rank.alloc(self.local.out_len());
-            let mut lse = rank.stats(self.local.lse_len());
+            let mut out = rank.alloc_activation(self.local.out_len());
+            let mut lse = rank.alloc_statistics(self.local.lse_len());
             let source = KeySource { positions: self.positions(0), k, v };
             self.local.attend_all(q, &source, out.view_mut(), lse.view_mut());
             return (out, lse);
@@ -59,8 +59,8 @@ impl<'a> Ring<'a> {
         for hop in 0..self.size {
             // A hop is started before the work that hides it.
             let next = self.start_hop(hop, &kv);
-            self.traced("attention", hop, || {
-                self.local.attend(q, &self.source(hop, &kv), &mut merged);
+            self.trace_hop("attention", hop, || {
+                self.local.attend(q, &self.key_source(hop, &kv), &mut merged);
             });
             if let Some(next) = next {
                 kv = Arc::new(self.finish_hop(next));
@@ -82,7 +82,8 @@ impl<'a> Ring<'a> {
     ) -> [Buffer; 3] {
         let rank = self.call.rank;
         if self.size == 1 {
-            let [mut dq, mut dk, mut dv] = [of.q, k, v].map(|data| rank.alloc(data.len()));
+            let [mut dq, mut dk, mut dv] =
+                [of.q, k, v].map(|data| rank.alloc_activation(data.len()));
             let source = KeySource { positions: self.positions(0), k, v };
             let gradients = [&mut dq, &mut dk, &mut dv].map(Buffer::view_mut);
             self.local.backward(of, &source, false, gradients, &mut dscores);
@@ -96,8 +97,8 @@ impl<'a> Ring<'a> {
             let mut part = self.call.zeros(DType::F32, kv.len());
             let [dk, dv] = split_at(part.view_mut(), self.call.k_len());
             let gradients = [dq.view_mut(), dk, dv];
-            self.traced("attention backward", hop, || {
-                self.local.backward(of, &self.source(hop, &kv), true, gradients, &mut dscores);
+            self.trace_hop("attention backward", hop, || {
+                self.local.backward(of, &self.key_source(hop, &kv), true, gradients, &mut dscores);
             });
             if let Some(sum) = sum {
                 // The gradients of these keys from the ranks that had them before.
@@ -115,7 +116,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Returns the keys and values that are here in a hop.
-    fn source<'k>(&self, hop: usize, kv: &'k Buffer) -> KeySource<'k> {
+    fn key_source<'k>(&self, hop: usize, kv: &'k Buffer) -> KeySource<'k> {
         let [k, v] = self.call.keys_and_values(kv);
         KeySource { positions: self.positions(hop), k, v }
     }
@@ -143,7 +144,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Runs the attention of a hop inside of a span of the trace.
-    fn traced(&self, label: &'static str, hop: usize, attention: impl FnOnce()) {
+    fn trace_hop(&self, label: &'static str, hop: usize, attention: impl FnOnce()) {
         let span = scope::begin_span();
         attention();
         scope::record_numbered((label, self.call.site.shared_field()), span, ("hop", hop));
@@ -160,7 +161,7 @@ impl<'a> Ring<'a> {
         };
         let send = counts(group.rank() + self.stride);
         let receive = counts(group.rank() + members - self.stride);
-        let arriving = self.call.rank.scratch(data.dtype(), len);
+        let arriving = self.call.rank.alloc_scratch(data.dtype(), len);
         group.start_all_to_all(self.call.site, data, arriving, &send, &receive)
     }
 }

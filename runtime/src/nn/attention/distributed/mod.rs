@@ -71,7 +71,7 @@ where
         let (q, k, v) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let extras = Extras::from_inputs(&inputs);
-        Tensor::wrap(inputs.attend_distributed(extras))
+        Tensor::from_untyped(inputs.attend_distributed(extras))
     }
 }
 
@@ -101,8 +101,8 @@ where
         let (q, k, v, extra) = self;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let mut extras = Extras::from_inputs(&inputs);
-        extra.add_to(&mut extras);
-        Tensor::wrap(inputs.attend_distributed(extras))
+        extra.add_to_extras(&mut extras);
+        Tensor::from_untyped(inputs.attend_distributed(extras))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::backend::{CachingAllocator, DType};
 use crate::comm::{FailureCause, LaunchError, launch};
 use crate::pipeline::{ExecutorError, MessagePart, PipelineExecutor};
 use crate::schedule::tests::named;
-use crate::schedule::{Message, Schedule, ScheduleKind, lower};
+use crate::schedule::{Message, Schedule, ScheduleKind, lower_schedule};
 
 use super::integer_stages::boundary_parts;
 use super::{mesh, verified};
@@ -41,7 +41,7 @@ fn one_f_one_b(micro_batches: usize) -> Schedule {
 #[test]
 fn lowered_schedules_run_as_they_are() {
     for lookahead in [0, 1, 4] {
-        let expected = lower(&one_f_one_b(4), lookahead);
+        let expected = lower_schedule(&one_f_one_b(4), lookahead);
         let programs = construct(|_| expected.clone(), |_, message| boundary_parts(message));
         for program in programs.unwrap_or_else(|error| panic!("{error}")) {
             assert_eq!(program.ranks, expected.ranks);
@@ -57,7 +57,7 @@ fn different_schedules_are_refused() {
     let other = |rank| named(ScheduleKind::ALL[usize::from(rank > 0)], 3, 4);
     let text = refusal(construct(other, parts));
     assert!(text.starts_with("ranks 0 and 1 of the axis pp have different"), "{text}");
-    let other = |rank| lower(&one_f_one_b(4), usize::from(rank == 1));
+    let other = |rank| lower_schedule(&one_f_one_b(4), usize::from(rank == 1));
     refusal(construct(other, parts));
 }
 

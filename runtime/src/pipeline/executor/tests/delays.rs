@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::comm::RankComms;
 use crate::schedule::tests::{Numbers, named};
-use crate::schedule::{ScheduleKind, lower};
+use crate::schedule::{ScheduleKind, lower_schedule};
 
 use super::check_step;
 use super::hooked_engine::{Hook, hook_messages, hook_rounds};
@@ -26,7 +26,7 @@ fn results_do_not_depend_on_timing() {
     for (seed, way) in (0..200).flat_map(|seed| [(seed, hook_messages as Way), (seed, hook_rounds)])
     {
         let kind = ScheduleKind::ALL[seed % ScheduleKind::ALL.len()];
-        let schedule = lower(&named(kind, 2 + seed % 3, 4), seed % 2);
+        let schedule = lower_schedule(&named(kind, 2 + seed % 3, 4), seed % 2);
         check_step(&schedule, |comms, stages| {
             let seed = 0x2545_f491_4f6c_dd1d ^ ((seed * 64 + comms.rank()) as u64 + 1);
             let numbers = Arc::new(Mutex::new(Numbers(seed)));

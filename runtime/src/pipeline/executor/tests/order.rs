@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::comm::{CommOp, MessageId};
-use crate::schedule::{Action, Message, MessageKind, lower};
+use crate::schedule::{Action, Message, MessageKind, lower_schedule};
 
 use super::hooked_engine::hook_messages;
 use super::integer_stages::boundary_parts;
@@ -38,7 +38,7 @@ fn entries_of(action: &Action) -> Vec<String> {
 #[test]
 fn calls_have_the_order_of_the_program() {
     for (schedule, lookahead) in named_schedules(3).flat_map(|s| [(s.clone(), 0), (s, 1)]) {
-        let program = lower(&schedule, lookahead);
+        let program = lower_schedule(&schedule, lookahead);
         let logs: Vec<Log> = (0..3).map(|_| Log::default()).collect();
         let step = try_step(&program, |comms, stages| {
             let log = Arc::clone(&logs[comms.rank()]);

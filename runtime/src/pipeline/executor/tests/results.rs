@@ -1,7 +1,9 @@
 //! Results, bytes and memory of steps.
 
 use crate::schedule::tests::{Numbers, mutated, named, random_order};
-use crate::schedule::{Action, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower, verify};
+use crate::schedule::{
+    Action, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower_schedule, verify,
+};
 
 use super::integer_stages::{ACTIVATION_BYTES, GRADIENT_BYTES};
 use super::{check_step, named_schedules, run_step};
@@ -18,7 +20,7 @@ fn named_schedules_give_the_reference() {
 fn results_do_not_depend_on_lookahead() {
     for schedule in named_schedules(3) {
         for lookahead in [0, 1, usize::MAX] {
-            check_step(&lower(&schedule, lookahead), |comms, _| comms);
+            check_step(&lower_schedule(&schedule, lookahead), |comms, _| comms);
         }
     }
 }
@@ -41,7 +43,8 @@ fn mutations_are_refused_or_give_the_reference() {
         let kind = ScheduleKind::ALL[numbers.below(ScheduleKind::ALL.len())];
         let (ranks, micro_batches) = (2 + numbers.below(2), 2 + numbers.below(4));
         let original = named(kind, ranks, micro_batches);
-        let original = [original.clone(), lower(&original, LOOKAHEAD)][numbers.below(2)].clone();
+        let original =
+            [original.clone(), lower_schedule(&original, LOOKAHEAD)][numbers.below(2)].clone();
         let mutated = Schedule { kind: None, ..mutated(&original, &mut numbers) };
         if mutated.ranks == original.ranks {
             continue;
@@ -70,7 +73,9 @@ fn csv_schedules_give_the_reference() {
     }
     for schedule in named_schedules(3) {
         check_step(&csv::read(&csv::write(&schedule)).unwrap(), |comms, _| comms);
-        check_step(&csv::read(&csv::write(&lower(&schedule, 1))).unwrap(), |comms, _| comms);
+        check_step(&csv::read(&csv::write(&lower_schedule(&schedule, 1))).unwrap(), |comms, _| {
+            comms
+        });
     }
 }
 

@@ -1,7 +1,7 @@
 //! Makespans and memory peaks against closed formulas, in virtual time that travels with the messages.
 
 use crate::schedule::tests::named;
-use crate::schedule::{Costs, LOOKAHEAD, Schedule, ScheduleKind, lower, peaks, simulate};
+use crate::schedule::{Costs, LOOKAHEAD, Schedule, ScheduleKind, lower_schedule, peaks, simulate};
 
 use super::{RankStep, named_schedules, try_step};
 
@@ -52,7 +52,7 @@ fn makespans_follow_their_formulas() {
 fn makespans_agree_with_the_simulator() {
     let costs = Costs { forward: 3.0, input: 4.0, weight: 2.0, message: 0.0 };
     for schedule in named_schedules(4) {
-        let simulation = simulate(&lower(&schedule, LOOKAHEAD), costs).unwrap();
+        let simulation = simulate(&lower_schedule(&schedule, LOOKAHEAD), costs).unwrap();
         let expected = simulation.makespan() as u32;
         assert_eq!(makespan(&schedule, costs), expected, "{schedule:?}");
     }

@@ -9,7 +9,7 @@ use crate::layout::AxisId;
 use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice};
-use crate::train::console::say;
+use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
@@ -97,7 +97,7 @@ impl DryRun<'_> {
             }
             cause => {
                 let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
-                say(&format!(
+                print_line(&format!(
                     "warning: the memory plan leaves out activations, as its dry run failed: {why}"
                 ));
                 Ok(None)

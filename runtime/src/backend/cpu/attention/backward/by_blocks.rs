@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::pass::{Pass, TileScratch};
 use super::turns::Turns;
-use super::{Call, blocks, dquery_len, tiles_of, tiles_scratch_len};
+use super::{Call, dquery_len, key_blocks, tiles_of, tiles_scratch_len};
 use crate::backend::cpu::attention::Parts;
 use crate::backend::cpu::attention::backward_tiles::QUERIES;
 use crate::backend::cpu::attention::results::Shared;
@@ -18,14 +18,14 @@ use crate::backend::cpu::workers::Workers;
 
 pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &Call<T>) {
     let s = call.s;
-    let row_len = dquery_len::<T>(call.sizes(0, 0));
+    let row_len = dquery_len::<T>(call.task_sizes(0, 0));
     let head_len = s.queries.len * row_len;
-    let keys: Vec<Range<usize>> = blocks(0..s.keys.len).collect();
+    let keys: Vec<Range<usize>> = key_blocks(0..s.keys.len).collect();
     let mut sums = vec![0.0; s.batch * s.heads * head_len];
     let shared = Sums { all: Shared::new(&mut sums), row_len };
     let turns = Turns::new(s.batch * s.heads, keys.len());
     let (kv_heads, next) = (s.batch * s.kv_heads, AtomicUsize::new(0));
-    workers.each(kv_heads * keys.len(), |_| {
+    workers.for_each_task(kv_heads * keys.len(), |_| {
         // A block waits for earlier ones, which must have begun: tasks may be called in any order.
         let task = next.fetch_add(1, Ordering::Relaxed);
         let (block, kv_head) = (task / kv_heads, task % kv_heads);
@@ -33,7 +33,7 @@ pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &Call<T>) {
         let _guard = turns.guard();
         key_block(call, at, (block, &keys[block]), &shared, &turns);
     });
-    workers.each(s.batch * s.heads, |task| {
+    workers.for_each_task(s.batch * s.heads, |task| {
         let sums = &sums[task * head_len..][..head_len];
         for (query, row) in sums.chunks_exact(row_len).enumerate() {
             // SAFETY: this sample and head belong to this task alone.
@@ -56,7 +56,7 @@ fn key_block<T: Float>(
     turns: &Turns,
 ) {
     let s = call.s;
-    let sizes = call.sizes(QUERIES.min(s.queries.len), keys.len());
+    let sizes = call.task_sizes(QUERIES.min(s.queries.len), keys.len());
     with_scratch(TileScratch::len(call) + tiles_scratch_len::<T>(sizes), |scratch| {
         let mut parts = Parts(scratch);
         let mut tile = TileScratch::new(call, &mut parts);
@@ -65,7 +65,7 @@ fn key_block<T: Float>(
         for head in s.heads_of(kv_head) {
             let row = sample * s.heads + head;
             let mut pass = Pass::new(call, [sample, head], &mut tile);
-            for queries in pass.chunks(keys) {
+            for queries in pass.key_chunks(keys) {
                 let (query, dout) = call.queries_of([sample, head], &queries);
                 tiles.turn_to_head(query, dout);
                 pass.compute_tile(&mut *tiles, [queries.start, keys.start], &queries, keys);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::pass::{Pass, TileScratch};
 use super::query_sums::QuerySums;
-use super::{Call, blocks, dquery_len, queries_that_see, tiles_of, tiles_scratch_len};
+use super::{Call, dquery_len, key_blocks, queries_that_see, tiles_of, tiles_scratch_len};
 use crate::backend::cpu::attention::{LINE, Parts};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
@@ -21,14 +21,16 @@ struct Section {
 
 pub(super) fn run_by_heads<T: Float>(workers: &Workers, call: &Call<T>) {
     let kv_heads = call.s.kv_heads;
-    workers.each(call.s.batch * kv_heads, |task| kv_head(call, [task / kv_heads, task % kv_heads]));
+    workers.for_each_task(call.s.batch * kv_heads, |task| {
+        kv_head(call, [task / kv_heads, task % kv_heads])
+    });
 }
 
 /// All query heads that read a key/value head.
 fn kv_head<T: Float>(call: &Call<T>, at @ [sample, kv_head]: [usize; 2]) {
     let heads = call.s.heads_of(kv_head);
     let sections = sections(call, sample, heads.len());
-    let row_len = dquery_len::<T>(call.sizes(0, 0));
+    let row_len = dquery_len::<T>(call.task_sizes(0, 0));
     with_scratch(scratch_len(call, &sections, heads.len()), |scratch| {
         let mut parts = Parts(scratch);
         let mut tile = TileScratch::new(call, &mut parts);
@@ -37,7 +39,7 @@ fn kv_head<T: Float>(call: &Call<T>, at @ [sample, kv_head]: [usize; 2]) {
             (0..sums).map(|_| QuerySums::new(parts.take_part(sum_len), row_len)).collect();
         let rest = parts.0;
         for (number, section) in sections.iter().enumerate() {
-            let sizes = call.sizes(section.queries.len(), section.keys.len());
+            let sizes = call.task_sizes(section.queries.len(), section.keys.len());
             let (key, value) = call.keys_of(at, &section.keys);
             let mut tiles = tiles_of(sizes, key, value, &mut Parts(&mut *rest));
             for (index, head) in heads.clone().enumerate() {
@@ -52,8 +54,8 @@ fn kv_head<T: Float>(call: &Call<T>, at @ [sample, kv_head]: [usize; 2]) {
                 tiles.turn_to_head(query, dout);
                 let mut pass = Pass::new(call, [sample, head], &mut tile);
                 let first = [section.queries.start, section.keys.start];
-                for keys in blocks(section.keys.clone()) {
-                    for queries in pass.chunks(&keys) {
+                for keys in key_blocks(section.keys.clone()) {
+                    for queries in pass.key_chunks(&keys) {
                         pass.compute_tile(&mut *tiles, first, &queries, &keys);
                         pass.add_to_queries(&mut *tiles, first[1], &keys, sums.sums_of(&queries));
                     }
@@ -87,12 +89,12 @@ fn sections<T: Float>(call: &Call<T>, sample: usize, heads: usize) -> Vec<Sectio
 fn sum_lens<T: Float>(call: &Call<T>, sections: &[Section], heads: usize) -> (usize, usize) {
     let queries = sections.iter().map(|section| section.queries.len()).max().unwrap_or(0);
     let count = if sections.len() == 1 { 1 } else { heads };
-    (count, queries * dquery_len::<T>(call.sizes(0, 0)))
+    (count, queries * dquery_len::<T>(call.task_sizes(0, 0)))
 }
 
 fn scratch_len<T: Float>(call: &Call<T>, sections: &[Section], heads: usize) -> usize {
     let (sums, sum_len) = sum_lens(call, sections, heads);
-    let sizes = |section: &Section| call.sizes(section.queries.len(), section.keys.len());
+    let sizes = |section: &Section| call.task_sizes(section.queries.len(), section.keys.len());
     let tiles = sections.iter().map(|section| tiles_scratch_len::<T>(sizes(section))).max();
     TileScratch::len(call) + sums * sum_len.next_multiple_of(LINE) + tiles.unwrap_or(0)
 }

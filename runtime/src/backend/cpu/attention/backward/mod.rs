@@ -63,7 +63,7 @@ pub fn attention_backward<T: Float>(
     let douts = Heads::new(dout, s.queries, out_sizes);
     let sink_gradient =
         dsinks.as_mut().map(|(sinks, sums)| SinkGradient { sinks, parts: sums.shared_sums() });
-    let shifts = shifts(workers, s, &outs, &douts, lse, sink_gradient);
+    let shifts = row_shifts(workers, s, &outs, &douts, lse, sink_gradient);
     let call = Call {
         s,
         queries: Heads::new(q, s.queries, q_sizes),
@@ -93,7 +93,7 @@ pub fn attention_backward<T: Float>(
 }
 
 /// Returns the sum of `dout * out` of each query, `[batch, heads, queries]`, and sums the gradients of sinks.
-fn shifts<T: Float>(
+fn row_shifts<T: Float>(
     workers: &Workers,
     s: &AttentionShape,
     outs: &Outputs<T>,
@@ -104,11 +104,13 @@ fn shifts<T: Float>(
     let len = s.queries.len;
     let mut all = vec![0.0; s.batch * s.heads * len];
     let shared = Shared::new(&mut all);
-    workers.each(s.batch * s.heads, |task| {
+    workers.for_each_task(s.batch * s.heads, |task| {
         let at @ [sample, head] = [task / s.heads, task % s.heads];
         // SAFETY: this sample and head belong to this task alone.
         let shifts = unsafe { shared.piece(task * len, len) };
-        with_scratch(s.value_dim, |wide| outs.shifts(at, douts.head(sample, head), wide, shifts));
+        with_scratch(s.value_dim, |wide| {
+            outs.row_shifts(at, douts.head(sample, head), wide, shifts)
+        });
         if let Some(sinks) = &sinks {
             sinks.sum(at, &lse[task * s.queries.pitch..][..len], shifts);
         }
@@ -171,7 +173,7 @@ struct Call<'a, T> {
 
 impl<'a, T: Float> Call<'a, T> {
     /// Sizes of a task over some queries and keys.
-    fn sizes(&self, queries: usize, keys: usize) -> TaskSizes {
+    fn task_sizes(&self, queries: usize, keys: usize) -> TaskSizes {
         let &AttentionShape { head_dim, value_dim, .. } = self.s;
         TaskSizes { queries, keys, head_dim, value_dim }
     }
@@ -217,9 +219,9 @@ impl<'a, T: Float> Call<'a, T> {
         for (row, key) in keys.enumerate() {
             let at = [sample, key, kv_head];
             // SAFETY: these keys of this sample and key/value head belong to one task alone.
-            unsafe { self.dk.put_row(at, tiles.dkey(row), 1.0) };
+            unsafe { self.dk.put_row(at, tiles.key_gradient(row), 1.0) };
             // SAFETY: as above.
-            unsafe { self.dv.put_row(at, tiles.dvalue(row), 1.0) };
+            unsafe { self.dv.put_row(at, tiles.value_gradient(row), 1.0) };
         }
     }
 }
@@ -231,6 +233,6 @@ fn queries_that_see(visible: VisibleKeys, keys: Range<usize>) -> Range<usize> {
 }
 
 /// Returns keys in blocks.
-fn blocks(keys: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+fn key_blocks(keys: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     keys.clone().step_by(KEYS).map(move |start| start..keys.end.min(start + KEYS))
 }

@@ -19,18 +19,18 @@ pub(super) struct TileScratch<'a> {
 }
 
 impl<'a> TileScratch<'a> {
-    fn lens<T>(call: &Call<T>) -> [usize; 3] {
+    fn scratch_lens<T>(call: &Call<T>) -> [usize; 3] {
         let keys = KEYS.min(call.s.keys.len).next_multiple_of(LINE);
         let tile = keys * QUERIES.min(call.s.queries.len);
         [tile, tile, if call.scoring.is_plain() { 0 } else { tile }]
     }
 
     pub fn len<T>(call: &Call<T>) -> usize {
-        Parts::len(&Self::lens(call))
+        Parts::len(&Self::scratch_lens(call))
     }
 
     pub fn new<T>(call: &Call<T>, parts: &mut Parts<'a>) -> Self {
-        let [weights, dscores, slopes] = Self::lens(call).map(|len| parts.take_part(len));
+        let [weights, dscores, slopes] = Self::scratch_lens(call).map(|len| parts.take_part(len));
         TileScratch { weights, dscores, slopes }
     }
 }
@@ -64,7 +64,7 @@ impl<'a, 's, T: Float> Pass<'a, 's, T> {
     }
 
     /// Returns the queries that see a block of keys, in chunks.
-    pub fn chunks(&self, keys: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<T> {
+    pub fn key_chunks(&self, keys: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<T> {
         let all = queries_that_see(self.visible, keys.clone());
         all.clone().step_by(QUERIES).map(move |first| first..all.end.min(first + QUERIES))
     }

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use super::{padded, panels_of_columns, panels_of_rows};
+use super::{padded_len, panels_of_columns, panels_of_rows};
 use crate::backend::cpu::attention::Parts;
 use crate::backend::cpu::attention::backward_tiles::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
@@ -55,17 +55,17 @@ struct Rows {
 impl Rows {
     /// Returns the length with all rows or all elements in pairs, filled up on both sides.
     fn whole(self) -> usize {
-        padded(self.count) * padded(self.dim) / 2
+        padded_len(self.count) * padded_len(self.dim) / 2
     }
 
     /// Transposed, one row per element.
     fn transposed(self) -> usize {
-        padded(self.dim) * self.pair_stride()
+        padded_len(self.dim) * self.pair_stride()
     }
 
     /// Returns the distance from one element to the next in transposed rows.
     fn pair_stride(self) -> usize {
-        padded(self.count.div_ceil(2))
+        padded_len(self.count.div_ceil(2))
     }
 }
 
@@ -91,7 +91,7 @@ impl Lens {
             values: rows(keys, value_dim),
             queries: rows(queries, head_dim),
             douts: rows(queries, value_dim),
-            tile: padded(QUERIES.min(queries)) * padded(KEYS.min(keys)) / 2,
+            tile: padded_len(QUERIES.min(queries)) * padded_len(KEYS.min(keys)) / 2,
             zipped: rows(count, dim).whole(),
         }
     }
@@ -109,7 +109,7 @@ impl<'a> DotsBackward<'a> {
 
     /// The elements of the gradient of one query, filled up to whole panels.
     pub fn dquery_len(sizes: TaskSizes) -> usize {
-        padded(sizes.head_dim)
+        padded_len(sizes.head_dim)
     }
 
     pub fn new<T: Float>(
@@ -156,9 +156,9 @@ impl<'a> DotsBackward<'a> {
 impl Sums<'_> {
     /// Turns `[block, element, key]` into `[key, element]`, elements filled up to whole panels.
     fn transpose(&mut self, Rows { count, dim }: Rows) {
-        let row = padded(dim);
+        let row = padded_len(dim);
         for start in (0..count).step_by(KEYS) {
-            let keys = padded(KEYS.min(count - start));
+            let keys = padded_len(KEYS.min(count - start));
             let block = bytemuck::cast_slice(&self.transposed[start * dim..][..keys * dim]);
             let rows = bytemuck::cast_slice_mut(&mut self.rows[start * row..][..keys * row]);
             transpose(block, keys, rows, PanelLayout { row, panel: PANEL });
@@ -166,7 +166,7 @@ impl Sums<'_> {
     }
 
     fn row(&self, row: usize, dim: usize) -> &[f32] {
-        &self.rows[row * padded(dim)..][..dim]
+        &self.rows[row * padded_len(dim)..][..dim]
     }
 }
 
@@ -180,7 +180,7 @@ fn both_ways<T: Float>(
 ) {
     let source = head.source();
     pair_columns(source, rows);
-    let width = padded(sizes.dim);
+    let width = padded_len(sizes.dim);
     pair_rows(source, zipped, PanelLayout { row: width, panel: PANEL });
     let zipped = &zipped[..source.count.div_ceil(2) * width];
     // One row per element; the padding of the width makes rows that nothing reads.
@@ -195,7 +195,7 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
     }
 
     fn row_len(&self, keys: usize) -> usize {
-        padded(keys)
+        padded_len(keys)
     }
 
     fn products(
@@ -206,7 +206,7 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
         dweights: &mut [f32],
     ) {
         let product = |rows: &[u32], panels: &[u32], pairs: usize, out: &mut [f32]| {
-            let sizes = [queries.len(), padded(keys.len()), pairs];
+            let sizes = [queries.len(), padded_len(keys.len()), pairs];
             let rows = PairRows { pairs: &rows[queries.start * pairs..], stride: pairs };
             let panels = Panels { pairs: &panels[keys.start * pairs..], stride: PANEL * pairs };
             // SAFETY: tiles of this kind are chosen where the CPU has these instructions.
@@ -224,7 +224,7 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
         dscores: &[f32],
     ) {
         let TaskSizes { head_dim, value_dim, .. } = self.sizes;
-        let (count, width) = (queries.len(), padded(keys.len()));
+        let (count, width) = (queries.len(), padded_len(keys.len()));
         let tile = |data| StridedRows { data, stride: width, count, width };
         let stride = count.div_ceil(2) * PANEL;
         let to = PanelLayout { row: PANEL, panel: stride };
@@ -250,11 +250,11 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
         accumulate: bool,
         dqueries: &mut [f32],
     ) {
-        let (dim, width) = (padded(self.sizes.head_dim), padded(keys.len()));
+        let (dim, width) = (padded_len(self.sizes.head_dim), padded_len(keys.len()));
         let count = dqueries.len() / dim;
         pair_columns(StridedRows { data: dscores, stride: width, count, width }, self.dscore_rows);
         let rows = PairRows { pairs: self.dscore_rows, stride: width / 2 };
-        let stride = padded(self.sizes.keys) / 2 * PANEL;
+        let stride = padded_len(self.sizes.keys) / 2 * PANEL;
         let keys_in = Panels { pairs: &self.keys[keys.start / 2 * PANEL..], stride };
         // SAFETY: as above.
         unsafe { multiply([count, dim, width / 2], rows, keys_in, accumulate, dqueries) };
@@ -266,11 +266,11 @@ impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
         self.dvalues.transpose(values);
     }
 
-    fn dkey(&self, row: usize) -> &[f32] {
+    fn key_gradient(&self, row: usize) -> &[f32] {
         self.dkeys.row(row, self.sizes.head_dim)
     }
 
-    fn dvalue(&self, row: usize) -> &[f32] {
+    fn value_gradient(&self, row: usize) -> &[f32] {
         self.dvalues.row(row, self.sizes.value_dim)
     }
 }

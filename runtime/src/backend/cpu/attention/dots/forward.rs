@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use super::{padded, panels_of_columns, panels_of_rows};
+use super::{padded_len, panels_of_columns, panels_of_rows};
 use crate::backend::cpu::attention::Parts;
 use crate::backend::cpu::attention::forward_tiles::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
@@ -22,16 +22,17 @@ pub struct DotsForward<'a> {
 
 impl<'a> DotsForward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
-        Parts::len(&Self::lens(sizes))
+        Parts::len(&Self::scratch_lens(sizes))
     }
 
     /// Returns the lengths of keys, values, queries and weights.
-    fn lens(sizes: TaskSizes) -> [usize; 4] {
+    fn scratch_lens(sizes: TaskSizes) -> [usize; 4] {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let tile = QUERIES.min(queries) * padded(KEYS.min(keys)) / 2;
+        let tile = QUERIES.min(queries) * padded_len(KEYS.min(keys)) / 2;
         // Keys lie in the place of queries before they are transposed.
         let rows = queries.max(keys);
-        let (keys, values) = (padded(keys) * head_dim / 2, padded(keys) * padded(value_dim) / 2);
+        let (keys, values) =
+            (padded_len(keys) * head_dim / 2, padded_len(keys) * padded_len(value_dim) / 2);
         [keys, values, rows * head_dim / 2, tile]
     }
 
@@ -41,7 +42,8 @@ impl<'a> DotsForward<'a> {
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let [keys, values, queries, weights] = Self::lens(sizes).map(|len| scratch.take_pairs(len));
+        let [keys, values, queries, weights] =
+            Self::scratch_lens(sizes).map(|len| scratch.take_pairs(len));
         panels_of_rows(&key, queries, keys);
         panels_of_columns(&value, values);
         DotsForward { sizes, keys, values, queries, weights }
@@ -54,12 +56,12 @@ impl<'a, T: Float> Tiles<'a, T> for DotsForward<'a> {
     }
 
     fn row_len(&self, len: usize) -> usize {
-        padded(len)
+        padded_len(len)
     }
 
-    fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
+    fn compute_scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
         let pairs = self.sizes.head_dim / 2;
-        let sizes = [queries.len(), padded(keys.len()), pairs];
+        let sizes = [queries.len(), padded_len(keys.len()), pairs];
         let queries = PairRows { pairs: &self.queries[queries.start * pairs..], stride: pairs };
         let keys = Panels { pairs: &self.keys[keys.start * pairs..], stride: PANEL * pairs };
         // SAFETY: tiles of this kind are chosen where the CPU has these instructions.
@@ -73,12 +75,12 @@ impl<'a, T: Float> Tiles<'a, T> for DotsForward<'a> {
         accumulate: bool,
         sum: &mut [f32],
     ) {
-        let width = padded(keys.len());
+        let width = padded_len(keys.len());
         let count = weights.len() / width;
         pair_columns(StridedRows { data: weights, stride: width, count, width }, self.weights);
-        let sizes = [count, padded(self.sizes.value_dim), width / 2];
+        let sizes = [count, padded_len(self.sizes.value_dim), width / 2];
         let weights = PairRows { pairs: self.weights, stride: width / 2 };
-        let stride = padded(self.sizes.keys) / 2 * PANEL;
+        let stride = padded_len(self.sizes.keys) / 2 * PANEL;
         let values = Panels { pairs: &self.values[keys.start / 2 * PANEL..], stride };
         // SAFETY: as above.
         unsafe { multiply(sizes, weights, values, accumulate, sum) };

@@ -11,7 +11,7 @@ use crate::backend::cpu::dots::{PANEL, PanelLayout, pair_columns, pair_rows, tra
 use crate::backend::cpu::float::Float;
 
 /// A length filled up to whole panels.
-fn padded(len: usize) -> usize {
+fn padded_len(len: usize) -> usize {
     len.next_multiple_of(PANEL)
 }
 
@@ -29,7 +29,7 @@ fn panels_of_rows<T: Float>(head: &Head<T>, rows: &mut [u32], panels: &mut [u32]
 /// Zeros beyond the last row, up to whole panels.
 fn panels_of_columns<T: Float>(head: &Head<T>, panels: &mut [u32]) {
     let source = head.source();
-    let stride = padded(source.count) / 2 * PANEL;
+    let stride = padded_len(source.count) / 2 * PANEL;
     for panel in panels.chunks_exact_mut(stride.max(1)) {
         panel[source.count.div_ceil(2) * PANEL..].fill(0);
     }

@@ -131,7 +131,7 @@ impl<C: Float> BlockedMatmul<'_, C> {
         let columns = Matrix { data: b.data, row: b.col, col: b.row };
         let tasks = TaskGrid::new(rows.len(), n, self.workers.threads());
         let pairs = depth.len().div_ceil(2);
-        self.workers.each(tasks.task_count(), |task| {
+        self.workers.for_each_task(tasks.task_count(), |task| {
             let (part, lead) = tasks.rows_and_columns(task);
             with_scratch(lead.len().next_multiple_of(LANES) * pairs, |strips| {
                 let strips: &mut [u32] = bytemuck::cast_slice_mut(strips);

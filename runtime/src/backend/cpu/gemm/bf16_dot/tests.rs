@@ -30,7 +30,7 @@ fn random_values(len: usize, seed: u64) -> Vec<bf16> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        bf16::narrow((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
+        bf16::narrow_from_f32((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
     };
     std::iter::repeat_with(next).take(len).collect()
 }
@@ -41,7 +41,7 @@ fn reference([m, n, k]: [usize; 3], a: Matrix<bf16>, b: Matrix<bf16>, c: &[f64])
         let (i, j) = (at / n, at % n);
         for p in 0..k {
             let (x, y) = (a.data[i * a.row + p * a.col], b.data[p * b.row + j * b.col]);
-            *sum += f64::from(x.widen()) * f64::from(y.widen());
+            *sum += f64::from(x.widen_to_f32()) * f64::from(y.widen_to_f32());
         }
     }
     sums
@@ -86,13 +86,14 @@ fn matmuls_of_integers_are_exact() {
             let start: Vec<f64> =
                 if accumulate { c.iter().map(|c| c.to_f64()).collect() } else { vec![0.0; m * n] };
             let expected = reference(mnk, a, b, &start);
-            let rounded: Vec<bf16> = expected.iter().map(|x| bf16::narrow(*x as f32)).collect();
+            let rounded: Vec<bf16> =
+                expected.iter().map(|x| bf16::narrow_from_f32(*x as f32)).collect();
             for workers in &workers {
                 let case = format!(
                     "{mnk:?}, transposed {trans_a} {trans_b}, accumulate {accumulate}, {} threads",
                     workers.threads()
                 );
-                let mut wide: Vec<f32> = c.iter().map(|c| c.widen()).collect();
+                let mut wide: Vec<f32> = c.iter().map(|c| c.widen_to_f32()).collect();
                 workers.install(|| matmul(dots, workers, mnk, [a, b], accumulate, &mut wide));
                 assert!(wide.iter().zip(&expected).all(|(x, y)| f64::from(*x) == *y), "f32 {case}");
                 let mut narrow = c.clone();
@@ -115,7 +116,7 @@ fn matmuls_are_close_to_f64() {
                 let a = matrix(&a, m, k, bits & 1 != 0);
                 let b = matrix(&b, k, n, bits & 2 != 0);
                 let start = random_values(m * n, seed + 2);
-                let mut c: Vec<f32> = start.iter().map(|c| c.widen()).collect();
+                let mut c: Vec<f32> = start.iter().map(|c| c.widen_to_f32()).collect();
                 let accumulate = bits & 4 != 0;
                 let scale = if accumulate { 1.0 } else { 0.0 };
                 let start: Vec<f64> = start.iter().map(|c| c.to_f64() * scale).collect();
@@ -190,7 +191,7 @@ fn subnormal_numbers_are_flushed_to_zero() {
         for (x, y, expected) in [
             (subnormal, bf16::MAX, 0.0),
             (smallest, bf16::from_f32(0.5), 0.0),
-            (smallest, bf16::ONE, smallest.widen()),
+            (smallest, bf16::ONE, smallest.widen_to_f32()),
         ] {
             let (a, b) = ([x; 8], [y; 8]);
             let operands = [Matrix::rows(&a, 1), Matrix::rows(&b, 8)];

@@ -279,5 +279,5 @@ fn store_sums<C: Float>(sums: __m512, to: &mut [C], add: bool) {
 
 #[inline(always)]
 fn store_sum<C: Float>(sum: f32, to: &mut C, add: bool) {
-    *to = C::narrow(if add { to.widen() + sum } else { sum });
+    *to = C::narrow_from_f32(if add { to.widen_to_f32() + sum } else { sum });
 }

@@ -82,7 +82,7 @@ fn copy_panel<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f3
     for (p, to) in panel.chunks_exact_mut(W).enumerate() {
         let from = data[p * step..].first_chunk::<W>().expect("a panel's elements are there");
         for (to, from) in to.iter_mut().zip(from) {
-            *to = from.widen();
+            *to = from.widen_to_f32();
         }
     }
 }
@@ -118,7 +118,7 @@ fn transpose_rows<T: Float, const N: usize>(
     for p in 0..depth {
         let to = to[p * width..].first_chunk_mut::<N>().expect("a panel has room");
         for i in 0..N {
-            to[i] = rows[i][p].widen();
+            to[i] = rows[i][p].widen_to_f32();
         }
     }
 }
@@ -133,7 +133,7 @@ fn pack_part<T: Float, const W: usize>(
 ) {
     for (p, to) in panel.chunks_exact_mut(W).enumerate() {
         for (i, to) in to.iter_mut().enumerate() {
-            *to = if i < live { data[i * row + p * step].widen() } else { 0.0 };
+            *to = if i < live { data[i * row + p * step].widen_to_f32() } else { 0.0 };
         }
     }
 }

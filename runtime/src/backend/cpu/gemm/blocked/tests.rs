@@ -16,7 +16,7 @@ fn tiles() -> Vec<Tile> {
 }
 
 fn values<T: Float>(len: usize, seed: usize) -> Vec<T> {
-    (0..len).map(|i| T::narrow(((i + seed) * 7919 % 2003) as f32 / 1000.0 - 1.0)).collect()
+    (0..len).map(|i| T::narrow_from_f32(((i + seed) * 7919 % 2003) as f32 / 1000.0 - 1.0)).collect()
 }
 
 fn matrix<T>(data: &[T], rows: usize, columns: usize, transposed: bool) -> Matrix<'_, T> {
@@ -38,7 +38,7 @@ fn chains<T: Float>(
                 let mut sum = 0f32;
                 for p in start..k.min(start + depth) {
                     let (x, y) = (a.data[i * a.row + p * a.col], b.data[p * b.row + j * b.col]);
-                    sum = x.widen().mul_add(y.widen(), sum);
+                    sum = x.widen_to_f32().mul_add(y.widen_to_f32(), sum);
                 }
                 out[i * n + j] = if start == 0 && c.is_none() { sum } else { out[i * n + j] + sum };
             }
@@ -74,7 +74,7 @@ fn check<T: Float>(mut run: impl FnMut(Tile, [usize; 3], Matrix<T>, Matrix<T>, b
 }
 
 fn same_bits<T: Float>(got: &[T], expected: &[T]) -> bool {
-    got.iter().zip(expected).all(|(x, y)| x.widen().to_bits() == y.widen().to_bits())
+    got.iter().zip(expected).all(|(x, y)| x.widen_to_f32().to_bits() == y.widen_to_f32().to_bits())
 }
 
 fn assert_matmuls_are_chains<T: Float>() {
@@ -119,9 +119,9 @@ fn results_in_bf16_are_rounded_once() {
         } else {
             vec![nan; mnk[0] * mnk[1]]
         };
-        let wide: Vec<f32> = c.iter().map(|c| c.widen()).collect();
+        let wide: Vec<f32> = c.iter().map(|c| c.widen_to_f32()).collect();
         let expected = chains(mnk, a, b, accumulate.then_some(&wide[..]));
-        let expected: Vec<bf16> = expected.into_iter().map(bf16::narrow).collect();
+        let expected: Vec<bf16> = expected.into_iter().map(bf16::narrow_from_f32).collect();
         for workers in &workers {
             let mut got = c.clone();
             workers.install(|| matmul_rounded(workers, tile, mnk, a, b, accumulate, &mut got));
@@ -139,7 +139,8 @@ fn rows_beyond_the_scratch_are_rounded() {
     let mnk @ [m, n, k] = [2 * MIN_ROWS + 5, MAX_SUMS / MIN_ROWS, 3];
     let (a, b) = (values::<bf16>(m * k, 1), values::<bf16>(k * n, 2));
     let (a, b) = (Matrix::rows(&a, k), Matrix::rows(&b, n));
-    let expected: Vec<bf16> = chains(mnk, a, b, None).into_iter().map(bf16::narrow).collect();
+    let expected: Vec<bf16> =
+        chains(mnk, a, b, None).into_iter().map(bf16::narrow_from_f32).collect();
     for tile in tiles() {
         let mut got = vec![bf16::ZERO; m * n];
         matmul_rounded(&Workers::ONE, tile, mnk, a, b, false, &mut got);

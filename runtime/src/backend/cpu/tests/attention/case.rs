@@ -128,7 +128,7 @@ impl Case {
         let nan = std::iter::repeat(f32::NAN);
         let out = lay_out(s.batch, s.queries, s.heads * s.value_dim, nan.clone(), GAP);
         let lse = lay_out(s.batch * s.heads, s.queries, 1, nan, GAP);
-        (out.into_iter().map(O::narrow).collect(), lse)
+        (out.into_iter().map(O::narrow_from_f32).collect(), lse)
     }
 
     /// Gradients before a call.
@@ -139,7 +139,7 @@ impl Case {
             let x = x.into_iter().map(|x| if self.accumulate { x } else { f32::NAN });
             lay_out(s.batch, layout, width, x, GAP)
         };
-        let narrow = |x: Vec<f32>| x.into_iter().map(O::narrow).collect();
+        let narrow = |x: Vec<f32>| x.into_iter().map(O::narrow_from_f32).collect();
         let distances = self.bias.as_ref().map_or(0, |bias| bias.distances);
         let dbias = values(s.heads * distances, 14).into_iter();
         Gradients {
@@ -234,5 +234,5 @@ impl Case {
 }
 
 pub fn narrow<T: Float>(x: &[f32]) -> Vec<T> {
-    x.iter().map(|x| T::narrow(*x)).collect()
+    x.iter().map(|x| T::narrow_from_f32(*x)).collect()
 }

@@ -13,11 +13,11 @@ fn telling_values() -> Vec<f32> {
 #[test]
 fn rounding_is_to_nearest_even_and_keeps_nan() {
     for x in telling_values() {
-        let (got, expected) = (<bf16 as Float>::narrow(x), bf16::from_f32(x));
+        let (got, expected) = (<bf16 as Float>::narrow_from_f32(x), bf16::from_f32(x));
         assert_eq!(got.to_bits(), expected.to_bits(), "{x:e} ({:#x})", x.to_bits());
     }
     // Stated independently of the library: ties go to the even neighbor, the largest f32 to infinity.
-    let narrow = |bits: u32| <bf16 as Float>::narrow(f32::from_bits(bits)).to_bits();
+    let narrow = |bits: u32| <bf16 as Float>::narrow_from_f32(f32::from_bits(bits)).to_bits();
     assert_eq!([narrow(0x3f80_8000), narrow(0x3f81_8000)], [0x3f80, 0x3f82]);
     assert_eq!([narrow(0x7f7f_ffff), narrow(0xff7f_ffff)], [0x7f80, 0xff80]);
     assert_eq!([narrow(0x7f80_0001), narrow(0xff80_0001)], [0x7fc0, 0xffc0]);
@@ -28,7 +28,7 @@ fn rounding_is_to_nearest_even_and_keeps_nan() {
 fn widening_is_exact() {
     for bits in 0..=u16::MAX {
         let x = bf16::from_bits(bits);
-        let wide = x.widen();
+        let wide = x.widen_to_f32();
         assert_eq!(wide.to_bits(), u32::from(bits) << 16);
     }
 }
@@ -44,7 +44,7 @@ fn cast_converts_both_ways_and_copies() {
         assert!(rounded.iter().zip(&narrow).all(|(a, b)| a.to_bits() == b.to_bits()));
         let mut back = vec![0f32; wide.len()];
         cpu.cast(view(&narrow), view_mut(&mut back));
-        assert!(back.iter().zip(&narrow).all(|(a, b)| a.to_bits() == b.widen().to_bits()));
+        assert!(back.iter().zip(&narrow).all(|(a, b)| a.to_bits() == b.widen_to_f32().to_bits()));
         cpu.cast(view(&wide), view_mut(&mut back));
         assert_eq!(bits(&back), bits(&wide));
     });

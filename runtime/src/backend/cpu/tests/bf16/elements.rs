@@ -141,7 +141,7 @@ impl Kernel for Plain {
         cpu.scale(view_mut(&mut scaled), 0.3);
         cpu.fill(view_mut(&mut filled), 0.3);
         let mut deviates = unwritten::<T>(len);
-        cpu.normal(5, 2.0, &BlockIndex::whole(&[len]), view_mut(&mut deviates));
+        cpu.fill_normal(5, 2.0, &BlockIndex::whole(&[len]), view_mut(&mut deviates));
         let squares = cpu.sum_squares(view(&src)) as f32;
         let mut copied = unwritten::<T>(len + 3);
         copied[len..].fill(T::ZERO);
@@ -209,7 +209,11 @@ impl Kernel for Steps {
         cpu.sgd(&SGD, SgdArgs { p: view_mut(&mut sgd_p), g: view(&g), momentum: buffer, copy });
         for (p, copy) in [(&adam_p, &adam_copy), (&sgd_p, &sgd_copy)] {
             for (p, copy) in p.iter().zip(copy) {
-                assert_eq!(T::narrow(*p).widen(), copy.widen(), "the copy is the parameter");
+                assert_eq!(
+                    T::narrow_from_f32(*p).widen_to_f32(),
+                    copy.widen_to_f32(),
+                    "the copy is the parameter"
+                );
             }
         }
         Results {

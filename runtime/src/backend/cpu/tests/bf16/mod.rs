@@ -31,7 +31,10 @@ struct Results<T> {
 
 /// Values in [-factor, factor) that bf16 can hold, different for every seed.
 fn input<T: Float>(len: usize, seed: u64, factor: f32) -> Vec<T> {
-    values(len, seed).into_iter().map(|x| T::narrow(bf16::from_f32(factor * x).to_f32())).collect()
+    values(len, seed)
+        .into_iter()
+        .map(|x| T::narrow_from_f32(bf16::from_f32(factor * x).to_f32()))
+        .collect()
 }
 
 fn view<T: Float>(x: &[T]) -> View<'_> {
@@ -44,7 +47,7 @@ fn view_mut<T: Float>(x: &mut [T]) -> ViewMut<'_> {
 
 /// A value that must be overwritten.
 fn unwritten<T: Float>(len: usize) -> Vec<T> {
-    vec![T::narrow(f32::NAN); len]
+    vec![T::narrow_from_f32(f32::NAN); len]
 }
 
 /// Half of the distance between bf16 values around `x`.

@@ -12,7 +12,7 @@ impl Kernel for Gemm {
         let mut wide = values(m * n, 4);
         if !accumulate {
             // Overwritten elements must not be read.
-            c.fill(T::narrow(f32::NAN));
+            c.fill(T::narrow_from_f32(f32::NAN));
             wide.fill(f32::NAN);
         }
         cpu.gemm(self, view(&a), view(&b), view_mut(&mut c));

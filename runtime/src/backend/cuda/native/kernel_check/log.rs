@@ -17,16 +17,17 @@ pub struct ResourceUsage {
 pub fn kernels(log: &str) -> impl Iterator<Item = (String, ResourceUsage)> {
     let mut kernels: Vec<(String, ResourceUsage)> = Vec::new();
     for line in log.lines() {
-        if let Some(name) = entry(line) {
+        if let Some(name) = entry_name(line) {
             kernels.push((name.to_string(), ResourceUsage::default()));
         }
         // Lines before the first kernel concern the whole source.
         let Some((_, usage)) = kernels.last_mut() else { continue };
         // Functions that a kernel calls have lines of their own after its name.
-        usage.stack = usage.stack.max(before(line, " bytes stack frame"));
-        usage.spilled += before(line, " bytes spill stores") + before(line, " bytes spill loads");
-        usage.registers = usage.registers.max(before(line, " registers"));
-        usage.shared = usage.shared.max(before(line, " bytes smem"));
+        usage.stack = usage.stack.max(number_before(line, " bytes stack frame"));
+        usage.spilled +=
+            number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
+        usage.registers = usage.registers.max(number_before(line, " registers"));
+        usage.shared = usage.shared.max(number_before(line, " bytes smem"));
     }
     kernels.into_iter()
 }
@@ -37,13 +38,13 @@ pub fn warnings(log: &str) -> Vec<String> {
 }
 
 /// Returns the name of the kernel whose lines begin here.
-fn entry(line: &str) -> Option<&str> {
+fn entry_name(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("Compiling entry function '")?;
     Some(rest.split_once('\'')?.0)
 }
 
 /// Returns the number before `unit`; 0 if the line has none.
-fn before(line: &str, unit: &str) -> u32 {
+fn number_before(line: &str, unit: &str) -> u32 {
     let Some(end) = line.find(unit) else { return 0 };
     let digits = line[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
     line[digits..end].parse().unwrap_or(0)

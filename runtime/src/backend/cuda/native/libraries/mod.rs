@@ -50,7 +50,7 @@ pub(super) fn load_once<A: Api>(
 /// Loads a library, resolves its functions and checks its version.
 pub(super) fn open_library<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, DriverError> {
     let which = A::LIBRARY;
-    let (name, remedy) = (which.name(), remedy(which));
+    let (name, remedy) = (which.name(), install_hint(which));
     let missing = |problem: String| DriverError::Library(format!("{problem}: {remedy}"));
 
     let library = search.open_first(which.files()).map_err(|refused| {
@@ -81,7 +81,7 @@ pub(super) fn open_library<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, 
 }
 
 /// Returns the remedy for a missing or outdated library.
-fn remedy(library: VendorLibrary) -> String {
+fn install_hint(library: VendorLibrary) -> String {
     let package = match library {
         VendorLibrary::Driver => {
             return "install the driver of the GPU, version 570 or later; in a container, start it with access to \

@@ -140,7 +140,7 @@ pub(super) fn bias_gradients(
     let [batch, head_dim, value_dim] = [s.batch, s.head_dim, s.value_dim].map(|size| size as i32);
     let grid = Grid {
         blocks: grid_of(diagonals * s.heads),
-        ..plain::grid(gpu, s, PlainTiles { of_keys: 2, of_values: 2, scores: 1 })
+        ..plain::plain_grid(gpu, s, PlainTiles { of_keys: 2, of_values: 2, scores: 1 })
     };
     let [q, k, v, dout, lse] = [q, k, v, dout, lse].map(address);
     let of_all = diagonals as i32;

@@ -10,10 +10,10 @@ pub(super) fn forward(s: &AttentionShape, args: &AttentionArgs) {
     let AttentionArgs { q, k, v, ranges, bias, sinks, out, lse } = args;
     shape(s);
     let dtype = q.dtype();
-    inputs(s, [q, k, v], dtype);
-    floats(s, "out", out.as_view(), queries(s, s.value_dim), &[dtype, DType::F32]);
-    floats(s, "lse", lse.as_view(), numbers(s), &[DType::F32]);
-    extras(s, ranges, bias, sinks);
+    check_inputs(s, [q, k, v], dtype);
+    check_floats(s, "out", out.as_view(), queries(s, s.value_dim), &[dtype, DType::F32]);
+    check_floats(s, "lse", lse.as_view(), numbers(s), &[DType::F32]);
+    check_extras(s, ranges, bias, sinks);
 }
 
 pub(super) fn backward(s: &AttentionShape, args: &AttentionBackwardArgs) {
@@ -22,31 +22,31 @@ pub(super) fn backward(s: &AttentionShape, args: &AttentionBackwardArgs) {
     shape(s);
     let dtype = q.dtype();
     let either = [dtype, DType::F32];
-    inputs(s, [q, k, v], dtype);
-    floats(s, "out", *out, queries(s, s.value_dim), &either);
-    floats(s, "lse", *lse, numbers(s), &[DType::F32]);
-    floats(s, "dout", *dout, queries(s, s.value_dim), &[dtype]);
-    floats(s, "dq", dq.as_view(), queries(s, s.head_dim), &either);
-    floats(s, "dk", dk.as_view(), keys(s, s.head_dim), &either);
-    floats(s, "dv", dv.as_view(), keys(s, s.value_dim), &[dk.as_view().dtype()]);
-    extras(s, ranges, bias, sinks);
+    check_inputs(s, [q, k, v], dtype);
+    check_floats(s, "out", *out, queries(s, s.value_dim), &either);
+    check_floats(s, "lse", *lse, numbers(s), &[DType::F32]);
+    check_floats(s, "dout", *dout, queries(s, s.value_dim), &[dtype]);
+    check_floats(s, "dq", dq.as_view(), queries(s, s.head_dim), &either);
+    check_floats(s, "dk", dk.as_view(), check_keys(s, s.head_dim), &either);
+    check_floats(s, "dv", dv.as_view(), check_keys(s, s.value_dim), &[dk.as_view().dtype()]);
+    check_extras(s, ranges, bias, sinks);
     if let Some(dbias) = dbias {
         let bias = bias.expect("a gradient of the bias needs the bias");
-        floats(s, "dbias", dbias.as_view(), s.heads * bias.distances, &[DType::F32]);
+        check_floats(s, "dbias", dbias.as_view(), s.heads * bias.distances, &[DType::F32]);
     }
     if let Some(dsinks) = dsinks {
         assert!(sinks.is_some(), "a gradient of sinks needs the sinks");
-        floats(s, "dsinks", dsinks.as_view(), s.heads, &[DType::F32]);
+        check_floats(s, "dsinks", dsinks.as_view(), s.heads, &[DType::F32]);
     }
 }
 
 pub(super) fn merge(s: &AttentionShape, args: &MergeAttentionArgs) {
     let MergeAttentionArgs { out, lse, sum, sum_lse } = args;
     for (name, view) in [("out", *out), ("sum", sum.as_view())] {
-        floats(s, name, view, queries(s, s.value_dim), &[DType::F32]);
+        check_floats(s, name, view, queries(s, s.value_dim), &[DType::F32]);
     }
     for (name, view) in [("lse", *lse), ("sum_lse", sum_lse.as_view())] {
-        floats(s, name, view, numbers(s), &[DType::F32]);
+        check_floats(s, name, view, numbers(s), &[DType::F32]);
     }
 }
 
@@ -67,13 +67,13 @@ fn shape(s: &AttentionShape) {
     assert!(all_heads.is_some_and(|all| all < MOST), "heads are counted in 32 bits: {s:?}");
 }
 
-fn inputs(s: &AttentionShape, [q, k, v]: [&View; 3], dtype: DType) {
-    floats(s, "q", *q, queries(s, s.head_dim), &[dtype]);
-    floats(s, "k", *k, keys(s, s.head_dim), &[dtype]);
-    floats(s, "v", *v, keys(s, s.value_dim), &[dtype]);
+fn check_inputs(s: &AttentionShape, [q, k, v]: [&View; 3], dtype: DType) {
+    check_floats(s, "q", *q, queries(s, s.head_dim), &[dtype]);
+    check_floats(s, "k", *k, check_keys(s, s.head_dim), &[dtype]);
+    check_floats(s, "v", *v, check_keys(s, s.value_dim), &[dtype]);
 }
 
-fn extras(
+fn check_extras(
     s: &AttentionShape,
     ranges: &Option<KeyRanges>,
     bias: &Option<DistanceBias>,
@@ -87,14 +87,14 @@ fn extras(
     }
     if let Some(bias) = bias {
         assert!((1..MOST).contains(&bias.distances), "a bias has distances, counted in 32 bits");
-        floats(s, "bias", bias.values, s.heads * bias.distances, &[DType::F32]);
+        check_floats(s, "bias", bias.values, s.heads * bias.distances, &[DType::F32]);
     }
     if let Some(sinks) = sinks {
-        floats(s, "sinks", *sinks, s.heads, &[DType::F32]);
+        check_floats(s, "sinks", *sinks, s.heads, &[DType::F32]);
     }
 }
 
-fn floats(s: &AttentionShape, name: &str, view: View, least: usize, dtypes: &[DType]) {
+fn check_floats(s: &AttentionShape, name: &str, view: View, least: usize, dtypes: &[DType]) {
     let (len, dtype) = (view.len(), view.dtype());
     assert!(len >= least, "`{name}` of attention has {len} elements of {least}: {s:?}");
     assert!(dtypes.contains(&dtype), "`{name}` of attention is {dtype}, not one of {dtypes:?}");
@@ -105,7 +105,7 @@ fn queries(s: &AttentionShape, dim: usize) -> usize {
     s.queries.span(s.batch) * s.heads * dim
 }
 
-fn keys(s: &AttentionShape, dim: usize) -> usize {
+fn check_keys(s: &AttentionShape, dim: usize) -> usize {
     s.keys.span(s.batch) * s.kv_heads * dim
 }
 

@@ -14,11 +14,11 @@ pub(super) struct Products {
 pub(super) fn attention_flops(s: &AttentionShape, products: Products) -> u64 {
     let Products { of_keys, of_values } = products;
     let elements = of_keys * s.head_dim as u64 + of_values * s.value_dim as u64;
-    2 * elements * (s.batch * s.heads) as u64 * pairs(s)
+    2 * elements * (s.batch * s.heads) as u64 * visible_pairs(s)
 }
 
 /// Returns the pairs that the band shows; without a loop for the usual ones.
-fn pairs(s: &AttentionShape) -> u64 {
+fn visible_pairs(s: &AttentionShape) -> u64 {
     let [queries, keys] = [s.queries.len, s.keys.len].map(|len| len as u64);
     match s.band {
         Band::ALL => queries * keys,

@@ -86,9 +86,11 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
         };
         let operands_and_lse = [q, k, v, out, lse];
         let kernel = tensor::forward_kernel(gpu, s, variant, operands);
-        report::note(gpu, s, (PassDirection::Forward, q.dtype(), refusal), &|| match &kernel {
-            Some(tiles) => tiles.source().name.to_string(),
-            None => PLAIN.name.to_string(),
+        report::note_attention(gpu, s, (PassDirection::Forward, q.dtype(), refusal), &|| {
+            match &kernel {
+                Some(tiles) => tiles.source().name.to_string(),
+                None => PLAIN.name.to_string(),
+            }
         });
         match kernel {
             Some(tiles) => tensor::forward(gpu, s, &tiles, extras, operands_and_lse),
@@ -139,10 +141,15 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         ..Variant::default()
     };
     let kernels = tensor::Backward::new(gpu, s, variant, &given, &gradients);
-    report::note(gpu, s, (PassDirection::Backward, q.dtype(), refusal), &|| match &kernels {
-        Some(kernels) => kernels.names(),
-        None => PLAIN.name.to_string(),
-    });
+    report::note_attention(
+        gpu,
+        s,
+        (PassDirection::Backward, q.dtype(), refusal),
+        &|| match &kernels {
+            Some(kernels) => kernels.names(),
+            None => PLAIN.name.to_string(),
+        },
+    );
     match kernels {
         Some(kernels) => {
             // If keys and values have a kernel each, both compute the scores.

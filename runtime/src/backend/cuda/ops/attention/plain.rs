@@ -35,7 +35,8 @@ pub(super) fn forward(
     [q, k, v, out, lse]: [View; 5],
 ) {
     let name = name("forward", q, out);
-    let grid = Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..grid(gpu, s, FORWARD) };
+    let grid =
+        Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..plain_grid(gpu, s, FORWARD) };
     let [q, k, v, out, lse] = [q, k, v, out, lse].map(address);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
     let sizes = Sizes::new(s);
@@ -60,14 +61,18 @@ pub(super) fn backward(
     let sizes = Sizes::new(s);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
 
-    let grid_of_keys =
-        Grid { blocks: blocks(s, s.keys.len, s.kv_heads, TILE), ..grid(gpu, s, BACKWARD_KEYS) };
+    let grid_of_keys = Grid {
+        blocks: blocks(s, s.keys.len, s.kv_heads, TILE),
+        ..plain_grid(gpu, s, BACKWARD_KEYS)
+    };
     let args = args![q, k, v, dout, lse, delta, dk, dv, sizes, extras, head_dim, value_dim];
     // SAFETY: the views have the sizes of the shape.
     unsafe { gpu.launch((&PLAIN, &of_keys), grid_of_keys, args) };
 
-    let grid_of_queries =
-        Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..grid(gpu, s, BACKWARD_QUERIES) };
+    let grid_of_queries = Grid {
+        blocks: blocks(s, s.queries.len, s.heads, TILE),
+        ..plain_grid(gpu, s, BACKWARD_QUERIES)
+    };
     let args = args![q, k, v, dout, lse, delta, dq, sizes, extras, head_dim, value_dim];
     // SAFETY: as above.
     unsafe { gpu.launch((&PLAIN, &of_queries), grid_of_queries, args) };
@@ -81,7 +86,7 @@ fn name(pass: &str, of: View, to: View) -> String {
 }
 
 /// Returns a block with these tiles in shared memory, and no blocks yet.
-pub(super) fn grid(gpu: &GpuContext, s: &AttentionShape, tiles: PlainTiles) -> Grid {
+pub(super) fn plain_grid(gpu: &GpuContext, s: &AttentionShape, tiles: PlainTiles) -> Grid {
     let dims = [s.head_dim, s.value_dim];
     check_tiles(gpu, dims, tiles).unwrap_or_else(|limit| panic!("attention: {limit}"));
     let shared = shared_bytes(dims, tiles) as u32;

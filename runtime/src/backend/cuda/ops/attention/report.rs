@@ -6,7 +6,7 @@ use crate::backend::{AttentionShape, Band, DType};
 
 /// Notes our own kernels of a pass over operands of a dtype, and the reason why they are not those of the vendor library;
 /// the library notes its kernels itself.
-pub(super) fn note(
+pub(super) fn note_attention(
     gpu: &GpuContext,
     s: &AttentionShape,
     (pass, dtype, refusal): (PassDirection, DType, Refusal),

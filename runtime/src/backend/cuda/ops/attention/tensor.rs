@@ -17,8 +17,8 @@ pub(super) fn forward_kernel(
     [q, k, v, out]: [View; 4],
 ) -> Option<Tiles> {
     let variant = Variant { wide: out.dtype() == DType::F32, ..variant };
-    (accepts_operands(s, &[q, k, v], &[out]) && fits(gpu, s, variant))
-        .then(|| Tiles::forward(dims(s), variant))
+    (accepts_operands(s, &[q, k, v], &[out]) && fits_device(gpu, s, variant))
+        .then(|| Tiles::forward(head_dims(s), variant))
 }
 
 pub(super) fn forward(
@@ -31,7 +31,7 @@ pub(super) fn forward(
     let [q, k, v, out, lse] = operands.map(address);
     let sizes = Sizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras];
-    let grid = grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
+    let grid = tensor_grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
     // SAFETY: the views have the sizes of the shape, and are aligned.
     unsafe { gpu.launch((tiles.source(), "attention_forward"), grid, args) };
 }
@@ -54,12 +54,12 @@ impl Backward {
         let &Given { q, k, v, dout, .. } = given;
         let &Gradients { dq, dk, dv } = gradients;
         let of = |to: View| Variant { wide: to.dtype() == DType::F32, sinks: false, ..variant };
-        (accepts_operands(s, &[q, k, v, dout], &[dq, dk, dv]) && fits(gpu, s, variant)).then(|| {
-            Backward {
-                of_keys: Tiles::backward_keys(dims(s), of(dk)),
-                of_queries: Tiles::backward_queries(dims(s), of(dq)),
-            }
-        })
+        (accepts_operands(s, &[q, k, v, dout], &[dq, dk, dv]) && fits_device(gpu, s, variant)).then(
+            || Backward {
+                of_keys: Tiles::backward_keys(head_dims(s), of(dk)),
+                of_queries: Tiles::backward_queries(head_dims(s), of(dq)),
+            },
+        )
     }
 
     /// Returns the names of the sources.
@@ -87,7 +87,7 @@ impl Backward {
         let sizes = Sizes::new(s);
 
         let tiles = &self.of_keys;
-        let grid_of_keys = grid(tiles, blocks(s, s.keys.len, s.kv_heads, tiles.rows()));
+        let grid_of_keys = tensor_grid(tiles, blocks(s, s.keys.len, s.kv_heads, tiles.rows()));
         let source = tiles.source();
         if self.both_gradients() {
             let args = args![q, k, v, dout, lse, delta, dk, dv, sizes, extras];
@@ -103,7 +103,7 @@ impl Backward {
         }
 
         let tiles = &self.of_queries;
-        let grid_of_queries = grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
+        let grid_of_queries = tensor_grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
         let args = args![q, k, v, dout, lse, delta, dq, sizes, extras];
         // SAFETY: as above.
         unsafe {
@@ -115,7 +115,7 @@ impl Backward {
 /// Returns true if there are kernels for these sizes, dtypes and addresses.
 fn accepts_operands(s: &AttentionShape, inputs: &[View], results: &[View]) -> bool {
     let is_bf16 = inputs.iter().all(|view| view.dtype() == DType::Bf16);
-    is_bf16 && aligned(inputs, 8) && aligned(results, 8) && takes_heads(dims(s))
+    is_bf16 && aligned(inputs, 8) && aligned(results, 8) && takes_heads(head_dims(s))
 }
 
 /// Returns true if there are kernels for heads of keys and of values of so many elements.
@@ -123,18 +123,18 @@ pub(super) fn takes_heads(dims: [usize; 2]) -> bool {
     dims.iter().all(|dim| dim.is_multiple_of(8) && (1..=256).contains(dim))
 }
 
-fn dims(s: &AttentionShape) -> [usize; 2] {
+fn head_dims(s: &AttentionShape) -> [usize; 2] {
     [s.head_dim, s.value_dim]
 }
 
 /// Returns true if the device has the shared memory of all passes, so that they run on one kind of kernels.
-fn fits(gpu: &GpuContext, s: &AttentionShape, variant: Variant) -> bool {
+fn fits_device(gpu: &GpuContext, s: &AttentionShape, variant: Variant) -> bool {
     let most = gpu.driver().properties().shared_memory;
     [Tiles::forward, Tiles::backward_keys, Tiles::backward_queries]
         .iter()
-        .all(|tiles| tiles(dims(s), variant).shared_bytes() <= most)
+        .all(|tiles| tiles(head_dims(s), variant).shared_bytes() <= most)
 }
 
-fn grid(tiles: &Tiles, blocks: [u32; 3]) -> Grid {
+fn tensor_grid(tiles: &Tiles, blocks: [u32; 3]) -> Grid {
     Grid { blocks, threads: 32 * WARPS as u32, shared: tiles.shared_bytes() as u32 }
 }

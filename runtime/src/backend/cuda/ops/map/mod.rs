@@ -5,7 +5,7 @@ mod source;
 mod structure;
 pub mod update;
 
-use super::launch::{address, aligned, covering, vectors, wide};
+use super::launch::{address, aligned, covering, vector_width, vectors};
 use super::partials::add_partials;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid, KernelFunction, KernelSource};
 use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
@@ -38,7 +38,7 @@ impl ElementwiseOps for CudaBackend {
         let gpu = self.gpu();
         check_operands(expr, leaves, grad);
         assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
-        let wanted = wanted(expr, leaf_grads);
+        let wanted = wanted_gradients(expr, leaf_grads);
         for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
@@ -127,7 +127,7 @@ fn check_operands(expr: &Expr, leaves: &[View], result: View) {
 }
 
 /// Returns the form of the gradient of each leaf; a leaf that occurs as a row is summed over rows in all its occurrences.
-fn wanted(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Wanted> {
+fn wanted_gradients(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Wanted> {
     let mut wanted = vec![Wanted::No; leaf_grads.len()];
     for node in &expr.nodes {
         match *node {
@@ -163,7 +163,7 @@ fn push_elements(
     others: &[View],
     n: usize,
 ) -> u64 {
-    let width = wide(others[0].dtype());
+    let width = vector_width(others[0].dtype());
     let (mut whole, rows) = leaves_of(expr, leaves);
     whole.extend(others);
     let [mut head, mut count] = vectors(&whole, width);
@@ -220,7 +220,7 @@ impl Columns {
         const ROWS: u64 = 16;
         let cols = row_lens.iter().fold(1, |cols, len| lcm(cols, *len));
         let rows = (grad.len() / cols) as u64;
-        let vectors = (cols / wide(grad.dtype())).max(1) as u64;
+        let vectors = (cols / vector_width(grad.dtype())).max(1) as u64;
         let parts = (ALL_VECTORS / vectors).clamp(1, rows.div_ceil(ROWS));
         let part_rows = rows.div_ceil(parts);
         Columns { rows, cols, part_rows, parts: rows.div_ceil(part_rows) }
@@ -239,7 +239,7 @@ impl Columns {
         leaves: &[View],
         others: &[View],
     ) -> u64 {
-        let width = wide(others[0].dtype());
+        let width = vector_width(others[0].dtype());
         let (mut whole, rows) = leaves_of(expr, leaves);
         whole.extend(others);
         let are_vectors =

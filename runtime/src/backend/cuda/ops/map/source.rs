@@ -70,7 +70,7 @@ pub(super) fn cpp_type(dtype: DType) -> &'static str {
 pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> KernelSource {
     let name = name("map", expr, dtype, "");
     let last = expr.nodes.len() - 1;
-    let mut text = head(expr, dtype, fields);
+    let mut text = source_head(expr, dtype, fields);
     text += "template <int N>\n__device__ inline void element(const Params& p, uint64_t i) {\n";
     write_loads(&mut text, expr);
     text += "    float y[N];\n#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
@@ -95,7 +95,7 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
     };
     let (each, row_sums) = (all_of(Wanted::Each), all_of(Wanted::RowSum));
 
-    let mut text = head(expr, dtype, fields);
+    let mut text = source_head(expr, dtype, fields);
     text += "template <int N>\nstruct Sums {\n";
     for leaf in &row_sums {
         let _ = writeln!(text, "    float d{leaf}[N];");
@@ -134,7 +134,7 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
 }
 
 /// Returns the text before the functions of a kernel: the header, the functions in `expr`, and the parameters.
-fn head(expr: &Expr, dtype: DType, fields: &str) -> String {
+fn source_head(expr: &Expr, dtype: DType, fields: &str) -> String {
     let mut functions = Vec::new();
     for node in &expr.nodes {
         if let Node::Apply(function, _) = node

@@ -50,12 +50,12 @@ impl Structure {
     fn new(direction: u32, expr: &Expr, dtype: DType, leaves: usize) -> Structure {
         let mut words = Vec::with_capacity(1 + expr.nodes.len() + leaves);
         words.push([direction, dtype as u32, leaves as u32]);
-        words.extend(expr.nodes.iter().map(word));
+        words.extend(expr.nodes.iter().map(node_words));
         Structure(words)
     }
 }
 
-fn word(node: &Node) -> [u32; 3] {
+fn node_words(node: &Node) -> [u32; 3] {
     let [kind, a, b] = match node {
         Node::Leaf(leaf) => [0, *leaf, 0],
         Node::Row(leaf) => [1, *leaf, 0],
