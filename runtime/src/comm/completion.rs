@@ -10,12 +10,12 @@ use super::in_use::InUse;
 use super::sync::{DeadlockDetector, Monitor};
 
 /// The outcome of a call that an engine was given: the destination buffer of an asynchronous call, or an error.
-pub struct Completion(State);
+pub struct Completion(CompletionState);
 
 /// The destination buffer of a call, or an error.
 pub(super) type Outcome = Result<InUse<Option<Buffer>>, CommError>;
 
-enum State {
+enum CompletionState {
     /// Known, although a device may still work on the operands.
     Known(Outcome),
     /// Reported later by the [`Promise`].
@@ -38,7 +38,7 @@ pub(super) struct Deadline {
 impl Completion {
     /// A call that is complete, or has failed. `dst` is the buffer that was handed over, if any.
     pub fn completed(outcome: Result<Option<Buffer>, CommError>) -> Completion {
-        Completion(State::Known(outcome.map(InUse::idle)))
+        Completion(CompletionState::Known(outcome.map(InUse::idle)))
     }
 
     /// A call that `device` has completed at `event`. Both operands are in use until then.
@@ -49,14 +49,16 @@ impl Completion {
         event: DeviceEvent,
     ) -> Completion {
         let dst = InUse::until(dst, Some(device), Some(event));
-        Completion(State::Known(Ok(dst.holding(src))))
+        Completion(CompletionState::Known(Ok(dst.holding(src))))
     }
 
     /// Keeps the scratch memory of the call as long as the operands are in use.
     #[cfg(feature = "cuda")]
     pub(super) fn with_scratch(self, scratch: Option<Arc<Buffer>>) -> Completion {
         match self.0 {
-            State::Known(Ok(dst)) => Completion(State::Known(Ok(dst.holding(scratch)))),
+            CompletionState::Known(Ok(dst)) => {
+                Completion(CompletionState::Known(Ok(dst.holding(scratch))))
+            }
             state => Completion(state),
         }
     }
@@ -65,7 +67,7 @@ impl Completion {
     pub fn promised(rank: usize) -> (Promise, Completion) {
         // Never reports, as one running task is left.
         let (promise, promised) = Promise::new(rank, &Arc::new(DeadlockDetector::new(2)));
-        (promise, Completion(State::Promised(promised)))
+        (promise, Completion(CompletionState::Promised(promised)))
     }
 }
 
@@ -73,18 +75,18 @@ impl Completion {
     /// Returns true if the outcome is there.
     pub(super) fn has_outcome(&self) -> bool {
         match &self.0 {
-            State::Known(_) => true,
-            State::Promised(promised) => promised.outcome.lock().is_some(),
+            CompletionState::Known(_) => true,
+            CompletionState::Promised(promised) => promised.outcome.lock().is_some(),
         }
     }
 
     /// Returns the outcome if it is there.
     pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
         match self.0 {
-            State::Known(outcome) => Ok(outcome),
-            State::Promised(promised) => {
+            CompletionState::Known(outcome) => Ok(outcome),
+            CompletionState::Promised(promised) => {
                 let outcome = promised.outcome.lock().take();
-                outcome.ok_or(Completion(State::Promised(promised)))
+                outcome.ok_or(Completion(CompletionState::Promised(promised)))
             }
         }
     }
@@ -92,15 +94,15 @@ impl Completion {
     /// Waits for the outcome.
     pub(super) fn wait(self) -> Outcome {
         match self.0 {
-            State::Known(outcome) => outcome,
-            State::Promised(promised) => promised.wait(),
+            CompletionState::Known(outcome) => outcome,
+            CompletionState::Promised(promised) => promised.wait(),
         }
     }
 }
 
 impl From<Promised> for Completion {
     fn from(promised: Promised) -> Completion {
-        Completion(State::Promised(promised))
+        Completion(CompletionState::Promised(promised))
     }
 }
 

@@ -20,10 +20,10 @@ pub struct Timeline {
     device: Arc<dyn Device>,
     tracer: Arc<Tracer>,
     rank: usize,
-    state: Mutex<State>,
+    state: Mutex<TimelineState>,
 }
 
-struct State {
+struct TimelineState {
     clock_sync: Arc<ClockSync>,
     /// Closed spans in the order in which they were closed, which is the order of their ends on each stream.
     pending: VecDeque<ClosedSpan>,
@@ -79,7 +79,7 @@ impl Timeline {
     /// Creates the lanes of `rank` for the streams of `device`.
     pub fn new(device: Arc<dyn Device>, tracer: Arc<Tracer>, rank: usize) -> Arc<Timeline> {
         let clock_sync = Arc::new(synchronize_clocks(&*device));
-        let state = State { clock_sync, pending: VecDeque::new(), lanes: HashMap::new() };
+        let state = TimelineState { clock_sync, pending: VecDeque::new(), lanes: HashMap::new() };
         Arc::new(Timeline { device, tracer, rank, state: Mutex::new(state) })
     }
 
@@ -115,7 +115,7 @@ impl Timeline {
 
     fn draw(&self) {
         let mut state = self.lock_state();
-        let State { pending, lanes, .. } = &mut *state;
+        let TimelineState { pending, lanes, .. } = &mut *state;
         while let Some(span) = pending.pop_front_if(|span| self.device.is_done(&span.to)) {
             let time = |event| {
                 let millis = self.device.elapsed_ms(&span.clock_sync.event, event);
@@ -143,7 +143,7 @@ impl Timeline {
         }
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, TimelineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

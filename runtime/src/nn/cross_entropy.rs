@@ -82,7 +82,7 @@ impl<V, Style> CrossEntropy<V, Style> {
         rank.check_same(targets.rank());
         check_sizes(dims, ("logits", lead), ("their targets", targets.local_extents()));
         let axes = T::Shape::VOCAB_AXES;
-        Rows { rank, axes, site: &self.site, vocab }.check_targets(targets);
+        LogitRows { rank, axes, site: &self.site, vocab }.check_targets(targets);
         let operation = CrossEntropyOperation {
             site: self.site.clone(),
             axes,
@@ -119,7 +119,7 @@ impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
 
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, Stats) {
         let OperationForward { rank, inputs: [logits], .. } = forward;
-        let rows = Rows { rank, axes: self.axes, site: &self.site, vocab: self.vocab };
+        let rows = LogitRows { rank, axes: self.axes, site: &self.site, vocab: self.vocab };
         let mut stats = Stats::new(rank, self.ids.len());
         rows.fill_stats(&mut stats, 0, logits.compute().data.view(), self.ids.view());
         (stats.loss(rank, self.ids.view()), stats)
@@ -166,7 +166,7 @@ impl<V, A> Shard<VocabSplit<A>> for CrossEntropy<V> {
 }
 
 /// Rows of logits, with the columns of this rank's shard of the vocabulary.
-pub(super) struct Rows<'a> {
+pub(super) struct LogitRows<'a> {
     pub(super) rank: &'a Rank,
     pub(super) axes: AxisSet,
     pub(super) site: &'a Site,
@@ -181,7 +181,7 @@ pub(super) struct Stats {
     target_logit: Buffer,
 }
 
-impl Rows<'_> {
+impl LogitRows<'_> {
     /// Checks that each target is in the vocabulary or ignored: no rank holds a logit beyond the vocabulary.
     #[track_caller]
     pub(super) fn check_targets<S: Dims>(&self, targets: &Targets<S>) {

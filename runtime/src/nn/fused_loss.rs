@@ -13,7 +13,7 @@ use crate::tensor::{
 };
 
 use super::LogitChunks;
-use super::cross_entropy::{Rows, Stats};
+use super::cross_entropy::{LogitRows, Stats};
 
 /// Returns the sum of the losses over the targets that are not ignored.
 #[track_caller]
@@ -26,7 +26,7 @@ pub(super) fn fused_loss<S: Dims>(
 ) -> Value {
     let rank = x.rank();
     let vocab = weight.local_extents()[0];
-    Rows { rank, axes: vocab_axes, site: weight.site(), vocab }.check_targets(targets);
+    LogitRows { rank, axes: vocab_axes, site: weight.site(), vocab }.check_targets(targets);
     let in_backward = InBackward::Ignores;
     let operation = HeadOperation {
         site: weight.site().clone(),
@@ -77,7 +77,7 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         let head = Head {
             x: input.view(),
             weight,
-            rows: Rows { rank, axes: self.vocab_axes, site: &self.site, vocab },
+            rows: LogitRows { rank, axes: self.vocab_axes, site: &self.site, vocab },
             targets: self.targets.view(),
             weights: self.counted.view(),
             hidden,
@@ -118,7 +118,7 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
 struct Head<'a> {
     x: View<'a>,
     weight: View<'a>,
-    rows: Rows<'a>,
+    rows: LogitRows<'a>,
     targets: View<'a>,
     /// 0 for the rows whose target is ignored, else 1.
     weights: View<'a>,
@@ -179,7 +179,7 @@ impl Head<'_> {
         chunks: LogitChunks,
         mut gradients: Option<&mut HeadGradients>,
     ) -> (Buffer, Buffer) {
-        let Rows { rank, vocab, .. } = self.rows;
+        let LogitRows { rank, vocab, .. } = self.rows;
         // In the compute dtype, like the result of every GEMM; the GEMM and the loss accumulate in f32.
         let mut logits = rank.alloc_scratch(rank.compute_dtype(), chunks.longest() * vocab.local);
         let mut stats = Stats::new(rank, self.targets.len());
@@ -201,7 +201,7 @@ impl Head<'_> {
         mut logits: ViewMut<'_>,
         gradients: Option<&mut HeadGradients>,
     ) {
-        let Rows { rank, vocab, .. } = self.rows;
+        let LogitRows { rank, vocab, .. } = self.rows;
         let backend = rank.backend();
         let weight = self.weight;
         let (m, k, n) = (chunk.len(), self.hidden, vocab.local);

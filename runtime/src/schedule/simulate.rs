@@ -112,7 +112,7 @@ impl fmt::Display for Stuck {
 /// If some ranks wait for each other.
 pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
     let ranks = lowered.ranks.len();
-    let mut run = Run {
+    let mut run = SimulationRun {
         schedule: lowered,
         costs,
         done: HashMap::new(),
@@ -147,7 +147,7 @@ struct Edge {
     time: f64,
 }
 
-struct Run<'a> {
+struct SimulationRun<'a> {
     schedule: &'a Schedule,
     costs: Costs,
     /// The end of each computation; a whole backward pass is entered as its input part.
@@ -157,7 +157,7 @@ struct Run<'a> {
     ranks: Vec<RankState>,
 }
 
-impl Run<'_> {
+impl SimulationRun<'_> {
     /// Carries out the actions of a rank until one has to wait. Returns whether there was any.
     fn advance_rank(&mut self, rank: usize) -> bool {
         let mut moved = false;

@@ -11,7 +11,7 @@ use crate::mesh::Extent;
 use super::Tokens;
 
 /// Input of a micro-batch.
-pub(crate) struct Pass<'a> {
+pub(crate) struct InputPass<'a> {
     /// Sizes of the global batch.
     pub sizes: &'a [usize],
     /// First row of this rank's block.
@@ -44,7 +44,7 @@ impl CapturedInput {
     pub(super) fn new<S: Shape>(
         rank: &Rank,
         recordings: &Arc<GraphPool>,
-        pass: &Pass<'_>,
+        pass: &InputPass<'_>,
     ) -> ([Tokens<S>; 2], CapturedInput) {
         let of = |ids| Tokens::<S>::from_whole_rows(rank, pass.sizes, pass.first, ids);
         let (mut tokens, targets) = (of(pass.tokens), of(pass.targets));
@@ -73,7 +73,7 @@ impl CapturedInput {
     }
 
     /// Writes the micro-batch of the next replay.
-    pub(super) fn write_input<S: Dims>(&self, rank: &Rank, pass: &Pass<'_>) {
+    pub(super) fn write_input<S: Dims>(&self, rank: &Rank, pass: &InputPass<'_>) {
         let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
         self.tokens.write(&own(pass.tokens));
         self.targets.write(&own(pass.targets));
@@ -84,7 +84,7 @@ impl CapturedInput {
     }
 
     /// Returns true if the graph can be replayed on `pass`, of which the same targets have to be ignored.
-    pub(super) fn takes_pass<S: Dims>(&self, pass: &Pass<'_>) -> bool {
+    pub(super) fn takes_pass<S: Dims>(&self, pass: &InputPass<'_>) -> bool {
         ignored_targets::<S>(pass.targets).eq(self.ignored.iter().copied())
     }
 }

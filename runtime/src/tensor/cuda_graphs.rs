@@ -15,7 +15,7 @@ use crate::context::{Rank, fail};
 use crate::fsdp::CapturedBuffers;
 use crate::layout::{AxisSet, Dims, Shape};
 
-use super::captured_input::{CapturedInput, Pass};
+use super::captured_input::{CapturedInput, InputPass};
 use super::{Gradients, Metric, Tokens};
 
 /// CUDA graphs of a rank: they share its context, and the private memory pool.
@@ -111,7 +111,7 @@ impl PassGraphs {
     pub(crate) fn record_passes<S: Shape, T>(
         &self,
         name: &str,
-        passes: &[Pass<'_>],
+        passes: &[InputPass<'_>],
         work: impl FnOnce(Vec<[Tokens<S>; 2]>) -> (Vec<Metric<S>>, T),
     ) -> Result<Captured<S, T>, String> {
         let rank = &self.rank;
@@ -162,7 +162,7 @@ impl PassGraphs {
         &self,
         name: &str,
         recorded: &CapturedPass<S>,
-        passes: &[Pass<'_>],
+        passes: &[InputPass<'_>],
     ) -> Option<Vec<Metric<S>>> {
         let rank = &self.rank;
         self.wait_for_transfers();
@@ -240,7 +240,7 @@ impl<S: Dims> CapturedPass<S> {
     }
 
     /// Returns true if these micro-batches can be replayed: as many, of which the same targets have to be ignored.
-    pub(crate) fn accepts_passes(&self, passes: &[Pass<'_>]) -> bool {
+    pub(crate) fn accepts_passes(&self, passes: &[InputPass<'_>]) -> bool {
         let mut inputs = self.inputs.iter().zip(passes);
         self.inputs.len() == passes.len() && inputs.all(|(input, pass)| input.takes_pass::<S>(pass))
     }

@@ -18,7 +18,7 @@ use super::{Operand, Tensor, Tokens};
 #[must_use = "a metric has no value until `.reduce()`"]
 pub struct Metric<S> {
     rank: Rank,
-    sum: Sum,
+    sum: MetricSum,
     count: u64,
     /// The axes over which sum and count are still to be summed.
     axes: AxisSet,
@@ -26,7 +26,7 @@ pub struct Metric<S> {
 }
 
 /// A sum, known to the host or still to be written by a device.
-enum Sum {
+enum MetricSum {
     Known(f64),
     In(Arc<Buffer>),
 }
@@ -66,10 +66,10 @@ impl<S: Dims> Metric<S> {
     }
 
     fn of_known(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
-        Metric::with_sum(rank, Sum::Known(sum), count)
+        Metric::with_sum(rank, MetricSum::Known(sum), count)
     }
 
-    fn with_sum(rank: &Rank, sum: Sum, count: u64) -> Metric<S> {
+    fn with_sum(rank: &Rank, sum: MetricSum, count: u64) -> Metric<S> {
         Metric { rank: rank.clone(), sum, count, axes: S::VARIES, shape: PhantomData }
     }
 
@@ -89,15 +89,15 @@ impl<S: Dims> Metric<S> {
         match rank.allocator().device() {
             // The number is available immediately, and the buffer need not be kept.
             None => Metric::of_known(rank, read_number(&sum), count),
-            Some(_) => Metric::with_sum(rank, Sum::In(sum), count),
+            Some(_) => Metric::with_sum(rank, MetricSum::In(sum), count),
         }
     }
 
     /// Returns the address to which a captured CUDA graph writes the sum, if it is in device memory.
     pub(super) fn graph_buffer(&self, recordings: &Arc<GraphPool>) -> Option<GraphBuffer> {
         match &self.sum {
-            Sum::Known(_) => None,
-            Sum::In(buffer) => Some(recordings.buffer(buffer.view())),
+            MetricSum::Known(_) => None,
+            MetricSum::In(buffer) => Some(recordings.buffer(buffer.view())),
         }
     }
 
@@ -109,8 +109,8 @@ impl<S: Dims> Metric<S> {
     /// Returns this rank's sum, for messages about a loss that is not finite.
     pub(crate) fn local_sum(&self) -> f64 {
         match &self.sum {
-            Sum::Known(sum) => *sum,
-            Sum::In(buffer) => read_number(buffer),
+            MetricSum::Known(sum) => *sum,
+            MetricSum::In(buffer) => read_number(buffer),
         }
     }
 

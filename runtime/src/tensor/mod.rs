@@ -55,7 +55,7 @@ pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use crate::mesh::Extent;
 
-pub(crate) use captured_input::Pass;
+pub(crate) use captured_input::InputPass;
 pub(crate) use combine::add_param;
 pub(crate) use cuda_graphs::{CapturedPass, PassGraphs, PassVariation};
 

@@ -81,7 +81,7 @@ impl Workers {
     /// Partitions `rows` evenly over the threads if `rows * row_len` elements are enough.
     ///
     /// For kernels whose rows are independent, so that the partition does not affect the result.
-    pub fn rows<S: Split>(
+    pub fn rows<S: SplitChunks>(
         &self,
         rows: usize,
         row_len: usize,
@@ -95,7 +95,7 @@ impl Workers {
     /// Partitions `rows` into chunks of `chunk` rows, independent of the number of threads.
     ///
     /// For kernels that sum over rows: with one partial sum per chunk, the result does not depend on the number of threads.
-    pub fn chunks<S: Split>(
+    pub fn chunks<S: SplitChunks>(
         &self,
         rows: usize,
         chunk: usize,
@@ -126,7 +126,7 @@ impl Workers {
 }
 
 /// Exclusive operands that can be split after a number of rows.
-pub(super) trait Split: Send + Sized {
+pub(super) trait SplitChunks: Send + Sized {
     /// Returns the first `rows` rows, and the rest.
     fn split_rows(self, rows: usize) -> (Self, Self);
 }
@@ -134,7 +134,7 @@ pub(super) trait Split: Send + Sized {
 /// A slice in rows of a fixed length; the last row may be shorter.
 pub(super) struct Rows<'a, T>(pub &'a mut [T], pub usize);
 
-impl<T: Send> Split for Rows<'_, T> {
+impl<T: Send> SplitChunks for Rows<'_, T> {
     fn split_rows(self, rows: usize) -> (Self, Self) {
         let Rows(slice, len) = self;
         let (head, rest) = slice.split_at_mut((rows * len).min(slice.len()));
@@ -142,26 +142,26 @@ impl<T: Send> Split for Rows<'_, T> {
     }
 }
 
-impl<S: Split> Split for Option<S> {
+impl<S: SplitChunks> SplitChunks for Option<S> {
     fn split_rows(self, rows: usize) -> (Self, Self) {
         self.map(|part| part.split_rows(rows)).unzip()
     }
 }
 
-impl<S: Split> Split for Vec<S> {
+impl<S: SplitChunks> SplitChunks for Vec<S> {
     fn split_rows(self, rows: usize) -> (Self, Self) {
         self.into_iter().map(|part| part.split_rows(rows)).unzip()
     }
 }
 
-impl<A: Split, B: Split> Split for (A, B) {
+impl<A: SplitChunks, B: SplitChunks> SplitChunks for (A, B) {
     fn split_rows(self, rows: usize) -> (Self, Self) {
         let (a, b) = (self.0.split_rows(rows), self.1.split_rows(rows));
         ((a.0, b.0), (a.1, b.1))
     }
 }
 
-impl<A: Split, B: Split, C: Split> Split for (A, B, C) {
+impl<A: SplitChunks, B: SplitChunks, C: SplitChunks> SplitChunks for (A, B, C) {
     fn split_rows(self, rows: usize) -> (Self, Self) {
         let (a, b) = (self.0.split_rows(rows), self.1.split_rows(rows));
         let c = self.2.split_rows(rows);

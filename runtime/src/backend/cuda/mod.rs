@@ -29,8 +29,7 @@ pub use driver::{
 pub use fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 pub use gpu::GpuContext;
 pub use kernels::attention::{
-    BIAS as ATTENTION_BIAS, PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles,
-    Variant as AttentionVariant,
+    AttentionTiles, BIAS as ATTENTION_BIAS, PLAIN as PLAIN_ATTENTION, Variant as AttentionVariant,
 };
 pub use kernels::{COMMON, SOURCES};
 pub use matmul::{MatMul, MatMulEpilogue, MatMulOperands};

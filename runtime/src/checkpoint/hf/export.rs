@@ -17,7 +17,7 @@ pub struct HfExport {
     format: HfFormat,
     weights: TensorWriter,
     /// Dropped last.
-    _unfinished: Unfinished,
+    _unfinished: UnfinishedExport,
 }
 
 impl HfExport {
@@ -40,7 +40,7 @@ impl HfExport {
     pub fn create(folder: &Path, format: &HfFormat) -> Result<HfExport, CheckpointError> {
         files::create_folder(folder)?;
         let tensors = format.tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
-        let unfinished = Unfinished { folder: folder.to_owned() };
+        let unfinished = UnfinishedExport { folder: folder.to_owned() };
         let weights = TensorWriter::create(&temporary_path(folder, WEIGHTS), tensors)?;
         Ok(HfExport {
             folder: folder.to_owned(),
@@ -81,11 +81,11 @@ impl HfExport {
 }
 
 /// Removes the temporary files of a failed export. Those of a successful one are renamed by then.
-struct Unfinished {
+struct UnfinishedExport {
     folder: PathBuf,
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedExport {
     fn drop(&mut self) {
         for name in [WEIGHTS, SETTINGS] {
             // The user has to see the failure of the export instead.

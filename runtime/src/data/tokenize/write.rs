@@ -41,7 +41,7 @@ pub fn tokenize_files(
         let (tokenizer, largest) = (tokenizer.name().to_owned(), (ids - 1) as u32);
         return Err(TokenizeError::TooWide { tokenizer, largest });
     }
-    let mut file = Unfinished::create(output)?;
+    let mut file = UnfinishedFiles::create(output)?;
     let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0 };
     let mut buffer = Ids::new(width);
     for input in inputs {
@@ -88,22 +88,22 @@ fn open_input(input: &Path) -> std::io::Result<Box<dyn Read>> {
 }
 
 /// A file under another name, which is removed if it never gets its own.
-struct Unfinished {
+struct UnfinishedFiles {
     writer: BufWriter<File>,
     path: PathBuf,
     output: PathBuf,
     is_finished: bool,
 }
 
-impl Unfinished {
-    fn create(output: &Path) -> Result<Unfinished, TokenizeError> {
+impl UnfinishedFiles {
+    fn create(output: &Path) -> Result<UnfinishedFiles, TokenizeError> {
         let mut name = std::ffi::OsString::from(".");
         name.push(output.file_name().unwrap_or_default());
         name.push(format!(".{}.partial", std::process::id()));
         let path = output.with_file_name(name);
         let in_output = |source| TokenizeError::Write { path: output.to_owned(), source };
         let writer = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(in_output)?);
-        Ok(Unfinished { writer, path, output: output.to_owned(), is_finished: false })
+        Ok(UnfinishedFiles { writer, path, output: output.to_owned(), is_finished: false })
     }
 
     fn write_ids(&mut self, bytes: &[u8]) -> Result<(), TokenizeError> {
@@ -111,7 +111,7 @@ impl Unfinished {
     }
 
     fn finish_file(mut self) -> Result<(), TokenizeError> {
-        let rename = |this: &mut Unfinished| {
+        let rename = |this: &mut UnfinishedFiles| {
             this.writer.flush()?;
             this.writer.get_ref().sync_all()?;
             std::fs::rename(&this.path, &this.output)
@@ -126,7 +126,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFiles {
     fn drop(&mut self) {
         if !self.is_finished {
             // The rest is hidden, and not taken for data by any run.

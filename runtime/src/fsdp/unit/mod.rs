@@ -21,7 +21,7 @@ use super::param_entry::ParamEntry;
 
 use data_parallel::Reduction;
 use gradient::Gradient;
-use values::Values;
+use values::UnitValues;
 
 pub(crate) use cuda_graph::CapturedBuffers;
 pub(crate) use gradient::GradientOwner;
@@ -47,7 +47,7 @@ pub struct Unit {
     split: AxisSet,
     len: Cell<usize>,
     params: RefCell<Vec<Weak<ParamEntry>>>,
-    values: Values,
+    values: UnitValues,
     gradient: Gradient,
     reduction: Reduction,
     /// The units of the model that this one is part of, itself included.
@@ -76,7 +76,7 @@ impl Unit {
             split,
             len: Cell::new(0),
             params: RefCell::default(),
-            values: Values::default(),
+            values: UnitValues::default(),
             gradient: Gradient::default(),
             reduction: Reduction::default(),
             model: RefCell::default(),

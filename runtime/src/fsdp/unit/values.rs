@@ -19,7 +19,7 @@ use super::Unit;
 /// | 1, 2 | `whole`, of which the shard is updated | `whole`, and the shard of `master` |
 /// | 3 | `own` | `own`, and the shard of `master` |
 #[derive(Default)]
-pub(super) struct Values {
+pub(super) struct UnitValues {
     /// All of the unit in the compute dtype.
     pub(super) whole: RefCell<Whole>,
     /// The shard in the compute dtype, from which others gather.

@@ -11,7 +11,7 @@ use crate::trace::Lane;
 use super::MessagePart;
 
 /// One rank's connection with the ranks of neighboring stages: starts sends and receives of the buffers of a boundary.
-pub(super) struct StageLink {
+pub(super) struct StageComm {
     pub comm: Arc<Communicator>,
     pub lane: Lane,
     /// Allocates the buffers of received messages.
@@ -35,7 +35,7 @@ pub(super) enum PassKind {
     Evaluation,
 }
 
-impl StageLink {
+impl StageComm {
     /// Returns true if the stages of a message are on different ranks.
     pub fn crosses_ranks(&self, message: Message) -> bool {
         self.placement[message.from_stage()] != self.placement[message.to_stage()]

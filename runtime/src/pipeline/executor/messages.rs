@@ -7,12 +7,12 @@ use crate::backend::Buffer;
 use crate::comm::{CommError, PendingCall};
 use crate::schedule::{Message, Receipts};
 
-use super::link::{PassKind, StageLink};
+use super::link::{PassKind, StageComm};
 use super::{MessagePart, MessageWait};
 
 /// The buffers that cross boundaries between stages in one pass: received, passed on within the rank, and sent.
 pub(super) struct BoundaryMessages<'a> {
-    link: &'a StageLink,
+    link: &'a StageComm,
     pass: PassKind,
     incoming: HashMap<Message, Incoming>,
     /// Outputs that are not sent yet.
@@ -42,7 +42,7 @@ enum Incoming {
 
 impl<'a> BoundaryMessages<'a> {
     /// Creates a pass without messages.
-    pub fn new(link: &'a StageLink, pass: PassKind) -> BoundaryMessages<'a> {
+    pub fn new(link: &'a StageComm, pass: PassKind) -> BoundaryMessages<'a> {
         BoundaryMessages {
             link,
             pass,

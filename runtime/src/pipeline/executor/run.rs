@@ -8,7 +8,7 @@ use crate::comm::RankComms;
 use crate::layout::{AxisId, AxisSet};
 use crate::schedule::{Action, Compute, Message, Schedule, Verified, Work};
 
-use super::link::{PassKind, StageLink};
+use super::link::{PassKind, StageComm};
 use super::messages::BoundaryMessages;
 use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 
@@ -21,7 +21,7 @@ use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 ///   released as soon as they are sent.
 /// - Every message carries a [`MessageId`](crate::comm::MessageId), which the receive compares, if the engine can.
 pub struct PipelineExecutor {
-    pub(super) link: StageLink,
+    pub(super) link: StageComm,
     schedule: Arc<Verified>,
     /// True if messages are exchanged in rounds.
     is_in_rounds: bool,
@@ -56,7 +56,7 @@ impl PipelineExecutor {
         }
         let (lane, allocator) = (comms.lane().clone(), Arc::clone(allocator));
         let placement = program.placement.clone();
-        let link = StageLink { comm, lane, allocator, placement };
+        let link = StageComm { comm, lane, allocator, placement };
         let (schedule, steps) = (Arc::clone(schedule), Cell::new(0));
         Ok(PipelineExecutor { link, schedule, is_in_rounds, steps })
     }

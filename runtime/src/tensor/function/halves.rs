@@ -11,7 +11,7 @@ use crate::layout::{DimInfo, Dims};
 
 use super::definition::Function;
 use super::output::FunctionOutput;
-use super::probe::{Block, Part, Probe, ProbeResults};
+use super::probe::{Part, Probe, ProbeBlock, ProbeResults};
 use super::recorded::FunctionOperation;
 use super::shapes::{PerOperand, Shapes};
 
@@ -31,10 +31,10 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
         let call = Probe::<I, P> {
             inputs: I::Count::from_fn(|i| {
-                Block::read(rank, I::DIMS[i], &self.inputs.as_ref()[i], inputs.as_ref()[i])
+                ProbeBlock::read(rank, I::DIMS[i], &self.inputs.as_ref()[i], inputs.as_ref()[i])
             }),
             params: P::Count::from_fn(|i| {
-                Block::read(rank, P::DIMS[i], &self.params.as_ref()[i], params.as_ref()[i])
+                ProbeBlock::read(rank, P::DIMS[i], &self.params.as_ref()[i], params.as_ref()[i])
             }),
             output: self.output.clone(),
         };
@@ -66,13 +66,13 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
         let all_wanted = I::Count::from_fn(|_| true);
         let (targets, has_backward) = (wanted.as_ref().unwrap_or(&all_wanted), wanted.is_some());
-        let run = |probe: &Probe<I, P>, gradient: Option<&Block>| {
+        let run = |probe: &Probe<I, P>, gradient: Option<&ProbeBlock>| {
             self.run_probe(rank, probe, targets, gradient)
         };
         let first = Part { dim, first: 0, len: len / 2 };
         let parts = [Part { first: first.len, len: len - first.len, ..first }, first];
-        let gradient =
-            has_backward.then(|| Block::from_fn(rank, dims, &whole.output, number_of_gradient));
+        let gradient = has_backward
+            .then(|| ProbeBlock::from_fn(rank, dims, &whole.output, number_of_gradient));
         let results = run(whole, gradient.as_ref());
         let halves = parts.each_ref().map(|part| {
             let gradient = gradient.as_ref().map(|gradient| gradient.part_along(part));
@@ -139,13 +139,13 @@ enum Difference {
 
 /// Compares the results of `parts` with that of all elements.
 fn compare_halves(
-    whole: &Block,
-    halves: [&Block; 2],
+    whole: &ProbeBlock,
+    halves: [&ProbeBlock; 2],
     parts: &[Part<'_>; 2],
 ) -> Result<(), Difference> {
     let tolerance = if whole.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
     if whole.position(parts[0].dim).is_some() {
-        let is_half = |(half, part): (&Block, &Part<'_>)| {
+        let is_half = |(half, part): (&ProbeBlock, &Part<'_>)| {
             let expected = whole.part_along(part).elements;
             are_near(&half.elements, &expected, tolerance * largest_magnitude(&expected))
         };

@@ -17,7 +17,7 @@ use super::shapes::{PerOperand, Shapes};
 
 /// Elements of an operand or a result on the host, with their dims, row-major.
 #[derive(Clone)]
-pub(super) struct Block {
+pub(super) struct ProbeBlock {
     dims: &'static [DimInfo],
     extents: Vec<Extent>,
     dtype: DType,
@@ -32,15 +32,20 @@ pub(super) struct Part<'a> {
     pub(super) len: usize,
 }
 
-impl Block {
+impl ProbeBlock {
     /// Reads a block of this rank.
     pub(super) fn read(
         rank: &Rank,
         dims: &'static [DimInfo],
         extents: &[Extent],
         view: View<'_>,
-    ) -> Block {
-        Block { dims, extents: extents.to_vec(), dtype: view.dtype(), elements: rank.read(view) }
+    ) -> ProbeBlock {
+        ProbeBlock {
+            dims,
+            extents: extents.to_vec(),
+            dtype: view.dtype(),
+            elements: rank.read(view),
+        }
     }
 
     /// Creates a block in the compute dtype whose element `i` is `number(i)`.
@@ -49,9 +54,9 @@ impl Block {
         dims: &'static [DimInfo],
         extents: &[Extent],
         number: impl Fn(usize) -> f32,
-    ) -> Block {
+    ) -> ProbeBlock {
         let elements = (0..local_len(extents)).map(number).collect();
-        Block { dims, extents: extents.to_vec(), dtype: rank.compute_dtype(), elements }
+        ProbeBlock { dims, extents: extents.to_vec(), dtype: rank.compute_dtype(), elements }
     }
 
     /// Returns the position of `dim` among the dims.
@@ -65,7 +70,7 @@ impl Block {
     }
 
     /// Returns part of the elements; all of them if the block has not the dim.
-    pub(super) fn part_along(&self, part: &Part<'_>) -> Block {
+    pub(super) fn part_along(&self, part: &Part<'_>) -> ProbeBlock {
         let Some(at) = self.position(part.dim) else { return self.clone() };
         let inner = local_len(&self.extents[at + 1..]);
         let row = self.extents[at].local * inner;
@@ -74,19 +79,19 @@ impl Block {
         let elements = rows.flat_map(|row| &row[start..end]).copied().collect();
         let mut extents = self.extents.clone();
         extents[at] = extents[at].sub_range(part.first, part.len);
-        Block { extents, elements, ..*self }
+        ProbeBlock { extents, elements, ..*self }
     }
 
     /// Returns the block with a second element along `dim`, of which it has one: with half of the numbers, which are as large
     /// as possible and still like those of the first one in sign and range.
-    fn with_neighbor(&self, dim: &DimInfo, both: Extent) -> Block {
+    fn with_neighbor(&self, dim: &DimInfo, both: Extent) -> ProbeBlock {
         let Some(at) = self.position(dim) else { return self.clone() };
         let inner = local_len(&self.extents[at + 1..]);
         let rows = self.elements.chunks(inner.max(1));
         let pairs = rows.flat_map(|row| row.iter().copied().chain(row.iter().map(|x| x / 2.0)));
         let mut extents = self.extents.clone();
         extents[at] = both;
-        Block { extents, elements: pairs.collect(), ..*self }
+        ProbeBlock { extents, elements: pairs.collect(), ..*self }
     }
 
     fn upload_block(&self, rank: &Rank) -> Buffer {
@@ -98,17 +103,17 @@ impl Block {
 
 /// Operands of a call.
 pub(super) struct Probe<I: Shapes, P: Shapes> {
-    pub(super) inputs: PerOperand<I, Block>,
-    pub(super) params: PerOperand<P, Block>,
+    pub(super) inputs: PerOperand<I, ProbeBlock>,
+    pub(super) params: PerOperand<P, ProbeBlock>,
     /// Local extents of the output.
     pub(super) output: Vec<Extent>,
 }
 
 /// Results of a call.
 pub(super) struct ProbeResults {
-    pub(super) output: Block,
+    pub(super) output: ProbeBlock,
     /// The gradients that backward has written, by name of the operand.
-    pub(super) gradients: Vec<(String, Block)>,
+    pub(super) gradients: Vec<(String, ProbeBlock)>,
 }
 
 impl<I: Shapes, P: Shapes> Probe<I, P> {
@@ -164,12 +169,12 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         rank: &Rank,
         probe: &Probe<I, P>,
         wanted: &PerOperand<I, bool>,
-        output_gradient: Option<&Block>,
+        output_gradient: Option<&ProbeBlock>,
     ) -> ProbeResults {
         let path = self.function.path();
         let name = |role| OperandName::new(rank, path, role);
         let context = FunctionContext { rank, path };
-        let upload = |block: &Block| block.upload_block(rank);
+        let upload = |block: &ProbeBlock| block.upload_block(rank);
         let inputs = I::Count::map_ref(&probe.inputs, upload);
         let params = P::Count::map_ref(&probe.params, upload);
         let input_extents = I::Count::map_ref(&probe.inputs, |block| block.extents.clone());
@@ -186,7 +191,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             context,
         });
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let result = Block::read(rank, dims, &probe.output, output.view());
+        let result = ProbeBlock::read(rank, dims, &probe.output, output.view());
         let Some(output_gradient) = output_gradient else {
             return ProbeResults { output: result, gradients: Vec::new() };
         };
@@ -218,8 +223,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let of_params = of_params.into_taken().into_iter().zip(probe.params.as_ref()).enumerate();
         let named = [("input", of_inputs.collect::<Vec<_>>()), ("parameter", of_params.collect())];
         let gradients = named.into_iter().flat_map(|(role, gradients)| {
-            let read = move |(i, (data, operand)): (usize, (Option<Buffer>, &Block))| {
-                let block = Block::read(rank, operand.dims, &operand.extents, data?.view());
+            let read = move |(i, (data, operand)): (usize, (Option<Buffer>, &ProbeBlock))| {
+                let block = ProbeBlock::read(rank, operand.dims, &operand.extents, data?.view());
                 Some((format!("{role} {i}"), block))
             };
             gradients.into_iter().filter_map(read)

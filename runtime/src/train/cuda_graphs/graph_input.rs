@@ -1,6 +1,6 @@
 //! The input of a step as CUDA graphs read it.
 
-use crate::tensor::Pass;
+use crate::tensor::InputPass;
 use crate::train::micro_batch::MicroBatchInput;
 
 /// Name of the graphs of a step in messages.
@@ -9,9 +9,9 @@ pub(super) fn step_name(step: u64) -> String {
 }
 
 /// The input of a micro-batch as a graph reads it.
-pub(super) fn pass_of<'a>(micro_batch: &'a MicroBatchInput<'a>) -> Pass<'a> {
+pub(super) fn pass_of<'a>(micro_batch: &'a MicroBatchInput<'a>) -> InputPass<'a> {
     let MicroBatchInput { sizes, data, .. } = micro_batch;
-    Pass {
+    InputPass {
         sizes,
         first: data.rows.start,
         tokens: data.tokens,

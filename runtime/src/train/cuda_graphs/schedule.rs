@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::layout::{AxisId, AxisSet, Shape};
 use crate::pipeline::{MessageWait, PipelineStep};
-use crate::tensor::{CapturedPass, Pass, PassGraphs, Tokens};
+use crate::tensor::{CapturedPass, InputPass, PassGraphs, Tokens};
 use crate::train::micro_batch::{CaptureError, MicroBatchInput, StepGradients, StepInput};
 
 use super::graph_input::{pass_of, step_name};
@@ -27,7 +27,7 @@ pub(super) fn launch_schedule<S: Shape>(
 ) -> Result<(StepGradients<S>, Rc<MessageWait>), CaptureError> {
     let name = step_name(input.step);
     let micro_batches: Vec<MicroBatchInput<'_>> = input.micro_batches().collect();
-    let passes: Vec<Pass<'_>> = micro_batches.iter().map(pass_of).collect();
+    let passes: Vec<InputPass<'_>> = micro_batches.iter().map(pass_of).collect();
     let losses = match &*captured {
         Some(schedule) if schedule.passes.accepts_passes(&passes) => {
             let losses = graphs.replay(&name, &schedule.passes, &passes);

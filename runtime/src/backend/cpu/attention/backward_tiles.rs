@@ -12,7 +12,7 @@ pub(super) const KEYS: usize = 64;
 pub(super) const QUERIES: usize = 512;
 
 /// The products of chunks of queries with blocks of keys and values, and the gradients of these keys and values.
-pub(super) trait Tiles<'a, T> {
+pub(super) trait BackwardTiles<'a, T> {
     /// Turns to other queries, of any head, and the gradients of their outputs: no more than the tiles have room for.
     fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>);
 

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use super::dots;
-use super::forward_tiles::{KEYS, QUERIES, Tiles, key_chunks};
+use super::forward_tiles::{ForwardTiles, KEYS, QUERIES, key_chunks};
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
-use super::results::{Results, Shared};
+use super::results::{Results, SharedOutput};
 use super::scoring::Scoring;
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
 use super::soften::{OnlineRows, soften};
 use super::widened;
-use super::{LINE, Parts};
+use super::{LINE, ScratchParts};
 use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
@@ -42,7 +42,7 @@ pub fn attention<T: Float>(
     if let Some(sinks) = sinks {
         check_heads(s, 1, sinks.len());
     }
-    let call = Call {
+    let call = ForwardCall {
         s,
         queries: Heads::new(q, s.queries, [s.heads, s.head_dim]),
         keys: Heads::new(k, s.keys, [s.kv_heads, s.head_dim]),
@@ -51,7 +51,7 @@ pub fn attention<T: Float>(
         scoring: Scoring::new(s, bias),
         sinks,
         out: Results::new(out, s.queries, [s.heads, s.value_dim], false),
-        lse: Shared::new(lse),
+        lse: SharedOutput::new(lse),
         flops,
     };
     let section = section_len(s, ranges.is_some(), workers.threads());
@@ -84,8 +84,8 @@ fn tiles_of<'a, T: Float>(
     sizes: TaskSizes,
     key: Head<'a, T>,
     value: Head<'a, T>,
-    scratch: &mut Parts<'a>,
-) -> Box<dyn Tiles<'a, T> + 'a> {
+    scratch: &mut ScratchParts<'a>,
+) -> Box<dyn ForwardTiles<'a, T> + 'a> {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
         return Box::new(dots::DotsForward::new(sizes, key, value, scratch));
@@ -105,7 +105,7 @@ fn scratch_len<T: Float>(sizes: TaskSizes) -> usize {
 }
 
 /// The operands of a call.
-struct Call<'a, T> {
+struct ForwardCall<'a, T> {
     s: &'a AttentionShape,
     queries: Heads<'a, T>,
     keys: Heads<'a, T>,
@@ -114,11 +114,11 @@ struct Call<'a, T> {
     scoring: Scoring<'a>,
     sinks: Option<&'a [f32]>,
     out: Results<'a, T>,
-    lse: Shared<'a, f32>,
+    lse: SharedOutput<'a, f32>,
     flops: &'a AtomicU64,
 }
 
-impl<T: Float> Call<'_, T> {
+impl<T: Float> ForwardCall<'_, T> {
     /// Some queries of all heads that read a key/value head.
     fn section(&self, sample: usize, kv_head: usize, queries: Range<usize>) {
         let visible = self.mask.of_sample(sample);
@@ -132,13 +132,13 @@ impl<T: Float> Call<'_, T> {
         let &AttentionShape { head_dim, value_dim, .. } = self.s;
         let sizes = TaskSizes { queries: queries.len(), keys: keys.len(), head_dim, value_dim };
         with_scratch(scratch_len::<T>(sizes), |scratch| {
-            let mut parts = Parts(scratch);
+            let mut parts = ScratchParts(scratch);
             let key = self.keys.head(sample, kv_head).rows(keys.clone());
             let value = self.values.head(sample, kv_head).rows(keys.clone());
             let mut tiles = tiles_of(sizes, key, value, &mut parts);
             for head in heads {
                 tiles.turn_to_head(self.queries.head(sample, head).rows(queries.clone()));
-                let mut pass = Pass {
+                let mut pass = HeadForward {
                     call: self,
                     visible,
                     tiles: &mut *tiles,
@@ -155,19 +155,19 @@ impl<T: Float> Call<'_, T> {
 }
 
 /// One query head.
-struct Pass<'a, 't, T> {
-    call: &'a Call<'a, T>,
+struct HeadForward<'a, 't, T> {
+    call: &'a ForwardCall<'a, T>,
     visible: VisibleKeys<'a>,
-    tiles: &'a mut (dyn Tiles<'t, T> + 't),
+    tiles: &'a mut (dyn ForwardTiles<'t, T> + 't),
     /// First query and first key of the tiles.
     first: [usize; 2],
     sample: usize,
     head: usize,
 }
 
-impl<T: Float> Pass<'_, '_, T> {
+impl<T: Float> HeadForward<'_, '_, T> {
     fn compute_tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
-        let Call { s, scoring, .. } = self.call;
+        let ForwardCall { s, scoring, .. } = self.call;
         let rows = queries.len();
         let visible = self.visible.of_queries(queries.clone());
         let keys = visible.keys();

@@ -11,7 +11,7 @@ pub(super) const QUERIES: usize = 32;
 pub(super) const KEYS: usize = 512;
 
 /// The products of tiles of queries with chunks of keys and values of one task.
-pub(super) trait Tiles<'a, T> {
+pub(super) trait ForwardTiles<'a, T> {
     /// Turns to another query head.
     fn turn_to_head(&mut self, query: Head<'a, T>);
 

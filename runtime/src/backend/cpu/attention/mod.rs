@@ -53,9 +53,9 @@ impl AttentionOps for CpuBackend {
 const LINE: usize = 16;
 
 /// A splitter of scratch into parts that are aligned to 64 bytes.
-struct Parts<'a>(&'a mut [f32]);
+struct ScratchParts<'a>(&'a mut [f32]);
 
-impl<'a> Parts<'a> {
+impl<'a> ScratchParts<'a> {
     /// Returns the number of elements of parts of these lengths.
     fn len(lens: &[usize]) -> usize {
         lens.iter().map(|len| len.next_multiple_of(LINE)).sum()

@@ -6,26 +6,30 @@ use std::ops::Range;
 
 use super::heads::{Head, WideRows};
 use super::sizes::TaskSizes;
-use super::{Parts, backward_tiles, forward_tiles};
+use super::{ScratchParts, backward_tiles, forward_tiles};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, RightOperand};
 
 /// Creates an operand of up to `[head_dim or value_dim, keys]` in scratch; its products are dot products of head vectors.
-fn heads_t<'a>(scratch: &mut Parts<'a>, sizes: [usize; 2], chunk: usize) -> RightOperand<'a> {
+fn heads_t<'a>(
+    scratch: &mut ScratchParts<'a>,
+    sizes: [usize; 2],
+    chunk: usize,
+) -> RightOperand<'a> {
     /// A query that sees few keys has a gradient of its scores which is a small difference of such dot products.
     const CHAIN: usize = 64;
     RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes, chunk)), chunk, CHAIN)
 }
 
 /// Creates an operand of up to `rows` rows of a head in scratch; its products are sums over positions.
-fn position_rows<'a>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> RightOperand<'a> {
+fn position_rows<'a>(scratch: &mut ScratchParts<'a>, rows: usize, dim: usize) -> RightOperand<'a> {
     /// In causal attention, the first queries have large weights: later terms are rounded to the sums of these.
     const CHAIN: usize = 128;
     RightOperand::new(scratch.take_part(RightOperand::scratch_len([rows, dim], dim)), dim, CHAIN)
 }
 
 /// Creates left operands of up to `rows` rows of a head in scratch.
-fn wide_rows<'a>(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> WideRows<'a> {
+fn wide_rows<'a>(scratch: &mut ScratchParts<'a>, rows: usize, dim: usize) -> WideRows<'a> {
     WideRows::new(scratch.take_part(rows * dim), dim)
 }
 
@@ -42,7 +46,7 @@ pub struct WidenedForward<'a> {
 impl<'a> WidenedForward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        Parts::len(&[
+        ScratchParts::len(&[
             RightOperand::scratch_len([head_dim, keys], Self::key_chunk(sizes)),
             RightOperand::scratch_len([keys, value_dim], value_dim),
             queries * head_dim,
@@ -53,7 +57,7 @@ impl<'a> WidenedForward<'a> {
         sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
-        scratch: &mut Parts<'a>,
+        scratch: &mut ScratchParts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let mut keys_t = heads_t(scratch, [head_dim, keys], Self::key_chunk(sizes));
@@ -69,7 +73,7 @@ impl<'a> WidenedForward<'a> {
     }
 }
 
-impl<'a, T: Float> forward_tiles::Tiles<'a, T> for WidenedForward<'a> {
+impl<'a, T: Float> forward_tiles::ForwardTiles<'a, T> for WidenedForward<'a> {
     fn turn_to_head(&mut self, query: Head<'a, T>) {
         self.queries.turn_to_head(query);
     }
@@ -114,7 +118,7 @@ impl<'a> WidenedBackward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         let chunk = Self::key_chunk(sizes);
-        Parts::len(&[
+        ScratchParts::len(&[
             RightOperand::scratch_len([keys, head_dim], head_dim),
             RightOperand::scratch_len([head_dim, keys], chunk),
             RightOperand::scratch_len([value_dim, keys], chunk),
@@ -130,7 +134,7 @@ impl<'a> WidenedBackward<'a> {
         sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
-        scratch: &mut Parts<'a>,
+        scratch: &mut ScratchParts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
         let chunk = Self::key_chunk(sizes);
@@ -162,11 +166,11 @@ struct QueryRows<'a> {
 
 impl<'a> QueryRows<'a> {
     fn scratch_len(rows: usize, dim: usize) -> usize {
-        Parts::len(&[rows * dim, RightOperand::scratch_len([rows, dim], dim)])
+        ScratchParts::len(&[rows * dim, RightOperand::scratch_len([rows, dim], dim)])
     }
 
     /// Creates operands of up to `rows` rows in scratch.
-    fn new(scratch: &mut Parts<'a>, rows: usize, dim: usize) -> Self {
+    fn new(scratch: &mut ScratchParts<'a>, rows: usize, dim: usize) -> Self {
         let left = wide_rows(scratch, rows, dim);
         QueryRows { left, right: position_rows(scratch, rows, dim), dim }
     }
@@ -182,7 +186,7 @@ impl<'a> QueryRows<'a> {
     }
 }
 
-impl<'a, T: Float> backward_tiles::Tiles<'a, T> for WidenedBackward<'a> {
+impl<'a, T: Float> backward_tiles::BackwardTiles<'a, T> for WidenedBackward<'a> {
     fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
         self.queries.turn_to_head(query);
         self.douts.turn_to_head(dout);

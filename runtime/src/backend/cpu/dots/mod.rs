@@ -51,12 +51,12 @@ pub(super) unsafe fn multiply(
     assert!(n.is_multiple_of(PANEL) && c.len() >= m * n, "{m} x {n} results fit");
     assert!(a.pairs.len() >= (m - 1) * a.stride + pairs, "{m} rows of {pairs} pairs");
     assert!(b.pairs.len() >= (n / PANEL - 1) * b.stride + pairs * PANEL, "{pairs} pairs of {n}");
-    let tiles = Tiles { n, pairs, a, b, accumulate, c: c.as_mut_ptr() };
+    let tiles = PairTiles { n, pairs, a, b, accumulate, c: c.as_mut_ptr() };
     // SAFETY: the caller promises the instructions; the sizes were just compared.
     unsafe { tiles.run_tiles(m) }
 }
 
-struct Tiles<'a> {
+struct PairTiles<'a> {
     n: usize,
     pairs: usize,
     a: PairRows<'a>,
@@ -65,7 +65,7 @@ struct Tiles<'a> {
     c: *mut f32,
 }
 
-impl Tiles<'_> {
+impl PairTiles<'_> {
     /// # Safety
     /// As [`multiply`], whose sizes fit.
     #[target_feature(enable = "avx512f,avx512bf16")]

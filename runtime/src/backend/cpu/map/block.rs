@@ -28,14 +28,14 @@ pub(super) fn check_expr<T>(expr: &Expr, leaves: &[&[T]], len: usize) {
 
 /// The elements `start..start + len` of an expression; node `i` has its values at `i * BLOCK`.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a, T> {
+pub(super) struct ElementBlock<'a, T> {
     pub expr: &'a Expr,
     pub leaves: &'a [&'a [T]],
     pub start: usize,
     pub len: usize,
 }
 
-impl<'a, T: Float> Block<'a, T> {
+impl<'a, T: Float> ElementBlock<'a, T> {
     /// Returns the values of an evaluated node; f32 leaves are read in place.
     #[inline(always)]
     pub fn value<'v>(&self, node: usize, values: &'v [f32]) -> &'v [f32]

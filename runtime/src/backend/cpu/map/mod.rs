@@ -10,7 +10,7 @@ use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use crate::backend::{ElementwiseOps, Expr, LeafGrad, Node, View, ViewMut};
 use backward::map_backward;
-use block::{BLOCK, Block, check_expr};
+use block::{BLOCK, ElementBlock, check_expr};
 
 impl ElementwiseOps for CpuBackend {
     fn map(&self, expr: &Expr, leaves: &[View], mut out: ViewMut) {
@@ -50,7 +50,7 @@ dispatch! {
     ) {
         let last = expr.nodes.len() - 1;
         for (block, out) in out.chunks_mut(BLOCK).enumerate() {
-            let block = Block { expr, leaves, start: first + block * BLOCK, len: out.len() };
+            let block = ElementBlock { expr, leaves, start: first + block * BLOCK, len: out.len() };
             if let Node::Leaf(leaf) = expr.nodes[last] {
                 out.copy_from_slice(&leaves[leaf][block.start..][..block.len]);
                 continue;

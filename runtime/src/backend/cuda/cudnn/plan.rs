@@ -25,20 +25,20 @@ use super::target::{PlanTarget, TargetDevice};
 pub struct ExecutionPlan {
     // Dropped in this order.
     descriptor: Descriptor,
-    _parts: Parts,
+    _parts: PlanParts,
     graph: OperationGraph,
     workspace: usize,
 }
 
 /// Descriptors that the plan refers to.
-struct Parts {
+struct PlanParts {
     _configuration: EngineConfig,
     _graph: LoweredGraph,
 }
 
-impl std::fmt::Debug for Parts {
+impl std::fmt::Debug for PlanParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Parts")
+        f.write_str("PlanParts")
     }
 }
 
@@ -73,7 +73,7 @@ impl ExecutionPlan {
             ))
         })?;
         let (configuration, descriptor, workspace) = found;
-        let parts = Parts { _configuration: configuration, _graph: lowered };
+        let parts = PlanParts { _configuration: configuration, _graph: lowered };
         Ok(ExecutionPlan { descriptor, _parts: parts, graph, workspace })
     }
 

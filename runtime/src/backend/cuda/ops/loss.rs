@@ -32,7 +32,7 @@ const GRADIENT_LANES: usize = 512;
 impl LossOps for CudaBackend {
     fn row_max(&self, cols: usize, x: View, max: ViewMut) {
         let max = max.as_view();
-        let rows = Rows::new(cols, x);
+        let rows = LossRows::new(cols, x);
         rows.check_floats("row_max", [max]);
         // SAFETY: `max` has an element for each row.
         unsafe { rows.launch_rows(self.gpu(), "row_max", &[address(max)]) };
@@ -41,7 +41,7 @@ impl LossOps for CudaBackend {
     fn exp_sum(&self, args: ExpSumArgs) {
         let ExpSumArgs { cols, logits, max, targets, first_col, sum_exp, target_logit } = args;
         let [sum_exp, target_logit] = [sum_exp.as_view(), target_logit.as_view()];
-        let rows = Rows::new(cols, logits);
+        let rows = LossRows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("exp_sum", [max, sum_exp, target_logit]);
         let operands = [
@@ -59,7 +59,7 @@ impl LossOps for CudaBackend {
     fn max_exp_sum(&self, args: MaxExpSumArgs) {
         let MaxExpSumArgs { cols, logits, targets, first_col, max, sum_exp, target_logit } = args;
         let [max, sum_exp, target_logit] = [&max, &sum_exp, &target_logit].map(ViewMut::as_view);
-        let rows = Rows::new(cols, logits);
+        let rows = LossRows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("max_exp_sum", [max, sum_exp, target_logit]);
         let operands = [
@@ -106,7 +106,7 @@ impl LossOps for CudaBackend {
     fn cross_entropy_grad(&self, args: CrossEntropyGradArgs) {
         let CrossEntropyGradArgs { cols, logits, max, sum_exp, targets, first_col, row_scale } =
             args;
-        let rows = Rows::with_lanes(cols, logits.as_view(), GRADIENT_LANES);
+        let rows = LossRows::with_lanes(cols, logits.as_view(), GRADIENT_LANES);
         rows.check_targets(targets);
         rows.check_floats("cross_entropy_grad", [max, sum_exp, row_scale]);
         let operands = [
@@ -127,7 +127,7 @@ impl LossOps for CudaBackend {
         let CrossEntropyArgs { max, sum_exp, target_logit, .. } = args;
         let [logits, max, sum_exp, target_logit] =
             [&logits, &max, &sum_exp, &target_logit].map(ViewMut::as_view);
-        let rows = Rows::new(cols, logits);
+        let rows = LossRows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("cross_entropy", [row_scale, max, sum_exp, target_logit]);
         let operands = [
@@ -146,21 +146,21 @@ impl LossOps for CudaBackend {
 }
 
 /// Rows of logits of any alignment.
-struct Rows<'a> {
+struct LossRows<'a> {
     matrix: View<'a>,
     count: usize,
     cols: usize,
     plan: RowPlan,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> LossRows<'a> {
     /// Creates the plan of sums over rows, whose order depends on their length and dtype alone.
-    fn new(cols: usize, matrix: View<'a>) -> Rows<'a> {
+    fn new(cols: usize, matrix: View<'a>) -> LossRows<'a> {
         let is_short = cols * matrix.dtype().bytes() <= MOST_KEPT;
-        Rows::with_lanes(cols, matrix, if is_short { SHORT_LANES } else { LONG_LANES })
+        LossRows::with_lanes(cols, matrix, if is_short { SHORT_LANES } else { LONG_LANES })
     }
 
-    fn with_lanes(cols: usize, matrix: View<'a>, most: usize) -> Rows<'a> {
+    fn with_lanes(cols: usize, matrix: View<'a>, most: usize) -> LossRows<'a> {
         let len = matrix.len();
         assert!(cols > 0 && len.is_multiple_of(cols), "{len} elements are whole rows of {cols}");
         let vectors = cols / vector_width(matrix.dtype());
@@ -168,7 +168,7 @@ impl<'a> Rows<'a> {
             ..=WARP_COLS => 32,
             _ => (vectors / VECTORS).next_power_of_two().clamp(128, most) as u32,
         };
-        Rows { matrix, count: len / cols, cols, plan: RowPlan::of_lanes("", lanes) }
+        LossRows { matrix, count: len / cols, cols, plan: RowPlan::of_lanes("", lanes) }
     }
 
     /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and if a

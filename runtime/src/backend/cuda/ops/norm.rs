@@ -27,7 +27,7 @@ impl NormOps for CudaBackend {
     fn rms_norm_backward(&self, args: RmsNormBackwardArgs) {
         let RmsNormBackwardArgs { x, weight, inv_rms, dy, dx, dweight } = args;
         let args =
-            Backward { x, weight, mean: None, inv_std: inv_rms, dy, dx, dweight, dbias: None };
+            NormBackward { x, weight, mean: None, inv_std: inv_rms, dy, dx, dweight, dbias: None };
         backward(self.gpu(), args);
     }
 
@@ -40,7 +40,7 @@ impl NormOps for CudaBackend {
     fn layer_norm_backward(&self, args: LayerNormBackwardArgs) {
         let LayerNormBackwardArgs { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
         let mean = Some(mean);
-        backward(self.gpu(), Backward { x, weight, mean, inv_std, dy, dx, dweight, dbias });
+        backward(self.gpu(), NormBackward { x, weight, mean, inv_std, dy, dx, dweight, dbias });
     }
 }
 
@@ -103,7 +103,7 @@ fn forward(gpu: &GpuContext, args: Forward) {
 }
 
 /// Operands of the backward of both norms: LayerNorm has means, RMSNorm does not.
-struct Backward<'a> {
+struct NormBackward<'a> {
     x: View<'a>,
     weight: View<'a>,
     mean: Option<View<'a>>,
@@ -114,8 +114,8 @@ struct Backward<'a> {
     dbias: Option<LeafGrad<'a>>,
 }
 
-fn backward(gpu: &GpuContext, args: Backward) {
-    let Backward { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
+fn backward(gpu: &GpuContext, args: NormBackward) {
+    let NormBackward { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
     let LeafGrad { view: dx, accumulate } = dx;
     let (rows, cols) = (inv_std.len(), weight.len());
     check_operands(rows, cols, &[x, dy, dx.as_view()], &[weight]);

@@ -34,7 +34,7 @@ struct Adam {
 /// `Sgd` of the kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Sgd {
+struct SgdParams {
     momentum: f32,
     grad_scale: f32,
     decay: f32,
@@ -107,7 +107,7 @@ impl OptimizerOps for CudaBackend {
         let [momentum, copy] = [&momentum, &copy].map(|view| view.as_ref().map(ViewMut::as_view));
         check_operands(p, g, momentum.as_slice(), copy);
         let name = format!("sgd_{}", float_name(g.dtype()));
-        let constants = Sgd {
+        let constants = SgdParams {
             momentum: step.momentum,
             grad_scale: step.grad_scale,
             decay: 1.0 - step.lr * step.weight_decay,

@@ -17,7 +17,7 @@ const FEW_ROWS: u64 = 8;
 /// Parameter of the kernels.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-struct Sums {
+struct PartialSumParams {
     out: [u64; MOST_SUMS],
     accumulate: [u32; MOST_SUMS],
 }
@@ -33,7 +33,7 @@ pub(super) unsafe fn add_partials<'a>(
     parts: u64,
     rows: u64,
 ) {
-    let (mut of, mut count, mut cols) = (Sums::default(), 0, 0);
+    let (mut of, mut count, mut cols) = (PartialSumParams::default(), 0, 0);
     for LeafGrad { view, accumulate } in sums {
         assert_eq!(view.dtype(), DType::F32, "sums over rows are f32");
         assert!(count == 0 || view.len() == cols, "sums of one launch are equally long");

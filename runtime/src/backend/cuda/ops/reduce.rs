@@ -32,14 +32,14 @@ impl ReductionOps for CudaBackend {
             return;
         }
         let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
-        let sum = Sum { outer, n, inner, x: address(x), dtype: x.dtype() };
+        let sum = MiddleSum { outer, n, inner, x: address(x), dtype: x.dtype() };
         let parts = sum.parts();
         if parts == 1 {
             return sum.launch_sum(gpu, 1, address(y), y.dtype(), scale);
         }
         let partial = gpu.workspace((outer * parts * inner * 4) as usize);
         sum.launch_sum(gpu, parts, partial, DType::F32, 1.0);
-        let sum = Sum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
+        let sum = MiddleSum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
         sum.launch_sum(gpu, 1, address(y), y.dtype(), scale);
     }
 
@@ -116,7 +116,7 @@ impl ReductionOps for CudaBackend {
 }
 
 /// A sum over the middle of `x[outer, n, inner]`.
-struct Sum {
+struct MiddleSum {
     outer: u64,
     n: u64,
     inner: u64,
@@ -124,7 +124,7 @@ struct Sum {
     dtype: DType,
 }
 
-impl Sum {
+impl MiddleSum {
     /// Returns the elements per access of a thread: 128 bits if all rows are aligned to that, else one.
     fn vector(&self) -> u64 {
         let vector = vector_width(self.dtype) as u64;
@@ -143,7 +143,7 @@ impl Sum {
     }
 
     fn launch_sum(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
-        let &Sum { outer, n, inner, x, dtype } = self;
+        let &MiddleSum { outer, n, inner, x, dtype } = self;
         let dtypes = format!("{}_{}", float_name(dtype), float_name(to));
         let vector = self.vector();
         let blocks = self.blocks(vector).min(i32::MAX as u64) as u32;

@@ -15,7 +15,7 @@ const MOST: usize = 32;
 /// `RowParts` of the kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Parts {
+struct RowPartsParam {
     count: u64,
     ends: [u64; MOST],
     at: [u64; MOST],
@@ -69,7 +69,7 @@ unsafe fn launch_copies(
     let (rows, stride) = (rows as u64, stride as u64 / unit);
     let mut begin = whole;
     for parts in parts.chunks(MOST) {
-        let mut table = Parts { count: parts.len() as u64, ends: [0; MOST], at: [0; MOST] };
+        let mut table = RowPartsParam { count: parts.len() as u64, ends: [0; MOST], at: [0; MOST] };
         let mut width = 0;
         for (index, part) in parts.iter().enumerate() {
             width += part.bytes as u64 / unit;

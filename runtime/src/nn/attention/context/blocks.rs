@@ -88,20 +88,20 @@ pub(super) fn consecutive_blocks(
 }
 
 /// Consecutive positions that a rank holds.
-struct Run {
+struct PositionRun {
     /// Local index of the first one.
     first: usize,
     positions: Range<usize>,
 }
 
-fn runs_of_extent(extent: &Extent) -> [Run; 2] {
+fn runs_of_extent(extent: &Extent) -> [PositionRun; 2] {
     let [early, late] = extent.ranges();
     let first = early.len();
-    [Run { first: 0, positions: early }, Run { first, positions: late }]
+    [PositionRun { first: 0, positions: early }, PositionRun { first, positions: late }]
 }
 
 /// Returns the smallest block that contains all visible pairs of two runs, or `None` if there are none.
-fn visible_block(queries: &Run, keys: &Run, band: Band) -> Option<AttentionBlock> {
+fn visible_block(queries: &PositionRun, keys: &PositionRun, band: Band) -> Option<AttentionBlock> {
     let Band { before, after, .. } = band;
     let minus = |position: usize, distance: Option<usize>| {
         distance.map_or(0, |distance| position.saturating_sub(distance))
@@ -119,7 +119,7 @@ fn visible_block(queries: &Run, keys: &Run, band: Band) -> Option<AttentionBlock
     let before = before.filter(|before| q.end - 1 > k.start + before);
     let after = after.filter(|after| q.start + after < k.end - 1);
     let band = Band { offset: q.start as isize - k.start as isize, before, after };
-    let local = |positions: Range<usize>, run: &Run| {
+    let local = |positions: Range<usize>, run: &PositionRun| {
         let shift = |position: usize| run.first + position - run.positions.start;
         shift(positions.start)..shift(positions.end)
     };

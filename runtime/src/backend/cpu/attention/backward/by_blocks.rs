@@ -6,23 +6,23 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::pass::{Pass, TileScratch};
+use super::pass::{HeadBackward, TileScratch};
 use super::turns::Turns;
-use super::{Call, dquery_len, key_blocks, tiles_of, tiles_scratch_len};
-use crate::backend::cpu::attention::Parts;
+use super::{BackwardCall, dquery_len, key_blocks, tiles_of, tiles_scratch_len};
+use crate::backend::cpu::attention::ScratchParts;
 use crate::backend::cpu::attention::backward_tiles::QUERIES;
-use crate::backend::cpu::attention::results::Shared;
+use crate::backend::cpu::attention::results::SharedOutput;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 
-pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &Call<T>) {
+pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &BackwardCall<T>) {
     let s = call.s;
     let row_len = dquery_len::<T>(call.task_sizes(0, 0));
     let head_len = s.queries.len * row_len;
     let keys: Vec<Range<usize>> = key_blocks(0..s.keys.len).collect();
     let mut sums = vec![0.0; s.batch * s.heads * head_len];
-    let shared = Sums { all: Shared::new(&mut sums), row_len };
+    let shared = QueryGradientSums { all: SharedOutput::new(&mut sums), row_len };
     let turns = Turns::new(s.batch * s.heads, keys.len());
     let (kv_heads, next) = (s.batch * s.kv_heads, AtomicUsize::new(0));
     workers.for_each_task(kv_heads * keys.len(), |_| {
@@ -43,28 +43,28 @@ pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &Call<T>) {
 }
 
 /// Gradients of queries, `[batch, heads, queries]`.
-struct Sums<'a> {
-    all: Shared<'a, f32>,
+struct QueryGradientSums<'a> {
+    all: SharedOutput<'a, f32>,
     row_len: usize,
 }
 
 fn key_block<T: Float>(
-    call: &Call<T>,
+    call: &BackwardCall<T>,
     at @ [sample, kv_head]: [usize; 2],
     (block, keys): (usize, &Range<usize>),
-    sums: &Sums,
+    sums: &QueryGradientSums,
     turns: &Turns,
 ) {
     let s = call.s;
     let sizes = call.task_sizes(QUERIES.min(s.queries.len), keys.len());
     with_scratch(TileScratch::len(call) + tiles_scratch_len::<T>(sizes), |scratch| {
-        let mut parts = Parts(scratch);
+        let mut parts = ScratchParts(scratch);
         let mut tile = TileScratch::new(call, &mut parts);
         let (key, value) = call.keys_of(at, keys);
         let mut tiles = tiles_of(sizes, key, value, &mut parts);
         for head in s.heads_of(kv_head) {
             let row = sample * s.heads + head;
-            let mut pass = Pass::new(call, [sample, head], &mut tile);
+            let mut pass = HeadBackward::new(call, [sample, head], &mut tile);
             for queries in pass.key_chunks(keys) {
                 let (query, dout) = call.queries_of([sample, head], &queries);
                 tiles.turn_to_head(query, dout);

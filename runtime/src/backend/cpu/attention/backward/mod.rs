@@ -12,14 +12,14 @@ mod turns;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-use super::Parts;
-use super::backward_tiles::{KEYS, Tiles};
+use super::ScratchParts;
+use super::backward_tiles::{BackwardTiles, KEYS};
 #[cfg(target_arch = "x86_64")]
 use super::dots;
 use super::head_sums::HeadSums;
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
-use super::results::{Results, Shared};
+use super::results::{Results, SharedOutput};
 use super::scoring::{Distances, Scoring};
 use super::shift::{Outputs, SinkGradient};
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
@@ -64,7 +64,7 @@ pub fn attention_backward<T: Float>(
     let sink_gradient =
         dsinks.as_mut().map(|(sinks, sums)| SinkGradient { sinks, parts: sums.shared_sums() });
     let shifts = row_shifts(workers, s, &outs, &douts, lse, sink_gradient);
-    let call = Call {
+    let call = BackwardCall {
         s,
         queries: Heads::new(q, s.queries, q_sizes),
         keys: Heads::new(k, s.keys, k_sizes),
@@ -103,7 +103,7 @@ fn row_shifts<T: Float>(
 ) -> Vec<f32> {
     let len = s.queries.len;
     let mut all = vec![0.0; s.batch * s.heads * len];
-    let shared = Shared::new(&mut all);
+    let shared = SharedOutput::new(&mut all);
     workers.for_each_task(s.batch * s.heads, |task| {
         let at @ [sample, head] = [task / s.heads, task % s.heads];
         // SAFETY: this sample and head belong to this task alone.
@@ -122,8 +122,8 @@ fn tiles_of<'a, T: Float>(
     sizes: TaskSizes,
     key: Head<'a, T>,
     value: Head<'a, T>,
-    scratch: &mut Parts<'a>,
-) -> Box<dyn Tiles<'a, T> + 'a> {
+    scratch: &mut ScratchParts<'a>,
+) -> Box<dyn BackwardTiles<'a, T> + 'a> {
     #[cfg(target_arch = "x86_64")]
     if sizes.by_dots::<T>() {
         return Box::new(dots::DotsBackward::new(sizes, key, value, scratch));
@@ -150,7 +150,7 @@ fn dquery_len<T: Float>(sizes: TaskSizes) -> usize {
 }
 
 /// The operands of a call.
-struct Call<'a, T> {
+struct BackwardCall<'a, T> {
     s: &'a AttentionShape,
     queries: Heads<'a, T>,
     keys: Heads<'a, T>,
@@ -167,11 +167,11 @@ struct Call<'a, T> {
     no_gradient: Vec<f32>,
     dk: Results<'a, T>,
     dv: Results<'a, T>,
-    dbias: Option<(Distances, Shared<'a, f64>)>,
+    dbias: Option<(Distances, SharedOutput<'a, f64>)>,
     flops: &'a AtomicU64,
 }
 
-impl<'a, T: Float> Call<'a, T> {
+impl<'a, T: Float> BackwardCall<'a, T> {
     /// Sizes of a task over some queries and keys.
     fn task_sizes(&self, queries: usize, keys: usize) -> TaskSizes {
         let &AttentionShape { head_dim, value_dim, .. } = self.s;
@@ -213,7 +213,7 @@ impl<'a, T: Float> Call<'a, T> {
         &self,
         [sample, kv_head]: [usize; 2],
         keys: Range<usize>,
-        tiles: &mut (dyn Tiles<'_, T> + '_),
+        tiles: &mut (dyn BackwardTiles<'_, T> + '_),
     ) {
         tiles.finish_keys();
         for (row, key) in keys.enumerate() {

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::{Call, queries_that_see};
-use crate::backend::cpu::attention::backward_tiles::{KEYS, QUERIES, Tiles};
+use super::{BackwardCall, queries_that_see};
+use crate::backend::cpu::attention::backward_tiles::{BackwardTiles, KEYS, QUERIES};
 use crate::backend::cpu::attention::mask::VisibleKeys;
 use crate::backend::cpu::attention::soften::{multiply_visible, soften_backward};
-use crate::backend::cpu::attention::{LINE, Parts};
+use crate::backend::cpu::attention::{LINE, ScratchParts};
 use crate::backend::cpu::float::Float;
 
 /// Scratch of one tile.
@@ -19,25 +19,25 @@ pub(super) struct TileScratch<'a> {
 }
 
 impl<'a> TileScratch<'a> {
-    fn scratch_lens<T>(call: &Call<T>) -> [usize; 3] {
+    fn scratch_lens<T>(call: &BackwardCall<T>) -> [usize; 3] {
         let keys = KEYS.min(call.s.keys.len).next_multiple_of(LINE);
         let tile = keys * QUERIES.min(call.s.queries.len);
         [tile, tile, if call.scoring.is_plain() { 0 } else { tile }]
     }
 
-    pub fn len<T>(call: &Call<T>) -> usize {
-        Parts::len(&Self::scratch_lens(call))
+    pub fn len<T>(call: &BackwardCall<T>) -> usize {
+        ScratchParts::len(&Self::scratch_lens(call))
     }
 
-    pub fn new<T>(call: &Call<T>, parts: &mut Parts<'a>) -> Self {
+    pub fn new<T>(call: &BackwardCall<T>, parts: &mut ScratchParts<'a>) -> Self {
         let [weights, dscores, slopes] = Self::scratch_lens(call).map(|len| parts.take_part(len));
         TileScratch { weights, dscores, slopes }
     }
 }
 
 /// One query head against keys that tiles hold.
-pub(super) struct Pass<'a, 's, T> {
-    call: &'a Call<'a, T>,
+pub(super) struct HeadBackward<'a, 's, T> {
+    call: &'a BackwardCall<'a, T>,
     visible: VisibleKeys<'a>,
     /// Sample and query head.
     at: [usize; 2],
@@ -46,14 +46,14 @@ pub(super) struct Pass<'a, 's, T> {
     scratch: &'a mut TileScratch<'s>,
 }
 
-impl<'a, 's, T: Float> Pass<'a, 's, T> {
+impl<'a, 's, T: Float> HeadBackward<'a, 's, T> {
     pub fn new(
-        call: &'a Call<'a, T>,
+        call: &'a BackwardCall<'a, T>,
         at @ [sample, head]: [usize; 2],
         scratch: &'a mut TileScratch<'s>,
     ) -> Self {
         let (row, layout) = (sample * call.s.heads + head, call.s.queries);
-        Pass {
+        HeadBackward {
             call,
             visible: call.mask.of_sample(sample),
             at,
@@ -80,12 +80,12 @@ impl<'a, 's, T: Float> Pass<'a, 's, T> {
     /// of `tiles`.
     pub fn compute_tile(
         &mut self,
-        tiles: &mut (dyn Tiles<'_, T> + '_),
+        tiles: &mut (dyn BackwardTiles<'_, T> + '_),
         [first_query, first_key]: [usize; 2],
         queries: &Range<usize>,
         keys: &Range<usize>,
     ) {
-        let Call { s, scoring, dbias, flops, .. } = self.call;
+        let BackwardCall { s, scoring, dbias, flops, .. } = self.call;
         let [sample, head] = self.at;
         let row = tiles.row_len(keys.len());
         let visible = self.visible.of_queries(queries.clone());
@@ -119,7 +119,7 @@ impl<'a, 's, T: Float> Pass<'a, 's, T> {
     /// Adds the tile that was computed last to the gradients of its queries.
     pub fn add_to_queries(
         &mut self,
-        tiles: &mut (dyn Tiles<'_, T> + '_),
+        tiles: &mut (dyn BackwardTiles<'_, T> + '_),
         first_key: usize,
         keys: &Range<usize>,
         dqueries: &mut [f32],

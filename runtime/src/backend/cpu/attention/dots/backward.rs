@@ -1,8 +1,8 @@
 use std::ops::Range;
 
 use super::{padded_len, panels_of_columns, panels_of_rows};
-use crate::backend::cpu::attention::Parts;
-use crate::backend::cpu::attention::backward_tiles::{KEYS, QUERIES, Tiles};
+use crate::backend::cpu::attention::ScratchParts;
+use crate::backend::cpu::attention::backward_tiles::{BackwardTiles, KEYS, QUERIES};
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::attention::sizes::TaskSizes;
 use crate::backend::cpu::dots::{
@@ -35,24 +35,24 @@ pub struct DotsBackward<'a> {
     /// Score gradients of one tile: rows of pairs of keys.
     dscore_rows: &'a mut [u32],
     /// `[block, element, key]`, then `[key, element]`.
-    dkeys: Sums<'a>,
-    dvalues: Sums<'a>,
+    dkeys: TransposedSum<'a>,
+    dvalues: TransposedSum<'a>,
 }
 
 /// A sum that is transposed when it is complete.
-struct Sums<'a> {
+struct TransposedSum<'a> {
     transposed: &'a mut [f32],
     rows: &'a mut [f32],
 }
 
 /// Lengths of operands in pairs.
 #[derive(Clone, Copy)]
-struct Rows {
+struct PairedRowLens {
     count: usize,
     dim: usize,
 }
 
-impl Rows {
+impl PairedRowLens {
     /// Returns the length with all rows or all elements in pairs, filled up on both sides.
     fn whole(self) -> usize {
         padded_len(self.count) * padded_len(self.dim) / 2
@@ -71,10 +71,10 @@ impl Rows {
 
 /// Lengths of the operands of a task, by content.
 struct Lens {
-    keys: Rows,
-    values: Rows,
-    queries: Rows,
-    douts: Rows,
+    keys: PairedRowLens,
+    values: PairedRowLens,
+    queries: PairedRowLens,
+    douts: PairedRowLens,
     /// Length of one tile in pairs, filled up on both sides.
     tile: usize,
     /// Length of rows before they are transposed.
@@ -84,7 +84,7 @@ struct Lens {
 impl Lens {
     fn of_sizes(sizes: TaskSizes) -> Lens {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let rows = |count: usize, dim: usize| Rows { count, dim };
+        let rows = |count: usize, dim: usize| PairedRowLens { count, dim };
         let (dim, count) = (head_dim.max(value_dim), queries.max(keys));
         Lens {
             keys: rows(keys, head_dim),
@@ -100,11 +100,13 @@ impl Lens {
 impl<'a> DotsBackward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
         let Lens { keys, values, queries, douts, tile, zipped } = Lens::of_sizes(sizes);
-        let keys = Parts::len(&[keys.whole(); 2]) + Parts::len(&[2 * keys.whole(); 2]);
-        let values = Parts::len(&[values.whole()]) + Parts::len(&[2 * values.whole(); 2]);
-        let queries = Parts::len(&[queries.whole(), queries.transposed()]);
-        let douts = Parts::len(&[douts.whole(), douts.transposed()]);
-        keys + values + queries + douts + Parts::len(&[tile, tile, tile, zipped])
+        let keys =
+            ScratchParts::len(&[keys.whole(); 2]) + ScratchParts::len(&[2 * keys.whole(); 2]);
+        let values =
+            ScratchParts::len(&[values.whole()]) + ScratchParts::len(&[2 * values.whole(); 2]);
+        let queries = ScratchParts::len(&[queries.whole(), queries.transposed()]);
+        let douts = ScratchParts::len(&[douts.whole(), douts.transposed()]);
+        keys + values + queries + douts + ScratchParts::len(&[tile, tile, tile, zipped])
     }
 
     /// The elements of the gradient of one query, filled up to whole panels.
@@ -116,7 +118,7 @@ impl<'a> DotsBackward<'a> {
         sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
-        scratch: &mut Parts<'a>,
+        scratch: &mut ScratchParts<'a>,
     ) -> Self {
         let lens = Lens::of_sizes(sizes);
         let mut pairs = |len: usize| scratch.take_pairs(len);
@@ -126,9 +128,9 @@ impl<'a> DotsBackward<'a> {
         let (douts, douts_t) = (pairs(lens.douts.whole()), pairs(lens.douts.transposed()));
         let [weights, dscores, dscore_rows] = [(); 3].map(|()| pairs(lens.tile));
         let zipped = pairs(lens.zipped);
-        let mut sums = |rows: Rows| scratch.take_part(2 * rows.whole());
-        let dkeys = Sums { transposed: sums(lens.keys), rows: sums(lens.keys) };
-        let dvalues = Sums { transposed: sums(lens.values), rows: sums(lens.values) };
+        let mut sums = |rows: PairedRowLens| scratch.take_part(2 * rows.whole());
+        let dkeys = TransposedSum { transposed: sums(lens.keys), rows: sums(lens.keys) };
+        let dvalues = TransposedSum { transposed: sums(lens.values), rows: sums(lens.values) };
         panels_of_rows(&key, zipped, keys_t);
         panels_of_rows(&value, zipped, values_t);
         panels_of_columns(&key, keys);
@@ -153,9 +155,9 @@ impl<'a> DotsBackward<'a> {
     }
 }
 
-impl Sums<'_> {
+impl TransposedSum<'_> {
     /// Turns `[block, element, key]` into `[key, element]`, elements filled up to whole panels.
-    fn transpose(&mut self, Rows { count, dim }: Rows) {
+    fn transpose(&mut self, PairedRowLens { count, dim }: PairedRowLens) {
         let row = padded_len(dim);
         for start in (0..count).step_by(KEYS) {
             let keys = padded_len(KEYS.min(count - start));
@@ -172,7 +174,7 @@ impl Sums<'_> {
 
 /// The rows of a head as they are, and transposed.
 fn both_ways<T: Float>(
-    sizes: Rows,
+    sizes: PairedRowLens,
     head: &Head<T>,
     zipped: &mut [u32],
     rows: &mut [u32],
@@ -187,7 +189,7 @@ fn both_ways<T: Float>(
     transpose(zipped, width, transposed, PanelLayout { row: sizes.pair_stride(), panel: PANEL });
 }
 
-impl<'a, T: Float> Tiles<'a, T> for DotsBackward<'a> {
+impl<'a, T: Float> BackwardTiles<'a, T> for DotsBackward<'a> {
     fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>) {
         let Lens { queries, douts, .. } = Lens::of_sizes(self.sizes);
         both_ways(queries, &query, self.zipped, self.queries, self.queries_t);

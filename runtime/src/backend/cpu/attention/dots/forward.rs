@@ -1,8 +1,8 @@
 use std::ops::Range;
 
 use super::{padded_len, panels_of_columns, panels_of_rows};
-use crate::backend::cpu::attention::Parts;
-use crate::backend::cpu::attention::forward_tiles::{KEYS, QUERIES, Tiles};
+use crate::backend::cpu::attention::ScratchParts;
+use crate::backend::cpu::attention::forward_tiles::{ForwardTiles, KEYS, QUERIES};
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::attention::sizes::TaskSizes;
 use crate::backend::cpu::dots::StridedRows;
@@ -22,7 +22,7 @@ pub struct DotsForward<'a> {
 
 impl<'a> DotsForward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
-        Parts::len(&Self::scratch_lens(sizes))
+        ScratchParts::len(&Self::scratch_lens(sizes))
     }
 
     /// Returns the lengths of keys, values, queries and weights.
@@ -40,7 +40,7 @@ impl<'a> DotsForward<'a> {
         sizes: TaskSizes,
         key: Head<'a, T>,
         value: Head<'a, T>,
-        scratch: &mut Parts<'a>,
+        scratch: &mut ScratchParts<'a>,
     ) -> Self {
         let [keys, values, queries, weights] =
             Self::scratch_lens(sizes).map(|len| scratch.take_pairs(len));
@@ -50,7 +50,7 @@ impl<'a> DotsForward<'a> {
     }
 }
 
-impl<'a, T: Float> Tiles<'a, T> for DotsForward<'a> {
+impl<'a, T: Float> ForwardTiles<'a, T> for DotsForward<'a> {
     fn turn_to_head(&mut self, query: Head<'a, T>) {
         pair_columns(query.source(), self.queries);
     }

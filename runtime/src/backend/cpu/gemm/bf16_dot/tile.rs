@@ -142,7 +142,7 @@ unsafe fn multiply_all<C: Float>(
             let width = registers.div_ceil(registers.div_ceil(TILE_REGISTERS));
             // SAFETY: this place is inside the result, as the caller promises.
             let tile_output = unsafe { output.offset_to(row, column) };
-            let tile = Tile {
+            let tile = PairTile {
                 pairs,
                 columns: (width * LANES).min(columns - column),
                 left: tile_left,
@@ -174,7 +174,7 @@ unsafe fn multiply_all<C: Float>(
 }
 
 /// A tile of the result.
-struct Tile<'a, C> {
+struct PairTile<'a, C> {
     pairs: usize,
     columns: usize,
     left: LeftPairs<'a>,
@@ -185,7 +185,7 @@ struct Tile<'a, C> {
     add: bool,
 }
 
-impl<C: Float> Tile<'_, C> {
+impl<C: Float> PairTile<'_, C> {
     /// Computes a tile of `R` rows and `V` registers.
     ///
     /// # Safety
@@ -214,7 +214,7 @@ impl<C: Float> Tile<'_, C> {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512bf16")]
     #[allow(clippy::needless_range_loop)]
     fn sum_pairs<const R: usize, const V: usize>(&self) -> [[__m512; V]; R] {
-        let Tile { pairs, left, ahead, strips, .. } = *self;
+        let PairTile { pairs, left, ahead, strips, .. } = *self;
         assert!(pairs > 0 && (R - 1) * left.row + (pairs - 1) * left.step + 2 <= left.data.len());
         assert!(V * LANES * pairs <= strips.len());
         let (mut a, mut b) = (left.data.as_ptr(), strips.as_ptr());

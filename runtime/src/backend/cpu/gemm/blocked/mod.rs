@@ -11,7 +11,7 @@ mod tile;
 
 use pack::{PackedRegion, pack_left, pack_right};
 pub(super) use tile::Tile;
-use tile::{Block, PackedLeft, PackedRight, block};
+use tile::{PackedLeft, PackedRight, ResultBlock, block};
 
 use super::{Matrix, rounded};
 use crate::backend::cpu::float::Float;
@@ -42,7 +42,14 @@ pub(super) fn matmul<T: Float>(
     match unpacked(tile, mnk, a, b) {
         Some((a, b)) if workers.threads() == 1 => {
             let [_, n, k] = mnk;
-            block(tile, k, a, b, Block { data: c, stride: n, start: 0, columns: n }, accumulate);
+            block(
+                tile,
+                k,
+                a,
+                b,
+                ResultBlock { data: c, stride: n, start: 0, columns: n },
+                accumulate,
+            );
         }
         _ => packed(workers, tile, mnk, a, b, accumulate, c),
     }
@@ -89,7 +96,7 @@ pub(super) fn matmul_by_panels(
     c: &mut [f32],
 ) {
     let right = PackedRight { data: panels, panel, step: tile.columns() };
-    let c = Block { data: c, stride: n, start: 0, columns: n };
+    let c = ResultBlock { data: c, stride: n, start: 0, columns: n };
     block(tile, k, left_in_place(tile, a), right, c, accumulate);
 }
 
@@ -141,7 +148,7 @@ fn packed<T: Float>(
                         pack_left(tile, a, PackedRegion { lead, depth: steps.clone() }, left);
                         let panel = tile.rows() * steps.len();
                         let a = PackedLeft { data: left, panel, row: 1, step: tile.rows() };
-                        let c = Block { data, stride, start, columns };
+                        let c = ResultBlock { data, stride, start, columns };
                         block(tile, steps.len(), a, b, c, accumulate || from > 0);
                     });
                 });

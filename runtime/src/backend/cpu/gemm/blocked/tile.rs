@@ -64,7 +64,7 @@ pub struct PackedRight<'a> {
 }
 
 /// A part of the result: of each row of `stride` elements, `columns` from `start` on.
-pub struct Block<'a> {
+pub struct ResultBlock<'a> {
     pub data: &'a mut [f32],
     pub stride: usize,
     pub start: usize,
@@ -74,7 +74,7 @@ pub struct Block<'a> {
 /// `c = a * b` over `depth`, or `c += a * b`.
 ///
 /// The last panel of `b` may reach beyond the columns of `c`, and is read as a whole.
-pub fn block(tile: Tile, depth: usize, a: PackedLeft, b: PackedRight, c: Block, add: bool) {
+pub fn block(tile: Tile, depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
     match tile {
         // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
         Tile::Avx2 => unsafe { block_avx2(depth, a, b, c, add) },
@@ -84,13 +84,13 @@ pub fn block(tile: Tile, depth: usize, a: PackedLeft, b: PackedRight, c: Block, 
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn block_avx2(depth: usize, a: PackedLeft, b: PackedRight, c: Block, add: bool) {
+fn block_avx2(depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
     // SAFETY: the caller vouches for the instructions.
     unsafe { tiles::<__m256, 6, 2>(depth, a, b, c, add) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn block_avx512(depth: usize, a: PackedLeft, b: PackedRight, c: Block, add: bool) {
+fn block_avx512(depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
     // SAFETY: the caller vouches for the instructions.
     unsafe { tiles::<__m512, 12, 2>(depth, a, b, c, add) }
 }
@@ -105,7 +105,7 @@ unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
     a: PackedLeft,
     b: PackedRight,
-    c: Block,
+    c: ResultBlock,
     add: bool,
 ) {
     let width = V * L::COUNT;
@@ -114,7 +114,7 @@ unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
         let columns = width.min(c.columns - column);
         for (panel, rows) in c.data.chunks_mut(R * c.stride).enumerate() {
             let a = PackedLeft { data: &a.data[panel * a.panel..], ..a };
-            let part = Block { data: rows, start: c.start + column, columns, ..c };
+            let part = ResultBlock { data: rows, start: c.start + column, columns, ..c };
             // SAFETY: as the caller says.
             unsafe { tile_of::<L, R, V>(depth, a, b, part, add) }
         }
@@ -127,7 +127,7 @@ unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
     a: PackedLeft,
     b: PackedRight,
-    c: Block,
+    c: ResultBlock,
     add: bool,
 ) {
     macro_rules! by_rows {
@@ -150,7 +150,7 @@ unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
     a: PackedLeft,
     b: PackedRight,
-    c: Block,
+    c: ResultBlock,
     add: bool,
 ) {
     let width = V * L::COUNT;

@@ -4,12 +4,12 @@ mod walk;
 
 use std::ops::Range;
 
-use super::block::{BLOCK, Block, check_expr};
+use super::block::{BLOCK, ElementBlock, check_expr};
 use crate::backend::cpu::float::{Float, convert, store_rounded, workplace_len};
 use crate::backend::cpu::norm::add_rows;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
-use crate::backend::cpu::workers::{Rows, Split, Workers};
+use crate::backend::cpu::workers::{Rows, SplitChunks, Workers};
 use crate::backend::unary_function::DerivativeOf;
 use crate::backend::{Expr, LeafGrad, Node};
 use walk::Walk;
@@ -39,7 +39,7 @@ pub(super) fn map_backward<T: Float>(
     let blocks = grad.len().div_ceil(BLOCK);
     let scratch = 2 * expr.nodes.len() * BLOCK + workplace_len::<T>((leaves.len() + 1) * BLOCK);
     if plan.row_total == 0 {
-        let targets = Targets::new(&plan, leaf_grads);
+        let targets = LeafTargets::new(&plan, leaf_grads);
         workers.rows(blocks, BLOCK * expr.nodes.len(), targets, |range, mut targets| {
             with_scratch(scratch, |scratch| {
                 let first = range.start * BLOCK;
@@ -54,7 +54,7 @@ pub(super) fn map_backward<T: Float>(
     let chunks = blocks.div_ceil(chunk);
     with_scratch(chunks * plan.row_total, |partial| {
         partial.fill(0.0);
-        let targets = ChunkTargets(Targets::new(&plan, leaf_grads), chunk);
+        let targets = ChunkTargets(LeafTargets::new(&plan, leaf_grads), chunk);
         let outputs = (targets, Rows(&mut *partial, plan.row_total));
         workers.chunks(chunks, 1, outputs, |range, (mut targets, sums)| {
             with_scratch(scratch, |scratch| {
@@ -125,15 +125,15 @@ impl<'a> Plan<'a> {
 }
 
 /// Gradients of leaves that are written block by block.
-struct Targets<'a, T>(Vec<Option<&'a mut [T]>>);
+struct LeafTargets<'a, T>(Vec<Option<&'a mut [T]>>);
 
-impl<'a, T: Float> Targets<'a, T> {
+impl<'a, T: Float> LeafTargets<'a, T> {
     fn new(plan: &Plan, leaf_grads: &'a mut [Option<LeafGrad>]) -> Self {
         let targets = leaf_grads.iter_mut().zip(&plan.direct).map(|(slot, direct)| match slot {
             Some(slot) if *direct => Some(slot.view.typed::<T>()),
             _ => None,
         });
-        Targets(targets.collect())
+        LeafTargets(targets.collect())
     }
 
     /// Widens a block of the gradients that are accumulated, unless they are f32.
@@ -181,7 +181,7 @@ impl<'a, T: Float> Targets<'a, T> {
     }
 }
 
-impl<T: Float> Split for Targets<'_, T> {
+impl<T: Float> SplitChunks for LeafTargets<'_, T> {
     fn split_rows(self, blocks: usize) -> (Self, Self) {
         let halves = self.0.into_iter().map(|target| match target {
             None => (None, None),
@@ -191,14 +191,14 @@ impl<T: Float> Split for Targets<'_, T> {
             }
         });
         let (head, rest) = halves.unzip();
-        (Targets(head), Targets(rest))
+        (LeafTargets(head), LeafTargets(rest))
     }
 }
 
 /// [`Targets`] split in chunks of a number of blocks.
-struct ChunkTargets<'a, T>(Targets<'a, T>, usize);
+struct ChunkTargets<'a, T>(LeafTargets<'a, T>, usize);
 
-impl<T: Float> Split for ChunkTargets<'_, T> {
+impl<T: Float> SplitChunks for ChunkTargets<'_, T> {
     fn split_rows(self, chunks: usize) -> (Self, Self) {
         let (head, rest) = self.0.split_rows(chunks * self.1);
         (ChunkTargets(head, self.1), ChunkTargets(rest, self.1))
@@ -213,7 +213,7 @@ dispatch! {
         grad: &[T],
         elements: Range<usize>,
         scratch: &mut [f32],
-        targets: &mut Targets<T>,
+        targets: &mut LeafTargets<T>,
         row_sums: &mut [f32],
     ) {
         let nodes = plan.expr.nodes.len();
@@ -229,7 +229,7 @@ dispatch! {
         let mut start = elements.start;
         while start < elements.end {
             let len = BLOCK.min(elements.end - start);
-            let block = Block { expr: plan.expr, leaves, start, len };
+            let block = ElementBlock { expr: plan.expr, leaves, start, len };
             for node in 0..evaluated {
                 let (earlier, this) = values.split_at_mut(node * BLOCK);
                 block.evaluate::<FMA>(node, earlier, &mut this[..len]);

@@ -1,9 +1,9 @@
 //! Reverse-mode differentiation of one block.
 
-use super::{Plan, Targets};
+use super::{LeafTargets, Plan};
 use crate::backend::Node;
 use crate::backend::cpu::float::Float;
-use crate::backend::cpu::map::block::{BLOCK, Block};
+use crate::backend::cpu::map::block::{BLOCK, ElementBlock};
 use crate::backend::cpu::math::{zip_add, zip_map};
 use crate::backend::cpu::random::dropout_mask;
 use crate::backend::unary_function::{DerivativeOf, Elementwise, by_function};
@@ -13,14 +13,14 @@ pub(super) struct Walk<'w, 't, T> {
     pub(super) plan: &'w Plan<'w>,
     pub(super) values: &'w [f32],
     pub(super) grads: &'w mut [f32],
-    pub(super) targets: &'w mut Targets<'t, T>,
+    pub(super) targets: &'w mut LeafTargets<'t, T>,
     /// Blocks of the gradients of leaves that are not f32.
     pub(super) leaf_grads: &'w mut [f32],
     /// Start of the block inside the targets.
     pub(super) at: usize,
     pub(super) leaf_written: &'w mut [bool],
     pub(super) node_written: &'w mut [bool],
-    pub(super) block: Block<'w, T>,
+    pub(super) block: ElementBlock<'w, T>,
 }
 
 impl<T: Float> Walk<'_, '_, T> {

@@ -37,7 +37,7 @@ pub static AUXILIARY: KernelSource = KernelSource {
 pub(crate) const WARPS: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Pass {
+enum PlainPass {
     Forward,
     BackwardKeys,
     BackwardQueries,
@@ -110,8 +110,8 @@ fn fits_wide_steps([keys, values]: [usize; 2], variant: Variant) -> bool {
 /// | queries | 64 | 128, 32 | 168 | 54 | 3, 2 | registers; on 8.0 shared memory |
 /// | queries | 128 | 128, 32 | 254 | 102 | 2, 1 | registers; on 8.0 shared memory |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tiles {
-    pass: Pass,
+pub struct AttentionTiles {
+    pass: PlainPass,
     /// Elements of one head of queries and keys, and of values.
     dims: [usize; 2],
     variant: Variant,
@@ -123,9 +123,9 @@ pub struct Tiles {
     blocks: usize,
 }
 
-impl Tiles {
+impl AttentionTiles {
     /// Returns the tiles of the forward pass; `dims` are the elements of one head of queries and keys, and of values.
-    pub fn forward(dims: [usize; 2], variant: Variant) -> Tiles {
+    pub fn forward(dims: [usize; 2], variant: Variant) -> AttentionTiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
             ..=64 if variant.is_large() => (2, 64, 2),
             ..=64 => (2, 64, 3),
@@ -136,11 +136,11 @@ impl Tiles {
             129..=192 if dims[1] <= 128 => (1, 64, 2),
             _ => (1, 32, 1),
         };
-        Tiles { pass: Pass::Forward, dims, variant, row_tiles, cols, blocks }
+        AttentionTiles { pass: PlainPass::Forward, dims, variant, row_tiles, cols, blocks }
     }
 
     /// Returns the tiles of the key and value gradients.
-    pub fn backward_keys(dims: [usize; 2], variant: Variant) -> Tiles {
+    pub fn backward_keys(dims: [usize; 2], variant: Variant) -> AttentionTiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
             ..=64 if variant.ranges && variant.bias => (1, 64, 2),
             ..=64 => (2, 32, 2),
@@ -148,11 +148,11 @@ impl Tiles {
             65..=128 => (1, 64, 2),
             _ => (1, 32, 1),
         };
-        Tiles { pass: Pass::BackwardKeys, dims, variant, row_tiles, cols, blocks }
+        AttentionTiles { pass: PlainPass::BackwardKeys, dims, variant, row_tiles, cols, blocks }
     }
 
     /// Returns the tiles of the query gradients.
-    pub fn backward_queries(dims: [usize; 2], variant: Variant) -> Tiles {
+    pub fn backward_queries(dims: [usize; 2], variant: Variant) -> AttentionTiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
             ..=64 if variant.converts() => (2, 32, 2),
             ..=64 => (2, 32, 3),
@@ -160,7 +160,7 @@ impl Tiles {
             65..=128 => (2, 32, 2),
             _ => (1, 32, 1),
         };
-        Tiles { pass: Pass::BackwardQueries, dims, variant, row_tiles, cols, blocks }
+        AttentionTiles { pass: PlainPass::BackwardQueries, dims, variant, row_tiles, cols, blocks }
     }
 
     /// Returns the number of rows per block.
@@ -180,30 +180,32 @@ impl Tiles {
         let both = of_keys + of_values;
         let ranges = usize::from(self.variant.ranges);
         let (elements, numbers) = match self.pass {
-            Pass::Forward => (rows * of_keys + cols * both, 2 * ranges * rows),
-            Pass::BackwardKeys => ((rows + 2 * cols) * both, (4 + 4 * ranges) * cols),
-            Pass::BackwardQueries => ((rows + 2 * cols) * both, 2 * ranges * rows),
+            PlainPass::Forward => (rows * of_keys + cols * both, 2 * ranges * rows),
+            PlainPass::BackwardKeys => ((rows + 2 * cols) * both, (4 + 4 * ranges) * cols),
+            PlainPass::BackwardQueries => ((rows + 2 * cols) * both, 2 * ranges * rows),
         };
         2 * elements + 4 * numbers
     }
 
     /// Returns the source. It is leaked: a program uses few head dims and variants.
     pub fn source(&self) -> &'static KernelSource {
-        static KNOWN: Mutex<Option<HashMap<Tiles, &'static KernelSource>>> = Mutex::new(None);
+        static KNOWN: Mutex<Option<HashMap<AttentionTiles, &'static KernelSource>>> =
+            Mutex::new(None);
         let mut known = lock_unpoisoned(&KNOWN);
         let source = known.get_or_insert_default().entry(*self);
         source.or_insert_with(|| Box::leak(Box::new(self.generate())))
     }
 
     fn generate(&self) -> KernelSource {
-        let &Tiles { pass, dims: [head_dim, value_dim], variant, row_tiles, cols, blocks } = self;
+        let &AttentionTiles { pass, dims: [head_dim, value_dim], variant, row_tiles, cols, blocks } =
+            self;
         let (name, kernels) = match pass {
-            Pass::Forward => ("forward", include_str!("forward.cu")),
-            Pass::BackwardKeys => (
+            PlainPass::Forward => ("forward", include_str!("forward.cu")),
+            PlainPass::BackwardKeys => (
                 "backward_keys",
                 concat!(include_str!("backward.cuh"), include_str!("backward_keys.cu")),
             ),
-            Pass::BackwardQueries => (
+            PlainPass::BackwardQueries => (
                 "backward_queries",
                 concat!(include_str!("backward.cuh"), include_str!("backward_queries.cu")),
             ),

@@ -12,7 +12,7 @@ use super::sizes::{Extras, Sizes, first_visible, hides_first_keys};
 use super::{Given, grid_of, row_count};
 
 /// Addresses in the workspace of one operation.
-pub(super) struct Scratch {
+pub(super) struct AttentionScratch {
     /// f32 `[batch, heads, queries.pitch]`.
     pub(super) delta: u64,
     /// First keys and ends of keys, i32 `[batch, queries.pitch]` each, if the queries have any of their own.
@@ -21,14 +21,14 @@ pub(super) struct Scratch {
     pub(super) partials: u64,
 }
 
-impl Scratch {
+impl AttentionScratch {
     /// Allocates the buffers of the forward pass.
     pub(super) fn forward(
         gpu: &GpuContext,
         s: &AttentionShape,
         ranges: Option<KeyRanges>,
-    ) -> Scratch {
-        Scratch::new(gpu, s, ranges, [0, 0])
+    ) -> AttentionScratch {
+        AttentionScratch::new(gpu, s, ranges, [0, 0])
     }
 
     /// Allocates the buffers of the backward pass.
@@ -37,10 +37,10 @@ impl Scratch {
         s: &AttentionShape,
         ranges: Option<KeyRanges>,
         of_bias: bool,
-    ) -> Scratch {
+    ) -> AttentionScratch {
         let deltas = s.batch * s.heads * s.queries.pitch;
         let partials = s.heads * diagonals(s) * (2 * TILE - 1);
-        Scratch::new(gpu, s, ranges, [deltas, if of_bias { partials } else { 0 }])
+        AttentionScratch::new(gpu, s, ranges, [deltas, if of_bias { partials } else { 0 }])
     }
 
     fn new(
@@ -48,7 +48,7 @@ impl Scratch {
         s: &AttentionShape,
         ranges: Option<KeyRanges>,
         [deltas, partials]: [usize; 2],
-    ) -> Scratch {
+    ) -> AttentionScratch {
         let has_bounds = ranges.is_some() || hides_first_keys(s);
         let bounds = if has_bounds { s.batch * s.queries.pitch } else { 0 };
         // All elements have 4 bytes; parts begin aligned, as workspaces do.
@@ -60,14 +60,14 @@ impl Scratch {
         };
         let [delta, first, end, partials] = [deltas, bounds, bounds, partials].map(&mut part);
         if used == 0 {
-            return Scratch { delta: 0, bounds: None, partials: 0 };
+            return AttentionScratch { delta: 0, bounds: None, partials: 0 };
         }
         let start = gpu.workspace(used);
         let bounds = has_bounds.then(|| [start + first, start + end]);
         if let Some(bounds) = bounds {
             write_bounds(gpu, s, ranges, bounds);
         }
-        Scratch { delta: start + delta, bounds, partials: start + partials }
+        AttentionScratch { delta: start + delta, bounds, partials: start + partials }
     }
 }
 

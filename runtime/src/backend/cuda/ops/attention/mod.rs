@@ -26,7 +26,7 @@ use crate::backend::cuda::{CudaBackend, GpuContext, PassDirection};
 use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
 use crate::backend::{AttentionOps, AttentionShape, Backend, DType, View};
 
-use auxiliary::Scratch;
+use auxiliary::AttentionScratch;
 use flops::Products;
 use sizes::Extras;
 
@@ -75,7 +75,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
         accumulate: false,
     };
     if let Err(refusal) = fused::forward(gpu, (s, options), operands, lse) {
-        let scratch = Scratch::forward(gpu, s, ranges);
+        let scratch = AttentionScratch::forward(gpu, s, ranges);
         let extras = Extras::new(s, scratch.bounds, bias, sinks);
         let variant = Variant {
             ranges: scratch.bounds.is_some(),
@@ -120,7 +120,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
             Err(refusal) => refusal,
         }
     };
-    let scratch = Scratch::backward(gpu, s, ranges, dbias.is_some());
+    let scratch = AttentionScratch::backward(gpu, s, ranges, dbias.is_some());
     let extras = Extras::new(s, scratch.bounds, bias, None).accumulating(accumulate);
     auxiliary::deltas(gpu, s, out, dout, scratch.delta);
     let given = Given { q, k, v, dout, lse, delta: scratch.delta };

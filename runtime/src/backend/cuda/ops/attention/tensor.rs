@@ -1,7 +1,7 @@
 //! Attention kernels for tensor cores.
 
 use crate::backend::cuda::gpu::args;
-use crate::backend::cuda::kernels::attention::{Tiles, Variant, WARPS};
+use crate::backend::cuda::kernels::attention::{AttentionTiles, Variant, WARPS};
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, DType, View};
 
@@ -15,16 +15,16 @@ pub(super) fn forward_kernel(
     s: &AttentionShape,
     variant: Variant,
     [q, k, v, out]: [View; 4],
-) -> Option<Tiles> {
+) -> Option<AttentionTiles> {
     let variant = Variant { wide: out.dtype() == DType::F32, ..variant };
     (accepts_operands(s, &[q, k, v], &[out]) && fits_device(gpu, s, variant))
-        .then(|| Tiles::forward(head_dims(s), variant))
+        .then(|| AttentionTiles::forward(head_dims(s), variant))
 }
 
 pub(super) fn forward(
     gpu: &GpuContext,
     s: &AttentionShape,
-    tiles: &Tiles,
+    tiles: &AttentionTiles,
     extras: Extras,
     operands: [View; 5],
 ) {
@@ -38,8 +38,8 @@ pub(super) fn forward(
 
 /// Kernels of the backward pass.
 pub(super) struct Backward {
-    of_keys: Tiles,
-    of_queries: Tiles,
+    of_keys: AttentionTiles,
+    of_queries: AttentionTiles,
 }
 
 impl Backward {
@@ -56,8 +56,8 @@ impl Backward {
         let of = |to: View| Variant { wide: to.dtype() == DType::F32, sinks: false, ..variant };
         (accepts_operands(s, &[q, k, v, dout], &[dq, dk, dv]) && fits_device(gpu, s, variant)).then(
             || Backward {
-                of_keys: Tiles::backward_keys(head_dims(s), of(dk)),
-                of_queries: Tiles::backward_queries(head_dims(s), of(dq)),
+                of_keys: AttentionTiles::backward_keys(head_dims(s), of(dk)),
+                of_queries: AttentionTiles::backward_queries(head_dims(s), of(dq)),
             },
         )
     }
@@ -130,11 +130,11 @@ fn head_dims(s: &AttentionShape) -> [usize; 2] {
 /// Returns true if the device has the shared memory of all passes, so that they run on one kind of kernels.
 fn fits_device(gpu: &GpuContext, s: &AttentionShape, variant: Variant) -> bool {
     let most = gpu.driver().properties().shared_memory;
-    [Tiles::forward, Tiles::backward_keys, Tiles::backward_queries]
+    [AttentionTiles::forward, AttentionTiles::backward_keys, AttentionTiles::backward_queries]
         .iter()
         .all(|tiles| tiles(head_dims(s), variant).shared_bytes() <= most)
 }
 
-fn tensor_grid(tiles: &Tiles, blocks: [u32; 3]) -> Grid {
+fn tensor_grid(tiles: &AttentionTiles, blocks: [u32; 3]) -> Grid {
     Grid { blocks, threads: 32 * WARPS as u32, shared: tiles.shared_bytes() as u32 }
 }
