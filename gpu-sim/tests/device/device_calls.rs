@@ -44,14 +44,14 @@ fn streams_are_freed_with_their_context() {
     }
     let device = SimDevice::new(1);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
-    let queues = [
+    let stream_kinds = [
         StreamKind::Compute,
         StreamKind::Communication(0),
         StreamKind::Communication(3),
         StreamKind::Transfer,
     ];
-    for queue in queues {
-        cuda.gpu().stream(queue);
+    for stream_kind in stream_kinds {
+        cuda.gpu().stream(stream_kind);
     }
     drop(cuda);
     let [mut created, mut freed] = [BTreeSet::new(), BTreeSet::new()];
@@ -62,6 +62,6 @@ fn streams_are_freed_with_their_context() {
             _ => (),
         }
     }
-    assert_eq!(created.len(), queues.len());
+    assert_eq!(created.len(), stream_kinds.len());
     assert_eq!(created, freed);
 }

@@ -68,12 +68,12 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// # Safety
     /// See [`Device`].
-    unsafe fn zero(&self, queue: StreamKind, dst: *mut u8, bytes: usize);
+    unsafe fn zero(&self, stream_kind: StreamKind, dst: *mut u8, bytes: usize);
     /// Copies device memory; the two do not overlap.
     ///
     /// # Safety
     /// See [`Device`].
-    unsafe fn copy(&self, queue: StreamKind, dst: *mut u8, src: *const u8, bytes: usize);
+    unsafe fn copy(&self, stream_kind: StreamKind, dst: *mut u8, src: *const u8, bytes: usize);
     /// Reduces `len` elements of every source, f32 or bf16, in the order of sources, and writes the result, which is
     /// rounded once. `dst` may be one of the sources.
     ///
@@ -81,7 +81,7 @@ pub trait Device: Send + Sync + Debug {
     /// See [`Device`].
     unsafe fn combine(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -93,10 +93,16 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// # Safety
     /// See [`Device`]; no part overlaps `whole`.
-    unsafe fn join_rows(&self, queue: StreamKind, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+    unsafe fn join_rows(
+        &self,
+        stream_kind: StreamKind,
+        rows: usize,
+        whole: *mut u8,
+        parts: &[RowPart],
+    ) {
         for_each_run(rows, parts, |at, part, bytes| {
             // SAFETY: as the caller promises.
-            unsafe { self.copy(queue, whole.wrapping_add(at), part as *const u8, bytes) }
+            unsafe { self.copy(stream_kind, whole.wrapping_add(at), part as *const u8, bytes) }
         });
     }
     /// Splits `rows` rows: the inverse of [`join_rows`](Self::join_rows).
@@ -105,14 +111,14 @@ pub trait Device: Send + Sync + Debug {
     /// As [`join_rows`](Self::join_rows).
     unsafe fn split_rows(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         rows: usize,
         whole: *const u8,
         parts: &[RowPart],
     ) {
         for_each_run(rows, parts, |at, part, bytes| {
             // SAFETY: as the caller promises.
-            unsafe { self.copy(queue, part as *mut u8, whole.wrapping_add(at), bytes) }
+            unsafe { self.copy(stream_kind, part as *mut u8, whole.wrapping_add(at), bytes) }
         });
     }
     /// Reduces equally spaced runs of every source, as [`combine`](Self::combine).
@@ -121,7 +127,7 @@ pub trait Device: Send + Sync + Debug {
     /// See [`Device`]; `dst` is none of the sources.
     unsafe fn combine_runs(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -132,23 +138,23 @@ pub trait Device: Send + Sync + Debug {
             let (from, to) = (run * runs.distance * dtype.bytes(), run * runs.len * dtype.bytes());
             let srcs: Vec<_> = srcs.iter().map(|src| src.wrapping_add(from)).collect();
             // SAFETY: as the caller promises.
-            unsafe { self.combine(queue, op, dtype, dst.wrapping_add(to), &srcs, runs.len) };
+            unsafe { self.combine(stream_kind, op, dtype, dst.wrapping_add(to), &srcs, runs.len) };
         }
     }
 
-    /// Records an event after the work submitted to `queue` so far.
-    fn mark_stream(&self, queue: StreamKind) -> DeviceEvent;
-    /// Makes `queue` wait for `moment`, which may be of another rank on the same device.
-    fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent);
+    /// Records an event after the work submitted to `stream_kind` so far.
+    fn mark_stream(&self, stream_kind: StreamKind) -> DeviceEvent;
+    /// Makes `stream_kind` wait for `moment`, which may be of another rank on the same device.
+    fn wait_for(&self, stream_kind: StreamKind, moment: &DeviceEvent);
     /// Records an event with a time stamp, as [`mark`](Self::mark). During a capture, each replay of the graph records it:
     /// its time is that of the latest one, and nothing can wait for it.
-    fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent;
+    fn record_timed_event(&self, stream_kind: StreamKind) -> DeviceEvent;
     /// Returns the milliseconds between two timed events of this rank that have completed; negative if `to` was first.
     fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32;
     /// Returns true if the event has completed.
     fn is_done(&self, moment: &DeviceEvent) -> bool;
-    /// Returns the vendor's handle of `queue`, to which other libraries of the vendor submit work.
-    fn stream_handle(&self, queue: StreamKind) -> u64;
+    /// Returns the vendor's handle of `stream_kind`, to which other libraries of the vendor submit work.
+    fn stream_handle(&self, stream_kind: StreamKind) -> u64;
     /// Blocks the host until the event has completed.
     fn synchronize(&self, moment: &DeviceEvent);
 

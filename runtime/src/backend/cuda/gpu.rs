@@ -73,14 +73,14 @@ impl GpuContext {
         &*self.driver
     }
 
-    /// Returns the CUDA stream of `queue`. Communication has priority over compute.
-    pub fn stream(&self, queue: StreamKind) -> Stream {
+    /// Returns the CUDA stream of `stream_kind`. Communication has priority over compute.
+    pub fn stream(&self, stream_kind: StreamKind) -> Stream {
         let find = || {
-            *lock_unpoisoned(&self.streams).entry(queue).or_insert_with(|| {
-                unwrap_call(self.driver.new_stream(queue != StreamKind::Compute))
+            *lock_unpoisoned(&self.streams).entry(stream_kind).or_insert_with(|| {
+                unwrap_call(self.driver.new_stream(stream_kind != StreamKind::Compute))
             })
         };
-        match queue {
+        match stream_kind {
             StreamKind::Compute => *self.compute.get_or_init(find),
             _ => find(),
         }
@@ -91,10 +91,10 @@ impl GpuContext {
         lock_unpoisoned(&self.streams).values().copied().collect()
     }
 
-    /// Returns the streams in use except those of `queues`.
-    pub(super) fn streams_except(&self, queues: &[StreamKind]) -> Vec<Stream> {
+    /// Returns the streams in use except those of `stream_kinds`.
+    pub(super) fn streams_except(&self, stream_kinds: &[StreamKind]) -> Vec<Stream> {
         let streams = lock_unpoisoned(&self.streams);
-        let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
+        let others = streams.iter().filter(|(stream_kind, _)| !stream_kinds.contains(stream_kind));
         others.map(|(_, stream)| *stream).collect()
     }
 
@@ -167,28 +167,28 @@ impl GpuContext {
         unsafe { self.launch_on(StreamKind::Compute, kernel, grid, args) };
     }
 
-    /// Launches a kernel on the stream of `queue`.
+    /// Launches a kernel on the stream of `stream_kind`.
     ///
     /// # Safety
     /// As [`Driver::launch`].
     pub unsafe fn launch_on(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         kernel: Kernel<'_>,
         grid: Grid,
         args: &[&[u8]],
     ) {
         // SAFETY: as the caller promises.
-        unsafe { self.launch_function(queue, self.function(kernel), grid, args) };
+        unsafe { self.launch_function(stream_kind, self.function(kernel), grid, args) };
     }
 
-    /// Launches a loaded function on the stream of `queue`.
+    /// Launches a loaded function on the stream of `stream_kind`.
     ///
     /// # Safety
     /// As [`Driver::launch`].
     pub unsafe fn launch_function(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         function: KernelFunction,
         grid: Grid,
         args: &[&[u8]],
@@ -197,7 +197,7 @@ impl GpuContext {
             return;
         }
         // SAFETY: as the caller promises.
-        unwrap_call(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
+        unwrap_call(unsafe { self.driver.launch(self.stream(stream_kind), function, grid, args) });
     }
 
     /// Returns the generated kernel of an expression's structure, if it is loaded.

@@ -69,8 +69,8 @@ impl GpuMemory {
         }
     }
 
-    fn record_event(&self, queue: StreamKind, timed: bool) -> DeviceEvent {
-        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(queue));
+    fn record_event(&self, stream_kind: StreamKind, timed: bool) -> DeviceEvent {
+        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(stream_kind));
         let event = self.gpu.acquire_event(timed);
         let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event, timed };
         unwrap_call(if timed && self.gpu.capture.is_capturing() {
@@ -182,26 +182,28 @@ impl Device for GpuMemory {
         unwrap_call(driver.synchronize(stream));
     }
 
-    unsafe fn zero(&self, queue: StreamKind, dst: *mut u8, bytes: usize) {
+    unsafe fn zero(&self, stream_kind: StreamKind, dst: *mut u8, bytes: usize) {
         if bytes == 0 {
             return;
         }
         // SAFETY: as the caller promises.
-        unwrap_call(unsafe { self.gpu.driver().zero(self.gpu.stream(queue), dst as u64, bytes) });
+        unwrap_call(unsafe {
+            self.gpu.driver().zero(self.gpu.stream(stream_kind), dst as u64, bytes)
+        });
     }
 
-    unsafe fn copy(&self, queue: StreamKind, dst: *mut u8, src: *const u8, bytes: usize) {
+    unsafe fn copy(&self, stream_kind: StreamKind, dst: *mut u8, src: *const u8, bytes: usize) {
         if bytes == 0 {
             return;
         }
-        let stream = self.gpu.stream(queue);
+        let stream = self.gpu.stream(stream_kind);
         // SAFETY: as the caller promises.
         unwrap_call(unsafe { self.gpu.driver().copy(stream, dst as u64, src as u64, bytes) });
     }
 
     unsafe fn combine(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -209,28 +211,34 @@ impl Device for GpuMemory {
         len: usize,
     ) {
         // SAFETY: as the caller promises.
-        unsafe { ops::combine::combine(&self.gpu, queue, op, dtype, dst, srcs, len) };
+        unsafe { ops::combine::combine(&self.gpu, stream_kind, op, dtype, dst, srcs, len) };
     }
 
-    unsafe fn join_rows(&self, queue: StreamKind, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+    unsafe fn join_rows(
+        &self,
+        stream_kind: StreamKind,
+        rows: usize,
+        whole: *mut u8,
+        parts: &[RowPart],
+    ) {
         // SAFETY: as the caller promises.
-        unsafe { ops::row_parts::join_rows(&self.gpu, queue, rows, whole, parts) };
+        unsafe { ops::row_parts::join_rows(&self.gpu, stream_kind, rows, whole, parts) };
     }
 
     unsafe fn split_rows(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         rows: usize,
         whole: *const u8,
         parts: &[RowPart],
     ) {
         // SAFETY: as the caller promises.
-        unsafe { ops::row_parts::split_rows(&self.gpu, queue, rows, whole, parts) };
+        unsafe { ops::row_parts::split_rows(&self.gpu, stream_kind, rows, whole, parts) };
     }
 
     unsafe fn combine_runs(
         &self,
-        queue: StreamKind,
+        stream_kind: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -238,31 +246,33 @@ impl Device for GpuMemory {
         runs: &Runs,
     ) {
         // SAFETY: as the caller promises.
-        unsafe { ops::combine::combine_runs(&self.gpu, queue, op, dtype, dst, srcs, runs) };
+        unsafe { ops::combine::combine_runs(&self.gpu, stream_kind, op, dtype, dst, srcs, runs) };
     }
 
-    fn mark_stream(&self, queue: StreamKind) -> DeviceEvent {
-        self.record_event(queue, false)
+    fn mark_stream(&self, stream_kind: StreamKind) -> DeviceEvent {
+        self.record_event(stream_kind, false)
     }
 
-    fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent {
-        self.record_event(queue, true)
+    fn record_timed_event(&self, stream_kind: StreamKind) -> DeviceEvent {
+        self.record_event(stream_kind, true)
     }
 
     fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32 {
         unwrap_call(self.gpu.driver().elapsed_ms(self.driver_event(from), self.driver_event(to)))
     }
 
-    fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent) {
-        unwrap_call(self.gpu.driver().wait(self.gpu.stream(queue), self.driver_event(moment)));
+    fn wait_for(&self, stream_kind: StreamKind, moment: &DeviceEvent) {
+        unwrap_call(
+            self.gpu.driver().wait(self.gpu.stream(stream_kind), self.driver_event(moment)),
+        );
     }
 
     fn is_done(&self, moment: &DeviceEvent) -> bool {
         unwrap_call(self.gpu.driver().is_done(self.driver_event(moment)))
     }
 
-    fn stream_handle(&self, queue: StreamKind) -> u64 {
-        self.gpu.stream(queue).0
+    fn stream_handle(&self, stream_kind: StreamKind) -> u64 {
+        self.gpu.stream(stream_kind).0
     }
 
     fn observe_frees(&self, observer: Weak<dyn FreeObserver>) -> bool {

@@ -28,7 +28,7 @@ struct Sources {
 /// As [`Device::combine`](crate::backend::Device::combine).
 pub unsafe fn combine(
     gpu: &GpuContext,
-    queue: StreamKind,
+    stream_kind: StreamKind,
     op: ReduceOp,
     dtype: DType,
     dst: *mut u8,
@@ -42,9 +42,9 @@ pub unsafe fn combine(
     let grid = covering(gpu, n.div_ceil(vector_width(dtype) as u64));
     // SAFETY: as the caller promises.
     unsafe {
-        with_sources(gpu, queue, &addresses, |sources| {
+        with_sources(gpu, stream_kind, &addresses, |sources| {
             let kernel = (&COMBINE, &*name);
-            gpu.launch_on(queue, kernel, grid, args![sources, dst as u64, head, vectors, n]);
+            gpu.launch_on(stream_kind, kernel, grid, args![sources, dst as u64, head, vectors, n]);
         });
     }
 }
@@ -55,7 +55,7 @@ pub unsafe fn combine(
 /// As [`Device::combine_runs`](crate::backend::Device::combine_runs).
 pub unsafe fn combine_runs(
     gpu: &GpuContext,
-    queue: StreamKind,
+    stream_kind: StreamKind,
     op: ReduceOp,
     dtype: DType,
     dst: *mut u8,
@@ -79,9 +79,14 @@ pub unsafe fn combine_runs(
     let grid = covering(gpu, count * len);
     // SAFETY: as the caller promises.
     unsafe {
-        with_sources(gpu, queue, &addresses, |sources| {
+        with_sources(gpu, stream_kind, &addresses, |sources| {
             let kernel = (&COMBINE, &*name);
-            gpu.launch_on(queue, kernel, grid, args![sources, dst as u64, count, len, distance]);
+            gpu.launch_on(
+                stream_kind,
+                kernel,
+                grid,
+                args![sources, dst as u64, count, len, distance],
+            );
         });
     }
 }
@@ -92,7 +97,7 @@ pub unsafe fn combine_runs(
 /// As [`Device::combine`](crate::backend::Device::combine).
 unsafe fn with_sources(
     gpu: &GpuContext,
-    queue: StreamKind,
+    stream_kind: StreamKind,
     addresses: &[u64],
     launch: impl FnOnce(Sources),
 ) {
@@ -103,7 +108,7 @@ unsafe fn with_sources(
     if others.is_empty() {
         return launch(sources);
     }
-    let (driver, stream) = (gpu.driver(), gpu.stream(queue));
+    let (driver, stream) = (gpu.driver(), gpu.stream(stream_kind));
     let bytes = size_of_val(others);
     sources.others = unwrap_call(driver.alloc(bytes));
     // SAFETY: the table is as long as the addresses, which stay allocated until the stream is synchronized.

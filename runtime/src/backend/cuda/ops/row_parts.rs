@@ -27,13 +27,13 @@ struct RowPartsParam {
 /// As for the method of the device.
 pub unsafe fn join_rows(
     gpu: &GpuContext,
-    queue: StreamKind,
+    stream_kind: StreamKind,
     rows: usize,
     whole: *mut u8,
     parts: &[RowPart],
 ) {
     // SAFETY: as the caller promises.
-    unsafe { launch_copies(gpu, queue, "join_rows", rows, whole as u64, parts) };
+    unsafe { launch_copies(gpu, stream_kind, "join_rows", rows, whole as u64, parts) };
 }
 
 /// Implements [`Device::split_rows`](crate::backend::Device::split_rows).
@@ -42,20 +42,20 @@ pub unsafe fn join_rows(
 /// As for the method of the device.
 pub unsafe fn split_rows(
     gpu: &GpuContext,
-    queue: StreamKind,
+    stream_kind: StreamKind,
     rows: usize,
     whole: *const u8,
     parts: &[RowPart],
 ) {
     // SAFETY: as the caller promises.
-    unsafe { launch_copies(gpu, queue, "split_rows", rows, whole as u64, parts) };
+    unsafe { launch_copies(gpu, stream_kind, "split_rows", rows, whole as u64, parts) };
 }
 
 /// # Safety
 /// As the kernels: the parts have `rows` rows, and the whole all of them.
 unsafe fn launch_copies(
     gpu: &GpuContext,
-    queue: StreamKind,
+    stream_kind: StreamKind,
     name: &str,
     rows: usize,
     whole: u64,
@@ -79,7 +79,7 @@ unsafe fn launch_copies(
         // SAFETY: as the caller promises.
         unsafe {
             gpu.launch_on(
-                queue,
+                stream_kind,
                 (&ROWS, &format!("{name}_{unit}")),
                 covering(gpu, rows * width),
                 args,
