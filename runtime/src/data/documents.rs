@@ -119,7 +119,7 @@ mod tests {
 
     /// A last token that nothing follows has no target either.
     #[test]
-    fn documents_of_one_token_are_refused_if_borders_are_masked() {
+    fn one_token_documents_are_refused_with_masked_borders() {
         let end = u32::from(b'.');
         for (text, searched) in [("......", 6), (".....x", 6)] {
             let file = TokenFile::from_text(text.into(), 256, "dots").unwrap();

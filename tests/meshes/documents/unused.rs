@@ -174,7 +174,7 @@ fn plan_of<M: LanguageModel>(run: &Run, words: &str) -> Option<String> {
 
 /// The plan of a model without a dry run cannot tell, so the first step does.
 #[test]
-fn unused_documents_without_a_dry_run_are_refused_after_a_step() {
+fn unused_documents_are_refused_after_the_first_step() {
     let run = Run::new();
     let save = run.path("never");
     let words = format!("--documents 10 --steps 2 --mesh dp=2 --save {save}");

@@ -12,7 +12,7 @@ type Stream = Tensor<(Batch, Hidden)>;
 fn relabel(x: &Sharded) -> Stream {
     let seal = <(Batch, Hidden) as NormInput<Hidden>>::SEAL;
     let mut parts = Vec::new();
-    x.parts(&mut parts, seal);
+    x.add_parts(&mut parts, seal);
     let mut parts = parts.into_iter();
     Stream::from_parts(&mut || parts.next().unwrap(), seal)
 }

@@ -7,7 +7,7 @@ dims! { Batch @ data, Hidden }
 
 fn relabel<X: SegmentData, Y: SegmentData>(x: &X) -> Y {
     let mut parts = Vec::new();
-    x.parts(&mut parts);
+    x.add_parts(&mut parts);
     Y::from_parts(&mut || parts.remove(0))
 }
 

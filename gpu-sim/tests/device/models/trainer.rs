@@ -47,7 +47,7 @@ fn the_summary_names_the_implementation_of_attention() {
 
 /// The declaration of the model refuses them, before any of it is allocated.
 #[test]
-fn heads_that_no_kernel_takes_are_refused_with_their_field() {
+fn too_wide_heads_are_refused_with_their_field() {
     if not_checked_on_gpu() {
         return;
     }

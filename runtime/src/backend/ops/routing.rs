@@ -1,4 +1,4 @@
-//! Routing of tokens to experts (mixture of experts, MoE).
+//! Expert routing: tokens are assigned to experts and grouped by them (mixture of experts, MoE).
 //!
 //! Each token has `top_k` choices, and choice `c` belongs to token `c / top_k`. Choices are grouped by expert, in the order
 //! of tokens within each expert: the choice at position `p` is `order[p]`, and the position of choice `c` is

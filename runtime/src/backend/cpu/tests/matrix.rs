@@ -69,7 +69,7 @@ fn product_of_parts(a: Matrix, b: Matrix, [m, n, k]: [usize; 3]) -> Vec<f64> {
 }
 
 #[test]
-fn operands_packed_once_give_the_products_of_their_parts() {
+fn packed_operands_give_the_products_of_parts() {
     // Sizes, steps and columns that are read, and the columns of a chunk.
     let parts = [
         ([5, 3], 0..5, 0..3, 3),
