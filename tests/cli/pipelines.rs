@@ -108,7 +108,7 @@ fn stage_times_need_another_file() {
     };
     assert_contains(
         &refusal("--stage-times times.txt"),
-        "--stage-times: `times.txt` is no .json file: --stages reads files of that name only",
+        "--stage-times: `times.txt` is not a .json file: --stages reads only files with that extension",
     );
     assert_contains(
         &refusal("--trace t.json --stage-times t.json"),

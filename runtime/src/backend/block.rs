@@ -123,7 +123,7 @@ fn reserve(_: usize) -> Option<NonNull<u8>> {
     None
 }
 
-/// Asks the kernel to back a large block with huge pages, which saves page faults and TLB misses. The kernel may decline.
+/// Requests huge pages for a large block, which saves page faults and TLB misses. The kernel may decline.
 fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     if bytes >= HUGE_PAGE {

@@ -6,7 +6,7 @@ use crate::tensor::{Documents, Tokens};
 use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Shard, TiedWeight};
 
-/// Applies a layer to tokens, and returns their documents beside its result.
+/// Applies a layer to tokens, and returns their documents with its result.
 ///
 /// A model whose attention keeps documents apart begins with it. The documents go with the stream through stacks and
 /// pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them take both and return both:

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-/// Prints a line to stderr. A closed or full stderr is no reason to stop a run, so errors are ignored.
+/// Prints a line to stderr. A closed or full stderr does not stop a run: errors are ignored.
 pub fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

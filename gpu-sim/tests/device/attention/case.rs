@@ -4,7 +4,6 @@ use half::bf16;
 use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use meshwright::backend::{AttentionShape, Band, DType, DistanceBias, KeyRanges};
 
-use super::reference::lse_len;
 use crate::support::{Operand, Side, values};
 
 /// Results of a case, in order; gradients that it does not ask for are empty.
@@ -22,6 +21,14 @@ pub fn shape(
     let scale = 1.3 / (head_dim as f32).sqrt();
     let band = if causal { Band::CAUSAL } else { Band::ALL };
     AttentionShape { scale, ..AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band) }
+}
+
+/// Returns the elements of log-sum-exps `[batch, heads, queries.pitch]`, up to the last query.
+pub fn lse_len(s: &AttentionShape) -> usize {
+    match s.batch * s.heads {
+        0 => 0,
+        rows => (rows - 1) * s.queries.pitch + s.queries.len,
+    }
 }
 
 /// Values of a distance bias.

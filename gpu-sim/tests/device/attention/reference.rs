@@ -2,21 +2,13 @@
 
 use meshwright::backend::AttentionShape;
 
-use super::case::{Bias, Case, Expected};
+use super::case::{Bias, Case, Expected, lse_len};
 
 /// Returns the rows `[batch, heads, queries]`.
 fn rows(s: &AttentionShape) -> impl Iterator<Item = [usize; 3]> + use<> {
     let [batch, heads, queries] = [s.batch, s.heads, s.queries.len];
     (0..batch * heads * queries)
         .map(move |row| [row / queries / heads, row / queries % heads, row % queries])
-}
-
-/// Returns the elements of log-sum-exps `[batch, heads, queries.pitch]`, up to the last query.
-pub fn lse_len(s: &AttentionShape) -> usize {
-    match s.batch * s.heads {
-        0 => 0,
-        rows => (rows - 1) * s.queries.pitch + s.queries.len,
-    }
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

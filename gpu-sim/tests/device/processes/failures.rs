@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use meshwright_gpu_sim::{not_checked_on_gpu, on_gpu};
 
+use super::environment::FAULT;
 use super::job::{End, Job};
-use super::rank::FAULT;
 use super::training::{losses, words};
 
 /// Time limit for the other ranks.
@@ -92,7 +92,7 @@ fn a_rank_that_never_begins_is_missed() {
     // The data of this rank is missing.
     let change = |rank, command: &mut std::process::Command| {
         if rank == 1 {
-            command.env(super::rank::WORDS, words.replace("text.txt", "missing.txt"));
+            command.env(super::environment::WORDS, words.replace("text.txt", "missing.txt"));
         }
     };
     let ends = Job::start(2, "train", &words, change).ends();

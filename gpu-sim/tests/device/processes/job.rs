@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use meshwright_gpu_sim::on_gpu;
 
-use super::{rank, wire};
+use super::{environment, wire};
 use crate::nccl_stub::hub::Hub;
 
 /// Time limit of a rank that is not killed. Ranks that share a GPU take turns, and compile their kernels first.
@@ -47,8 +47,11 @@ impl Job {
         let start = |rank: usize| {
             let program = std::env::current_exe().expect("this program has a path");
             let mut command = Command::new(program);
-            command.args(["--exact", "--ignored", "--nocapture", rank::TEST]);
-            command.env(rank::ROLE, role).env(rank::WORDS, words).env(rank::HUB, hub.to_string());
+            command.args(["--exact", "--ignored", "--nocapture", environment::TEST]);
+            command
+                .env(environment::ROLE, role)
+                .env(environment::WORDS, words)
+                .env(environment::HUB, hub.to_string());
             let variables = [
                 ("RANK", rank),
                 ("LOCAL_RANK", rank),

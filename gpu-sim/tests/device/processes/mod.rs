@@ -4,6 +4,8 @@
 //! is that of the engine's tests, over TCP. With a GPU, `MESHWRIGHT_TEST_DEVICE=cuda` makes all processes share it,
 //! with NCCL between them.
 
+mod collectives;
+mod environment;
 mod failures;
 mod job;
 mod primitives;

@@ -14,19 +14,11 @@ use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 use meshwright_gpu_sim::{SimDriver, on_gpu};
 
-use super::job::Job;
-use super::rank::{library, own_place};
+use super::environment::{library, own_place};
 use crate::scenario::{self, Scenario, Value};
 
 /// Axis of point-to-point messages.
 const PP: AxisSet = AxisSet::of(AxisId::Pp);
-
-#[test]
-fn collectives_match_those_between_threads() {
-    for ranks in [2, 4] {
-        Job::start(ranks, "primitives", &format!("pp={ranks}"), |_, _| {}).succeed();
-    }
-}
 
 /// A rank of `mesh` that runs every collective.
 pub fn run(mesh: &str) {

@@ -171,7 +171,7 @@ impl AttentionShape {
     }
 }
 
-/// The keys that each query sees, beside those of its [`Band`]: of query `i`, keys `first[i]..end[i]`; none if this is
+/// The keys that each query sees, of those in its [`Band`]: of query `i`, keys `first[i]..end[i]`; none if this is
 /// empty.
 ///
 /// Both are u32 `[batch, queries]` with the pitch of the queries. Neither decreases from one query of a sample to the next.

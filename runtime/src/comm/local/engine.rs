@@ -117,7 +117,7 @@ impl Engine for LocalEngine {
         }
     }
 
-    /// Only a rank that is alone can be captured: several ranks meet on the host.
+    /// Returns pools for a rank that is alone: calls of several ranks, which are synchronized on the host, cannot be captured.
     fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         (self.groups.ranks.world_size() == 1).then(Vec::new)
     }

@@ -25,7 +25,7 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style> {
     fn attend(&self, core: &AttentionCore) -> Self::Out;
 }
 
-/// Shapes of queries, `(batch, sequence, H, D)`, the heads whole or split, beside keys and values that match them.
+/// Shapes of queries, `(batch, sequence, H, D)`, the heads whole or split, with keys and values that match them.
 #[diagnostic::on_unimplemented(
     message = "the queries are shaped `{Self}`, but this attention has heads `{H}` of `{D}`",
     label = "mismatched queries (the first operand)",
@@ -149,7 +149,7 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-/// Keys with whole heads beside queries with split ones: each rank reads those that its queries need.
+/// Keys with whole heads for queries with split ones: each rank reads those that its queries need.
 impl<B: Dim, S, T, K: Whole, D: Dim, A: Axis, M, V, Values, Style>
     KeysShaped<(B, S, Split<K, A>, D), M, V, Values, Style> for (B, T, K, D)
 where

@@ -85,7 +85,7 @@ pub(super) fn stage_times(values: &mut Values) -> Option<PathBuf> {
     let path = values.path("stage-times")?;
     if path.extension().is_none_or(|extension| extension != "json") {
         let message = format!(
-            "`{}` is no .json file: --stages reads files of that name only",
+            "`{}` is not a .json file: --stages reads only files with that extension",
             path.display()
         );
         values.problem("stage-times", message);

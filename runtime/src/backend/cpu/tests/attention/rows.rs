@@ -56,7 +56,7 @@ fn rows_without_keys() {
     }
 }
 
-/// Ranges that end before they begin, beside others far from there.
+/// Ranges that end before they begin, next to others far from there.
 #[test]
 fn ranges_that_end_before_they_begin() {
     for empty in [20, 32, 100, 170] {
@@ -144,7 +144,7 @@ fn infinite_biases_hide_keys() {
     });
 }
 
-/// Results in f32 beside operands in bf16 are those that would be rounded.
+/// Results in f32 of operands in bf16 are those that would be rounded.
 #[test]
 fn wide_results_are_those_before_rounding() {
     let s = AttentionShape { value_dim: 16, ..shape(2, 130, [4, 2, 18], true) };

@@ -181,7 +181,7 @@ fn uids_are_distinct_and_none_is_zero() {
     assert!(!uids.contains(&0));
 }
 
-/// Only the form with an f32 accumulator can be computed by atomics.
+/// The form with an f32 accumulator only can be computed by atomics.
 #[test]
 fn deterministic_graph_has_no_accumulator() {
     let sizes = sizes(1, 4, 2, 1, 8, true);

@@ -1,4 +1,4 @@
-//! The autotuning cache: chosen algorithms in files beside the compiled kernels, from which later processes start.
+//! The autotuning cache: chosen algorithms in files next to the compiled kernels, from which later processes start.
 
 use cudarc::cublaslt::sys::cublasLtMatmulAlgo_t;
 

@@ -19,7 +19,7 @@ type Encoded = Tensor<(Batch, Memory, Hidden)>;
 /// The stream, the memory, and the padding of the memory.
 type Flow = (Stream, Encoded, Padding<(Batch, Memory)>);
 
-/// Cross attention with keys split like the queries, and with whole keys beside split queries.
+/// Cross attention with keys split like the queries, and with whole keys for split queries.
 #[model(crate = crate)]
 struct Block {
     norm: RmsNorm<Hidden>,

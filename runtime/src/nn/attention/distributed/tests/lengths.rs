@@ -1,4 +1,4 @@
-//! One padding beside sequences of several lengths.
+//! One padding with sequences of several lengths.
 
 use super::{Batch, HeadDim, Heads, STYLES, Seq, sizes, with_style};
 use crate::backend::cpu::CpuBackend;
