@@ -53,7 +53,7 @@ fn what_pages_link_to_and_include_exists() {
     }
 }
 
-/// The table in the page on the architecture lists every module of the runtime with all that it may use.
+/// The table in the page on the architecture lists every module of the runtime with the modules that it may use.
 #[test]
 fn modules_use_only_what_the_architecture_allows() {
     let page = read(&root().join("src/contributing/architecture.md"));
@@ -305,7 +305,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// The rows of the table "who uses whom": a module, and the modules that it may use.
+/// Rows of the table of module dependencies: a module, and the modules that it may use.
 fn architecture_table(page: &str) -> Vec<Vec<&str>> {
     let (_, table) = page.split_once("| module | may use |\n|---|---|\n").expect("the table");
     let rows = table.lines().take_while(|line| line.starts_with('|'));
@@ -324,7 +324,7 @@ fn prose(page: &Path) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The anchor that mdBook gives to a heading.
+/// Returns the anchor of a heading in mdBook.
 fn anchor(heading: &str) -> String {
     let letters = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     letters.collect::<String>().to_lowercase().replace(' ', "-")

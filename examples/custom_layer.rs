@@ -14,7 +14,7 @@ pub struct Glu<I, O> {
     up: Param<(I, O)>,
 }
 
-/// Makes it usable as a field of a model.
+/// Builds the layer as a field of a model.
 impl<I, O> Build for Glu<I, O>
 where
     (I, O): Shape,

@@ -72,7 +72,7 @@ impl DecoderLayer {
     }
 }
 
-/// The end of the chain, where the stream of the encoder is not needed any more.
+/// The last stage, which no longer needs the hidden states of the encoder.
 #[model]
 struct Back {
     norm: RmsNorm<Hidden>,

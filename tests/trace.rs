@@ -98,8 +98,8 @@ fn collectives_have_bytes_and_call_sites() {
     }
 }
 
-/// Keys and values of the next hop are on their way from before the attention to those that are here until after it, in
-/// forward and in backward.
+/// The transfer of the keys and values of the next hop overlaps the attention to the present ones, in forward and in
+/// backward.
 #[test]
 fn hops_of_a_ring_are_hidden_by_attention() {
     const CP: usize = 4;

@@ -131,7 +131,7 @@ impl Compiler {
         })
     }
 
-    /// Returns the key in the cache of what is compiled from these texts.
+    /// Returns the cache key of the compilation of `texts`.
     fn key(&self, texts: &[&str]) -> u128 {
         let flags = [&COMMON_FLAGS[..], &SIMULATOR_FLAGS, &KERNEL_FLAGS].concat();
         xxh3_128([&[self.version.as_str()], texts, &flags].concat().join("\0").as_bytes())
@@ -149,9 +149,9 @@ impl Compiler {
     }
 }
 
-/// Returns the path of a file in the cache, which `make` writes to a path it is given unless the file exists.
-///
-/// A thread that asks for a file which another thread is making waits for it.
+/// Returns the path of a cached file. If the file does not exist, `make` writes it to a temporary path, which is then
+/// renamed.
+///  A thread that requests a file waits while another thread makes it.
 fn cached(
     key: u128,
     extension: &str,

@@ -75,8 +75,8 @@ impl SimDriver {
         self.device.state().streams.get(&stream.0)?.capture
     }
 
-    /// Executes work until `stream` is empty. While nothing is left but waits for something outside of the device, other
-    /// ranks may use it.
+    /// Executes work until `stream` is empty. While all remaining work waits for an event outside of the device, other
+    /// ranks may use the device.
     fn drain_stream<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,

@@ -92,7 +92,7 @@ impl Replay {
         self.due().any(|task| self.captured.tasks[task].0.is_ready())
     }
 
-    /// Returns true if a task waits for something outside of the device, or has just done so.
+    /// Returns true if a task waits for an event outside of the device, or has just ended such a wait.
     pub(crate) fn waits_outside(&self) -> bool {
         self.due().any(|task| matches!(self.captured.tasks[task].0, Task::When(..)))
     }

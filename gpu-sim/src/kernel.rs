@@ -18,7 +18,8 @@ use crate::stacks::{MOST_THREADS, Stacks};
 pub(crate) struct Library {
     handle: NonNull<c_void>,
     source: String,
-    /// Shared memory is static variables of the library, so one launch runs at a time.
+    /// Lock held by a running launch: shared memory is emulated by static variables of the library, so launches run one
+    /// at a time.
     running: Mutex<()>,
 }
 

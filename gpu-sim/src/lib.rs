@@ -54,13 +54,13 @@ pub const DEVICE_VARIABLE: &str = "MESHWRIGHT_TEST_DEVICE";
 /// Environment variable that, set to `own`, runs the project's own attention kernels on a GPU instead of cuDNN.
 pub const ATTENTION_VARIABLE: &str = "MESHWRIGHT_TEST_ATTENTION";
 
-/// Returns whether tests run on a GPU, as [`DEVICE_VARIABLE`] says.
+/// Returns true if tests run on a GPU, as selected by [`DEVICE_VARIABLE`].
 pub fn on_gpu() -> bool {
     env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda")
 }
 
-/// Returns whether the calling test must return immediately because it needs a simulated device and tests run on a GPU;
-/// prints that the test checked nothing. A machine with a GPU needs no C++ compiler for such a test.
+/// Returns true if the calling test must return immediately, because it needs a simulated device and tests run on a
+/// GPU; prints that the test checked nothing. A machine with a GPU needs no C++ compiler for such a test.
 pub fn not_checked_on_gpu() -> bool {
     on_gpu() && {
         not_checked("needs a simulated device");

@@ -127,7 +127,7 @@ fn column_sums<F: Number>(g: &Gemm, b: &[F], sums: &mut [f32]) {
     }
 }
 
-/// Hendrycks and Gimpel 2016, in the `tanh` form.
+/// GELU (Hendrycks and Gimpel 2016), in the `tanh` form.
 fn gelu(x: f32) -> f32 {
     let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
     0.5 * x * (1.0 + inner.tanh())

@@ -66,7 +66,7 @@ pub(crate) struct EventState {
 pub(crate) enum Last {
     Never,
     Submitted(Arc<Ticket>),
-    /// During capture, after these tasks of the graph.
+    /// Record during capture, after these tasks of the graph.
     Captured {
         capture: u64,
         after: Vec<usize>,
@@ -193,7 +193,7 @@ impl State {
         result.map(|()| true)
     }
 
-    /// Returns true if a stream waits for something outside of the device, or has just done so.
+    /// Returns true if a stream waits for an event outside of the device, or has just ended such a wait.
     pub(crate) fn waits_outside(&self) -> bool {
         self.streams.values().any(StreamState::waits_outside)
     }

@@ -51,7 +51,7 @@ pub(crate) type Work = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Task {
-    /// Returns false if the task waits for something outside of the device.
+    /// Returns false if the task waits for an event outside of the device.
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             Task::When(condition, _) => condition(),

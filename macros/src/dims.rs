@@ -155,7 +155,7 @@ fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<
     Ok(None)
 }
 
-/// Dims are types, so their names are type names.
+/// Checks that the name of a dim is a type name.
 fn name_is_a_type_name(cx: &Ctxt, name: &Ident) {
     let text = name.unraw().to_string();
     let camel: String = text
@@ -176,7 +176,7 @@ fn name_is_a_type_name(cx: &Ctxt, name: &Ident) {
     }
 }
 
-/// A dim is declared once, unless `cfg` chooses between declarations.
+/// Returns true unless the dim is already declared without `cfg`.
 fn is_new(cx: &Ctxt, dims: &[DeclaredDim], dim: &DeclaredDim) -> bool {
     let unconditional = |dim: &&DeclaredDim| dim.conditions().next().is_none();
     let first = dims.iter().filter(unconditional).find(|first| first.name == dim.name);

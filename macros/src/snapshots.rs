@@ -1,4 +1,4 @@
-//! The expansion of every `tests/snapshots/*.rs` is committed beside it as `*.expanded.rs`.
+//! Snapshot tests: the expansion of every `tests/snapshots/*.rs` is committed as `*.expanded.rs` in the same folder.
 //!
 //! Run with `BLESS=1` to rewrite them. `tests/expansions.rs` compiles both.
 

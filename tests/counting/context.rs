@@ -175,7 +175,7 @@ impl Case {
         forward + backward + again
     }
 
-    /// Bytes that a style keeps of a layer besides those of one rank.
+    /// Bytes that a style keeps of a layer in addition to the bytes of one rank.
     fn kept_besides(self) -> usize {
         let [q, kv] = self.queries_and_keys();
         match self.way() {

@@ -1,5 +1,5 @@
-//! A language model of T5's attention over a distributed sequence: it knows of positions by learned biases only, which two
-//! attentions share.
+//! A language model of T5's attention over a distributed sequence: it encodes positions by learned biases only, which
+//! two attentions share.
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::prelude::*;

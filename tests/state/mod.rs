@@ -242,7 +242,7 @@ impl Run {
         path
     }
 
-    /// Ten steps, unless `more` or `paths` say otherwise: later flags replace earlier ones.
+    /// Trains for ten steps, unless `more` or `paths` set another number: later flags replace earlier ones.
     fn train(
         &self,
         mesh: &str,

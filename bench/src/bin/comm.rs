@@ -209,7 +209,7 @@ fn collective_time(
     Ok(median(&times.into_iter().next().unwrap_or_default()))
 }
 
-/// Returns the times in which two ranks copy `size` bytes between them, and all-reduce as many.
+/// Returns the times of a copy of `size` bytes between two ranks, and of an all-reduce of `size` bytes.
 fn target(size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Box<dyn std::error::Error>> {
     let shape = MeshShape::new([(AxisId::Tp, 2)])?;
     let times = launch(&shape, |comms| {

@@ -95,7 +95,7 @@ fn gradients(rank: &Rank, built: &Built<Llama>) -> Gradients<Reduced> {
     built.model.loss(&tokens, &targets).backward().reduce()
 }
 
-/// Measures the kernel on one buffer of each kind, as long as the whole model.
+/// Measures the kernel on one buffer per operand, with as many elements as the model has parameters.
 fn adamw_alone(rank: &Rank, len: usize) -> f64 {
     let buffer = |dtype| rank.allocator().zeros(dtype, len, Category::Workspace);
     let [mut p, g, mut m, mut v] = [DType::F32; 4].map(buffer);

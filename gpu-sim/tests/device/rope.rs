@@ -5,7 +5,7 @@ use meshwright::backend::{DType, RopeLayout, RopeShape};
 
 use crate::support::{FLOATS, Side, assert_same, on_both, values};
 
-/// Batch, positions, heads, and elements of a head: all of them, and those that rotate.
+/// Batch, positions, heads, elements of a head, and rotated elements of a head.
 const SIZES: [[usize; 5]; 12] = [
     [0, 4, 2, 8, 8],
     [2, 5, 3, 14, 14],

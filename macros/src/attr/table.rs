@@ -8,7 +8,7 @@
 pub struct AttributeRow {
     /// The name: `name` in `#[name(..)]`.
     pub name: &'static str,
-    /// The items it applies to.
+    /// Items that the attribute applies to.
     pub on: &'static str,
     /// A sentence for the reference.
     pub meaning: &'static str,
@@ -49,7 +49,7 @@ pub enum Value {
     Crate,
     /// Reserved for a later version; the text describes its purpose.
     Later(&'static str),
-    /// A mesh axis that is not set by an attribute; the text tells where it is set.
+    /// A mesh axis that is not set by an attribute; the text names the place where it is set.
     Elsewhere(&'static str),
 }
 

@@ -26,7 +26,7 @@ pub fn check(cx: &Ctxt, forward: &Forward) {
     }
 }
 
-/// One model serves many micro-batches, so `forward` borrows it shared.
+/// Checks that `forward` takes `&self`: one model serves many micro-batches.
 fn forward_borrows_the_model(cx: &Ctxt, signature: &Signature) {
     let Some(receiver) = signature.receiver() else {
         cx.error_at(&signature.ident, "`forward` needs `&self` as its first parameter");
@@ -49,7 +49,7 @@ fn forward_borrows_the_model(cx: &Ctxt, signature: &Signature) {
     cx.error_at(receiver, message);
 }
 
-/// A module has one input, which it borrows.
+/// Checks that `forward` has one input, passed by reference.
 fn forward_takes_one_input_by_reference(cx: &Ctxt, signature: &Signature) {
     let params: Vec<&PatType> = inputs(signature).collect();
     let Some(first) = params.first() else {
@@ -96,7 +96,8 @@ fn forward_returns_something(cx: &Ctxt, signature: &Signature) {
     }
 }
 
-/// The tape records `forward` as it runs, from beginning to end on one thread: it is neither `async` nor `unsafe`.
+/// Checks that `forward` is a plain function, neither `async` nor `unsafe`: the tape records it while it runs, on one
+/// thread.
 fn forward_is_a_plain_function(cx: &Ctxt, signature: &Signature) {
     let refuse = |word: &str, span: Span, why: &str| {
         cx.error(span, format_args!("`forward` cannot be `{word}`: {why}"));
@@ -133,7 +134,7 @@ fn forward_is_not_generic(cx: &Ctxt, signature: &Signature) {
     }
 }
 
-/// `In` and `Out` become associated types, which cannot borrow from the call.
+/// Checks that `In` and `Out` are owned: they become associated types, which cannot borrow from the call.
 fn in_and_out_are_owned(cx: &Ctxt, types: &Types) {
     if let Some(span) = Finder::in_type(&types.output).borrow {
         cx.error(
@@ -146,7 +147,7 @@ fn in_and_out_are_owned(cx: &Ctxt, types: &Types) {
     }
 }
 
-/// Associated types have names.
+/// Checks that `In` and `Out` are named types, as associated types require.
 fn in_and_out_are_named(cx: &Ctxt, types: &Types) {
     for ty in [&types.input, &types.output] {
         if let Some(found) = Finder::in_type(ty).impl_trait {

@@ -28,7 +28,7 @@ pub fn check(cx: &Ctxt, model: &mut Model) {
     model.stages_are_valid = super::stages::check(cx, model);
 }
 
-/// A model lives as long as the training run and owns its parameters, so it borrows nothing.
+/// Checks that a model has no lifetime parameter: it owns its parameters for the whole run.
 fn model_owns_its_parameters(cx: &Ctxt, model: &Model) {
     for lifetime in model.item.generics.lifetimes() {
         let name = &lifetime.lifetime;
@@ -41,7 +41,7 @@ fn model_owns_its_parameters(cx: &Ctxt, model: &Model) {
     }
 }
 
-/// `#[model]` sees attributes before `cfg_attr` is resolved, so it would miss attributes of this crate inside it.
+/// Checks that no attribute of this crate is inside `cfg_attr`, which is not resolved yet when `#[model]` runs.
 fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
     for attr in field.others.iter().filter(|attr| attr.path().is_ident("cfg_attr")) {
         let text = shown(attr);
@@ -59,7 +59,7 @@ fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
     }
 }
 
-/// `scatter` selects the reduction at the end of a layer. A layer without a reduction has nothing to scatter.
+/// Checks that `scatter` is on a layer that ends in a reduction.
 fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
     for cut in field.sharded.iter().flat_map(|sharded| &sharded.cuts) {
         let (Some(scatter), style) = (&cut.scatter, cut.style.value) else { continue };
@@ -77,7 +77,7 @@ fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
     }
 }
 
-/// A tied weight belongs to the FSDP unit that declares it. A field that is always tied has no other parameters.
+/// Checks that a field with `fsdp` has parameters of its own: a tied weight belongs to the FSDP unit that declares it.
 fn unit_has_parameters(cx: &Ctxt, field: &Field) {
     let fsdp = field.sharded.as_ref().and_then(|sharded| sharded.fsdp.as_ref());
     let (Some(fsdp), Some(tied)) = (fsdp, &field.tied) else { return };
@@ -94,7 +94,7 @@ fn unit_has_parameters(cx: &Ctxt, field: &Field) {
     }
 }
 
-/// A field is tied to a field of the same struct that is built before it, so that its weight exists.
+/// Checks that a field is tied to an earlier field of the same struct, whose weight exists.
 fn tie_points_to_an_earlier_field(fields: &[Field], i: usize) -> syn::Result<()> {
     let (field, Some(tied)) = (&fields[i], &fields[i].tied) else { return Ok(()) };
     let (name, target) = (field.name.unraw(), tied.path.first().unraw());

@@ -20,7 +20,7 @@ pub fn check(cx: &Ctxt, model: &Model) -> bool {
     cx.n_errors() == n_errors && is_complete && stages.all(|stage| stage.is_valid)
 }
 
-/// The boundaries between stages are checked at their types, so these must be known.
+/// Checks that a model with stages has no type parameters: boundaries are checked by their types.
 fn model_is_concrete(cx: &Ctxt, model: &Model) {
     let generics = &model.item.generics;
     if generics.type_params().next().is_some() || generics.const_params().next().is_some() {
@@ -45,7 +45,7 @@ fn checked_struct_is_concrete(cx: &Ctxt, model: &Model) {
     }
 }
 
-/// `forward` runs every field of the chain, so a field outside of it would not be run.
+/// Checks that every field belongs to a stage: `forward` runs the fields of the chain only.
 fn every_field_belongs_to_a_stage(cx: &Ctxt, model: &Model) {
     if !model.fields.iter().any(is_stage) {
         return;
@@ -66,7 +66,7 @@ fn every_field_belongs_to_a_stage(cx: &Ctxt, model: &Model) {
     }
 }
 
-/// The fields with `last` are used after the chain, which needs stages and ends before them.
+/// Checks that fields with `last` follow the stages of the chain.
 fn last_fields_follow_the_stages(cx: &Ctxt, model: &Model) {
     let last_fields = model.fields.iter().enumerate().filter_map(|(i, field)| match &field.stage {
         Some(stage) if stage.last => Some((i, field, stage)),

@@ -14,9 +14,9 @@ use super::value::Value;
 /// Dims of a weight that are summed over.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reads {
-    /// This many of the first dims: a linear layer's `(I, O)`.
+    /// The leading dims, by number: a linear layer's `(I, O)`.
     First(usize),
-    /// This many of the last dims: a head's `(Vocab, Hidden)`.
+    /// The trailing dims, by number: a head's `(Vocab, Hidden)`.
     Last(usize),
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Contraction {
     pub(crate) entry: Entry,
     /// The axes over which the weight's gradient is partial.
     pub(crate) gradient_axes: AxisSet,
-    /// The axis over which the result is reduced, and the dim that is sharded over it then, if any.
+    /// Axis over which the result is reduced, and the dim that the reduction shards, if any.
     pub(crate) leaves: Option<(AxisId, Option<usize>)>,
 }
 

@@ -23,8 +23,8 @@ pub(crate) struct DocumentIds {
 }
 
 impl DocumentIds {
-    /// Copies documents of rows to the device, for the tokens of `sequence` that this rank holds; `starts` are those of whole
-    /// rows, and positions in the row.
+    /// Copies documents of rows to the device, for the tokens of `sequence` that this rank holds; `starts` are
+    /// positions in the row, for all tokens of whole rows.
     ///
     /// # Panics
     /// If `starts` are not those of documents that follow one another.
@@ -36,8 +36,8 @@ impl DocumentIds {
         DocumentIds { starts, ends, places, rows: Rc::new(rows) }
     }
 
-    /// Returns starts, ends and places of the tokens of `sequence` in each row, and the positions that the queries of whole
-    /// rows may see.
+    /// Returns starts, ends and positions of the tokens of `sequence` in each row, and the positions that the queries
+    /// of whole rows may see.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -49,7 +49,7 @@ impl DocumentIds {
         (own, VisibleRows::new(sequence.global, starts, ends))
     }
 
-    /// Returns starts, ends and places of rows of `seq` tokens.
+    /// Returns starts, ends and positions of the tokens of rows of `seq` tokens.
     ///
     /// # Panics
     /// As [`new`](Self::new).

@@ -234,7 +234,7 @@ impl OutputRoot {
     }
 }
 
-/// Checks that a pass can be recorded or run backward: that the rank records, on the tape of no other pass.
+/// Checks that the rank records, and that no other pass is being recorded or run backward.
 #[track_caller]
 fn check_no_other_pass(rank: &Rank) {
     let is_between = rank.is_recording()

@@ -11,7 +11,7 @@ use crate::trace::Arg;
 /// Data in host memory.
 pub(crate) struct Offloaded(Buffer);
 
-/// Transfers of one rank between its device and host memory, which run beside its kernels.
+/// Transfers of one rank between its device and host memory, which overlap the rank's kernels.
 #[derive(Default)]
 pub(crate) struct Offloading {
     /// Data that is being copied to the host, and the event after which its device memory may be reused.

@@ -6,8 +6,8 @@ use crate::layout::AxisSet;
 
 use super::tape::{NodeId, TapeGradients};
 
-/// A use of a parameter that is recorded for backward: counted while it exists, so that its unit knows when the gradient is
-/// complete.
+/// A use of a parameter that is recorded for backward: counted while it exists, so that the unit detects when the
+/// gradient is complete.
 pub(crate) struct ParamUse {
     param: ParamRef,
     /// The axes over which the gradient of the use is partial.
@@ -22,7 +22,7 @@ pub(crate) struct ParamUse {
 enum Contributor {
     ThisRank,
     AnotherRank,
-    /// None: the gradient of the parameter is not wanted.
+    /// None: the parameter requires no gradient.
     None,
 }
 
@@ -56,8 +56,8 @@ impl ParamUse {
         self.end_contribution(gradients, contributor);
     }
 
-    /// Does the same as [`finish_use`](Self::finish_use) for several parameters of one unit, whose contributions one kernel
-    /// computes: `write` is called even if none is wanted, with the gradients of those that are.
+    /// Does the same as [`finish_use`](Self::finish_use) for several parameters of one unit, whose contributions one
+    /// kernel computes: `write` is called even if no gradient is required, with the required gradients.
     pub(crate) fn finish_together<const N: usize>(
         uses: [&ParamUse; N],
         gradients: &TapeGradients<'_>,

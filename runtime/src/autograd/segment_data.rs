@@ -46,8 +46,8 @@ pub enum PartKind {
 pub enum Part {
     Activation(Value),
     TokenIds(TokenIds),
-    /// Documents of the same tokens as the ids: ranks that read the tokens know their documents, so they are never
-    /// sent.
+    /// Documents of the same tokens as the ids: ranks that read the tokens have their documents too, so documents are
+    /// never sent.
     Documents(TokenIds),
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct CurrentTape {
     nodes: RefCell<Vec<TapeNode>>,
     /// Number of operations that the rank has recorded so far, on all tapes.
     recorded: Cell<u64>,
-    /// True if it is that of a micro-batch pass.
+    /// True for the tape of a microbatch pass.
     is_of_pass: Cell<bool>,
 }
 
@@ -64,7 +64,7 @@ impl CurrentTape {
         NodeId { serial, _references: references }
     }
 
-    /// Returns true if it is the tape of a micro-batch pass.
+    /// Returns true for the tape of a microbatch pass.
     pub(super) fn is_of_pass(&self) -> bool {
         self.is_of_pass.get()
     }
@@ -115,7 +115,7 @@ pub(crate) struct TapeGradients<'a> {
     pub(crate) rank: &'a Rank,
     /// Operations by their serial numbers, in order, and the gradients of their results so far.
     slots: Vec<(u64, Option<Arc<Buffer>>)>,
-    /// The gradient that backward began with, if it is that of a loss: 1.
+    /// Initial gradient of a loss, which is 1; `None` if backward did not begin with losses.
     seed: Option<Arc<Buffer>>,
     /// Deferred weight gradients in order, or `None` if they are computed immediately.
     deferred: Option<Vec<WeightGradientJob>>,
@@ -184,8 +184,8 @@ impl TapeGradients<'_> {
         self.slots[slot].1 = Some(Arc::new(sum));
     }
 
-    /// Returns the number in `gradient`, the gradient of a loss. That of the loss which backward began with is known
-    /// without waiting for a device.
+    /// Returns the number in `gradient`, the gradient of a loss. The initial gradient of a loss is known without
+    /// waiting for the device.
     pub(crate) fn scalar_gradient(&self, gradient: &Arc<Buffer>) -> f32 {
         match &self.seed {
             Some(seed) if Arc::ptr_eq(seed, gradient) => 1.0,

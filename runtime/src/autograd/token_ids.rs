@@ -28,7 +28,7 @@ pub(crate) enum RowDocuments {
     Whole,
     /// Rows of several documents.
     Several(Rc<DocumentIds>),
-    /// Unknown: the ids were received from another rank without them.
+    /// Unknown: the ids were received from another rank without documents.
     NotReceived,
 }
 

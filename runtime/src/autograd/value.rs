@@ -62,7 +62,7 @@ impl Value {
         Self::alias(rank, extents, Arc::new(data), node)
     }
 
-    /// Creates a value that no operation has made: no gradient flows through it.
+    /// Creates a value without a producing operation: no gradient flows through it.
     pub(crate) fn constant(
         rank: &Rank,
         extents: Vec<Extent>,
@@ -95,7 +95,7 @@ impl Value {
         Self::new(rank, extents, state, Some(regather), rank.segments().in_forward())
     }
 
-    /// Creates a value of which `op` computes the numbers when they are needed.
+    /// Creates a value whose numbers `op` computes when they are needed.
     pub(super) fn defer_op(
         rank: &Rank,
         extents: Vec<Extent>,
@@ -133,13 +133,13 @@ impl Value {
         Self::new(self.rank(), extents, state, None, segment)
     }
 
-    /// Returns true if an operation that reads the value has a gradient for it: now, or when the checkpointed segment in whose
-    /// forward it was computed is recomputed.
+    /// Returns true if operations that read the value compute a gradient for it: now, or when the checkpointed segment
+    /// in whose forward it was computed is recomputed.
     pub(crate) fn wants_gradient(&self) -> bool {
         self.is_unrecorded() || self.compute_with_node().node.is_some()
     }
 
-    /// Returns true if it was computed in the forward of a checkpointed segment, which is not recorded.
+    /// Returns true if the value was computed in the forward of a checkpointed segment, which is not recorded.
     pub(super) fn is_unrecorded(&self) -> bool {
         self.0.unrecorded_in.is_some()
     }

@@ -9,8 +9,8 @@ use crate::context::Rank;
 use crate::mesh::Extent;
 
 /// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its row.
-///
-/// A rank that has some positions of its rows only knows those of the others from here, so none are exchanged.
+///  A rank that holds some positions of its rows only takes the documents of the other positions from here, so ranks
+///  exchange none.
 pub(crate) struct VisibleRows {
     /// Positions of a row.
     seq: usize,
@@ -19,8 +19,8 @@ pub(crate) struct VisibleRows {
     key_ranges: RefCell<Vec<(KeyBlock, KeyRangeBuffers)>>,
 }
 
-/// The first key that each query of a block sees and the end of those that it sees: u32 `[batch, queries]`, by the keys'
-/// number in the block's part.
+/// First visible key and end of the visible keys of each query of a block: u32 `[batch, queries]`, by the keys' number
+/// in the block's part.
 pub(crate) type KeyRangeBuffers = [Arc<Buffer>; 2];
 
 /// Queries and keys of a sequence, by their positions in it, and the positions that a query sees.
@@ -34,7 +34,7 @@ pub(crate) struct KeyBlock {
 }
 
 impl VisibleRows {
-    /// Creates those of rows of `seq` positions.
+    /// Creates the visible ranges of rows of `seq` positions.
     pub(crate) fn new(seq: usize, starts: Vec<u32>, ends: Vec<u32>) -> VisibleRows {
         VisibleRows { seq, starts, ends, key_ranges: RefCell::default() }
     }
@@ -104,7 +104,7 @@ impl KeyBlocks {
         self.0.borrow().len()
     }
 
-    /// Returns those of sequences of `seq` tokens.
+    /// Returns the key blocks of sequences of `seq` tokens.
     pub(crate) fn of_sequences(&self, seq: usize) -> Vec<KeyBlock> {
         self.0.borrow().iter().filter(|block| block.queries.global == seq).cloned().collect()
     }

@@ -29,7 +29,7 @@ pub(super) enum MemorySource {
     Device(Arc<dyn Device>),
     /// Host memory that a device has page-locked.
     PageLocked(Arc<dyn Device>),
-    /// Addresses of the host that take memory only where they are written, for dry runs.
+    /// Host addresses whose pages are committed on first write, for dry runs.
     Reserved,
 }
 
@@ -117,7 +117,7 @@ fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     if ptr == libc::MAP_FAILED { None } else { NonNull::new(ptr.cast()) }
 }
 
-/// Other systems have no such addresses.
+/// Returns `None`: other systems cannot reserve addresses.
 #[cfg(not(unix))]
 fn reserve(_: usize) -> Option<NonNull<u8>> {
     None

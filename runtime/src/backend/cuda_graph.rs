@@ -26,7 +26,7 @@ impl GraphPool {
         Arc::new(GraphPool { device: Arc::clone(device), pools })
     }
 
-    /// Returns true if graphs can be replayed: no allocator has taken back their memory.
+    /// Returns true if graphs can be replayed: no allocator has reclaimed their memory.
     pub fn is_valid(&self) -> bool {
         self.pools.iter().all(PrivatePool::is_valid)
     }
@@ -121,7 +121,7 @@ impl GraphBuffer {
         self.address
     }
 
-    /// Fills it with values of the host, for the work submitted next.
+    /// Copies host values to the buffer, for the work submitted next.
     ///
     /// # Panics
     /// When `values` have another size: a bug of the caller.
@@ -132,7 +132,7 @@ impl GraphBuffer {
         unsafe { self.memory.device.upload(self.address as *mut u8, bytes) };
     }
 
-    /// Fills it from device memory.
+    /// Copies device memory to the buffer.
     ///
     /// # Panics
     /// As [`write`](Self::write).

@@ -38,7 +38,7 @@ pub trait Device: Send + Sync + Debug {
     /// Allocates `bytes` bytes, at least one, of page-locked host memory, which the device copies asynchronously; `None`
     /// if the host is out of memory.
     fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>>;
-    /// Frees page-locked memory, as [`free`](Self::free).
+    /// Frees page-locked memory, like [`free`](Self::free).
     ///
     /// # Safety
     /// `memory` came from [`alloc_page_locked`](Self::alloc_page_locked) with these `bytes`.
@@ -121,7 +121,7 @@ pub trait Device: Send + Sync + Debug {
             unsafe { self.copy(stream_kind, part as *mut u8, whole.wrapping_add(at), bytes) }
         });
     }
-    /// Reduces equally spaced runs of every source, as [`combine`](Self::combine).
+    /// Reduces equally spaced runs of every source, like [`combine`](Self::combine).
     ///
     /// # Safety
     /// See [`Device`]; `dst` is none of the sources.
@@ -144,10 +144,10 @@ pub trait Device: Send + Sync + Debug {
 
     /// Records an event after the work submitted to `stream_kind` so far.
     fn mark_stream(&self, stream_kind: StreamKind) -> DeviceEvent;
-    /// Makes `stream_kind` wait for `moment`, which may be of another rank on the same device.
+    /// Makes `stream_kind` wait for `event`, which may belong to another rank on the same device.
     fn wait_for(&self, stream_kind: StreamKind, moment: &DeviceEvent);
-    /// Records an event with a time stamp, as [`mark`](Self::mark). During a capture, each replay of the graph records it:
-    /// its time is that of the latest one, and nothing can wait for it.
+    /// Records an event with a time stamp, as [`mark_stream`](Self::mark_stream). During a capture, each replay of the
+    /// graph records it: its time is that of the latest one, and nothing can wait for it.
     fn record_timed_event(&self, stream_kind: StreamKind) -> DeviceEvent;
     /// Returns the milliseconds between two timed events of this rank that have completed; negative if `to` was first.
     fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32;
@@ -185,13 +185,13 @@ pub trait Device: Send + Sync + Debug {
         false
     }
 
-    /// Returns how often the host has read device memory or waited for an event so far.
+    /// Returns the number of times that the host has read device memory or waited for an event.
     fn waits(&self) -> u64 {
         0
     }
 }
 
-/// A graph as a device keeps it.
+/// A captured graph in the device's representation.
 ///
 /// # Safety
 /// The caller of [`launch`](Self::launch) promises the same for all memory used in the capture as at its capture.
@@ -204,7 +204,7 @@ pub unsafe trait DeviceGraph: Send + Sync + Debug {
     unsafe fn launch(&self);
 }
 
-/// The cache of an allocator of device memory, as the device sees it.
+/// Interface of the device to the cached memory of its allocator.
 pub trait MemoryCache: Send + Sync {
     /// Returns the bytes that can still be allocated within the allocator's limit.
     fn available_bytes(&self) -> usize;

@@ -116,7 +116,7 @@ impl UpdateExpr {
 }
 
 impl UpdateNode {
-    /// The nodes that this one reads.
+    /// Returns the nodes that this node reads.
     pub fn operands(&self) -> impl Iterator<Item = usize> {
         let (first, second) = match *self {
             UpdateNode::Param
@@ -144,7 +144,7 @@ impl fmt::Debug for ScalarFunction {
     }
 }
 
-/// Functions are equal if a GPU cannot tell them apart.
+/// Functions are equal if their names and CUDA sources are equal.
 impl PartialEq for ScalarFunction {
     fn eq(&self, other: &ScalarFunction) -> bool {
         (self.name, self.cuda) == (other.name, other.cuda)

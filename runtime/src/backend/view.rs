@@ -234,7 +234,7 @@ impl<'a> ViewMut<'a> {
         self.reborrow().into_slice(range)
     }
 
-    /// Returns the elements of `range` with the lifetime of this view, as [`slice`](Self::slice).
+    /// Returns the elements of `range` with the lifetime of this view, like [`slice`](Self::slice).
     pub fn into_slice(self, range: Range<usize>) -> ViewMut<'a> {
         assert!(range.start <= range.end && range.end <= self.len, "a slice is inside its view");
         // `add` is only defined inside host allocations, not for device addresses.
@@ -316,7 +316,7 @@ impl<'a> ViewMut<'a> {
         self.reborrow().into_typed()
     }
 
-    /// Returns the elements as `T` with the lifetime of this view, as [`typed`](Self::typed).
+    /// Returns the elements as `T` with the lifetime of this view, like [`typed`](Self::typed).
     pub fn into_typed<T: Element>(self) -> &'a mut [T] {
         assert_eq!(self.dtype, T::DTYPE, "a view was written as another dtype");
         self.as_view().require_host();

@@ -8,11 +8,10 @@
 //! DIR/step-00000100/rank-00000.safetensors      shards of rank 0, and so on
 //! DIR/latest -> step-00000100
 //! ```
-//!
-//! Saving ([`CheckpointWriter`]) fills a hidden folder that is renamed once it is complete and on disk; then `latest` moves.
-//! So a crash at any time leaves earlier checkpoints intact. Loading ([`Checkpoint`]) compares every byte with its hash,
-//! reports damaged files by name, and falls back to the previous checkpoint. Shards are boxes of global tensors, so a
-//! checkpoint can be loaded on any mesh.
+//!  Saving ([`CheckpointWriter`]) fills a temporary folder that is renamed once it is complete and on disk; then
+//!  `latest` moves. So a crash at any time leaves earlier checkpoints intact. Loading ([`Checkpoint`]) compares every
+//!  byte with its hash, reports damaged files by name, and falls back to the previous checkpoint. Shards are boxes of
+//!  global tensors, so a checkpoint can be loaded on any mesh.
 
 mod error;
 mod files;

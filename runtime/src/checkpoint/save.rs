@@ -19,7 +19,7 @@ pub struct ShardEntry<'a> {
     pub name: String,
     /// Shape of the whole tensor.
     pub global_shape: Vec<usize>,
-    /// The box of `data` in it.
+    /// Box of `data` in the global tensor.
     pub region: Region,
     /// The elements of the box, row by row.
     pub data: &'a [f32],

@@ -9,7 +9,7 @@ use super::CommError;
 use super::in_use::InUse;
 use super::sync::{DeadlockDetector, Monitor};
 
-/// The outcome of a call that an engine was given: the destination buffer of an asynchronous call, or an error.
+/// Outcome of a call that was issued to an engine: the destination buffer of an asynchronous call, or an error.
 pub struct Completion(CompletionState);
 
 /// The destination buffer of a call, or an error.
@@ -36,7 +36,8 @@ pub(super) struct Deadline {
 }
 
 impl Completion {
-    /// A call that is complete, or has failed. `dst` is the buffer that was handed over, if any.
+    /// Creates the completion of a call that is complete or has failed. `dst` is the destination buffer of an
+    /// asynchronous call, if any.
     pub fn completed(outcome: Result<Option<Buffer>, CommError>) -> Completion {
         Completion(CompletionState::Known(outcome.map(InUse::idle)))
     }
@@ -63,7 +64,7 @@ impl Completion {
         }
     }
 
-    /// A call of world rank `rank` whose outcome another thread reports through the promise.
+    /// Creates the completion of a call of world rank `rank`, whose outcome another thread reports through the promise.
     pub fn promised(rank: usize) -> (Promise, Completion) {
         // Never reports, as one running task is left.
         let (promise, promised) = Promise::new(rank, &Arc::new(DeadlockDetector::new(2)));
@@ -72,7 +73,7 @@ impl Completion {
 }
 
 impl Completion {
-    /// Returns true if the outcome is there.
+    /// Returns true if the outcome is known.
     pub(super) fn has_outcome(&self) -> bool {
         match &self.0 {
             CompletionState::Known(_) => true,
@@ -80,7 +81,7 @@ impl Completion {
         }
     }
 
-    /// Returns the outcome if it is there.
+    /// Returns the outcome if it is known.
     pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
         match self.0 {
             CompletionState::Known(outcome) => Ok(outcome),

@@ -8,7 +8,8 @@ use super::{Call, Completion, Engine, GroupMember, Operands, ProcessGroup, RankE
 /// keep their values, since the buffers of a dry run have no memory.
 const WRITTEN_BYTES: usize = 1 << 16;
 
-/// Every call is complete immediately, as if all members had passed the values of this rank; reductions keep them.
+/// Engine of dry runs: every call completes immediately, as if all members had passed the values of this rank;
+/// reductions keep these values.
 pub(super) struct DryRunEngine;
 
 impl Engine for DryRunEngine {

@@ -128,7 +128,7 @@ pub trait ProcessGroup: Send + Sync {
         false
     }
 
-    /// Returns true if the other members take no part in calls: in dry runs, which have nothing to compare with them.
+    /// Returns true in dry runs, in which calls do not involve the other members and no values are compared.
     fn is_dry_run(&self) -> bool {
         false
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::DeviceFailure;
 
-/// Why a collective failed. Ranks in the texts are world ranks.
+/// Reason why a collective failed. Ranks in the texts are world ranks.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommError {
     /// The members of a group issued different calls. Every member gets this same error.

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Device, DeviceEvent, StreamKind};
 
 /// A value whose memory may be in use on a device until an event.
-///
-/// When the value is claimed or dropped, the compute stream of the device waits for the event. So memory that goes back
-/// to the pool of a rank is free for the next computation of that rank.
+///  When the value is claimed or dropped, the compute stream of the device waits for the event. So memory that returns
+///  to the pool of a rank is free for the next computation of that rank.
 pub(super) struct InUse<T> {
     value: Option<T>,
     /// Further buffers in use until the event.
@@ -32,7 +31,7 @@ impl<T> InUse<T> {
         InUse { value: Some(value), held: [None, None], until }
     }
 
-    /// Keeps `buffer` alive as long as the value is in use, beside at most one other.
+    /// Keeps `buffer` alive as long as the value is in use, in addition to at most one other buffer.
     pub fn holding(mut self, buffer: Option<Arc<Buffer>>) -> InUse<T> {
         if let Some(buffer) = buffer.filter(|_| self.until.is_some()) {
             let free = self.held.iter_mut().find(|held| held.is_none());

@@ -29,7 +29,7 @@ pub fn launch<T: Send, E: Display + Send>(
     launch_with(&LaunchOptions::default(), shape, body)
 }
 
-/// [`launch`] with settings.
+/// Runs like [`launch`], with settings.
 ///
 /// # Errors
 /// As [`launch`].
@@ -87,7 +87,7 @@ fn run_ranks<T: Send, E: Display + Send>(
     Err(LaunchError { failures: failures.into_iter().map(failure_of).collect() })
 }
 
-/// The message of an error that lies elsewhere.
+/// Message of an error that is stored separately.
 #[derive(Debug)]
 struct ErrorText(String);
 
@@ -223,7 +223,7 @@ impl FailureCause<ErrorText> {
         }
     }
 
-    /// Puts the error itself in the place of its text.
+    /// Replaces the text of the error by the error itself.
     fn with_error<E>(self, error: Option<E>) -> FailureCause<E> {
         match self {
             FailureCause::Error(_) => {

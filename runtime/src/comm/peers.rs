@@ -7,7 +7,7 @@ use super::RankExit;
 /// Failure detection outside of the communicators: a rank that waits in a collective for one that has ended would
 /// otherwise wait until its timeout.
 pub trait Peers: Send + Sync + Debug {
-    /// Returns the first other rank that is known to have failed or to be lost, and how. Ranks that have returned are not
+    /// Returns the first other rank whose failure or loss was detected, and its cause. Ranks that have returned are not
     /// reported.
     fn failed_peer(&self) -> Option<(usize, RankExit)>;
 

@@ -40,8 +40,8 @@ impl RankComms {
         RankComms::new(&World::new(shape, &LaunchOptions::default()), rank).over(engine)
     }
 
-    /// Creates the last rank of a mesh without the others, for a [dry run](Self::over_nothing): of dims that do not divide
-    /// evenly, it has the largest part.
+    /// Creates the last rank of a mesh, without the other ranks, for a [dry run](Self::over_nothing). This rank has the
+    /// largest part of dims that do not divide evenly.
     pub(crate) fn unattended(shape: MeshShape) -> RankComms {
         RankComms::with_engine(shape, shape.world_size() - 1, Arc::new(DryRunEngine))
     }

@@ -7,7 +7,7 @@ use super::RankExit;
 use super::call::Call;
 use super::sync::DeadlockDetector;
 
-/// Shared by the ranks and all process groups of one launch.
+/// State that the ranks and all process groups of one launch share.
 pub(super) struct RankTable {
     ranks: Vec<Mutex<RankRecord>>,
     /// Ranks that have ended, in the order in which they did.

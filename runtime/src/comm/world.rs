@@ -123,7 +123,7 @@ impl Peers for ThreadPeers {
         Some((cause.rank, cause.exit))
     }
 
-    /// Nothing to do: the launcher notes the exits of its ranks.
+    /// Does nothing: the launcher records the exits of its ranks.
     fn announce_exit(&self, _: &RankExit) {}
 }
 

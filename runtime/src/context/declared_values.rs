@@ -116,8 +116,7 @@ impl DeclaredValues {
         self.record_value(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
     }
 
-    /// Runs `body`, a computation of a pipeline stage: the values that it makes are those of the stage, so ranks along `pp` make
-    /// others.
+    /// Runs `body`, a computation of a pipeline stage, whose declared values differ along `pp`.
     pub(crate) fn in_stage<T>(&self, body: impl FnOnce() -> T) -> T {
         let outer = self.is_in_stage.replace(true);
         let result = body();

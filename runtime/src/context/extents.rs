@@ -28,8 +28,8 @@ impl Extent {
     }
 }
 
-/// Returns the number of elements along dim `info` on all ranks: those of the micro-batch, if the tensor on `rank` is
-/// computed from one. The first call for a micro-batch is one small all-reduce over the axes of the dim.
+/// Returns the number of elements along dim `info` on all ranks: the elements of the micro-batch, if the tensor on
+/// `rank` is computed from one. The first call for a micro-batch is one small all-reduce over the axes of the dim.
 pub(crate) fn elements_along(info: &DimInfo, extent: &Extent, rank: &Rank, site: &Site) -> usize {
     match rank.micro_batch() {
         Some(batch) if batch.rows_of(info, extent.global).is_some() => {

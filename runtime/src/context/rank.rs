@@ -28,7 +28,7 @@ pub struct Rank {
     micro_batch: Option<Rc<MicroBatch>>,
 }
 
-/// Everything that belongs to one rank.
+/// State of one rank.
 struct Context {
     comms: RankComms,
     backend: Box<dyn Backend>,

@@ -15,7 +15,7 @@ pub struct Batch {
     pub starts: Option<Vec<u32>>,
     /// Number of samples.
     pub rows: usize,
-    /// Place of each sample in the data.
+    /// Position of each sample in the data.
     pub places: Vec<SamplePosition>,
 }
 
@@ -28,7 +28,7 @@ pub struct MicroBatch<'a> {
     pub targets: &'a [u32],
     /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<&'a [u32]>,
-    /// Their rows in the batch.
+    /// Rows of the micro-batch in the batch.
     pub rows: Range<usize>,
 }
 

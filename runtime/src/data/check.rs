@@ -7,9 +7,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Batch, DataError};
 
 /// A hash of the samples that a rank has read, of a few bytes per row.
-///
-/// The place of a row (epoch and first token) and its ids are hashed apart. A text may well hold the same passage
-/// twice, so equal ids prove nothing; but no place comes twice in a run, even where a step is longer than the data.
+///  The place of a row (epoch and first token) and its ids are hashed apart. A text may well hold the same passage
+///  twice, so equal ids prove nothing; but no position occurs twice in a run, even where a step is longer than the
+///  data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchHash {
     rows: Vec<RowHash>,
@@ -25,7 +25,7 @@ impl BatchHash {
     /// Words that [`BatchHash::to_words`] makes of a row.
     const WORDS_PER_ROW: usize = 4;
 
-    /// XXH3 of the place, and of inputs, targets and starts of documents, of every row of `batch`.
+    /// Computes the XXH3 of position, inputs, targets and document starts of every row of `batch`.
     pub fn of_batch(batch: &Batch) -> BatchHash {
         let seq = batch.tokens.len().checked_div(batch.rows).unwrap_or(0);
         let hash_row = |(row, place): (usize, &super::SamplePosition)| {
@@ -39,7 +39,7 @@ impl BatchHash {
         BatchHash { rows: batch.places.iter().enumerate().map(hash_row).collect() }
     }
 
-    /// The hashes as a message between ranks: four words a row.
+    /// Returns the hashes as a message between ranks: four words per row.
     pub fn to_words(&self) -> Vec<u32> {
         let halves = |bits: u64| [(bits >> 32) as u32, bits as u32];
         self.rows.iter().flat_map(|row| [halves(row.place), halves(row.ids)].concat()).collect()
@@ -130,7 +130,7 @@ fn check_part(data_index: usize, part: &[&RankBatch]) -> Result<(), DataError> {
     Err(DataError::RanksDiffer { ranks, data_index, what, cause })
 }
 
-/// No sample comes twice; each part is stood for by one rank.
+/// Checks that no sample is in two parts, each represented by one rank.
 fn check_apart(parts: &[&RankBatch]) -> Result<(), DataError> {
     let mut readers: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for part in parts {

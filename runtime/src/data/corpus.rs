@@ -46,7 +46,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Hidden entries, build outputs, and links, which could lead in circles.
+/// Returns true for hidden entries, build outputs, and symbolic links, which could form cycles.
 fn is_left_out(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with('.') || name == "target" || path.is_symlink()

@@ -20,7 +20,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Samples of `seq` tokens from `file`, `batch` of them a step.
+    /// Creates a dataset of samples of `seq` tokens from `file`, `batch` of them per step.
     ///
     /// # Errors
     /// A file that is shorter than one sample, `seq + 1` tokens.
@@ -46,8 +46,8 @@ impl Dataset {
         }
     }
 
-    /// Samples of `seq` tokens from a `file` of documents, `batch` of them a step. Samples follow one another in the file, or
-    /// are packed with whole documents.
+    /// Creates a dataset of samples of `seq` tokens from a `file` of documents, `batch` of them per step. Samples
+    /// follow one another in the file, or are packed with whole documents.
     ///
     /// # Errors
     /// As [`new`](Self::new); and a file in which no document ends.
@@ -103,8 +103,8 @@ impl Dataset {
         Ok(Batch { tokens, targets, starts, rows: n_rows, places })
     }
 
-    /// Reads tokens and targets of a row of the global batch of `step`, which follow one another in the file, and returns its
-    /// place.
+    /// Reads tokens and targets of a row of the global batch of `step`, which follow one another in the file, and
+    /// returns its position.
     fn read_row(
         &self,
         step: u64,
@@ -117,7 +117,8 @@ impl Dataset {
         Ok(place)
     }
 
-    /// Reads tokens and targets of a row of documents, and where the document of each token begins; returns its place.
+    /// Reads tokens and targets of a row of documents, and the start of the document of each token; returns the
+    /// position of the row.
     fn read_documents(
         &self,
         step: u64,

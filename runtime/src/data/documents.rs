@@ -60,7 +60,7 @@ impl DocumentOptions {
         tokens.iter().enumerate().map(of_token).collect()
     }
 
-    /// Ignores the targets after the last tokens of documents, if asked to.
+    /// Ignores the targets after the last tokens of documents, if `masks_borders` is set.
     pub(super) fn mask_targets(&self, tokens: &[u32], targets: &mut [u32]) {
         if self.masks_borders {
             for (token, target) in tokens.iter().zip(targets) {

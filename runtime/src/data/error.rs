@@ -99,7 +99,7 @@ pub enum DataError {
         /// Tokens that were searched.
         searched: usize,
     },
-    /// A token that ends documents, which the model does not know.
+    /// A document-end token beyond the vocabulary.
     #[error("--documents: token {end} is beyond the vocabulary of {vocab}")]
     UnknownEnd {
         /// The token that ends documents.
@@ -107,7 +107,7 @@ pub enum DataError {
         /// The model's vocabulary size.
         vocab: usize,
     },
-    /// A token that the model does not know.
+    /// A token beyond the vocabulary.
     #[error(
         "--data: {name} has token id {id} at position {position}, beyond the vocabulary of {vocab}; the file was made \
          by another tokenizer, or has another width than the u{} it was read as",

@@ -59,17 +59,17 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// No ids yet, of which all will be below `vocab`: 16 bits wide if that suffices, else 32.
+    /// Creates an empty list for ids below `vocab`: 16 bits wide if that suffices, else 32.
     pub fn below(vocab: usize) -> Ids {
         Ids::new(Encoding::for_vocab(vocab))
     }
 
-    /// No ids yet.
+    /// Creates an empty list of ids.
     pub(super) fn new(encoding: Encoding) -> Ids {
         Ids { bytes: Vec::new(), encoding }
     }
 
-    /// Adds `ids`, of which those that are too wide lose their upper half: callers know the largest one.
+    /// Adds `ids`, truncated to the width of the list: callers check the largest id.
     pub(super) fn extend(&mut self, ids: &[u32]) {
         let width = self.encoding.width();
         for id in ids {
@@ -82,7 +82,7 @@ impl Ids {
         &self.bytes
     }
 
-    /// Forgets the ids, and keeps the room.
+    /// Removes all ids, and keeps the capacity.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
     }

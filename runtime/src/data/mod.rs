@@ -1,9 +1,7 @@
-//! Training data: token files, text, and which tokens each step trains on.
-//!
-//! Batches are pure functions of (seed, order, step, index in the global batch), never of a rank or of what was read
-//! before. So every mesh trains on the same samples and a resumed run goes on exactly where it stopped.
-//! Ranks read ahead while they compute ([`Prefetch`]), and compare their batches in the first step
-//! ([`check_batches`]).
+//! Training data: token files, text, and which tokens each step trains on. Batches are pure functions of (seed, order,
+//! step, index in the global batch), never of a rank or of earlier reads. So every mesh trains on the same samples, and
+//! a resumed run continues exactly where it stopped. Ranks read ahead while they compute ([`Prefetch`]), and compare
+//! their batches in the first step ([`check_batches`]).
 
 mod batch;
 mod check;

@@ -30,7 +30,7 @@ pub struct Packing {
 struct Piece {
     /// Index of the first token in the file.
     start: usize,
-    /// Length of at most a row.
+    /// Number of tokens, at most a row.
     len: usize,
 }
 
@@ -137,12 +137,12 @@ impl Packing {
         self.waste
     }
 
-    /// Index in the file of the first token of row `row`, which no other row has.
+    /// Returns the index in the file of the first token of row `row`, which is unique to this row.
     pub fn start(&self, row: usize) -> usize {
         self.pieces[self.rows[row]].start
     }
 
-    /// Number of tokens of row `row` that hold no document.
+    /// Returns the number of padding tokens of row `row`.
     pub fn padding(&self, row: usize) -> usize {
         self.seq - self.pieces_of(row).iter().map(|piece| piece.len).sum::<usize>()
     }
@@ -173,7 +173,7 @@ impl Packing {
                 targets[position - 1] = tokens[position];
             }
             targets[position..range.end - 1].copy_from_slice(&tokens[position + 1..range.end]);
-            // A document that is cut goes on in the file.
+            // A document that is cut continues in the file.
             if !ends && piece.start + piece.len < file.len() {
                 file.read(piece.start + piece.len, &mut targets[range.end - 1..range.end])?;
             }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use super::{Batch, DataError, Dataset};
 
-/// Batches that wait to be taken. One more is being read meanwhile.
+/// Capacity of the queue of prefetched batches; one more batch is being read meanwhile.
 const WAITING: usize = 1;
 
 /// The batches of a rank, prefetched by a thread.
@@ -31,13 +31,13 @@ const WAITING: usize = 1;
 pub struct Prefetch {
     read: Arc<Read>,
     ahead: Option<Ahead>,
-    /// A batch that was looked at and not yet taken.
+    /// A batch that was peeked at and not yet taken.
     next: Option<(u64, Batch)>,
 }
 
 type Read = dyn Fn(u64) -> Result<Batch, DataError> + Send + Sync;
 
-/// The thread, and the batches that it has read.
+/// Prefetch thread, and the batches that it has read.
 struct Ahead {
     batches: Receiver<(u64, Result<Batch, DataError>)>,
     thread: JoinHandle<()>,

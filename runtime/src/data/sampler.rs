@@ -23,7 +23,7 @@ impl std::fmt::Display for Order {
     }
 }
 
-/// The position of a sample in the data. No two samples of a run have the same place.
+/// The position of a sample in the data. No two samples of a run have the same position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SamplePosition {
     /// Number of complete passes over the data before this sample.
@@ -32,7 +32,7 @@ pub struct SamplePosition {
     pub start: usize,
 }
 
-/// Maps (step, index in the global batch) to the place of a sample, the same on every rank.
+/// Maps (step, index in the global batch) to the position of a sample, the same on every rank.
 ///
 /// `n` tokens hold `N = floor((n - 1) / T)` samples of length `T`, of which sample `k` is the inputs
 /// `tokens[kT .. kT + T]` and, one to the right, the targets. Sample `i` of step `s` is number `g = sB + i` of the
@@ -50,8 +50,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler of `tokens` tokens (the length of a file) in samples of `seq`, `batch` of them a step; `None`
-    /// when there is not one whole sample.
+    /// Creates a sampler of `tokens` tokens (the length of a file) in samples of `seq`, `batch` of them per step;
+    /// `None` if the file holds no whole sample.
     pub fn new(
         tokens: usize,
         seq: usize,
@@ -74,7 +74,8 @@ impl Sampler {
         (samples > 0).then_some(Sampler { order, seed, seq, batch, samples })
     }
 
-    /// The place of sample `index` of the global batch of `step` (from 0), for samples that follow one another in the data.
+    /// Returns the position of sample `index` of the global batch of `step` (from 0), for samples that follow one
+    /// another in the data.
     pub fn place(&self, step: u64, index: usize) -> SamplePosition {
         let (epoch, sample) = self.sample_at(step, index);
         SamplePosition { epoch, start: sample as usize * self.seq }
@@ -104,17 +105,17 @@ impl Sampler {
         self.seed
     }
 
-    /// Number of whole samples in the data.
+    /// Returns the number of whole samples in the data.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Inputs of a sample.
+    /// Returns the number of inputs of a sample.
     pub fn seq(&self) -> usize {
         self.seq
     }
 
-    /// Samples of a step, over all ranks.
+    /// Returns the number of samples of a step, over all ranks.
     pub fn batch(&self) -> usize {
         self.batch
     }

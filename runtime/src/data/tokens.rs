@@ -24,17 +24,17 @@ pub struct TokenFile {
 
 #[derive(Debug)]
 enum Content {
-    /// The file, so that its length can be asked for again.
+    /// The mapping, and the file, whose length is checked again.
     Mapped(Mmap, File),
     Owned(Vec<u8>),
 }
 
 impl TokenFile {
     /// Opens `path` for a model with `vocab` token ids.
-    ///
-    /// A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 16 bits wide
-    /// when the name ends in `.u16.bin`, and 32 bits when it ends in `.u32.bin`, when `vocab` is above 65536, or when
-    /// the content says so: every second 16-bit half is zero, and not all of them are. Otherwise they are 16 bits wide.
+    ///  A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 16 bits wide
+    ///  when the name ends in `.u16.bin`, and 32 bits when it ends in `.u32.bin`, when `vocab` is above 65536, or when
+    ///  the content shows it: every second 16-bit half is zero, and not all of them are. Otherwise they are 16 bits
+    ///  wide.
     ///
     /// # Errors
     /// A file that is missing, empty, torn in the middle of a token or has ids beyond the vocabulary, and text for a
@@ -63,7 +63,7 @@ impl TokenFile {
         TokenFile::new(content, encoding, vocab, name)
     }
 
-    /// Text in memory, by bytes; `name` is its name in messages.
+    /// Wraps text in memory as byte tokens; `name` is its name in messages.
     ///
     /// # Errors
     /// An empty text, or a vocabulary below 256.
@@ -71,7 +71,7 @@ impl TokenFile {
         TokenFile::new(Content::Owned(text), Encoding::Bytes, vocab, name.to_owned())
     }
 
-    /// Token ids in memory, for a model with `vocab` of them; `name` is their name in messages.
+    /// Wraps token ids in memory, for a vocabulary of `vocab`; `name` is their name in messages.
     ///
     /// # Errors
     /// No ids, and ids beyond the vocabulary.

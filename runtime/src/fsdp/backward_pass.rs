@@ -18,7 +18,7 @@ pub(crate) struct BackwardPass {
     number: u64,
     /// Line of the first `backward` of the step.
     line: &'static Location<'static>,
-    /// Units whose gradients are wanted; `None` for all that the loss depends on.
+    /// Units that require gradients; `None` for all that the loss depends on.
     wanted: Option<Vec<Rc<Unit>>>,
     /// Units that hold gradients of the step.
     units: RefCell<Vec<Rc<Unit>>>,
@@ -191,7 +191,7 @@ impl BackwardPass {
         }
     }
 
-    /// Returns true if gradients of `unit` are wanted.
+    /// Returns true if `unit` requires gradients.
     pub(crate) fn wants(&self, unit: &Rc<Unit>) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| Rc::ptr_eq(one, unit)))
     }
@@ -201,7 +201,8 @@ impl BackwardPass {
         unit.has_gradient_of(self.number)
     }
 
-    /// Acquires `unit`, which a gradient reaches, and all units of its model. Returns true if its gradient is wanted.
+    /// Acquires `unit`, which a gradient reaches, and all units of its model. Returns true if the unit requires a
+    /// gradient.
     pub(crate) fn acquire(&self, unit: &Rc<Unit>) -> bool {
         if self.owns_gradient_of(unit) {
             return true;

@@ -94,7 +94,7 @@ impl ParamRef {
         self.entry.extents.iter().map(|extent| extent.global).product()
     }
 
-    /// Returns the axes over which it is split.
+    /// Returns the axes over which the parameter is split.
     pub fn varies(&self) -> AxisSet {
         self.entry.varies
     }
@@ -128,8 +128,8 @@ impl ParamRef {
         self.entry.role == Role::Table
     }
 
-    /// Returns true if it belongs to a layer that maps features to features, as far as it has dims on both sides. The
-    /// use of a field that the model's author declared is unknown, and a table maps no features.
+    /// Returns true if the parameter belongs to a layer that maps features to features, which requires dims on both
+    /// sides. The use of a field that the model's author declared is unknown, and a table maps no features.
     pub fn is_of_layer(&self) -> bool {
         self.entry.role == Role::Layer
     }
@@ -148,13 +148,13 @@ impl ParamRef {
         );
     }
 
-    /// Returns the range of the unit's flat buffers that holds it.
+    /// Returns the flat slice of the parameter: its range of the unit's flat buffers.
     pub(crate) fn range(&self) -> Range<usize> {
         self.entry.range()
     }
 
-    /// Returns the range of its elements that this rank updates, relative to its own first element: all of them if the
-    /// optimizer state is not sharded, none if other pipeline stages own it.
+    /// Returns the range of the parameter's elements that this rank updates, relative to its own first element: all of
+    /// them if the optimizer state is not sharded, none if other pipeline stages own it.
     pub fn owned(&self) -> Range<usize> {
         let start = self.entry.start;
         let owned = self.unit.in_shard(self.range()).filter(|_| self.is_owned());
@@ -166,7 +166,7 @@ impl ParamRef {
         self.unit.in_shard(self.range()).map_or(0..0, |(_, in_shard)| in_shard)
     }
 
-    /// Returns the rank that holds it.
+    /// Returns the rank that holds the parameter.
     pub(crate) fn rank(&self) -> &Rank {
         self.unit.rank()
     }

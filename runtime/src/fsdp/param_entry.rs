@@ -1,4 +1,4 @@
-//! Declared parameters as their unit knows them: a named block of the unit's flat buffers.
+//! Entries of declared parameters in their unit: named blocks of the unit's flat buffers.
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -18,7 +18,7 @@ pub(crate) enum InBackward {
 }
 
 impl ParamRef {
-    /// Returns the axes over which its gradient is reduced, known once it has been used.
+    /// Returns the axes over which the gradient is reduced, which are known after the first use of the parameter.
     pub fn gradient_axes(&self) -> AxisSet {
         self.entry.gradient_axes.get()
     }
@@ -74,7 +74,7 @@ impl ParamRef {
         write(part, self.entry.has_gradient.replace(true));
     }
 
-    /// Calls `write` with the gradients of those parameters of one unit that are `wanted`.
+    /// Calls `write` with the gradients of the selected parameters of one unit.
     pub(crate) fn with_gradients<const N: usize>(
         params: [&ParamRef; N],
         wanted: [bool; N],

@@ -48,8 +48,8 @@ impl ParamRef {
         })
     }
 
-    /// Returns its elements on this rank in f32, row-major: [`gather`](Self::gather) returns the global parameter. If they
-    /// are sharded over the `fsdp` axis, all of its ranks call it.
+    /// Returns the parameter's elements on this rank in f32, row-major: [`gather`](Self::gather) returns the global
+    /// parameter. If they are sharded over the `fsdp` axis, all of its ranks call it.
     ///
     /// # Panics
     /// If other pipeline stages [own](Self::is_owned) it.
@@ -125,8 +125,8 @@ impl ParamRef {
         self.unit.write(self.range().start, self.unit.stage_values(block).view());
     }
 
-    /// Returns its values on this rank, row-major, for a kernel of forward; the gradient of the operation that reads
-    /// them is partial over `axes`.
+    /// Returns the parameter's values on this rank, row-major, for a kernel of forward; the gradient of the operation
+    /// that reads them is partial over `axes`.
     #[track_caller]
     pub(crate) fn read(&self, axes: AxisSet) -> UnitSlice<'_> {
         self.note_gradient_axes(axes);
@@ -134,7 +134,7 @@ impl ParamRef {
         self.values()
     }
 
-    /// Returns its values on this rank, row-major, for a kernel of backward.
+    /// Returns the parameter's values on this rank, row-major, for a kernel of backward.
     #[track_caller]
     pub(crate) fn values(&self) -> UnitSlice<'_> {
         self.check_owned();

@@ -33,7 +33,7 @@ pub(crate) struct Prefetcher {
     actions: ActionReads,
 }
 
-/// StepPhase of a training step.
+/// Phase of a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum StepPhase {
     /// A forward pass that backward follows.

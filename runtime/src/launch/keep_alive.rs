@@ -1,4 +1,4 @@
-//! TCP keepalive, the heartbeat of a connection: it notices when the other host is gone.
+//! TCP keepalive, the heartbeat of a connection, which detects the loss of the other host.
 
 use std::net::TcpStream;
 

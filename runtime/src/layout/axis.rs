@@ -57,7 +57,7 @@ impl AxisSet {
     pub const DATA: AxisSet =
         AxisSet::of(AxisId::Dp).union(AxisSet::of(AxisId::Fsdp)).union(AxisSet::of(AxisId::Ep));
     /// The axes over which ranks read different tokens: the data axes, and `cp`. The gradient of a parameter is summed
-    /// over those of them that do not split it.
+    /// over the axes of this set that do not split the parameter.
     pub const TOKENS: AxisSet = AxisSet::DATA.union(AxisSet::of(AxisId::Cp));
     /// The axes over which ZeRO shards state: `fsdp`, `ep` and `cp`, without those that split the parameter. Along `dp`
     /// it is replicated.

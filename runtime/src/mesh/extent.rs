@@ -70,7 +70,7 @@ impl Extent {
         (self.gap.at, self.gap.len)
     }
 
-    /// Returns how many elements of this rank have a smaller index in the global tensor than `index`.
+    /// Returns the number of elements of this rank with a global index below `index`.
     pub(crate) fn count_before(&self, index: usize) -> usize {
         let count = |range: Range<usize>| index.clamp(range.start, range.end) - range.start;
         self.ranges().into_iter().map(count).sum()
@@ -93,7 +93,8 @@ impl Extent {
         Extent::unsplit_at(self.global, self.held_ranges().part(first, len.min(self.local - first)))
     }
 
-    /// Returns the extent of two elements, of which this one element is one, as an unsplit extent; `None` if the dim has one.
+    /// Returns an unsplit extent of two elements that contains this one-element extent; `None` if the dim has one
+    /// element.
     pub(crate) fn with_neighbor(self) -> Option<Extent> {
         let first = self.offset.min(self.global.checked_sub(2)?);
         Some(Extent::unsplit_at(self.global, Ranges::one_range(first, 2)))

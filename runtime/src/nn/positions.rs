@@ -144,8 +144,7 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-/// Activations of rows and a sequence, of which documents shaped `D` say where they begin; the activation may hold a part of
-/// the sequence.
+/// Activations of rows and a sequence whose documents are shaped `D`; the activation may hold a part of the sequence.
 #[diagnostic::on_unimplemented(
     message = "an activation shaped `{Self}` has no documents shaped `{D}`",
     label = "the activation must have the rows and the sequence of the documents, and a whole `{H}`",

@@ -7,9 +7,9 @@ use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Shard, TiedWeight};
 
 /// Applies a layer to tokens, and returns their documents with its result.
-///
-/// A model whose attention keeps documents apart begins with it. The documents go with the stream through stacks and
-/// pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them take both and return both:
+///  A model whose attention keeps documents apart begins with it. The documents pass with the stream through stacks and
+///  pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them
+///  take both and return both:
 ///
 /// ```
 /// # use meshwright::prelude::*;
@@ -99,7 +99,7 @@ stage_layers! {
     WithDocuments<L>;
 }
 
-/// Makes layers pass documents on beside their tensor: `beside_documents! { RmsNorm<H>; }`.
+/// Implements layers for tuples of a tensor and documents, which are passed on: `document_layers! { RmsNorm<H>; }`.
 macro_rules! beside_documents {
     ($($layer:ident $(<$param:ident>)?;)+) => {$(
         /// Documents are returned as they are: no position is read from another one.

@@ -26,7 +26,7 @@ pub(super) struct GroupRange {
     pub in_shard: Range<usize>,
 }
 
-/// One kind of state.
+/// Buffer of one kind of state.
 struct StateSlot {
     kind: &'static str,
     /// Ranges of the shard that have it, one after the other in the buffer.

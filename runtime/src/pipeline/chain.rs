@@ -61,14 +61,15 @@ impl ChainOutline {
         self.points_before(self.links.len())
     }
 
-    /// Returns the stage-cut point that the first layer of a link, or the whole link, goes with.
+    /// Returns the stage-cut point to which the first layer of a field, or the whole field, belongs.
     pub(super) fn point_of_link(&self, link: usize) -> usize {
         let before = self.points_before(link);
         let is_point = self.links[link].layers.is_some() || !self.has_stack();
         if is_point { before } else { before.saturating_sub(1) }
     }
 
-    /// Returns the stage-cut point that the field or parameter at `path` goes with; `None` if it is not part of the chain.
+    /// Returns the stage-cut point to which the field or parameter at `path` belongs; `None` if it is not part of the
+    /// chain.
     pub(super) fn point_of_path(&self, path: &str) -> Option<usize> {
         let (field, inside) = path.split_once('.').unwrap_or((path, ""));
         if self.last.iter().any(|last| last.name == field) {
@@ -106,7 +107,7 @@ impl ChainOutline {
         }
     }
 
-    /// Counts the stage-cut points of the links before `link`.
+    /// Counts the stage-cut points of the fields before `field`.
     fn points_before(&self, link: usize) -> usize {
         let alone = usize::from(!self.has_stack());
         let points = |link: &LinkOutline| link.layers.as_ref().map_or(alone, |layers| layers.count);

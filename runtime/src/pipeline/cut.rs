@@ -1,4 +1,4 @@
-//! The ways to cut a model into stages: by cost, evenly, by counts, or by measured times.
+//! Methods of cutting a model into stages: by cost, evenly, by counts, or by measured times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The plan of a pipeline: which stage runs which links of the chain, on which rank, and which units it owns.
+//! The plan of a pipeline: which stage runs which fields of the chain, on which rank, and which units it owns.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub struct StagePlan {
     counts: Vec<usize>,
 }
 
-/// The part of a link of the chain that a stage runs.
+/// The part of a field of the chain that a stage runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageLink {
     /// Index of the field in [`ChainOutline::links`].
@@ -132,7 +132,7 @@ impl StagePlan {
         start..start + self.counts[stage]
     }
 
-    /// Returns the links of the chain that a stage runs, in order.
+    /// Returns the fields of the chain that a stage runs, in order.
     pub fn links_of_stage(&self, stage: usize) -> Vec<StageLink> {
         let points = self.points_of_stage(stage);
         let of_link = |(link, outline): (usize, &super::LinkOutline)| {

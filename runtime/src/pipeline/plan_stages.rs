@@ -13,7 +13,7 @@ use super::boundary::{dims_without_size, documents_without_tokens, kinds_of};
 use super::plan::cut_declared;
 use super::{ChainOutline, LinkOutline, StagePlan, StageRequest};
 
-/// Cuts the stages of `M`, the fields with `#[pipeline_stage]`, as `request` says. Allocates no memory; every rank gets the
+/// Cuts the stages of `M`, the fields with `#[pipeline_stage]`, by `request`. Allocates no memory; every rank gets the
 /// same plan.
 ///
 /// # Errors

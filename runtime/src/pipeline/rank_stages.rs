@@ -63,7 +63,8 @@ impl RankStages {
         RankStages { rank, parts, boundaries, completed, actions }
     }
 
-    /// Begins the computation with this index among those of a step of this rank: so FSDP knows which units are next.
+    /// Begins the computation with this index in the step of this rank, which determines the units that FSDP
+    /// prefetches.
     pub fn begin_action(&self, index: usize) {
         let later = self.actions[index + 1..].iter().copied();
         self.rank.prefetcher().begin_action(self.actions[index], later);

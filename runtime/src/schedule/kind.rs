@@ -44,7 +44,7 @@ pub enum ScheduleError {
         kind: ScheduleKind,
         /// The numbers of chunks that it can have.
         needs: &'static str,
-        /// The number that was asked for.
+        /// Requested number.
         given: usize,
     },
 }
@@ -55,7 +55,7 @@ fn kind_names() -> String {
 }
 
 impl ScheduleKind {
-    /// All of them, from the simplest on.
+    /// All schedules, the simplest first.
     pub const ALL: [ScheduleKind; 6] = [
         ScheduleKind::GPipe,
         ScheduleKind::OneFOneB,
@@ -77,7 +77,7 @@ impl ScheduleKind {
         }
     }
 
-    /// The number of chunks per rank if none is asked for.
+    /// Returns the default number of chunks per rank.
     pub fn default_chunks(self) -> usize {
         match self {
             ScheduleKind::Interleaved | ScheduleKind::ZeroBubbleV | ScheduleKind::DualPipeV => 2,

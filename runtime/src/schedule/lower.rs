@@ -15,7 +15,8 @@ pub const LOOKAHEAD: usize = 1;
 /// - On each directed edge between two ranks receives are posted in the order of the sends. The order of their use is
 ///   another one in some schedules, where activations and gradients share an edge: posted in that order, messages of
 ///   equal size would be taken for each other.
-/// - A receive is posted `lookahead` computations before its use, or earlier if the order on its edge asks for that.
+/// - A receive is posted `lookahead` computations before its use, or earlier if the order of messages on its channel
+///   requires it.
 /// - Computations that may overlap become single ones, so that the message of the first does not wait for the second.
 /// - The gradients of a stage are reduced after its last weight gradients.
 ///
@@ -114,7 +115,7 @@ pub(super) fn add_reductions(actions: Vec<Action>) -> Vec<Action> {
     let mut reduced = Vec::with_capacity(actions.len());
     let mut due = Vec::new();
     for (position, action) in actions.into_iter().enumerate() {
-        // The gradient that goes to the previous stage is not kept waiting.
+        // The gradient for the previous stage is sent first.
         if !matches!(action, Action::Send(_)) {
             reduced.append(&mut due);
         }

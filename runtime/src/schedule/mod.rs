@@ -78,7 +78,7 @@ impl Schedule {
         (self.placement[message.from_stage()], self.placement[message.to_stage()])
     }
 
-    /// The directed pairs of ranks between which messages go, in ascending order.
+    /// Returns the channels of the schedule, as pairs of sender and receiver, in ascending order.
     pub fn message_pairs(&self) -> Vec<(usize, usize)> {
         let computes = self.ranks.iter().flatten().flat_map(|action| action.computes());
         let messages = computes.filter_map(|compute| self.output_message(*compute));

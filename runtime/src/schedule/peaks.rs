@@ -1,4 +1,4 @@
-//! The memory that a schedule asks for, in chunks.
+//! Memory requirements of a schedule, in chunks.
 
 use super::{Schedule, Work};
 

@@ -74,7 +74,7 @@ impl Simulation {
         self.spans[rank].last().map_or(0.0, |span| span.end - first)
     }
 
-    /// The share of the time of all ranks in which they do not compute.
+    /// Returns the bubble: the fraction of the time of all ranks without computation.
     pub fn bubble(&self) -> f64 {
         let ranks = self.spans.len();
         let work: f64 = (0..ranks).map(|rank| self.work(rank)).sum();
@@ -158,7 +158,7 @@ struct SimulationRun<'a> {
 }
 
 impl SimulationRun<'_> {
-    /// Carries out the actions of a rank until one has to wait. Returns whether there was any.
+    /// Carries out the actions of a rank until one has to wait. Returns true if it executed an action.
     fn advance_rank(&mut self, rank: usize) -> bool {
         let mut moved = false;
         while let Some(action) = self.schedule.ranks[rank].get(self.ranks[rank].position) {

@@ -9,7 +9,7 @@ use super::{
     lower_schedule, peaks, simulate,
 };
 
-/// A fault of a schedule, with rank and action as far as it has a place.
+/// A fault of a schedule, with its rank and action if known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Finding(String);
@@ -99,7 +99,7 @@ fn computes(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, Compute)
     })
 }
 
-/// Ranks, stages and micro-batches are in range, and each stage is on its rank.
+/// Checks that ranks, stages and micro-batches are in range, and that each stage is on its rank.
 fn shape(schedule: &Schedule) -> Vec<Finding> {
     let Schedule { ranks, placement, micro_batches, .. } = schedule;
     let mut findings = Vec::new();
@@ -153,7 +153,7 @@ fn shape(schedule: &Schedule) -> Vec<Finding> {
     findings
 }
 
-/// Each stage and micro-batch has one forward pass, and one backward pass, whole or in two parts.
+/// Checks that each stage and micro-batch has one forward pass, and one backward pass, whole or in two parts.
 fn completeness(schedule: &Schedule) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut first: HashMap<Compute, usize> = HashMap::new();
@@ -225,7 +225,8 @@ struct EdgeEnds {
     received: Vec<(usize, Message)>,
 }
 
-/// Each send comes after its computation and each receive before its use, and both ends of an edge agree on the order.
+/// Checks that each send is after its computation, each receive before its use, and that both ends of a channel have
+/// one order.
 fn messages(lowered: &Schedule) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut made: BTreeSet<Message> = BTreeSet::new();
@@ -286,7 +287,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
     findings
 }
 
-/// Each rank exchanges its messages in ascending rounds.
+/// Checks that each rank exchanges its messages in ascending rounds.
 fn check_rounds(lockstep: &Lockstep) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut last = vec![0; lockstep.program().ranks.len()];
@@ -305,7 +306,7 @@ fn check_rounds(lockstep: &Lockstep) -> Vec<Finding> {
     findings
 }
 
-/// The gradients of each stage are reduced once, after its last weight gradients.
+/// Checks that the gradients of each stage are reduced once, after its last weight gradients.
 fn reductions(lowered: &Schedule) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut reduced: BTreeSet<usize> = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! The input of captured passes: each replay uploads the tokens of its micro-batches, and what their documents show.
+//! The input of captured passes: each replay uploads the tokens of its micro-batches, and their documents and key
+//! ranges.
 
 use std::sync::Arc;
 
@@ -33,14 +34,14 @@ pub(super) struct CapturedInput {
 
 /// The memory from which a graph reads the documents of a micro-batch.
 struct CapturedDocuments {
-    /// Starts, ends and places.
+    /// Starts, ends and positions of tokens.
     of_tokens: [GraphBuffer; 3],
     /// The keys that the queries of each block see, if ranks share the rows.
     key_ranges: Vec<(KeyBlock, [GraphBuffer; 2])>,
 }
 
 impl CapturedInput {
-    /// Creates the tokens and targets of a pass that will be captured, and uploads all that it reads of them.
+    /// Creates the tokens and targets of a pass that will be captured, and uploads them with their documents.
     pub(super) fn new<S: Shape>(
         rank: &Rank,
         recordings: &Arc<GraphPool>,

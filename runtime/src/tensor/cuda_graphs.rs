@@ -54,7 +54,7 @@ struct Added {
     sent: BTreeMap<AxisSet, CommStats>,
 }
 
-/// Counters of operations that make passes differ from step to step besides their tokens.
+/// Counters of operations that make passes differ from step to step, in addition to their tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PassVariation {
     waits: u64,

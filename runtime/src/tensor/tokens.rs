@@ -32,9 +32,9 @@ impl<S: Dims> Tokens<S> {
 
 impl<S> Tokens<S> {
     /// Creates token ids from this rank's block, row-major. `sizes` are those of the **global** dims.
-    ///
-    /// The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in ascending
-    /// order: `local_extents` tells them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows instead.
+    ///  The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in
+    ///  ascending order: `local_extents` returns them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows
+    ///  instead.
     ///
     /// # Panics
     /// If `block` has another number of elements than the rank's part of `sizes`.
@@ -187,7 +187,7 @@ impl<S: Dims> Tokens<S> {
         &self.ids
     }
 
-    /// Creates token ids of which the caller knows the dims.
+    /// Creates token ids whose dims the caller guarantees.
     pub(super) fn of_untyped(ids: TokenIds) -> Tokens<S> {
         Tokens { ids, shape: PhantomData }
     }

@@ -56,7 +56,7 @@ pub enum GradAccumulator {
 pub type MicroBatchFn<'a, S> =
     dyn Fn(&Tokens<S>, &Tokens<S>, GradAccumulator) -> (Metric<S>, GradAccumulator) + 'a;
 
-/// A way to run micro-batches: kernel by kernel ([`EagerLauncher`]), or as CUDA graphs.
+/// Launcher of micro-batches: kernel by kernel ([`EagerLauncher`]), or as CUDA graphs.
 pub trait MicroBatchLauncher<S> {
     /// Runs `pass` on a micro-batch, and returns its loss and the gradients accumulated up to it.
     ///
@@ -78,7 +78,7 @@ pub struct EagerLauncher<'a> {
 /// Reason why a step cannot run as CUDA graphs.
 #[derive(Debug)]
 pub enum CaptureError {
-    /// Holds for all later steps, too.
+    /// No later step can be captured either.
     Permanent(String),
     /// Parameters have moved, or other targets are ignored; graphs of a later step can be captured.
     Transient,

@@ -51,7 +51,7 @@ pub fn run_on<T: Send>(
     .map_err(Error::of_ranks)
 }
 
-/// Axes that are unused unless a dim is declared over them, or ranks communicate along them.
+/// Axes that count as used only if a dim is declared over them, or ranks communicate along them.
 const EXPLICIT_AXES: [AxisId; 2] = [AxisId::Pp, AxisId::Cp];
 
 /// Refuses a mesh with an axis along which all ranks have done the same work.

@@ -1,4 +1,4 @@
-//! A bias with the parameters of all heads beside queries with split ones.
+//! A bias with the parameters of all heads, and queries with split heads.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A bias with the parameters of all heads beside queries with split ones, over a distributed sequence.
+//! A bias with the parameters of all heads, and queries with split heads, over a distributed sequence.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Documents of the queries' rows in cross attention, and documents beside padding.
+//! Documents of the queries' rows in cross attention, and documents together with padding.
 
 use meshwright::prelude::*;
 

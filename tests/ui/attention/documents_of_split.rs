@@ -1,4 +1,4 @@
-//! Documents declared as those of a part of the sequence, because the stream beside them is split.
+//! Documents declared as those of a part of the sequence, because the stream of the same tuple is split.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Sinks of split heads beside whole queries.
+//! Sinks of split heads, and queries with whole heads.
 
 use meshwright::prelude::*;
 

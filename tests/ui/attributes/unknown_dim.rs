@@ -1,4 +1,4 @@
-//! A dim that is not declared: the compiler knows the names of those that are.
+//! A dim that is not declared: the compiler suggests declared names.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A vocabulary that is declared over an axis, in all layers that know it.
+//! A vocabulary that is declared over an axis, in all layers with a vocabulary.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A dim that is declared over an axis, in layers that are annotated besides.
+//! A dim that is declared over an axis, in layers with `#[sharded]`.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A loss that nothing uses.
+//! An unused loss.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! An update rule that changes nothing.
+//! An update rule without an update.
 
 use meshwright::optim::{FlatSlice, Group, UpdateRule, Updated};
 

@@ -1,4 +1,4 @@
-//! A partial sum that nothing uses: the reduction was forgotten.
+//! An unused partial sum: the reduction is missing.
 
 use meshwright::prelude::*;
 

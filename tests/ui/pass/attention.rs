@@ -18,7 +18,7 @@ where
     core.forward(&(x.clone(), x.clone(), values.clone()))
 }
 
-/// Whole keys beside queries that are split over any axis.
+/// Whole keys, and queries that are split over any axis.
 fn shared<B: Dim, S: Local, H: Local, K: Local, D: Local, A: Axis>(
     core: &Attention<H, K, D>,
     q: Tensor<(B, S, Split<H, A>, D)>,

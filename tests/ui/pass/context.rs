@@ -1,4 +1,5 @@
-//! Context-parallel attention in every style, beside rotary positions, which know where a rank's part of a sequence is.
+//! Context-parallel attention in every style, with rotary positions, which use the global positions of a rank's part of
+//! a sequence.
 
 use meshwright::nn::ContextStyle;
 use meshwright::prelude::*;

@@ -40,7 +40,7 @@ fn samples_of_any_home_are_exact() {
     }
 }
 
-/// A user-defined layer over any dim: only its user knows if a parameter can have the dim.
+/// A user-defined layer over any dim: only its use determines if a parameter can have the dim.
 struct Gain<D> {
     gain: Param<(D,)>,
 }

@@ -6,7 +6,7 @@ dims! { Batch @ data, Seq, Hidden, Ffn }
 
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 
-/// Any layer of the stream beside the stream itself.
+/// Residual connection around any layer of the stream.
 #[model]
 struct Residual<L, const TWICE: bool> {
     norm: RmsNorm<Hidden>,

@@ -1,4 +1,4 @@
-//! A written `forward` beside stages.
+//! A written `forward` of a model with stages.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A field without a stage beside fields with one.
+//! A field without `#[pipeline_stage]` in a model with stages.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A generic model whose parameter is not known to be a layer.
+//! A generic model whose type parameter lacks a layer bound.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A linear layer keeps its weight the other way round.
+//! A linear layer stores its weight transposed.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A parameter tied to an embedding the other way round.
+//! A parameter tied to the transpose of an embedding.
 
 use meshwright::prelude::*;
 

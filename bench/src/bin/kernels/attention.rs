@@ -47,7 +47,7 @@ fn documents(seq: usize) -> [Vec<u32>; 2] {
     [first, end]
 }
 
-/// Both directions. Work is that of the pairs of a query and a key that it sees.
+/// Measures forward and backward. FLOPs count the visible query-key pairs only.
 fn row<T: Number>(
     report: &mut Report,
     name: &str,

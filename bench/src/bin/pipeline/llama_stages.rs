@@ -159,7 +159,7 @@ fn measure(mut step: impl FnMut() -> Result<(Gradients<Pending>, f64)>) -> Resul
     Ok(fastest)
 }
 
-/// Steps of the model on one rank, without stages.
+/// Runs training steps of the model on one rank, without stages.
 fn run_whole(sizes: &Sizes) -> Result<StepTimes> {
     let times = run_ranks("1", |rank| {
         let built = build::<Llama>(rank, sizes)?;
@@ -181,8 +181,9 @@ fn run_whole(sizes: &Sizes) -> Result<StepTimes> {
     Ok(times[0])
 }
 
-/// Steps on the stages of a schedule, on one rank, while another one does the same: so both cores are as busy as with two
-/// ranks, which matters where they share an execution unit or a memory channel. Returns the mean times.
+/// Runs training steps on the stages of a schedule on one rank, while another rank does the same: so both cores are as
+/// busy as with two ranks, which matters where they share an execution unit or a memory channel. Returns the mean
+/// times.
 fn run_stages_twice(sizes: &Sizes, schedule: &Schedule) -> Result<StepTimes> {
     let both = std::thread::scope(|scope| {
         let start = || scope.spawn(|| run_stages("pp=1", sizes, schedule));
@@ -193,7 +194,7 @@ fn run_stages_twice(sizes: &Sizes, schedule: &Schedule) -> Result<StepTimes> {
     Ok(StepTimes { cpu: cpu / 2.0, busy: busy / 2.0 })
 }
 
-/// Steps on the stages of a schedule.
+/// Runs training steps on the stages of a schedule.
 fn run_stages(mesh: &str, sizes: &Sizes, schedule: &Schedule) -> Result<StepTimes> {
     let verified = verify(schedule).map_err(|faults| Error::Input(format!("{faults:?}")))?;
     let verified = Arc::new(verified);

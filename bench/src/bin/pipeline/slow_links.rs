@@ -1,5 +1,5 @@
-//! An engine whose messages take time: a message begins when its send and its receive are posted, and the messages of one
-//! directed edge come one after the other, as with NCCL.
+//! An engine whose messages take time: a message begins when its send and its receive are posted, and the messages of
+//! one channel are transferred one after the other, as with NCCL.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, mpsc};
@@ -36,12 +36,12 @@ struct SlowGroup {
 }
 
 impl SlowLinks {
-    /// Creates links on which a message takes `time`.
+    /// Creates channels whose messages take `time`.
     pub fn new(time: Duration) -> Arc<SlowLinks> {
         Arc::new(SlowLinks { time, edges: Mutex::default() })
     }
 
-    /// Sends the messages of a rank over these links, and its collectives over its own engine.
+    /// Sends the messages of a rank over these channels, and its collectives over the rank's own engine.
     pub fn connect(self: &Arc<Self>, comms: RankComms) -> RankComms {
         let (links, inner) = (Arc::clone(self), Arc::clone(comms.engine()));
         comms.over(Arc::new(SlowEngine { links, inner }))
@@ -59,7 +59,7 @@ impl SlowLinks {
     }
 }
 
-/// Transfers the messages of one edge.
+/// Transfers the messages of one channel.
 fn transfer_messages(ends: mpsc::Receiver<End>, time: Duration) {
     let (mut sends, mut receives) = (VecDeque::new(), VecDeque::new());
     for end in ends {

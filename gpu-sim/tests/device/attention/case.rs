@@ -6,7 +6,7 @@ use meshwright::backend::{AttentionShape, Band, DType, DistanceBias, KeyRanges};
 
 use crate::support::{Operand, Side, values};
 
-/// Results of a case, in order; gradients that it does not ask for are empty.
+/// Results of a case, in order; gradients that it does not require are empty.
 pub const NAMES: [&str; 7] = ["out", "lse", "dq", "dk", "dv", "dbias", "dsinks"];
 
 /// Results, in the order of [`NAMES`].

@@ -134,7 +134,7 @@ fn every_parallelism_and_what_it_asks_for() {
     assert_eq!(calls, expected);
 }
 
-/// Ranks that come late, and streams that advance in other orders, hang nothing and change no bit of any style.
+/// Late ranks, and streams that advance in other orders, cause no hang and change no bit of any style.
 #[test]
 fn late_streams_of_context_parallel_attention() {
     if not_checked_on_gpu() {

@@ -1,4 +1,4 @@
-//! Pipelines whose ranks have a GPU each: messages through the NCCL engine, each on the stream of its edge.
+//! Pipelines whose ranks have a GPU each: messages through the NCCL engine, each on the stream of its channel.
 
 use std::sync::Arc;
 

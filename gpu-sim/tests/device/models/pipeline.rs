@@ -1,4 +1,4 @@
-//! Pipelines whose ranks share a device: messages between queues, in any order of the device's work.
+//! Pipelines whose ranks share a device: messages between streams, in any order of the device's work.
 
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::LlamaConfig;

@@ -40,7 +40,7 @@ impl InOrder {
         }
     }
 
-    /// Streams that wait for messages, while the host goes on.
+    /// Streams that wait for messages, while the host continues.
     pub fn with_asynchronous_messages(driver: Arc<SimDriver>) -> InOrder {
         InOrder { has_asynchronous_messages: true, ..InOrder::new(driver) }
     }

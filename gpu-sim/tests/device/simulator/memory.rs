@@ -150,7 +150,7 @@ fn copies_stay_in_their_allocations() {
     assert!(message.contains("download failed: 404 bytes at"), "{message}");
 }
 
-/// A driver may refuse them: the address of an empty block is that of no allocation.
+/// A driver may refuse empty transfers: the address of an empty block belongs to no allocation.
 #[test]
 fn empty_transfers_are_refused() {
     let Rig { driver, stream } = Rig::new(1);

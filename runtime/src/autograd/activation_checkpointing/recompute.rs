@@ -136,7 +136,7 @@ impl SegmentInput {
     }
 }
 
-/// Everything that is needed to recompute a segment.
+/// State for the recomputation of a segment.
 struct Recompute {
     segment: Rc<CheckpointedSegment>,
     saved: VecDeque<SavedResults>,

@@ -8,7 +8,7 @@ use super::operands::{Operands, OperationInput, OperationParam};
 use super::operation::{Operation, OperationBackward, OperationForward};
 use super::saved_results::SavedResults;
 
-/// Computes `operation`, and records it for backward if a gradient is wanted: that of an input, or of a parameter.
+/// Computes `operation`, and records it for backward if an input or a parameter requires a gradient.
 #[track_caller]
 pub(crate) fn apply<O, X: Arity, P: Arity>(operation: O, operands: Operands<'_, X, P>) -> Value
 where
@@ -21,7 +21,7 @@ where
     for param in params.as_ref() {
         rank.check_same(param.param.rank());
     }
-    // A loop, because a function that is passed as a value does not know its caller.
+    // A loop, because a function that is passed as a value loses the caller location of `#[track_caller]`.
     for input in inputs.as_ref() {
         input.compute_before_params();
     }

@@ -5,7 +5,7 @@ pub trait Arity: 'static {
     /// An array with one element per operand.
     type Array<T>: AsRef<[T]> + IntoIterator<Item = T>;
 
-    /// Creates the array whose element at each index is that of `element`.
+    /// Creates an array from the results of `element` for each index.
     fn from_fn<T>(element: impl FnMut(usize) -> T) -> Self::Array<T>;
 
     /// Returns the array of `map` of a reference to each element.

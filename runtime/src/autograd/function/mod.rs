@@ -1,4 +1,5 @@
-//! Operations with a gradient: an operation states the kernels of its forward and its backward, and [`apply`] does the rest.
+//! Operations with a gradient: an operation defines the kernels of its forward and its backward; [`apply`] runs and
+//! records it.
 //!
 //! [`apply`] computes the inputs, unshards the parameters, takes the results that a checkpointed segment has saved, records
 //! the operation on the tape, saves its operands for backward, and counts the uses of parameters.

@@ -13,7 +13,7 @@ use super::super::tape::{NodeId, TapeGradients};
 use super::super::value::{Saved, Value};
 use super::arity::Arity;
 
-/// Everything that an operation is applied to.
+/// Operands of one application of an operation.
 pub(crate) struct Operands<'a, X: Arity, P: Arity> {
     pub(crate) rank: &'a Rank,
     /// The field that the operation belongs to, for save policies.
@@ -86,8 +86,8 @@ impl OperationParam<'_> {
     }
 }
 
-/// An input as a recorded operation holds it: its data, if backward reads it, and the operation that has computed it, if
-/// its gradient is wanted.
+/// Input of a recorded operation: its data if backward reads them, and the operation that has computed it if it
+/// requires a gradient.
 pub(crate) struct SavedInput {
     data: Option<Saved>,
     source: Option<NodeId>,
@@ -98,12 +98,12 @@ impl SavedInput {
         SavedInput { data, source }
     }
 
-    /// Returns true if the gradient is wanted.
+    /// Returns true if the input requires a gradient.
     pub(crate) fn wants_gradient(&self) -> bool {
         self.source.is_some()
     }
 
-    /// Returns the operation that has computed the input, if its gradient is wanted.
+    /// Returns the operation that has computed the input, if the input requires a gradient.
     pub(crate) fn source(&self) -> Option<&NodeId> {
         self.source.as_ref()
     }
@@ -130,7 +130,7 @@ impl SavedInput {
         })
     }
 
-    /// Adds `gradient` to that of the input, if it is wanted.
+    /// Adds `gradient` to the gradient of the input, if the input requires one.
     pub(crate) fn add_gradient(&self, gradients: &mut TapeGradients<'_>, gradient: Arc<Buffer>) {
         if let Some(source) = &self.source {
             gradients.add_gradient(source, gradient);

@@ -8,7 +8,7 @@ pub(crate) struct FusableEpilogue {
     /// Leaf that is the matmul, and leaf that is the bias.
     pub matmul: usize,
     pub bias: usize,
-    /// Node of their sum, or of GELU of it.
+    /// Node of the sum of matmul and bias, or of its GELU.
     pub root: usize,
     pub gelu: bool,
 }
@@ -70,14 +70,14 @@ pub(crate) fn replace_by_leaves(expr: &Expr, replaced: &[(usize, usize)]) -> (Ex
     (Expr { nodes }, leaves)
 }
 
-/// `x + bias`, with `gelu` GELU of it.
+/// Returns the expression `x + bias`, or its GELU if `gelu` is set.
 pub(super) fn bias_expr(gelu: bool) -> Expr {
     let mut nodes = vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1)];
     nodes.extend(gelu.then_some(Node::Apply(UnaryFunction::GeluTanh, 2)));
     Expr { nodes }
 }
 
-/// GELU of the only leaf.
+/// Returns the expression of GELU of its only leaf.
 pub(super) fn gelu_expr() -> Expr {
     Expr { nodes: vec![Node::Leaf(0), Node::Apply(UnaryFunction::GeluTanh, 0)] }
 }

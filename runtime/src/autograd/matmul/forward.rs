@@ -196,12 +196,12 @@ impl DeferredOp for Matmul {
 }
 
 impl Value {
-    /// Returns true if it is a deferred matmul.
+    /// Returns true if the value is a deferred matmul.
     pub(in super::super) fn is_deferred_matmul(&self) -> bool {
         self.deferred_matmul_is_recorded().is_some()
     }
 
-    /// Returns whether it is recorded for backward, if it is a deferred matmul.
+    /// Returns true if the deferred matmul is recorded for backward; `None` if the value is not a deferred matmul.
     pub(in super::super) fn deferred_matmul_is_recorded(&self) -> Option<bool> {
         self.with_deferred(|_: &mut Matmul, recorded| recorded)
     }

@@ -67,7 +67,8 @@ fn is_linear(expr: &Expr) -> bool {
     })
 }
 
-/// Returns for each leaf whether its gradient is that of the result, because there are only additions between them.
+/// Returns, for each leaf, true if only additions are between the leaf and the result, so that both have the same
+/// gradient.
 fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
     let mut passes = vec![false; leaves];
     let mut open = vec![expr.nodes.len() - 1];

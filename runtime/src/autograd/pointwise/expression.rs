@@ -35,7 +35,7 @@ pub(crate) enum Unary {
     Dropout(DropoutMask),
 }
 
-/// A function of two elements at the same place.
+/// A function of two elements with the same index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Binary {
     Add,
@@ -93,7 +93,8 @@ impl Pointwise {
         self
     }
 
-    /// Computes the deferred matmuls among its leaves, fused with the bias and the GELU that only they get.
+    /// Computes the deferred matmuls among the leaves, each fused with the bias and the GELU that are applied to it
+    /// alone.
     fn compute_matmuls(&mut self) {
         let is_matmul =
             |leaf: &ExprLeaf| matches!(leaf, ExprLeaf::Value(value) if value.is_deferred_matmul());
@@ -123,7 +124,7 @@ impl Pointwise {
         }
     }
 
-    /// Returns the value, if the expression is nothing else.
+    /// Returns the value of an expression that consists of one value only.
     fn as_value(&self) -> Option<&Value> {
         match (&self.expr.nodes[..], &self.leaves[..]) {
             ([Node::Leaf(0)], [ExprLeaf::Value(value)]) => Some(value),
@@ -135,7 +136,7 @@ impl Pointwise {
         self.expr.nodes.len() > MAX_NODES
     }
 
-    /// Returns true if it is the sum of two values.
+    /// Returns true if the expression is the sum of two values.
     fn is_sum(&self) -> bool {
         let values = self.leaves.iter().all(|leaf| matches!(leaf, ExprLeaf::Value(_)));
         values && self.expr == Expr::sum()
@@ -207,7 +208,7 @@ impl Value {
         self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.compute_matmuls());
     }
 
-    /// Returns true if it is the deferred sum of two values.
+    /// Returns true if the value is the deferred sum of two values.
     pub(crate) fn is_deferred_sum(&self) -> bool {
         self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.is_sum()) == Some(true)
     }

@@ -1,4 +1,5 @@
-//! Elementwise operations: deferred as expressions, and fused into one kernel with all that follows.
+//! Elementwise operations: deferred as expressions, and fused into one kernel with the elementwise operations that read
+//! them.
 
 mod backward;
 mod expression;

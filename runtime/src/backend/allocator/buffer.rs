@@ -1,4 +1,4 @@
-//! Owned buffers, whose memory goes back to their allocator when they are dropped.
+//! Owned buffers, whose memory returns to their allocator when they are dropped.
 
 use std::sync::Arc;
 

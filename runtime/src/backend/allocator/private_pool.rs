@@ -23,10 +23,9 @@ impl PrivateBlocks {
 }
 
 /// A handle to the private pool of an allocator; on a device it includes page-locked host memory.
-///
-/// While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open_pool) is used only by
-/// later openings. The allocator takes the memory back if it has no other left; then the pool is no longer
-/// [valid](Self::is_valid).
+///  While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open_pool) is used
+///  only by later openings. The allocator reclaims the memory if it has no other left; then the pool is no longer
+///  [valid](Self::is_valid).
 #[derive(Debug)]
 pub struct PrivatePool(Arc<CachingAllocator>);
 
@@ -59,7 +58,7 @@ impl PrivatePool {
         });
     }
 
-    /// Returns true if the allocator has taken back none of the memory.
+    /// Returns true if the allocator has reclaimed none of the memory.
     pub fn is_valid(&self) -> bool {
         let mut is_valid = true;
         self.0.with_offloaded(|state| is_valid &= state.private.is_some());

@@ -131,14 +131,14 @@ pub(super) fn convert<T: Float, U: Float>(src: &[T], dst: &mut [U]) {
 }
 
 dispatch! {
-    /// Converts as [`convert`], for callers that are not compiled for each instruction set themselves.
+    /// Converts like [`convert`], for callers that are not compiled for each instruction set.
     pub(super) fn cast_slice<const FMA: bool, T: Float, U: Float>(src: &[T], dst: &mut [U]) {
         convert(src, dst);
     }
 }
 
-/// Returns the slice in which f32 results for `out` are computed: `out` itself if it is f32, else `scratch`, from which
-/// [`store_rounded`] rounds them.
+/// Returns the slice in which the f32 results of `out` are computed: `out` itself if it is f32, else `scratch`, from
+/// which [`store_rounded`] rounds them.
 ///
 /// These are functions, not closures, which might not be compiled for the instruction set of the caller.
 #[inline(always)]

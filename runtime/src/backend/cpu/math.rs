@@ -22,10 +22,10 @@ fn polynomial<const FMA: bool, const N: usize>(x: f32, coefficients: [f32; N]) -
     sum
 }
 
-/// Adding this to a small float leaves its nearest integer in the low bits.
+/// Constant of rounding: a small float plus this constant has its nearest integer in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// `e^x` within 1 ulp (1.5 without FMA); subnormal results, infinities and NaN as they should be.
+/// `e^x` within 1 ulp (1.5 without FMA); subnormal results, infinities and NaN follow IEEE 754.
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
 pub(in crate::backend) fn exp<const FMA: bool>(x: f32) -> f32 {

@@ -51,7 +51,7 @@ fn top_k<T: Float>(workers: &Workers, args: TopKArgs) {
     });
 }
 
-/// Finds the next lower score as often as there are choices.
+/// Selects the choices of a token by finding the next lower score, once per choice.
 fn top_k_of_row<T: Float>(row: &[T], values: &mut [f32], choices: &mut [u32]) {
     let mut last = u64::MAX;
     for (value, choice) in values.iter_mut().zip(choices) {

@@ -1,4 +1,4 @@
-//! Elementwise optimizer updates: a block of elements goes through every node while it is in the first-level cache.
+//! Elementwise optimizer updates: all nodes are evaluated on a block of elements while it is in the L1 cache.
 
 use super::float::{Float, convert};
 use super::math::zip_map;

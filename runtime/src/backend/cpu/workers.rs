@@ -73,7 +73,8 @@ impl Workers {
         }
     }
 
-    /// [`each`](Self::each) over the threads. By reference, so that this part is compiled once and not for each kernel.
+    /// [`for_each_task`](Self::for_each_task) over the threads. By reference, so that this part is compiled once and
+    /// not for each kernel.
     fn each_in_parallel(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
         self.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(f));
     }

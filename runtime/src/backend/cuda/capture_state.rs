@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::driver::{Driver, unwrap_call};
 
-/// Capture state of one rank, and the memory that its CUDA graphs use besides buffers of models.
+/// Capture state of one rank, and the memory that its CUDA graphs use in addition to buffers of models.
 #[derive(Default)]
 pub(super) struct CaptureState {
     is_capturing: AtomicBool,

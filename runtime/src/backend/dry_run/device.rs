@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::backend::block::ALIGN;
 use crate::backend::{DType, Device, DeviceEvent, ReduceOp, StreamKind};
 
-/// Addresses, each returned once, to which nothing is ever written.
+/// Device of a dry run: returns unique addresses, which are never accessed.
 #[derive(Debug, Default)]
 pub(super) struct DryRunDevice {
     /// Bytes given out so far.
@@ -29,7 +29,7 @@ impl Device for DryRunDevice {
 
     unsafe fn free(&self, _: NonNull<u8>, _: usize) {}
 
-    /// Has none: the allocator of a dry run reserves addresses of the host instead.
+    /// Returns `None`: the allocator of a dry run reserves addresses of the host instead.
     fn alloc_page_locked(&self, _: usize) -> Option<NonNull<u8>> {
         None
     }

@@ -84,7 +84,7 @@ impl Band {
     /// Query `i` sees the keys `0..=i`.
     pub const CAUSAL: Band = Band { offset: 0, before: None, after: Some(0) };
 
-    /// Returns the keys, of `keys` ones, that a query sees. Empty ranges may begin anywhere in `0..=keys`.
+    /// Returns the range of keys, out of `keys`, that a query sees. Empty ranges may begin anywhere in `0..=keys`.
     ///
     /// Both ends never decrease from one query to the next.
     pub fn visible(&self, query: usize, keys: usize) -> Range<usize> {
@@ -95,7 +95,7 @@ impl Band {
         start..end.max(start)
     }
 
-    /// Returns the pairs of one of `queries` queries and a key that it sees, of `keys` ones.
+    /// Returns the number of visible query-key pairs of `queries` queries and `keys` keys.
     pub fn pairs(&self, queries: usize, keys: usize) -> u64 {
         (0..queries).map(|query| self.visible(query, keys).len() as u64).sum()
     }

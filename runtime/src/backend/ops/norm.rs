@@ -60,7 +60,7 @@ pub struct RmsNormBackwardArgs<'a> {
     pub dy: View<'a>,
     /// Gradient of the input. One that accumulates holds the gradient of the residual connection around the norm.
     pub dx: LeafGrad<'a>,
-    /// Gradient of the gain, f32, if wanted.
+    /// Gradient of the gain, f32, if required.
     pub dweight: Option<LeafGrad<'a>>,
 }
 
@@ -98,8 +98,8 @@ pub struct LayerNormBackwardArgs<'a> {
     pub dy: View<'a>,
     /// Gradient of the input, as in [`RmsNormBackwardArgs::dx`].
     pub dx: LeafGrad<'a>,
-    /// Gradient of the gain, f32, if wanted.
+    /// Gradient of the gain, f32, if required.
     pub dweight: Option<LeafGrad<'a>>,
-    /// Gradient of the bias, f32, if wanted.
+    /// Gradient of the bias, f32, if required.
     pub dbias: Option<LeafGrad<'a>>,
 }

@@ -45,7 +45,7 @@ pub struct RopeArgs<'a> {
     pub x: View<'a>,
     /// Cosines of the angles, f32 `[seq, rotary_dim / 2]`.
     pub cos: View<'a>,
-    /// Sines of the angles, as `cos`.
+    /// Sines of the angles, shaped like `cos`.
     pub sin: View<'a>,
     /// Rotate by the negative angles, which is also the backward pass.
     pub inverse: bool,

@@ -147,7 +147,7 @@ fn table(verified: &Verified, simulation: &Simulation) -> String {
     text
 }
 
-/// A number with as many decimals as it needs, three at most.
+/// A number that is formatted with at most three decimals.
 struct Short(f64);
 
 impl std::fmt::Display for Short {

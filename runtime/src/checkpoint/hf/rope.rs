@@ -49,7 +49,7 @@ pub(super) fn read_parameters(
 
 /// Sequence lengths at the top level of `config.json`.
 struct Lengths {
-    /// `original_max_position_embeddings`, which goes before that of the object.
+    /// `original_max_position_embeddings`, which takes precedence over the key of the object.
     original: Option<usize>,
     /// `max_position_embeddings`.
     max_positions: usize,
@@ -121,12 +121,12 @@ fn read_object(
     })
 }
 
-/// Returns true if a key is given that only some scaling reads.
+/// Returns true if the object has a key of a scaling type.
 fn is_of_scaling(object: &HfSettings<'_>, key: &str) -> bool {
     !["rope_theta", "partial_rotary_factor"].contains(&key) && object.get(key).is_some()
 }
 
-/// Refuses objects that describe other embeddings, which ignoring would change the results.
+/// Refuses objects that describe unsupported embeddings, because ignoring their keys would change the results.
 fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
     if object.get("mrope_section").is_some() {
         return Err(

@@ -1,4 +1,4 @@
-//! Rotary parameters in `config.json`, both ways.
+//! Import and export of rotary parameters in `config.json`.
 
 use serde_json::{Map, Value, json};
 

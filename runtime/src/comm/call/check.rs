@@ -85,7 +85,8 @@ impl Call {
         Err(self.refuse(format!("{name} has {len} elements where {expected} are expected")))
     }
 
-    /// Requires one dtype and one kind of memory for both operands, if there are two.
+    /// Requires that both operands, if there are two, have one dtype and are in host memory both, or in device memory
+    /// both.
     fn require_alike(&self, src: Option<View<'_>>, dst: Option<View<'_>>) -> CheckResult {
         let Some((src, dst)) = src.zip(dst) else { return Ok(()) };
         let memory = |view: View<'_>| if view.device().is_some() { "device" } else { "host" };

@@ -102,7 +102,7 @@ impl Call {
         })
     }
 
-    /// Returns the difference between a message and the receive that it meets, if any.
+    /// Returns the difference between a message and the receive that it is matched with, if any.
     pub(in crate::comm) fn message_difference(
         sent: &Call,
         expected: &Call,
@@ -125,7 +125,7 @@ impl Call {
         }
     }
 
-    /// Returns `true` if all members issue the same call, and so from the same line of the program.
+    /// Returns `true` if all members issue the same call, from the same line of the program.
     fn is_symmetric(&self) -> bool {
         self.op.root().is_none() && !self.op.is_point_to_point()
     }

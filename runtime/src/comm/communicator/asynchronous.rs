@@ -7,13 +7,13 @@ use crate::backend::{Buffer, ReduceOp};
 use super::{Blocks, CommOp, Communicator, Operands, PendingCall, Site};
 
 impl Communicator {
-    /// Asynchronous [`all_reduce`](Self::all_reduce). The buffer comes back from [`PendingCall::wait`].
+    /// Starts an [`all_reduce`](Self::all_reduce). [`PendingCall::wait`] returns the buffer.
     pub fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> PendingCall {
         let op = CommOp::AllReduce { op, count: data.len() };
         self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
-    /// Asynchronous [`all_gather`](Self::all_gather). `dst` comes back.
+    /// Starts an [`all_gather`](Self::all_gather), whose `wait` returns `dst`.
     pub fn start_all_gather(
         &self,
         site: &Site,
@@ -25,8 +25,8 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
-    /// Asynchronous [`all_gather`](Self::all_gather) within one buffer. `data` is the whole tensor, `[sum(lens)]`, in which
-    /// this member's run is in place; it comes back with the runs of all members. `blocks` has one row.
+    /// Asynchronous [`all_gather`](Self::all_gather) within one buffer. `data` is the whole tensor, `[sum(lens)]`, in
+    /// which this member's run is in place; `wait` returns it with the runs of all members. `blocks` has one row.
     ///
     /// Other members may make the same call with separate `src` and `dst`.
     pub fn start_all_gather_in_place(
@@ -39,7 +39,7 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
-    /// Asynchronous [`reduce_scatter`](Self::reduce_scatter). `dst` comes back.
+    /// Starts a [`reduce_scatter`](Self::reduce_scatter), whose `wait` returns `dst`.
     pub fn start_reduce_scatter(
         &self,
         site: &Site,
@@ -51,9 +51,9 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
-    /// Asynchronous [`reduce_scatter`](Self::reduce_scatter) within one buffer. `data` is this member's contribution to the
-    /// whole tensor, `[sum(lens)]`; it comes back with the sum in this member's run, and unspecified contents elsewhere.
-    /// `blocks` has one row.
+    /// Asynchronous [`reduce_scatter`](Self::reduce_scatter) within one buffer. `data` is this member's contribution to
+    /// the whole tensor, `[sum(lens)]`; `wait` returns it with the sum in this member's run, and unspecified contents
+    /// elsewhere. `blocks` has one row.
     ///
     /// Other members may make the same call with separate `src` and `dst`.
     pub fn start_reduce_scatter_in_place(
@@ -66,7 +66,7 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
-    /// Asynchronous [`all_to_all`](Self::all_to_all). `dst` comes back.
+    /// Starts an [`all_to_all`](Self::all_to_all), whose `wait` returns `dst`.
     pub fn start_all_to_all(
         &self,
         site: &Site,
@@ -79,13 +79,13 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
-    /// Asynchronous [`broadcast`](Self::broadcast). The buffer comes back.
+    /// Starts a [`broadcast`](Self::broadcast), whose `wait` returns the buffer.
     pub fn start_broadcast(&self, site: &Site, root: usize, data: Buffer) -> PendingCall {
         let op = CommOp::Broadcast { root: self.member.peer(root), count: data.len() };
         self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
-    /// Asynchronous [`reduce`](Self::reduce). The buffer comes back.
+    /// Starts a [`reduce`](Self::reduce), whose `wait` returns the buffer.
     pub fn start_reduce(
         &self,
         site: &Site,
@@ -97,7 +97,7 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })
     }
 
-    /// Asynchronous [`scatter`](Self::scatter). `dst` comes back.
+    /// Starts a [`scatter`](Self::scatter), whose `wait` returns `dst`.
     pub fn start_scatter(
         &self,
         site: &Site,
@@ -110,7 +110,7 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src, dst: Some(dst) })
     }
 
-    /// Asynchronous [`gather`](Self::gather). `dst` comes back at `root`.
+    /// Starts a [`gather`](Self::gather), whose `wait` returns `dst` at `root`.
     pub fn start_gather(
         &self,
         site: &Site,
@@ -133,8 +133,9 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: Some(data), dst: None })
     }
 
-    /// Asynchronous [`recv`](Self::recv) directly into `data`, which comes back. It is ordered among the receives from this
-    /// member, including blocking ones, when it is issued; receives from different members do not wait for each other.
+    /// Starts a [`recv`](Self::recv) directly into `data`, which `wait` returns. It is ordered among the receives from
+    /// this member, including blocking ones, when it is issued; receives from different members do not wait for each
+    /// other.
     pub fn start_recv(&self, site: &Site, from: usize, data: Buffer) -> PendingCall {
         let op = CommOp::Recv { from: self.member.peer(from), count: data.len() };
         self.start_call(site, op, Operands::Owned { src: None, dst: Some(data) })

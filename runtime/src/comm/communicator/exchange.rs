@@ -7,8 +7,8 @@ use crate::backend::Buffer;
 use super::{CommOp, Communicator, Completion, Operands, PendingCall, Site};
 
 impl Communicator {
-    /// Starts all messages of a round: each buffer of `sends` to the member beside it, as by
-    /// [`start_send`](Self::start_send), and a receive into each buffer of `receives` from the member beside it, as by
+    /// Starts all messages of a round: sends each buffer of `sends` to its member, like
+    /// [`start_send`](Self::start_send), and receives into each buffer of `receives` from its member, like
     /// [`start_recv`](Self::start_recv). Returns their handles in the same order.
     ///
     /// If [messages are grouped](Self::groups_messages), none of them is complete before all are, and later messages of this

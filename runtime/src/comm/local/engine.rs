@@ -20,7 +20,7 @@ pub struct LocalGroups {
 }
 
 impl LocalGroups {
-    /// Creates no groups yet, and reports deadlocks of `ranks`.
+    /// Creates an engine without groups, which reports deadlocks of `ranks`.
     pub fn new(ranks: &Arc<RankTable>) -> Arc<LocalGroups> {
         let groups = LocalGroups { ranks: Arc::clone(ranks), groups: Mutex::default() };
         let groups = Arc::new(groups);

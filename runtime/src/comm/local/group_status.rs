@@ -12,12 +12,12 @@ pub struct GroupStatus {
     pub axes: AxisSet,
     pub world_ranks: Box<[usize]>,
     pub ranks: Arc<RankTable>,
-    /// Once set, every call fails with it. It is here and not in each channel, so that it appears in all of them at the
-    /// same time: a rank that ends because of it is not mistaken for the cause.
+    /// Failure of the group, with which every later call fails. It is stored once and not in each channel, so that it
+    /// appears in all channels at the same time: a rank that ends because of it is not mistaken for the cause.
     failure: OnceLock<CommError>,
 }
 
-/// The reason why a call does not take place.
+/// Reason why a call was interrupted.
 #[derive(Clone)]
 pub enum Interruption {
     /// The group has failed.

@@ -19,7 +19,7 @@ pub struct LocalMember {
     pub membership: Arc<GroupMember>,
 }
 
-/// A call on its way through the engine.
+/// A call that the engine is processing.
 #[derive(Clone, Copy)]
 pub struct IssuedCall<'a> {
     pub call: &'a Arc<Call>,

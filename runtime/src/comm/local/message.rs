@@ -1,4 +1,4 @@
-//! A message on its way from memory to memory.
+//! Copy of a message from the memory of its sender to that of its receiver.
 
 use crate::backend::{DeviceEvent, StreamKind, View};
 

@@ -40,7 +40,7 @@ pub struct Contribution {
     pub clock: Option<Arc<ExposedClock>>,
 }
 
-/// A member on its way through a rendezvous.
+/// A member that takes part in a rendezvous.
 pub struct Participant<'a> {
     pub group_rank: usize,
     pub call: &'a Arc<Call>,

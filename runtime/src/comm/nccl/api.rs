@@ -15,7 +15,7 @@ pub struct Comm(pub u64);
 /// State of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommState {
-    /// It accepts calls.
+    /// The communicator accepts calls.
     Ready,
     /// An operation is in progress.
     Busy,
@@ -154,9 +154,8 @@ pub trait Library: Send + Sync + Debug {
     fn end_group(&self) -> Result<(), LibraryError>;
     /// Submits a transfer to a stream.
     ///
-    /// # Safety
-    /// The addresses must be inside live memory of the communicator's device with room for the elements, and nothing else may
-    /// use the output until the stream has written it.
+    /// # Safety The addresses must be inside live memory of the communicator's device large enough for the elements,
+    /// and nothing else may use the output until the stream has written it.
     unsafe fn submit(
         &self,
         stream: CommStream,

@@ -6,13 +6,13 @@ use super::pair_comms::PairComms;
 /// The communicators of the messages of a rank along `pp`.
 #[derive(Debug)]
 pub enum MessageComms {
-    /// One for each pair of ranks and direction.
+    /// One communicator for each pair of ranks and direction.
     Edges(PairComms),
     /// One for all messages; none if the rank is alone.
     Grouped(Option<Comm>),
 }
 
-/// The way of a message between two members.
+/// Communicator and stream of a message between two members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     pub comm: Comm,
@@ -46,7 +46,7 @@ impl MessageComms {
         }
     }
 
-    /// Returns true if all messages have one way.
+    /// Returns true if all messages share one communicator.
     pub fn are_grouped(&self) -> bool {
         matches!(self, MessageComms::Grouped(_))
     }

@@ -94,7 +94,8 @@ impl Planner {
         self.group_step((count > 0).then_some(broadcast))
     }
 
-    /// `src` may be this member's run in `dst`. `scratch` has room for [`scratch_len`](Self::scratch_len).
+    /// Plans an all-gather. `src` may be this member's run in `dst`; `scratch` holds [`scratch_len`](Self::scratch_len)
+    /// elements.
     fn all_gather(&self, src: u64, dst: u64, blocks: &Blocks, scratch: u64) -> Vec<Step> {
         let flat = self.flat_counts(blocks);
         let Some(slots) = self.slot_lens(blocks) else { return self.gather_row(src, dst, &flat) };
@@ -111,7 +112,8 @@ impl Planner {
         steps
     }
 
-    /// `dst` may be this member's run in `src`. `scratch` has room for [`scratch_len`](Self::scratch_len).
+    /// Plans a reduce-scatter. `dst` may be this member's run in `src`; `scratch` holds
+    /// [`scratch_len`](Self::scratch_len) elements.
     fn reduce_scatter(&self, src: u64, dst: u64, blocks: &Blocks, scratch: u64) -> Vec<Step> {
         let flat = self.flat_counts(blocks);
         let Some(slots) = self.slot_lens(blocks) else { return self.scatter_row(src, dst, &flat) };
@@ -128,7 +130,8 @@ impl Planner {
         steps
     }
 
-    /// Returns the length of each member's slot in scratch memory; `None` if the library works on the whole tensor.
+    /// Returns the padded length of each member's part in scratch memory; `None` if the library works on the whole
+    /// tensor.
     ///
     /// Scratch memory is used for several rows, and for parts of almost equal length: with all of them padded to the
     /// longest, one transfer replaces one per member. The contents of the padding are unspecified.
@@ -161,7 +164,7 @@ impl Planner {
         copy.into_iter().chain(self.group_step(sends.chain(recvs))).collect()
     }
 
-    /// `whole` is the tensor of the root; `part` is this member's.
+    /// Plans a scatter from the `whole` tensor of the root to `part`, the part of this member.
     fn scatter_steps(&self, root: usize, whole: u64, part: u64, counts: &[usize]) -> Vec<Step> {
         let copy = |own| self.copy_step(part, own, counts[root]);
         let send = |src, count, to| Transfer::Send { src, count, to };
@@ -169,7 +172,7 @@ impl Planner {
         self.rooted_steps(root, whole, counts, copy, send, recv)
     }
 
-    /// Plans the reverse of [`scatter`](Self::scatter).
+    /// Plans the reverse of [`scatter_steps`](Self::scatter_steps).
     fn gather_steps(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
         let copy = |own| self.copy_step(own, part, counts[root]);
         let recv = |dst, count, from| Transfer::Recv { dst, count, from };
@@ -177,9 +180,9 @@ impl Planner {
         self.rooted_steps(root, whole, counts, copy, recv, send)
     }
 
-    /// Transfers between the `whole` tensor of the root and the parts: at the root the `copy` of its own part, given its
-    /// address, and a transfer for each `other` part, given its address, length and member; elsewhere that of the `own`
-    /// part.
+    /// Plans the transfers between the `whole` tensor of the root and the parts: at the root the `copy` of its own
+    /// part, given its address, and a transfer for each `other` part, given its address, length and member; elsewhere
+    /// that of the `own` part.
     fn rooted_steps(
         &self,
         root: usize,
@@ -234,7 +237,7 @@ impl Planner {
         }))
     }
 
-    /// One group of transfers; none for a single member, or without transfers.
+    /// Returns a step with one group of transfers; none for a single member, or without transfers.
     fn group_step(&self, transfers: impl IntoIterator<Item = Transfer>) -> Vec<Step> {
         let transfers: Vec<Transfer> = transfers.into_iter().collect();
         if transfers.is_empty() || self.members == 1 {
@@ -243,13 +246,13 @@ impl Planner {
         vec![Step::Group(transfers)]
     }
 
-    /// A copy on the device; `None` if it is empty or onto itself.
+    /// Returns a copy on the device; `None` if it is empty or onto itself.
     fn copy_step(&self, dst: u64, src: u64, count: usize) -> Option<Step> {
         let bytes = self.bytes(count);
         (bytes > 0 && dst != src).then_some(Step::Copy { bytes, dst, src })
     }
 
-    /// The parts of the members in scratch memory, each in its slot.
+    /// Returns the parts of the members in scratch memory, at their padded offsets.
     fn parts(&self, scratch: u64, blocks: &Blocks, slots: &[usize]) -> Vec<RowPart> {
         let part = |member| RowPart {
             address: self.slot_address(scratch, slots, member),
@@ -258,7 +261,7 @@ impl Planner {
         (0..self.members).map(part).collect()
     }
 
-    /// Address of the slot of `member` in scratch memory.
+    /// Returns the address of the part of `member` in scratch memory.
     fn slot_address(&self, scratch: u64, slots: &[usize], member: usize) -> u64 {
         scratch + self.bytes(slots[..member].iter().sum()) as u64
     }
@@ -282,7 +285,7 @@ impl Planner {
     }
 }
 
-/// Every member with elements, with their start and number.
+/// Iterates over the members with elements, with their start and number.
 fn runs(counts: &[usize]) -> impl Iterator<Item = (usize, usize, usize)> {
     let starts = counts.iter().scan(0, |sum, count| {
         *sum += count;

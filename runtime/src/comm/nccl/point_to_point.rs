@@ -95,7 +95,7 @@ impl NcclGroup {
         Ok(Message { call, route, operands, sent, staged, address, count })
     }
 
-    /// Returns the way of a message.
+    /// Returns the communicator and stream of a message.
     fn route(&self, call: &Call) -> Result<Route, CommError> {
         let own = self.member.group_rank();
         let (from, to) = match call.op {

@@ -14,8 +14,8 @@ use crate::backend::{Buffer, CachingAllocator, Category, DType, StreamKind};
 pub struct Scratch(Mutex<HashMap<StreamKind, Weak<Buffer>>>);
 
 impl Scratch {
-    /// Returns memory for `len` elements: that of earlier calls on `stream`, if it is large enough and still held, or new
-    /// memory from `allocator`. Its dtype may be another one.
+    /// Returns memory for `len` elements: the scratch of earlier calls on `stream`, if it is large enough and still in
+    /// use, or new memory from `allocator`. Its dtype may be another one.
     pub fn get(
         &self,
         stream: StreamKind,

@@ -76,7 +76,7 @@ pub fn encode(
     }
 }
 
-/// The next pieces, until they have `batch_bytes` bytes or the text ends.
+/// Reads the next pieces, until they have `batch_bytes` bytes or the text ends.
 fn read_some<R: Read>(
     pieces: &mut Pieces<'_, R>,
     batch_bytes: usize,

@@ -21,7 +21,7 @@ pub enum TokenizeError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The file is no tokenizer.
+    /// The file is not a tokenizer.
     #[error(
         "--tokenizer: {} cannot be used: {problem}; give the tokenizer.json of a Hugging Face model, or the word bytes",
         path.display()

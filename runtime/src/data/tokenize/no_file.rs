@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::TokenizeError;
 
-/// A `tokenizer.json`; there is none in this program.
+/// Uninhabited replacement of the reader of `tokenizer.json` files.
 pub enum FileTokenizer {}
 
 impl FileTokenizer {

@@ -62,7 +62,7 @@ impl<'a, R: Read> Pieces<'a, R> {
         Pieces { reader, separator, size, buffer, start, position, at_end: false, inside: false }
     }
 
-    /// The next piece; `None` at the end.
+    /// Reads the next piece; `None` at the end.
     pub fn next(&mut self) -> std::io::Result<Option<Piece>> {
         loop {
             self.fill_buffer()?;
@@ -85,7 +85,8 @@ impl<'a, R: Read> Pieces<'a, R> {
         }
     }
 
-    /// Bytes of the piece that `unread` begins with, bytes of the separator after it, and whether a document ends there.
+    /// Returns the length of the first piece of `unread`, the length of the separator after it, and true if a document
+    /// ends there.
     fn next_border(&self, unread: &[u8]) -> (usize, usize, bool) {
         let window = &unread[..unread.len().min(self.size)];
         if let Some(separator) = self.separator {
@@ -103,7 +104,7 @@ impl<'a, R: Read> Pieces<'a, R> {
         }
     }
 
-    /// Reads until a piece and a separator after it are there, or the file ends.
+    /// Reads until a piece and the separator after it are in the buffer, or the file ends.
     fn fill_buffer(&mut self) -> std::io::Result<()> {
         let wanted = self.size + self.separator.map_or(0, <[u8]>::len) + 1;
         if self.at_end || self.buffer.len() - self.start >= wanted {

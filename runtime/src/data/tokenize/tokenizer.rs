@@ -14,7 +14,7 @@ pub enum Tokenizer {
 }
 
 impl Tokenizer {
-    /// The word `bytes`, or a `tokenizer.json` in the format of the Hugging Face library of that name.
+    /// Opens the tokenizer `bytes`, or a `tokenizer.json` of the Hugging Face library `tokenizers`.
     ///
     /// A limit on length, and padding, which such a file may ask for, are left out: they are meant for single inputs of
     /// a model, and would cut documents off or fill them up.
@@ -52,7 +52,7 @@ impl Tokenizer {
         }
     }
 
-    /// The vocabulary size that every id is below, at least 1; ids that no token has count too.
+    /// Returns the vocabulary size, at least 1: every id is below it, and unused ids count.
     pub fn vocab(&self) -> usize {
         match self {
             Tokenizer::Bytes => 256,
@@ -60,7 +60,8 @@ impl Tokenizer {
         }
     }
 
-    /// The id of `token`, which is to end documents, as the vocabulary writes it; for bytes, a text of one byte.
+    /// Returns the id of `token`, the document-end token in the spelling of the vocabulary; for bytes, a text of one
+    /// byte.
     ///
     /// # Errors
     /// A token that does not exist.
@@ -105,8 +106,8 @@ impl Tokenizer {
         })
     }
 
-    /// The text of `ids`, special tokens included. Parts that are no text, such as half a character or an id that no
-    /// token has, are replaced or left out.
+    /// Decodes `ids` to text, special tokens included. Parts that are no text, such as half a character or an id that
+    /// no token has, are replaced or left out.
     pub fn decode(&self, ids: &[u32]) -> String {
         match self {
             Tokenizer::Bytes => {

@@ -87,7 +87,7 @@ fn open_input(input: &Path) -> std::io::Result<Box<dyn Read>> {
     Ok(Box::new(File::open(input)?))
 }
 
-/// A file under another name, which is removed if it never gets its own.
+/// Files under temporary names, which are removed unless they are renamed.
 struct UnfinishedFiles {
     writer: BufWriter<File>,
     path: PathBuf,

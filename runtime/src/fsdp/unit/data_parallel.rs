@@ -25,7 +25,7 @@ impl Rank {
         self.advance_reduction_before(&Weak::new());
     }
 
-    /// Advances the reduction that started before that of `unit`: its reduce-scatter has had time to arrive.
+    /// Advances the reduction that started before that of `unit`: its reduce-scatter has had time to complete.
     fn advance_reduction_before(&self, unit: &Weak<Unit>) {
         let previous = self.session_state::<LatestReduction>().0.replace(Weak::clone(unit));
         if let Some(previous) = previous.upgrade() {

@@ -79,7 +79,7 @@ impl Unit {
         }
     }
 
-    /// Returns the values of the elements `range` of the flat buffers, which are unsharded or on their way.
+    /// Returns the values of the elements `range` of the flat buffers, which are unsharded or being gathered.
     pub(crate) fn read(&self, range: Range<usize>) -> UnitSlice<'_> {
         self.wait_for_values();
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
@@ -103,7 +103,7 @@ impl Unit {
         }
     }
 
-    /// Starts the all-gather of the values at ZeRO stage 3, unless they are unsharded or on their way.
+    /// Starts the all-gather of the values at ZeRO stage 3, unless they are unsharded or being gathered.
     pub(crate) fn start_unshard(&self) {
         let mut whole = self.values.whole.borrow_mut();
         if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
@@ -120,7 +120,7 @@ impl Unit {
         }
     }
 
-    /// Returns true if the values at ZeRO stage 3 are unsharded, or on their way.
+    /// Returns true if the values at ZeRO stage 3 are unsharded, or being gathered.
     pub(crate) fn is_unsharded(&self) -> bool {
         !matches!(&*self.values.whole.borrow(), Whole::Absent)
     }
@@ -218,7 +218,7 @@ impl Unit {
         match self.stage() {
             ZeroStage::Replicated | ZeroStage::Parameters => {}
             ZeroStage::Optimizer | ZeroStage::Gradients => {
-                // Values that no layer has read since the last update are still on their way.
+                // Values that no layer has read since the last update are still being gathered.
                 self.wait_for_values();
                 let mut whole = self.values.whole.borrow_mut();
                 *whole = match std::mem::take(&mut *whole) {

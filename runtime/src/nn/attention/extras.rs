@@ -155,7 +155,7 @@ pub struct Extras<'a> {
 }
 
 impl<'a> Extras<'a> {
-    /// No optional operands of `inputs`.
+    /// Creates the optional operands of `inputs`, none of which is present.
     pub(super) fn from_inputs(inputs: &'a AttentionInputs<'a>) -> Extras<'a> {
         Extras {
             path: &inputs.core.path,

@@ -90,7 +90,7 @@ impl<'a> AttentionInputs<'a> {
             v[3].global
         );
         if self.core.context.is_none() {
-            // Their types tell, so this shows a mistake of the library.
+            // The types guarantee this, so a failure is a bug of the library.
             for (name, sequence) in [("queries", q[1]), ("keys", k[1])] {
                 assert!(
                     sequence.local == sequence.global,

@@ -28,7 +28,7 @@ pub(super) struct ScoreGradients<'a> {
 }
 
 impl<'a> ScoreOperands<'a> {
-    /// Returns those of some heads.
+    /// Returns the operands of some heads.
     pub fn of_heads(&self, heads: Range<usize>) -> ScoreOperands<'a> {
         let bias = self.bias.map(|bias| {
             let distances = heads.start * bias.distances..heads.end * bias.distances;
@@ -39,7 +39,7 @@ impl<'a> ScoreOperands<'a> {
 }
 
 impl<'a> ScoreGradients<'a> {
-    /// Returns those of some heads of `operands`.
+    /// Returns the gradients of some heads of `operands`.
     pub fn of_heads(self, operands: &ScoreOperands<'_>, heads: Range<usize>) -> ScoreGradients<'a> {
         let distances = operands.bias.map_or(0, |bias| bias.distances);
         let of_bias = heads.start * distances..heads.end * distances;

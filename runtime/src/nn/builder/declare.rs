@@ -132,7 +132,7 @@ pub(super) struct StyledAttention {
 }
 
 impl BuildState<'_> {
-    /// Records a problem of the field at `path`, with which `message` goes on. Layers of a stack have one name.
+    /// Records a problem of the field at `path`; `message` continues the path. Layers of a stack have one name.
     pub(super) fn problem(&self, path: &str, message: std::fmt::Arguments<'_>) {
         let starred = |part| if str::parse::<usize>(part).is_ok() { "*" } else { part };
         let path: Vec<&str> = path.split('.').map(starred).collect();

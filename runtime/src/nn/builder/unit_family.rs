@@ -27,8 +27,7 @@ impl UnitFamily {
         Rc::new(family)
     }
 
-    /// Returns the unit of parameters that are split over `axes`, which may contain others than those that make a
-    /// difference.
+    /// Returns the unit of parameters that are split over `axes`, which may contain axes that do not distinguish units.
     pub fn unit_for(&self, state: &BuildState<'_>, axes: AxisSet) -> Rc<Unit> {
         let split = axes.intersection(AxisSet::TOKENS);
         let mut units = self.units.borrow_mut();

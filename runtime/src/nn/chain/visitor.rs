@@ -1,4 +1,4 @@
-//! Visitors of a chain: one generated function visits the stages, and the visitor decides what that computes.
+//! Visitors of a chain: one generated function visits the stages, and the visitor defines the computation.
 
 use super::stage::{PipelineStage, StageBoundary};
 

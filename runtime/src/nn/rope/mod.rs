@@ -43,7 +43,7 @@ struct Rotation {
 }
 
 impl Rotation {
-    /// Rotates `x`, or rotates it back.
+    /// Rotates `x`, or applies the inverse rotation.
     fn rotate(&self, rank: &Rank, x: &Buffer, inverse: bool) -> Buffer {
         let mut y = rank.alloc_activation(x.len());
         let (cos, sin) = (self.tables.cos.view(), self.tables.sin.view());
@@ -74,7 +74,8 @@ impl Operation<Count<1>, Count<0>> for Rotation {
 }
 
 impl<D> Rope<D> {
-    /// Rotates `x` shaped `[batch, sequence, heads, D]`, by the positions in the whole sequence of those that this rank holds.
+    /// Rotates `x` shaped `[batch, sequence, heads, D]`, by the positions of this rank's elements in the whole
+    /// sequence.
     #[track_caller]
     pub fn forward<B: Dim, S: Dim, H: Dim>(&self, x: &Tensor<(B, S, H, D)>) -> Tensor<(B, S, H, D)>
     where

@@ -14,7 +14,7 @@ pub(super) struct RopeTables {
     pub sin: Buffer,
 }
 
-/// Everything that a table is computed from.
+/// Inputs of the computation of a table.
 #[derive(Clone, PartialEq)]
 pub(super) struct TableKey {
     pub parameters: RopeParameters,

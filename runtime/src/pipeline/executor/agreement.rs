@@ -18,7 +18,7 @@ use super::{ExecutorError, MessagePart};
 pub struct MessageParts(pub(super) HashMap<Message, Vec<MessagePart>>);
 
 impl MessageParts {
-    /// Creates those of this rank, if all ranks agree.
+    /// Creates the message parts of this rank, if the schedules and boundaries of all ranks agree.
     ///
     /// # Errors
     /// As [`check_schedules`].
@@ -72,7 +72,7 @@ fn check_schedules(
     Ok(())
 }
 
-/// The hash of the schedule; for each rank, of the messages to it; and for each rank, of the messages from it.
+/// Computes the hash of the schedule, and for each rank the hashes of the messages to it and from it.
 fn rank_hashes(
     own: usize,
     program: &Schedule,

@@ -52,7 +52,7 @@ pub trait Function<I: Shapes, P: Shapes = ()>: Send + Sync + 'static {
     /// Writes the output.
     fn forward_pass(&self, call: Forward<'_, I, P>) -> Self::Saved;
 
-    /// Writes the gradients of inputs and parameters: each, unless it is not wanted.
+    /// Writes the required gradients of inputs and parameters.
     fn backward_pass(&self, call: Backward<'_, I, P, Self::Saved>);
 }
 

@@ -18,21 +18,21 @@ pub struct GradientTarget<'a> {
 }
 
 impl<'a> GradientTarget<'a> {
-    /// Returns the block to write, every element of it; `None` if no gradient of the operand is wanted.
+    /// Returns the block to write, every element of it; `None` if the operand requires no gradient.
     pub fn target(self) -> Option<ResultView<'a>> {
         self.taken.set(true);
         self.result
     }
 }
 
-/// Buffers for the wanted gradients of operands, and which of them backward has taken.
+/// Buffers for the required gradients of operands, and the ones that backward has taken.
 pub(super) struct GradientBuffers<C: Arity> {
     buffers: C::Array<Option<Buffer>>,
     taken: C::Array<Cell<bool>>,
 }
 
 impl<C: Arity> GradientBuffers<C> {
-    /// Creates the buffers, one for each operand whose gradient is wanted.
+    /// Creates the buffers, one for each operand that requires a gradient.
     pub(super) fn new(buffer: impl FnMut(usize) -> Option<Buffer>) -> GradientBuffers<C> {
         GradientBuffers { buffers: C::from_fn(buffer), taken: C::from_fn(|_| Cell::new(false)) }
     }
@@ -72,7 +72,7 @@ impl<C: Arity> GradientBuffers<C> {
         self.buffers.into_iter().zip(taken).map(|(data, taken)| data.filter(|_| taken)).collect()
     }
 
-    /// Returns the wanted gradients.
+    /// Returns the required gradients.
     ///
     /// # Panics
     /// If backward has not taken one of them, or `check` finds an element that is not written.

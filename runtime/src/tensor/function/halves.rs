@@ -16,8 +16,8 @@ use super::recorded::FunctionOperation;
 use super::shapes::{PerOperand, Shapes};
 
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
-    /// Checks forward with halves of the elements along each distributed dim of these inputs and parameters, and of the output.
-    /// Backward is checked too if `wanted` tells of which inputs a gradient is; returns its mistake.
+    /// Checks forward with halves of the elements along each distributed dim of these inputs and parameters, and of the
+    /// output. Backward is checked too if `wanted` selects inputs. Returns a description of the first mistake.
     ///
     /// # Panics
     /// If the outputs of forward are not halves of the output, or do not add up to it.
@@ -129,7 +129,7 @@ fn number_of_gradient(i: usize) -> f32 {
     hash as f32 / (1 << 23) as f32 - 1.0
 }
 
-/// The way in which results of halves differ from those of all elements.
+/// Difference between the results of halves and the results of all elements.
 enum Difference {
     /// A half of the result has other elements.
     Elements,

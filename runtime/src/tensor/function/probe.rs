@@ -69,7 +69,7 @@ impl ProbeBlock {
         self.dtype
     }
 
-    /// Returns part of the elements; all of them if the block has not the dim.
+    /// Returns part of the elements, or all elements if the block does not have the dim.
     pub(super) fn part_along(&self, part: &Part<'_>) -> ProbeBlock {
         let Some(at) = self.position(part.dim) else { return self.clone() };
         let inner = local_len(&self.extents[at + 1..]);
@@ -82,8 +82,8 @@ impl ProbeBlock {
         ProbeBlock { extents, elements, ..*self }
     }
 
-    /// Returns the block with a second element along `dim`, of which it has one: with half of the numbers, which are as large
-    /// as possible and still like those of the first one in sign and range.
+    /// Returns the block with a second element along `dim`, of which it has one: the halves of the numbers of the first
+    /// element, which have the same sign and range.
     fn with_neighbor(&self, dim: &DimInfo, both: Extent) -> ProbeBlock {
         let Some(at) = self.position(dim) else { return self.clone() };
         let inner = local_len(&self.extents[at + 1..]);

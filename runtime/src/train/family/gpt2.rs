@@ -7,7 +7,7 @@ use super::{Family, Outline};
 
 impl Family for Gpt2Config {
     fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<Gpt2Config, String> {
-        // Its head is tied whether or not the flag says so.
+        // The head is always tied, independently of the flag.
         let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied: _ } = *sizes;
         if let Some(kv_heads) = kv_heads.filter(|kv_heads| *kv_heads != heads) {
             return Err(format!(

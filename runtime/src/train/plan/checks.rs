@@ -84,7 +84,7 @@ pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a layer of the model reads documents, which `--documents` tells apart.
+/// Checks that a layer of the model reads the documents of `--documents`.
 pub fn check_documents_are_used(used: bool) -> Result<()> {
     if used {
         return Ok(());

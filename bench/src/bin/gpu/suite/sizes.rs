@@ -11,8 +11,7 @@ pub struct Model {
     pub heads: usize,
     pub kv_heads: usize,
     pub vocab: usize,
-    /// Tokens of one of several chunks of the head: with less memory than that of a large GPU, the logits of all tokens do
-    /// not fit.
+    /// Tokens per chunk of the language-model head, for GPUs whose memory does not hold the logits of all tokens.
     pub chunk_tokens: usize,
 }
 
@@ -32,7 +31,7 @@ pub struct Sizes {
     pub gpt2: Model,
     /// Elements of the copy that bounds memory-bound kernels.
     pub copied: usize,
-    /// Rows and columns of the matmul that bounds others.
+    /// Rows and columns of the square matmul whose throughput is the limit of all matmuls.
     pub square: usize,
     /// Parameters of an optimizer step.
     pub parameters: usize,

@@ -1,5 +1,4 @@
-//! Tiles of the backward pass: their sizes, their products, and the gradients of keys and values that these are summed up
-//! to.
+//! Tiles of the backward pass: their sizes, their matmuls, and the sums of the gradients of keys and values.
 
 use std::ops::Range;
 
@@ -13,10 +12,10 @@ pub(super) const QUERIES: usize = 512;
 
 /// The products of chunks of queries with blocks of keys and values, and the gradients of these keys and values.
 pub(super) trait BackwardTiles<'a, T> {
-    /// Turns to other queries, of any head, and the gradients of their outputs: no more than the tiles have room for.
+    /// Loads other queries of any head, and the gradients of their outputs, at most as many as the tiles hold.
     fn turn_to_head(&mut self, query: Head<'a, T>, dout: Head<'a, T>);
 
-    /// The length of a row of scores of this many keys.
+    /// Returns the length of a row of scores of this many keys.
     fn row_len(&self, keys: usize) -> usize;
 
     /// `scores = queries * keys^T` and `dweights = douts * values^T`. The first query is an even one.
@@ -47,12 +46,12 @@ pub(super) trait BackwardTiles<'a, T> {
         dqueries: &mut [f32],
     );
 
-    /// Ends the sums over query heads.
+    /// Completes the sums over query heads.
     fn finish_keys(&mut self) {}
 
-    /// The gradient of one key, once finished.
+    /// Returns the complete gradient of one key.
     fn key_gradient(&self, row: usize) -> &[f32];
 
-    /// The gradient of one value, once finished.
+    /// Returns the complete gradient of one value.
     fn value_gradient(&self, row: usize) -> &[f32];
 }

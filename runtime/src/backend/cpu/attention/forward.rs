@@ -20,7 +20,7 @@ use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 use crate::backend::ops::attention::AttentionArgs;
 
-/// Keys that packed operands keep together.
+/// Granularity of packed operands, in keys.
 const PACKED: usize = 16;
 
 pub fn attention<T: Float>(
@@ -119,7 +119,7 @@ struct ForwardCall<'a, T> {
 }
 
 impl<T: Float> ForwardCall<'_, T> {
-    /// Some queries of all heads that read a key/value head.
+    /// Computes the attention of some queries, of all heads that read a key/value head.
     fn section(&self, sample: usize, kv_head: usize, queries: Range<usize>) {
         let visible = self.mask.of_sample(sample);
         let keys = visible.of_queries(queries.clone()).keys();
@@ -154,7 +154,7 @@ impl<T: Float> ForwardCall<'_, T> {
     }
 }
 
-/// One query head.
+/// Forward of one query head.
 struct HeadForward<'a, 't, T> {
     call: &'a ForwardCall<'a, T>,
     visible: VisibleKeys<'a>,
@@ -208,7 +208,7 @@ impl<T: Float> HeadForward<'_, '_, T> {
             let place = [self.sample, queries.start + row, self.head];
             let sum = &mut sum[row * dim..][..s.value_dim];
             if visible.first[row] >= visible.end[row] {
-                // Hidden values have weight zero, which is not zero times NaN.
+                // Values of masked keys have weight zero, and zero times NaN is not zero.
                 sum.fill(0.0);
             }
             // SAFETY: as above.

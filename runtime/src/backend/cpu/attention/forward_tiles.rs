@@ -1,4 +1,4 @@
-//! Tiles of the forward pass: their sizes, and their products.
+//! Tiles of the forward pass: their sizes, and their matmuls.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ pub(super) const KEYS: usize = 512;
 
 /// The products of tiles of queries with chunks of keys and values of one task.
 pub(super) trait ForwardTiles<'a, T> {
-    /// Turns to another query head.
+    /// Loads another query head.
     fn turn_to_head(&mut self, query: Head<'a, T>);
 
-    /// The length of a row of scores of this many keys, and of a row of sums of this many elements.
+    /// Returns the length of a row of scores of this many keys, or of a row of sums of this many elements.
     fn row_len(&self, len: usize) -> usize;
 
     /// `scores = queries * keys^T`. All keys are of one [chunk](chunks).

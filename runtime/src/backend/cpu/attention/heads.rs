@@ -50,7 +50,7 @@ impl<'a, T: Float> Head<'a, T> {
         Head { data, ..*self }
     }
 
-    /// All rows, as they lie in the tensor.
+    /// Returns all rows with the strides of the tensor.
     #[cfg(target_arch = "x86_64")]
     pub fn source(&self) -> StridedRows<'a, T> {
         StridedRows { data: self.data, stride: self.stride, count: self.count(), width: self.dim }
@@ -82,12 +82,12 @@ pub(super) struct WideRows<'a> {
 }
 
 impl<'a> WideRows<'a> {
-    /// Creates rows of `dim` elements, none yet.
+    /// Creates an empty buffer for rows of `dim` elements.
     pub fn new(rows: &'a mut [f32], dim: usize) -> Self {
         WideRows { rows, dim }
     }
 
-    /// Turns to the rows of `head`, which must fit.
+    /// Loads the rows of `head`, which must fit.
     pub fn turn_to_head<T: Float>(&mut self, head: Head<T>) {
         for (row, out) in (0..head.count()).zip(self.rows.chunks_exact_mut(self.dim)) {
             cast_slice(head.row(row), out);

@@ -35,7 +35,7 @@ pub fn merge_attention(workers: &Workers, s: &AttentionShape, args: MergeAttenti
     });
 }
 
-/// Merges one row. A log-sum-exp of `-inf` is that of no keys.
+/// Merges one row. A log-sum-exp of `-inf` means that a query sees no keys.
 fn merge_row(out: &[f32], lse: f32, sum: &mut [f32], sum_lse: &mut f32) {
     if lse == f32::NEG_INFINITY {
         return;

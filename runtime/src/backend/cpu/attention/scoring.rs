@@ -40,8 +40,9 @@ impl Distances {
         Distances { count: bias.distances, origin }
     }
 
-    /// Returns, for `len` keys from `start` on: how many share the first distance, how many up to the last distance have
-    /// one of their own, and the index of the first one of these. The rest shares the last distance.
+    /// Splits `len` keys from `start` on by their bias: returns the number of keys clamped to the first distance, the
+    /// number of keys with a distance of their own, and the index of the first such distance. The remaining keys are
+    /// clamped to the last distance.
     fn split(&self, query: usize, start: usize, len: usize) -> (usize, usize, usize) {
         let first = start as isize - query as isize + self.origin;
         let before = first.min(0).unsigned_abs().min(len);
@@ -92,12 +93,12 @@ impl<'a> Scoring<'a> {
         Scoring { scale: s.scale, soft_cap: s.soft_cap, bias }
     }
 
-    /// Returns true if scores are scaled dot products and nothing else.
+    /// Returns true if scores are plain scaled dot products.
     pub fn is_plain(&self) -> bool {
         self.soft_cap.is_none() && self.bias.is_none()
     }
 
-    /// Returns the factor on dot products in the softmax: with a pass before it, none is left.
+    /// Returns the scale that the softmax applies to scores: 1 if the scoring pass has applied the scale.
     pub fn scale_left(&self) -> f32 {
         if self.is_plain() { self.scale } else { 1.0 }
     }

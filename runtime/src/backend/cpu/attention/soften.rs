@@ -22,7 +22,7 @@ pub(super) struct OnlineRows<'a> {
 
 dispatch! {
     /// Turns scores of the keys from `start` on into unnormalized weights relative to the running maximum, and rescales
-    /// the previous sums. Hidden keys get weight zero.
+    /// the previous sums. Masked keys get weight zero.
     pub(super) fn soften<const FMA: bool>(
         scores: &mut [f32],
         row_len: usize,
@@ -73,8 +73,8 @@ dispatch! {
     }
 }
 
-/// Returns the part of a row that is worked on. Whole groups of lanes are much faster: a few hidden scores are worked on
-/// too, and get weight zero.
+/// Returns the range of a row to compute, padded to whole groups of lanes, which are much faster: masked scores in it
+/// get weight zero.
 #[inline(always)]
 fn padded_range(first: usize, end: usize, row_len: usize) -> (usize, usize) {
     (first / LANES * LANES, row_len.min(end.next_multiple_of(LANES)))
@@ -99,9 +99,9 @@ fn exp_weights<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32
 }
 
 dispatch! {
-    /// `weights`: scores of a block of keys (its start and length) become weights. `dscores`: gradients of weights become
-    /// gradients of scores times `scale`. Both are zero for hidden keys. `rows`: log-sum-exps and the numbers that are
-    /// subtracted from the gradients of weights.
+    /// `weights`: scores of a block of keys (its start and length) become weights. `dscores`: gradients of weights
+    /// become gradients of scores times `scale`. Both are zero for masked keys. `rows`: log-sum-exps and the numbers
+    /// that are subtracted from the gradients of weights.
     pub(super) fn soften_backward<const FMA: bool>(
         weights: &mut [f32],
         dscores: &mut [f32],
@@ -116,7 +116,7 @@ dispatch! {
         for (row, (weights, dscores)) in rows.enumerate() {
             let (first, end) = visible.inside(row, start, keys);
             let (lse, shift) = (finite_base(lse[row]), shift[row]);
-            // A whole row is much faster than a part: hidden scores are worked on too, and give exact zeros.
+            // A whole row is much faster than a part: masked scores are computed too, and result in exact zeros.
             weights[..first].fill(f32::NEG_INFINITY);
             dscores[..first].fill(0.0);
             weights[end..].fill(f32::NEG_INFINITY);
@@ -136,7 +136,7 @@ dispatch! {
     }
 }
 
-/// Turns gradients of weights into those of scores, times `factor`, in a row that has all keys which its query sees.
+/// Converts gradients of weights to gradients of scores, times `factor`, in a row with all keys that its query sees.
 ///
 /// Their sum is zero, which rounding errors of `shift` and of the gradients of weights add up to otherwise: a key that only
 /// these queries see would get noise instead of no gradient. So the rest of the sum is subtracted.

@@ -23,7 +23,8 @@ fn heads_t<'a>(
 
 /// Creates an operand of up to `rows` rows of a head in scratch; its products are sums over positions.
 fn position_rows<'a>(scratch: &mut ScratchParts<'a>, rows: usize, dim: usize) -> RightOperand<'a> {
-    /// In causal attention, the first queries have large weights: later terms are rounded to the sums of these.
+    /// Keys per chain of f32 additions. In causal attention, the first queries have large weights, to whose sums later
+    /// terms would be rounded.
     const CHAIN: usize = 128;
     RightOperand::new(scratch.take_part(RightOperand::scratch_len([rows, dim], dim)), dim, CHAIN)
 }

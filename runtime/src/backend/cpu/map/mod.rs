@@ -1,4 +1,4 @@
-//! Fused elementwise expressions: a block of elements goes through every node while it is in the L1 cache.
+//! Fused elementwise expressions: all nodes are evaluated on a block of elements while it is in the L1 cache.
 
 mod backward;
 mod block;

@@ -45,7 +45,7 @@ impl BandMask {
     /// Query `i` sees the keys `0..=i`.
     pub const CAUSAL: BandMask = BandMask { right: Some(0), left: None };
 
-    /// Returns the mask of a band, without limits that hide nothing.
+    /// Returns the mask of a band, without limits that mask no key.
     fn new(band: Band, queries: usize, keys: usize) -> BandMask {
         let Band { offset, before, after } = band;
         let (queries, keys) = (queries as i64, keys as i64);

@@ -49,7 +49,7 @@ pub enum GraphScalar {
     Masked,
     /// Visible keys after the one with the index of a query.
     RightBound,
-    /// Distance from which on keys before the one with the index of a query are hidden. The library takes it as f32.
+    /// Distance from which on keys before the one with the index of a query are masked. The library takes it as f32.
     LeftBound,
     /// The inverse scale of a dropout without dropout, 1: the attention pattern that the library recognizes contains
     /// it.
@@ -85,7 +85,7 @@ pub type TensorDims = [i64; 4];
 pub struct GraphTensor {
     /// Element type.
     pub element: ElementType,
-    /// Storage.
+    /// Storage of the tensor.
     pub home: TensorStorage,
     /// Sizes.
     pub sizes: TensorDims,
@@ -203,7 +203,7 @@ impl OperationGraph {
         })
     }
 
-    /// The numbers that are given when it is executed.
+    /// Returns the scalars that are passed at execution.
     pub fn scalars(&self) -> impl Iterator<Item = (TensorId, GraphScalar)> {
         self.tensors.iter().enumerate().filter_map(|(index, tensor)| match tensor.home {
             TensorStorage::Value(scalar) => Some((TensorId(index), scalar)),
@@ -211,7 +211,7 @@ impl OperationGraph {
         })
     }
 
-    /// Returns true if an operand is part of it.
+    /// Returns true if the graph has this operand.
     pub fn has(&self, operand: GraphOperand) -> bool {
         self.operands().any(|(_, other)| other == operand)
     }
@@ -254,7 +254,7 @@ impl GraphBuilder {
         self.add(element, TensorStorage::Device(operand), form)
     }
 
-    /// A number given later.
+    /// Adds a scalar that is passed at execution.
     pub fn scalar(&mut self, scalar: GraphScalar) -> TensorId {
         self.add(scalar.element(), TensorStorage::Value(scalar), ([1; 4], [1; 4]))
     }
@@ -298,7 +298,7 @@ impl GraphBuilder {
         y
     }
 
-    /// A binary operation whose result has one f32 for each score.
+    /// Adds a binary operation whose result has one f32 for each score.
     pub fn score_op(&mut self, mode: Pointwise, x: TensorId, b: TensorId) -> TensorId {
         let y = self.scores();
         self.binary(mode, x, b, y)

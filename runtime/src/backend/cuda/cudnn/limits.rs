@@ -6,7 +6,8 @@ use super::attention_sizes::{BandMask, CudnnAttentionSizes};
 /// Positions that f32 numbers can count, in which the library computes one side of a window.
 const MAX_POSITIONS: i64 = 1 << 24;
 
-/// Returns an error that names the size or mask that no version supports on a device.
+/// Checks sizes and mask against the documented limits; the error names the one that no version supports on this
+/// device.
 pub(super) fn check_limits(
     sizes: &CudnnAttentionSizes,
     pass: AttentionPass,
@@ -52,7 +53,7 @@ fn check_dims(
     Ok(())
 }
 
-/// A row without visible keys has no softmax: neither side of a mask may hide all keys from a query.
+/// Checks that neither side of the mask masks all keys of a query, whose softmax would be undefined.
 fn check_mask(sizes: &CudnnAttentionSizes) -> Result<(), String> {
     let CudnnAttentionSizes { queries, keys, mask, .. } = *sizes;
     let BandMask { left, right } = mask;

@@ -3,7 +3,7 @@
 use super::attention_sizes::BandMask;
 use super::graph::{GraphBuilder, GraphScalar, Pointwise, TensorId};
 
-/// The scalars of a mask: for each limit the score of the pairs that it hides, and its distance if that is not zero.
+/// The scalars of a mask: for each limit the score of the pairs that it masks, and its distance if that is not zero.
 pub(super) struct MaskScalars {
     right: Option<(TensorId, Option<TensorId>)>,
     left: Option<(TensorId, TensorId)>,

@@ -1,5 +1,5 @@
 // Optimizer steps over the parameters of a shard: every operand is read and written once. Operations are rounded
-// separately, as written, never contracted by the compiler, so that a step gives the same bits on every device.
+// separately, as written, never contracted by the compiler, so that a step has bitwise equal results on every device.
 
 // Fields of AdamStep, and values that are the same for every element.
 struct Adam {

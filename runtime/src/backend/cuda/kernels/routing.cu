@@ -2,7 +2,7 @@
 // by expert:
 // `order[p]` is the choice at place p, and `places[c]` the place of choice c.
 
-// What is compared: larger for larger numbers, the largest for NaN, and among equals larger for lower columns. It is
+// Sort key of a score: larger for larger numbers, the largest for NaN, and among equals larger for lower columns. It is
 // neither 0 nor all ones.
 __device__ inline uint64_t rank_of(float x, uint32_t col) {
     // The same for both zeros.

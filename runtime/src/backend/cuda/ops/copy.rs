@@ -83,7 +83,7 @@ impl CopyOps for CudaBackend {
     }
 }
 
-/// Launches a kernel that combines each element of `dst` with one of `src`, and some with a number.
+/// Launches an elementwise kernel over `dst` and `src`, with a scalar for some kernels.
 fn launch_update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
     let name = format!("{name}_{}_{}", float_name(dst.dtype()), float_name(src.dtype()));
     let width = vector_width(dst.dtype()).min(vector_width(src.dtype()));
@@ -99,7 +99,7 @@ fn launch_update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: 
     unsafe { gpu.launch((&ELEMENTS, &name), grid, args) };
 }
 
-/// Launches a kernel that takes one operand and a number.
+/// Launches an elementwise kernel over one operand, with a scalar.
 fn update_alone(gpu: &GpuContext, name: &str, dst: ViewMut, number: f32) {
     let name = format!("{name}_{}", float_name(dst.dtype()));
     let (width, n) = (vector_width(dst.dtype()), dst.len() as u64);

@@ -22,7 +22,7 @@ pub(super) struct StridedBlock {
 pub(super) struct DimGap {
     /// Index along the merged dim of the first element after the gap.
     pub at: u64,
-    /// Distance in the global tensor by which it is further than its stride states.
+    /// Additional distance in the global tensor, beyond the stride, of elements after the gap.
     pub skip: u64,
 }
 

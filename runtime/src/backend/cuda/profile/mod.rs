@@ -1,8 +1,7 @@
 //! Profile of a rank's device calls: time of each kind of call, and the chosen algorithms.
-//!
-//! [`ProfiledDriver`] wraps the driver of a rank and records a timed event before and after every call that submits
-//! work. CallTimes are read after the work is done, without extra synchronization, and collected in a [`Profile`], which
-//! writes a table when its last driver is dropped.
+//!  [`ProfiledDriver`] wraps the driver of a rank and records a timed event before and after every call that submits
+//!  work. Times are read after the work is done, without extra synchronization, and collected in a [`Profile`], which
+//!  writes a table when its last driver is dropped.
 
 mod driver;
 mod table;
@@ -22,7 +21,7 @@ pub const PROFILE_VARIABLE: &str = "MESHWRIGHT_PROFILE";
 /// Samples per kind of call from which the median is computed: the first ones, to bound the memory of long runs.
 const MAX_SAMPLES: usize = 4096;
 
-/// CallTimes of the device calls of all ranks of a process.
+/// Times of the device calls of all ranks of a process.
 #[derive(Debug)]
 pub struct Profile {
     file: PathBuf,
@@ -40,7 +39,7 @@ struct CallKey {
     stream: Arc<str>,
 }
 
-/// CallTimes of one kind of call, in milliseconds.
+/// Times of one kind of call, in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct CallTimes {
     /// Time of the first call, which may include autotuning. It is not part of the other fields.

@@ -74,8 +74,8 @@ pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec
     blocks
 }
 
-/// Returns the blocks that contain each visible pair of a query and a key exactly once, and whose indices tell the distance of
-/// a pair: those of consecutive positions only.
+/// Returns the blocks that contain each visible pair of a query and a key exactly once, and whose indices determine the
+/// distance of a pair: blocks of consecutive positions.
 pub(super) fn consecutive_blocks(
     queries: &Extent,
     keys: &Extent,

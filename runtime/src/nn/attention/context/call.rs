@@ -30,7 +30,7 @@ impl ContextCall<'_> {
         batch * keys.len * kv_heads * head_dim
     }
 
-    /// Returns keys and values in one buffer, as they travel.
+    /// Concatenates keys and values in one buffer, as ranks send them.
     pub fn concatenate(&self, k: View, v: View) -> Buffer {
         let mut kv = self.rank.alloc_scratch(k.dtype(), k.len() + v.len());
         let [first, second] = split_at(kv.view_mut(), k.len());

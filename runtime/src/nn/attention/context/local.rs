@@ -45,7 +45,7 @@ pub(super) struct OutputGradient<'a> {
     pub dout: View<'a>,
 }
 
-/// A kernel call: a block, and the keys that each query sees in it, if the band does not tell.
+/// A kernel call: a block, and the visible keys of each query in it if the band does not determine them.
 struct BlockCall {
     block: AttentionBlock,
     ranges: Option<[Arc<Buffer>; 2]>,
@@ -125,9 +125,9 @@ impl<'a> LocalAttention<'a> {
         }
     }
 
-    /// Adds the gradients that come from the pairs of the queries and a source, or writes them if one call computes all of
-    /// them and `accumulate` is false; so with that of the bias in `dscores`. Writes that of the sinks for all keys, and takes
-    /// it out of `dscores`.
+    /// Adds the gradients that come from the pairs of the queries and a source, or writes them if one call computes all
+    /// of them and `accumulate` is false; the gradient of the bias in `dscores` is added or written likewise. Writes
+    /// that of the sinks for all keys, and takes it out of `dscores`.
     ///
     /// # Panics
     /// If several calls would write the same gradients: a bug of the caller.

@@ -25,7 +25,7 @@ pub(super) struct Ring<'a> {
     local: LocalAttention<'a>,
 }
 
-/// Keys and values on their way from the previous rank of the ring.
+/// Transfer of keys and values from the previous rank of the ring.
 struct Hop {
     /// Number of the hop, of which 0 is the one with this rank's own keys.
     number: usize,
@@ -71,8 +71,9 @@ impl<'a> Ring<'a> {
         (self.call.narrow(out.view()), lse)
     }
 
-    /// Computes the gradients of queries, keys and values, in the compute dtype. Gradients of keys and values travel with
-    /// the keys, one hop behind them, and are home after one more hop. Those of the scores' operands are added to `dscores`.
+    /// Computes the gradients of queries, keys and values, in the compute dtype. Gradients of keys and values travel
+    /// with the keys, one hop behind them, and are at their own rank after one more hop. Those of the scores' operands
+    /// are added to `dscores`.
     pub fn backward(
         &self,
         of: &OutputGradient,
@@ -115,13 +116,13 @@ impl<'a> Ring<'a> {
         [dq.view(), dk, dv].map(|gradient| self.call.narrow(gradient))
     }
 
-    /// Returns the keys and values that are here in a hop.
+    /// Returns the keys and values that this rank holds in a hop.
     fn key_source<'k>(&self, hop: usize, kv: &'k Buffer) -> KeySource<'k> {
         let [k, v] = self.call.keys_and_values(kv);
         KeySource { positions: self.positions(hop), k, v }
     }
 
-    /// Returns the positions of the keys that are here in a hop.
+    /// Returns the positions of the keys that this rank holds in a hop.
     fn positions(&self, hop: usize) -> Extent {
         let source = (self.position + self.size - hop) % self.size;
         Extent::zig_zag(self.call.seq, source, self.size)

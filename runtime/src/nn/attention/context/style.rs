@@ -109,7 +109,7 @@ pub(in crate::nn) enum ContextAlgorithm {
 }
 
 impl ContextAlgorithm {
-    /// Returns among how many of `ranks` ranks the positions of the queries are distributed while attention is computed.
+    /// Returns the number of ranks, out of `ranks`, over which attention distributes the positions of the queries.
     pub(in crate::nn) fn position_ranks(self, ranks: usize) -> usize {
         match self {
             ContextAlgorithm::Ring | ContextAlgorithm::Gather => ranks,

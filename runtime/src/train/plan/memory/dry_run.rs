@@ -43,7 +43,7 @@ impl Peaks {
 #[derive(Debug, Clone, Copy)]
 pub struct DryRunFindings {
     pub peaks: Peaks,
-    /// True if a layer has read documents, or a step was too large to tell.
+    /// True if a layer has read documents, or if the step was too large for a dry run.
     pub uses_documents: bool,
 }
 

@@ -1,7 +1,6 @@
 //! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
-//!
-//! First, the state of so many parameters must fit. Then a [dry run](dry_run) of two training steps allocates what the run
-//! will allocate, without memory: on each position along `pp` the rank with the largest parts.
+//!  First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps allocates what the run
+//!  will allocate, without memory: on each position along `pp` the rank with the largest parts.
 
 mod dry_run;
 mod logits;

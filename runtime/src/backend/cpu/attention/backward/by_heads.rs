@@ -10,7 +10,7 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 
-/// Keys of a section: far more than a section takes time to begin.
+/// Keys per section: enough to amortize the start of a section.
 const SECTION: usize = 4096;
 
 /// Keys that are held at a time, a multiple of blocks except for the last ones, and the queries that see them.
@@ -26,7 +26,7 @@ pub(super) fn run_by_heads<T: Float>(workers: &Workers, call: &BackwardCall<T>) 
     });
 }
 
-/// All query heads that read a key/value head.
+/// Computes the gradients of all query heads that read a key/value head.
 fn kv_head<T: Float>(call: &BackwardCall<T>, at @ [sample, kv_head]: [usize; 2]) {
     let heads = call.s.heads_of(kv_head);
     let sections = sections(call, sample, heads.len());

@@ -172,13 +172,13 @@ struct BackwardCall<'a, T> {
 }
 
 impl<'a, T: Float> BackwardCall<'a, T> {
-    /// Sizes of a task over some queries and keys.
+    /// Returns the sizes of a task over some queries and keys.
     fn task_sizes(&self, queries: usize, keys: usize) -> TaskSizes {
         let &AttentionShape { head_dim, value_dim, .. } = self.s;
         TaskSizes { queries, keys, head_dim, value_dim }
     }
 
-    /// Some keys of a key/value head, and their values.
+    /// Returns some keys of a key/value head, and their values.
     fn keys_of(
         &self,
         [sample, kv_head]: [usize; 2],
@@ -188,7 +188,7 @@ impl<'a, T: Float> BackwardCall<'a, T> {
         (rows(&self.keys), rows(&self.values))
     }
 
-    /// Some queries of a head, and the gradients of their outputs.
+    /// Returns some queries of a head, and the gradients of their outputs.
     fn queries_of(
         &self,
         [sample, head]: [usize; 2],

@@ -35,7 +35,7 @@ impl<'a> TileScratch<'a> {
     }
 }
 
-/// One query head against keys that tiles hold.
+/// Backward of one query head over the keys of the tiles.
 pub(super) struct HeadBackward<'a, 's, T> {
     call: &'a BackwardCall<'a, T>,
     visible: VisibleKeys<'a>,

@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 
-/// Gradients of queries of one head, added up while they pass by.
+/// Gradients of the queries of one head, accumulated over a moving range of rows.
 ///
 /// Sections of the keys see queries whose ranges never move back. So a row that a range no longer contains is complete.
 pub(super) struct QuerySums<'a> {
     /// Row by row, from the first one of `rows` on.
     sums: &'a mut [f32],
     row_len: usize,
-    /// The queries whose gradients are here.
+    /// Queries whose gradients are in `sums`.
     rows: Range<usize>,
 }
 
 impl<'a> QuerySums<'a> {
-    /// Creates no sums, with memory for the longest range.
+    /// Creates an empty range of sums, with memory for the longest range.
     pub fn new(sums: &'a mut [f32], row_len: usize) -> Self {
         QuerySums { sums, row_len, rows: 0..0 }
     }
@@ -33,7 +33,7 @@ impl<'a> QuerySums<'a> {
         self.rows = to.start..to.end.max(kept.end);
     }
 
-    /// Calls `put` for the gradients of all queries that are left, of `queries` ones, and begins again.
+    /// Calls `put` for the gradients of all remaining queries, out of `queries`, and resets the range.
     pub fn finish_rows(&mut self, queries: usize, put: impl FnMut(usize, Option<&[f32]>)) {
         self.advance_to(queries..queries, put);
         self.rows = 0..0;

@@ -109,7 +109,7 @@ impl<'a> DotsBackward<'a> {
         keys + values + queries + douts + ScratchParts::len(&[tile, tile, tile, zipped])
     }
 
-    /// The elements of the gradient of one query, filled up to whole panels.
+    /// Returns the number of elements of the gradient of one query, padded to whole panels.
     pub fn dquery_len(sizes: TaskSizes) -> usize {
         padded_len(sizes.head_dim)
     }
@@ -156,7 +156,7 @@ impl<'a> DotsBackward<'a> {
 }
 
 impl TransposedSum<'_> {
-    /// Turns `[block, element, key]` into `[key, element]`, elements filled up to whole panels.
+    /// Transposes `[block, element, key]` to `[key, element]`, with elements padded to whole panels.
     fn transpose(&mut self, PairedRowLens { count, dim }: PairedRowLens) {
         let row = padded_len(dim);
         for start in (0..count).step_by(KEYS) {
@@ -172,7 +172,7 @@ impl TransposedSum<'_> {
     }
 }
 
-/// The rows of a head as they are, and transposed.
+/// Packs the rows of a head twice, as they are and transposed.
 fn both_ways<T: Float>(
     sizes: PairedRowLens,
     head: &Head<T>,

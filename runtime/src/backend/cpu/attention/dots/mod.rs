@@ -10,7 +10,7 @@ use super::heads::Head;
 use crate::backend::cpu::dots::{PANEL, PanelLayout, pair_columns, pair_rows, transpose};
 use crate::backend::cpu::float::Float;
 
-/// A length filled up to whole panels.
+/// Returns a length padded to whole panels.
 fn padded_len(len: usize) -> usize {
     len.next_multiple_of(PANEL)
 }

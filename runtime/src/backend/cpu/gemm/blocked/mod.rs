@@ -1,7 +1,6 @@
 //! Matmuls in blocks that stay in the caches (Goto and van de Geijn 2008), for CPUs on which the crate's
 //! matmuls are slow: those with AVX2 only, and those with AVX-512 but no arithmetic on bf16.
-//!
-//! Operands are packed into panels of f32 on their way, whatever their layout and type, and sums are f32 throughout.
+//!  Operands are packed into panels of f32, independently of their layout and type, and sums are f32 throughout.
 
 mod lanes;
 mod pack;
@@ -55,10 +54,11 @@ pub(super) fn matmul<T: Float>(
     }
 }
 
-/// Rows up to which operands are not packed: it would take longer than it saves.
+/// Maximum rows of unpacked operands, for which packing takes longer than it saves.
 const SMALL: usize = 64;
 
-/// Operands of small matmuls as they are, if the right one lies in whole panels. Only packed ones are cut over threads.
+/// Returns the operands of a small matmul unpacked, if the right one consists of whole panels. Only packed operands are
+/// divided over threads.
 fn unpacked<'a, T: Float>(
     tile: Tile,
     [m, n, k]: [usize; 3],
@@ -100,12 +100,12 @@ pub(super) fn matmul_by_panels(
     block(tile, k, left_in_place(tile, a), right, c, accumulate);
 }
 
-/// The left operand where it is.
+/// Returns the left operand in place, without packing.
 fn left_in_place<'a>(tile: Tile, a: Matrix<'a>) -> PackedLeft<'a> {
     PackedLeft { data: a.data, panel: tile.rows() * a.row, row: a.row, step: a.col }
 }
 
-/// Returns the steps of the depth that a block has: as many as possible, equal except for the last one.
+/// Returns the depth of a block: the largest possible one, the same for all blocks except the last.
 fn block_depth(k: usize) -> usize {
     k.div_ceil(k.div_ceil(DEPTH))
 }
@@ -157,7 +157,7 @@ fn packed<T: Float>(
     });
 }
 
-/// Each panel by itself, so that the workers share them.
+/// Packs the right operand, each panel as a task of its own.
 fn pack_all_right<T: Float>(
     workers: &Workers,
     tile: Tile,

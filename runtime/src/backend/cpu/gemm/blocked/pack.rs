@@ -76,7 +76,7 @@ fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: PackedRegion, panel
     }
 }
 
-/// Elements of a step lie next to each other.
+/// Packs rows whose elements of a step are contiguous.
 #[inline(always)]
 fn copy_panel<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f32]) {
     for (p, to) in panel.chunks_exact_mut(W).enumerate() {
@@ -87,8 +87,8 @@ fn copy_panel<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f3
     }
 }
 
-/// Steps lie next to each other. At most eight rows at a time: if `row` is a power of two, the lines of all rows fall
-/// into one set of the cache, which has room for eight.
+/// Transposes rows whose steps are contiguous, at most eight rows at a time: if `row` is a power of two, the lines of
+/// all rows map to one set of the cache, which holds eight.
 #[inline(always)]
 fn transpose<T: Float, const W: usize>(data: &[T], row: usize, panel: &mut [f32]) {
     let depth = panel.len() / W;

@@ -18,7 +18,7 @@ pub enum Tile {
 }
 
 impl Tile {
-    /// The tile for a CPU, if there is one.
+    /// Returns the tile for an instruction set, if there is one.
     pub fn of_level(level: Level) -> Option<Tile> {
         match level {
             Level::Avx512 | Level::Avx512Bf16 => Some(Tile::Avx512),
@@ -95,8 +95,8 @@ fn block_avx512(depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add
     unsafe { tiles::<__m512, 12, 2>(depth, a, b, c, add) }
 }
 
-/// Tiles of `R` rows and `V` registers. Those of one panel of `b` come after each other, since it then stays in the
-/// first-level cache.
+/// Tiles of `R` rows and `V` registers. The tiles of one panel of `b` are computed consecutively, so that the panel
+/// stays in the first-level cache.
 ///
 /// # Safety
 /// The CPU has the instructions of `L`, here and below.
@@ -121,7 +121,7 @@ unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
     }
 }
 
-/// The last rows of a block have tiles of their own, so that no work is wasted.
+/// Computes a tile of the last rows of a block, so that no rows are wasted.
 #[inline(always)]
 unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
     depth: usize,

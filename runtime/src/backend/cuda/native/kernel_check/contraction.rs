@@ -12,8 +12,8 @@ use crate::backend::UnaryFunction;
 /// several of them have the same bits.
 const EXACT: [&str; 4] = ["elements", "loss", "random", "rope"];
 
-/// Returns true if no kernel of a source may contract operations. So it is with the sources above, updates of
-/// optimizers, and elementwise expressions without functions.
+/// Returns true if no kernel of a source may contract operations. These are the sources above, updates of optimizers,
+/// and elementwise expressions without functions.
 pub fn is_exact(source: &str) -> bool {
     let has_function =
         || UnaryFunction::ALL.iter().any(|function| source.contains(function.name()));

@@ -3,7 +3,7 @@
 use crate::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
 use crate::backend::{AttentionShape, DType, DistanceBias, KeyRanges, View};
 
-/// Largest number of positions, heads and distances: sums of any three of them fit 32 bits.
+/// Maximum number of positions, heads and distances: sums of any three of them fit 32 bits.
 const MOST: usize = 1 << 29;
 
 pub(super) fn forward(s: &AttentionShape, args: &AttentionArgs) {

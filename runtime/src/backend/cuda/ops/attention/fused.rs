@@ -12,7 +12,7 @@ use super::Gradients;
 /// The reason why the vendor library does not compute a pass; `None` if it is missing, or reports its reason itself.
 pub(super) type Refusal = Option<&'static str>;
 
-/// Optional operands, which fused kernels do not take.
+/// Optional operands, which fused kernels do not support.
 #[derive(Clone, Copy)]
 pub(super) struct Options {
     pub ranges: bool,
@@ -36,7 +36,7 @@ fn shape(s: &AttentionShape, options: Options) -> Result<FusedShape, &'static st
     }
 }
 
-/// Submits the forward pass, if the library takes its operands.
+/// Submits the forward pass, if the library supports its operands.
 pub(super) fn forward(
     gpu: &GpuContext,
     (s, options): (&AttentionShape, Options),
@@ -56,7 +56,7 @@ pub(super) fn forward(
     Ok(())
 }
 
-/// Submits the backward pass, if the library takes its operands.
+/// Submits the backward pass, if the library supports its operands.
 pub(super) fn backward(
     gpu: &GpuContext,
     (s, options): (&AttentionShape, Options),
@@ -86,7 +86,7 @@ fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
     AttentionOperands { q, k, v, out, lse: address(lse) }
 }
 
-/// Returns the attention of the vendor library, if it takes operands of these dtypes and addresses.
+/// Returns the attention of the vendor library, if it supports operands of these dtypes and addresses.
 fn library<'a>(
     gpu: &'a GpuContext,
     operands: &[View],

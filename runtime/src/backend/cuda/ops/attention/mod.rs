@@ -31,13 +31,14 @@ use flops::Products;
 use sizes::Extras;
 
 impl AttentionOps for CudaBackend {
-    /// A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
+    /// Computes attention. A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
         check::forward(shape, &args);
         self.count_flops(attention(self.gpu(), shape, args));
     }
 
-    /// A NaN may also reach gradients that do not depend on it, through weights of 0.
+    /// Computes the backward of attention. A NaN may also reach gradients that do not depend on it, through weights of
+    /// 0.
     fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
         check::backward(shape, &args);
         self.count_flops(attention_backward(self.gpu(), shape, args));

@@ -85,7 +85,7 @@ fn name(pass: &str, of: View, to: View) -> String {
     if of == to { name } else { format!("{name}_{to}") }
 }
 
-/// Returns a block with these tiles in shared memory, and no blocks yet.
+/// Returns a grid whose blocks have these tiles in shared memory, with the number of blocks still unset.
 pub(super) fn plain_grid(gpu: &GpuContext, s: &AttentionShape, tiles: PlainTiles) -> Grid {
     let dims = [s.head_dim, s.value_dim];
     check_tiles(gpu, dims, tiles).unwrap_or_else(|limit| panic!("attention: {limit}"));

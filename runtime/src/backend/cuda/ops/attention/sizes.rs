@@ -79,24 +79,24 @@ impl Extras {
     }
 }
 
-/// Returns how far beyond its own index the last key that a query sees by the band is.
+/// Returns the offset of the last visible key of the band from the index of a query.
 fn last_visible(s: &AttentionShape) -> i32 {
     let last = |after: usize| s.band.offset.saturating_add_unsigned(after);
     clamp(s, s.band.after.map_or(isize::MAX, last))
 }
 
-/// Returns how far beyond its own index the first key that a query sees by the band is.
+/// Returns the offset of the first visible key of the band from the index of a query.
 pub(super) fn first_visible(s: &AttentionShape) -> i32 {
     let first = |before: usize| s.band.offset.saturating_sub_unsigned(before);
     clamp(s, s.band.before.map_or(isize::MIN, first))
 }
 
-/// Returns true if the band hides keys before those that a query sees.
+/// Returns true if the band masks keys before the first visible key of a query.
 pub(super) fn hides_first_keys(s: &AttentionShape) -> bool {
     first_visible(s) as isize + s.queries.len as isize > 1
 }
 
-/// Limits a distance of a key from a query to those of which every greater or less one has the same effect.
+/// Clamps the distance of a key from a query to the range in which distances have different effects.
 fn clamp(s: &AttentionShape, distance: isize) -> i32 {
     distance.clamp(-(s.queries.len as isize), s.keys.len as isize) as i32
 }

@@ -43,7 +43,7 @@ pub(super) struct Backward {
 }
 
 impl Backward {
-    /// Returns the kernels, if there are any for these operands on this device. Sinks have no part in them.
+    /// Returns the kernels, if tensor-core kernels support these operands on this device. They do not read sinks.
     pub(super) fn new(
         gpu: &GpuContext,
         s: &AttentionShape,
@@ -118,7 +118,7 @@ fn accepts_operands(s: &AttentionShape, inputs: &[View], results: &[View]) -> bo
     is_bf16 && aligned(inputs, 8) && aligned(results, 8) && takes_heads(head_dims(s))
 }
 
-/// Returns true if there are kernels for heads of keys and of values of so many elements.
+/// Returns true if kernels exist for these head sizes of keys and values.
 pub(super) fn takes_heads(dims: [usize; 2]) -> bool {
     dims.iter().all(|dim| dim.is_multiple_of(8) && (1..=256).contains(dim))
 }
@@ -127,7 +127,7 @@ fn head_dims(s: &AttentionShape) -> [usize; 2] {
     [s.head_dim, s.value_dim]
 }
 
-/// Returns true if the device has the shared memory of all passes, so that they run on one kind of kernels.
+/// Returns true if the device has the shared memory of all passes, so that all passes use tensor-core kernels.
 fn fits_device(gpu: &GpuContext, s: &AttentionShape, variant: Variant) -> bool {
     let most = gpu.driver().properties().shared_memory;
     [AttentionTiles::forward, AttentionTiles::backward_keys, AttentionTiles::backward_queries]

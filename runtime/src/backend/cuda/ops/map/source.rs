@@ -270,7 +270,7 @@ fn sum(terms: &[String]) -> String {
     sum.unwrap_or_else(|| "0.0f".to_owned())
 }
 
-/// Returns, per node, true if the gradient of a wanted leaf depends on its gradient.
+/// Returns, per node, true if a required leaf gradient depends on the gradient of the node.
 fn leads_to_wanted(expr: &Expr, wanted: &[Wanted]) -> Vec<bool> {
     let mut leads = Vec::with_capacity(expr.nodes.len());
     for node in &expr.nodes {

@@ -8,10 +8,10 @@ use crate::backend::{DType, Expr, Node, UpdateExpr, UpdateNode};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Structure(Vec<[u32; 3]>);
 
-/// The form in which the gradient of a leaf is wanted.
+/// Form of the required gradient of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Not wanted, or the result does not depend on the leaf.
+    /// Not required, or the result does not depend on the leaf.
     No,
     /// Element by element.
     Each,
@@ -25,7 +25,7 @@ impl Structure {
         Structure::new(0, expr, dtype, leaves)
     }
 
-    /// Returns the structure of the kernel that computes the wanted gradients of leaves.
+    /// Returns the structure of the kernel that computes the required gradients of leaves.
     pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted]) -> Structure {
         let mut structure = Structure::new(1, expr, dtype, wanted.len());
         structure.0.extend(wanted.iter().map(|wanted| [*wanted as u32, 0, 0]));

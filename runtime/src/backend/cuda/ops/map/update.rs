@@ -12,7 +12,7 @@ use crate::backend::{DType, UpdateExpr, UpdateNode, UpdateOperands, View, ViewMu
 /// Elements of a vector: 16 bytes of the parameters.
 const VECTOR: usize = 4;
 
-/// The longest name that still helps a reader of a profile.
+/// Maximum length of a kernel name in profiles.
 const LONGEST_NAME: usize = 96;
 
 /// See [`OptimizerOps::apply_update`](crate::backend::OptimizerOps::apply_update).
