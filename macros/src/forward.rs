@@ -44,8 +44,8 @@ impl Forward {
         let Item::Impl(item) = item else {
             cx.error_at(
                 first_line(item),
-                "`#[forward]` goes on an impl block that holds the forward function: \
-                 `#[forward] impl Mlp { fn forward(&self, x: &In) -> Out { .. } }`",
+                "`#[forward]` belongs on the impl block of the forward function: `#[forward] impl Mlp { fn \
+                 forward(&self, x: &In) -> Out { .. } }`",
             );
             return None;
         };
@@ -70,7 +70,8 @@ impl Forward {
             .collect();
         for (_, second) in functions.iter().skip(1) {
             let message = if second.attrs.iter().any(|attr| attr.path().is_ident("cfg")) {
-                "this block has a `forward` already: give each its own block, with `#[forward]` and its `#[cfg(..)]`"
+                "this block has a `forward` already: write each in its own block, with `#[forward]` and its \
+                 `#[cfg(..)]`"
             } else {
                 "this block has a `forward` already: a model has one, so give this function another name"
             };

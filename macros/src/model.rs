@@ -193,7 +193,7 @@ fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> StructAttributes {
             found.stage_check = Some(attr.clone());
         } else {
             let written = shown(attr);
-            cx.error_at(attr, format_args!("`{written}` goes on a field, not on the struct"));
+            cx.error_at(attr, format_args!("`{written}` belongs on a field, not on the struct"));
         }
     }
     if sharded.is_empty() {
@@ -205,7 +205,7 @@ fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> StructAttributes {
         cx.error(
             cut.style.key.span(),
             format_args!(
-                "`{written}` goes on a field, not on the struct, which can only be a unit: `#[sharded(fsdp)]`"
+                "`{written}` belongs on a field, not on the struct, which can only be a unit: `#[sharded(fsdp)]`"
             ),
         );
     }
@@ -252,9 +252,9 @@ fn refuse_item(cx: &Ctxt, item: &Item) {
             "a model is a struct with named fields; the fields of a union cannot be built one by one",
         ),
         Item::Impl(item) => {
-            cx.error_at(item.impl_token, "`#[model]` goes on the struct; on the impl block write `#[forward]`");
+            cx.error_at(item.impl_token, "`#[model]` belongs on the struct; write `#[forward]` on the impl block");
         }
-        other => cx.error_at(first_line(other), "`#[model]` goes on a struct with named fields"),
+        other => cx.error_at(first_line(other), "`#[model]` belongs on a struct with named fields"),
     }
 }
 

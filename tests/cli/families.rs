@@ -20,7 +20,7 @@ fn a_gpt2_trains_as_in_pytorch_on_every_mesh() {
             assert_eq!(finished.code, Some(0), "{case} on {mesh}\n{}", finished.stderr);
             let warning = "warning: --init-from ";
             assert_contains(&finished.stderr, warning);
-            assert_contains(&finished.stderr, "asks for dropout in training (embd_pdrop 0.1, ");
+            assert_contains(&finished.stderr, "sets dropout rates (embd_pdrop 0.1, ");
             let steps = workspace.metrics("m.jsonl");
             let exact = &expected["f64"];
             assert_close(&numbers(&steps, "loss"), &floats(&exact["train_losses"]), 1e-4);
@@ -107,8 +107,7 @@ fn folders_of_other_families_are_refused() {
         (
             workspace.run_gpt2(&format!("{SMALL} --kv-heads 2 --save out")),
             &[
-                "error: --kv-heads: 2 are not the 4 of --heads; in a gpt2 each query head has keys and values of its \
-                 own, so leave it out",
+                "error: --kv-heads: 2 differs from --heads 4, but a gpt2 has one key-value head per query head; leave --kv-heads out",
             ],
         ),
         (

@@ -33,7 +33,7 @@ fn the_order_of_axes_keeps_all_bits() {
     assert_eq!(refused.code, Some(2));
     assert_contains(
         &refused.stderr,
-        "--mesh-order: the mesh has dp=2, which has no place in the order; name `dp` too",
+        "--mesh-order: the mesh has dp=2, but the order does not name `dp`; add `dp`",
     );
 }
 
@@ -64,7 +64,7 @@ fn a_mesh_is_chosen_for_a_number_of_ranks() {
     );
     assert_contains(
         &run("--cp gather"),
-        "--mesh auto: dp=2,cp=2; cheaper ones do not fit:\n  dp=4: --cp: gather is a style of ranks that share sequences",
+        "--mesh auto: dp=2,cp=2; cheaper ones do not fit:\n  dp=4: --cp: gather needs context-parallel ranks",
     );
 }
 

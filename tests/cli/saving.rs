@@ -16,7 +16,7 @@ fn a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
     assert_contains(&finished.stderr, "resuming parts/step-00000003: ");
     assert_contains(&finished.stderr, "step 4/6  loss ");
     assert_contains(&finished.stdout, "3 steps on 4 ranks");
-    assert_contains(&finished.stdout, "saved parts/latest; to go on: --resume parts/latest");
+    assert_contains(&finished.stdout, "saved parts/latest; to continue: --resume parts/latest");
     for rank in RANKS {
         let file =
             |dir: &str| workspace.read(&format!("{dir}/step-00000006/rank-{rank}.safetensors"));

@@ -191,7 +191,7 @@ fn distributions_that_types_do_not_show_are_refused() {
                 let ones = Ones::<Tensor<(Batch, Hidden, Split<Ffn, Tp>)>>::new(Some(2));
                 apply(ones, (&turned,), ());
             });
-            assert!(got.contains("has it split otherwise: a rank would compute"), "{got}");
+            assert!(got.contains("has another split of this dim: a rank would compute"), "{got}");
         });
     }
 }

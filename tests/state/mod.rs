@@ -136,18 +136,18 @@ fn another_optimizer_than_the_checkpoints_is_refused() {
         (
             "adamw",
             "--optimizer sgd",
-            "whose state sgd with momentum cannot go on with; use --optimizer adamw",
+            "whose state sgd with momentum cannot use; use --optimizer adamw",
         ),
-        ("adamw", "--optimizer muon", "whose state muon cannot go on with; use --optimizer adamw"),
-        ("sgd", "--optimizer adamw", "whose state adamw cannot go on with; use --optimizer sgd"),
+        ("adamw", "--optimizer muon", "whose state muon cannot use; use --optimizer adamw"),
+        ("sgd", "--optimizer adamw", "whose state adamw cannot use; use --optimizer sgd"),
         (
             "sgd",
             "--optimizer sgd --momentum 0",
-            "whose state sgd without momentum cannot go on with; use --optimizer sgd with --momentum above 0",
+            "whose state sgd without momentum cannot use; use --optimizer sgd with --momentum above 0",
         ),
-        ("muon", "--optimizer adamw", "whose state adamw cannot go on with; use --optimizer muon"),
-        ("lion", "--optimizer adamw", "whose state adamw cannot go on with; use --optimizer lion"),
-        ("adamw", "--optimizer lion", "whose state lion cannot go on with; use --optimizer adamw"),
+        ("muon", "--optimizer adamw", "whose state adamw cannot use; use --optimizer muon"),
+        ("lion", "--optimizer adamw", "whose state adamw cannot use; use --optimizer lion"),
+        ("adamw", "--optimizer lion", "whose state lion cannot use; use --optimizer adamw"),
     ] {
         let dir = run.dir(saved);
         run.train(

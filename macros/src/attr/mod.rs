@@ -71,8 +71,7 @@ impl Tied {
         if path.is_none() && cx.n_errors() == n_errors {
             cx.error_at(
                 attr,
-                "`#[tied]` has to say which weight is shared: `#[tied(embed.tokens)]`, a path of fields \
-                 from this struct on",
+                "`#[tied]` needs the shared weight: `#[tied(embed.tokens)]`, a path of fields from this struct on",
             );
         }
         Some(Self { attr: attr.clone(), path: path?, when: when.value })

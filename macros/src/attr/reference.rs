@@ -13,7 +13,8 @@ fn the_book_shows_this_table() {
 
 fn reference() -> String {
     let mut text = String::from(
-        "<!-- Written from macros/src/attr/table.rs; do not edit. `BLESS=1 cargo test -p meshwright-macros` rewrites it. -->\n",
+        "<!-- Written from macros/src/attr/table.rs; do not edit. `BLESS=1 cargo test -p meshwright-macros` rewrites \
+         it. -->\n",
     );
     text += "\n| attribute | on | meaning |\n|---|---|---|\n";
     for row in ATTRIBUTES {
@@ -23,7 +24,7 @@ fn reference() -> String {
             text += &key_rows(name, key);
         }
     }
-    text += "\nWords of later versions, refused until then:\n\n| word | meaning |\n|---|---|\n";
+    text += "\nWords reserved for later versions:\n\n| word | meaning |\n|---|---|\n";
     for row in ATTRIBUTES {
         for key in row.keys {
             if let Value::Later(meaning) = key.value {

@@ -74,7 +74,7 @@ impl Runtime {
                 Span::call_site(),
                 format_args!(
                     "the crate `meshwright` is not a dependency of this package, under any name: add it to \
-                     `Cargo.toml`; if another crate re-exports it, say where: `{example}`"
+                     `Cargo.toml`; if another crate re-exports it, set its path: `{example}`"
                 ),
             );
         }

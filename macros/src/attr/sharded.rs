@@ -69,15 +69,15 @@ impl Sharded {
         {
             cx.error(
                 scatter.key.span(),
-                "`scatter` says where the sum of a layer that is cut goes, and this one is not: say how, \
-                 as in `tp = \"row\"`, or remove `scatter`",
+                "`scatter` selects the reduction of a sharded layer, but this layer is not sharded: set its style, as \
+                 in `tp = \"row\"`, or remove `scatter`",
             );
         }
         if !is_cut && !is_named {
             cx.error_at(
                 attrs[0],
-                "`#[sharded]` has to say how the layer is cut: `#[sharded(tp = \"col\")]`, `\"row\"` \
-                 or `\"vocab\"`; or that it is a unit: `#[sharded(fsdp)]`",
+                "`#[sharded]` needs a style: `#[sharded(tp = \"col\")]`, `\"row\"` or `\"vocab\"`; or that it is a \
+                 unit: `#[sharded(fsdp)]`",
             );
         }
         let cut = |given: Keyed<(&'static str, &'static StyleRow)>,

@@ -111,7 +111,8 @@ const CP_STYLES: &[StyleRow] = &[
         name: "ring",
         runtime: "Ring",
         sums: false,
-        meaning: "keys and values travel around a ring of ranks, hidden behind the attention to those of the hop before",
+        meaning: "keys and values travel around a ring of ranks, overlapped with the attention to the keys of the \
+                  previous hop",
     },
     StyleRow {
         name: "ulysses",
@@ -151,7 +152,8 @@ pub const MODEL: AttributeRow = AttributeRow {
 pub const FORWARD: AttributeRow = AttributeRow {
     name: "forward",
     on: "inherent `impl` block",
-    meaning: "makes the block's `fn forward(&self, x: &In) -> Out` the model's forward function; without a body, it runs the fields with `#[pipeline_stage]`",
+    meaning: "makes the block's `fn forward(&self, x: &In) -> Out` the model's forward function; without a body, it \
+              runs the fields with `#[pipeline_stage]`",
     keys: &[CRATE],
 };
 
@@ -169,12 +171,15 @@ pub const SHARDED: AttributeRow = AttributeRow {
         KeyRow {
             name: "scatter",
             value: Value::Dim,
-            meaning: "reduce-scatter the result of a `row` or `vocab` layer along this dim (sequence parallelism) instead of an all-reduce",
+            meaning: "reduce-scatter the result of a `row` or `vocab` layer along this dim (sequence parallelism) \
+                      instead of an all-reduce",
         },
         KeyRow {
             name: "fsdp",
             value: Value::Flag,
-            meaning: "the parameters of the field form an FSDP unit: they are unsharded, reduced and updated together; on a struct: for every field of that type. By default each element of a `Stack` is a unit, and each field of the root model",
+            meaning: "the parameters of the field form an FSDP unit: they are unsharded, reduced and updated together; \
+                      on a struct: for every field of that type. By default each element of a `Stack` is a unit, and \
+                      each field of the root model",
         },
         KeyRow {
             name: "cp",
@@ -220,17 +225,20 @@ pub const TIED: AttributeRow = AttributeRow {
 pub const RECOMPUTE: AttributeRow = AttributeRow {
     name: "recompute",
     on: "field",
-    meaning: "activation checkpointing: saves only the input of the field for backward, which recomputes the rest; for a `Stack`: the input of each layer",
+    meaning: "activation checkpointing: saves only the input of the field for backward, which recomputes the rest; for \
+              a `Stack`: the input of each layer",
     keys: &[
         KeyRow {
             name: "every",
             value: Value::Layers { words: GROUPINGS },
-            meaning: "recomputes this many consecutive layers of a `Stack` together, and saves only the input of the first",
+            meaning: "recomputes this many consecutive layers of a `Stack` together, and saves only the input of the \
+                      first",
         },
         KeyRow {
             name: "save",
             value: Value::FieldPaths,
-            meaning: "also saves the results of these fields of the model (for a `Stack`: of each layer), which are expensive to recompute or small",
+            meaning: "also saves the results of these fields of the model (for a `Stack`: of each layer), which are \
+                      expensive to recompute or small",
         },
         KeyRow {
             name: "offload",
@@ -244,7 +252,9 @@ pub const RECOMPUTE: AttributeRow = AttributeRow {
 pub const PIPELINE_STAGE: AttributeRow = AttributeRow {
     name: "pipeline_stage",
     on: "field, struct (without arguments)",
-    meaning: "pipeline parallelism: the fields with it are what `forward` runs, in order, and may be on different ranks; a `Stack` can be cut between any two layers. On a struct: checks that its input and output can cross between stages",
+    meaning: "pipeline parallelism: the fields with it are what `forward` runs, in order, and may be on different \
+              ranks; a `Stack` can be cut between any two layers. On a struct: checks that its input and output can \
+              cross between stages",
     keys: &[
         KeyRow {
             name: "last",

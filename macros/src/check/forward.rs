@@ -43,8 +43,8 @@ fn forward_borrows_the_model(cx: &Ctxt, signature: &Signature) {
         ReceiverKind::Reference(_, _, Some(_)) => {
             "`forward` runs on a shared model: write `&self` (the optimizer changes parameters, not `forward`)"
         }
-        ReceiverKind::Value => "`forward` runs again and again on one model: write `&self`",
-        _ => "write `&self`, in just this form",
+        ReceiverKind::Value => "`forward` is called many times on one model: write `&self`",
+        _ => "write exactly `&self`",
     };
     cx.error_at(receiver, message);
 }
@@ -91,7 +91,7 @@ fn forward_returns_something(cx: &Ctxt, signature: &Signature) {
     if matches!(signature.output, ReturnType::Default) {
         cx.error_at(
             &signature.ident,
-            "`forward` has to say what it returns: `fn forward(&self, x: &In) -> Out`",
+            "`forward` needs a return type: `fn forward(&self, x: &In) -> Out`",
         );
     }
 }
@@ -137,10 +137,7 @@ fn forward_is_not_generic(cx: &Ctxt, signature: &Signature) {
 /// Checks that `In` and `Out` are owned: they become associated types, which cannot borrow from the call.
 fn in_and_out_are_owned(cx: &Ctxt, types: &Types) {
     if let Some(span) = Finder::in_type(&types.output).borrow {
-        cx.error(
-            span,
-            "`forward` returns what it made: return an owned value, without `&` and lifetimes",
-        );
+        cx.error(span, "`forward` must return an owned value, without `&` and lifetimes");
     }
     if let Some(span) = Finder::in_type(&types.input).borrow {
         cx.error(span, "behind its one `&`, the input of `forward` is owned: remove this borrow");

@@ -35,7 +35,7 @@ fn model_owns_its_parameters(cx: &Ctxt, model: &Model) {
         cx.error_at(
             lifetime,
             format_args!(
-                "a model owns its parameters: remove the lifetime `{name}`, and own what it borrows"
+                "a model owns its parameters: remove the lifetime `{name}`, and own the borrowed values"
             ),
         );
     }
@@ -69,8 +69,8 @@ fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
         cx.error(
             scatter.key.span(),
             format_args!(
-                "`scatter` goes with `row` or `vocab`, which end in a sum; a `{}` layer leaves its output \
-                 split: remove `scatter` from `{}`",
+                "`scatter` requires `row` or `vocab`, which end in a sum; a `{}` layer leaves its output split: remove \
+                 `scatter` from `{}`",
                 style.name, field.name
             ),
         );
@@ -86,8 +86,8 @@ fn unit_has_parameters(cx: &Ctxt, field: &Field) {
         cx.error(
             fsdp.span(),
             format_args!(
-                "`{name}` has no parameters to be a unit of: its weight is that of `{owner}`, and in the \
-                 unit of `{owner}`; remove `fsdp` from `{name}`, or put it on `{}`",
+                "`{name}` has no parameters of its own: its weight belongs to `{owner}` and to the unit of `{owner}`; \
+                 remove `fsdp` from `{name}`, or put it on `{}`",
                 owner.first()
             ),
         );

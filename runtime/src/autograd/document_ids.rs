@@ -73,7 +73,7 @@ impl DocumentIds {
                 assert!(
                     begins || previous == Some(start),
                     "the token at position {position} of row {row} cannot be in a document that begins at {start}: a \
-                     token begins a document, or is in that of the token before it"
+                     token begins a document, or continues the document of the token before it"
                 );
                 (ends[position], places[position]) = (end, position as u32 - start);
                 if begins {

@@ -119,7 +119,7 @@ impl MicrobatchPass {
         let identities = outputs.iter().map(|part| part.activation().map(identity)).collect();
         assert!(
             self.has_outputs(&identities),
-            "a loss is added to a `ForwardPass` of which it does not read the output, but that of another one"
+            "a loss is added to a `ForwardPass`, but reads the output of another `ForwardPass`"
         );
         let node = |root: &Option<OutputRoot>| root.as_ref().and_then(|root| root.node.clone());
         let parts = outputs.iter().zip(&self.outputs);
@@ -164,7 +164,7 @@ impl MicrobatchPass {
         step.check_valid();
         assert!(
             output_gradients.is_some() || self.losses.is_some(),
-            "the backward of a pass begins with the gradients of its output, or with a loss: it has neither"
+            "the backward of a pass needs gradients of its output, or a loss: pass output gradients, or call `add_loss`"
         );
         let output_gradients = output_gradients.unwrap_or_else(|| vec![None; self.outputs.len()]);
         assert_eq!(output_gradients.len(), self.outputs.len(), "the parts of the output of a pass");
@@ -244,8 +244,8 @@ fn check_no_other_pass(rank: &Rank) {
         && !rank.tape().is_of_pass();
     assert!(
         is_between,
-        "a `ForwardPass` is recorded, or run backward, inside of `rank.evaluate(..)`, a recomputed segment, a backward pass \
-         or another `ForwardPass`: do it outside of them"
+        "a `ForwardPass` is recorded, or run backward, inside of `rank.evaluate(..)`, a recomputed segment, a backward \
+         pass or another `ForwardPass`: do it outside of them"
     );
 }
 

@@ -159,9 +159,9 @@ impl Value {
     fn check_left_no_segment(&self) {
         if let Some(segment) = &self.0.unrecorded_in {
             panic!(
-                "a tensor computed inside of the recomputed `{}` is used outside of it, where it would have no gradient: \
-                 return it from the segment's `forward`, in a tuple with its result, or read it inside of \
-                 `rank.evaluate(..)` if no gradient is wanted",
+                "a tensor computed inside of the recomputed `{}` is used outside of it, where it would have no \
+                 gradient: return it from the segment's `forward`, in a tuple with its result, or read it inside of \
+                 `rank.evaluate(..)` if no gradient is required",
                 segment.path
             );
         }

@@ -82,7 +82,7 @@ pub enum CommError {
         problem: String,
     },
     /// The rank that owns the communicator has left the mesh.
-    #[error("rank {rank} has left the mesh; its communicators cannot be used any more")]
+    #[error("rank {rank} has left the mesh; its communicators cannot be used")]
     Closed {
         /// The rank.
         rank: usize,
@@ -109,7 +109,8 @@ impl std::fmt::Display for RankExit {
             RankExit::Failed(error) => write!(f, "has failed ({error})"),
             RankExit::Panicked(message) => write!(f, "has panicked ({message})"),
             RankExit::Lost => f.write_str(
-                "was lost (its process has ended, or its host cannot be reached any more; its own last lines may say why)",
+                "was lost (its process has ended, or its host cannot be reached any more; see the last lines of its \
+                 output)",
             ),
         }
     }

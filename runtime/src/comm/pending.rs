@@ -13,7 +13,7 @@ use super::{CommError, Completion, GroupMember, Site};
 ///
 /// Dropping it does not cancel the call, which the other members still need; only its result is lost. Buffers in device
 /// memory are not reused before the device is done with them.
-#[must_use = "the buffer comes back from `wait`"]
+#[must_use = "`wait` returns the buffer"]
 pub struct PendingCall<T = Buffer> {
     completion: Completion,
     member: Arc<GroupMember>,

@@ -65,12 +65,12 @@ impl DeclaredKind {
     fn suggested_fix(self) -> &'static str {
         match self {
             DeclaredKind::Elements => {
-                "make it from the global index, with `from_fn`, or from data that all of them read; or declare the dim that \
-                 they hold different parts of, `Split<Dim, Axis>` or `@ data`"
+                "make it from the global index, with `from_fn`, or from data that all ranks read; or declare the dim \
+                 of which they hold different parts, `Split<Dim, Axis>` or `@ data`"
             }
             DeclaredKind::Number => {
-                "a number that follows from the rank or its part of a tensor has no place here: ranks hold the same tensor \
-                 along the other axes, and sums over ranks are those of `.sum(Dim)`, `.mean(Dim)` and losses"
+                "a number that depends on the rank or on its part of a tensor is not allowed here: ranks hold the same \
+                 tensor along the other axes, and sums over ranks are those of `.sum(Dim)`, `.mean(Dim)` and losses"
             }
             DeclaredKind::Setting => {
                 "give every rank the same seed, sizes and settings, and `set_step` with the same step"

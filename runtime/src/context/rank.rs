@@ -117,7 +117,7 @@ impl Rank {
         assert!(
             Rc::ptr_eq(&self.context, &other.context),
             "two operands of one operation belong to different meshes: {self:?} and {other:?}; a tensor, parameter or \
-             model can be used only with what was made on the same `Rank`"
+             model can be used only with tensors, parameters and models of the same `Rank`"
         );
     }
 

@@ -117,11 +117,7 @@ fn check_part(data_index: usize, part: &[&RankBatch]) -> Result<(), DataError> {
             "their copies of the data differ",
         )
     } else {
-        (
-            others,
-            "different samples",
-            "they disagree about step, seed, order, or the length of the data",
-        )
+        (others, "different samples", "their step, seed, order or data length differs")
     };
     if others.is_empty() {
         return Ok(());
@@ -202,7 +198,7 @@ mod tests {
         assert!(text.contains("ranks 0 and 1 share part 0"), "{text}");
         assert!(text.contains("different tokens in the same samples; their copies"), "{text}");
         let text = message(&[rank(0, 0, &a), rank(1, 0, &a)]);
-        assert!(text.contains("for 1 parts of the batch, read 2 of its 4 samples"), "{text}");
+        assert!(text.contains("read 2 of 4 samples, as 1 parts of the batch"), "{text}");
         let mut twice = a.clone();
         twice.places[1] = twice.places[0];
         let text = message(&[rank(0, 0, &twice), rank(1, 1, &b)]);

@@ -51,7 +51,7 @@ pub enum DataError {
     /// Text by bytes needs an id for every byte.
     #[error(
         "--data: {name} is text, read byte by byte, which needs a vocabulary of at least 256; the model has {vocab}. \
-         Give a .bin file of token ids, or a model with a larger vocabulary"
+         Use a .bin file of token ids, or a model with a larger --vocab"
     )]
     SmallVocabulary {
         /// The file.
@@ -75,8 +75,8 @@ pub enum DataError {
     },
     /// No document ends in the data.
     #[error(
-        "--documents: token {end} does not occur in the first {searched} tokens of {name}, so no document ends there; give \
-         the token that ends documents (`tokenize --append-eos` writes one), or leave --documents out"
+        "--documents: token {end} does not occur in the first {searched} tokens of {name}, so no document ends there; \
+         give the token that ends documents (`tokenize --append-eos` writes one), or leave --documents out"
     )]
     NoDocuments {
         /// The file.
@@ -88,8 +88,9 @@ pub enum DataError {
     },
     /// Documents without targets of their own.
     #[error(
-        "--mask-borders: all documents in the first {searched} tokens of {name} are of one token, {end} as a rule, so every \
-         target would be ignored; give --documents the token that ends documents, other data, or leave --mask-borders out"
+        "--mask-borders: all documents in the first {searched} tokens of {name} consist of one token, usually {end}, \
+         so every target would be ignored; give --documents the token that ends documents, other data, or leave \
+         --mask-borders out"
     )]
     NoTargets {
         /// The file.
@@ -130,8 +131,8 @@ pub enum DataError {
     Tokenize(#[from] TokenizeError),
     /// A tokenizer with more tokens than the model has.
     #[error(
-        "--tokenizer: {tokenizer} has token ids up to {}, but the vocabulary of the model is {vocab}; a new model needs \
-         --vocab {ids}, and one of --init-from the tokenizer that belongs to it",
+        "--tokenizer: {tokenizer} has token ids up to {}, but the vocabulary of the model is {vocab}; a new model \
+         needs --vocab {ids}, and one of --init-from the tokenizer that belongs to it",
         ids - 1
     )]
     WideTokenizer {
@@ -162,8 +163,8 @@ pub enum DataError {
     },
     /// Samples are trained on more than once in a step.
     #[error(
-        "the first step is wrong: {samples} of its samples are read more than once, on {}; ranks took themselves for \
-         the wrong part of the batch, or the sampler gave several rows the same sample",
+        "the first step is wrong: {samples} of its samples are read more than once, on {}; the ranks computed a wrong \
+         part of the batch, or the sampler returned one sample for several rows",
         listed(ranks)
     )]
     SameSamples {
@@ -174,8 +175,8 @@ pub enum DataError {
     },
     /// Samples of a step are not trained on.
     #[error(
-        "the first step is wrong: the ranks, which take themselves for {parts} parts of the batch, read {held} of its \
-         {batch} samples; ranks of different parts take themselves for the same one"
+        "the first step is wrong: the ranks read {held} of {batch} samples, as {parts} parts of the batch; ranks of \
+         different parts have computed the same part"
     )]
     MissingSamples {
         /// Number of samples that are read.
@@ -187,7 +188,8 @@ pub enum DataError {
     },
     /// A resumed run would not continue at the position where it stopped.
     #[error(
-        "the run cannot go on where it stopped with other data than that of --resume:{}",
+        "--resume: the data differ from the data of the saved run, so the run cannot continue at its position; use the \
+         data and the settings of the saved run:{}",
         differences.iter().map(|line| format!("\n  - {line}")).collect::<String>()
     )]
     OtherPosition {

@@ -64,7 +64,8 @@ impl DataPosition {
         let mut differences = Vec::new();
         if (self.tokens, &self.fingerprint) != (now.tokens, &now.fingerprint) {
             differences.push(format!(
-                "--data: {} with {} tokens is not the data that was saved, {} with {} tokens",
+                "--data: {} with {} tokens differs from the data of the checkpoint, {} with {} tokens; use the data of \
+                 the saved run",
                 now.file, now.tokens, self.file, self.tokens
             ));
         }
@@ -75,8 +76,8 @@ impl DataPosition {
             && saved != now
         {
             differences.push(format!(
-                "--data: the documents of {} begin at other places than when it was saved, so its packed rows are others; use \
-                 the data of the saved run",
+                "--data: the documents of {} begin at other positions than in the saved run, so its packed rows \
+                 differ; use the data of the saved run",
                 self.file
             ));
         }
@@ -122,7 +123,7 @@ mod tests {
 
         let text = saved.check_resume(&position(b"Twelve bytes", 3, 5, 2)).unwrap_err().to_string();
         for part in [
-            "--resume:\n  - --data: text with 12 tokens is not the data that was saved",
+            "--resume:\n  - --data: text with 12 tokens differs from the data of the checkpoint",
             "--seq: 3, but 2 was saved",
             "--batch: 5, but 4 was saved",
             "--seed: 2, but 1 was saved",
@@ -146,7 +147,7 @@ mod tests {
         let saved = position(500);
         saved.check_resume(&position(500)).unwrap();
         let text = saved.check_resume(&position(501)).unwrap_err().to_string();
-        let part = "--data: the documents of text begin at other places than when it was saved";
+        let part = "--data: the documents of text begin at other positions than in the saved run";
         assert!(text.contains(part), "{text}");
     }
 

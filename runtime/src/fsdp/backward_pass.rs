@@ -215,8 +215,9 @@ impl BackwardPass {
                 panic!(
                     "backward at {} would overwrite the gradients of `{}` from the backward at {line}, which were not \
                      reduced: for several micro-batches, `let gradients = first.accumulate();` and \
-                     `gradients.backward(last)`; for several losses, `(a + b).backward()`, or `.reduce()` and apply the \
-                     gradients of one before the backward of the other; gradients that are not wanted, `.discard()`",
+                     `gradients.backward(last)`; for several losses, `(a + b).backward()`, or `.reduce()` and apply \
+                     the gradients of one before the backward of the other; call `.discard()` on gradients that are \
+                     not used",
                     self.line,
                     unit.name()
                 );
@@ -272,9 +273,9 @@ impl BackwardPass {
         self.check_valid();
         if let Some(unit) = units.find(|unit| !self.owns_gradient_of(unit)) {
             panic!(
-                "the optimizer updates `{}`, of which the gradients from the backward at {} hold nothing: the loss \
-                 does not depend on that model, or `backward_for` left it out; give each optimizer the gradients of \
-                 a loss of its own model",
+                "the optimizer updates `{}`, but the gradients from the backward at {} do not contain it: the loss \
+                 does not depend on that model, or `backward_for` excludes it; pass each optimizer the gradients of a \
+                 loss of its own model",
                 unit.name(),
                 self.line
             );
@@ -294,8 +295,9 @@ impl Unit {
     pub(crate) fn check_version(&self, version: u64) {
         if self.version() != version {
             panic!(
-                "`{}` was changed, by an optimizer's step or by `write`, between its forward pass and its backward{}: the \
-                 gradient would mix values from before and after; run the backward before that, or compute the loss again",
+                "`{}` was changed, by an optimizer's step or by `write`, between its forward pass and its backward{}: \
+                 the gradient would mix values from before and after; run the backward before that, or compute the \
+                 loss again",
                 self.name(),
                 self.rank().backward_line()
             );

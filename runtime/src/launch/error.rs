@@ -8,7 +8,8 @@ use std::time::Duration;
 pub enum StoreError {
     /// Rank 0 cannot listen.
     #[error(
-        "rank 0 cannot listen at {address}: {error}; choose another MASTER_PORT, or end what uses this one"
+        "rank 0 cannot listen at {address}: {error}; choose another MASTER_PORT, or stop the program that uses this \
+         port"
     )]
     Listen {
         /// Address of the store.
@@ -18,8 +19,8 @@ pub enum StoreError {
     },
     /// Rank 0 could not be reached.
     #[error(
-        "rank {rank} did not reach rank 0 at {address} within {} s: {error}; is MASTER_ADDR the host of rank 0, and \
-         MASTER_PORT open on it?", waited.as_secs_f64()
+        "rank {rank} did not reach rank 0 at {address} within {} s: {error}; check that MASTER_ADDR is the host of \
+         rank 0, and that MASTER_PORT is open on it", waited.as_secs_f64()
     )]
     Connect {
         /// The connecting rank.
@@ -33,7 +34,8 @@ pub enum StoreError {
     },
     /// The program that listens is not the store of rank 0, or has exited.
     #[error(
-        "rank {rank} found no store at {address} ({error}); has rank 0 failed, or does another program use MASTER_PORT?"
+        "rank {rank} found no store at {address} ({error}); check that rank 0 runs, and that no other program uses \
+         MASTER_PORT"
     )]
     NotAStore {
         /// The connecting rank.
@@ -54,7 +56,7 @@ pub enum StoreError {
         reason: String,
     },
     /// A key was not set in time.
-    #[error("rank {rank} waited {} s for `{key}`: {reason}; has a rank failed, or not been started?", waited.as_secs_f64())]
+    #[error("rank {rank} waited {} s for `{key}`: {reason}; check that all ranks were started and none has failed", waited.as_secs_f64())]
     Missing {
         /// The waiting rank.
         rank: usize,

@@ -117,8 +117,7 @@ impl Server {
     ) -> Result<(u32, Sender), Refusal> {
         let own_world = self.place.world;
         if job != self.place.job.as_bytes() {
-            let reason = "it belongs to another job: is an old process of another run still there, or is MASTER_PORT used \
-                          twice?";
+            let reason = "it belongs to another job: stop old processes of other runs, or choose another MASTER_PORT";
             return Err((stream, reason.into()));
         }
         if world as usize != own_world {
@@ -126,8 +125,9 @@ impl Server {
         }
         let mut state = self.lock_state();
         if rank as usize >= own_world || state.ranks.contains_key(&rank) {
-            let reason =
-                format!("there is a rank {rank} already: two processes have the same rank");
+            let reason = format!(
+                "rank {rank} is already connected: two processes have the same rank; check RANK of all processes"
+            );
             return Err((stream, reason));
         }
         let mut notifications = Vec::new();

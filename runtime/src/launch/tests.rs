@@ -120,7 +120,7 @@ fn foreign_processes_are_refused_with_the_reason() {
     assert!(refused(other_job).contains("another job"));
     assert!(refused(place(2, 3, port)).contains("rank 0 expects 2 ranks, rank 2 3"));
     let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
-    assert!(refused(place(1, 2, port)).contains("there is a rank 1 already"));
+    assert!(refused(place(1, 2, port)).contains("rank 1 is already connected"));
     // A foreign connection does not disturb the store.
     TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     second.set("x", b"y").unwrap();
@@ -133,7 +133,7 @@ fn waits_time_out() {
     let start = Instant::now();
     let error = Store::open(&place(1, 2, port), soon).expect_err("rank 0 does not come");
     assert!(matches!(error, StoreError::Connect { rank: 1, .. }), "{error}");
-    assert!(error.to_string().contains("is MASTER_ADDR the host of rank 0"), "{error}");
+    assert!(error.to_string().contains("check that MASTER_ADDR is the host of rank 0"), "{error}");
 
     let store = Store::open(&place(0, 2, port), soon).unwrap();
     let error = store.get("never").expect_err("no rank sets it").to_string();

@@ -13,7 +13,8 @@ use super::{AxisGroup, AxisSet, Data, Here, Home, SplitAxes};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a dim",
     note = "declare it: `dims! {{ Batch @ data, Seq, Hidden }}`",
-    note = "a split is that of a declared dim, over an axis or over several as a tuple, from the outermost to the innermost and each once: `Split<Experts, (Ep, Tp)>`; the order is `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp`, `Tp`"
+    note = "a split is that of a declared dim, over an axis or over several as a tuple, from the outermost to the \
+            innermost and each once: `Split<Experts, (Ep, Tp)>`; the order is `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp`, `Tp`"
 )]
 pub trait Dim: Sized + 'static {
     /// The declared name, without a split.
@@ -60,17 +61,21 @@ impl<D: Whole> Dim for D {
 #[diagnostic::on_unimplemented(
     message = "a rank holds only a shard of `{Self}`, but this operation reads the whole dim",
     label = "needs the whole dim on each rank",
-    note = "`.gather(Dim)` makes a split dim whole, and so does entering a column-parallel layer",
-    note = "a dim declared over an axis, `Seq @ cp`, needs a context-parallel attention; declare it without `@` to keep it whole"
+    note = "`.gather(Dim)` or the entry of a column-parallel layer makes a split dim whole",
+    note = "a dim declared over an axis, `Seq @ cp`, needs a context-parallel attention; declare it without `@` to \
+            keep it whole"
 )]
 pub trait Local: Whole<Home = Here> {}
 
 /// The home of a dim `D` that is whole on every rank: [`Here`].
 #[diagnostic::on_unimplemented(
-    message = "`{D}` is declared over `{Self}`, so each rank has only a shard of it: no layer or parameter can have this dim",
+    message = "`{D}` is declared over `{Self}`, so each rank has only a shard of it: no layer or parameter can have \
+               this dim",
     label = "this needs the whole `{D}` on each rank",
-    note = "declare the dims of layers and parameters without `@`: `#[sharded(..)]` on a field splits them over tensor-parallel ranks",
-    note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer treats all elements alike"
+    note = "declare the dims of layers and parameters without `@`: `#[sharded(..)]` on a field splits them over \
+            tensor-parallel ranks",
+    note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer treats all \
+            elements alike"
 )]
 pub trait OnEveryRank<D>: Home {
     #[doc(hidden)]
@@ -85,7 +90,8 @@ impl<D> OnEveryRank<D> for Here {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not distributed over all data axes",
     label = "each data-parallel rank reads different samples of this dim",
-    note = "declare it `dims! {{ {Self} @ data, .. }}`; `@ dp` or `@ fsdp` alone is one of the data axes, and without `@` every rank would count all samples as its own"
+    note = "declare it `dims! {{ {Self} @ data, .. }}`; `@ dp` or `@ fsdp` alone is one of the data axes, and without \
+            `@` every rank would count all samples as its own"
 )]
 pub trait BatchDim: Whole<Home = Data> {}
 

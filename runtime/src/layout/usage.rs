@@ -137,8 +137,9 @@ impl<A: InOutput<O>, O> AxesCovered<O> for Lost<A> {}
 /// Never implemented: an axis that is not in output `O`, although operands are distributed over it.
 #[diagnostic::on_unimplemented(
     message = "an operand of this function is distributed over `{Self}`, but its output `{O}` is not",
-    label = "each rank of `{Self}` would compute another output, and their type says that it is the same",
-    note = "an output that keeps the distributed dim has it in its shape; an output that sums over it is `Partial<.., {Self}>`",
+    label = "each rank of `{Self}` would compute another output, but the type states that it is the same",
+    note = "an output that keeps the distributed dim has it in its shape; an output that sums over it is `Partial<.., \
+            {Self}>`",
     note = "a function that needs the whole dim takes it whole: `.gather(Dim)` before it"
 )]
 pub trait InOutput<O> {}

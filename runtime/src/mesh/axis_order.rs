@@ -104,7 +104,7 @@ mod tests {
                 "dp,,tp",
                 "entry 2 of `dp,,tp` is empty; write the names of axes, for example `dp,tp`",
             ),
-            ("dp,tpp", "entry `tpp`: there is no axis `tpp`; did you mean `tp`?"),
+            ("dp,tpp", "entry `tpp`: unknown axis `tpp`; did you mean `tp`?"),
             ("dp,dp", "axis `dp` is given twice; name it once"),
         ] {
             assert_eq!(text.parse::<AxisOrder>().unwrap_err().to_string(), message);
@@ -113,7 +113,7 @@ mod tests {
         let error = mesh.with_order("tp".parse().unwrap()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the mesh has dp=2, which has no place in the order; name `dp` too"
+            "the mesh has dp=2, but the order does not name `dp`; add `dp`"
         );
     }
 }

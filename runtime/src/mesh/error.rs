@@ -30,7 +30,7 @@ pub enum MeshError {
         entry: String,
     },
     /// An unknown axis.
-    #[error("entry `{entry}`: there is no axis `{key}`; {hint}")]
+    #[error("entry `{entry}`: unknown axis `{key}`; {hint}")]
     UnknownAxis {
         /// The entry.
         entry: String,
@@ -62,7 +62,7 @@ pub enum MeshError {
         axis: AxisId,
     },
     /// An axis with several ranks that an order of axes leaves out.
-    #[error("the mesh has {axis}={degree}, which has no place in the order; name `{axis}` too")]
+    #[error("the mesh has {axis}={degree}, but the order does not name `{axis}`; add `{axis}`")]
     NotOrdered {
         /// The axis.
         axis: AxisId,

@@ -32,7 +32,8 @@ pub struct CrossEntropy<V, Style = Plain> {
 #[diagnostic::on_unimplemented(
     message = "this cross-entropy over `{V}` cannot take logits shaped `{Self}`",
     label = "`{V}` is not the last dim, or not split as the loss expects",
-    note = "head and loss go together: `#[sharded(tp = \"vocab\")]` on the `CrossEntropy` where the logits are split over `{V}`, and on neither where they are whole"
+    note = "shard head and loss alike: `#[sharded(tp = \"vocab\")]` on the `CrossEntropy` if the logits are split over \
+            `{V}`, and on neither if they are whole"
 )]
 pub trait LogitsOf<V, Style>: Dims {
     /// The shape of the targets.

@@ -54,8 +54,9 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
 /// Shapes of tokens for a vocabulary-parallel embedding whose results are reduced by `E`.
 #[diagnostic::on_unimplemented(
     message = "a vocabulary-parallel embedding cannot take tokens shaped `{Self}`",
-    label = "split, or not to be scattered as the attribute says",
-    note = "the ranks that share a vocabulary look up the same tokens, so no dim of the tokens is split over their axis",
+    label = "split, or not scattered along the dim of the attribute",
+    note = "the ranks that share a vocabulary look up the same tokens, so no dim of the tokens is split over their \
+            axis",
     note = "`scatter = Dim` names the last dim of the tokens"
 )]
 pub trait VocabInput<H, A, E> {

@@ -6,7 +6,8 @@ use super::chain::{StageValue, StageVisitor};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no `forward` with `#[forward]`",
     label = "not a module",
-    note = "a module is a struct with `#[model]`, and `#[forward]` on an impl block with its `fn forward(&self, x: &In) -> Out`"
+    note = "a module is a struct with `#[model]`, and `#[forward]` on an impl block with its `fn forward(&self, x: \
+            &In) -> Out`"
 )]
 pub trait Module {
     /// The input of `forward`.
@@ -62,7 +63,9 @@ impl<M: Module> Layer<M::In> for M {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no sharded form `{Style}`",
     label = "this layer does not support the sharding style",
-    note = "`Linear` and `Param` take \"col\" and \"row\", `Bias` takes \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\", `Attention` takes `cp = \"ring\"`, \"ulysses\", \"gather\" and \"hybrid\"; `scatter` goes with `Linear` and `Embedding`; norms and models inside a model need no annotation",
+    note = "`Linear` and `Param` take \"col\" and \"row\", `Bias` takes \"col\", `Embedding`, `LmHead` and \
+            `CrossEntropy` take \"vocab\", `Attention` takes `cp = \"ring\"`, \"ulysses\", \"gather\" and \"hybrid\"; \
+            `scatter` applies to `Linear` and `Embedding`; norms and models inside a model need no annotation",
     note = "your own layer can be sharded once it implements `Shard<{Style}>`"
 )]
 pub trait Shard<Style> {

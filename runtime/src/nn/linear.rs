@@ -196,7 +196,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "a column-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "its input must end in a whole `{I}`",
-    note = "two column-parallel layers in a row? make the second one row-parallel: `#[sharded(tp = \"row\")]`",
+    note = "of two consecutive column-parallel layers, make the second one row-parallel: `#[sharded(tp = \"row\")]`",
     note = "of the other dims only the one before `{I}` may be split over the axis, as in a sequence-parallel stream"
 )]
 pub trait ColumnInput<I, O, A>: Dims {
@@ -230,7 +230,8 @@ where
 #[diagnostic::on_unimplemented(
     message = "a row-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "its input must end in a split `{I}`",
-    note = "is what feeds it not split? make the layer before it column-parallel: `#[sharded(tp = \"col\")]`, or this one plain"
+    note = "if its input is not split, make the layer before it column-parallel: `#[sharded(tp = \"col\")]`, or this \
+            one plain"
 )]
 pub trait RowInput<I, O, A, E>: Dims {
     /// Dims of the result.

@@ -97,8 +97,8 @@ fn part_of_rows(
     let ([rows, sequence], [own_rows, whole]) = ([lead[0], lead[1]], [documents[0], documents[1]]);
     assert!(
         rows == own_rows && sequence.unsplit() == whole,
-        "documents of {} rows of {} tokens, from row {} on, do not belong to an activation of {} rows of {}, from row {} \
-         on: take those of the tokens that it is computed from",
+        "documents of {} rows of {} tokens, from row {} on, do not belong to an activation of {} rows of {}, from row \
+         {} on: take those of the tokens that it is computed from",
         own_rows.local,
         whole.global,
         own_rows.offset,
@@ -148,7 +148,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "an activation shaped `{Self}` has no documents shaped `{D}`",
     label = "the activation must have the rows and the sequence of the documents, and a whole `{H}`",
-    note = "`tokens.documents()` gives the documents of the tokens that the activation is computed from"
+    note = "`tokens.documents()` returns the documents of the tokens that the activation is computed from"
 )]
 pub trait DocumentsInput<H, D>: SequenceInput<H> {
     #[doc(hidden)]

@@ -35,7 +35,7 @@ pub enum StageCut {
 /// Text that is not a [`StageCut`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` does not say how to cut stages: write `auto`, `even`, the number of layers of each stage such as `7,8,8,7`, or the \
+    "`{0}` is not a cut into stages: use `auto`, `even`, the number of layers of each stage such as `7,8,8,7`, or the \
      name of a .json file with measured times"
 )]
 pub struct ParseStageCutError(String);
@@ -182,7 +182,10 @@ fn read_times(path: &Path, chain: &ChainOutline) -> Result<Vec<f64>, Vec<String>
     let missing = points.iter().filter(|point| !times.contains_key(&point.path));
     report(missing.map(|point| point.path.as_str()).collect(), "has no time of");
     let unknown = times.keys().filter(|name| points.iter().all(|point| point.path != **name));
-    report(unknown.map(String::as_str).collect(), "has a time of what the model has not:");
+    report(
+        unknown.map(String::as_str).collect(),
+        "has a time of fields that the model does not have:",
+    );
     let is_wrong = |time: f64| !(time.is_finite() && time >= 0.0);
     let wrong = times.iter().filter(|(_, time)| is_wrong(**time));
     report(wrong.map(|(name, _)| name.as_str()).collect(), "has a negative time of");

@@ -189,7 +189,8 @@ impl StagePlan {
                 .collect());
         }
         let model = &self.chain.model;
-        let problem = |field| format!("`{field}`: belongs to no pipeline stage of `{model}`");
+        let problem =
+            |field| format!("`{field}`: does not belong to a pipeline stage of `{model}`");
         Err(without_stage.into_iter().map(problem).collect())
     }
 }

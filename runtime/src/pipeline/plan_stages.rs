@@ -91,13 +91,13 @@ fn check_boundaries<M: Module<In: SegmentData>>(
         let field = &chain.fields[link];
         let crosses = format!("`{}`: its output, which crosses to the next pipeline stage, has", field.name);
         let unsized_dims = dims_without_size(&field.output, &input, sizes).into_iter().map(|dim| {
-            format!("{crosses} the dim {dim}, which has no size: give it with `Sizes::with({dim}, ..)`")
+            format!("{crosses} the dim {dim}, which has no size: set it by `Sizes::with({dim}, ..)`")
         });
         let documents = documents_without_tokens(&field.output, &input).into_iter().map(|dims| {
             let shape = shape_name(dims);
             format!(
-                "{crosses} documents shaped {shape}, which are never sent, and the model takes no tokens of this shape: \
-                 add such tokens to its input, or drop the documents"
+                "{crosses} documents shaped {shape}, which are never sent, and the model takes no tokens of this \
+                 shape: add such tokens to its input, or drop the documents"
             )
         });
         unsized_dims.chain(documents).collect::<Vec<_>>()

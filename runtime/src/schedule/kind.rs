@@ -30,7 +30,7 @@ pub enum ScheduleError {
         name: String,
     },
     /// A number of ranks, chunks or micro-batches that is 0.
-    #[error("{what} is 0: at least 1 is needed")]
+    #[error("{what} is 0, but must be at least 1")]
     Zero {
         /// The number that is 0.
         what: &'static str,

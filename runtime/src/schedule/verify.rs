@@ -268,7 +268,9 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
     for message in posted.difference(&sent).filter(|message| !made.contains(message)) {
         let rank = lowered.message_ranks(*message).1;
         let action = Action::Recv(*message);
-        findings.push(Finding(format!("rank {rank}: `{action}` is posted, and never sent")));
+        findings.push(Finding(format!(
+            "rank {rank}: `{action}` is posted, but its message is never sent"
+        )));
     }
     for ((from, to), EdgeEnds { sent, received }) in &edges {
         let differs = sent.iter().zip(received).find(|((_, sent), (_, got))| sent != got);

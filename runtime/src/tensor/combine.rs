@@ -39,7 +39,8 @@ pub trait Product<R>: Sized {
 #[diagnostic::on_unimplemented(
     message = "`{R}` cannot be added to a partial sum, `{Self}`",
     label = "a value would be counted once per rank",
-    note = "reduce the partial sum first, then add: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel stream"
+    note = "reduce the partial sum first, then add: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel \
+            stream"
 )]
 pub trait Accumulate<R>: Sized {
     #[doc(hidden)]
@@ -51,7 +52,8 @@ pub trait Accumulate<R>: Sized {
 #[diagnostic::on_unimplemented(
     message = "a partial sum, `{Self}`, can be multiplied by a number only",
     label = "the products of the partial sums do not add up to the product of the sum",
-    note = "reduce the partial sum first, then multiply: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel stream"
+    note = "reduce the partial sum first, then multiply: `.all_reduce()`, or `.reduce_scatter(Dim)` for a \
+            sequence-parallel stream"
 )]
 pub trait Scale<R>: Sized {
     #[doc(hidden)]
@@ -74,7 +76,8 @@ pub trait TakesValues {
 #[diagnostic::on_unimplemented(
     message = "a parameter shaped `{Self}` is combined with a tensor by reference",
     label = "write `&` before the parameter: `x + &self.bias`",
-    note = "the parameter belongs to the model, so it is borrowed; it stands on the right, and repeats along the leading dims of the tensor"
+    note = "the parameter belongs to the model, so it is borrowed; it is the right operand, and repeats along the \
+            leading dims of the tensor"
 )]
 pub trait TakenByValue {
     #[doc(hidden)]

@@ -72,7 +72,7 @@ impl PassVariation {
     /// Every rank calls it: those of different pipeline stages run different work.
     pub(crate) fn obstacle_since(self, before: PassVariation, rank: &Rank) -> Option<&'static str> {
         if !all_agree(rank, self.step_reads == before.step_reads) {
-            return Some("the number of the step is part, as it is where dropout draws");
+            return Some("the operations depend on the number of the step, as dropout does");
         }
         let never_waits = all_agree(rank, self.waits == before.waits);
         (!never_waits).then_some("the host reads numbers in every step")
@@ -133,15 +133,15 @@ impl PassGraphs {
         });
         let recorded = recorded.and_then(|((inputs, losses, result), recording)| {
             if !self.are_whole() {
-                return Err("there is not enough memory for that".to_owned());
+                return Err("there is not enough memory for the graphs".to_owned());
             }
             if key_blocks.count() > known_key_blocks {
                 // Their ranges are those of the captured documents in each replay.
                 return Err(
-                    "attention reads keys that it has not read in the steps before".to_owned()
+                    "attention reads blocks of keys that earlier steps have not read".to_owned()
                 );
             }
-            let losses = losses.ok_or("the loss is not a number of the device")?;
+            let losses = losses.ok_or("the loss was not computed on the device")?;
             let added = Counters::of_rank(rank).added_since(&before);
             let shape = std::marker::PhantomData;
             Ok((CapturedPass { recording, inputs, losses, units, added, shape }, result))
@@ -150,7 +150,7 @@ impl PassGraphs {
         let everywhere = all_agree(rank, recorded.is_ok());
         let (recorded, result) = recorded?;
         if !everywhere {
-            return Err("another rank could not record them".to_owned());
+            return Err("another rank could not capture them".to_owned());
         }
         let uncounted = recorded.added.sent.keys().map(|axes| (*axes, CommStats::default()));
         self.launch_graph(&recorded, name, &uncounted.collect());

@@ -76,8 +76,8 @@ impl<S: Dims> Tokens<S> {
     pub fn documents(&self) -> Documents<S> {
         if let RowDocuments::NotReceived = self.untyped().documents() {
             panic!(
-                "these tokens come from another pipeline stage, without their documents: call `tokens.documents()` in the \
-                 first stage, and let the stages pass the documents on beside the tokens"
+                "these tokens come from another pipeline stage, without their documents: call `tokens.documents()` in \
+                 the first stage, and pass the documents on with the tokens from stage to stage"
             );
         }
         Documents { tokens: self.untyped().clone(), shape: PhantomData }

@@ -40,7 +40,7 @@ impl Summed for Reduced {}
 #[diagnostic::on_unimplemented(
     message = "an optimizer cannot apply `{Self}`",
     label = "not gradients",
-    note = "it takes what `loss.backward().reduce()` gives, or a reference to that"
+    note = "it takes the result of `loss.backward().reduce()`, or a reference to it"
 )]
 pub trait Applicable {
     /// State of the gradients.
@@ -68,9 +68,9 @@ impl<State: Summed> Applicable for &Gradients<State> {
 /// State of gradients that can be reduced over the ranks: [`Pending`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` gradients cannot be summed over the ranks",
-    label = "only what the last micro-batch's `.backward()` returns can be, and once",
+    label = "only the gradients that the last micro-batch's `.backward()` returns can be reduced, once",
     note = "`Accumulating` gradients take the last micro-batch first: `gradients.backward(loss).reduce()`",
-    note = "`Reduced` gradients are sums already: another one would count every rank's share again"
+    note = "`Reduced` gradients are sums already: another sum would count every rank's gradient again"
 )]
 pub trait Unsummed {}
 
@@ -286,7 +286,7 @@ impl<State> Gradients<State> {
 
     /// See [`local_block_of`](Self::local_block_of).
     #[deprecated(
-        note = "it gives this rank's block only: `local_block_of` says so, and `gather(&param)` gives the gradient of the \
+        note = "it returns this rank's block only: use `local_block_of`, or `gather(&param)` for the gradient of the \
                 global parameter"
     )]
     #[track_caller]

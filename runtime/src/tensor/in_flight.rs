@@ -14,7 +14,7 @@ use crate::layout::{Axis, AxisId, AxisSet, Dims, GatherDim};
 use super::Tensor;
 
 /// Result of an asynchronous collective, which exists only after [`wait`](InFlight::wait).
-#[must_use = "the tensor is there only after `.wait()`"]
+#[must_use = "the tensor exists only after `.wait()`"]
 pub struct InFlight<T> {
     arrive: Box<dyn FnOnce() -> Value>,
     result: PhantomData<T>,
@@ -96,7 +96,7 @@ impl<S: Dims> Tensor<S> {
 
 /// Never implemented: a result in flight that could be used.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is still on its way",
+    message = "`{Self}` is still in flight",
     label = "`.wait()` for it first",
     note = "start the collective early, do other work, and call `.wait()` where its result is needed"
 )]
@@ -152,7 +152,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
 
 /// Never implemented: an operand of a result in flight.
 #[diagnostic::on_unimplemented(
-    message = "`{Left}` is still on its way",
+    message = "`{Left}` is still in flight",
     label = "`.wait()` for it first",
     note = "start the collective early, do other work, and call `.wait()` where its result is needed"
 )]
@@ -163,7 +163,7 @@ pub trait Awaited<Left> {
 
 /// Never implemented: a result in flight as an operand.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is still on its way",
+    message = "`{Self}` is still in flight",
     label = "`.wait()` for it first",
     note = "start the collective early, do other work, and call `.wait()` where its result is needed"
 )]

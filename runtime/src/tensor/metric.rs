@@ -163,8 +163,9 @@ impl<S: Dims> HasShape for Tokens<S> {
 /// Never implemented: a metric of bare numbers, without the axes over which they vary.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made of bare numbers",
-    label = "which ranks hold different parts follows from what was counted",
-    note = "say what the numbers were worked out from: `Metric::of(&x, sum, count)`; of a tensor, `Metric::mean_of(&x)`"
+    label = "the axes of the sum follow from the tensor that was counted",
+    note = "name the tensor that the numbers were computed from: `Metric::of(&x, sum, count)`; of a tensor, \
+            `Metric::mean_of(&x)`"
 )]
 pub trait MadeOfTensor {
     #[doc(hidden)]
@@ -204,7 +205,7 @@ impl std::ops::AddAssign for Mean {
 
 /// Never implemented: a loss or metric that could be read before its reduction.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is this rank's share of a mean, not yet its value",
+    message = "`{Self}` is this rank's part of a mean, not yet its value",
     label = "`.reduce()` it first",
     note = "`.reduce().value()` sums numerator and count over the ranks and divides once"
 )]

@@ -81,7 +81,7 @@ right_partials! { Partial<T, A>, &Partial<T, A> }
     message = "a parameter, here one shaped `{P}`, cannot stand on the left of `+`, `-` or `*`",
     label = "the tensor stands on the left, the parameter on the right",
     note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`",
-    note = "two parameters meet in a tensor: `x * &self.gain * &self.scale`"
+    note = "two parameters are combined through a tensor: `x * &self.gain * &self.scale`"
 )]
 pub trait AfterParam<P> {
     /// The result.

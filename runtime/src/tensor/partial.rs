@@ -61,8 +61,8 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
         const {
             assert!(
                 S::VARIES.intersection(A::AXES).is_empty(),
-                "the ranks of an axis cannot add up what they hold different parts of: gather the dim that the axis \
-                 distributes first"
+                "the ranks of an axis hold different parts of this dim and cannot sum over it: gather the dim that the \
+                 axis distributes first"
             );
         }
         Partial { value, site, shape: PhantomData }
@@ -144,7 +144,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a partial sum: it is complete on every rank already",
     label = "another sum would count it once per rank",
-    note = "only what contracts or sums over a split dim, a `Partial`, is to be reduced"
+    note = "only a `Partial`, the result of a contraction or sum over a split dim, is reduced"
 )]
 pub trait StillPartial {
     #[doc(hidden)]

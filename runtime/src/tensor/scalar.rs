@@ -11,7 +11,7 @@ use super::{Partial, Tensor};
     message = "a tensor cannot be divided by `{Self}`",
     label = "not an `f32`",
     note = "numbers in operations with tensors are `f32`: `x / 2.0`, `x / (n as f32)`",
-    note = "there is no division of tensors element by element"
+    note = "elementwise division of tensors is not supported"
 )]
 pub trait Divisor {
     #[doc(hidden)]
@@ -28,7 +28,7 @@ impl Divisor for f32 {
 /// Never implemented: a number on the left that is not an `f32`.
 #[diagnostic::on_unimplemented(
     message = "numbers in operations with tensors are `f32`, not `{Number}`",
-    label = "the number on the left is no `f32`",
+    label = "the number on the left is not an `f32`",
     note = "write `2.0 * x`, or `(n as f32) * x`"
 )]
 pub trait OtherNumber<Number> {

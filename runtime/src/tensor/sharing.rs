@@ -7,10 +7,12 @@ use super::{Gradients, InFlight, Loss, Metric, Param, Partial, Tensor, Tokens};
 
 /// Never implemented: a value that several ranks, each of which is a thread, could use.
 #[diagnostic::on_unimplemented(
-    message = "tensors, parameters and models belong to one rank: they cannot be sent to another thread, or shared with it",
+    message = "tensors, parameters and models belong to one rank: they cannot be sent to another thread, or shared \
+               with it",
     label = "this would leave its rank",
-    note = "each rank runs the function that `run_on` is given: make tensors and models inside of that function, from its `rank`",
-    note = "numbers leave a rank as a `Vec`, and enter it as one: `.to_local_vec()`, `.gather_to_vec()`, `Tensor::from_block(rank, ..)`"
+    note = "each rank runs the closure of `run_on`: make tensors and models inside of it, from its `rank`",
+    note = "numbers leave a rank as a `Vec`, and enter it as one: `.to_local_vec()`, `.gather_to_vec()`, \
+            `Tensor::from_block(rank, ..)`"
 )]
 pub trait SharedBetweenRanks {}
 

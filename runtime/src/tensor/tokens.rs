@@ -47,7 +47,7 @@ impl<S> Tokens<S> {
         assert_eq!(
             block.len(),
             local_len(&extents),
-            "a block of {} tokens is not this rank's share of {sizes:?}",
+            "a block of {} tokens is not this rank's block of {sizes:?}",
             block.len()
         );
         Tokens::declared(rank, extents, block)
@@ -68,8 +68,8 @@ impl<S> Tokens<S> {
         let row = local_len(&extents[1..]);
         assert!(
             row > 0,
-            "the rows of {sizes:?} have no elements on this rank, so `block` does not say how many rows there are: use \
-             `from_block`, or a sequence of at least as many tokens as ranks split it"
+            "the rows of {sizes:?} have no elements on this rank, so the number of rows does not follow from `block`: \
+             use `from_block`, or a sequence of at least as many tokens as ranks split it"
         );
         let rows = block.len() / row;
         assert!(
@@ -146,8 +146,8 @@ impl<S: Dims> Tokens<S> {
 
     /// See [`local_extents`](Self::local_extents).
     #[deprecated(
-        note = "it gives the size and place of this rank's block: `local_extents` says so, and `sizes` gives the sizes of \
-                the global tensor"
+        note = "it returns the extents of this rank's block: use `local_extents`, or `sizes` for the sizes of the \
+                global tensor"
     )]
     pub fn extents(&self) -> &[Extent] {
         self.local_extents()

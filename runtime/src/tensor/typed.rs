@@ -29,8 +29,9 @@ impl<S> Clone for Tensor<S> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tensor, so this cannot take it",
     label = "not a tensor",
-    note = "a partial sum becomes a tensor by `.all_reduce()` or `.reduce_scatter(Dim)`, what an asynchronous collective brings by `.wait()`",
-    note = "a parameter meets a tensor in `x + &param`, `x * &param` or `x.contract(&param)`",
+    note = "a partial sum becomes a tensor by `.all_reduce()` or `.reduce_scatter(Dim)`, the result of an asynchronous \
+            collective by `.wait()`",
+    note = "a parameter is combined with a tensor in `x + &param`, `x * &param` or `x.contract(&param)`",
     note = "an `Option` is opened first; numbers become a tensor by `Tensor::from_block(rank, &sizes, &block)`"
 )]
 pub trait Operand {
@@ -65,7 +66,7 @@ impl<S> Tensor<S> {
         assert_eq!(
             block.len(),
             local_len(&extents),
-            "a block of {} elements is not this rank's share of {sizes:?}",
+            "a block of {} elements is not this rank's block of {sizes:?}",
             block.len()
         );
         let name = || format!("a tensor shaped {}", shape_name(S::DIMS));
@@ -126,8 +127,8 @@ impl<S: Dims> Tensor<S> {
 
     /// See [`local_extents`](Self::local_extents).
     #[deprecated(
-        note = "it gives the size and place of this rank's block: `local_extents` says so, and `sizes` gives the sizes of \
-                the global tensor"
+        note = "it returns the extents of this rank's block: use `local_extents`, or `sizes` for the sizes of the \
+                global tensor"
     )]
     pub fn extents(&self) -> &[Extent] {
         self.local_extents()
@@ -135,8 +136,8 @@ impl<S: Dims> Tensor<S> {
 
     /// See [`to_local_vec`](Self::to_local_vec).
     #[deprecated(
-        note = "it gives this rank's block only: `to_local_vec` says so, and `gather_to_vec` gives the global tensor on every \
-                rank"
+        note = "it returns this rank's block only: use `to_local_vec`, or `gather_to_vec` for the global tensor on \
+                every rank"
     )]
     pub fn to_vec(&self) -> Vec<f32> {
         self.to_local_vec()

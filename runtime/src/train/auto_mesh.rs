@@ -173,7 +173,11 @@ mod tests {
         assert_eq!(sharded.config.mesh.to_string(), "dp=2,fsdp=2");
         let shared = choose_mesh(&settings("t --mesh auto=4 --cp ring"), 4, |_| Ok(())).unwrap();
         assert_eq!(shared.config.mesh.to_string(), "dp=2,cp=2");
-        assert!(shared.reason.contains("\n  dp=4: --cp: ring is a style of"), "{}", shared.reason);
+        assert!(
+            shared.reason.contains("\n  dp=4: --cp: ring needs context-parallel"),
+            "{}",
+            shared.reason
+        );
     }
 
     #[test]

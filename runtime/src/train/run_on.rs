@@ -66,6 +66,7 @@ fn check_axes_used(rank: &Rank) -> Result<()> {
     };
     let degree = rank.degree(axis);
     Err(Error::Input(format!(
-        "the mesh has {axis}={degree}, but nothing is distributed over `{axis}`: its ranks have all done the same work; {fix}"
+        "the mesh has {axis}={degree}, but no tensor or parameter is distributed over `{axis}`, so its ranks have done \
+         the same work; {fix}"
     )))
 }

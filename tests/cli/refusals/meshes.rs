@@ -25,7 +25,7 @@ fn pipelines() {
             (&on("--stages 1,2"), &["--stages: 1,2 are 2 stages of 3 layers; this mesh has 2"]),
             (&on("--stages 2"), &["--stages: 2 are 1 stage of 2 layers; this mesh has 2"]),
             (&on("--stages 2,0"), &["--stages: stage 1 of 2,0 has no layer"]),
-            (&on("--stages evenly"), &["--stages: `evenly` does not say how to cut stages"]),
+            (&on("--stages evenly"), &["--stages: `evenly` is not a cut into stages"]),
             (&on("--stages none.json"), &["--stages: none.json: No such file"]),
             (&on("--stages times.json"), &["times.json: has no time of `blocks.1`"]),
             (
@@ -63,7 +63,7 @@ fn meshes() {
         &workspace,
         &[
             (&on("dp=2,,"), &["--mesh: entry 2 of `dp=2,,` is empty; write it as axis=degree"]),
-            (&on("dpp=2"), &["there is no axis `dpp`; did you mean `dp`?"]),
+            (&on("dpp=2"), &["unknown axis `dpp`; did you mean `dp`?"]),
             (&on("tp=0"), &["a degree is at least 1"]),
             (
                 &on("fsdp=2,pp=2,cp=2,ep=2"),
@@ -173,7 +173,7 @@ fn context_parallelism() {
             ),
             (
                 &on("--mesh dp=2 --cp ulysses"),
-                &["--cp: ulysses is a style of ranks that share sequences", "use --mesh cp=2, or"],
+                &["--cp: ulysses needs context-parallel ranks", "use --mesh cp=2, or"],
             ),
             (&on("--mesh cp=2 --cp hybrid=0"), &["--cp: `hybrid=0`: `hybrid=N` takes the number"]),
             (&on("--mesh cp=2 --cp ring=2"), &["--cp: `ring=2`: `ring` takes no number"]),
@@ -195,9 +195,7 @@ fn context_parallelism() {
             ),
             (
                 &on("--mesh cp=2,tp=2 --mesh-order cp"),
-                &[
-                    "--mesh-order: the mesh has tp=2, which has no place in the order; name `tp` too",
-                ],
+                &["--mesh-order: the mesh has tp=2, but the order does not name `tp`; add `tp`"],
             ),
             (&on("--mesh cp=2 --mesh-order cp,cp"), &["--mesh-order: ", "`cp`", "twice"]),
             (&on("--mesh cp=2 --mesh-order cp,sp"), &["--mesh-order: ", "`sp`"]),

@@ -39,8 +39,8 @@ fn sharding_and_precision() {
             (
                 "--zero 1 --mesh dp=2",
                 &[
-                    "error: --zero: 1 shards over fsdp, ep and cp, whose degrees are 1 in --mesh dp=2; use --mesh fsdp=2, \
-                     or --zero 0",
+                    "error: --zero: 1 shards over fsdp, ep and cp, whose degrees are 1 in --mesh dp=2; use --mesh \
+                     fsdp=2, or --zero 0",
                 ],
             ),
             (
@@ -51,13 +51,15 @@ fn sharding_and_precision() {
             (
                 "--recompute some",
                 &[
-                    "error: --recompute: `some` is not a way to recompute: expected none, full, every=N (with N at \
+                    "error: --recompute: `some` is not a recomputation policy: expected none, full, every=N (with N at \
                      least 1), sqrt or attn",
                 ],
             ),
             (
                 "--recompute every=0",
-                &["error: --recompute: `every=0` is not a way to recompute: expected none, full, "],
+                &[
+                    "error: --recompute: `every=0` is not a recomputation policy: expected none, full, ",
+                ],
             ),
             (
                 "--micro-batches 0",
@@ -73,7 +75,7 @@ fn sharding_and_precision() {
             (
                 "--reduce-dtype bf16",
                 &[
-                    "error: --reduce-dtype: bf16 would round away what --dtype f32 computes; use --dtype bf16, or \
+                    "error: --reduce-dtype: bf16 would discard the precision of --dtype f32; use --dtype bf16, or \
                      leave it out",
                 ],
             ),

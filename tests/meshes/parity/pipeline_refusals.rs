@@ -113,17 +113,18 @@ fn boundaries_without_a_shape_are_refused() {
     assert_eq!(
         problems_of_stages::<PartsModel>(&sizes),
         [
-            "`layers`: its output, which crosses to the next pipeline stage, has the dim Part, which has no size: give it \
-             with `Sizes::with(Part, ..)`"
+            "`layers`: its output, which crosses to the next pipeline stage, has the dim Part, which has no size: set \
+             it by `Sizes::with(Part, ..)`"
         ]
     );
     assert_eq!(
         problems_of_stages::<OthersModel>(&sizes),
         [
-            "`layers`: its output, which crosses to the next pipeline stage, has the dim Part, which has no size: give it \
-             with `Sizes::with(Part, ..)`",
-            "`layers`: its output, which crosses to the next pipeline stage, has documents shaped (Batch, Part), which are \
-             never sent, and the model takes no tokens of this shape: add such tokens to its input, or drop the documents",
+            "`layers`: its output, which crosses to the next pipeline stage, has the dim Part, which has no size: set \
+             it by `Sizes::with(Part, ..)`",
+            "`layers`: its output, which crosses to the next pipeline stage, has documents shaped (Batch, Part), which \
+             are never sent, and the model takes no tokens of this shape: add such tokens to its input, or drop the \
+             documents",
         ]
     );
     let sizes = sizes.with(Part, 3);
@@ -135,7 +136,8 @@ fn boundaries_without_a_shape_are_refused() {
 fn models_with_a_written_forward_are_refused() {
     let train = |mesh: &str| {
         let words = format!(
-            "train --hidden 32 --heads 4 --layers 2 --batch 4 --seq 8 --steps 1 --threads 1 --sample-tokens 0 --mesh {mesh}"
+            "train --hidden 32 --heads 4 --layers 2 --batch 4 --seq 8 --steps 1 --threads 1 --sample-tokens 0 --mesh \
+             {mesh}"
         );
         Trainer::<Gpt>::new(Config::parse(words.split(' ')).unwrap()).and_then(Trainer::train)
     };

@@ -46,13 +46,15 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             "--tables" => args.tables = value()?.split(',').map(str::to_owned).collect(),
             "--json" => args.json = Some(value()?),
             "--compile" => args.compile = Some(value()?),
-            _ if word.starts_with('-') => return Err(format!("there is no flag {word}")),
+            _ if word.starts_with('-') => return Err(format!("unknown flag {word}")),
             _ => args.filter = word,
         }
     }
     let names = TABLES.map(|table| table.name);
     match args.tables.iter().find(|name| !names.contains(&name.as_str())) {
-        Some(name) => Err(format!("--tables: {name} is none of {}", names.join(", "))),
+        Some(name) => {
+            Err(format!("--tables: `{name}` is not a table; choose from {}", names.join(", ")))
+        }
         None => Ok(args),
     }
 }

@@ -54,7 +54,8 @@ fn the_way_of_messages_is_known_and_the_same() {
         command.env(VARIABLE, "pairs");
     });
     for end in unknown {
-        let text = "MESHWRIGHT_NCCL_P2P: `pairs` is not a message path: write `edges`, the default, or `grouped`";
+        let text = "MESHWRIGHT_NCCL_P2P: `pairs` is not a message path: use `edges` (a communicator per pair of ranks, \
+                    the default) or `grouped`";
         assert!(end.stderr.contains(text), "{}", end.stderr);
     }
     let different = refused("pp=2", |rank, command| {
@@ -78,5 +79,5 @@ fn a_port_that_is_taken_is_named() {
     let [first, second] = [&ends[0].stderr, &ends[1].stderr];
     assert!(first.contains("rank 0 cannot listen at") && first.contains(&port), "{first}");
     assert!(first.contains("choose another MASTER_PORT"), "{first}");
-    assert!(second.contains("does another program use MASTER_PORT?"), "{second}");
+    assert!(second.contains("no other program uses MASTER_PORT"), "{second}");
 }

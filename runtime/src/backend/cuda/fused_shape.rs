@@ -35,7 +35,7 @@ impl FusedShape {
             return Err("there are gaps between the queries of samples");
         }
         if s.first_head != 0 || s.group * kv_heads != heads {
-            return Err("query heads are some of those of a key/value head");
+            return Err("the query heads are a part of the group of a key/value head");
         }
         if s.soft_cap.is_some() {
             return Err("scores have a soft cap");

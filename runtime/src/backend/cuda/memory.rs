@@ -84,7 +84,7 @@ impl GpuMemory {
     fn driver_event(&self, moment: &DeviceEvent) -> Event {
         match moment.0.downcast_ref::<RecordedEvent>() {
             Some(recorded) => recorded.event,
-            None => unreachable!("a moment of another kind of device"),
+            None => unreachable!("an event of another device type"),
         }
     }
 }

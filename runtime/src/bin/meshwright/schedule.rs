@@ -23,7 +23,7 @@ pub fn command() -> Command {
         )))
         .arg(number("pp", "Number of ranks [default: 4]").conflicts_with("check"))
         .arg(
-            number("virtual-stages", "Stages per rank [default: what the schedule has]")
+            number("virtual-stages", "Stages per rank [default: the number of the schedule]")
                 .conflicts_with("check"),
         )
         .arg(
@@ -35,9 +35,10 @@ pub fn command() -> Command {
                 .long("costs")
                 .value_name("F,I,W,M")
                 .default_value("1,1,1,0")
-                .help("Times of a stage's forward pass, its backward pass for the input and for weights, and a message"),
+                .help("Times of a stage's forward pass, its backward pass for the input and for weights, and a \
+                       message"),
         )
-        .arg(file("check", "Check a CSV file in PyTorch's notation, in place of generating a schedule"))
+        .arg(file("check", "Check a CSV file in PyTorch's notation, instead of generating a schedule"))
         .arg(file("svg", "Write the drawing as SVG"))
         .arg(file("csv", "Write the computations as CSV"))
         .arg(file("csv-full", "Write computations, messages and gradient reductions as CSV"))

@@ -48,7 +48,7 @@ impl Call {
                 self.require_len("src", len(src), send.iter().sum())?;
                 self.require_len("dst", len(dst), recv.iter().sum())?;
                 self.require_alike(src, dst)?;
-                self.require_len("what a rank sends to itself", recv[own], send[own])?;
+                self.require_len("the part that a rank sends to itself", recv[own], send[own])?;
             }
             CommOp::Broadcast { root, .. } => self.require_member("root", *root, size)?,
             CommOp::Reduce { root, .. } => {

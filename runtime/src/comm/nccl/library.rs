@@ -148,7 +148,7 @@ impl Library for RealLibrary {
         self.check_result(FUNCTION, pointer(comm), result)?;
         while self.comm_state(comm)? == CommState::Busy {
             if !keep_waiting() {
-                let reason = "the other ranks did not arrive in time".to_string();
+                let reason = "the rendezvous with the other ranks timed out".to_string();
                 return Err(LibraryError { function: FUNCTION, reason });
             }
             std::thread::sleep(Duration::from_micros(200));

@@ -106,9 +106,8 @@ impl NcclGroup {
         let along_pipeline = call.axes == AxisSet::of(AxisId::Pp);
         let comms = &self.resources.message_comms;
         let route = comms.route(from, to, self.member.size()).filter(|_| along_pipeline);
-        route.ok_or_else(|| {
-            call.refuse("over NCCL, messages go to other ranks along the axis pp alone")
-        })
+        route
+            .ok_or_else(|| call.refuse("NCCL sends messages to other ranks along the axis pp only"))
     }
 
     /// Copies memory of the host, or of the device after the work of the compute stream so far.

@@ -21,7 +21,9 @@ pub enum MessagePath {
 
 /// Text that is not a [`MessagePath`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a message path: write `edges`, the default, or `grouped`")]
+#[error(
+    "`{0}` is not a message path: use `edges` (a communicator per pair of ranks, the default) or `grouped`"
+)]
 pub struct ParseMessagePathError(String);
 
 impl FromStr for MessagePath {

@@ -228,8 +228,8 @@ impl Watchdog {
     fn time_out(&self, call: &str) -> CommError {
         let waited = self.timeout.as_secs_f64();
         let problem = format!(
-            "it was not complete after {waited} s: a rank has failed, or makes other calls; look at the last lines of all \
-             ranks"
+            "it was not complete after {waited} s: a rank has failed, or issues other calls; compare the last lines of \
+             all ranks"
         );
         self.report_failure(call, problem)
     }

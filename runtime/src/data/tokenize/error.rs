@@ -23,7 +23,7 @@ pub enum TokenizeError {
     },
     /// The file is not a tokenizer.
     #[error(
-        "--tokenizer: {} cannot be used: {problem}; give the tokenizer.json of a Hugging Face model, or the word bytes",
+        "--tokenizer: {} cannot be used: {problem}; use the tokenizer.json of a Hugging Face model, or `bytes`",
         path.display()
     )]
     Unusable {
@@ -34,8 +34,8 @@ pub enum TokenizeError {
     },
     /// This program has no reader for tokenizer files.
     #[error(
-        "--tokenizer: {} needs a program that was built with tokenizer files: cargo run --release --features \
-         tokenizers ..; without them there is --tokenizer bytes",
+        "--tokenizer: {} needs the feature `tokenizers`: build with cargo run --release --features tokenizers .., or \
+         use --tokenizer bytes",
         path.display()
     )]
     NotBuilt {
@@ -45,7 +45,7 @@ pub enum TokenizeError {
     /// Tokenizers other than bytes read text only.
     #[error(
         "{name} is not UTF-8 text, at byte {position}; convert it (iconv -t UTF-8), or use --tokenizer bytes, which \
-         takes anything"
+         accepts any file"
     )]
     NotUtf8 {
         /// The file.
@@ -89,13 +89,13 @@ pub enum TokenizeError {
         hint: String,
     },
     /// The name of the output would be taken for text.
-    #[error("-o: {} has to end in .bin, by which --data knows a file of tokens", path.display())]
+    #[error("-o: {} must end in .bin: --data reads other files as text", path.display())]
     OutputName {
         /// The file.
         path: PathBuf,
     },
     /// The output would replace an input.
-    #[error("-o: {} is also an input; give another name to write to", path.display())]
+    #[error("-o: {} is also an input; use another output file", path.display())]
     OutputIsInput {
         /// The file.
         path: PathBuf,

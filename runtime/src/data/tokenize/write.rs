@@ -223,7 +223,7 @@ mod tests {
         let found = message(std::slice::from_ref(&text), &folder.path("no/out.bin"));
         assert!(found.contains("cannot write") && found.contains("no/out.bin: No such"), "{found}");
         let found = message(std::slice::from_ref(&text), &folder.path("out.txt"));
-        assert!(found.contains("out.txt has to end in .bin"), "{found}");
+        assert!(found.contains("out.txt must end in .bin"), "{found}");
         let found = message(&[text, output.clone()], &output);
         assert!(found.contains("out.bin is also an input"), "{found}");
         assert_eq!(std::fs::read(&output).unwrap(), b"old!");

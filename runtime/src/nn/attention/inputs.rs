@@ -94,8 +94,8 @@ impl<'a> AttentionInputs<'a> {
             for (name, sequence) in [("queries", q[1]), ("keys", k[1])] {
                 assert!(
                     sequence.local == sequence.global,
-                    "`{path}`: this rank has {} of the {} positions of the {name}, and attention without `#[sharded(cp = ..)]` \
-                     exchanges none",
+                    "`{path}`: this rank has {} of the {} positions of the {name}, and attention without `#[sharded(cp \
+                     = ..)]` exchanges none",
                     sequence.local,
                     sequence.global
                 );
@@ -116,8 +116,8 @@ impl<'a> AttentionInputs<'a> {
         if let Some(window) = self.core.options.window {
             assert!(
                 !is_cross,
-                "`{path}`: a window of {window} positions is that of one sequence, but the keys are along {}, and the queries \
-                 along {}; give this field options without a window by `Sizes::with_attention`",
+                "`{path}`: a window of {window} positions is that of one sequence, but the keys are along {}, and the \
+                 queries along {}; set options without a window for this field by `Sizes::with_attention`",
                 self.sequences[1].name, self.sequences[0].name
             );
         }

@@ -19,8 +19,8 @@ impl LayerOptions {
         let of_model = builder.sizes().attention.max_distance;
         if ![of_model, AttentionOptions::default().max_distance].contains(max_distance) {
             builder.problem(format_args!(
-                "a maximum distance of {max_distance} applies to nothing: it is that of a `RelativeBias`, whose own field \
-                 `Sizes::with_attention` takes"
+                "a maximum distance of {max_distance} applies to nothing: it is that of a `RelativeBias`, whose own \
+                 field `Sizes::with_attention` takes"
             ));
         }
         for window in windows.iter().flatten().filter(|window| **window == 0) {
@@ -31,7 +31,8 @@ impl LayerOptions {
         for (name, number) in [("soft cap", soft_cap), ("scale", scale)] {
             if let Some(number) = number.filter(|number| !(number.is_finite() && *number > 0.0)) {
                 builder.problem(format_args!(
-                    "the {name} of its scores is {number}, but must be positive and finite; `None` leaves the scores as they are"
+                    "the {name} of its scores is {number}, but must be positive and finite; `None` leaves the scores \
+                     as they are"
                 ));
             }
         }
@@ -42,8 +43,8 @@ impl LayerOptions {
                 let layer = builder.layer_index();
                 if layer.is_none() {
                     builder.problem(format_args!(
-                        "the sizes have {} windows for the layers of a stack, but this attention is in no `Stack`; give one \
-                         window, or others for this field by `Sizes::with_attention`",
+                        "the sizes have {} windows for the layers of a stack, but this attention is not in a `Stack`; \
+                         set one window, or others for this field by `Sizes::with_attention`",
                         windows.len()
                     ));
                 }

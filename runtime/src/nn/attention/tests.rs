@@ -73,7 +73,8 @@ fn impossible_settings_are_refused_at_build() {
     assert_refused(&of_all, &[&format!("`core`: {zero}"), &format!("`cross`: {zero}")]);
     for cap in [0.0, -1.0, f32::INFINITY, f32::NAN] {
         let text = format!(
-            "`core`: the soft cap of its scores is {cap}, but must be positive and finite; `None` leaves the scores as they are"
+            "`core`: the soft cap of its scores is {cap}, but must be positive and finite; `None` leaves the scores as \
+             they are"
         );
         let options = AttentionOptions { soft_cap: Some(cap), ..AttentionOptions::default() };
         assert_refused(&sizes().with_attention("core", options), &[&text]);
@@ -85,8 +86,8 @@ fn impossible_settings_are_refused_at_build() {
     assert_refused(
         &sizes().with_attention("core", by_layer),
         &[
-            "`core`: the sizes have 2 windows for the layers of a stack, but this attention is in no `Stack`; give one window, or \
-           others for this field by `Sizes::with_attention`",
+            "`core`: the sizes have 2 windows for the layers of a stack, but this attention is not in a `Stack`; set \
+             one window, or others for this field by `Sizes::with_attention`",
         ],
     );
     assert_refused(
@@ -103,8 +104,8 @@ fn impossible_settings_are_refused_at_build() {
     assert_refused(
         &sizes().with_attention("bias", near),
         &[
-            "`bias`: a maximum distance of 4 is not more than the 4 distances that have buckets of their own, of Buckets = 8: set \
-           `AttentionOptions::max_distance`",
+            "`bias`: a maximum distance of 4 is not more than the 4 distances that have buckets of their own, of \
+             Buckets = 8: set `AttentionOptions::max_distance`",
         ],
     );
     let far = AttentionOptions { max_distance: 64, ..AttentionOptions::default() };
@@ -216,7 +217,8 @@ fn operands_of_other_sizes_are_refused() {
     );
     assert_panics(
         || cross.forward(&(q.clone(), memory.clone(), memory.clone())),
-        "`cross`: a window of 2 positions is that of one sequence, but the keys are along Memory, and the queries along Seq",
+        "`cross`: a window of 2 positions is that of one sequence, but the keys are along Memory, and the queries \
+         along Seq",
     );
     let padding = Padding::<(Batch, Seq)>::from_block(&rank, 2, &[0..5, 2..6]);
     assert_panics(
@@ -235,7 +237,8 @@ fn operands_of_other_sizes_are_refused() {
     let two: Operand<Seq, Heads> = ones(&rank, &[2, 5, 2, 4]);
     for name in ["bias", "sinks"] {
         let text = format!(
-            "`core`: the queries have 2 heads, of which this rank holds 0..2, but `{name}.weight` has 4, of which it holds 0..4"
+            "`core`: the queries have 2 heads, of which this rank holds 0..2, but `{name}.weight` has 4, of which it \
+             holds 0..4"
         );
         assert_panics(
             || match name {

@@ -183,8 +183,9 @@ impl<'a> Builder<'a> {
         };
         if let Some((_, dim)) = dims.iter().enumerate().find(is_wrong) {
             self.problem(format_args!(
-                "a parameter cannot have the dim `{dim}`, which is distributed over {}: the ranks of the axis compute with \
-                 the same parameters; declare the dims of parameters without `@`, and split them over tp if at all",
+                "a parameter cannot have the dim `{dim}`, which is distributed over {}: the ranks of the axis compute \
+                 with the same parameters; declare the dims of parameters without `@`, and split them over tp if at \
+                 all",
                 dim.axes()
             ));
         }
@@ -196,8 +197,8 @@ impl<'a> Builder<'a> {
             && target.dims().iter().zip(dims).all(|(own, other)| own.is_same_dim(other));
         if !is_same {
             self.problem(format_args!(
-                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tied parameters have the same dims, split \
-                 alike",
+                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tied parameters have the same dims, \
+                 split alike",
                 shape_name(dims),
                 target.path(),
                 shape_name(target.dims())
@@ -310,7 +311,7 @@ impl<'a> Builder<'a> {
             Some(size) => size,
             None => {
                 self.problem(format_args!(
-                    "{0} has no size: give it with `Sizes::with({0}, ..)`",
+                    "{0} has no size: set it by `Sizes::with({0}, ..)`",
                     dim.name
                 ));
                 1

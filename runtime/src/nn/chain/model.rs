@@ -9,7 +9,7 @@ use super::visitor::{StageValue, StageVisitor};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no pipeline stages for a `forward` without a body",
     label = "a `forward` without a body runs the fields with `#[pipeline_stage]` in order",
-    note = "put `#[pipeline_stage]` on the fields of the struct, or give `forward` a body"
+    note = "put `#[pipeline_stage]` on the fields of the struct, or write a body of `forward`"
 )]
 pub trait PipelineModel<In, Out> {
     /// Visits the stages in order.
@@ -27,7 +27,8 @@ pub trait PipelineModel<In, Out> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has pipeline stages, so it needs a `forward` without a body",
     label = "the stages, in order, are the `forward` of `{Self}`",
-    note = "write `#[forward] impl {Self} {{ fn forward(&self, x: &In) -> Out; }}`, with a semicolon in place of the body, and move what is computed between two stages into one of them"
+    note = "write `#[forward] impl {Self} {{ fn forward(&self, x: &In) -> Out; }}`, with a semicolon in place of the \
+            body, and move computations between two stages into one of the stages"
 )]
 pub trait StagedForward:
     Module<In = <Self as StagedForward>::Input, Out = <Self as StagedForward>::Output>

@@ -23,7 +23,8 @@ use super::{Build, Builder, ForwardInput, Layer, Module, Stack};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recomputed by itself",
     label = "not a model or a `Stack`",
-    note = "`#[recompute]` goes on models and stacks: a layer only saves its inputs for backward, so recomputing it alone saves no memory; annotate the field that holds the model of this layer",
+    note = "`#[recompute]` applies to models and stacks: a layer only saves its inputs for backward, so recomputing it \
+            alone saves no memory; annotate the field that holds the model of this layer",
     note = "your own layer can be recomputed once it implements `Recompute`"
 )]
 pub trait Recompute {
@@ -43,7 +44,8 @@ impl<M, N> Recompute for Stack<M, N> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no layers that `every` could group",
     label = "not a `Stack`",
-    note = "`every` sets how many layers of a `Stack` are recomputed together; a model is recomputed as a whole: write `#[recompute]` without `every`"
+    note = "`every` sets how many layers of a `Stack` are recomputed together; a model is recomputed as a whole: write \
+            `#[recompute]` without `every`"
 )]
 pub trait RecomputeEvery {
     /// The field that recomputes.

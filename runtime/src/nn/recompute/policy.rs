@@ -65,7 +65,7 @@ pub enum RecomputeOverride {
 /// The error for a text that is not a [`RecomputeOverride`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{found}` is not a way to recompute: expected none, full, every=N (with N at least 1), sqrt or attn"
+    "`{found}` is not a recomputation policy: expected none, full, every=N (with N at least 1), sqrt or attn"
 )]
 pub struct UnknownRecompute {
     /// The rejected text.

@@ -185,7 +185,7 @@ fn cuts_parse_and_print() {
     }
     for text in ["", "automatic", "7,,8", "7,-8", "1.5,2", "times.csv", "99999999999999999999999"] {
         let error = text.parse::<StageCut>().unwrap_err().to_string();
-        let expected = format!("`{text}` does not say how to cut stages: write `auto`, `even`, ");
+        let expected = format!("`{text}` is not a cut into stages: use `auto`, `even`, ");
         assert!(error.starts_with(&expected), "{error}");
     }
 }

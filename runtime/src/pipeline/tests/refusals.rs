@@ -26,7 +26,8 @@ fn too_many_stages_are_refused() {
     assert_eq!(
         found,
         [
-            "--mesh: pp=4 x --virtual-stages 2 makes 8 stages, but `blocks` has Layers = 6, and each stage needs a layer"
+            "--mesh: pp=4 x --virtual-stages 2 makes 8 stages, but `blocks` has Layers = 6, and each stage needs a \
+             layer"
         ]
     );
     let mut two = chain.clone();
@@ -115,7 +116,10 @@ fn measured_times_fit_the_model() {
     assert!(found(Some(&times("1e308")))[0].ends_with("the times add up to inf ms"));
     let both = found(Some(r#"{"blocks.0": 1, "blocks.6": 1}"#));
     assert!(both[0].ends_with("has no time of `blocks.1` and 4 more"), "{both:?}");
-    assert!(both[1].ends_with("has a time of what the model has not: `blocks.6`"), "{both:?}");
+    assert!(
+        both[1].ends_with("has a time of fields that the model does not have: `blocks.6`"),
+        "{both:?}"
+    );
     assert_eq!(found(Some(&times("2.5"))), Vec::<String>::new());
 }
 
@@ -127,7 +131,7 @@ fn all_problems_are_reported() {
         model: "Tiny".to_owned(),
     };
     let found = problems(&chain, &placement(4, 4, false), &StageCut::Auto);
-    assert_eq!(found, ["`head`: belongs to no pipeline stage of `Tiny`"]);
+    assert_eq!(found, ["`head`: does not belong to a pipeline stage of `Tiny`"]);
 
     let mut chain = TinyLlama::chain(6);
     chain.links[0].cost = Some(-1.0);

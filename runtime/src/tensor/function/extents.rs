@@ -31,8 +31,8 @@ pub(super) fn check_dims_agree(path: &str, operands: &[OperandDims<'_>]) {
             let sizes = |extent: &Extent| named_sizes(&[*dim], &[extent.unsplit()]);
             assert!(
                 own.unsplit() == other.unsplit(),
-                "`{path}`: {} has {}, but {} has {}: a dim has one size in all operands of a function, and operands are \
-                 of one micro-batch",
+                "`{path}`: {} has {}, but {} has {}: a dim has one size in all operands of a function, and operands \
+                 are of one micro-batch",
                 left.name,
                 sizes(own),
                 right.name,
@@ -62,14 +62,14 @@ pub(super) fn check_distribution(
             let kept = output.iter().find(|info| is_same(info, dim));
             assert!(
                 kept.is_none(),
-                "`{path}`: {name} has the dim `{dim}`, but the output {} has it split otherwise: a rank would compute \
-                 elements along it that it cannot read; gather or split it before the function",
+                "`{path}`: {name} has the dim `{dim}`, but the output {} has another split of this dim: a rank would \
+                 compute elements that it cannot read; gather or split it before the function",
                 shape_name(output)
             );
             assert!(
                 axes.difference(partial_over).is_empty(),
-                "`{path}`: {name} has the dim `{dim}`, distributed over {axes}, and the output {} has not: a sum over it \
-                 is partial, `type Output = Partial<.., ..>` over {axes}",
+                "`{path}`: {name} has the dim `{dim}`, distributed over {axes}, and the output {} has not: a sum over \
+                 it is partial, `type Output = Partial<.., ..>` over {axes}",
                 shape_name(output)
             );
             summed_over = summed_over.union(axes);
@@ -78,8 +78,8 @@ pub(super) fn check_distribution(
     let idle = partial_over.difference(summed_over);
     assert!(
         idle.is_empty(),
-        "`{path}`: the output is partial over {idle}, but no dim that {idle} distributes is summed over: each rank would \
-         add the whole output; make it a `Tensor`, or split an operand first"
+        "`{path}`: the output is partial over {idle}, but no dim that {idle} distributes is summed over: each rank \
+         would add the whole output; make it a `Tensor`, or split an operand first"
     );
 }
 

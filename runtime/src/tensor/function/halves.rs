@@ -80,8 +80,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         });
         let path = self.function.path();
         let outputs = halves.each_ref().map(|half| &half.output);
-        let along = "it reads along the dim, or counts its elements on this rank, of which another mesh has others; a dim that a \
-                     function reads along is `Local` in its impl, and positions are those of the global tensor, \
+        let along = "it reads along the dim, or counts its local elements, whose number depends on the mesh; a dim \
+                     that a function reads along is `Local` in its impl, and positions are those of the global tensor, \
                      `x.extents()[dim].index(i)`";
         match compare_halves(&results.output, outputs, &parts) {
             Ok(()) => {}
@@ -89,8 +89,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
                 "`{path}` writes other results along `{dim}` if it is given half of these elements alone: {along}"
             ),
             Err(Difference::Sums) => panic!(
-                "`{path}` sums over `{dim}`, but its sums over two halves of these elements do not add up to its sum over all of \
-                 them, which ranks with parts of the dim rely on: {along}; what is added or divided once comes after the \
+                "`{path}` sums over `{dim}`, but its sums over two halves of these elements do not add up to its sum \
+                 over all of them, which ranks with parts of the dim rely on: {along}; add or divide once after the \
                  reduction of the partial sum"
             ),
         }
@@ -100,7 +100,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
                 Difference::Sums => "sums to another gradient",
             };
             format!(
-                "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` alone: {along}"
+                "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` alone: \
+                 {along}"
             )
         })
     }

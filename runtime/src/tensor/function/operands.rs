@@ -14,7 +14,8 @@ use super::shapes::{PerOperand, Shapes};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tuple of tensors",
     label = "a function is applied to tensors by reference: `(&x, &y)`; to one: `(&x,)`",
-    note = "a partial sum becomes a tensor by `.all_reduce()` or `.reduce_scatter(Dim)`, what an asynchronous collective brings by `.wait()`"
+    note = "a partial sum becomes a tensor by `.all_reduce()` or `.reduce_scatter(Dim)`, the result of an asynchronous \
+            collective by `.wait()`"
 )]
 pub trait FunctionInputs {
     /// The shapes of the tensors.

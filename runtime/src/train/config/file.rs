@@ -52,7 +52,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec
 fn parse_setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsString), String> {
     let flag = Flag::find(&name.replace('_', "-")).ok_or_else(|| unknown_key(name, value))?;
     if flag.name == "config" {
-        return Err("`config` has no place in a file; name the file on the command line".into());
+        return Err("`config` cannot be set in a file; pass --config on the command line".into());
     }
     let text = match (flag.kind, value) {
         (FlagKind::Later, _) => Some(String::new()),
@@ -90,7 +90,7 @@ fn unknown_key(name: &str, value: &DeValue<'_>) -> String {
     match value {
         DeValue::Table(_) => {
             format!(
-                "unknown table `{name}`; keys stand at the top of the file, outside of any table"
+                "unknown table `{name}`; keys must be at the top level of the file, outside of any table"
             )
         }
         _ => describe_unknown("key", name, ""),

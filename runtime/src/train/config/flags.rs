@@ -86,7 +86,7 @@ impl Flag {
     }
 }
 
-/// Creates a flag that is reserved for a later version.
+/// Creates a flag that comes with a later version.
 const fn later(name: &'static str, help: &'static str) -> Flag {
     Flag::new("Later versions", name, FlagKind::Later).help(help)
 }
@@ -112,8 +112,9 @@ pub const FLAGS: &[Flag] = &[
         .value("FILE.toml")
         .help("Read settings from a file with the same keys; flags override it"),
     Flag::new(MACHINE, "mesh", FlagKind::Text).value("AXIS=N,..").help(
-        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel), pp (pipeline), such as \
-         dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without --data and --init-from, else one rank]",
+        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel), \
+         pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without --data and \
+         --init-from, else one rank]",
     ),
     Flag::new(MACHINE, "mesh-order", FlagKind::Text).value("AXIS,..").help(
         "Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors \
@@ -142,8 +143,8 @@ pub const FLAGS: &[Flag] = &[
         .default("1")
         .help("Gradient accumulation: micro-batches per step on each rank"),
     Flag::new(SHARDING, "schedule", FlagKind::Text).value("NAME").help(
-        "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation; `meshwright \
-         schedule` draws them [default: 1f1b; needs a pp axis]",
+        "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation; \
+         `meshwright schedule` draws them [default: 1f1b; needs a pp axis]",
     ),
     Flag::new(SHARDING, "virtual-stages", FlagKind::Count { min: 1, max: 1 << 12 }).value("N").help(
         "Pipeline stages of each rank [default: 2 for interleaved, zb-v and dualpipev, else 1; needs a pp axis]",
@@ -153,20 +154,20 @@ pub const FLAGS: &[Flag] = &[
          FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]",
     ),
     Flag::new(SHARDING, "recompute", FlagKind::Text).value("WHAT").help(
-        "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments of N \
-         layers), sqrt (segments of about the square root of the number of layers), attn (attention only) [default: as \
-         the model declares]",
+        "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments \
+         of N layers), sqrt (segments of about the square root of the number of layers), attn (attention only) \
+         [default: as the model declares]",
     ),
     Flag::new(SHARDING, "cp", FlagKind::Text).value("STYLE").help(
-        "Style of the model's context-parallel attention: ring, ulysses, gather, hybrid, or hybrid=N (N ranks exchange heads) \
-         [default: as the model declares; needs a cp axis]",
+        "Style of the model's context-parallel attention: ring, ulysses, gather, hybrid, or hybrid=N (N ranks exchange \
+         heads) [default: as the model declares; needs a cp axis]",
     ),
     Flag::new(SHARDING, "memory-limit", FlagKind::Bytes)
         .value("BYTES")
         .help("Memory limit of each rank, such as 2GB or 512MiB; a run that needs more is refused"),
     Flag::new(SHARDING, "dtype", FlagKind::Choice(&["f32", "bf16"])).value("DTYPE").help(
-        "Compute dtype, also of activations and their gradients in collectives, which are summed in f32; master weights, \
-         optimizer state and accumulated gradients are always f32 [default: f32 on cpu, bf16 on cuda]",
+        "Compute dtype, also of activations and their gradients in collectives, which are summed in f32; master \
+         weights, optimizer state and accumulated gradients are always f32 [default: f32 on cpu, bf16 on cuda]",
     ),
     Flag::new(SHARDING, "reduce-dtype", FlagKind::Choice(&["f32", "bf16"]))
         .value("DTYPE")
@@ -189,7 +190,8 @@ pub const FLAGS: &[Flag] = &[
         .help("Key and value heads, each shared by heads / kv-heads query heads [default: --heads]"),
     Flag::new(MODEL, "ffn", POSITIVE)
         .value("N")
-        .help("Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times --hidden for a GPT-2]"),
+        .help("Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times \
+               --hidden for a GPT-2]"),
     Flag::new(MODEL, "vocab", POSITIVE).value("N").default("256").help("Vocabulary size"),
     Flag::new(MODEL, "tied", FlagKind::Switch)
         .help("Use one weight for the token embedding and the output head"),
@@ -205,10 +207,12 @@ pub const FLAGS: &[Flag] = &[
         .default("sequential")
         .help("Order of the samples: sequential, or reshuffled every epoch"),
     Flag::new(DATA, "documents", COUNT).value("ID").help(
-        "Keep documents apart, each of which ends after the token ID; the model must use them [default: each row is one]",
+        "Separate documents in attention and positions, each ending after the token ID; the model must use documents \
+         [default: each row is one document]",
     ),
     Flag::new(DATA, "pack", FlagKind::Switch).help(
-        "Pack each row with whole documents, best fit first; only documents longer than --seq are cut [needs --documents]",
+        "Pack each row with whole documents, best fit first; only documents longer than --seq are cut [needs \
+         --documents]",
     ),
     Flag::new(DATA, "mask-borders", FlagKind::Switch).help(
         "Do not count the prediction of the next document's first token in the loss [needs --documents]",
@@ -234,7 +238,8 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(OPTIMIZER, "lr-schedule", FlagKind::Choice(&["constant", "cosine", "wsd"]))
         .value("NAME")
         .default("constant")
-        .help("Schedule after the warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last fifth)"),
+        .help("Schedule after the warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last \
+               fifth)"),
     Flag::new(OPTIMIZER, "warmup", COUNT)
         .value("N")
         .default("0")
@@ -264,7 +269,8 @@ pub const FLAGS: &[Flag] = &[
         .help("Gradient clipping by global norm; 0 turns it off"),
     Flag::new(OPTIMIZER, "ema", FlagKind::Fraction)
         .value("DECAY")
-        .help("Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the continuation at the end"),
+        .help("Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the \
+               continuation at the end"),
     Flag::new(SAVING, "save", FlagKind::Path)
         .value("DIR")
         .help("Save checkpoints of the whole training state in DIR"),

@@ -72,7 +72,7 @@ fn command(optimizers: &Optimizers) -> Command {
     Command::new("train")
         .version(env!("CARGO_PKG_VERSION"))
         .about(about)
-        .after_help(format!("Refused until a later version brings them:\n  {wrapped}"))
+        .after_help(format!("Flags of later versions, refused in this one:\n  {wrapped}"))
         .max_term_width(100)
         .disable_help_flag(true)
         .disable_version_flag(true)

@@ -21,7 +21,7 @@ pub fn memory_advice(config: &Config) -> String {
     }
     ways.extend(["more fsdp or tp ranks", "a smaller --batch or --seq", "a smaller model"]);
     let last = ways.pop().unwrap_or_default();
-    format!("what takes less: {} or {last}", ways.join(", "))
+    format!("to use less memory: {} or {last}", ways.join(", "))
 }
 
 #[cfg(test)]
@@ -38,15 +38,15 @@ mod tests {
         let more = "more fsdp or tp ranks";
         assert_eq!(
             of("--mesh 1 --recompute full --micro-batches 2"),
-            format!("what takes less: {more}, {last}")
+            format!("to use less memory: {more}, {last}")
         );
         assert_eq!(
             of("--mesh fsdp=2 --zero 1"),
-            format!("what takes less: --recompute full, a higher --zero, {more}, {last}")
+            format!("to use less memory: --recompute full, a higher --zero, {more}, {last}")
         );
         assert_eq!(
             of("--mesh fsdp=1 --recompute full"),
-            format!("what takes less: more --micro-batches, {more}, {last}")
+            format!("to use less memory: more --micro-batches, {more}, {last}")
         );
     }
 }

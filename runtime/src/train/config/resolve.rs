@@ -126,7 +126,7 @@ fn device_choice(values: &mut Values) -> DeviceChoice {
 fn model(values: &mut Values) -> ModelSource {
     if let Some(folder) = values.path("init-from") {
         for name in SIZES.into_iter().filter(|name| values.is_given(name)).collect::<Vec<_>>() {
-            let message = "cannot be combined with --init-from, whose config.json gives the sizes";
+            let message = "cannot be combined with --init-from, whose config.json sets the sizes";
             values.problem(name, message.into());
         }
         return ModelSource::InitFrom(folder);

@@ -83,8 +83,7 @@ pub(super) fn context(values: &mut Values, mesh: &MeshShape) -> Option<ContextSt
     let style = parsed.map_err(|error| values.problem("cp", error)).ok()?;
     if mesh.degree(AxisId::Cp) == 1 && values.fits("mesh") {
         let message = format!(
-            "{style} is a style of ranks that share sequences, but the degree of cp is 1 in --mesh {mesh}; use {}, or leave \
-             it out",
+            "{style} needs context-parallel ranks, but the degree of cp is 1 in --mesh {mesh}; use {}, or leave it out",
             with_ranks_along(mesh, AxisId::Cp)
         );
         values.problem("cp", message);
@@ -105,7 +104,7 @@ pub(super) fn dtypes(values: &mut Values, device: DeviceChoice) -> (Precision, P
     let reduce = of(values.choice("reduce-dtype"));
     if (compute, reduce) == (Precision::F32, Precision::Bf16) && values.fits("dtype") {
         let message =
-            "bf16 would round away what --dtype f32 computes; use --dtype bf16, or leave it out";
+            "bf16 would discard the precision of --dtype f32; use --dtype bf16, or leave it out";
         values.problem("reduce-dtype", message.into());
     }
     (compute, reduce)

@@ -86,11 +86,13 @@ fn device_decides_defaults() {
 #[test]
 fn flags_reach_their_fields() {
     let config = parse(
-        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --cp hybrid=2 --micro-batches 4 \
-         --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
-         --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
-         --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
-         --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics m.jsonl --trace t.json --stage-times s.json --sample-tokens 0",
+        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
+         --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
+         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled \
+         --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon \
+         --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
+         --weight-decay 0 --clip 0 --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics \
+         m.jsonl --trace t.json --stage-times s.json --sample-tokens 0",
     )
     .unwrap();
     let expected = Config {
@@ -167,7 +169,7 @@ fn styles_of_context_parallelism_need_its_axis() {
         assert_contains(
             &refusal(&format!("--mesh {mesh} --cp hybrid=2")),
             &format!(
-                "--cp: hybrid=2 is a style of ranks that share sequences, but the degree of cp is 1 in --mesh {mesh}; use --mesh \
+                "--cp: hybrid=2 needs context-parallel ranks, but the degree of cp is 1 in --mesh {mesh}; use --mesh \
                  {instead}, or leave it out"
             ),
         );
@@ -381,7 +383,7 @@ fn pipeline_settings() {
             "--mesh pp=2 --schedule 2f2b",
             "--schedule: `2f2b` is not a schedule: choose one of gpipe",
         ),
-        ("--mesh pp=2 --stages evenly", "--stages: `evenly` does not say how to cut stages"),
+        ("--mesh pp=2 --stages evenly", "--stages: `evenly` is not a cut into stages"),
         ("--mesh pp=2 --virtual-stages 2", "--virtual-stages: 1f1b has one stage per rank, not 2"),
         ("--mesh pp=2 --virtual-stages 0", "must be a whole number of at least 1, not `0`"),
         ("--mesh pp=2 --virtual-stages 9999999", "--virtual-stages: must be at most 4096"),
@@ -441,9 +443,12 @@ fn values_out_of_range() {
         ("--zero -1", "--zero: must be a whole number from 0 to 3, not `-1`"),
         (
             "--recompute every",
-            "--recompute: `every` is not a way to recompute: expected none, full",
+            "--recompute: `every` is not a recomputation policy: expected none, full",
         ),
-        ("--recompute every=x", "--recompute: `every=x` is not a way to recompute: expected none"),
+        (
+            "--recompute every=x",
+            "--recompute: `every=x` is not a recomputation policy: expected none",
+        ),
         ("--ema 1.0", "--ema: must be a number of at least 0 and below 1, not `1.0`"),
         (
             "--momentum nan --optimizer sgd",
@@ -463,8 +468,8 @@ fn values_out_of_range() {
         ("--lr-schedule cosin", "not `cosin`; did you mean cosine?"),
         ("--device gpu", "--device: must be one of cpu, cuda, meta, not `gpu`"),
         ("--mesh dp=0", "--mesh: entry `dp=0`: a degree is at least 1"),
-        ("--mesh pt=2", "--mesh: entry `pt=2`: there is no axis `pt`"),
-        ("--data=", "--data: needs a path, not an empty text"),
+        ("--mesh pt=2", "--mesh: entry `pt=2`: unknown axis `pt`"),
+        ("--data=", "--data: needs a path, but the value is empty"),
     ] {
         assert_contains(&refusal(line), message);
     }
@@ -477,7 +482,7 @@ fn values_that_do_not_go_together() {
         ("--steps 5 --warmup 6", "--warmup: 6 is more than --steps 5"),
         ("--zero 1 --mesh 1", "in --mesh 1; use --mesh fsdp=2, or --zero 0"),
         ("--zero 2 --mesh dp=4,tp=2", "in --mesh dp=4,tp=2; use --mesh fsdp=4,tp=2, or --zero 0"),
-        ("--reduce-dtype bf16", "--reduce-dtype: bf16 would round away what --dtype f32 computes"),
+        ("--reduce-dtype bf16", "--reduce-dtype: bf16 would discard the precision of --dtype f32"),
         ("--keep 2", "--keep: needs --save DIR"),
         ("--save-every 2", "--save-every: needs --save DIR"),
         ("--init-from x --hidden 4", "--hidden: cannot be combined with --init-from"),
@@ -500,7 +505,10 @@ fn problems_are_reported_together() {
 fn problems_in_files_have_lines() {
     for (text, message) in [
         ("\nbacth = 4", "run.toml:2: unknown key `bacth`; did you mean `batch`?"),
-        ("\n\n[train]\nbatch = 4", "run.toml:3: unknown table `train`; keys stand at the top"),
+        (
+            "\n\n[train]\nbatch = 4",
+            "run.toml:3: unknown table `train`; keys must be at the top level",
+        ),
         ("batch = 'four'", "run.toml:1: `batch` must be a whole number, not the text \"four\""),
         ("batch = 4.5", "run.toml:1: `batch` must be a whole number, not the number 4.5"),
         ("lr = true", "run.toml:1: `lr` must be a number, not true"),
@@ -525,7 +533,7 @@ fn problems_in_files_have_lines() {
         ("data = ['a']", "run.toml:1: `data` must be a path in quotes, not this list"),
         ("# one\nbatch = 0", "run.toml:2: batch: must be a whole number of at least 1, not `0`"),
         ("min-lr = 1\nmin_lr = 2", "run.toml:2: `min_lr` is set twice"),
-        ("config = 'other.toml'", "run.toml:1: `config` has no place in a file"),
+        ("config = 'other.toml'", "run.toml:1: `config` cannot be set in a file"),
         ("seq = 4\nbatch = ", "run.toml:2: not valid TOML"),
     ] {
         assert_contains(&with_file(text, "").unwrap_err(), message);
@@ -544,7 +552,7 @@ fn help_shows_every_flag_in_groups() {
     }
     assert_contains(&help, "Optimizer:\n");
     assert_contains(&help, "[default: 0.9,0.95]");
-    assert_contains(&help, "Refused until a later version brings them:\n");
+    assert_contains(&help, "Flags of later versions, refused in this one:\n");
     let Err(ConfigError::Asked(version)) = parse("--version") else { panic!("no version") };
     assert_contains(&version, env!("CARGO_PKG_VERSION"));
 }

@@ -59,7 +59,7 @@ impl Values {
     pub fn path(&mut self, name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(&self.given.get(name)?.text);
         if path.as_os_str().is_empty() {
-            self.problem(name, "needs a path, not an empty text".into());
+            self.problem(name, "needs a path, but the value is empty".into());
         }
         Some(path)
     }

@@ -53,7 +53,7 @@ impl<S> CapturedGraphs<S> {
         if suffices {
             return Ok(());
         }
-        let why = "their memory was needed for something else";
+        let why = "their memory was reclaimed for other buffers";
         if was_confirmed && self.passes.are_of_several_ranks() {
             let advice = "leave more memory free, or run with --no-graphs";
             DeviceFailure(format!("CUDA graphs cannot be replayed, {why}; {advice}")).unwind();

@@ -11,8 +11,8 @@ impl Family for Gpt2Config {
         let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied: _ } = *sizes;
         if let Some(kv_heads) = kv_heads.filter(|kv_heads| *kv_heads != heads) {
             return Err(format!(
-                "--kv-heads: {kv_heads} are not the {heads} of --heads; in a gpt2 each query head has keys and values \
-                 of its own, so leave it out"
+                "--kv-heads: {kv_heads} differs from --heads {heads}, but a gpt2 has one key-value head per query \
+                 head; leave --kv-heads out"
             ));
         }
         Ok(Gpt2Config {
@@ -49,7 +49,7 @@ impl Family for Gpt2Config {
             .map(|(place, rate)| format!("{place}_pdrop {rate}"))
             .collect();
         let asked = (!asked.is_empty()).then(|| asked.join(", "))?;
-        Some(format!("config.json asks for dropout in training ({asked}); this run trains without"))
+        Some(format!("config.json sets dropout rates ({asked}), which this run does not apply"))
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(
             config.warning().as_deref(),
             Some(
-                "config.json asks for dropout in training (embd_pdrop 0.1, resid_pdrop 0.2); this run trains without"
+                "config.json sets dropout rates (embd_pdrop 0.1, resid_pdrop 0.2), which this run does not apply"
             )
         );
     }

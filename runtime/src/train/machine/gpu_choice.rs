@@ -22,8 +22,9 @@ pub fn choose_gpu(
         _ if shares => Ok(local_rank % count),
         (_, 1) if is_chosen => Ok(0),
         _ => Err(format!(
-            "process {local_rank} of this host (counted from 0) has no GPU of its own: the host shows {count}; start at most \
-             {count} processes here, or share GPUs with {SHARE}=1, which is slow and meant for tests"
+            "process {local_rank} of this host (counted from 0) has no GPU of its own: this host has {count} visible \
+             GPUs; start at most {count} processes here, or share GPUs with {SHARE}=1, which is slow and meant for \
+             tests"
         )),
     }
 }

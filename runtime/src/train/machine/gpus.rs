@@ -90,8 +90,8 @@ impl Gpus {
         let count = Gpus::count()?;
         if count > 1 && count < ranks {
             return Err(Error::Input(format!(
-                "--device cuda: there are {count} GPUs for {ranks} ranks; use a --mesh of at most {count} ranks, or one GPU \
-                 for all ranks (CUDA_VISIBLE_DEVICES=0), which is slow"
+                "--device cuda: there are {count} GPUs for {ranks} ranks; use a --mesh of at most {count} ranks, or \
+                 one GPU for all ranks (CUDA_VISIBLE_DEVICES=0), which is slow"
             )));
         }
         let used = count.min(ranks);
@@ -252,7 +252,7 @@ fn require_one_message_path(
     let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
     // Rank 0 serves the store, so it ends after the others have read all of them. It may end before it replies, and the
     // error below is the one to report.
-    let key = |rank: usize| format!("rank {rank} knows of another message path");
+    let key = |rank: usize| format!("rank {rank} has another message path");
     let _ = store.set(&key(place.rank), &[]);
     if place.rank == 0 {
         let _ = (1..place.world).try_for_each(|rank| store.get(&key(rank)).map(drop));
@@ -307,8 +307,8 @@ fn graph_obstacle(is_profiled: bool, connects_threads: bool) -> Option<&'static 
     match (is_profiled, connects_threads) {
         (true, _) => Some("MESHWRIGHT_PROFILE times every call"),
         (false, true) => Some(
-            "NCCL calls in CUDA graphs may deadlock if one process has several GPUs; start a process for each GPU, as torchrun \
-             does",
+            "NCCL calls in CUDA graphs may deadlock if one process has several GPUs; start a process for each GPU, as \
+             torchrun does",
         ),
         (false, false) => None,
     }

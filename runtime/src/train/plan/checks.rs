@@ -70,15 +70,15 @@ pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {
     if !<<M::Seq as Whole>::Home as AxisGroup>::AXES.contains(AxisId::Cp) {
         let seq = <M::Seq as Whole>::DECLARED_NAME;
         return Err(Error::Input(format!(
-            "--mesh: cp={ranks} needs a model whose sequence is distributed over cp, but each rank has all of `{seq}`: declare \
-             it `{seq} @ cp`, and put `#[sharded(cp = \"ring\")]` on its attention; or leave cp out"
+            "--mesh: cp={ranks} needs a model whose sequence is distributed over cp, but each rank has all of `{seq}`: \
+             declare it `{seq} @ cp`, and put `#[sharded(cp = \"ring\")]` on its attention; or leave cp out"
         )));
     }
     let (seq, chunks) = (config.seq, 2 * ranks);
     if !seq.is_multiple_of(chunks) {
         return Err(Error::Input(format!(
-            "--seq: {seq} does not divide into 2 x cp = {chunks} chunks (zig-zag order of cp={ranks}); use a multiple of \
-             {chunks}"
+            "--seq: {seq} does not divide into 2 x cp = {chunks} chunks (zig-zag order of cp={ranks}); use a multiple \
+             of {chunks}"
         )));
     }
     Ok(())
@@ -90,9 +90,9 @@ pub fn check_documents_are_used(used: bool) -> Result<()> {
         return Ok(());
     }
     Err(Error::Input(
-        "--documents: the model does not use documents, so attention and positions would cross their borders; in its \
-         `forward`, pass `tokens.documents()` to the layers that keep documents apart: \
-         `self.core.forward(&(q, k, v, documents))` and `LearnedPositions::forward_in`; or leave --documents out"
+        "--documents: the model does not use documents, so attention and positions would cross document borders; in \
+         its `forward`, pass `tokens.documents()` to the layers that keep documents apart: `self.core.forward(&(q, k, \
+         v, documents))` and `LearnedPositions::forward_in`; or leave --documents out"
             .to_owned(),
     ))
 }

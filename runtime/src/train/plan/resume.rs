@@ -46,12 +46,13 @@ pub fn open_checkpoint(
     }
     match (has_average, config.optimizer.ema) {
         (false, Some(_)) => print_line(&format!(
-            "warning: --ema: {} holds no average of the parameters; it begins with those of step {}",
+            "warning: --ema: {} holds no average of the parameters; it starts from the parameters of step {}",
             checkpoint.folder().display(),
             state.step
         )),
         (true, None) => print_line(&format!(
-            "warning: {} holds an average of the parameters, which is not kept up without --ema",
+            "warning: {} holds an average of the parameters, which is not updated without --ema; set --ema to continue \
+             it",
             checkpoint.folder().display()
         )),
         _ => {}
@@ -80,6 +81,6 @@ fn check_optimizer(
         None => format!("it holds state of the kinds [{}]", Vec::from_iter(found).join(", ")),
     };
     Err(Error::Input(format!(
-        "--optimizer: {folder} was saved by another optimizer, whose state {name} cannot go on with; {advice}"
+        "--optimizer: {folder} was saved by another optimizer, whose state {name} cannot use; {advice}"
     )))
 }

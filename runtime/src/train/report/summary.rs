@@ -95,7 +95,7 @@ fn usage_tables(report: &Report, steps: usize) -> String {
 fn output_lines(config: &Config) -> Vec<String> {
     let saved = config.save.as_ref().map(|save| {
         let latest = save.dir.join("latest");
-        format!("saved {0}; to go on: --resume {0} and a larger --steps", latest.display())
+        format!("saved {0}; to continue: --resume {0} and a larger --steps", latest.display())
     });
     let exported = config.export_hf.as_ref().map(|folder| format!("exported {}", folder.display()));
     saved.into_iter().chain(exported).collect()

@@ -264,7 +264,7 @@ fn unsupported_calls_are_refused() {
     on_ranks("tp=2", |_, _, comms| {
         let group = comms.group(AxisSet::of(AxisId::Tp));
         let error = group.send(&Site::here("x"), 1, View::from(&[1f32][..])).expect_err("tp");
-        assert!(error.to_string().contains("along the axis pp alone"), "{error}");
+        assert!(error.to_string().contains("along the axis pp only"), "{error}");
         let mut data = [1u32];
         let data = ViewMut::from(&mut data[..]);
         let error = group.all_reduce(&Site::here("x"), ReduceOp::Sum, data).expect_err("u32");

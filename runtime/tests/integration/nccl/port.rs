@@ -340,7 +340,7 @@ impl Library for Port {
                 Ok(_) => return Err(Port::broken()),
                 Err(_) if keep_waiting() => {}
                 Err(_) => {
-                    let reason = "the other ranks did not arrive in time".to_string();
+                    let reason = "the rendezvous with the other ranks timed out".to_string();
                     return Err(LibraryError { function: "ncclCommSplit", reason });
                 }
             }

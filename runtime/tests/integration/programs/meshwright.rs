@@ -25,8 +25,8 @@ fn without_the_compiler_it_says_what_to_install() {
     std::fs::create_dir(&empty).unwrap();
     let (code, stdout, stderr) = meshwright(Some(&empty), dir.path(), "kernels --check");
     let expected = format!(
-        "error: NVRTC was not found, looked for libnvrtc.so.13 or libnvrtc.so.12 or libnvrtc.so in the folders of \
-         MESHWRIGHT_CUDA_LIBS ({}): install it, for example by `pip install nvidia-cuda-nvrtc`, and put its folder into \
+        "error: NVRTC was not found (searched libnvrtc.so.13 or libnvrtc.so.12 or libnvrtc.so in the folders of \
+         MESHWRIGHT_CUDA_LIBS ({})): install it, for example by `pip install nvidia-cuda-nvrtc`, and put its folder into \
          MESHWRIGHT_CUDA_LIBS\n",
         empty.display()
     );

@@ -57,7 +57,7 @@ fn what_is_wrong_is_said_in_one_message() {
     std::fs::write(dir.path().join("a.txt"), "abc").unwrap();
     for (line, message) in [
         ("--tokenizer bytes none.txt -o out.bin", "cannot read none.txt: No such file"),
-        ("--tokenizer bytes a.txt -o out.txt", "-o: out.txt has to end in .bin"),
+        ("--tokenizer bytes a.txt -o out.txt", "-o: out.txt must end in .bin"),
         (
             "--tokenizer none.json a.txt -o out.bin",
             "--tokenizer: none.json cannot be used: No such",

@@ -124,7 +124,7 @@ fn misplaced_passes_are_refused() {
         spot.next(line!());
         pass.backward(&mut gradients, None, WeightGradients::Now { complete: &built.units });
     });
-    assert_refused(&["but that of another one"], |rank, built, spot| {
+    assert_refused(&["but reads the output of another"], |rank, built, spot| {
         let [one, mut other] = [first(rank, built, 0), first(rank, built, 1)];
         spot.next(line!());
         other.1.add_loss(&one.0, |x| Loss::mean_of(x));

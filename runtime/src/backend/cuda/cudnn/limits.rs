@@ -21,7 +21,7 @@ pub(super) fn check_limits(
         ));
     }
     if [batch, queries, keys, heads, kv_heads].contains(&0) || heads % kv_heads != 0 {
-        return Err(format!("cuDNN has nothing to do for {pass}, {sizes}"));
+        return Err(format!("cuDNN does not support the empty {pass}, {sizes}"));
     }
     if pass != AttentionPass::Forward && queries == 1 && keys == 1 {
         return Err(format!("cuDNN has no {pass} of one query and one key"));
@@ -61,10 +61,14 @@ fn check_mask(sizes: &CudnnAttentionSizes) -> Result<(), String> {
         return Err(format!("cuDNN masks less than {MAX_POSITIONS} positions, not {sizes}"));
     }
     if right.is_some_and(|right| right < 0) || left.is_some_and(|left| left <= 0) {
-        return Err(format!("cuDNN's masks show the key with the index of a query, not {sizes}"));
+        return Err(format!(
+            "cuDNN's masks must include the key with the index of the query, not {sizes}"
+        ));
     }
     if left.is_some() && queries > keys {
-        return Err(format!("cuDNN has windows of at most as many queries as keys, not {sizes}"));
+        return Err(format!(
+            "cuDNN's windows require at most as many queries as keys, not {sizes}"
+        ));
     }
     Ok(())
 }

@@ -67,10 +67,12 @@ styles! {
 
 /// A sequence of which each rank holds all positions, as attention without context parallelism needs it.
 #[diagnostic::on_unimplemented(
-    message = "attention has no way yet to read along `{Self}`: no rank holds all of it",
+    message = "attention cannot read along `{Self}`: no rank holds the whole dim",
     label = "each rank would attend to its own part of `{Self}` only",
-    note = "a dim declared `@ cp` needs a context-parallel attention: put `#[sharded(cp = \"ring\")]`, `\"ulysses\"`, `\"gather\"` or `\"hybrid\"` on its field; or declare the dim without `@`",
-    note = "a `Split<Seq, Tp>` is made whole by column-parallel projections of queries, keys and values, or by `.gather(Seq)`"
+    note = "a dim declared `@ cp` needs a context-parallel attention: put `#[sharded(cp = \"ring\")]`, `\"ulysses\"`, \
+            `\"gather\"` or `\"hybrid\"` on its field; or declare the dim without `@`",
+    note = "a `Split<Seq, Tp>` is made whole by column-parallel projections of queries, keys and values, or by \
+            `.gather(Seq)`"
 )]
 pub trait Attended: crate::layout::Dim {
     #[doc(hidden)]
@@ -84,10 +86,13 @@ impl<S: crate::layout::Local> Attended for S {
 
 /// A sequence that is declared over the axis `A`, as attention with context parallelism over `A` needs it.
 #[diagnostic::on_unimplemented(
-    message = "context-parallel attention over `{A}` needs a sequence that is distributed over `{A}`, and `{Self}` is not",
+    message = "context-parallel attention over `{A}` needs a sequence that is distributed over `{A}`, and `{Self}` is \
+               not",
     label = "nothing to exchange with the ranks of `{A}`",
-    note = "declare the dim of the sequence with its axis, `dims! {{ Seq @ cp }}`, or remove `cp = ..` from the attention",
-    note = "a `Split<Seq, Tp>` is made whole by column-parallel projections of queries, keys and values, or by `.gather(Seq)`"
+    note = "declare the dim of the sequence with its axis, `dims! {{ Seq @ cp }}`, or remove `cp = ..` from the \
+            attention",
+    note = "a `Split<Seq, Tp>` is made whole by column-parallel projections of queries, keys and values, or by \
+            `.gather(Seq)`"
 )]
 pub trait DistributedOver<A>: Whole {
     #[doc(hidden)]
@@ -143,7 +148,8 @@ impl ContextStyle {
         };
         if size == 0 || !ranks.is_multiple_of(size) {
             return Err(format!(
-                "`hybrid={size}` exchanges heads among groups of {size} ranks, but cp = {ranks} is not divisible by {size}"
+                "`hybrid={size}` exchanges heads among groups of {size} ranks, but cp = {ranks} is not divisible by \
+                 {size}"
             ));
         }
         if !heads.is_multiple_of(size) {
@@ -168,7 +174,8 @@ impl FromStr for ContextStyle {
                 "gather" => Ok(ContextStyle::Gather),
                 "hybrid" => Ok(ContextStyle::Hybrid(None)),
                 _ => Err(format!(
-                    "`{text}` is not a style of context parallelism: use `ring`, `ulysses`, `gather`, `hybrid` or `hybrid=N`"
+                    "`{text}` is not a style of context parallelism: use `ring`, `ulysses`, `gather`, `hybrid` or \
+                     `hybrid=N`"
                 )),
             },
             Some(("hybrid", size)) => match size.parse() {

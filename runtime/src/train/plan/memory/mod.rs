@@ -171,7 +171,7 @@ impl MemoryPlan {
             return Ok(());
         };
         Err(Error::Input(format!(
-            "{} of {} are planned, more than {} %",
+            "the plan needs {} of {}, more than {} %",
             Bytes(needed),
             Bytes(limit),
             100.0 * fraction
@@ -323,6 +323,6 @@ mod tests {
         let needed = 2.0 * plan.total() as f64;
         assert!(plan.check_fraction(0.5, &config, Some(2.0 * needed)).is_ok());
         let text = plan.check_fraction(0.5, &config, Some(2.0 * needed - 1.0)).unwrap_err();
-        assert_eq!(text.to_string(), "11.1 kB of 22.3 kB are planned, more than 50 %");
+        assert_eq!(text.to_string(), "the plan needs 11.1 kB of 22.3 kB, more than 50 %");
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn open_library<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, 
 
     let library = search.open_first(which.files()).map_err(|refused| {
         let files = which.files().join(" or ");
-        let mut problem = format!("{name} was not found, looked for {files} in {search}");
+        let mut problem = format!("{name} was not found (searched {files} in {search})");
         for reason in refused {
             problem += &format!("; what is there cannot be opened ({reason})");
         }
@@ -71,7 +71,7 @@ pub(super) fn open_library<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, 
     if version < which.minimum() {
         let minimum = which.minimum();
         return Err(missing(format!(
-            "{name} in {} is too old, {version} where at least {minimum} is needed",
+            "{name} in {} is too old: version {version}, but at least {minimum} is required",
             path.display()
         )));
     }

@@ -27,13 +27,13 @@ fn missing_library_is_reported_with_remedy() {
     assert_eq!(
         refusal::<NcclApi>(dir.path()),
         format!(
-            "NCCL was not found, looked for libnccl.so.2 or libnccl.so in {place}: install it, for example by \
+            "NCCL was not found (searched libnccl.so.2 or libnccl.so in {place}): install it, for example by \
              `pip install nvidia-nccl-cu13`, and put its folder into MESHWRIGHT_CUDA_LIBS"
         )
     );
     assert!(
         refusal::<DriverApi>(dir.path()).contains(
-            "looked for libcuda.so.1 or libcuda.so in the folders of MESHWRIGHT_CUDA_LIBS"
+            "(searched libcuda.so.1 or libcuda.so in the folders of MESHWRIGHT_CUDA_LIBS"
         )
     );
     for error in [

@@ -105,7 +105,7 @@ impl CublasLtMatMuls {
         self.warned.call_once(|| {
             let _ = writeln!(
                 std::io::stderr(),
-                "{error}, for {shape}: kernels of their own compute epilogues that cuBLASLt does not support"
+                "{error}, for {shape}: separate kernels compute epilogues that cuBLASLt does not support"
             );
         });
     }

@@ -107,8 +107,8 @@ fn check_tiles(gpu: &GpuContext, dims: [usize; 2], tiles: PlainTiles) -> Result<
     }
     let [keys, values] = dims;
     Err(format!(
-        "heads of {keys} elements, with values of {values}, need {shared} bytes of shared memory for a block, of which this \
-         device has {most}: use more, smaller heads"
+        "heads of {keys} elements, with values of {values}, need {shared} bytes of shared memory for a block, more \
+         than the {most} of this device: use more, smaller heads"
     ))
 }
 
