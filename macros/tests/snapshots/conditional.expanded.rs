@@ -1,8 +1,5 @@
 use meshwright::__private::*;
 use meshwright_macros::{dims, forward, model};
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `dims! { crate = facade::meshwright; .. }`"
-}
 ///The dim `Hidden`.
 #[derive(
     ::core::clone::Clone,
@@ -14,18 +11,94 @@ use meshwright_macros::{dims, forward, model};
     ::core::hash::Hash,
 )]
 pub struct Hidden;
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[model(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    const DECLARED_NAME: &'static str = "Hidden";
+    type Home = ::meshwright::__private::Here;
 }
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
 struct Net {
     layer: Linear<Hidden, Hidden>,
 }
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[forward(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Build for Net {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            layer: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "layer"),
+            ),
+        }
+    }
 }
-#[allow(unused_variables)]
+#[automatically_derived]
+impl ::meshwright::__private::Model for Net {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Net",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "layer",
+                    ty: "Linear<Hidden, Hidden>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Net {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[deny(unused_must_use)]
 impl Net {
-    fn forward(&self, x: &Tensor<(u8, u8, Hidden)>) -> Tensor<(u8, u8, Hidden)> {
-        ::core::unreachable!()
+    fn forward(
+        &self,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(u8, u8, Hidden)>>,
+    ) -> Tensor<(u8, u8, Hidden)> {
+        let _scope = ::meshwright::__private::scope("Net::forward");
+        let x: &Tensor<(u8, u8, Hidden)> = ::meshwright::__private::ForwardInput::<
+            Tensor<(u8, u8, Hidden)>,
+        >::forward_input(input);
+        #[cfg(any())]
+        {
+            ::meshwright::__private::check_output::<
+                Tensor<(u8, u8, Hidden)>,
+            >(self.layer.unreduced(x))
+        }
+        #[cfg(all())]
+        {
+            ::meshwright::__private::check_output::<
+                Tensor<(u8, u8, Hidden)>,
+            >(self.layer.forward(x))
+        }
+    }
+}
+#[automatically_derived]
+impl<
+    __Received: ::meshwright::__private::StageInput<Tensor<(u8, u8, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Net {
+    type Output = Tensor<(u8, u8, Hidden)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(u8, u8, Hidden)> {
+        ::meshwright::__private::run_module(self, input)
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Net {
+    type In = Tensor<(u8, u8, Hidden)>;
+    type Out = Tensor<(u8, u8, Hidden)>;
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
     }
 }

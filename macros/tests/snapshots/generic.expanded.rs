@@ -1,8 +1,5 @@
 use meshwright::__private::*;
 use meshwright_macros::{dims, forward, model};
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `dims! { crate = facade::meshwright; .. }`"
-}
 ///The dim `Batch`.
 #[derive(
     ::core::clone::Clone,
@@ -14,6 +11,11 @@ use meshwright_macros::{dims, forward, model};
     ::core::hash::Hash,
 )]
 pub struct Batch;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Batch {
+    const DECLARED_NAME: &'static str = "Batch";
+    type Home = ::meshwright::__private::Dp;
+}
 ///The dim `Seq`.
 #[derive(
     ::core::clone::Clone,
@@ -25,6 +27,13 @@ pub struct Batch;
     ::core::hash::Hash,
 )]
 pub struct Seq;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Seq {
+    const DECLARED_NAME: &'static str = "Seq";
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Seq {}
 ///The dim `Hidden`.
 #[derive(
     ::core::clone::Clone,
@@ -36,30 +45,205 @@ pub struct Seq;
     ::core::hash::Hash,
 )]
 pub struct Hidden;
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[model(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    const DECLARED_NAME: &'static str = "Hidden";
+    type Home = ::meshwright::__private::Here;
 }
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
+#[allow(clippy::type_complexity)]
 pub struct Block<M, Ffn: Whole, Along: Whole = Seq, const N: usize = 2>
 where
     M: Module,
 {
     norm: RmsNorm<Hidden>,
     inner: Stack<M, N>,
-    up: Linear<Hidden, Ffn>,
-    down: Linear<Hidden, Hidden>,
+    up: <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
+    down: <Linear<
+        Hidden,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Along>,
+        >,
+    >>::Sharded,
+    #[doc(hidden)]
+    _end: ::core::marker::PhantomData<()>,
 }
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[forward(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Build
+for Block<M, Ffn, Along, N>
+where
+    M: Module,
+    Stack<M, N>: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Along>,
+        >,
+    >>::Sharded: ::meshwright::__private::Build,
+{
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            norm: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "norm"),
+            ),
+            inner: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "inner"),
+            ),
+            up: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "up"),
+            ),
+            down: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "down"),
+            ),
+            _end: ::core::marker::PhantomData::<()>,
+        }
+    }
 }
-#[allow(unused_variables)]
+#[automatically_derived]
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Model
+for Block<M, Ffn, Along, N>
+where
+    M: Module,
+    Stack<M, N>: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Along>,
+        >,
+    >>::Sharded: ::meshwright::__private::Build,
+{
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Block",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "norm",
+                    ty: "RmsNorm<Hidden>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "inner",
+                    ty: "Stack<M, N>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "up",
+                    ty: "Linear<Hidden, Ffn>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "down",
+                    ty: "Linear<Hidden, Hidden>",
+                    sharded: ::core::option::Option::Some(
+                        "tp = \"row\", scatter = Along",
+                    ),
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[automatically_derived]
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Recompute
+for Block<M, Ffn, Along, N>
+where
+    M: Module,
+{
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[deny(unused_must_use)]
 impl<M, Ffn: Whole, Along: Whole, const N: usize> Block<M, Ffn, Along, N>
 where
     M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
 {
     fn forward(
         &self,
-        x: &Tensor<(Batch, Seq, Hidden)>,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Split<Ffn, Tp>)> {
-        ::core::unreachable!()
+        let _scope = ::meshwright::__private::scope("Block::forward");
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >::forward_input(input);
+        let mut y = self.norm.forward(x);
+        for block in &self.inner.0 {
+            y = block.forward(&y);
+        }
+        ::meshwright::__private::check_output::<
+            Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
+        >(self.up.forward(&y))
+    }
+}
+#[automatically_derived]
+impl<
+    M,
+    Ffn: Whole,
+    Along: Whole,
+    const N: usize,
+    __Received: ::meshwright::__private::StageInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Block<M, Ffn, Along, N>
+where
+    M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
+{
+    type Output = Tensor<(Batch, Seq, Split<Ffn, Tp>)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(Batch, Seq, Split<Ffn, Tp>)> {
+        ::meshwright::__private::run_module(self, input)
+    }
+}
+#[automatically_derived]
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Module
+for Block<M, Ffn, Along, N>
+where
+    M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
+{
+    type In = Tensor<(Batch, Seq, Hidden)>;
+    type Out = Tensor<(Batch, Seq, Split<Ffn, Tp>)>;
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
     }
 }

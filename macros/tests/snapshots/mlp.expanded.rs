@@ -1,8 +1,5 @@
 use meshwright::__private::*;
 use meshwright_macros::{dims, forward, model};
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `dims! { crate = facade::meshwright; .. }`"
-}
 ///The dim `Batch`.
 #[derive(
     ::core::clone::Clone,
@@ -14,6 +11,13 @@ use meshwright_macros::{dims, forward, model};
     ::core::hash::Hash,
 )]
 pub struct Batch;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Batch {
+    const DECLARED_NAME: &'static str = "Batch";
+    type Home = ::meshwright::__private::Data;
+}
+#[automatically_derived]
+impl ::meshwright::__private::BatchDim for Batch {}
 ///The dim `Seq`.
 #[derive(
     ::core::clone::Clone,
@@ -25,6 +29,11 @@ pub struct Batch;
     ::core::hash::Hash,
 )]
 pub struct Seq;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Seq {
+    const DECLARED_NAME: &'static str = "Seq";
+    type Home = ::meshwright::__private::Cp;
+}
 /// Width of the residual stream.
 #[derive(
     ::core::clone::Clone,
@@ -36,6 +45,13 @@ pub struct Seq;
     ::core::hash::Hash,
 )]
 pub struct Hidden;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    const DECLARED_NAME: &'static str = "Hidden";
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
 ///The dim `Ffn`.
 #[derive(
     ::core::clone::Clone,
@@ -47,33 +63,166 @@ pub struct Hidden;
     ::core::hash::Hash,
 )]
 pub(crate) struct Ffn;
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[model(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Ffn {
+    const DECLARED_NAME: &'static str = "Ffn";
+    type Home = ::meshwright::__private::Here;
 }
+#[automatically_derived]
+impl ::meshwright::__private::Local for Ffn {}
 #[derive(Default)]
 pub struct NoParameters {}
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[model(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Build for NoParameters {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        let _ = builder;
+        Self {}
+    }
 }
+#[automatically_derived]
+impl ::meshwright::__private::Model for NoParameters {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "NoParameters",
+            fields: &[],
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for NoParameters {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[allow(clippy::type_complexity)]
 /// The feed-forward part of a block.
 pub struct Mlp {
     /// Up.
-    pub gate: Linear<Hidden, Ffn>,
-    up: Linear<Hidden, Ffn>,
-    down: Linear<Ffn, Hidden>,
+    pub gate: <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
+    up: <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
+    down: <Linear<
+        Ffn,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Seq>,
+        >,
+    >>::Sharded,
+    #[doc(hidden)]
+    _end: ::core::marker::PhantomData<()>,
 }
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[forward(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Build for Mlp {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            gate: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "gate"),
+            ),
+            up: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "up"),
+            ),
+            down: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "down"),
+            ),
+            _end: ::core::marker::PhantomData::<()>,
+        }
+    }
 }
-#[allow(unused_variables)]
+#[automatically_derived]
+impl ::meshwright::__private::Model for Mlp {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Mlp",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "gate",
+                    ty: "Linear<Hidden, Ffn>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "up",
+                    ty: "Linear<Hidden, Ffn>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "down",
+                    ty: "Linear<Ffn, Hidden>",
+                    sharded: ::core::option::Option::Some("tp = \"row\", scatter = Seq"),
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Mlp {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[deny(unused_must_use)]
 impl Mlp {
     pub fn forward(
         &self,
-        x: &Tensor<(Batch, Seq, Hidden)>,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Hidden)> {
-        ::core::unreachable!()
+        let _scope = ::meshwright::__private::scope("Mlp::forward");
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >::forward_input(input);
+        if self.is_linear() {
+            return ::meshwright::__private::check_output::<
+                Tensor<(Batch, Seq, Hidden)>,
+            >(self.down.forward(&self.up.forward(x)));
+        }
+        let _gate = self.gate.forward(x);
+        ::meshwright::__private::check_output::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >(self.down.forward(&self.up.forward(x).silu()))
     }
     fn is_linear(&self) -> bool {
-        ::core::unreachable!()
+        let _scope = ::meshwright::__private::scope("Mlp::is_linear");
+        false
+    }
+}
+#[automatically_derived]
+impl<
+    __Received: ::meshwright::__private::StageInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Mlp {
+    type Output = Tensor<(Batch, Seq, Hidden)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(Batch, Seq, Hidden)> {
+        ::meshwright::__private::run_module(self, input)
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Mlp {
+    type In = Tensor<(Batch, Seq, Hidden)>;
+    type Out = Tensor<(Batch, Seq, Hidden)>;
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
     }
 }

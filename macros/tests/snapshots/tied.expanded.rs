@@ -1,8 +1,5 @@
 use meshwright::__private::*;
 use meshwright_macros::{dims, forward, model};
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `dims! { crate = facade::meshwright; .. }`"
-}
 ///The dim `Batch`.
 #[derive(
     ::core::clone::Clone,
@@ -14,6 +11,13 @@ use meshwright_macros::{dims, forward, model};
     ::core::hash::Hash,
 )]
 pub struct Batch;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Batch {
+    const DECLARED_NAME: &'static str = "Batch";
+    type Home = ::meshwright::__private::Data;
+}
+#[automatically_derived]
+impl ::meshwright::__private::BatchDim for Batch {}
 ///The dim `Seq`.
 #[derive(
     ::core::clone::Clone,
@@ -25,6 +29,11 @@ pub struct Batch;
     ::core::hash::Hash,
 )]
 pub struct Seq;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Seq {
+    const DECLARED_NAME: &'static str = "Seq";
+    type Home = ::meshwright::__private::Cp;
+}
 ///The dim `Hidden`.
 #[derive(
     ::core::clone::Clone,
@@ -36,6 +45,13 @@ pub struct Seq;
     ::core::hash::Hash,
 )]
 pub struct Hidden;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    const DECLARED_NAME: &'static str = "Hidden";
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
 ///The dim `Vocab`.
 #[derive(
     ::core::clone::Clone,
@@ -47,6 +63,13 @@ pub struct Hidden;
     ::core::hash::Hash,
 )]
 pub struct Vocab;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Vocab {
+    const DECLARED_NAME: &'static str = "Vocab";
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Vocab {}
 ///The dim `Other`.
 #[derive(
     ::core::clone::Clone,
@@ -58,34 +81,235 @@ pub struct Vocab;
     ::core::hash::Hash,
 )]
 pub struct Other;
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[model(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Other {
+    const DECLARED_NAME: &'static str = "Other";
+    type Home = ::meshwright::__private::Here;
 }
+#[automatically_derived]
+impl ::meshwright::__private::Local for Other {}
+#[allow(clippy::type_complexity)]
 pub struct Embed {
-    tokens: Embedding<Vocab, Hidden>,
+    tokens: <Embedding<
+        Vocab,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::VocabSplit<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::AllReduce,
+        >,
+    >>::Sharded,
+    #[doc(hidden)]
+    _end: ::core::marker::PhantomData<()>,
 }
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[model(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Build for Embed {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            tokens: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "tokens"),
+            ),
+            _end: ::core::marker::PhantomData::<()>,
+        }
+    }
 }
+#[automatically_derived]
+impl ::meshwright::__private::Model for Embed {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Embed",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "tokens",
+                    ty: "Embedding<Vocab, Hidden>",
+                    sharded: ::core::option::Option::Some("tp = \"vocab\""),
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Embed {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[allow(clippy::type_complexity)]
 pub struct Llama {
     embed: Embed,
     #[cfg(all())]
     norm: RmsNorm<Hidden>,
     #[cfg(any())]
     r#type: DoesNotExist,
-    head: Linear<Hidden, Vocab>,
+    head: <Linear<
+        Hidden,
+        Vocab,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
     #[cfg(any())]
     other: DoesNotExist,
 }
-::core::compile_error! {
-    "the crate `meshwright` is not a dependency of this package, under any name: add it to `Cargo.toml`; if another crate re-exports it, set its path: `#[forward(crate = facade::meshwright)]`"
+#[automatically_derived]
+impl ::meshwright::__private::Build for Llama {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        let _ = |__model: &Self| ::meshwright::__private::check_tie(
+            &__model.embed.tokens,
+            &__model.head,
+        );
+        #[cfg(any())]
+        let _ = |__model: &Self| ::meshwright::__private::check_tie(
+            &__model.embed.nothing,
+            &__model.other,
+        );
+        Self {
+            embed: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "embed"),
+            ),
+            #[cfg(all())]
+            norm: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "norm"),
+            ),
+            #[cfg(any())]
+            r#type: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "type"),
+            ),
+            head: ::meshwright::__private::Build::build(
+                ::meshwright::__private::Builder::tie(
+                    &mut ::meshwright::__private::Builder::field(builder, "head"),
+                    "embed.tokens",
+                    ::core::option::Option::Some("tie_word_embeddings"),
+                ),
+            ),
+            #[cfg(any())]
+            other: ::meshwright::__private::Build::build(
+                ::meshwright::__private::Builder::tie(
+                    &mut ::meshwright::__private::Builder::field(builder, "other"),
+                    "embed.nothing",
+                    ::core::option::Option::None,
+                ),
+            ),
+        }
+    }
 }
-#[allow(unused_variables)]
+#[automatically_derived]
+impl ::meshwright::__private::Model for Llama {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Llama",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "embed",
+                    ty: "Embed",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                #[cfg(all())]
+                ::meshwright::__private::FieldDescription {
+                    name: "norm",
+                    ty: "RmsNorm<Hidden>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                #[cfg(any())]
+                ::meshwright::__private::FieldDescription {
+                    name: "type",
+                    ty: "DoesNotExist",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "head",
+                    ty: "Linear<Hidden, Vocab>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::Some("embed.tokens"),
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+                #[cfg(any())]
+                ::meshwright::__private::FieldDescription {
+                    name: "other",
+                    ty: "DoesNotExist",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::Some("embed.nothing"),
+                    recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Llama {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[deny(unused_must_use)]
 impl Llama {
     fn forward(
         &self,
-        (x, choose): &(Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        input: &impl ::meshwright::__private::ForwardInput<
+            (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        >,
     ) -> (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize) {
-        ::core::unreachable!()
+        let _scope = ::meshwright::__private::scope("Llama::forward");
+        let (x, choose): &(Tensor<(Batch, Seq, Hidden)>, Option<bool>) = ::meshwright::__private::ForwardInput::<
+            (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        >::forward_input(input);
+        let length = [1].map(|x| return x + 1).len();
+        match choose {
+            None => panic!("choose"),
+            Some(true) => {
+                return (
+                    ::meshwright::__private::check_output::<
+                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                    >(self.head.forward(&self.norm.forward(x))),
+                    ::meshwright::__private::check_output::<usize>(length),
+                );
+            }
+            Some(false) => {
+                let y = self.head.forward(x);
+                (
+                    ::meshwright::__private::check_output::<
+                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                    >(y),
+                    ::meshwright::__private::check_output::<usize>(length),
+                )
+            }
+        }
+    }
+}
+#[automatically_derived]
+impl<
+    __Received: ::meshwright::__private::StageInput<
+            (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        >,
+> ::meshwright::__private::PipelineStage<__Received> for Llama {
+    type Output = (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize);
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize) {
+        ::meshwright::__private::run_module(self, input)
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Llama {
+    type In = (Tensor<(Batch, Seq, Hidden)>, Option<bool>);
+    type Out = (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize);
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
     }
 }
