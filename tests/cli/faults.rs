@@ -134,7 +134,7 @@ fn the_memory_limit_is_that_of_the_run() {
             let line = format!("{SMALL} {flags} --steps 2 --memory-limit {limit} --save out");
             let finished = workspace.run(&line);
             let error = finished.error();
-            assert_contains(error, "\nwhat takes less: ");
+            assert_contains(error, "\nto use less memory: ");
             let is_planned = error.starts_with("error: --memory-limit: ");
             assert!(is_planned || share > 900, "{flags}: {error}");
             if !is_planned {

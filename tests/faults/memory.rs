@@ -78,7 +78,7 @@ fn a_limit_below_the_plan_is_refused() {
         let free = train::<Llama>(zero, None).unwrap();
         let total = total_of(&free);
         let error = train::<Llama>(zero, Some(total.planned - 1)).expect_err("too little");
-        let parts = ["--memory-limit: ", "is too low", "\n  parameters", "what takes less: "];
+        let parts = ["--memory-limit: ", "is too low", "\n  parameters", "to use less memory: "];
         assert_contains(&error.to_string(), &parts);
         assert_eq!(train::<Llama>(zero, Some(total.peak)).unwrap().losses, free.losses);
     }
@@ -131,7 +131,7 @@ fn a_run_beyond_its_limit_reports_its_memory() {
         assert!(total.planned > 0 && total.planned < total_of(&planned).planned);
         let limit = (total.planned + total.peak) / 2;
         let error = train::<Checked>(zero, Some(limit)).expect_err("too little");
-        let parts = ["out of memory: ", "the limit is ", "parameters", "what takes less: "];
+        let parts = ["out of memory: ", "the limit is ", "parameters", "to use less memory: "];
         assert_contains(&error.to_string(), &parts);
     }
 }

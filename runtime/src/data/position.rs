@@ -123,7 +123,7 @@ mod tests {
 
         let text = saved.check_resume(&position(b"Twelve bytes", 3, 5, 2)).unwrap_err().to_string();
         for part in [
-            "--resume:\n  - --data: text with 12 tokens differs from the data of the checkpoint",
+            "saved run:\n  - --data: text with 12 tokens differs from the data of the checkpoint",
             "--seq: 3, but 2 was saved",
             "--batch: 5, but 4 was saved",
             "--seed: 2, but 1 was saved",

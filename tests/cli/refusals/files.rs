@@ -230,7 +230,7 @@ fn checkpoints() {
                 &resume("out/latest --seed 7 --order shuffled").replace("text.txt", "other.txt"),
                 &[
                     "--resume:",
-                    "\n  - --data: other.txt with 45 tokens is not",
+                    "\n  - --data: other.txt with 45 tokens differs",
                     "\n  - --order: ",
                     "\n  - --seed: 7",
                 ],

@@ -29,7 +29,7 @@ fn memory_limits_below_the_plan() {
                     "\n  optimizer ",
                     "\n  activations ",
                     "\n  workspace ",
-                    "\nwhat takes less: more --micro-batches, --recompute full, more fsdp or tp ranks, ",
+                    "\nto use less memory: more --micro-batches, --recompute full, more fsdp or tp ranks, ",
                 ],
             ),
             // Refused by the sizes alone, before the model is declared.
@@ -54,7 +54,7 @@ fn memory_limits_of_pipelines() {
         &parameters,
         "\n  activations ",
         "\n  communication ",
-        "\nwhat takes less: ",
+        "\nto use less memory: ",
     ];
     assert_refused(&workspace, &[(&small, &parts)]);
 

@@ -30,7 +30,7 @@ fn pipelines() {
             (&on("--stages times.json"), &["times.json: has no time of `blocks.1`"]),
             (
                 &on("--stages evenly --lr fast"),
-                &["the settings have 2 problems", "--stages: `evenly` does not", "--lr"],
+                &["the settings have 2 problems", "--stages: `evenly` is not", "--lr"],
             ),
             (&on("--schedule none.csv"), &["--schedule none.csv: cannot read it: No such file"]),
             (

@@ -4,7 +4,6 @@
 //! is that of the engine's tests, over TCP. With a GPU, `MESHWRIGHT_TEST_DEVICE=cuda` makes all processes share it,
 //! with NCCL between them.
 
-mod collectives;
 mod environment;
 mod failures;
 mod job;
@@ -14,9 +13,18 @@ mod settings;
 mod training;
 mod wire;
 
+use job::Job;
+
 /// The entry point of rank processes, not a test.
 #[test]
 #[ignore = "a rank of the other tests, which start it"]
 fn one_rank() {
     rank::run();
+}
+
+#[test]
+fn collectives_match_those_between_threads() {
+    for ranks in [2, 4] {
+        Job::start(ranks, "primitives", &format!("pp={ranks}"), |_, _| {}).succeed();
+    }
 }

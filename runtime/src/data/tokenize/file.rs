@@ -143,7 +143,7 @@ mod tests {
             let message = of_text(text);
             assert!(message.contains("tokenizer.json cannot be used: "), "{message}");
             assert!(
-                message.contains("give the tokenizer.json of a Hugging Face model"),
+                message.contains("use the tokenizer.json of a Hugging Face model"),
                 "{message}"
             );
         }

@@ -144,7 +144,7 @@ mod tests {
         let message = |path: &Path| Tokenizer::open(path).map(drop).unwrap_err().to_string();
         let text = message(&dir.path().join("none.json"));
         assert!(text.contains("none.json cannot be used: No such file"), "{text}");
-        assert!(text.contains("give the tokenizer.json of a Hugging Face model"), "{text}");
+        assert!(text.contains("use the tokenizer.json of a Hugging Face model"), "{text}");
         let text = message(dir.path());
         assert!(text.contains("it is a folder, not the file in it"), "{text}");
     }

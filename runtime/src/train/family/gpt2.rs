@@ -70,7 +70,7 @@ mod tests {
     fn grouped_queries_are_refused_by_flag() {
         let grouped = ModelSizes { kv_heads: Some(2), ..SIZES };
         let text = Gpt2Config::of_sizes(&grouped, 16).unwrap_err();
-        assert!(text.starts_with("--kv-heads: 2 are not the 4 of --heads; "), "{text}");
+        assert!(text.starts_with("--kv-heads: 2 differs from --heads 4, "), "{text}");
     }
 
     #[test]

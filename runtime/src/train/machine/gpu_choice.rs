@@ -44,7 +44,7 @@ mod tests {
         let refused = |is_chosen| choose_gpu(2, 2, is_chosen, false).unwrap_err();
         assert!(refused(false).contains("process 2 of this host (counted from 0) has no GPU"));
         assert!(refused(true).contains("MESHWRIGHT_SHARE_GPUS=1"));
-        assert!(choose_gpu(1, 1, false, false).unwrap_err().contains("shows 1;"));
+        assert!(choose_gpu(1, 1, false, false).unwrap_err().contains("has 1 visible GPUs;"));
         assert_eq!(choose_gpu(0, 0, false, true), Err("there is no GPU".into()));
     }
 }

@@ -77,7 +77,7 @@ fn missing_libraries_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let (code, stdout, _) = meshwright(Some(dir.path()), dir.path(), "probe");
     for library in ["NVRTC", "cuBLASLt", "cuDNN", "NCCL"] {
-        assert!(stdout.contains(&format!("not found: {library} was not found, ")), "{stdout}");
+        assert!(stdout.contains(&format!("not found: {library} was not found (")), "{stdout}");
     }
     assert_eq!(code, 1, "a rank cannot work without these");
     assert!(stdout.lines().last().unwrap().starts_with("no GPU can be used: "), "{stdout}");

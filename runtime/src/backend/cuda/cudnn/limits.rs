@@ -21,7 +21,9 @@ pub(super) fn check_limits(
         ));
     }
     if [batch, queries, keys, heads, kv_heads].contains(&0) || heads % kv_heads != 0 {
-        return Err(format!("cuDNN does not support the empty {pass}, {sizes}"));
+        return Err(format!(
+            "cuDNN does not support {pass} without elements, or of heads that do not divide: {sizes}"
+        ));
     }
     if pass != AttentionPass::Forward && queries == 1 && keys == 1 {
         return Err(format!("cuDNN has no {pass} of one query and one key"));

@@ -271,7 +271,7 @@ mod tests {
             text,
             "not enough memory: the run needs at least 11.1 kB, and 11.1 kB are available. Each of 2 ranks needs at \
              least 5.57 kB:\n  parameters       1.36 kB\n  gradients        1.36 kB\n  optimizer        2.72 kB\n  \
-             activations        128 B\nwhat takes less: --recompute full, more fsdp or tp ranks, a smaller --batch or \
+             activations        128 B\nto use less memory: --recompute full, more fsdp or tp ranks, a smaller --batch or \
              --seq or a smaller model"
         );
     }
@@ -288,7 +288,7 @@ mod tests {
         let start =
             "--memory-limit: 5.57 kB is too low: each rank needs at least 5.57 kB:\n  parameters ";
         assert!(text.starts_with(start), "{text}");
-        assert!(text.contains("\nwhat takes less: --recompute full, "), "{text}");
+        assert!(text.contains("\nto use less memory: --recompute full, "), "{text}");
     }
 
     #[test]

@@ -25,9 +25,9 @@ fn limits_name_the_unsupported_size() {
         assert!(error.contains(why), "{error}");
     };
     refused(fine, EXACT, (7, 5), "needs compute capability 8.0; the device has 7.5");
-    refused(CudnnAttentionSizes { batch: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    refused(CudnnAttentionSizes { queries: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    refused(CudnnAttentionSizes { keys: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(CudnnAttentionSizes { batch: 0, ..fine }, EXACT, (9, 0), "without elements");
+    refused(CudnnAttentionSizes { queries: 0, ..fine }, EXACT, (9, 0), "without elements");
+    refused(CudnnAttentionSizes { keys: 0, ..fine }, EXACT, (9, 0), "without elements");
     let one = CudnnAttentionSizes { queries: 1, keys: 1, ..fine };
     assert_eq!(check_limits(&one, AttentionPass::Forward, (9, 0)), Ok(()));
     refused(one, EXACT, (9, 0), "of one query and one key");
@@ -87,8 +87,8 @@ fn limits_of_masks() {
         let error = check(queries, keys, right, left).expect(why);
         assert!(error.contains(why), "{error}");
     };
-    refused(64, 64, Some(-1), None, "with the index of a query");
-    refused(64, 64, None, Some(0), "with the index of a query");
+    refused(64, 64, Some(-1), None, "with the index of the query");
+    refused(64, 64, None, Some(0), "with the index of the query");
     refused(100, 64, Some(0), Some(8), "at most as many queries as keys");
     refused(1 << 24, 1 << 24, Some(0), None, "less than 16777216 positions");
 }

@@ -82,7 +82,7 @@ fn outdated_library_is_reported_with_both_versions() {
     }
     stub(dir.path(), VendorLibrary::Nvrtc, &definitions);
     let error = refusal::<NvrtcApi>(dir.path());
-    assert!(error.contains("is too old, 12.4 where at least 12.8 is needed"), "{error}");
+    assert!(error.contains("is too old: version 12.4, but at least 12.8 is required"), "{error}");
 }
 
 #[test]
