@@ -231,7 +231,7 @@ fn discarded_gradients_and_those_pending_are_stale() {
     });
 }
 
-const LACKS: &[&str] = &["the optimizer updates", "hold nothing", "its own model"];
+const LACKS: &[&str] = &["the optimizer updates", "do not contain it", "its own model"];
 
 #[test]
 fn gradients_of_another_model_are_refused() {

@@ -118,7 +118,7 @@ fn misplaced_passes_are_refused() {
         });
         drop(outer);
     });
-    assert_refused(&["it has neither"], |rank, built, spot| {
+    assert_refused(&["needs gradients of its output, or a loss"], |rank, built, spot| {
         let (_, pass) = first(rank, built, 0);
         let mut gradients = Gradients::of_passes(rank);
         spot.next(line!());
