@@ -154,7 +154,8 @@ pub trait Library: Send + Sync + Debug {
     fn end_group(&self) -> Result<(), LibraryError>;
     /// Submits a transfer to a stream.
     ///
-    /// # Safety The addresses must be inside live memory of the communicator's device large enough for the elements,
+    /// # Safety
+    /// The addresses must be inside live memory of the communicator's device large enough for the elements,
     /// and nothing else may use the output until the stream has written it.
     unsafe fn submit(
         &self,

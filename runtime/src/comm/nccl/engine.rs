@@ -32,7 +32,8 @@ impl NcclEngine {
     /// Creates the communicators of a rank on `device`. Every rank of the mesh calls it with the same `id`, and waits for the
     /// others.
     ///
-    /// # Errors If the rendezvous of the ranks times out, and errors of the library.
+    /// # Errors
+    /// If the rendezvous of the ranks times out, and errors of the library.
     pub fn new(
         settings: NcclSettings,
         library: Arc<dyn Library>,
