@@ -102,7 +102,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Runs a [lowered](super::lower()) schedule with these costs.
+/// Runs a [lowered](super::lower_schedule()) schedule with these costs.
 ///
 /// A message begins when its send and its receive are posted and the messages before it on its edge have ended. Ranks and
 /// edges are a Kahn process network: processes are deterministic, edges are queues, and only reads wait. So whether all

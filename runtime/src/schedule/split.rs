@@ -6,7 +6,7 @@ use super::{Action, Compute, Schedule, Work};
 
 impl Schedule {
     /// Splits each stage into as many consecutive stages on its rank as `counts` says, whose passes follow one another.
-    /// Without messages and reductions, which [`lower`](super::lower()) adds.
+    /// Without messages and reductions, which [`lower_schedule`](super::lower_schedule()) adds.
     ///
     /// # Panics
     /// If the number of counts is not that of the stages.
