@@ -7,10 +7,10 @@
 //! use meshwright::trace::Tracer;
 //!
 //! let tracer = Tracer::new();
-//! let lane = tracer.lane(0, "compute");
+//! let lane = tracer.rank_lane(0, "compute");
 //! {
-//!     let _step = lane.span("step");
-//!     let _forward = lane.span(("forward", "blocks.3"));
+//!     let _step = lane.open_span("step");
+//!     let _forward = lane.open_span(("forward", "blocks.3"));
 //! }
 //! let mut file = Vec::new();
 //! tracer.write_to(&mut file)?;
