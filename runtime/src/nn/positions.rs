@@ -34,8 +34,10 @@ impl<P, H> LearnedPositions<P, H> {
     {
         let x = x.operand();
         let lead = self.lead(x);
-        let places =
-            Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::own_places(x.value().rank(), lead);
+        let places = Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::token_positions(
+            x.value().rank(),
+            lead,
+        );
         let rows = look_up_rows(&places, &self.weight, gradient_axes_of::<T::Shape>());
         x + Tensor::from_untyped(rows)
     }

@@ -131,7 +131,7 @@ impl<S> Tokens<S> {
 
 impl<S: Dims> Tokens<S> {
     /// Creates the position of each token in its sequence, the last of these dims.
-    pub(crate) fn own_places(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
+    pub(crate) fn token_positions(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
         let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
         let places = sequence.positions().map(|place| place as u32);
         let ids = (0..local_len(rows)).flat_map(|_| places.clone());

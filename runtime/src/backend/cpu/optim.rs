@@ -155,13 +155,13 @@ dispatch! {
             (Some(momentum), None) => {
                 let momentum = &mut momentum[..len];
                 for i in 0..len {
-                    update_momentum::<FMA>(step, &mut p[i], g[i].widen_to_f32(), &mut momentum[i]);
+                    update_with_momentum::<FMA>(step, &mut p[i], g[i].widen_to_f32(), &mut momentum[i]);
                 }
             }
             (Some(momentum), Some(copy)) => {
                 let (momentum, copy) = (&mut momentum[..len], &mut copy[..len]);
                 for i in 0..len {
-                    update_momentum::<FMA>(step, &mut p[i], g[i].widen_to_f32(), &mut momentum[i]);
+                    update_with_momentum::<FMA>(step, &mut p[i], g[i].widen_to_f32(), &mut momentum[i]);
                     copy[i] = C::narrow_from_f32(p[i]);
                 }
             }
@@ -178,7 +178,7 @@ fn descend<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32) {
 
 /// Updates one element with momentum.
 #[inline(always)]
-fn update_momentum<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32, momentum: &mut f32) {
+fn update_with_momentum<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32, momentum: &mut f32) {
     let grad = g * step.grad_scale;
     *momentum = fma::<FMA>(step.momentum, *momentum, grad);
     let ahead = fma::<FMA>(step.momentum, *momentum, grad);

@@ -40,7 +40,7 @@ impl FreeObservers {
         observers.push(observer);
     }
 
-    fn notify_limit(&self, address: u64, bytes: usize) {
+    fn notify_observers(&self, address: u64, bytes: usize) {
         let observers = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let living = observers.iter().filter_map(Weak::upgrade);
         living.for_each(|observer| observer.before_free(address, bytes));
@@ -120,7 +120,7 @@ impl Device for GpuMemory {
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
         self.synchronize_all();
-        self.observers.notify_limit(memory.as_ptr() as u64, bytes);
+        self.observers.notify_observers(memory.as_ptr() as u64, bytes);
         // SAFETY: as the caller promises, and no pending work uses the memory.
         let _ = unsafe { self.gpu.driver().free(memory.as_ptr() as u64, bytes) };
     }

@@ -43,7 +43,7 @@ impl PipelineExecutor {
                 }
                 None => Vec::new(),
             };
-            let output = link.trace_messages("F", (stage, 0), || forward(stage, input))?;
+            let output = link.run_in_span("F", (stage, 0), || forward(stage, input))?;
             match compute.output_message(stages) {
                 Some(message) => {
                     messages.put_output(message, &parts(message), output);

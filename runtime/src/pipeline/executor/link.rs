@@ -73,7 +73,7 @@ impl StageComm {
     }
 
     /// Runs `work` inside of a span such as `F 2.5`, of stage 2 and micro-batch 5.
-    pub fn trace_messages<T>(
+    pub fn run_in_span<T>(
         &self,
         name: &'static str,
         (stage, micro_batch): (usize, usize),

@@ -81,9 +81,8 @@ impl<'a> BoundaryMessages<'a> {
                     parts.collect::<Result<Vec<_>, CommError>>()
                 };
                 let place = (message.to_stage(), message.micro_batch());
-                let input = self
-                    .wait
-                    .measure(device, || self.link.trace_messages("recv", place, wait_all))?;
+                let input =
+                    self.wait.measure(device, || self.link.run_in_span("recv", place, wait_all))?;
                 self.release_used(message)?;
                 Ok(input)
             }

@@ -156,15 +156,14 @@ impl PipelineExecutor {
             None => Vec::new(),
         };
         let Compute { work: kind, stage, micro_batch } = compute;
-        let output =
-            self.link.trace_messages(kind.letter(), (stage, micro_batch), || match kind {
-                Work::Forward => work.run_forward(stage, micro_batch, input),
-                Work::Backward => work.run_backward(stage, micro_batch, input),
-                Work::BackwardInput => work.run_backward_input(stage, micro_batch, input),
-                Work::BackwardWeight => {
-                    work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
-                }
-            })?;
+        let output = self.link.run_in_span(kind.letter(), (stage, micro_batch), || match kind {
+            Work::Forward => work.run_forward(stage, micro_batch, input),
+            Work::Backward => work.run_backward(stage, micro_batch, input),
+            Work::BackwardInput => work.run_backward_input(stage, micro_batch, input),
+            Work::BackwardWeight => {
+                work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
+            }
+        })?;
         match compute.output_message(stages) {
             Some(message) => messages.put_output(message, &parts.0[&message], output),
             None => check_no_output(compute, &output),

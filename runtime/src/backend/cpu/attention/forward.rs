@@ -8,7 +8,7 @@ use super::dots;
 use super::forward_tiles::{ForwardTiles, KEYS, QUERIES, key_chunks};
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
-use super::results::{Results, SharedOutput};
+use super::results::{InterleavedOutput, Results};
 use super::scoring::Scoring;
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
 use super::soften::{OnlineRows, soften};
@@ -51,7 +51,7 @@ pub fn attention<T: Float>(
         scoring: Scoring::new(s, bias),
         sinks,
         out: Results::new(out, s.queries, [s.heads, s.value_dim], false),
-        lse: SharedOutput::new(lse),
+        lse: InterleavedOutput::new(lse),
         flops,
     };
     let section = section_len(s, ranges.is_some(), workers.threads());
@@ -114,7 +114,7 @@ struct ForwardCall<'a, T> {
     scoring: Scoring<'a>,
     sinks: Option<&'a [f32]>,
     out: Results<'a, T>,
-    lse: SharedOutput<'a, f32>,
+    lse: InterleavedOutput<'a, f32>,
     flops: &'a AtomicU64,
 }
 

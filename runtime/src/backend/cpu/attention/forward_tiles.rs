@@ -18,7 +18,7 @@ pub(super) trait ForwardTiles<'a, T> {
     /// Returns the length of a row of scores of this many keys, or of a row of sums of this many elements.
     fn row_len(&self, len: usize) -> usize;
 
-    /// `scores = queries * keys^T`. All keys are of one [chunk](chunks).
+    /// `scores = queries * keys^T`. All keys are of one [chunk](key_chunks).
     fn compute_scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]);
 
     /// `sum += weights * values`, or without `sum +=` unless `accumulate`.

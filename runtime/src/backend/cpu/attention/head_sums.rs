@@ -1,6 +1,6 @@
 //! Gradients of operands that all samples share.
 
-use super::results::SharedOutput;
+use super::results::InterleavedOutput;
 use super::sizes::check_heads;
 use crate::backend::{AttentionShape, ViewMut};
 
@@ -20,8 +20,8 @@ impl<'a> HeadSums<'a> {
     }
 
     /// Returns the parts `[batch, heads, each]` for tasks to write.
-    pub fn shared_sums(&mut self) -> SharedOutput<'_, f64> {
-        SharedOutput::new(&mut self.parts)
+    pub fn shared_sums(&mut self) -> InterleavedOutput<'_, f64> {
+        InterleavedOutput::new(&mut self.parts)
     }
 
     /// Adds the parts up.

@@ -1,6 +1,6 @@
 //! Merging attention over several parts of the keys.
 
-use super::results::SharedOutput;
+use super::results::InterleavedOutput;
 use super::sizes::{check_lse, check_rows};
 use crate::backend::AttentionShape;
 use crate::backend::cpu::simd::dispatch;
@@ -17,7 +17,7 @@ pub fn merge_attention(workers: &Workers, s: &AttentionShape, args: MergeAttenti
     check_rows(s, s.queries, [s.heads, s.value_dim], &[out.len(), sum.len()]);
     check_lse(s, lse.len());
     check_lse(s, sum_lse.len());
-    let (sum, sum_lse) = (SharedOutput::new(sum), SharedOutput::new(sum_lse));
+    let (sum, sum_lse) = (InterleavedOutput::new(sum), InterleavedOutput::new(sum_lse));
     let blocks = s.queries.len.div_ceil(QUERIES);
     workers.for_each_task(s.batch * blocks, |task| {
         let (sample, start) = (task / blocks, task % blocks * QUERIES);

@@ -7,20 +7,20 @@ use crate::backend::cpu::simd::dispatch;
 use crate::backend::{DType, SequenceLayout, ViewMut};
 
 /// An exclusive operand that tasks write in interleaved but disjoint pieces.
-pub(super) struct SharedOutput<'a, T> {
+pub(super) struct InterleavedOutput<'a, T> {
     ptr: *mut T,
     len: usize,
     memory: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: a `Shared` is a `&mut [T]` whose disjoint parts go to several threads, as with `split_at_mut`.
-unsafe impl<T: Send> Send for SharedOutput<'_, T> {}
+unsafe impl<T: Send> Send for InterleavedOutput<'_, T> {}
 // SAFETY: as above; `piece` demands that parts do not overlap.
-unsafe impl<T: Send> Sync for SharedOutput<'_, T> {}
+unsafe impl<T: Send> Sync for InterleavedOutput<'_, T> {}
 
-impl<'a, T> SharedOutput<'a, T> {
+impl<'a, T> InterleavedOutput<'a, T> {
     pub fn new(slice: &'a mut [T]) -> Self {
-        SharedOutput { ptr: slice.as_mut_ptr(), len: slice.len(), memory: PhantomData }
+        InterleavedOutput { ptr: slice.as_mut_ptr(), len: slice.len(), memory: PhantomData }
     }
 
     /// The elements `start..start + len`.
@@ -45,8 +45,8 @@ pub(super) struct Results<'a, T> {
 }
 
 enum Elements<'a, T> {
-    Rounded(SharedOutput<'a, T>),
-    Wide(SharedOutput<'a, f32>),
+    Rounded(InterleavedOutput<'a, T>),
+    Wide(InterleavedOutput<'a, f32>),
 }
 
 impl<'a, T: Float> Results<'a, T> {
@@ -58,8 +58,10 @@ impl<'a, T: Float> Results<'a, T> {
         accumulate: bool,
     ) -> Self {
         let elements = match out.dtype() {
-            dtype if dtype == T::DTYPE => Elements::Rounded(SharedOutput::new(out.into_typed())),
-            DType::F32 => Elements::Wide(SharedOutput::new(out.into_typed())),
+            dtype if dtype == T::DTYPE => {
+                Elements::Rounded(InterleavedOutput::new(out.into_typed()))
+            }
+            DType::F32 => Elements::Wide(InterleavedOutput::new(out.into_typed())),
             dtype => panic!("attention of {} has no results in {}", T::DTYPE.name(), dtype.name()),
         };
         Results { elements, pitch: layout.pitch, heads, dim, accumulate }

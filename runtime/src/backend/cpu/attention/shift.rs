@@ -1,7 +1,7 @@
 //! Shifts: per query, the sum of `dout * out`, which the softmax subtracts from the gradients of weights.
 
 use super::heads::{Head, Heads};
-use super::results::SharedOutput;
+use super::results::InterleavedOutput;
 use crate::backend::cpu::float::{Float, cast_slice};
 use crate::backend::cpu::math::lane_sum;
 use crate::backend::cpu::simd::dispatch;
@@ -57,7 +57,7 @@ dispatch! {
 /// Sinks, and the parts of their gradient by sample.
 pub(super) struct SinkGradient<'a> {
     pub sinks: &'a [f32],
-    pub parts: SharedOutput<'a, f64>,
+    pub parts: InterleavedOutput<'a, f64>,
 }
 
 impl SinkGradient<'_> {

@@ -95,7 +95,7 @@ impl OptimizerOps for CudaBackend {
             g: address(g),
             m: address(m),
             v: address(v),
-            copies: copy_dtypes(copy),
+            copies: copy_addresses(copy),
         };
         // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
         unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
@@ -119,7 +119,7 @@ impl OptimizerOps for CudaBackend {
             p: address(p),
             g: address(g),
             m: momentum.map_or(0, address),
-            copies: copy_dtypes(copy),
+            copies: copy_addresses(copy),
         };
         // SAFETY: as in `adamw`.
         unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
@@ -161,7 +161,7 @@ fn check_operands(p: View, g: View, states: &[View], copy: Option<View>) {
     );
 }
 
-fn copy_dtypes(copy: Option<View>) -> Copies {
+fn copy_addresses(copy: Option<View>) -> Copies {
     let Some(copy) = copy else { return Copies { wide: 0, narrow: 0 } };
     match copy.dtype() {
         DType::F32 => Copies { wide: address(copy), narrow: 0 },

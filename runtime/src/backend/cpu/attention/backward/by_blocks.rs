@@ -11,7 +11,7 @@ use super::turns::Turns;
 use super::{BackwardCall, dquery_len, key_blocks, tiles_of, tiles_scratch_len};
 use crate::backend::cpu::attention::ScratchParts;
 use crate::backend::cpu::attention::backward_tiles::QUERIES;
-use crate::backend::cpu::attention::results::SharedOutput;
+use crate::backend::cpu::attention::results::InterleavedOutput;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
@@ -22,7 +22,7 @@ pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &BackwardCall<T>)
     let head_len = s.queries.len * row_len;
     let keys: Vec<Range<usize>> = key_blocks(0..s.keys.len).collect();
     let mut sums = vec![0.0; s.batch * s.heads * head_len];
-    let shared = QueryGradientSums { all: SharedOutput::new(&mut sums), row_len };
+    let shared = QueryGradientSums { all: InterleavedOutput::new(&mut sums), row_len };
     let turns = Turns::new(s.batch * s.heads, keys.len());
     let (kv_heads, next) = (s.batch * s.kv_heads, AtomicUsize::new(0));
     workers.for_each_task(kv_heads * keys.len(), |_| {
@@ -44,7 +44,7 @@ pub(super) fn run_by_blocks<T: Float>(workers: &Workers, call: &BackwardCall<T>)
 
 /// Gradients of queries, `[batch, heads, queries]`.
 struct QueryGradientSums<'a> {
-    all: SharedOutput<'a, f32>,
+    all: InterleavedOutput<'a, f32>,
     row_len: usize,
 }
 

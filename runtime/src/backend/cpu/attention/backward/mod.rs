@@ -19,7 +19,7 @@ use super::dots;
 use super::head_sums::HeadSums;
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
-use super::results::{Results, SharedOutput};
+use super::results::{InterleavedOutput, Results};
 use super::scoring::{Distances, Scoring};
 use super::shift::{Outputs, SinkGradient};
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
@@ -103,7 +103,7 @@ fn row_shifts<T: Float>(
 ) -> Vec<f32> {
     let len = s.queries.len;
     let mut all = vec![0.0; s.batch * s.heads * len];
-    let shared = SharedOutput::new(&mut all);
+    let shared = InterleavedOutput::new(&mut all);
     workers.for_each_task(s.batch * s.heads, |task| {
         let at @ [sample, head] = [task / s.heads, task % s.heads];
         // SAFETY: this sample and head belong to this task alone.
@@ -167,7 +167,7 @@ struct BackwardCall<'a, T> {
     no_gradient: Vec<f32>,
     dk: Results<'a, T>,
     dv: Results<'a, T>,
-    dbias: Option<(Distances, SharedOutput<'a, f64>)>,
+    dbias: Option<(Distances, InterleavedOutput<'a, f64>)>,
     flops: &'a AtomicU64,
 }
 

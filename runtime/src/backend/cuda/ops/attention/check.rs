@@ -11,7 +11,7 @@ pub(super) fn forward(s: &AttentionShape, args: &AttentionArgs) {
     shape(s);
     let dtype = q.dtype();
     check_inputs(s, [q, k, v], dtype);
-    check_floats(s, "out", out.as_view(), queries(s, s.value_dim), &[dtype, DType::F32]);
+    check_floats(s, "out", out.as_view(), query_elements(s, s.value_dim), &[dtype, DType::F32]);
     check_floats(s, "lse", lse.as_view(), numbers(s), &[DType::F32]);
     check_extras(s, ranges, bias, sinks);
 }
@@ -23,12 +23,12 @@ pub(super) fn backward(s: &AttentionShape, args: &AttentionBackwardArgs) {
     let dtype = q.dtype();
     let either = [dtype, DType::F32];
     check_inputs(s, [q, k, v], dtype);
-    check_floats(s, "out", *out, queries(s, s.value_dim), &either);
+    check_floats(s, "out", *out, query_elements(s, s.value_dim), &either);
     check_floats(s, "lse", *lse, numbers(s), &[DType::F32]);
-    check_floats(s, "dout", *dout, queries(s, s.value_dim), &[dtype]);
-    check_floats(s, "dq", dq.as_view(), queries(s, s.head_dim), &either);
-    check_floats(s, "dk", dk.as_view(), check_keys(s, s.head_dim), &either);
-    check_floats(s, "dv", dv.as_view(), check_keys(s, s.value_dim), &[dk.as_view().dtype()]);
+    check_floats(s, "dout", *dout, query_elements(s, s.value_dim), &[dtype]);
+    check_floats(s, "dq", dq.as_view(), query_elements(s, s.head_dim), &either);
+    check_floats(s, "dk", dk.as_view(), key_elements(s, s.head_dim), &either);
+    check_floats(s, "dv", dv.as_view(), key_elements(s, s.value_dim), &[dk.as_view().dtype()]);
     check_extras(s, ranges, bias, sinks);
     if let Some(dbias) = dbias {
         let bias = bias.expect("a gradient of the bias needs the bias");
@@ -43,7 +43,7 @@ pub(super) fn backward(s: &AttentionShape, args: &AttentionBackwardArgs) {
 pub(super) fn merge(s: &AttentionShape, args: &MergeAttentionArgs) {
     let MergeAttentionArgs { out, lse, sum, sum_lse } = args;
     for (name, view) in [("out", *out), ("sum", sum.as_view())] {
-        check_floats(s, name, view, queries(s, s.value_dim), &[DType::F32]);
+        check_floats(s, name, view, query_elements(s, s.value_dim), &[DType::F32]);
     }
     for (name, view) in [("lse", *lse), ("sum_lse", sum_lse.as_view())] {
         check_floats(s, name, view, numbers(s), &[DType::F32]);
@@ -68,9 +68,9 @@ fn shape(s: &AttentionShape) {
 }
 
 fn check_inputs(s: &AttentionShape, [q, k, v]: [&View; 3], dtype: DType) {
-    check_floats(s, "q", *q, queries(s, s.head_dim), &[dtype]);
-    check_floats(s, "k", *k, check_keys(s, s.head_dim), &[dtype]);
-    check_floats(s, "v", *v, check_keys(s, s.value_dim), &[dtype]);
+    check_floats(s, "q", *q, query_elements(s, s.head_dim), &[dtype]);
+    check_floats(s, "k", *k, key_elements(s, s.head_dim), &[dtype]);
+    check_floats(s, "v", *v, key_elements(s, s.value_dim), &[dtype]);
 }
 
 fn check_extras(
@@ -101,11 +101,11 @@ fn check_floats(s: &AttentionShape, name: &str, view: View, least: usize, dtypes
 }
 
 /// Returns the elements from the first to the last of all queries, with rows of `dim` elements.
-fn queries(s: &AttentionShape, dim: usize) -> usize {
+fn query_elements(s: &AttentionShape, dim: usize) -> usize {
     s.queries.span(s.batch) * s.heads * dim
 }
 
-fn check_keys(s: &AttentionShape, dim: usize) -> usize {
+fn key_elements(s: &AttentionShape, dim: usize) -> usize {
     s.keys.span(s.batch) * s.kv_heads * dim
 }
 
