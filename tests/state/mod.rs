@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use meshwright::checkpoint::{Checkpoint, Region, TensorSource};
+use meshwright::checkpoint::{Checkpoint, TensorBox, TensorSource};
 use meshwright::train::Summary;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors};
@@ -278,7 +278,7 @@ fn tensors(folder: &Path) -> Tensors {
     let tensors = checkpoint.manifest().tensors.iter();
     tensors
         .map(|(name, tensor)| {
-            let whole = Region::whole(&tensor.shape);
+            let whole = TensorBox::whole(&tensor.shape);
             (name.clone(), checkpoint.read(name, &tensor.shape, &whole).unwrap())
         })
         .collect()

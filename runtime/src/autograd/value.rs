@@ -135,7 +135,7 @@ impl Value {
 
     /// Returns true if operations that read the value compute a gradient for it: now, or when the checkpointed segment
     /// in whose forward it was computed is recomputed.
-    pub(crate) fn wants_gradient(&self) -> bool {
+    pub(crate) fn requires_grad(&self) -> bool {
         self.is_unrecorded() || self.compute_with_node().node.is_some()
     }
 

@@ -145,18 +145,18 @@ pub trait Device: Send + Sync + Debug {
     /// Records an event after the work submitted to `stream_kind` so far.
     fn mark_stream(&self, stream_kind: StreamKind) -> DeviceEvent;
     /// Makes `stream_kind` wait for `event`, which may belong to another rank on the same device.
-    fn wait_for(&self, stream_kind: StreamKind, moment: &DeviceEvent);
+    fn wait_for(&self, stream_kind: StreamKind, event: &DeviceEvent);
     /// Records an event with a time stamp, as [`mark_stream`](Self::mark_stream). During a capture, each replay of the
     /// graph records it: its time is that of the latest one, and nothing can wait for it.
     fn record_timed_event(&self, stream_kind: StreamKind) -> DeviceEvent;
     /// Returns the milliseconds between two timed events of this rank that have completed; negative if `to` was first.
     fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32;
     /// Returns true if the event has completed.
-    fn is_done(&self, moment: &DeviceEvent) -> bool;
+    fn is_done(&self, event: &DeviceEvent) -> bool;
     /// Returns the vendor's handle of `stream_kind`, to which other libraries of the vendor submit work.
     fn stream_handle(&self, stream_kind: StreamKind) -> u64;
     /// Blocks the host until the event has completed.
-    fn synchronize(&self, moment: &DeviceEvent);
+    fn synchronize(&self, event: &DeviceEvent);
 
     /// Notifies `observer`, while it exists, before memory is freed. Returns false if the device does not support it.
     fn observe_frees(&self, _observer: Weak<dyn FreeObserver>) -> bool {

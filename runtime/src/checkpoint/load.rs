@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::save::{LATEST, folder_name, step_of};
 use super::tensors::TensorFile;
-use super::{CheckpointError, Manifest, Region, TensorSource, files};
+use super::{CheckpointError, Manifest, TensorBox, TensorSource, files};
 
 /// An open checkpoint, whose files match their hashes.
 #[derive(Debug)]
@@ -102,11 +102,11 @@ impl TensorSource for Checkpoint {
         &self.folder
     }
 
-    fn copy_region(
+    fn copy_box(
         &self,
         name: &str,
         shape: &[usize],
-        region: &Region,
+        tensor_box: &TensorBox,
         out: &mut [f32],
     ) -> Result<usize, CheckpointError> {
         let refuse = |reason: String| CheckpointError::tensor_error(&self.folder, name, reason);
@@ -118,7 +118,8 @@ impl TensorSource for Checkpoint {
         let mut copied = 0;
         for (file, shard) in &self.shards[name] {
             let shard = &self.manifest.files[*file].shards[*shard];
-            copied += self.files[*file].copy_common(&shard.key, &shard.region, out, region)?;
+            copied +=
+                self.files[*file].copy_common(&shard.key, &shard.tensor_box, out, tensor_box)?;
         }
         Ok(copied)
     }

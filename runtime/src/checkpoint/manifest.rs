@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::tensors::hash_of;
-use super::{CheckpointError, Region, files};
+use super::{CheckpointError, TensorBox, files};
 use crate::data::DataPosition;
 
 const NAME: &str = "manifest.json";
@@ -79,7 +79,7 @@ pub struct SavedShard {
     pub global_shape: Vec<usize>,
     /// The box.
     #[serde(flatten)]
-    pub region: Region,
+    pub tensor_box: TensorBox,
 }
 
 impl Manifest {
@@ -177,25 +177,25 @@ fn check_cover(shape: &[usize], mut shards: Vec<(&SavedShard, &str)>) -> Result<
                 shard.global_shape
             ));
         }
-        if !shard.region.is_inside(shape) {
-            return Err(format!("{file} holds {}, outside its shape {shape:?}", shard.region));
+        if !shard.tensor_box.is_inside(shape) {
+            return Err(format!("{file} holds {}, outside its shape {shape:?}", shard.tensor_box));
         }
     }
-    let held: usize = shards.iter().map(|(shard, _)| shard.region.len()).sum();
-    shards.retain(|(shard, _)| !shard.region.is_empty());
+    let held: usize = shards.iter().map(|(shard, _)| shard.tensor_box.len()).sum();
+    shards.retain(|(shard, _)| !shard.tensor_box.is_empty());
     // Sorted by first index, a box can only overlap boxes that begin before its end.
-    shards.sort_by(|a, b| a.0.region.cmp(&b.0.region));
+    shards.sort_by(|a, b| a.0.tensor_box.cmp(&b.0.tensor_box));
     for (i, (shard, file)) in shards.iter().enumerate() {
         for (other, other_file) in &shards[i + 1..] {
-            if !shape.is_empty() && other.region.offset[0] >= shard.region.end(0) {
+            if !shape.is_empty() && other.tensor_box.offset[0] >= shard.tensor_box.end(0) {
                 break;
             }
-            if let Some(common) = shard.region.intersection(&other.region) {
+            if let Some(common) = shard.tensor_box.intersection(&other.tensor_box) {
                 return Err(format!("{file} and {other_file} both hold {common}"));
             }
         }
     }
-    let whole = Region::whole(shape).checked_len();
+    let whole = TensorBox::whole(shape).checked_len();
     if whole == Some(held) {
         Ok(())
     } else {

@@ -18,16 +18,16 @@ mod files;
 pub mod hf;
 mod load;
 mod manifest;
-mod region;
 mod save;
+mod tensor_box;
 mod tensor_source;
 mod tensors;
 
 pub use error::CheckpointError;
 pub use load::Checkpoint;
 pub use manifest::{Manifest, RankFile, SavedShard, TensorShape, TrainState};
-pub use region::Region;
 pub use save::{CheckpointWriter, ShardEntry};
+pub use tensor_box::TensorBox;
 pub use tensor_source::TensorSource;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::tensors::TensorWriter;
-use super::{CheckpointError, Manifest, RankFile, Region, SavedShard, TrainState, files};
+use super::{CheckpointError, Manifest, RankFile, SavedShard, TensorBox, TrainState, files};
 
 /// Prefix of the names of incomplete folders.
 const TEMPORARY: &str = ".tmp-";
@@ -20,7 +20,7 @@ pub struct ShardEntry<'a> {
     /// Shape of the whole tensor.
     pub global_shape: Vec<usize>,
     /// Box of `data` in the global tensor.
-    pub region: Region,
+    pub tensor_box: TensorBox,
     /// The elements of the box, row by row.
     pub data: &'a [f32],
 }
@@ -87,7 +87,7 @@ impl CheckpointWriter {
     /// A file that cannot be written.
     ///
     /// # Panics
-    /// If an entry's data has another length than its region: a fault of the calling code.
+    /// If an entry's data has another length than its box: a fault of the calling code.
     pub fn write_rank(
         &self,
         rank: usize,
@@ -95,7 +95,7 @@ impl CheckpointWriter {
     ) -> Result<RankFile, CheckpointError> {
         let name = format!("rank-{rank:05}.safetensors");
         let shards = describe_shards(entries);
-        let tensors = shards.iter().map(|shard| (shard.key.as_str(), &shard.region.shape[..]));
+        let tensors = shards.iter().map(|shard| (shard.key.as_str(), &shard.tensor_box.shape[..]));
         let mut writer = TensorWriter::create(&self.temporary.join(&name), tensors)?;
         for (shard, entry) in shards.iter().zip(entries) {
             writer.write(&shard.key, entry.data)?;
@@ -160,9 +160,9 @@ pub(super) fn step_of(name: &str) -> Option<u64> {
 fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<SavedShard> {
     let mut uses: HashMap<&str, usize> = HashMap::new();
     let shard = |entry: &ShardEntry<'_>, key: String| {
-        assert_eq!(entry.region.len(), entry.data.len(), "elements of `{}`", entry.name);
+        assert_eq!(entry.tensor_box.len(), entry.data.len(), "elements of `{}`", entry.name);
         let (tensor, global_shape) = (entry.name.clone(), entry.global_shape.clone());
-        SavedShard { tensor, key, global_shape, region: entry.region.clone() }
+        SavedShard { tensor, key, global_shape, tensor_box: entry.tensor_box.clone() }
     };
     let mut shards = Vec::new();
     for entry in entries {

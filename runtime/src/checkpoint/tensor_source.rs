@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CheckpointError, Region};
+use super::{CheckpointError, TensorBox};
 
 /// Stored tensors, of which any box can be read, widened to f32. Reading takes `&self`, so all ranks of a process can share
 /// a source.
@@ -10,15 +10,15 @@ pub trait TensorSource {
     /// Returns the file or folder of the tensor `name`, for messages.
     fn path_of(&self, name: &str) -> &Path;
 
-    /// Copies the stored elements of `region`, which is inside of `shape`, and returns their number.
+    /// Copies the stored elements of `tensor_box`, which is inside of `shape`, and returns their number.
     ///
     /// # Errors
     /// A tensor that is missing, or of another shape or dtype.
-    fn copy_region(
+    fn copy_box(
         &self,
         name: &str,
         shape: &[usize],
-        region: &Region,
+        tensor_box: &TensorBox,
         out: &mut [f32],
     ) -> Result<usize, CheckpointError>;
 
@@ -33,20 +33,20 @@ pub trait TensorSource {
         &self,
         name: &str,
         shape: &[usize],
-        region: &Region,
+        tensor_box: &TensorBox,
         out: &mut [f32],
     ) -> Result<(), CheckpointError> {
-        assert_eq!(out.len(), region.len(), "length of the buffer for `{name}`");
+        assert_eq!(out.len(), tensor_box.len(), "length of the buffer for `{name}`");
         let refuse =
             |reason: String| CheckpointError::tensor_error(self.path_of(name), name, reason);
-        if !region.is_inside(shape) {
-            return Err(refuse(format!("of shape {shape:?} has no part {region}")));
+        if !tensor_box.is_inside(shape) {
+            return Err(refuse(format!("of shape {shape:?} has no part {tensor_box}")));
         }
-        let copied = self.copy_region(name, shape, region, out)?;
-        if copied == region.len() {
+        let copied = self.copy_box(name, shape, tensor_box, out)?;
+        if copied == tensor_box.len() {
             Ok(())
         } else {
-            Err(refuse(format!("has only {copied} elements of {region}")))
+            Err(refuse(format!("has only {copied} elements of {tensor_box}")))
         }
     }
 
@@ -58,10 +58,10 @@ pub trait TensorSource {
         &self,
         name: &str,
         shape: &[usize],
-        region: &Region,
+        tensor_box: &TensorBox,
     ) -> Result<Vec<f32>, CheckpointError> {
-        let mut out = vec![0.0; region.len()];
-        self.read_into(name, shape, region, &mut out)?;
+        let mut out = vec![0.0; tensor_box.len()];
+        self.read_into(name, shape, tensor_box, &mut out)?;
         Ok(out)
     }
 }

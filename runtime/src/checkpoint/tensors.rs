@@ -14,8 +14,8 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::region::{Stored, copy_common};
-use super::{CheckpointError, Region};
+use super::tensor_box::{Stored, copy_common};
+use super::{CheckpointError, TensorBox};
 
 const _: () = assert!(cfg!(target_endian = "little"), "tensors are written in their memory layout");
 
@@ -156,9 +156,9 @@ impl TensorFile {
     pub fn copy_common(
         &self,
         name: &str,
-        held: &Region,
+        held: &TensorBox,
         out: &mut [f32],
-        wanted: &Region,
+        wanted: &TensorBox,
     ) -> Result<usize, CheckpointError> {
         let fail = |reason: String| CheckpointError::tensor_error(&self.path, name, reason);
         let info = self.header.info(name).ok_or_else(|| fail("is missing".into()))?;
@@ -223,7 +223,7 @@ mod tests {
         let file = TensorFile::open_verified(&path, bytes, &hash).unwrap();
         assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
         let mut out = [0.0; 4];
-        let whole = Region::whole(&[2, 2]);
+        let whole = TensorBox::whole(&[2, 2]);
         assert_eq!(file.copy_common("b", &whole, &mut out, &whole).unwrap(), 4);
         let bits = [1.0, f32::NAN, -0.0, f32::MIN_POSITIVE / 2.0].map(f32::to_bits);
         assert_eq!(out.map(f32::to_bits), bits);
@@ -241,8 +241,8 @@ mod tests {
         write(&path);
         let file = TensorFile::open(&path).unwrap();
         let read = |name, shape: &[usize]| {
-            let region = Region::whole(shape);
-            file.copy_common(name, &region, &mut vec![0.0; region.len()], &region)
+            let tensor_box = TensorBox::whole(shape);
+            file.copy_common(name, &tensor_box, &mut vec![0.0; tensor_box.len()], &tensor_box)
         };
         let text = read("c", &[1]).unwrap_err().to_string();
         assert!(text.ends_with("x.safetensors: tensor `c` is missing"), "{text}");

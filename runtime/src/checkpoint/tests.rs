@@ -47,14 +47,14 @@ fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf 
         let mut entries = vec![ShardEntry {
             name: "params.weight".into(),
             global_shape: vec![6, 4],
-            region: Region::new(&[rank * rows, 0], &[rows, 4]),
+            tensor_box: TensorBox::new(&[rank * rows, 0], &[rows, 4]),
             data: &weight[rank * rows * 4..(rank + 1) * rows * 4],
         }];
         if rank == 0 {
             entries.push(ShardEntry {
                 name: "params.bias".into(),
                 global_shape: vec![3],
-                region: Region::whole(&[3]),
+                tensor_box: TensorBox::whole(&[3]),
                 data: &bias,
             });
         }
@@ -112,14 +112,14 @@ fn any_box_reads_back_bit_for_bit() {
         let checkpoint = Checkpoint::open(&dir.path().join("latest")).unwrap();
         assert_eq!(checkpoint.manifest().state, state(7));
         assert!(checkpoint.skipped().is_empty());
-        let whole = checkpoint.read("params.weight", &[6, 4], &Region::whole(&[6, 4])).unwrap();
+        let whole = checkpoint.read("params.weight", &[6, 4], &TensorBox::whole(&[6, 4])).unwrap();
         assert_eq!(bits(&whole), bits(&weight));
-        let columns = Region::new(&[1, 2], &[4, 2]);
+        let columns = TensorBox::new(&[1, 2], &[4, 2]);
         let expected: Vec<_> =
             (1..5).flat_map(|row| [weight[row * 4 + 2], weight[row * 4 + 3]]).collect();
         let columns = checkpoint.read("params.weight", &[6, 4], &columns).unwrap();
         assert_eq!(bits(&columns), bits(&expected));
-        let read = checkpoint.read("params.bias", &[3], &Region::whole(&[3])).unwrap();
+        let read = checkpoint.read("params.bias", &[3], &TensorBox::whole(&[3])).unwrap();
         assert_eq!(bits(&read), bits(&bias));
     }
 }
@@ -131,13 +131,13 @@ fn a_rank_may_hold_several_boxes_of_one_tensor() {
     let entry = |start, data| ShardEntry {
         name: "x".into(),
         global_shape: vec![4],
-        region: Region::new(&[start], &[2]),
+        tensor_box: TensorBox::new(&[start], &[2]),
         data,
     };
     let file = writer.write_rank(0, &[entry(2, &[3.0, 4.0]), entry(0, &[1.0, 2.0])]).unwrap();
     writer.commit(vec![file], state(1), None).unwrap();
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
-    let read = checkpoint.read("x", &[4], &Region::whole(&[4])).unwrap();
+    let read = checkpoint.read("x", &[4], &TensorBox::whole(&[4])).unwrap();
     assert_eq!(read, [1.0, 2.0, 3.0, 4.0]);
 }
 
@@ -273,7 +273,7 @@ fn incomplete_shards_are_refused() {
             let entry = ShardEntry {
                 name: "x".into(),
                 global_shape: vec![4, *width],
-                region: Region::new(&[*start, 0], &[*rows, 2]),
+                tensor_box: TensorBox::new(&[*start, 0], &[*rows, 2]),
                 data: &vec![0.0; rows * 2],
             };
             writer.write_rank(rank, &[entry]).unwrap()
@@ -302,14 +302,14 @@ fn another_model_is_refused_tensor_by_tensor() {
     let dir = folder();
     save(dir.path(), 1);
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
-    let read = |name, shape: &[usize], region| {
-        checkpoint.read(name, shape, &region).unwrap_err().to_string()
+    let read = |name, shape: &[usize], tensor_box| {
+        checkpoint.read(name, shape, &tensor_box).unwrap_err().to_string()
     };
-    let text = read("params.other", &[1], Region::whole(&[1]));
+    let text = read("params.other", &[1], TensorBox::whole(&[1]));
     assert!(text.contains("tensor `params.other` is missing"), "{text}");
-    let text = read("params.weight", &[4, 6], Region::whole(&[4, 6]));
+    let text = read("params.weight", &[4, 6], TensorBox::whole(&[4, 6]));
     assert!(text.contains("`params.weight` has shape [6, 4], the model expects [4, 6]"), "{text}");
-    let text = read("params.weight", &[6, 4], Region::new(&[5, 0], &[2, 4]));
+    let text = read("params.weight", &[6, 4], TensorBox::new(&[5, 0], &[2, 4]));
     assert!(text.contains("of shape [6, 4] has no part [5..7, 0..4]"), "{text}");
 
     let check = |bias: &str, shape: &[usize]| {

@@ -19,7 +19,7 @@ pub(crate) struct BackwardPass {
     /// Line of the first `backward` of the step.
     line: &'static Location<'static>,
     /// Units that require gradients; `None` for all that the loss depends on.
-    wanted: Option<Vec<Rc<Unit>>>,
+    requested: Option<Vec<Rc<Unit>>>,
     /// Units that hold gradients of the step.
     units: RefCell<Vec<Rc<Unit>>>,
     /// Units whose gradients are complete after the running backward of a micro-batch.
@@ -79,12 +79,12 @@ impl BackwardPass {
     pub(crate) fn new(
         rank: &Rank,
         line: &'static Location<'static>,
-        wanted: Option<&[Rc<Unit>]>,
+        requested: Option<&[Rc<Unit>]>,
     ) -> Rc<BackwardPass> {
         let count = &rank.session_state::<BackwardPasses>().count;
-        let (number, wanted) = (count.get() + 1, wanted.map(<[_]>::to_vec));
+        let (number, requested) = (count.get() + 1, requested.map(<[_]>::to_vec));
         count.set(number);
-        Rc::new(BackwardPass::with_units(number, line, wanted, Vec::new()))
+        Rc::new(BackwardPass::with_units(number, line, requested, Vec::new()))
     }
 
     /// Returns the latest backward, whose gradients a replayed CUDA graph has left in the units.
@@ -98,11 +98,11 @@ impl BackwardPass {
     fn with_units(
         number: u64,
         line: &'static Location<'static>,
-        wanted: Option<Vec<Rc<Unit>>>,
+        requested: Option<Vec<Rc<Unit>>>,
         units: Vec<Rc<Unit>>,
     ) -> BackwardPass {
         let (completed, deferred) = (RefCell::default(), Cell::new(0));
-        BackwardPass { number, line, wanted, units: RefCell::new(units), completed, deferred }
+        BackwardPass { number, line, requested, units: RefCell::new(units), completed, deferred }
     }
 
     /// Returns the line of the first `backward` of the step.
@@ -192,8 +192,10 @@ impl BackwardPass {
     }
 
     /// Returns true if `unit` requires gradients.
-    pub(crate) fn wants(&self, unit: &Rc<Unit>) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| Rc::ptr_eq(one, unit)))
+    pub(crate) fn includes(&self, unit: &Rc<Unit>) -> bool {
+        self.requested
+            .as_ref()
+            .is_none_or(|requested| requested.iter().any(|one| Rc::ptr_eq(one, unit)))
     }
 
     /// Returns true if `unit` holds gradients of the step.
@@ -207,10 +209,10 @@ impl BackwardPass {
         if self.owns_gradient_of(unit) {
             return true;
         }
-        if !self.wants(unit) {
+        if !self.includes(unit) {
             return false;
         }
-        for unit in unit.units_of_model().into_iter().filter(|unit| self.wants(unit)) {
+        for unit in unit.units_of_model().into_iter().filter(|unit| self.includes(unit)) {
             if let Some(GradientOwner { line, is_pending: true, .. }) = unit.gradient_owner() {
                 panic!(
                     "backward at {} would overwrite the gradients of `{}` from the backward at {line}, which were not \
@@ -267,7 +269,7 @@ impl BackwardPass {
     /// Checks that there are gradients of all `units`.
     ///
     /// # Panics
-    /// If the loss did not depend on the model of one of them, or its gradient was not wanted.
+    /// If the loss did not depend on the model of one of them, or its gradient was not requested.
     #[track_caller]
     pub(crate) fn check_covers<'a>(&self, mut units: impl Iterator<Item = &'a Rc<Unit>>) {
         self.check_valid();

@@ -22,7 +22,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state that the connections share.
 struct Server {
-    place: RankAssignment,
+    assignment: RankAssignment,
     timeout: Duration,
     state: Mutex<StoreState>,
     changed: Condvar,
@@ -49,11 +49,11 @@ struct ConnectedRank {
 /// Serves a store on `listener` until the process exits. A get waits for its key for at most `timeout`.
 pub fn serve_store(
     listener: TcpListener,
-    place: RankAssignment,
+    assignment: RankAssignment,
     timeout: Duration,
 ) -> io::Result<()> {
     let (state, changed) = (Mutex::default(), Condvar::new());
-    let server = Arc::new(Server { place, timeout, state, changed });
+    let server = Arc::new(Server { assignment, timeout, state, changed });
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let server = Arc::clone(&server);
@@ -115,8 +115,8 @@ impl Server {
         world: u32,
         stream: TcpStream,
     ) -> Result<(u32, Sender), Refusal> {
-        let own_world = self.place.world;
-        if job != self.place.job.as_bytes() {
+        let own_world = self.assignment.world;
+        if job != self.assignment.job.as_bytes() {
             let reason = "it belongs to another job: stop old processes of other runs, or choose another MASTER_PORT";
             return Err((stream, reason.into()));
         }

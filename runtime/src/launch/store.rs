@@ -32,7 +32,7 @@ const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Store {
     connection: Mutex<Connection>,
     exits: Arc<ExitNotifications>,
-    place: RankAssignment,
+    assignment: RankAssignment,
     timeout: Duration,
 }
 
@@ -60,24 +60,25 @@ impl Store {
     ///
     /// # Errors
     /// If rank 0 cannot listen, cannot be reached, or refuses this process as one of another job.
-    pub fn open(place: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
-        if place.rank == 0 {
-            let address = place.master.clone();
+    pub fn open(assignment: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
+        if assignment.rank == 0 {
+            let address = assignment.master.clone();
             let listen = |error| StoreError::Listen { address, error };
-            let port = place.master.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+            let port =
+                assignment.master.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
             // On every interface: the name of the host may belong to another interface than the one that others use.
-            let any = if place.master.starts_with('[') { "::" } else { "0.0.0.0" };
+            let any = if assignment.master.starts_with('[') { "::" } else { "0.0.0.0" };
             let listener = TcpListener::bind((any, port.unwrap_or(0)));
             let served =
-                listener.and_then(|listener| serve_store(listener, place.clone(), timeout));
+                listener.and_then(|listener| serve_store(listener, assignment.clone(), timeout));
             served.map_err(listen)?;
         }
-        Store::connect(place, timeout)
+        Store::connect(assignment, timeout)
     }
 
     /// Connects to a store that listens already, or will within `timeout`.
-    fn connect(place: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
-        let (rank, address, start) = (place.rank, place.master.clone(), Instant::now());
+    fn connect(assignment: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
+        let (rank, address, start) = (assignment.rank, assignment.master.clone(), Instant::now());
         let stream = loop {
             match connect_to(&address, timeout) {
                 Ok(stream) => break stream,
@@ -87,7 +88,7 @@ impl Store {
                 Err(_) => std::thread::sleep(RETRY_PERIOD),
             }
         };
-        match handshake(stream, place, HANDSHAKE_TIMEOUT.min(timeout + REPLY_MARGIN)) {
+        match handshake(stream, assignment, HANDSHAKE_TIMEOUT.min(timeout + REPLY_MARGIN)) {
             Err(error) => Err(StoreError::NotAStore { rank, address, error }),
             Ok((_, _, Err(reason))) => Err(StoreError::Refused { rank, address, reason }),
             Ok((input, out, Ok(_))) => {
@@ -102,14 +103,14 @@ impl Store {
                     .spawn(reader)
                     .map_err(|error| StoreError::Lost { rank, address, error })?;
                 let connection = Mutex::new(Connection { out, replies });
-                Ok(Store { connection, exits, place: place.clone(), timeout })
+                Ok(Store { connection, exits, assignment: assignment.clone(), timeout })
             }
         }
     }
 
     /// The rank assignment of this process.
-    pub fn place(&self) -> &RankAssignment {
-        &self.place
+    pub fn assignment(&self) -> &RankAssignment {
+        &self.assignment
     }
 
     /// Sets `key` to `value`.
@@ -135,8 +136,8 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn barrier(&self, name: &str) -> Result<(), StoreError> {
-        self.set(&format!("barrier {name} {}", self.place.rank), &[])?;
-        (0..self.place.world)
+        self.set(&format!("barrier {name} {}", self.assignment.rank), &[])?;
+        (0..self.assignment.world)
             .try_for_each(|rank| self.get(&format!("barrier {name} {rank}")).map(drop))
     }
 
@@ -149,7 +150,7 @@ impl Store {
         let reply =
             request().and_then(|request| self.exchange(&request, self.timeout + REPLY_MARGIN));
         reply.map_err(|error| {
-            let RankAssignment { rank, master: address, .. } = self.place.clone();
+            let RankAssignment { rank, master: address, .. } = self.assignment.clone();
             StoreError::Lost { rank, address, error }
         })
     }
@@ -164,7 +165,7 @@ impl Store {
     }
 
     fn missing_key(&self, key: &str, reason: String) -> StoreError {
-        let (rank, key, waited) = (self.place.rank, key.to_string(), self.timeout);
+        let (rank, key, waited) = (self.assignment.rank, key.to_string(), self.timeout);
         StoreError::Missing { rank, key, waited, reason }
     }
 }
@@ -227,7 +228,7 @@ impl ExitNotifications {
 /// Introduces this rank, and returns both halves of the connection and the reply.
 fn handshake(
     mut out: TcpStream,
-    place: &RankAssignment,
+    assignment: &RankAssignment,
     timeout: Duration,
 ) -> io::Result<(BufReader<TcpStream>, TcpStream, Reply)> {
     out.set_nodelay(true)?;
@@ -235,9 +236,9 @@ fn handshake(
     out.set_read_timeout(Some(timeout))?;
     let mut input = BufReader::new(out.try_clone()?);
     let mut greeting = MAGIC.to_vec();
-    write_bytes(&mut greeting, place.job.as_bytes())?;
-    write_number(&mut greeting, place.rank as u32)?;
-    write_number(&mut greeting, place.world as u32)?;
+    write_bytes(&mut greeting, assignment.job.as_bytes())?;
+    write_number(&mut greeting, assignment.rank as u32)?;
+    write_number(&mut greeting, assignment.world as u32)?;
     out.write_all(&greeting)?;
     let reply = match (read_byte(&mut input)?, read_bytes(&mut input)?) {
         (DONE, bytes) => Ok(bytes),

@@ -74,7 +74,7 @@ fn inconsistent_variables_are_named() {
 }
 
 /// A rank assignment with an unused port.
-fn place(rank: usize, world: usize, port: u16) -> RankAssignment {
+fn assignment(rank: usize, world: usize, port: u16) -> RankAssignment {
     let master = format!("127.0.0.1:{port}");
     RankAssignment { rank, world, local_rank: rank, master, job: "job 1".into() }
 }
@@ -92,7 +92,7 @@ fn ranks_connect_in_any_order() {
         let rank = |rank: usize| {
             // Rank 0 is late.
             std::thread::sleep(Duration::from_millis(if rank == 0 { 120 } else { 0 }));
-            let store = Store::open(&place(rank, 4, port), PATIENT).unwrap();
+            let store = Store::open(&assignment(rank, 4, port), PATIENT).unwrap();
             if rank == 2 {
                 store.set("id", &[7; 128]).unwrap();
             }
@@ -111,16 +111,16 @@ fn ranks_connect_in_any_order() {
 #[test]
 fn foreign_processes_are_refused_with_the_reason() {
     let port = free_port();
-    let store = Store::open(&place(0, 2, port), PATIENT).unwrap();
-    let refused = |place: RankAssignment| match Store::open(&place, PATIENT) {
+    let store = Store::open(&assignment(0, 2, port), PATIENT).unwrap();
+    let refused = |assignment: RankAssignment| match Store::open(&assignment, PATIENT) {
         Err(StoreError::Refused { reason, .. }) => reason,
         other => panic!("{other:?}"),
     };
-    let other_job = RankAssignment { job: "job 2".into(), ..place(1, 2, port) };
+    let other_job = RankAssignment { job: "job 2".into(), ..assignment(1, 2, port) };
     assert!(refused(other_job).contains("another job"));
-    assert!(refused(place(2, 3, port)).contains("rank 0 expects 2 ranks, rank 2 3"));
-    let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
-    assert!(refused(place(1, 2, port)).contains("rank 1 is already connected"));
+    assert!(refused(assignment(2, 3, port)).contains("rank 0 expects 2 ranks, rank 2 3"));
+    let second = Store::open(&assignment(1, 2, port), PATIENT).unwrap();
+    assert!(refused(assignment(1, 2, port)).contains("rank 1 is already connected"));
     // A foreign connection does not disturb the store.
     TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     second.set("x", b"y").unwrap();
@@ -131,16 +131,16 @@ fn foreign_processes_are_refused_with_the_reason() {
 fn waits_time_out() {
     let (port, soon) = (free_port(), Duration::from_millis(150));
     let start = Instant::now();
-    let error = Store::open(&place(1, 2, port), soon).expect_err("rank 0 does not come");
+    let error = Store::open(&assignment(1, 2, port), soon).expect_err("rank 0 does not come");
     assert!(matches!(error, StoreError::Connect { rank: 1, .. }), "{error}");
     assert!(error.to_string().contains("check that MASTER_ADDR is the host of rank 0"), "{error}");
 
-    let store = Store::open(&place(0, 2, port), soon).unwrap();
+    let store = Store::open(&assignment(0, 2, port), soon).unwrap();
     let error = store.get("never").expect_err("no rank sets it").to_string();
     assert!(error.contains("rank 0 waited 0.15 s for `never`: no rank has set it"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(10));
 
-    let taken = Store::open(&place(0, 2, port), soon).expect_err("the port is taken");
+    let taken = Store::open(&assignment(0, 2, port), soon).expect_err("the port is taken");
     assert!(taken.to_string().contains("choose another MASTER_PORT"), "{taken}");
 }
 
@@ -149,7 +149,7 @@ fn lost_rank_0_is_reported_while_connecting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let thread = std::thread::spawn(move || drop(listener.accept().unwrap()));
-    let error = Store::open(&place(1, 2, port), PATIENT).expect_err("rank 0 is gone");
+    let error = Store::open(&assignment(1, 2, port), PATIENT).expect_err("rank 0 is gone");
     thread.join().unwrap();
     assert!(matches!(error, StoreError::NotAStore { rank: 1, .. }), "{error}");
 }
@@ -170,7 +170,7 @@ fn first_failure(store: &Store) -> (usize, RankExit) {
 fn failures_are_announced_to_other_ranks() {
     let port = free_port();
     let stores: Vec<Store> =
-        (0..4).map(|rank| Store::open(&place(rank, 4, port), PATIENT).unwrap()).collect();
+        (0..4).map(|rank| Store::open(&assignment(rank, 4, port), PATIENT).unwrap()).collect();
     let mut stores = stores.into_iter();
     let [first, second, third, fourth] = [(); 4].map(|()| stores.next().unwrap());
     // A rank that has returned is not reported.
@@ -190,11 +190,11 @@ fn failures_are_announced_to_other_ranks() {
 #[test]
 fn closed_connection_is_reported_as_lost() {
     let port = free_port();
-    let first = Store::open(&place(0, 3, port), PATIENT).unwrap();
-    drop(Store::open(&place(2, 3, port), PATIENT).unwrap());
+    let first = Store::open(&assignment(0, 3, port), PATIENT).unwrap();
+    drop(Store::open(&assignment(2, 3, port), PATIENT).unwrap());
     assert_eq!(first_failure(&first), (2, RankExit::Lost));
     // A rank that connects later is notified too.
-    let second = Store::open(&place(1, 3, port), PATIENT).unwrap();
+    let second = Store::open(&assignment(1, 3, port), PATIENT).unwrap();
     assert_eq!(first_failure(&second), (2, RankExit::Lost));
 }
 
@@ -208,8 +208,8 @@ fn exit_of_rank_0_is_announced() {
         (RankExit::Returned, None),
     ] {
         let port = free_port();
-        let first = Store::open(&place(0, 2, port), PATIENT).unwrap();
-        let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
+        let first = Store::open(&assignment(0, 2, port), PATIENT).unwrap();
+        let second = Store::open(&assignment(1, 2, port), PATIENT).unwrap();
         first.announce_exit(&exit);
         second.set("still", b"there").unwrap();
         assert_eq!(second.failed_peer(), expected);

@@ -31,7 +31,7 @@ impl<S> Identical<S> for S {}
 pub trait Broadcast<T> {}
 
 macro_rules! pairs {
-    ($rule:ident: $(($($left:ident),*) beside ($($right:ident),*);)*) => {$(
+    ($rule:ident: $(($($left:ident),*) and ($($right:ident),*);)*) => {$(
         impl<$($left,)* $($right),*> SameShape<($($right,)*)> for ($($left,)*)
         where
             ($($left,)*): $rule<($($right,)*)>,
@@ -41,43 +41,43 @@ macro_rules! pairs {
 }
 
 pairs! { Identical:
-    () beside ();
-    (A) beside (V);
-    (A, B) beside (V, W);
-    (A, B, C) beside (V, W, X);
-    (A, B, C, D) beside (V, W, X, Y);
-    (A, B, C, D, E) beside (V, W, X, Y, Z);
+    () and ();
+    (A) and (V);
+    (A, B) and (V, W);
+    (A, B, C) and (V, W, X);
+    (A, B, C, D) and (V, W, X, Y);
+    (A, B, C, D, E) and (V, W, X, Y, Z);
 }
 
 pairs! { Broadcast:
-    () beside (V);
-    () beside (V, W);
-    () beside (V, W, X);
-    () beside (V, W, X, Y);
-    () beside (V, W, X, Y, Z);
-    (A) beside ();
-    (A) beside (V, W);
-    (A) beside (V, W, X);
-    (A) beside (V, W, X, Y);
-    (A) beside (V, W, X, Y, Z);
-    (A, B) beside ();
-    (A, B) beside (V);
-    (A, B) beside (V, W, X);
-    (A, B) beside (V, W, X, Y);
-    (A, B) beside (V, W, X, Y, Z);
-    (A, B, C) beside ();
-    (A, B, C) beside (V);
-    (A, B, C) beside (V, W);
-    (A, B, C) beside (V, W, X, Y);
-    (A, B, C) beside (V, W, X, Y, Z);
-    (A, B, C, D) beside ();
-    (A, B, C, D) beside (V);
-    (A, B, C, D) beside (V, W);
-    (A, B, C, D) beside (V, W, X);
-    (A, B, C, D) beside (V, W, X, Y, Z);
-    (A, B, C, D, E) beside ();
-    (A, B, C, D, E) beside (V);
-    (A, B, C, D, E) beside (V, W);
-    (A, B, C, D, E) beside (V, W, X);
-    (A, B, C, D, E) beside (V, W, X, Y);
+    () and (V);
+    () and (V, W);
+    () and (V, W, X);
+    () and (V, W, X, Y);
+    () and (V, W, X, Y, Z);
+    (A) and ();
+    (A) and (V, W);
+    (A) and (V, W, X);
+    (A) and (V, W, X, Y);
+    (A) and (V, W, X, Y, Z);
+    (A, B) and ();
+    (A, B) and (V);
+    (A, B) and (V, W, X);
+    (A, B) and (V, W, X, Y);
+    (A, B) and (V, W, X, Y, Z);
+    (A, B, C) and ();
+    (A, B, C) and (V);
+    (A, B, C) and (V, W);
+    (A, B, C) and (V, W, X, Y);
+    (A, B, C) and (V, W, X, Y, Z);
+    (A, B, C, D) and ();
+    (A, B, C, D) and (V);
+    (A, B, C, D) and (V, W);
+    (A, B, C, D) and (V, W, X);
+    (A, B, C, D) and (V, W, X, Y, Z);
+    (A, B, C, D, E) and ();
+    (A, B, C, D, E) and (V);
+    (A, B, C, D, E) and (V, W);
+    (A, B, C, D, E) and (V, W, X);
+    (A, B, C, D, E) and (V, W, X, Y);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::tensor::{Operand, Tensor};
 
 use super::chain::stage_layers;
-use super::with_documents::beside_documents;
+use super::with_documents::forward_with_documents;
 use super::{Build, Builder, Layer};
 
 /// Zeroes elements at the model's dropout rate in training (Srivastava et al., 2014), and scales the others so that the
@@ -49,6 +49,6 @@ stage_layers! {
     Dropout;
 }
 
-beside_documents! {
+forward_with_documents! {
     Dropout;
 }

@@ -14,7 +14,7 @@ use crate::tensor::{
 };
 
 use super::chain::stage_layers;
-use super::with_documents::beside_documents;
+use super::with_documents::forward_with_documents;
 use super::{Build, Builder, Layer};
 
 /// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
@@ -132,7 +132,7 @@ stage_layers! {
     RmsNorm<H>;
 }
 
-beside_documents! {
+forward_with_documents! {
     LayerNorm<H>;
     RmsNorm<H>;
 }

@@ -100,7 +100,7 @@ stage_layers! {
 }
 
 /// Implements layers for tuples of a tensor and documents, which are passed on: `document_layers! { RmsNorm<H>; }`.
-macro_rules! beside_documents {
+macro_rules! forward_with_documents {
     ($($layer:ident $(<$param:ident>)?;)+) => {$(
         /// Documents are returned as they are: no position is read from another one.
         #[diagnostic::do_not_recommend]
@@ -128,4 +128,4 @@ macro_rules! beside_documents {
     )+};
 }
 
-pub(super) use beside_documents;
+pub(super) use forward_with_documents;

@@ -8,14 +8,14 @@ pub struct ChainOutline {
     /// Name of the model's struct.
     pub model: String,
     /// Fields of the chain, in order.
-    pub links: Vec<LinkOutline>,
+    pub fields: Vec<FieldOutline>,
     /// Fields that only loss and logits use, on the last stage.
-    pub last: Vec<LinkOutline>,
+    pub last: Vec<FieldOutline>,
 }
 
 /// Field of a chain.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LinkOutline {
+pub struct FieldOutline {
     /// Name of the field.
     pub name: String,
     /// The layers, if the field is a stack, between any two of which the chain can be cut.
@@ -30,7 +30,7 @@ pub struct CutPoint {
     /// Path of the layer or field: `blocks.5`.
     pub path: String,
     /// Index of the field in the chain.
-    pub link: usize,
+    pub field: usize,
     /// Index of the layer in a stack.
     pub layer: Option<usize>,
 }
@@ -41,57 +41,58 @@ impl ChainOutline {
     /// Other fields go with one of these: fields before the first stack with its first layer, fields after a stack with
     /// its last layer, and [`last`](Self::last) fields with the last point.
     pub fn cut_points(&self) -> Vec<CutPoint> {
-        let of_link = |(link, outline): (usize, &LinkOutline)| {
+        let points_of_field = |(field, outline): (usize, &FieldOutline)| {
             let name = &outline.name;
             let point = |layer: usize| {
                 let path = format!("{name}.{layer}");
-                CutPoint { path, link, layer: Some(layer) }
+                CutPoint { path, field, layer: Some(layer) }
             };
             match &outline.layers {
                 Some(layers) => (0..layers.count).map(point).collect(),
                 None if self.has_stack() => Vec::new(),
-                None => vec![CutPoint { path: name.clone(), link, layer: None }],
+                None => vec![CutPoint { path: name.clone(), field, layer: None }],
             }
         };
-        self.links.iter().enumerate().flat_map(of_link).collect()
+        self.fields.iter().enumerate().flat_map(points_of_field).collect()
     }
 
     /// Returns the number of stage-cut points.
     pub fn point_count(&self) -> usize {
-        self.points_before(self.links.len())
+        self.points_before(self.fields.len())
     }
 
     /// Returns the stage-cut point to which the first layer of a field, or the whole field, belongs.
-    pub(super) fn point_of_link(&self, link: usize) -> usize {
-        let before = self.points_before(link);
-        let is_point = self.links[link].layers.is_some() || !self.has_stack();
+    pub(super) fn point_of_field(&self, field: usize) -> usize {
+        let before = self.points_before(field);
+        let is_point = self.fields[field].layers.is_some() || !self.has_stack();
         if is_point { before } else { before.saturating_sub(1) }
     }
 
     /// Returns the stage-cut point to which the field or parameter at `path` belongs; `None` if it is not part of the
     /// chain.
     pub(super) fn point_of_path(&self, path: &str) -> Option<usize> {
-        let (field, inside) = path.split_once('.').unwrap_or((path, ""));
-        if self.last.iter().any(|last| last.name == field) {
+        let (name, inside) = path.split_once('.').unwrap_or((path, ""));
+        if self.last.iter().any(|last| last.name == name) {
             return self.point_count().checked_sub(1);
         }
-        let link = self.links.iter().position(|link| link.name == field)?;
-        let first = self.point_of_link(link);
-        let Some(layers) = &self.links[link].layers else { return Some(first) };
+        let field = self.fields.iter().position(|field| field.name == name)?;
+        let first = self.point_of_field(field);
+        let Some(layers) = &self.fields[field].layers else { return Some(first) };
         let layer: usize = inside.split('.').next()?.parse().ok()?;
         (layer < layers.count).then_some(first + layer)
     }
 
     /// Returns true if a field is a stack.
     pub(super) fn has_stack(&self) -> bool {
-        self.links.iter().any(|link| link.layers.is_some())
+        self.fields.iter().any(|field| field.layers.is_some())
     }
 
     /// Describes the number of stage-cut points for messages: `` `blocks` has Layers = 6 ``.
     pub(super) fn describe_points(&self) -> String {
-        let stacks = self.links.iter().filter_map(|link| Some((&link.name, link.layers.as_ref()?)));
+        let stacks =
+            self.fields.iter().filter_map(|field| Some((&field.name, field.layers.as_ref()?)));
         match stacks.collect::<Vec<_>>().as_slice() {
-            [] => format!("the chain of `{}` has length {}", self.model, self.links.len()),
+            [] => format!("the chain of `{}` has length {}", self.model, self.fields.len()),
             [(name, layers)] => format!("`{name}` has {} = {}", layers.dim, layers.count),
             _ => format!("{} have {} layers", self.stack_names(), self.point_count()),
         }
@@ -99,8 +100,8 @@ impl ChainOutline {
 
     /// Formats the names of the stacks, or that of the model without stacks.
     pub(super) fn stack_names(&self) -> String {
-        let stacks = self.links.iter().filter(|link| link.layers.is_some());
-        let names: Vec<String> = stacks.map(|link| format!("`{}`", link.name)).collect();
+        let stacks = self.fields.iter().filter(|field| field.layers.is_some());
+        let names: Vec<String> = stacks.map(|field| format!("`{}`", field.name)).collect();
         match names.as_slice() {
             [] => format!("`{}`", self.model),
             names => names.join(" and "),
@@ -108,9 +109,10 @@ impl ChainOutline {
     }
 
     /// Counts the stage-cut points of the fields before `field`.
-    fn points_before(&self, link: usize) -> usize {
+    fn points_before(&self, field: usize) -> usize {
         let alone = usize::from(!self.has_stack());
-        let points = |link: &LinkOutline| link.layers.as_ref().map_or(alone, |layers| layers.count);
-        self.links[..link].iter().map(points).sum()
+        let points =
+            |field: &FieldOutline| field.layers.as_ref().map_or(alone, |layers| layers.count);
+        self.fields[..field].iter().map(points).sum()
     }
 }

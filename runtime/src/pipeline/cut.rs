@@ -99,21 +99,21 @@ pub(super) fn point_costs(chain: &ChainOutline, flops: &dyn Fn(&str) -> f64) -> 
     let points = chain.cut_points();
     let layer_flops = match points.first() {
         Some(first) if chain.has_stack() => flops(&first.path),
-        _ => chain.links.iter().map(|link| flops(&link.name)).sum::<f64>() / points.len() as f64,
+        _ => chain.fields.iter().map(|field| flops(&field.name)).sum::<f64>() / points.len() as f64,
     };
     let layer_flops = if layer_flops > 0.0 { layer_flops } else { 1.0 };
     let cost = |declared: Option<f64>, path: &str| {
         declared.map_or_else(|| flops(path), |cost| cost * layer_flops)
     };
-    let of_point = |point: &super::CutPoint| cost(chain.links[point.link].cost, &point.path);
+    let of_point = |point: &super::CutPoint| cost(chain.fields[point.field].cost, &point.path);
     let mut costs: Vec<f64> = points.iter().map(of_point).collect();
-    for (index, link) in chain.links.iter().enumerate() {
-        if chain.has_stack() && link.layers.is_none() {
-            costs[chain.point_of_link(index)] += cost(link.cost, &link.name);
+    for (index, field) in chain.fields.iter().enumerate() {
+        if chain.has_stack() && field.layers.is_none() {
+            costs[chain.point_of_field(index)] += cost(field.cost, &field.name);
         }
     }
     if let Some(last_point) = costs.last_mut() {
-        *last_point += chain.last.iter().map(|link| cost(link.cost, &link.name)).sum::<f64>();
+        *last_point += chain.last.iter().map(|field| cost(field.cost, &field.name)).sum::<f64>();
     }
     if costs.iter().all(|cost| *cost == 0.0) { vec![1.0; costs.len()] } else { costs }
 }
@@ -122,9 +122,9 @@ pub(super) fn point_costs(chain: &ChainOutline, flops: &dyn Fn(&str) -> f64) -> 
 fn layer_counts(chain: &ChainOutline) -> Vec<f64> {
     let mut counts = vec![1.0; chain.point_count()];
     let is_stack =
-        |link: Option<&super::LinkOutline>| link.is_some_and(|link| link.layers.is_some());
-    let has_front = chain.has_stack() && !is_stack(chain.links.first());
-    let has_back = chain.has_stack() && !is_stack(chain.links.last()) || !chain.last.is_empty();
+        |field: Option<&super::FieldOutline>| field.is_some_and(|field| field.layers.is_some());
+    let has_front = chain.has_stack() && !is_stack(chain.fields.first());
+    let has_back = chain.has_stack() && !is_stack(chain.fields.last()) || !chain.last.is_empty();
     if let (true, Some(first)) = (has_front, counts.first_mut()) {
         *first += 1.0;
     }

@@ -23,9 +23,9 @@ pub struct StagePlan {
 
 /// The part of a field of the chain that a stage runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StageLink {
-    /// Index of the field in [`ChainOutline::links`].
-    pub link: usize,
+pub struct StageField {
+    /// Index of the field in [`ChainOutline::fields`].
+    pub field: usize,
     /// The layers of a stack; `0..1` of another field.
     pub layers: Range<usize>,
 }
@@ -133,10 +133,10 @@ impl StagePlan {
     }
 
     /// Returns the fields of the chain that a stage runs, in order.
-    pub fn links_of_stage(&self, stage: usize) -> Vec<StageLink> {
+    pub fn fields_of_stage(&self, stage: usize) -> Vec<StageField> {
         let points = self.points_of_stage(stage);
-        let of_link = |(link, outline): (usize, &super::LinkOutline)| {
-            let first = self.chain.point_of_link(link);
+        let layers_of_field = |(field, outline): (usize, &super::FieldOutline)| {
+            let first = self.chain.point_of_field(field);
             let layers = match &outline.layers {
                 Some(layers) => {
                     let start = points.start.clamp(first, first + layers.count);
@@ -145,9 +145,9 @@ impl StagePlan {
                 }
                 None => 0..usize::from(points.contains(&first)),
             };
-            (!layers.is_empty()).then_some(StageLink { link, layers })
+            (!layers.is_empty()).then_some(StageField { field, layers })
         };
-        self.chain.links.iter().enumerate().filter_map(of_link).collect()
+        self.chain.fields.iter().enumerate().filter_map(layers_of_field).collect()
     }
 
     /// Returns the stage of the field or parameter at `path`; `None` if it is not part of the chain.
@@ -197,7 +197,7 @@ impl StagePlan {
 
 /// Returns the problems of a placement of stages on the ranks of the mesh.
 fn check_placement(chain: &ChainOutline, placement: &[usize], ranks: usize) -> Vec<String> {
-    if chain.links.is_empty() {
+    if chain.fields.is_empty() {
         let flag = if ranks == 1 { "--stage-times" } else { &format!("--mesh: pp={ranks}") };
         return vec![format!(
             "{flag} needs a model with stages: put `#[pipeline_stage]` on the fields of `{}`",
@@ -232,8 +232,8 @@ fn check_placement(chain: &ChainOutline, placement: &[usize], ranks: usize) -> V
 
 /// Returns the problems of declared costs.
 fn check_costs(chain: &ChainOutline) -> Vec<String> {
-    let links = chain.links.iter().chain(&chain.last);
-    let declared = links.filter_map(|link| Some((&link.name, link.cost?)));
+    let fields = chain.fields.iter().chain(&chain.last);
+    let declared = fields.filter_map(|field| Some((&field.name, field.cost?)));
     let wrong = declared.filter(|(_, cost)| !(cost.is_finite() && *cost > 0.0));
     let problem = |(name, cost): (&String, f64)| {
         format!(

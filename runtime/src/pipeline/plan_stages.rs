@@ -11,7 +11,7 @@ use crate::tensor::{Rank, SegmentData};
 
 use super::boundary::{dims_without_size, documents_without_tokens, kinds_of};
 use super::plan::cut_declared;
-use super::{ChainOutline, LinkOutline, StagePlan, StageRequest};
+use super::{ChainOutline, FieldOutline, StagePlan, StageRequest};
 
 /// Cuts the stages of `M`, the fields with `#[pipeline_stage]`, by `request`. Allocates no memory; every rank gets the
 /// same plan.
@@ -56,18 +56,18 @@ fn outline_chain<M: Model>(chain: Option<&ChainDescription>) -> ChainOutline {
     let declared = |name: &str| -> Option<StageDescription> {
         description.fields.iter().find(|field| field.name == name)?.stage
     };
-    let links = chain.into_iter().flat_map(|chain| &chain.fields).map(|field| LinkOutline {
+    let fields = chain.into_iter().flat_map(|chain| &chain.fields).map(|field| FieldOutline {
         name: field.name.to_owned(),
         layers: field.layers,
         cost: declared(field.name).and_then(|stage| stage.cost),
     });
     let last = description.fields.iter().filter_map(|field| {
         let stage = field.stage.filter(|stage| stage.last)?;
-        Some(LinkOutline { name: field.name.to_owned(), layers: None, cost: stage.cost })
+        Some(FieldOutline { name: field.name.to_owned(), layers: None, cost: stage.cost })
     });
     ChainOutline {
         model: description.name.to_owned(),
-        links: links.collect(),
+        fields: fields.collect(),
         last: last.collect(),
     }
 }
@@ -83,12 +83,12 @@ fn check_boundaries<M: Module<In: SegmentData>>(
     let crossing: BTreeSet<usize> = match plan {
         Some(plan) => {
             let inner = 0..plan.stage_count().saturating_sub(1);
-            inner.filter_map(|stage| Some(plan.links_of_stage(stage).last()?.link)).collect()
+            inner.filter_map(|stage| Some(plan.fields_of_stage(stage).last()?.field)).collect()
         }
         None => (0..chain.fields.len().saturating_sub(1)).collect(),
     };
-    let problems = crossing.into_iter().flat_map(|link| {
-        let field = &chain.fields[link];
+    let problems = crossing.into_iter().flat_map(|field| {
+        let field = &chain.fields[field];
         let crosses = format!("`{}`: its output, which crosses to the next pipeline stage, has", field.name);
         let unsized_dims = dims_without_size(&field.output, &input, sizes).into_iter().map(|dim| {
             format!("{crosses} the dim {dim}, which has no size: set it by `Sizes::with({dim}, ..)`")

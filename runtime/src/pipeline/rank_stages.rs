@@ -44,16 +44,16 @@ impl RankStages {
         let fields = &chain.fields;
         let start = |field: usize| fields[..field].iter().map(|f| f.n_elements()).sum::<usize>();
         let elements = |stage: usize| {
-            let links = plan.links_of_stage(stage);
-            let (first, last) = (links.first(), links.last());
+            let of_stage = plan.fields_of_stage(stage);
+            let (first, last) = (of_stage.first(), of_stage.last());
             let (first, last) = first.zip(last).expect("each stage has a field");
-            start(first.link) + first.layers.start..start(last.link) + last.layers.end
+            start(first.field) + first.layers.start..start(last.field) + last.layers.end
         };
         let parts = (0..plan.stage_count()).map(|stage| chain.part(elements(stage))).collect();
         let boundary = |stage: usize| {
-            let links = plan.links_of_stage(stage);
-            let last = links.last().expect("each stage has a field");
-            fields[last.link].output.clone()
+            let of_stage = plan.fields_of_stage(stage);
+            let last = of_stage.last().expect("each stage has a field");
+            fields[last.field].output.clone()
         };
         let boundaries = (0..plan.stage_count() - 1).map(boundary).collect();
         let rank = rank.clone();

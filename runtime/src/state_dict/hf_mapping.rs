@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::checkpoint::Region;
+use crate::checkpoint::TensorBox;
 use crate::tensor::{Extent, ParamRef};
 
 use super::StateDictError;
@@ -160,11 +160,11 @@ impl TensorSlot {
     }
 
     /// Returns this rank's part of the tensor.
-    pub fn local_region(&self) -> Region {
+    pub fn local_box(&self) -> TensorBox {
         let first_output = self.outputs_before + self.outputs.offset;
         let offset = self.in_tensor_order(|extent| extent.offset, first_output);
         let shape = self.in_tensor_order(|extent| extent.local, self.outputs.local);
-        Region::new(&offset, &shape)
+        TensorBox::new(&offset, &shape)
     }
 
     /// Returns a number for each dim of the tensor: `of` the stack and of the inputs, and `outputs`.
@@ -187,7 +187,7 @@ impl TensorSlot {
         }
     }
 
-    /// Copies the local region of the tensor to the parameter's block.
+    /// Copies the local box of the tensor to the parameter's block.
     pub fn copy_to_param(&self, values: &[f32], block: &mut [f32]) {
         let len = self.inputs.map_or(1, |inputs| inputs.local) * self.outputs.local;
         let weights = values.chunks_exact(len.max(1)).zip(block.chunks_exact_mut(len.max(1)));
@@ -319,7 +319,7 @@ mod tests {
             assert_eq!(tensor.shape, if is_transposed { [6, 10, 4] } else { [6, 4, 10] });
             let held = if is_transposed { [3, 10, 4] } else { [3, 4, 10] };
             // An unattended rank is the last one.
-            assert_eq!(slot.local_region(), Region::new(&[3, 0, 0], &held));
+            assert_eq!(slot.local_box(), TensorBox::new(&[3, 0, 0], &held));
             let all = |experts: usize, is_transposed: bool| {
                 let (rows, cols) = if is_transposed { (10, 4) } else { (4, 10) };
                 let element = move |index: usize| {

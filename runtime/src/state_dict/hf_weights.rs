@@ -19,7 +19,7 @@ pub fn import_hf(
 ) -> Result<(), StateDictError> {
     for tensor in HfMapping::new(names, params)?.tensors() {
         for (slot, param) in tensor.parts.iter().filter(|(_, param)| param.is_owned()) {
-            let values = folder.read(&tensor.name, &tensor.shape, &slot.local_region())?;
+            let values = folder.read(&tensor.name, &tensor.shape, &slot.local_box())?;
             let mut block = vec![0.0; param.local_len()];
             slot.copy_to_param(&values, &mut block);
             param.write(&block);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::checkpoint::{Checkpoint, CheckpointError, Region, ShardEntry, TensorSource};
+use crate::checkpoint::{Checkpoint, CheckpointError, ShardEntry, TensorBox, TensorSource};
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::{Ema, Optimizer, UnitState};
 use crate::tensor::{ParamRef, Rank, UnitSlice};
@@ -86,10 +86,10 @@ fn shard_entries<'a>(
     let name = tensor_name(kind, param);
     let global_shape = param.sizes();
     let mut rest = data;
-    owned_regions(param).into_iter().map(move |region| {
-        let (data, after) = rest.split_at(region.len());
+    owned_boxes(param).into_iter().map(move |tensor_box| {
+        let (data, after) = rest.split_at(tensor_box.len());
         rest = after;
-        ShardEntry { name: name.clone(), global_shape: global_shape.clone(), region, data }
+        ShardEntry { name: name.clone(), global_shape: global_shape.clone(), tensor_box, data }
     })
 }
 
@@ -101,7 +101,7 @@ pub fn load_checkpoint(
     for param in state.params.iter().filter(|param| param.is_owned()) {
         let mut block = vec![0.0; param.local_len()];
         let name = tensor_name(PARAMETER, param);
-        checkpoint.read_into(&name, &param.sizes(), &local_region(param), &mut block)?;
+        checkpoint.read_into(&name, &param.sizes(), &local_box(param), &mut block)?;
         param.write(&block);
     }
     load_states(checkpoint, state.optimizer.states_mut())?;
@@ -123,9 +123,9 @@ fn load_states(checkpoint: &Checkpoint, states: &mut [UnitState]) -> Result<(), 
             for (kind, mut buffer) in state.of_mut(&param) {
                 let mut values = vec![0.0; buffer.len()];
                 let mut rest = values.as_mut_slice();
-                for region in owned_regions(&param) {
-                    let (part, after) = rest.split_at_mut(region.len());
-                    checkpoint.read_into(&tensor_name(kind, &param), &shape, &region, part)?;
+                for tensor_box in owned_boxes(&param) {
+                    let (part, after) = rest.split_at_mut(tensor_box.len());
+                    checkpoint.read_into(&tensor_name(kind, &param), &shape, &tensor_box, part)?;
                     rest = after;
                 }
                 buffer.write(&values);
@@ -140,15 +140,15 @@ fn tensor_name(kind: &str, param: &ParamRef) -> String {
 }
 
 /// Returns the boxes of the global parameter that this rank owns, in the order of its elements.
-fn owned_regions(param: &ParamRef) -> Vec<Region> {
-    let local = local_region(param);
-    let boxes = Region::of_run(&local.shape, param.owned()).into_iter();
+fn owned_boxes(param: &ParamRef) -> Vec<TensorBox> {
+    let local = local_box(param);
+    let boxes = TensorBox::of_run(&local.shape, param.owned()).into_iter();
     boxes.map(|part| part.moved_by(&local.offset)).collect()
 }
 
 /// Returns the box of the global parameter that this rank computes with.
-fn local_region(param: &ParamRef) -> Region {
+fn local_box(param: &ParamRef) -> TensorBox {
     let offset: Vec<usize> = param.local_extents().iter().map(|extent| extent.offset).collect();
     let shape: Vec<usize> = param.local_extents().iter().map(|extent| extent.local).collect();
-    Region::new(&offset, &shape)
+    TensorBox::new(&offset, &shape)
 }

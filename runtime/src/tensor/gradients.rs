@@ -329,7 +329,7 @@ impl<State> Gradients<State> {
         self.rank.check_same(param.rank());
         self.pass.check_valid();
         assert!(
-            self.pass.wants(param.unit()),
+            self.pass.includes(param.unit()),
             "`backward_for` left the gradient of `{}` out",
             param.path()
         );

@@ -50,7 +50,7 @@ impl Cluster {
             drivers,
             gpus: Gpus::new(gpus, ranks),
             hub: Arc::default(),
-            messages: MessagePath::Edges,
+            messages: MessagePath::PerPair,
             has_one_queue: false,
         }
     }

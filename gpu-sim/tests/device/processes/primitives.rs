@@ -38,7 +38,7 @@ pub fn run(mesh: &str) {
     }
     let id = store.get("id").unwrap().try_into().unwrap();
     let peers = Arc::clone(&store) as _;
-    let (rank, messages) = (place.rank, MessagePath::Edges);
+    let (rank, messages) = (place.rank, MessagePath::PerPair);
     let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
     let device = CudaBackend::new(driver).device().expect("a GPU has memory of its own");
     let engine = NcclEngine::new(settings, library, Arc::clone(&device), &id).unwrap();

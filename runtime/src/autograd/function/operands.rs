@@ -99,7 +99,7 @@ impl SavedInput {
     }
 
     /// Returns true if the input requires a gradient.
-    pub(crate) fn wants_gradient(&self) -> bool {
+    pub(crate) fn requires_grad(&self) -> bool {
         self.source.is_some()
     }
 

@@ -103,7 +103,7 @@ fn backward_leaves(
     for (leaf, passes) in leaves.into_iter().zip(passes) {
         match leaf {
             SavedLeaf::Value(mut input) => {
-                let wanted = input.wants_gradient() && !passes;
+                let wanted = input.requires_grad() && !passes;
                 // Nothing was saved if no derivative depends on a value: any numbers will do.
                 let data = input.take_data(rank).unwrap_or_else(|| Arc::clone(gradient));
                 inputs.push(Input::Value(data));

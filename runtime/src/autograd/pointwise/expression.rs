@@ -159,7 +159,7 @@ impl Pointwise {
             let views: Vec<View<'_>> = leaves.iter().map(LeafData::view).collect();
             kernel(&views, out.view_mut());
         }
-        let wanted = leaves.iter().any(LeafData::wants_gradient);
+        let wanted = leaves.iter().any(LeafData::requires_grad);
         let node = (recorded && wanted)
             .then(|| record_expression(rank, &self.expr, &self.leaves, &leaves));
         Computed { data: Arc::new(out), node }

@@ -42,7 +42,7 @@ impl<'a> LeafData<'a> {
         }
     }
 
-    pub(super) fn wants_gradient(&self) -> bool {
+    pub(super) fn requires_grad(&self) -> bool {
         match self {
             LeafData::Value(computed) => computed.node.is_some(),
             LeafData::Param(_) => true,

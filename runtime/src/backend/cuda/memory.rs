@@ -81,8 +81,8 @@ impl GpuMemory {
         DeviceEvent(Arc::new(recorded))
     }
 
-    fn driver_event(&self, moment: &DeviceEvent) -> Event {
-        match moment.0.downcast_ref::<RecordedEvent>() {
+    fn driver_event(&self, event: &DeviceEvent) -> Event {
+        match event.0.downcast_ref::<RecordedEvent>() {
             Some(recorded) => recorded.event,
             None => unreachable!("an event of another device type"),
         }
@@ -261,14 +261,12 @@ impl Device for GpuMemory {
         unwrap_call(self.gpu.driver().elapsed_ms(self.driver_event(from), self.driver_event(to)))
     }
 
-    fn wait_for(&self, stream_kind: StreamKind, moment: &DeviceEvent) {
-        unwrap_call(
-            self.gpu.driver().wait(self.gpu.stream(stream_kind), self.driver_event(moment)),
-        );
+    fn wait_for(&self, stream_kind: StreamKind, event: &DeviceEvent) {
+        unwrap_call(self.gpu.driver().wait(self.gpu.stream(stream_kind), self.driver_event(event)));
     }
 
-    fn is_done(&self, moment: &DeviceEvent) -> bool {
-        unwrap_call(self.gpu.driver().is_done(self.driver_event(moment)))
+    fn is_done(&self, event: &DeviceEvent) -> bool {
+        unwrap_call(self.gpu.driver().is_done(self.driver_event(event)))
     }
 
     fn stream_handle(&self, stream_kind: StreamKind) -> u64 {
@@ -280,11 +278,11 @@ impl Device for GpuMemory {
         true
     }
 
-    fn synchronize(&self, moment: &DeviceEvent) {
+    fn synchronize(&self, event: &DeviceEvent) {
         self.gpu.capture.note_wait();
         let driver = self.gpu.driver();
         let stream = self.gpu.stream(StreamKind::Waiting);
-        unwrap_call(driver.wait(stream, self.driver_event(moment)));
+        unwrap_call(driver.wait(stream, self.driver_event(event)));
         unwrap_call(driver.synchronize(stream));
     }
     fn begin_capture(&self) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::HfConfig;
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
-use crate::checkpoint::{CheckpointError, Region, TensorSource, files};
+use crate::checkpoint::{CheckpointError, TensorBox, TensorSource, files};
 
 /// An open folder. Its files are memory-mapped, so only tensors that are read take memory.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl HfFolder {
         compare_tensors(&self.folder, expected.iter().cloned(), found)?;
         for (name, shape) in expected {
             // Of an empty box only the dtype is checked.
-            let empty = Region { offset: vec![0; shape.len()], shape: vec![0; shape.len()] };
+            let empty = TensorBox { offset: vec![0; shape.len()], shape: vec![0; shape.len()] };
             self.read_into(name, shape, &empty, &mut [])?;
         }
         Ok(())
@@ -87,18 +87,18 @@ impl TensorSource for HfFolder {
         }
     }
 
-    fn copy_region(
+    fn copy_box(
         &self,
         name: &str,
         shape: &[usize],
-        region: &Region,
+        tensor_box: &TensorBox,
         out: &mut [f32],
     ) -> Result<usize, CheckpointError> {
         let Some(place) = self.places.get(name) else {
             return Err(CheckpointError::tensor_error(&self.folder, name, "is missing"));
         };
         let (_, file) = &self.files[place.file];
-        file.copy_common(&place.stored, &Region::whole(shape), out, region)
+        file.copy_common(&place.stored, &TensorBox::whole(shape), out, tensor_box)
     }
 }
 

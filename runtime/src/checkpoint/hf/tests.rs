@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::test_tensors::TestFamily;
 use super::*;
-use crate::checkpoint::{CheckpointError, Region, TensorSource};
+use crate::checkpoint::{CheckpointError, TensorBox, TensorSource};
 use crate::rotary::RopeParameters;
 
 fn config(tied: bool) -> LlamaConfig {
@@ -137,7 +137,7 @@ fn assert_imports<C: TestFamily + PartialEq + std::fmt::Debug>(config: &C) {
     assert_eq!(names, ["config.json", "model.safetensors"]);
     let folder = weights(dir.path(), config);
     for (i, (name, shape)) in config.tensors().iter().enumerate() {
-        assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), values(i, shape));
+        assert_eq!(folder.read(name, shape, &TensorBox::whole(shape)).unwrap(), values(i, shape));
     }
 }
 
@@ -147,7 +147,7 @@ fn rows_and_columns_are_read_alone() {
     let folder = weights(dir.path(), &config(false));
     let embedding = values(0, &[10, 8]);
     let read = |offset: [usize; 2], shape: [usize; 2]| {
-        folder.read("model.embed_tokens.weight", &[10, 8], &Region::new(&offset, &shape))
+        folder.read("model.embed_tokens.weight", &[10, 8], &TensorBox::new(&offset, &shape))
     };
     assert_eq!(read([3, 0], [2, 8]).unwrap(), embedding[24..40]);
     let columns = read([0, 4], [10, 4]).unwrap();
@@ -192,7 +192,7 @@ fn shards_and_half_precision_are_read() {
                 _ => x,
             })
             .collect();
-        assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), expected, "{name}");
+        assert_eq!(folder.read(name, shape, &TensorBox::whole(shape)).unwrap(), expected, "{name}");
     }
 
     fs::remove_file(dir.path().join("model-2.safetensors")).unwrap();
@@ -263,7 +263,7 @@ fn early_gpt2_folders_are_read() {
     write_weights(&file, &tensors);
     let folder = weights(dir.path(), &config);
     for (i, (name, shape)) in config.tensors().iter().enumerate() {
-        assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), values(i, shape));
+        assert_eq!(folder.read(name, shape, &TensorBox::whole(shape)).unwrap(), values(i, shape));
     }
 
     tensors.push(("transformer.wpe.weight".into(), Dtype::F32, vec![6, 8], vec![0; 192]));

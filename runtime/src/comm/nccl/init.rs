@@ -97,7 +97,7 @@ impl<'a> CommInit<'a> {
             comm.map_or(Ok(()), |comm| self.connect(comm, &[transfer]))?;
             Ok(comm)
         })?;
-        Ok(MessageComms::Edges(pair_comms))
+        Ok(MessageComms::PerPair(pair_comms))
     }
 
     /// Exchanges first messages with the ranks before and after this one, to which the messages of all named schedules go.

@@ -7,7 +7,7 @@ use super::pair_comms::PairComms;
 #[derive(Debug)]
 pub enum MessageComms {
     /// One communicator for each pair of ranks and direction.
-    Edges(PairComms),
+    PerPair(PairComms),
     /// One for all messages; none if the rank is alone.
     Grouped(Option<Comm>),
 }
@@ -26,7 +26,7 @@ pub struct Route {
 
 impl Default for MessageComms {
     fn default() -> MessageComms {
-        MessageComms::Edges(PairComms::default())
+        MessageComms::PerPair(PairComms::default())
     }
 }
 
@@ -34,7 +34,7 @@ impl MessageComms {
     /// Returns the path of messages from `from` to `to`, two of `members` members.
     pub fn route(&self, from: usize, to: usize, members: usize) -> Option<Route> {
         match self {
-            MessageComms::Edges(pairs) => {
+            MessageComms::PerPair(pairs) => {
                 let (comm, stream) = (pairs.get(from, to)?, from * members + to);
                 Some(Route { comm, stream, sender: 0, receiver: 1 })
             }

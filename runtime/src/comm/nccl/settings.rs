@@ -13,7 +13,7 @@ use crate::mesh::MeshShape;
 pub enum MessagePath {
     /// A communicator and a stream for each pair of ranks and direction, so that a message waits for its receiver alone.
     #[default]
-    Edges,
+    PerPair,
     /// One communicator and one stream for all messages of a rank: those of an exchange are submitted as one group. For
     /// installations in which a send that waits holds up the messages of other streams.
     Grouped,
@@ -31,7 +31,7 @@ impl FromStr for MessagePath {
 
     fn from_str(text: &str) -> Result<MessagePath, ParseMessagePathError> {
         match text {
-            "edges" => Ok(MessagePath::Edges),
+            "edges" => Ok(MessagePath::PerPair),
             "grouped" => Ok(MessagePath::Grouped),
             _ => Err(ParseMessagePathError(text.to_owned())),
         }
@@ -41,7 +41,7 @@ impl FromStr for MessagePath {
 impl fmt::Display for MessagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            MessagePath::Edges => "edges",
+            MessagePath::PerPair => "edges",
             MessagePath::Grouped => "grouped",
         })
     }

@@ -6,8 +6,8 @@ use crate::backend::Buffer;
 use crate::comm::CommError;
 use crate::schedule::{Compute, Message, Work};
 
-use super::link::PassKind;
 use super::messages::BoundaryMessages;
+use super::stage_comm::PassKind;
 use super::{MessagePart, PipelineExecutor};
 
 impl PipelineExecutor {
@@ -28,14 +28,14 @@ impl PipelineExecutor {
         parts: impl Fn(Message) -> Vec<MessagePart>,
         mut forward: impl FnMut(usize, Vec<Arc<Buffer>>) -> Result<Vec<Arc<Buffer>>, E>,
     ) -> Result<Option<Vec<Arc<Buffer>>>, E> {
-        let (link, stages) = (&self.link, self.program().stages());
-        let mut messages = BoundaryMessages::new(link, PassKind::Evaluation);
+        let (stage_comm, stages) = (&self.stage_comm, self.program().stages());
+        let mut messages = BoundaryMessages::new(stage_comm, PassKind::Evaluation);
         let mut last_output = None;
-        for stage in (0..stages).filter(|stage| link.placement[*stage] == self.rank()) {
+        for stage in (0..stages).filter(|stage| stage_comm.placement[*stage] == self.rank()) {
             let compute = Compute::new(Work::Forward, stage, 0);
             let input = match compute.input_message(stages) {
                 Some(message) => {
-                    if link.crosses_ranks(message) {
+                    if stage_comm.crosses_ranks(message) {
                         messages.add_receive(message, &parts(message));
                         messages.start_round();
                     }
@@ -43,11 +43,11 @@ impl PipelineExecutor {
                 }
                 None => Vec::new(),
             };
-            let output = link.run_in_span("F", (stage, 0), || forward(stage, input))?;
+            let output = stage_comm.run_in_span("F", (stage, 0), || forward(stage, input))?;
             match compute.output_message(stages) {
                 Some(message) => {
                     messages.put_output(message, &parts(message), output);
-                    if link.crosses_ranks(message) {
+                    if stage_comm.crosses_ranks(message) {
                         messages.add_send(message);
                         messages.start_round();
                     }

@@ -7,12 +7,12 @@ use crate::backend::Buffer;
 use crate::comm::{CommError, PendingCall};
 use crate::schedule::{Message, Receipts};
 
-use super::link::{PassKind, StageComm};
+use super::stage_comm::{PassKind, StageComm};
 use super::{MessagePart, MessageWait};
 
 /// The buffers that cross boundaries between stages in one pass: received, passed on within the rank, and sent.
 pub(super) struct BoundaryMessages<'a> {
-    link: &'a StageComm,
+    stage_comm: &'a StageComm,
     pass: PassKind,
     incoming: HashMap<Message, Incoming>,
     /// Outputs that are not sent yet.
@@ -42,9 +42,9 @@ enum Incoming {
 
 impl<'a> BoundaryMessages<'a> {
     /// Creates a pass without messages.
-    pub fn new(link: &'a StageComm, pass: PassKind) -> BoundaryMessages<'a> {
+    pub fn new(stage_comm: &'a StageComm, pass: PassKind) -> BoundaryMessages<'a> {
         BoundaryMessages {
-            link,
+            stage_comm,
             pass,
             incoming: HashMap::new(),
             outgoing: HashMap::new(),
@@ -75,14 +75,15 @@ impl<'a> BoundaryMessages<'a> {
         match incoming.expect("a verified schedule posts a receive before its use") {
             Incoming::Local(buffers) => Ok(buffers),
             Incoming::Posted(posted) => {
-                let device = self.link.allocator.device();
+                let device = self.stage_comm.allocator.device();
                 let wait_all = || {
                     let parts = posted.into_iter().map(|part| part.wait().map(Arc::new));
                     parts.collect::<Result<Vec<_>, CommError>>()
                 };
                 let place = (message.to_stage(), message.micro_batch());
-                let input =
-                    self.wait.measure(device, || self.link.run_in_span("recv", place, wait_all))?;
+                let input = self
+                    .wait
+                    .measure(device, || self.stage_comm.run_in_span("recv", place, wait_all))?;
                 self.release_used(message)?;
                 Ok(input)
             }
@@ -119,7 +120,7 @@ impl<'a> BoundaryMessages<'a> {
         buffers: Vec<Arc<Buffer>>,
     ) {
         check_output(message, parts, &buffers);
-        if self.link.crosses_ranks(message) {
+        if self.stage_comm.crosses_ranks(message) {
             self.outgoing.insert(message, buffers);
         } else {
             self.incoming.insert(message, Incoming::Local(buffers));
@@ -142,7 +143,7 @@ impl<'a> BoundaryMessages<'a> {
         if sends.is_empty() && receives.is_empty() {
             return;
         }
-        let started = self.link.exchange(self.pass, sends, &receives);
+        let started = self.stage_comm.exchange(self.pass, sends, &receives);
         self.sends.extend(started.sends);
         for ((message, _), posted) in receives.into_iter().zip(started.receives) {
             self.incoming.insert(message, Incoming::Posted(posted));
@@ -164,7 +165,7 @@ impl<'a> BoundaryMessages<'a> {
     /// Waits for all sends, so that a failure belongs to this pass. Returns the time waited in the whole pass.
     pub fn finish_messages(mut self) -> Result<MessageWait, CommError> {
         self.release_sent()?;
-        let (device, sends) = (self.link.allocator.device(), self.sends);
+        let (device, sends) = (self.stage_comm.allocator.device(), self.sends);
         self.wait.measure(device, || sends.into_iter().try_for_each(|(_, send)| send.wait()))?;
         Ok(self.wait)
     }

@@ -34,10 +34,10 @@
 mod agreement;
 mod error;
 mod evaluate;
-mod link;
 mod message_wait;
 mod messages;
 mod run;
+mod stage_comm;
 mod stage_work;
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use crate::comm::RankComms;
 use crate::layout::{AxisId, AxisSet};
 use crate::schedule::{Action, Compute, Message, Schedule, Verified, Work};
 
-use super::link::{PassKind, StageComm};
 use super::messages::BoundaryMessages;
+use super::stage_comm::{PassKind, StageComm};
 use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 
 /// Runs one rank's part of a pipeline schedule.
@@ -21,7 +21,7 @@ use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 ///   released as soon as they are sent.
 /// - Every message carries a [`MessageId`](crate::comm::MessageId), which the receive compares, if the engine can.
 pub struct PipelineExecutor {
-    pub(super) link: StageComm,
+    pub(super) stage_comm: StageComm,
     schedule: Arc<Verified>,
     /// True if messages are exchanged in rounds.
     is_in_rounds: bool,
@@ -55,9 +55,9 @@ impl PipelineExecutor {
         }
         let (lane, allocator) = (comms.lane().clone(), Arc::clone(allocator));
         let placement = program.placement.clone();
-        let link = StageComm { comm, lane, allocator, placement };
+        let stage_comm = StageComm { comm, lane, allocator, placement };
         let (schedule, steps) = (Arc::clone(schedule), Cell::new(0));
-        Ok(PipelineExecutor { link, schedule, is_in_rounds, steps })
+        Ok(PipelineExecutor { stage_comm, schedule, is_in_rounds, steps })
     }
 
     /// The schedule with its messages: in rounds, if the engine [groups them](crate::comm::Communicator::groups_messages).
@@ -72,7 +72,7 @@ impl PipelineExecutor {
 
     /// The coordinate of this rank on the axis `pp`.
     pub fn rank(&self) -> usize {
-        self.link.comm.rank()
+        self.stage_comm.comm.rank()
     }
 
     /// Compares the schedules of all ranks, and the buffers at both ends of each edge between two ranks. All ranks of the
@@ -88,7 +88,7 @@ impl PipelineExecutor {
         &self,
         parts: impl Fn(Message) -> Vec<MessagePart>,
     ) -> Result<MessageParts, ExecutorError> {
-        MessageParts::agree_over_ranks(&self.link.comm, self.program(), parts)
+        MessageParts::agree_over_ranks(&self.stage_comm.comm, self.program(), parts)
     }
 
     /// Runs the forward and backward passes of all micro-batches on this rank's stages. Returns the time waited for
@@ -104,8 +104,9 @@ impl PipelineExecutor {
         parts: &MessageParts,
         work: &mut W,
     ) -> Result<MessageWait, W::Error> {
-        let mut messages = BoundaryMessages::new(&self.link, PassKind::Training);
-        let is_captured = self.link.allocator.device().is_some_and(|device| device.is_capturing());
+        let mut messages = BoundaryMessages::new(&self.stage_comm, PassKind::Training);
+        let is_captured =
+            self.stage_comm.allocator.device().is_some_and(|device| device.is_capturing());
         if is_captured {
             messages = messages.with_receipts(self.program().receipts(self.rank()));
         }
@@ -138,7 +139,7 @@ impl PipelineExecutor {
     fn next_program(&self) -> &Schedule {
         let step = self.steps.get();
         self.steps.set(step + 1);
-        let warms_up = self.link.allocator.device().is_some()
+        let warms_up = self.stage_comm.allocator.device().is_some()
             && step < STEPS_WITHOUT_LOOKAHEAD
             && !self.is_in_rounds;
         if warms_up { self.schedule.without_lookahead() } else { self.program() }
@@ -156,14 +157,15 @@ impl PipelineExecutor {
             None => Vec::new(),
         };
         let Compute { work: kind, stage, micro_batch } = compute;
-        let output = self.link.run_in_span(kind.letter(), (stage, micro_batch), || match kind {
-            Work::Forward => work.run_forward(stage, micro_batch, input),
-            Work::Backward => work.run_backward(stage, micro_batch, input),
-            Work::BackwardInput => work.run_backward_input(stage, micro_batch, input),
-            Work::BackwardWeight => {
-                work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
-            }
-        })?;
+        let output =
+            self.stage_comm.run_in_span(kind.letter(), (stage, micro_batch), || match kind {
+                Work::Forward => work.run_forward(stage, micro_batch, input),
+                Work::Backward => work.run_backward(stage, micro_batch, input),
+                Work::BackwardInput => work.run_backward_input(stage, micro_batch, input),
+                Work::BackwardWeight => {
+                    work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
+                }
+            })?;
         match compute.output_message(stages) {
             Some(message) => messages.put_output(message, &parts.0[&message], output),
             None => check_no_output(compute, &output),

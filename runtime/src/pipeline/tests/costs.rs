@@ -6,7 +6,7 @@ use crate::pipeline::{ChainOutline, StageCut, StageRequest, cut_stages};
 use crate::tensor::{Rank, ZeroStage};
 use crate::{dims, model};
 
-use super::cut::link;
+use super::cut::field;
 use super::fixture::on_ranks;
 
 dims! { crate = crate; Vocab, Hidden, Heads, HeadDim }
@@ -34,8 +34,8 @@ impl Build for Tower {
 fn tower(layers: usize) -> ChainOutline {
     ChainOutline {
         model: "Tower".to_owned(),
-        links: vec![link("embed", None), link("blocks", Some(layers))],
-        last: vec![link("head", None)],
+        fields: vec![field("embed", None), field("blocks", Some(layers))],
+        last: vec![field("head", None)],
     }
 }
 
@@ -73,17 +73,17 @@ fn declared_costs_are_in_layers() {
     let flops = |path: &str| if path.starts_with("blocks.") { 10.0 } else { 3.0 };
     let mut chain = tower(3);
     assert_eq!(point_costs(&chain, &flops), [13.0, 10.0, 13.0]);
-    chain.links[0].cost = Some(1.5);
+    chain.fields[0].cost = Some(1.5);
     chain.last[0].cost = Some(0.5);
     assert_eq!(point_costs(&chain, &flops), [25.0, 10.0, 15.0]);
-    chain.links[1].cost = Some(2.0);
+    chain.fields[1].cost = Some(2.0);
     assert_eq!(point_costs(&chain, &flops), [35.0, 20.0, 25.0]);
     // Without a stack, a cost is relative to the average field, and without FLOPs, all are equal.
     let mut fields =
-        ChainOutline { model: "Fields".to_owned(), links: Vec::new(), last: Vec::new() };
-    fields.links = vec![link("a", None), link("b", None)];
+        ChainOutline { model: "Fields".to_owned(), fields: Vec::new(), last: Vec::new() };
+    fields.fields = vec![field("a", None), field("b", None)];
     assert_eq!(point_costs(&fields, &|_| 0.0), [1.0, 1.0]);
-    fields.links[0].cost = Some(2.0);
+    fields.fields[0].cost = Some(2.0);
     assert_eq!(point_costs(&fields, &|_| 3.0), [6.0, 3.0]);
 }
 

@@ -6,7 +6,7 @@ use crate::nn::LayerCount;
 use crate::pipeline::cut::point_costs;
 use crate::pipeline::partition::{Objective, optimal_counts};
 use crate::pipeline::plan::StagePlan;
-use crate::pipeline::{ChainOutline, LinkOutline, StageCut};
+use crate::pipeline::{ChainOutline, FieldOutline, StageCut};
 
 /// A sequence of random numbers below a limit.
 struct Numbers(u64);
@@ -21,25 +21,25 @@ impl Numbers {
 /// Returns a chain of fields and stacks with a random number of layers.
 fn random_chain(numbers: &mut Numbers) -> ChainOutline {
     let stacks = numbers.below(3);
-    let mut links = Vec::new();
+    let mut fields = Vec::new();
     for stack in 0..=stacks {
-        for field in 0..numbers.below(3) {
-            links.push(link(&format!("field_{stack}_{field}"), None));
+        for index in 0..numbers.below(3) {
+            fields.push(field(&format!("field_{stack}_{index}"), None));
         }
         if stack < stacks {
-            links.push(link(&format!("stack_{stack}"), Some(1 + numbers.below(5))));
+            fields.push(field(&format!("stack_{stack}"), Some(1 + numbers.below(5))));
         }
     }
-    if links.is_empty() {
-        links.push(link("only", None));
+    if fields.is_empty() {
+        fields.push(field("only", None));
     }
-    let last = (0..numbers.below(2)).map(|index| link(&format!("last_{index}"), None)).collect();
-    ChainOutline { model: "Random".to_owned(), links, last }
+    let last = (0..numbers.below(2)).map(|index| field(&format!("last_{index}"), None)).collect();
+    ChainOutline { model: "Random".to_owned(), fields, last }
 }
 
-pub fn link(name: &str, layers: Option<usize>) -> LinkOutline {
+pub fn field(name: &str, layers: Option<usize>) -> FieldOutline {
     let layers = layers.map(|count| LayerCount { dim: "Layers", count });
-    LinkOutline { name: name.to_owned(), layers, cost: None }
+    FieldOutline { name: name.to_owned(), layers, cost: None }
 }
 
 /// Returns all partitions of `count` elements into non-empty stages, lexicographically ascending.
@@ -116,8 +116,8 @@ fn even_cuts_put_few_layers_first() {
     {
         let chain = ChainOutline {
             model: "Tiny".to_owned(),
-            links: vec![link("embed", None), link("blocks", Some(layers)), link("norm", None)],
-            last: vec![link("head", None)],
+            fields: vec![field("embed", None), field("blocks", Some(layers)), field("norm", None)],
+            last: vec![field("head", None)],
         };
         assert_eq!(StageCut::Even.counts(&chain, stages, &[]), Ok(expected));
     }
@@ -145,10 +145,10 @@ fn every_cut_is_complete_and_in_order() {
         let plan = StagePlan::of_counts(&chain, &(0..stages).collect::<Vec<_>>(), counts);
         let mut passed: Vec<(usize, usize)> = Vec::new();
         for stage in 0..stages {
-            for part in plan.links_of_stage(stage) {
-                let outline = &chain.links[part.link];
+            for part in plan.fields_of_stage(stage) {
+                let outline = &chain.fields[part.field];
                 for layer in part.layers {
-                    passed.push((part.link, layer));
+                    passed.push((part.field, layer));
                     let path = match &outline.layers {
                         Some(_) => format!("{}.{layer}.norm.gain", outline.name),
                         None => format!("{}.weight", outline.name),
@@ -157,10 +157,10 @@ fn every_cut_is_complete_and_in_order() {
                 }
             }
         }
-        let layers = |link: &LinkOutline| link.layers.as_ref().map_or(1, |layers| layers.count);
-        let all = chain.links.iter().enumerate();
+        let layers = |field: &FieldOutline| field.layers.as_ref().map_or(1, |layers| layers.count);
+        let all = chain.fields.iter().enumerate();
         let all: Vec<_> = all
-            .flat_map(|(index, link)| (0..layers(link)).map(move |layer| (index, layer)))
+            .flat_map(|(index, field)| (0..layers(field)).map(move |layer| (index, layer)))
             .collect();
         assert_eq!(passed, all, "{chain:?}");
         for last in &chain.last {

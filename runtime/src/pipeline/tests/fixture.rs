@@ -14,7 +14,7 @@ use crate::nn::{
     RmsNorm, Sizes, Stack,
 };
 use crate::pipeline::{
-    ChainOutline, LinkOutline, StageCut, StagePlan, StageRequest, build_stages, cut_stages,
+    ChainOutline, FieldOutline, StageCut, StagePlan, StageRequest, build_stages, cut_stages,
 };
 use crate::tensor::{Gradients, Param, ParamRef, Pending, Rank, Settings, ZeroStage};
 use crate::{dims, model};
@@ -62,14 +62,15 @@ pub(crate) trait TestModel: Build {
     const BACK: &[&str];
 
     fn chain(layers: usize) -> ChainOutline {
-        let link = |name: &&str| LinkOutline { name: (*name).to_owned(), layers: None, cost: None };
+        let field =
+            |name: &&str| FieldOutline { name: (*name).to_owned(), layers: None, cost: None };
         let count = LayerCount { dim: "Layers", count: layers };
-        let blocks = LinkOutline { name: "blocks".to_owned(), layers: Some(count), cost: None };
-        let front = Self::FRONT.iter().map(link);
+        let blocks = FieldOutline { name: "blocks".to_owned(), layers: Some(count), cost: None };
+        let front = Self::FRONT.iter().map(field);
         ChainOutline {
             model: "Tiny".to_owned(),
-            links: front.chain([blocks]).chain(Self::BACK.iter().map(link)).collect(),
-            last: vec![link(&"head")],
+            fields: front.chain([blocks]).chain(Self::BACK.iter().map(field)).collect(),
+            last: vec![field(&"head")],
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::nn::Layers;
 use crate::pipeline::{ChainOutline, StageCut, StageRequest, cut_stages};
 use crate::tensor::ZeroStage;
 
-use super::cut::link;
+use super::cut::field;
 use super::fixture::{TestModel, TinyLlama, on_ranks, placement, sizes};
 
 /// Returns the problems of a cut of 6 layers on 4 ranks.
@@ -31,10 +31,10 @@ fn too_many_stages_are_refused() {
         ]
     );
     let mut two = chain.clone();
-    two.links.push(link("decoder", Some(1)));
+    two.fields.push(field("decoder", Some(1)));
     let found = problems(&two, &placement(4, 8, false), &StageCut::Even);
     assert!(found[0].contains("but `blocks` and `decoder` have 7 layers, and each"), "{found:?}");
-    let fields = ChainOutline { links: vec![link("norm", None)], ..chain };
+    let fields = ChainOutline { fields: vec![field("norm", None)], ..chain };
     let found = problems(&fields, &placement(4, 4, false), &StageCut::Even);
     assert!(
         found[0].contains("pp=4 makes 4 stages, but the chain of `Tiny` has length 1"),
@@ -44,7 +44,7 @@ fn too_many_stages_are_refused() {
 
 #[test]
 fn models_without_stages_are_refused() {
-    let chain = ChainOutline { links: Vec::new(), ..TinyLlama::chain(6) };
+    let chain = ChainOutline { fields: Vec::new(), ..TinyLlama::chain(6) };
     let found = problems(&chain, &placement(4, 4, false), &StageCut::Auto);
     let expected =
         "--mesh: pp=4 needs a model with stages: put `#[pipeline_stage]` on the fields of `Tiny`";
@@ -126,7 +126,7 @@ fn measured_times_fit_the_model() {
 #[test]
 fn all_problems_are_reported() {
     let chain = ChainOutline {
-        links: TinyLlama::chain(6).links,
+        fields: TinyLlama::chain(6).fields,
         last: Vec::new(),
         model: "Tiny".to_owned(),
     };
@@ -134,7 +134,7 @@ fn all_problems_are_reported() {
     assert_eq!(found, ["`head`: does not belong to a pipeline stage of `Tiny`"]);
 
     let mut chain = TinyLlama::chain(6);
-    chain.links[0].cost = Some(-1.0);
+    chain.fields[0].cost = Some(-1.0);
     chain.last[0].cost = Some(f64::NAN);
     let found = on_ranks("pp=4,tp=4", ZeroStage::Replicated, |rank| {
         let request = StageRequest { placement: &[0, 1, 2], cut: &StageCut::Auto, seq: 5 };

@@ -55,11 +55,11 @@ where
         check.check_written(&result, output);
         // In the forward of a checkpointed segment too, whose backward may take the saved output.
         let has_backward = rank.is_training();
-        let wanted = I::Count::map_ref(&operands, |input| has_backward && input.wants_gradient());
-        let wants_any = wanted.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
+        let wanted = I::Count::map_ref(&operands, |input| has_backward && input.requires_grad());
+        let requires_any = wanted.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
         let lens = vec![result.len()];
-        let of_backward =
-            wants_any && FirstCall::new::<Self>(rank, path, "halves of backward", lens).is_first();
+        let of_backward = requires_any
+            && FirstCall::new::<Self>(rank, path, "halves of backward", lens).is_first();
         if check.is_first() || of_backward {
             let inputs = I::Count::from_fn(|i| inputs.as_ref()[i].view());
             let found = self.check_halves(rank, &inputs, &params, of_backward.then_some(wanted));
@@ -86,7 +86,7 @@ where
             self.reads.params.as_ref()[i].then(|| params.as_ref()[i].param().values())
         });
         let mut input_gradients = GradientBuffers::<I::Count>::new(|i| {
-            let wanted = inputs.as_ref()[i].wants_gradient();
+            let wanted = inputs.as_ref()[i].requires_grad();
             wanted.then(|| rank.alloc_activation(local_len(&self.inputs.as_ref()[i])))
         });
         let mut param_gradients = GradientBuffers::<P::Count>::new(|i| {

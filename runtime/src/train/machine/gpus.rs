@@ -112,24 +112,24 @@ impl Gpus {
         Ok(gpus.profiled_by_environment())
     }
 
-    /// Opens the GPU of this process, the rank of `mesh` at `place`. Waits for the rendezvous of all processes.
+    /// Opens the GPU of this process, the rank of `mesh` with `assignment`. Waits for the rendezvous of all processes.
     ///
     /// # Errors
     /// A missing driver, library or GPU, a mesh with another number of ranks than processes, and a failed rendezvous.
     pub fn of_process(
         mesh: &MeshShape,
-        place: &RankAssignment,
+        assignment: &RankAssignment,
         nondeterministic: bool,
     ) -> Result<Gpus> {
-        require_ranks(mesh, place)?;
+        require_ranks(mesh, assignment)?;
         let (registers, shares) = (env_switch(REGISTER)?, env_switch(gpu_choice::SHARE)?);
         let is_chosen = env::var_os(gpu_choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = Gpus::count()?;
-        let own = gpu_choice::choose_gpu(place.local_rank, count, is_chosen, shares);
+        let own = gpu_choice::choose_gpu(assignment.local_rank, count, is_chosen, shares);
         let driver = open_driver(own.map_err(refused)?, 1, nondeterministic)?;
         preload_kernels(std::slice::from_ref(&driver))?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
-        let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
+        let mut gpus = Gpus::in_process(mesh, assignment, driver, library)?;
         gpus.registers = registers;
         if shares {
             gpus.devices = gpus.devices.min(count);
@@ -137,7 +137,7 @@ impl Gpus {
         Ok(gpus)
     }
 
-    /// Creates the machine of this process, the rank of `mesh` at `place`, from the driver of its device and the NCCL library.
+    /// Creates the machine of this process, the rank of `mesh` with `assignment`, from the driver of its device and the NCCL library.
     /// Waits for the rendezvous of all processes.
     ///
     /// # Errors
@@ -145,27 +145,27 @@ impl Gpus {
     /// environment, or another one than that of other processes.
     pub fn in_process(
         mesh: &MeshShape,
-        place: &RankAssignment,
+        assignment: &RankAssignment,
         driver: Arc<dyn Driver>,
         library: Arc<dyn nccl::Library>,
     ) -> Result<Gpus> {
         const KEY: &str = "communicator of all ranks";
-        require_ranks(mesh, place)?;
+        require_ranks(mesh, assignment)?;
         let messages = message_path()?;
-        let store = Store::open(place, LaunchOptions::default().timeout).map_err(refused)?;
-        if place.rank == 0 {
+        let store = Store::open(assignment, LaunchOptions::default().timeout).map_err(refused)?;
+        if assignment.rank == 0 {
             let id = library.new_id().map_err(refused)?;
             store.set(KEY, &id).map_err(refused)?;
         }
         let id: nccl::Id = store.get(KEY).map_err(refused)?.try_into().map_err(|_| {
             refused("rank 0 published an id of another length; start the same program on all hosts")
         })?;
-        let mut gpus = Gpus::new(vec![driver], place.world);
+        let mut gpus = Gpus::new(vec![driver], assignment.world);
         gpus.messages = messages;
-        require_one_message_path(&store, place, messages)?;
-        gpus.memory = Some(least_memory(&store, place, gpus.memory.unwrap_or_default())?);
+        require_one_message_path(&store, assignment, messages)?;
+        gpus.memory = Some(least_memory(&store, assignment, gpus.memory.unwrap_or_default())?);
         gpus.nccl = Some((library, id));
-        gpus.process = Some((place.rank, Arc::new(store)));
+        gpus.process = Some((assignment.rank, Arc::new(store)));
         Ok(gpus.profiled_by_environment())
     }
 }
@@ -242,20 +242,20 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
 /// Checks that all processes send messages on the same path; otherwise they would wait for each other forever.
 fn require_one_message_path(
     store: &Store,
-    place: &RankAssignment,
+    assignment: &RankAssignment,
     own: nccl::MessagePath,
 ) -> Result<()> {
     let key = |rank: usize| format!("message path of rank {rank}");
-    store.set(&key(place.rank), own.to_string().as_bytes()).map_err(refused)?;
-    let paths = (0..place.world).map(|rank| store.get(&key(rank)).map_err(refused));
+    store.set(&key(assignment.rank), own.to_string().as_bytes()).map_err(refused)?;
+    let paths = (0..assignment.world).map(|rank| store.get(&key(rank)).map_err(refused));
     let paths: Vec<Vec<u8>> = paths.collect::<Result<_>>()?;
     let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
     // Rank 0 serves the store, so it ends after the others have read all of them. It may end before it replies, and the
     // error below is the one to report.
     let key = |rank: usize| format!("rank {rank} has another message path");
-    let _ = store.set(&key(place.rank), &[]);
-    if place.rank == 0 {
-        let _ = (1..place.world).try_for_each(|rank| store.get(&key(rank)).map(drop));
+    let _ = store.set(&key(assignment.rank), &[]);
+    if assignment.rank == 0 {
+        let _ = (1..assignment.world).try_for_each(|rank| store.get(&key(rank)).map(drop));
     }
     let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&paths[rank]));
     Err(refused(format!(
@@ -264,10 +264,10 @@ fn require_one_message_path(
 }
 
 /// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
-fn least_memory(store: &Store, place: &RankAssignment, own: usize) -> Result<usize> {
+fn least_memory(store: &Store, assignment: &RankAssignment, own: usize) -> Result<usize> {
     let key = |rank: usize| format!("device memory of rank {rank}");
-    store.set(&key(place.rank), &(own as u64).to_le_bytes()).map_err(refused)?;
-    (0..place.world).try_fold(own, |least, rank| {
+    store.set(&key(assignment.rank), &(own as u64).to_le_bytes()).map_err(refused)?;
+    (0..assignment.world).try_fold(own, |least, rank| {
         let bytes = store.get(&key(rank)).map_err(refused)?;
         let bytes: [u8; 8] = bytes.try_into().map_err(|_| {
             refused(format!(
@@ -334,8 +334,8 @@ fn message_path() -> Result<nccl::MessagePath> {
 }
 
 /// Checks that there are as many processes as ranks.
-fn require_ranks(mesh: &MeshShape, place: &RankAssignment) -> Result<()> {
-    let (ranks, world) = (mesh.world_size(), place.world);
+fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()> {
+    let (ranks, world) = (mesh.world_size(), assignment.world);
     if ranks == world {
         Ok(())
     } else {

@@ -60,14 +60,14 @@ pub use gpus::Gpus;
 /// # Errors
 /// A device that is missing, and a failed rendezvous of processes.
 pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
-    let place = rank_assignment(config.device)?.filter(|place| place.world > 1);
+    let assignment = rank_assignment(config.device)?.filter(|assignment| assignment.world > 1);
     let world = config.mesh.world_size();
     match config.device {
         DeviceChoice::Cpu => {
-            refuse_processes(place)?;
+            refuse_processes(assignment)?;
             Ok(Box::new(CpuMachine { threads: config.threads_per_rank(world), ranks: world }))
         }
-        DeviceChoice::Cuda => open_gpus(config, place),
+        DeviceChoice::Cuda => open_gpus(config, assignment),
     }
 }
 
@@ -77,9 +77,9 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
 /// # Errors
 /// A CPU, whose cores any number of ranks can divide, and a missing driver.
 pub fn suggested_ranks(device: DeviceChoice) -> Result<usize> {
-    let place = rank_assignment(device)?.filter(|place| place.world > 1);
-    match (place, device) {
-        (Some(place), _) => Ok(place.world),
+    let assignment = rank_assignment(device)?.filter(|assignment| assignment.world > 1);
+    match (assignment, device) {
+        (Some(assignment), _) => Ok(assignment.world),
         (None, DeviceChoice::Cpu) => Err(Error::Input(
             "--mesh: `auto` counts GPUs; on the CPU name the ranks, such as `auto=4`".into(),
         )),
@@ -96,14 +96,14 @@ fn rank_assignment(device: DeviceChoice) -> Result<Option<RankAssignment>> {
         {
             Ok(None)
         }
-        place => place.map_err(|error| Error::Input(error.to_string())),
+        assignment => assignment.map_err(|error| Error::Input(error.to_string())),
     }
 }
 
 /// Refuses several processes on the CPU, where ranks are threads of one process: each process would run everything, and
 /// write to the same files.
-fn refuse_processes(place: Option<RankAssignment>) -> Result<()> {
-    match place {
+fn refuse_processes(assignment: Option<RankAssignment>) -> Result<()> {
+    match assignment {
         Some(RankAssignment { rank, world, .. }) => Err(Error::Input(format!(
             "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one process; \
              start one process and set its ranks with --mesh, or use --device cuda"
@@ -142,10 +142,10 @@ impl Machine for CpuMachine {
 }
 
 #[cfg(feature = "cuda")]
-fn open_gpus(config: &Config, place: Option<RankAssignment>) -> Result<Box<dyn Machine>> {
+fn open_gpus(config: &Config, assignment: Option<RankAssignment>) -> Result<Box<dyn Machine>> {
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
-    Ok(Box::new(match place {
-        Some(place) => Gpus::of_process(mesh, &place, nondeterministic)?,
+    Ok(Box::new(match assignment {
+        Some(assignment) => Gpus::of_process(mesh, &assignment, nondeterministic)?,
         None => Gpus::of_host(mesh.world_size(), nondeterministic)?,
     }))
 }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn several_processes_are_refused() {
-        let place = |world: &str| {
+        let assignment = |world: &str| {
             let of = |name: &str| match name {
                 "RANK" | "LOCAL_RANK" => Some("0".to_owned()),
                 "WORLD_SIZE" => Some(world.to_owned()),
@@ -187,7 +187,7 @@ mod tests {
             };
             RankAssignment::from_variables(of).unwrap()
         };
-        let text = refuse_processes(place("4")).unwrap_err().to_string();
+        let text = refuse_processes(assignment("4")).unwrap_err().to_string();
         assert!(text.contains("started as rank 0 of 4"), "{text}");
         assert!(refuse_processes(None).is_ok());
     }

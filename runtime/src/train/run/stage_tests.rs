@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
-use crate::checkpoint::{Checkpoint, CheckpointWriter, RankFile, Region, TensorSource, TrainState};
+use crate::checkpoint::{
+    Checkpoint, CheckpointWriter, RankFile, TensorBox, TensorSource, TrainState,
+};
 use crate::data::{DataPosition, Order};
 use crate::nn::Built;
 use crate::optim::{
@@ -118,11 +120,11 @@ impl Saved {
         let manifest = self.checkpoint.manifest();
         let mut saved: BTreeMap<&str, usize> = BTreeMap::new();
         for shard in manifest.files.iter().flat_map(|file| &file.shards) {
-            *saved.entry(&shard.tensor).or_default() += shard.region.len();
+            *saved.entry(&shard.tensor).or_default() += shard.tensor_box.len();
         }
         let bits = |(name, tensor): (&String, &crate::checkpoint::TensorShape)| {
             assert_eq!(saved[name.as_str()], tensor.shape.iter().product::<usize>(), "{name}");
-            let whole = self.checkpoint.read(name, &tensor.shape, &Region::whole(&tensor.shape));
+            let whole = self.checkpoint.read(name, &tensor.shape, &TensorBox::whole(&tensor.shape));
             (name.clone(), whole.unwrap().into_iter().map(f32::to_bits).collect())
         };
         manifest.tensors.iter().map(bits).collect()

@@ -66,8 +66,11 @@ fn exchange_in_ring(group: &Communicator, allocator: &Arc<CachingAllocator>) {
 /// Ranks may send to each other in groups before any of them receives, even if each send waits for its receiver.
 #[test]
 fn neighbors_exchange_in_both_directions() {
-    let paths =
-        [(MessagePath::Edges, false), (MessagePath::Grouped, false), (MessagePath::Grouped, true)];
+    let paths = [
+        (MessagePath::PerPair, false),
+        (MessagePath::Grouped, false),
+        (MessagePath::Grouped, true),
+    ];
     for (path, ranks) in paths.into_iter().flat_map(|path| (2..=4).map(move |ranks| (path, ranks)))
     {
         for is_on_host in [false, true] {
@@ -101,14 +104,14 @@ fn an_exchange_is_one_group() {
     let grouped = logs(MessagePath::Grouped);
     assert_eq!(grouped[1][0], "send 5 to 2, send 2 to 0, recv 5 of 0, recv 2 of 2");
     assert!(grouped.iter().all(|log| log.len() == ROUNDS), "{grouped:?}");
-    let apart = logs(MessagePath::Edges);
+    let apart = logs(MessagePath::PerPair);
     assert_eq!(apart[1][..4], ["send 5 to 1", "send 2 to 1", "recv 5 of 0", "recv 2 of 0"]);
 }
 
 /// A message that is refused does not keep the others from their receivers.
 #[test]
 fn refused_messages_are_errors_of_their_own() {
-    for path in [MessagePath::Edges, MessagePath::Grouped] {
+    for path in [MessagePath::PerPair, MessagePath::Grouped] {
         on_ranks(2, (path, false), |_, comms| {
             let group = comms.group(PP);
             let device: Arc<dyn Device> = Arc::new(Prompt::default());

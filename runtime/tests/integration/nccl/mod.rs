@@ -43,7 +43,7 @@ fn connect_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: NcclSettings) ->
 /// Settings of a rank whose peers stay alive.
 fn settings(shape: MeshShape, rank: usize) -> NcclSettings {
     let (timeout, peers) = (Duration::from_secs(20), Arc::new(Alive::default()));
-    let messages = MessagePath::Edges;
+    let messages = MessagePath::PerPair;
     NcclSettings { shape, rank, timeout, peers, messages, registers: false }
 }
 

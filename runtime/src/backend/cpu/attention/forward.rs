@@ -8,10 +8,10 @@ use super::dots;
 use super::forward_tiles::{ForwardTiles, KEYS, QUERIES, key_chunks};
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
+use super::online_softmax::{OnlineRows, online_softmax};
 use super::results::{InterleavedOutput, Results};
 use super::scoring::Scoring;
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
-use super::soften::{OnlineRows, soften};
 use super::widened;
 use super::{LINE, ScratchParts};
 use crate::backend::AttentionShape;
@@ -192,7 +192,7 @@ impl<T: Float> HeadForward<'_, '_, T> {
             self.tiles.compute_scores(tile, inside.clone(), scores);
             scoring.apply(self.head, queries.clone(), chunk.start, row, scores);
             let online = OnlineRows { max: &mut *max, total: &mut *total, sum: &mut *sum };
-            soften(scores, row, visible, chunk.start, scoring.scale_left(), online);
+            online_softmax(scores, row, visible, chunk.start, scoring.scale_left(), online);
             self.tiles.add_values(scores, inside, index > 0, sum);
         }
         let count = 2 * (rows * packed.len() * (s.head_dim + s.value_dim)) as u64;

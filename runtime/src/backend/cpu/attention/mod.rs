@@ -21,11 +21,11 @@ mod head_sums;
 mod heads;
 mod mask;
 mod merge;
+mod online_softmax;
 mod results;
 mod scoring;
 mod shift;
 mod sizes;
-mod soften;
 mod widened;
 
 use super::CpuBackend;

@@ -117,7 +117,7 @@ impl<'a> Scoring<'a> {
         }
         match self.soft_cap {
             None => scale_by(scores, self.scale),
-            Some(cap) => soften_to(scores, self.scale, cap),
+            Some(cap) => soft_cap(scores, self.scale, cap),
         }
         self.add_bias(head, queries, start, row_len, scores);
     }
@@ -137,7 +137,7 @@ impl<'a> Scoring<'a> {
                 scale_by(scores, self.scale);
                 slopes.fill(self.scale);
             }
-            Some(cap) => soften_with_slopes(scores, slopes, self.scale, cap),
+            Some(cap) => soft_cap_with_slopes(scores, slopes, self.scale, cap),
         }
         self.add_bias(head, queries, start, row_len, scores);
     }
@@ -172,7 +172,7 @@ dispatch! {
 }
 
 dispatch! {
-    fn soften_to<const FMA: bool>(scores: &mut [f32], scale: f32, cap: f32) {
+    fn soft_cap<const FMA: bool>(scores: &mut [f32], scale: f32, cap: f32) {
         let inner = scale / cap;
         for score in scores {
             *score = cap * tanh::<FMA>(*score * inner);
@@ -181,7 +181,7 @@ dispatch! {
 }
 
 dispatch! {
-    fn soften_with_slopes<const FMA: bool>(
+    fn soft_cap_with_slopes<const FMA: bool>(
         scores: &mut [f32],
         slopes: &mut [f32],
         scale: f32,

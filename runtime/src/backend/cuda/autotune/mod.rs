@@ -13,7 +13,7 @@ use super::driver::{Driver, DriverError, Stream};
 use super::matmul::{MatMul, MatMulOperands};
 pub use choice::AlgorithmTiming;
 use choice::choose_algorithm;
-use operands::TrialOperands;
+use operands::AutotuneOperands;
 use timer::EventTimer;
 
 /// Timing rounds per algorithm. Rounds of all algorithms alternate, so that a clock rate that drops as the device warms
@@ -49,7 +49,7 @@ pub fn autotune_matmul(
     allow_nondeterministic: bool,
     run: impl Fn(usize, &MatMulOperands) -> Result<(), DriverError>,
 ) -> Result<AutotuneResult, DriverError> {
-    let Some(operands) = TrialOperands::new(driver, stream, shape)? else {
+    let Some(operands) = AutotuneOperands::new(driver, stream, shape)? else {
         return Ok(AutotuneResult::default());
     };
     let mut timings: Vec<AlgorithmTiming> = Vec::new();

@@ -28,7 +28,7 @@ const THREADS: u32 = 256;
 const MAX_BLOCKS: u64 = 4096;
 
 /// Device memory for the operand sets, the results of the first algorithm, and a comparison flag.
-pub struct TrialOperands<'a> {
+pub struct AutotuneOperands<'a> {
     driver: &'a dyn Driver,
     stream: Stream,
     shape: MatMul,
@@ -54,13 +54,13 @@ struct Pattern {
 const SMALL_VALUES: Pattern =
     Pattern { key: 3, stride: 1, terms: 1, opposed: false, exponent: -10 };
 
-impl<'a> TrialOperands<'a> {
+impl<'a> AutotuneOperands<'a> {
     /// Allocates operands for matmuls of a shape and fills all inputs; `None` if too little device memory is free.
     pub fn new(
         driver: &'a dyn Driver,
         stream: Stream,
         shape: &MatMul,
-    ) -> Result<Option<TrialOperands<'a>>, DriverError> {
+    ) -> Result<Option<AutotuneOperands<'a>>, DriverError> {
         let gemm = &shape.gemm;
         let of =
             |dtype: DType, elements: usize| (elements * dtype.bytes()).next_multiple_of(ALIGNMENT);
@@ -91,7 +91,7 @@ impl<'a> TrialOperands<'a> {
         let after = sets.len() * set;
         let first = MatMulOperands { c: at(after), bias: at(after + c), ..sets[0] };
         let (shape, flag) = (*shape, at(bytes - ALIGNMENT));
-        let operands = TrialOperands { driver, stream, shape, start, bytes, sets, first, flag };
+        let operands = AutotuneOperands { driver, stream, shape, start, bytes, sets, first, flag };
         for set in &operands.sets {
             operands.fill_inputs(set)?;
         }
@@ -200,7 +200,7 @@ impl<'a> TrialOperands<'a> {
     }
 }
 
-impl Drop for TrialOperands<'_> {
+impl Drop for AutotuneOperands<'_> {
     fn drop(&mut self) {
         // A failed device has no pending work that uses the memory. Errors cannot be handled here.
         let _ = self.driver.synchronize(self.stream);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{BackwardCall, queries_that_see};
 use crate::backend::cpu::attention::backward_tiles::{BackwardTiles, KEYS, QUERIES};
 use crate::backend::cpu::attention::mask::VisibleKeys;
-use crate::backend::cpu::attention::soften::{multiply_visible, soften_backward};
+use crate::backend::cpu::attention::online_softmax::{multiply_visible, softmax_backward};
 use crate::backend::cpu::attention::{LINE, ScratchParts};
 use crate::backend::cpu::float::Float;
 
@@ -97,11 +97,11 @@ impl<'a, 's, T: Float> HeadBackward<'a, 's, T> {
         let of_rows = [&self.lse[queries.clone()], &self.shifts[queries.clone()]];
         let block = [keys.start, keys.len()];
         if scoring.is_plain() {
-            soften_backward(weights, dscores, row, visible, block, s.scale, of_rows);
+            softmax_backward(weights, dscores, row, visible, block, s.scale, of_rows);
         } else {
             let slopes = &mut self.scratch.slopes[..queries.len() * row];
             scoring.apply_with_slopes(head, queries.clone(), keys.start, row, weights, slopes);
-            soften_backward(weights, dscores, row, visible, block, 1.0, of_rows);
+            softmax_backward(weights, dscores, row, visible, block, 1.0, of_rows);
             if let Some((distances, parts)) = dbias {
                 let len = distances.count;
                 // SAFETY: with a gradient of a bias, this sample and head belong to this task alone.

@@ -1,6 +1,6 @@
 //! Backward of elementwise expressions: each block is recomputed and backpropagated while in cache.
 
-mod walk;
+mod block_backward;
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::{Rows, SplitChunks, Workers};
 use crate::backend::unary_function::DerivativeOf;
 use crate::backend::{Expr, LeafGrad, Node};
-use walk::Walk;
+use block_backward::BlockBackward;
 
 /// Blocks per partial sum of the gradient of a row leaf.
 const CHUNK_BLOCKS: usize = 64;
@@ -246,7 +246,7 @@ dispatch! {
             node_written.fill(false);
             let at = start - elements.start;
             targets.load_gradients(at, len, &plan.accumulate, leaf_grads);
-            let mut walk = Walk {
+            let mut block_backward = BlockBackward {
                 plan,
                 values,
                 grads: &mut *grads,
@@ -257,7 +257,7 @@ dispatch! {
                 node_written: &mut node_written,
                 block,
             };
-            walk.backward::<FMA>(grad, row_sums);
+            block_backward.backward::<FMA>(grad, row_sums);
             targets.store_gradients(at, len, &leaf_written, leaf_grads);
             start += len;
         }

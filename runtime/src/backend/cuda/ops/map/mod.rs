@@ -10,8 +10,8 @@ use super::partials::add_partials;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid, KernelFunction, KernelSource};
 use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
 use params::Params;
+use structure::RequestedGradient;
 pub use structure::Structure;
-use structure::Wanted;
 
 impl ElementwiseOps for CudaBackend {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
@@ -38,34 +38,40 @@ impl ElementwiseOps for CudaBackend {
         let gpu = self.gpu();
         check_operands(expr, leaves, grad);
         assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
-        let wanted = wanted_gradients(expr, leaf_grads);
+        let requested = requested_gradients(expr, leaf_grads);
         for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
-            let dtype = if wanted[leaf] == Wanted::RowSum { DType::F32 } else { grad.dtype() };
+            let dtype = if requested[leaf] == RequestedGradient::RowSum {
+                DType::F32
+            } else {
+                grad.dtype()
+            };
             assert_eq!(slot.view.dtype(), dtype, "dtype of the gradient of leaf {leaf}");
             // A sum over no rows, or a leaf that the result does not depend on.
-            if (wanted[leaf] == Wanted::No || grad.is_empty()) && !slot.accumulate {
+            if (requested[leaf] == RequestedGradient::No || grad.is_empty()) && !slot.accumulate {
                 slot.view.clear();
             }
         }
-        if grad.is_empty() || wanted.iter().all(|wanted| *wanted == Wanted::No) {
+        if grad.is_empty() || requested.iter().all(|requested| *requested == RequestedGradient::No)
+        {
             return;
         }
 
         let grads = |kind| {
-            let slots = leaf_grads.iter().zip(&wanted).enumerate();
-            slots.filter_map(move |(leaf, (slot, wanted))| match slot {
-                Some(slot) if *wanted == kind => Some((leaf, slot)),
+            let slots = leaf_grads.iter().zip(&requested).enumerate();
+            slots.filter_map(move |(leaf, (slot, requested))| match slot {
+                Some(slot) if *requested == kind => Some((leaf, slot)),
                 _ => None,
             })
         };
         let mut whole = vec![grad];
-        whole.extend(grads(Wanted::Each).map(|(_, slot)| slot.view.as_view()));
-        let row_lens = grads(Wanted::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
+        whole.extend(grads(RequestedGradient::Each).map(|(_, slot)| slot.view.as_view()));
+        let row_lens =
+            grads(RequestedGradient::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
         let columns = (!row_lens.is_empty()).then(|| Columns::new(grad, &row_lens));
 
-        let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &wanted));
+        let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &requested));
         let mut params = kernel.params();
         let items = match &columns {
             None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
@@ -74,20 +80,20 @@ impl ElementwiseOps for CudaBackend {
         push_inputs(&mut params, expr, leaves, grad.dtype());
         let element = source::cpp_type(grad.dtype());
         params.push_param(format_args!("const {element}* grad"), address(grad));
-        for (leaf, slot) in grads(Wanted::Each) {
+        for (leaf, slot) in grads(RequestedGradient::Each) {
             params.push_param(format_args!("{element}* grad{leaf}"), address(slot.view.as_view()));
             params.push_param(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
         }
         let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
         let mut parts = gpu.workspace(part_bytes * row_lens.len());
         let mut sums = Vec::new();
-        for (leaf, _) in grads(Wanted::RowSum) {
+        for (leaf, _) in grads(RequestedGradient::RowSum) {
             params.push_param(format_args!("float* sums{leaf}"), parts);
             sums.push((leaf, parts));
             parts += part_bytes as u64;
         }
         kernel.launch_kernel(covering(gpu, items), params, |fields| {
-            source::backward(expr, grad.dtype(), &wanted, fields)
+            source::backward(expr, grad.dtype(), &requested, fields)
         });
 
         for (leaf, parts) in sums {
@@ -127,18 +133,22 @@ fn check_operands(expr: &Expr, leaves: &[View], result: View) {
 }
 
 /// Returns the form of the gradient of each leaf; a leaf that occurs as a row is summed over rows in all its occurrences.
-fn wanted_gradients(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Wanted> {
-    let mut wanted = vec![Wanted::No; leaf_grads.len()];
+fn requested_gradients(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<RequestedGradient> {
+    let mut requested = vec![RequestedGradient::No; leaf_grads.len()];
     for node in &expr.nodes {
         match *node {
-            Node::Leaf(leaf) if leaf_grads[leaf].is_some() && wanted[leaf] == Wanted::No => {
-                wanted[leaf] = Wanted::Each;
+            Node::Leaf(leaf)
+                if leaf_grads[leaf].is_some() && requested[leaf] == RequestedGradient::No =>
+            {
+                requested[leaf] = RequestedGradient::Each;
             }
-            Node::Row(leaf) if leaf_grads[leaf].is_some() => wanted[leaf] = Wanted::RowSum,
+            Node::Row(leaf) if leaf_grads[leaf].is_some() => {
+                requested[leaf] = RequestedGradient::RowSum
+            }
             _ => {}
         }
     }
-    wanted
+    requested
 }
 
 /// Returns the leaves that occur as whole operands, and those that occur as rows.

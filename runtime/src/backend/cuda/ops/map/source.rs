@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::structure::Wanted;
+use super::structure::RequestedGradient;
 use crate::backend::cuda::KernelSource;
 use crate::backend::cuda::kernels::MAP;
 use crate::backend::cuda::ops::launch::THREADS;
@@ -82,18 +82,23 @@ pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> KernelSource {
 }
 
 /// Returns the source of the kernel that computes the gradients of the leaves of `expr`, as [`forward`].
-pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &str) -> KernelSource {
-    let kinds = wanted.iter().map(|wanted| match wanted {
-        Wanted::No => 'n',
-        Wanted::Each => 'e',
-        Wanted::RowSum => 'r',
+pub(super) fn backward(
+    expr: &Expr,
+    dtype: DType,
+    requested: &[RequestedGradient],
+    fields: &str,
+) -> KernelSource {
+    let kinds = requested.iter().map(|requested| match requested {
+        RequestedGradient::No => 'n',
+        RequestedGradient::Each => 'e',
+        RequestedGradient::RowSum => 'r',
     });
     let name = name("map_backward", expr, dtype, &format!("_{}", kinds.collect::<String>()));
     let all_of = |kind| {
-        let leaves = wanted.iter().enumerate().filter(move |(_, wanted)| **wanted == kind);
+        let leaves = requested.iter().enumerate().filter(move |(_, requested)| **requested == kind);
         leaves.map(|(leaf, _)| leaf).collect::<Vec<_>>()
     };
-    let (each, row_sums) = (all_of(Wanted::Each), all_of(Wanted::RowSum));
+    let (each, row_sums) = (all_of(RequestedGradient::Each), all_of(RequestedGradient::RowSum));
 
     let mut text = source_head(expr, dtype, fields);
     text += "template <int N>\nstruct Sums {\n";
@@ -117,7 +122,7 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
     }
     text += "#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
     write_values(&mut text, expr);
-    write_gradients(&mut text, expr, wanted);
+    write_gradients(&mut text, expr, requested);
     text += "    }\n";
     for leaf in &each {
         let _ = writeln!(text, "    store_vector(p.grad{leaf} + i, d{leaf});");
@@ -206,12 +211,12 @@ fn write_values(text: &mut String, expr: &Expr) {
 }
 
 /// Returns the statements that compute the gradients of nodes, last to first: each is the sum over the nodes that read it.
-fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
+fn write_gradients(text: &mut String, expr: &Expr, requested: &[RequestedGradient]) {
     let last = expr.nodes.len() - 1;
     let mut sent = vec![Vec::new(); expr.nodes.len()];
-    let mut of_leaf = vec![Vec::new(); wanted.len()];
+    let mut of_leaf = vec![Vec::new(); requested.len()];
     sent[last].push("g[n]".to_string());
-    let leads = leads_to_wanted(expr, wanted);
+    let leads = leads_to_requested(expr, requested);
     for (k, node) in expr.nodes.iter().enumerate().rev() {
         if !leads[k] || sent[k].is_empty() {
             continue;
@@ -243,15 +248,15 @@ fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
             Node::Dropout(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, x{k}[n])")),
         }
     }
-    for (leaf, (wanted, sent)) in wanted.iter().zip(of_leaf).enumerate() {
+    for (leaf, (requested, sent)) in requested.iter().zip(of_leaf).enumerate() {
         let own = sum(&sent);
-        let _ = match wanted {
-            Wanted::No => Ok(()),
-            Wanted::Each => {
+        let _ = match requested {
+            RequestedGradient::No => Ok(()),
+            RequestedGradient::Each => {
                 let added = add(&format!("d{leaf}[n]"), &own);
                 writeln!(text, "        d{leaf}[n] = p.add{leaf} ? {added} : {own};")
             }
-            Wanted::RowSum => {
+            RequestedGradient::RowSum => {
                 let added = add(&format!("sums.d{leaf}[n]"), &own);
                 writeln!(text, "        sums.d{leaf}[n] = {added};")
             }
@@ -271,11 +276,11 @@ fn sum(terms: &[String]) -> String {
 }
 
 /// Returns, per node, true if a required leaf gradient depends on the gradient of the node.
-fn leads_to_wanted(expr: &Expr, wanted: &[Wanted]) -> Vec<bool> {
+fn leads_to_requested(expr: &Expr, requested: &[RequestedGradient]) -> Vec<bool> {
     let mut leads = Vec::with_capacity(expr.nodes.len());
     for node in &expr.nodes {
         leads.push(match node {
-            Node::Leaf(leaf) | Node::Row(leaf) => wanted[*leaf] != Wanted::No,
+            Node::Leaf(leaf) | Node::Row(leaf) => requested[*leaf] != RequestedGradient::No,
             _ => node.operands().any(|operand| leads[operand]),
         });
     }

@@ -10,7 +10,7 @@ pub struct Structure(Vec<[u32; 3]>);
 
 /// Form of the required gradient of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedGradient {
     /// Not required, or the result does not depend on the leaf.
     No,
     /// Element by element.
@@ -26,9 +26,13 @@ impl Structure {
     }
 
     /// Returns the structure of the kernel that computes the required gradients of leaves.
-    pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted]) -> Structure {
-        let mut structure = Structure::new(1, expr, dtype, wanted.len());
-        structure.0.extend(wanted.iter().map(|wanted| [*wanted as u32, 0, 0]));
+    pub(super) fn backward(
+        expr: &Expr,
+        dtype: DType,
+        requested: &[RequestedGradient],
+    ) -> Structure {
+        let mut structure = Structure::new(1, expr, dtype, requested.len());
+        structure.0.extend(requested.iter().map(|requested| [*requested as u32, 0, 0]));
         structure
     }
 

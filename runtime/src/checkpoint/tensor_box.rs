@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A box of a global tensor: a range of indices in every dim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Region {
+pub struct TensorBox {
     /// First index in every dim.
     pub offset: Vec<usize>,
     /// Length in every dim.
@@ -25,26 +25,26 @@ pub enum Stored {
     Bf16,
 }
 
-impl Region {
+impl TensorBox {
     /// Creates the box at `offset` of `shape`.
     ///
     /// # Panics
     /// If the two have different numbers of dims: a fault of the calling code.
-    pub fn new(offset: &[usize], shape: &[usize]) -> Region {
-        assert_eq!(offset.len(), shape.len(), "offset and shape of a region");
-        Region { offset: offset.to_vec(), shape: shape.to_vec() }
+    pub fn new(offset: &[usize], shape: &[usize]) -> TensorBox {
+        assert_eq!(offset.len(), shape.len(), "offset and shape of a box");
+        TensorBox { offset: offset.to_vec(), shape: shape.to_vec() }
     }
 
     /// Creates the box of a whole tensor.
-    pub fn whole(shape: &[usize]) -> Region {
-        Region { offset: vec![0; shape.len()], shape: shape.to_vec() }
+    pub fn whole(shape: &[usize]) -> TensorBox {
+        TensorBox { offset: vec![0; shape.len()], shape: shape.to_vec() }
     }
 
     /// Cuts a run of the row-major elements of a tensor of `shape` into boxes, in the order of the elements: at most two for
     /// each dim and one more.
-    pub fn of_run(shape: &[usize], run: Range<usize>) -> Vec<Region> {
+    pub fn of_run(shape: &[usize], run: Range<usize>) -> Vec<TensorBox> {
         let Some((rows, rest)) = shape.split_first() else {
-            return if run.is_empty() { Vec::new() } else { vec![Region::whole(&[])] };
+            return if run.is_empty() { Vec::new() } else { vec![TensorBox::whole(&[])] };
         };
         if run.is_empty() {
             return Vec::new();
@@ -52,9 +52,9 @@ impl Region {
         let row_len: usize = rest.iter().product();
         // Elements of one row, as boxes of the whole tensor.
         let within = |row: usize, run: Range<usize>| {
-            Region::of_run(rest, run).into_iter().map(move |part| {
+            TensorBox::of_run(rest, run).into_iter().map(move |part| {
                 let with_row = |first: usize, rest: Vec<usize>| [vec![first], rest].concat();
-                Region { offset: with_row(row, part.offset), shape: with_row(1, part.shape) }
+                TensorBox { offset: with_row(row, part.offset), shape: with_row(1, part.shape) }
             })
         };
         let (first, last) = (run.start / row_len, run.end / row_len);
@@ -68,7 +68,7 @@ impl Region {
             boxes.extend(within(first, run.start % row_len..row_len));
         }
         if last > whole_from {
-            let mut rows = Region::whole(shape);
+            let mut rows = TensorBox::whole(shape);
             (rows.offset[0], rows.shape[0]) = (whole_from, last - whole_from);
             boxes.push(rows);
         }
@@ -77,7 +77,7 @@ impl Region {
     }
 
     /// Returns the box moved by `offset`.
-    pub fn moved_by(mut self, offset: &[usize]) -> Region {
+    pub fn moved_by(mut self, offset: &[usize]) -> TensorBox {
         self.offset.iter_mut().zip(offset).for_each(|(start, by)| *start += by);
         self
     }
@@ -108,8 +108,8 @@ impl Region {
     }
 
     /// Returns the intersection of two boxes; `None` if they share no element.
-    pub fn intersection(&self, other: &Region) -> Option<Region> {
-        let mut common = Region { offset: Vec::new(), shape: Vec::new() };
+    pub fn intersection(&self, other: &TensorBox) -> Option<TensorBox> {
+        let mut common = TensorBox { offset: Vec::new(), shape: Vec::new() };
         for dim in 0..self.offset.len() {
             let start = self.offset[dim].max(other.offset[dim]);
             let end = self.end(dim).min(other.end(dim));
@@ -137,7 +137,7 @@ impl Region {
     }
 }
 
-impl std::fmt::Display for Region {
+impl std::fmt::Display for TensorBox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let dims: Vec<_> =
             (0..self.shape.len()).map(|d| format!("{}..{}", self.offset[d], self.end(d))).collect();
@@ -161,9 +161,9 @@ impl Stored {
 pub fn copy_common(
     source: &[u8],
     stored: Stored,
-    source_box: &Region,
+    source_box: &TensorBox,
     target: &mut [f32],
-    target_box: &Region,
+    target_box: &TensorBox,
 ) -> usize {
     let Some(common) = source_box.intersection(target_box) else { return 0 };
     // Trailing dims that both boxes span fully form one run of memory with the dim before them.
@@ -189,7 +189,7 @@ pub fn copy_common(
 }
 
 /// Advances an index in row-major order over the leading dims of `within`.
-fn advance_index(at: &mut [usize], within: &Region) {
+fn advance_index(at: &mut [usize], within: &TensorBox) {
     for dim in (0..at.len()).rev() {
         at[dim] += 1;
         if at[dim] < within.end(dim) {
@@ -219,31 +219,31 @@ mod tests {
     use super::*;
 
     /// Every box of a tensor of `shape`.
-    fn boxes(shape: &[usize]) -> Vec<Region> {
-        shape.iter().fold(vec![Region::whole(&[])], |boxes, size| {
+    fn boxes(shape: &[usize]) -> Vec<TensorBox> {
+        shape.iter().fold(vec![TensorBox::whole(&[])], |boxes, size| {
             let ranges =
                 (0..*size).flat_map(|start| (start + 1..=*size).map(move |end| (start, end)));
             let ranges: Vec<_> = ranges.collect();
-            let grow = |region: &Region, (start, end): (usize, usize)| {
-                let mut region = region.clone();
-                region.offset.push(start);
-                region.shape.push(end - start);
-                region
+            let grow = |tensor_box: &TensorBox, (start, end): (usize, usize)| {
+                let mut tensor_box = tensor_box.clone();
+                tensor_box.offset.push(start);
+                tensor_box.shape.push(end - start);
+                tensor_box
             };
             boxes
                 .iter()
-                .flat_map(|region| ranges.iter().map(|range| grow(region, *range)))
+                .flat_map(|tensor_box| ranges.iter().map(|range| grow(tensor_box, *range)))
                 .collect()
         })
     }
 
     /// Global indices of a box, in row-major order.
-    fn indices(region: &Region) -> Vec<Vec<usize>> {
-        let mut at = region.offset.clone();
-        (0..region.len())
+    fn indices(tensor_box: &TensorBox) -> Vec<Vec<usize>> {
+        let mut at = tensor_box.offset.clone();
+        (0..tensor_box.len())
             .map(|_| {
                 let now = at.clone();
-                advance_index(&mut at, region);
+                advance_index(&mut at, tensor_box);
                 now
             })
             .collect()
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn intersections_match_a_search_by_element() {
         for shape in [vec![], vec![5], vec![3, 3], vec![2, 3, 2]] {
-            let whole = Region::whole(&shape);
+            let whole = TensorBox::whole(&shape);
             let value = |at: &Vec<usize>| whole.position(at) as f32 + 1.0;
             for source_box in boxes(&shape) {
                 let bytes: Vec<u8> =
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn half_precision_is_widened_exactly() {
         let numbers = [0.0, -1.5, 6.1e-5, 65504.0];
-        let (mut out, whole) = ([0.0; 4], Region::whole(&[4]));
+        let (mut out, whole) = ([0.0; 4], TensorBox::whole(&[4]));
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect();
         copy_common(&bytes, Stored::F16, &whole, &mut out, &whole);
         assert_eq!(out, numbers.map(|x| f16::from_f32(x).to_f32()));
@@ -288,10 +288,10 @@ mod tests {
     #[test]
     fn runs_are_cut_into_boxes_in_order() {
         for shape in [vec![], vec![7], vec![3, 4], vec![3, 2, 4], vec![2, 3, 1, 2]] {
-            let whole = Region::whole(&shape);
+            let whole = TensorBox::whole(&shape);
             for start in 0..=whole.len() {
                 for end in start..=whole.len() {
-                    let boxes = Region::of_run(&shape, start..end);
+                    let boxes = TensorBox::of_run(&shape, start..end);
                     let elements: Vec<usize> = boxes
                         .iter()
                         .flat_map(|part| indices(part).into_iter().map(|at| whole.position(&at)))
@@ -305,9 +305,9 @@ mod tests {
 
     #[test]
     fn boxes_outside_a_tensor_are_recognized() {
-        assert!(Region::new(&[1, 0], &[2, 3]).is_inside(&[3, 3]));
-        assert!(!Region::new(&[2, 0], &[2, 3]).is_inside(&[3, 3]));
-        assert!(!Region::new(&[usize::MAX], &[2]).is_inside(&[3]));
-        assert!(!Region::new(&[0], &[2]).is_inside(&[3, 3]));
+        assert!(TensorBox::new(&[1, 0], &[2, 3]).is_inside(&[3, 3]));
+        assert!(!TensorBox::new(&[2, 0], &[2, 3]).is_inside(&[3, 3]));
+        assert!(!TensorBox::new(&[usize::MAX], &[2]).is_inside(&[3]));
+        assert!(!TensorBox::new(&[0], &[2]).is_inside(&[3, 3]));
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::cpu::random::dropout_mask;
 use crate::backend::unary_function::{DerivativeOf, Elementwise, by_function};
 
 /// The backward pass of one block.
-pub(super) struct Walk<'w, 't, T> {
+pub(super) struct BlockBackward<'w, 't, T> {
     pub(super) plan: &'w Plan<'w>,
     pub(super) values: &'w [f32],
     pub(super) grads: &'w mut [f32],
@@ -23,7 +23,7 @@ pub(super) struct Walk<'w, 't, T> {
     pub(super) block: ElementBlock<'w, T>,
 }
 
-impl<T: Float> Walk<'_, '_, T> {
+impl<T: Float> BlockBackward<'_, '_, T> {
     #[inline(always)]
     pub(super) fn backward<const FMA: bool>(&mut self, grad: &[f32], row_sums: &mut [f32]) {
         let plan = self.plan;

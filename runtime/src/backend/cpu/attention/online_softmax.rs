@@ -23,7 +23,7 @@ pub(super) struct OnlineRows<'a> {
 dispatch! {
     /// Turns scores of the keys from `start` on into unnormalized weights relative to the running maximum, and rescales
     /// the previous sums. Masked keys get weight zero.
-    pub(super) fn soften<const FMA: bool>(
+    pub(super) fn online_softmax<const FMA: bool>(
         scores: &mut [f32],
         row_len: usize,
         visible: VisibleKeys,
@@ -102,7 +102,7 @@ dispatch! {
     /// `weights`: scores of a block of keys (its start and length) become weights. `dscores`: gradients of weights
     /// become gradients of scores times `scale`. Both are zero for masked keys. `rows`: log-sum-exps and the numbers
     /// that are subtracted from the gradients of weights.
-    pub(super) fn soften_backward<const FMA: bool>(
+    pub(super) fn softmax_backward<const FMA: bool>(
         weights: &mut [f32],
         dscores: &mut [f32],
         row_len: usize,
