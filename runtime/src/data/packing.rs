@@ -19,7 +19,7 @@ use super::{Batch, DataError, DocumentOptions, TokenFile};
 pub struct Packing {
     seq: usize,
     /// Pieces in the order of rows, and within a row in that of the file.
-    pieces: Vec<Piece>,
+    pieces: Vec<DocumentPiece>,
     /// Index of the first piece of each row, and the number of pieces.
     rows: Vec<usize>,
     waste: PackingWaste,
@@ -27,7 +27,7 @@ pub struct Packing {
 
 /// A document in a row, or a part of one that is longer than a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Piece {
+struct DocumentPiece {
     /// Index of the first token in the file.
     start: usize,
     /// Number of tokens, at most a row.
@@ -63,25 +63,25 @@ impl Packing {
     /// # Errors
     /// A token beyond the vocabulary.
     pub fn new(file: &TokenFile, end: u32, seq: usize) -> Result<Packing, DataError> {
-        let mut documents: Vec<Piece> = Vec::new();
+        let mut documents: Vec<DocumentPiece> = Vec::new();
         let mut start = 0;
         read_blocks(file, file.len(), |first, block| {
             let ends = block.iter().enumerate().filter(|(_, token)| **token == end);
             for (index, _) in ends {
                 let next = first + index + 1;
-                documents.push(Piece { start, len: next - start });
+                documents.push(DocumentPiece { start, len: next - start });
                 start = next;
             }
             true
         })?;
         if start < file.len() {
-            documents.push(Piece { start, len: file.len() - start });
+            documents.push(DocumentPiece { start, len: file.len() - start });
         }
         Ok(Packing::of_documents(&documents, seq))
     }
 
-    fn of_documents(documents: &[Piece], seq: usize) -> Packing {
-        let pieces: Vec<Piece> =
+    fn of_documents(documents: &[DocumentPiece], seq: usize) -> Packing {
+        let pieces: Vec<DocumentPiece> =
             documents.iter().flat_map(|document| document.cut_pieces(seq)).collect();
         let row_of = best_fit(&pieces, seq);
         let n_rows = row_of.iter().max().map_or(0, |last| last + 1);
@@ -147,7 +147,7 @@ impl Packing {
         self.seq - self.pieces_of(row).iter().map(|piece| piece.len).sum::<usize>()
     }
 
-    fn pieces_of(&self, row: usize) -> &[Piece] {
+    fn pieces_of(&self, row: usize) -> &[DocumentPiece] {
         &self.pieces[Range { start: self.rows[row], end: self.rows[row + 1] }]
     }
 
@@ -185,16 +185,18 @@ impl Packing {
     }
 }
 
-impl Piece {
+impl DocumentPiece {
     /// Cuts a document into whole rows of `seq` tokens and the rest.
-    fn cut_pieces(self, seq: usize) -> impl Iterator<Item = Piece> {
+    fn cut_pieces(self, seq: usize) -> impl Iterator<Item = DocumentPiece> {
         let end = self.start + self.len;
-        (self.start..end).step_by(seq).map(move |start| Piece { start, len: seq.min(end - start) })
+        (self.start..end)
+            .step_by(seq)
+            .map(move |start| DocumentPiece { start, len: seq.min(end - start) })
     }
 }
 
 /// Returns the row of each piece, with rows in the order in which they are opened.
-fn best_fit(pieces: &[Piece], seq: usize) -> Vec<usize> {
+fn best_fit(pieces: &[DocumentPiece], seq: usize) -> Vec<usize> {
     let mut by_length: Vec<usize> = (0..pieces.len()).collect();
     by_length.sort_by_key(|piece| Reverse(pieces[*piece].len));
     let mut row_of = vec![0; pieces.len()];
@@ -303,11 +305,11 @@ mod tests {
                 let mut start = 0;
                 for _ in 0..next(60) + 1 {
                     let len = next(40) as usize + 1;
-                    documents.push(Piece { start, len });
+                    documents.push(DocumentPiece { start, len });
                     start += len;
                 }
                 let packing = Packing::of_documents(&documents, seq);
-                let mut pieces: Vec<Piece> =
+                let mut pieces: Vec<DocumentPiece> =
                     (0..packing.rows()).flat_map(|row| packing.pieces_of(row).to_vec()).collect();
                 let held = |row| seq - packing.padding(row);
                 assert!((0..packing.rows()).all(|row| (1..=seq).contains(&held(row))));
@@ -315,7 +317,7 @@ mod tests {
                 let padding: usize = (0..packing.rows()).map(|row| packing.padding(row)).sum();
                 assert_eq!(padding, packing.waste().padding);
                 pieces.sort();
-                let expected: Vec<Piece> =
+                let expected: Vec<DocumentPiece> =
                     documents.iter().flat_map(|document| document.cut_pieces(seq)).collect();
                 assert_eq!(pieces, expected);
                 assert_eq!(packing.waste().documents, documents.len());

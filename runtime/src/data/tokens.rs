@@ -16,14 +16,14 @@ const CHECKED_AT_START: usize = 1 << 26;
 /// A sequence of tokens whose ids are below a vocabulary size.
 #[derive(Debug)]
 pub struct TokenFile {
-    content: Content,
+    content: FileContent,
     encoding: Encoding,
     vocab: usize,
     name: String,
 }
 
 #[derive(Debug)]
-enum Content {
+enum FileContent {
     /// The mapping, and the file, whose length is checked again.
     Mapped(Mmap, File),
     Owned(Vec<u8>),
@@ -51,9 +51,9 @@ impl TokenFile {
             // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
             // another program has cut off would end the process with a bus error; `check_length` looks before every batch,
             // which leaves the moment in between.
-            Content::Mapped(unsafe { Mmap::map(&file) }.map_err(io)?, file)
+            FileContent::Mapped(unsafe { Mmap::map(&file) }.map_err(io)?, file)
         } else {
-            Content::Owned(std::fs::read(path).map_err(io)?)
+            FileContent::Owned(std::fs::read(path).map_err(io)?)
         };
         let encoding = if path.extension().is_some_and(|ext| ext == "bin") {
             Encoding::of_file(&name, content.bytes(), vocab)
@@ -68,7 +68,7 @@ impl TokenFile {
     /// # Errors
     /// An empty text, or a vocabulary below 256.
     pub fn from_text(text: Vec<u8>, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
-        TokenFile::new(Content::Owned(text), Encoding::Bytes, vocab, name.to_owned())
+        TokenFile::new(FileContent::Owned(text), Encoding::Bytes, vocab, name.to_owned())
     }
 
     /// Wraps token ids in memory, for a vocabulary of `vocab`; `name` is their name in messages.
@@ -76,11 +76,11 @@ impl TokenFile {
     /// # Errors
     /// No ids, and ids beyond the vocabulary.
     pub fn from_ids(ids: Ids, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
-        TokenFile::new(Content::Owned(ids.bytes), ids.encoding, vocab, name.to_owned())
+        TokenFile::new(FileContent::Owned(ids.bytes), ids.encoding, vocab, name.to_owned())
     }
 
     fn new(
-        content: Content,
+        content: FileContent,
         encoding: Encoding,
         vocab: usize,
         name: String,
@@ -154,7 +154,7 @@ impl TokenFile {
     /// # Errors
     /// A file that has become shorter.
     pub fn check_length(&self) -> Result<(), DataError> {
-        let Content::Mapped(map, file) = &self.content else { return Ok(()) };
+        let FileContent::Mapped(map, file) = &self.content else { return Ok(()) };
         let path = || std::path::PathBuf::from(&self.name);
         let now = file.metadata().map_err(|source| DataError::Io { path: path(), source })?.len();
         if now < map.len() as u64 {
@@ -192,11 +192,11 @@ impl TokenFile {
     }
 }
 
-impl Content {
+impl FileContent {
     fn bytes(&self) -> &[u8] {
         match self {
-            Content::Mapped(map, _) => map,
-            Content::Owned(bytes) => bytes,
+            FileContent::Mapped(map, _) => map,
+            FileContent::Owned(bytes) => bytes,
         }
     }
 }
@@ -259,7 +259,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (name, bytes) in [("a.u16.bin", u16s(&[1, 2])), ("a.u32.bin", u32s(&[1, 2]))] {
             let file = TokenFile::open(&write(&dir, name, &bytes), 100).unwrap();
-            assert!(matches!(file.content, Content::Mapped(..)), "{name}");
+            assert!(matches!(file.content, FileContent::Mapped(..)), "{name}");
             assert_eq!(all(&file), [1, 2], "{name}");
         }
         // A terabyte with nothing in it but its last token.

@@ -74,7 +74,7 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         let (input, tokens) = (x.compute().data, x.len() / hidden);
         let degree = rank.degree_of(self.vocab_axes);
         let chunks = LogitChunks::for_tokens(rank, tokens, vocab.global.div_ceil(degree));
-        let head = Head {
+        let head = FusedHead {
             x: input.view(),
             weight,
             rows: LogitRows { rank, axes: self.vocab_axes, site: &self.site, vocab },
@@ -115,7 +115,7 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
 }
 
 /// A projection onto the vocabulary with its loss, computed chunk by chunk.
-struct Head<'a> {
+struct FusedHead<'a> {
     x: View<'a>,
     weight: View<'a>,
     rows: LogitRows<'a>,
@@ -171,7 +171,7 @@ fn weight_gemm(vocab: usize, hidden: usize, tokens: usize, accumulate: bool) -> 
     Gemm { m: vocab, n: hidden, k: tokens, trans_a: true, trans_b: false, accumulate }
 }
 
-impl Head<'_> {
+impl FusedHead<'_> {
     /// Computes all chunks. Returns the sum of the losses, and the logits buffer, which holds the logits' gradient of
     /// the last chunk if `gradients` are computed.
     fn compute_chunks(

@@ -118,7 +118,7 @@ pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
         done: HashMap::new(),
         arrived: HashMap::new(),
         edges: HashMap::new(),
-        ranks: vec![RankState::default(); ranks],
+        ranks: vec![SimulatedRank::default(); ranks],
     };
     loop {
         let moved: Vec<bool> = (0..ranks).map(|rank| run.advance_rank(rank)).collect();
@@ -130,7 +130,7 @@ pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
 }
 
 #[derive(Debug, Clone, Default)]
-struct RankState {
+struct SimulatedRank {
     position: usize,
     /// Computations of the action at `position` that are done: of a pair, the first may be.
     done_in_action: usize,
@@ -154,7 +154,7 @@ struct SimulationRun<'a> {
     done: HashMap<Compute, f64>,
     arrived: HashMap<Message, f64>,
     edges: HashMap<(usize, usize), Edge>,
-    ranks: Vec<RankState>,
+    ranks: Vec<SimulatedRank>,
 }
 
 impl SimulationRun<'_> {
@@ -241,7 +241,7 @@ impl SimulationRun<'_> {
 
     fn finish_step(self) -> Result<Simulation, Stuck> {
         let waiting = |rank: usize| {
-            let RankState { position, done_in_action, .. } = self.ranks[rank];
+            let SimulatedRank { position, done_in_action, .. } = self.ranks[rank];
             let action = self.schedule.ranks[rank].get(position)?;
             let missing = self.ready_time(action.computes()[done_in_action]).err()?;
             Some((rank, position, *action, missing))

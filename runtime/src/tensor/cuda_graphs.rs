@@ -117,7 +117,7 @@ impl PassGraphs {
         let rank = &self.rank;
         self.wait_for_transfers();
         let mut units = Vec::new();
-        let before = Counters::of_rank(rank);
+        let before = LaunchCounters::of_rank(rank);
         let key_blocks = rank.session_state::<KeyBlocks>();
         let known_key_blocks = key_blocks.count();
         let prepare = || -> (Vec<[Tokens<S>; 2]>, Vec<CapturedInput>) {
@@ -142,7 +142,7 @@ impl PassGraphs {
                 );
             }
             let losses = losses.ok_or("the loss was not computed on the device")?;
-            let added = Counters::of_rank(rank).added_since(&before);
+            let added = LaunchCounters::of_rank(rank).added_since(&before);
             let shape = std::marker::PhantomData;
             Ok((CapturedPass { recording, inputs, losses, units, added, shape }, result))
         });
@@ -247,22 +247,22 @@ impl<S: Dims> CapturedPass<S> {
 }
 
 /// Counters of a rank.
-struct Counters {
+struct LaunchCounters {
     flops: u64,
     recomputed: u64,
     stats: BTreeMap<AxisSet, CommStats>,
 }
 
-impl Counters {
-    fn of_rank(rank: &Rank) -> Counters {
-        Counters {
+impl LaunchCounters {
+    fn of_rank(rank: &Rank) -> LaunchCounters {
+        LaunchCounters {
             flops: rank.backend().flops(),
             recomputed: rank.recomputed_flops(),
             stats: rank.comms().stats(),
         }
     }
 
-    fn added_since(&self, before: &Counters) -> Added {
+    fn added_since(&self, before: &LaunchCounters) -> Added {
         let sent = self.stats.iter().map(|(axes, now)| {
             let before = before.stats.get(axes).copied().unwrap_or_default();
             let (bytes, calls) = (now.bytes - before.bytes, now.calls - before.calls);

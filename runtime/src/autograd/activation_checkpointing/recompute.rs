@@ -41,7 +41,7 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     rank.prefetcher().end_segment_forward(start);
     let uses = units.into_iter().map(SegmentUse::new).collect();
     let step = rank.peek_step();
-    let recompute = Recompute { segment: Rc::clone(segment), saved, uses, inputs, step };
+    let recompute = Recomputation { segment: Rc::clone(segment), saved, uses, inputs, step };
     let arrived: Rc<[Cell<Option<Arc<Buffer>>>]> =
         outputs.iter().map(|_| Cell::default()).collect();
     let node = {
@@ -137,7 +137,7 @@ impl SegmentInput {
 }
 
 /// State for the recomputation of a segment.
-struct Recompute {
+struct Recomputation {
     segment: Rc<CheckpointedSegment>,
     saved: VecDeque<SavedResults>,
     uses: Vec<SegmentUse>,
@@ -146,7 +146,7 @@ struct Recompute {
     step: u64,
 }
 
-impl Recompute {
+impl Recomputation {
     /// Recomputes the segment by `f`, recorded on the tape, and runs that tape backward from the gradients of the results
     /// that have arrived.
     fn run_segment(

@@ -62,7 +62,7 @@ dispatch! {
         v: &mut [f32],
         copy: Option<&mut [C]>,
     ) {
-        let adam = Adam::new(step);
+        let adam = AdamKernel::new(step);
         let len = p.len();
         let (g, m, v) = (&g[..len], &mut m[..len], &mut v[..len]);
         match copy {
@@ -84,16 +84,16 @@ dispatch! {
 }
 
 /// Constants of an AdamW step.
-struct Adam<'a> {
+struct AdamKernel<'a> {
     step: &'a AdamStep,
     decay: f32,
     rate: f32,
     inv_root: f32,
 }
 
-impl<'a> Adam<'a> {
+impl<'a> AdamKernel<'a> {
     fn new(step: &'a AdamStep) -> Self {
-        Adam {
+        AdamKernel {
             step,
             decay: 1.0 - step.lr * step.weight_decay,
             rate: step.lr / step.bias_correction1,

@@ -29,14 +29,14 @@ pub(super) fn begin_capture(gpu: &Arc<GpuContext>) -> Result<(), String> {
 }
 
 /// Ends the capture and instantiates the graph.
-pub(super) fn end_capture(gpu: &Arc<GpuContext>) -> Result<CapturedGraph, String> {
+pub(super) fn end_capture(gpu: &Arc<GpuContext>) -> Result<CudaGraphExec, String> {
     let compute = gpu.stream(StreamKind::Compute);
     let mut joins = side_streams(gpu).into_iter();
     let joined = joins.try_for_each(|stream| wait_for_stream(gpu, compute, stream));
     let ended = gpu.driver().end_capture(compute);
     let (graph, constants) = (ended.as_ref().ok().copied(), gpu.capture.end_capture());
     // Dropping it frees the constants, also if the capture failed.
-    let work = CapturedGraph { gpu: Arc::clone(gpu), graph, constants };
+    let work = CudaGraphExec { gpu: Arc::clone(gpu), graph, constants };
     joined.and(ended).map_err(|error| error.to_string())?;
     Ok(work)
 }
@@ -56,14 +56,14 @@ fn wait_for_stream(gpu: &GpuContext, stream: Stream, awaited: Stream) -> Result<
 }
 
 /// An instantiated CUDA graph with the constants that it copies to the device.
-pub(super) struct CapturedGraph {
+pub(super) struct CudaGraphExec {
     gpu: Arc<GpuContext>,
     graph: Option<Graph>,
     constants: Vec<PinnedBlock>,
 }
 
 // SAFETY: `submit` repeats the captured calls.
-unsafe impl DeviceGraph for CapturedGraph {
+unsafe impl DeviceGraph for CudaGraphExec {
     unsafe fn launch(&self) {
         let compute = self.gpu.stream(StreamKind::Compute);
         // The captured work came after the pending work of all streams.
@@ -81,7 +81,7 @@ unsafe impl DeviceGraph for CapturedGraph {
     }
 }
 
-impl Drop for CapturedGraph {
+impl Drop for CudaGraphExec {
     fn drop(&mut self) {
         let driver = self.gpu.driver();
         // Errors cannot be handled here; a failed device uses nothing any more.
@@ -100,8 +100,8 @@ impl Drop for CapturedGraph {
     }
 }
 
-impl fmt::Debug for CapturedGraph {
+impl fmt::Debug for CudaGraphExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CapturedGraph({:?})", self.graph)
+        write!(f, "CudaGraphExec({:?})", self.graph)
     }
 }

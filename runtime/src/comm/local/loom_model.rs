@@ -19,13 +19,13 @@ use super::process_group::LocalProcessGroup;
 use super::shared_group::SharedGroup;
 
 /// One of two ranks, with its member for calls that would need a thread.
-struct Rank {
+struct ModelRank {
     comm: Communicator,
     member: Arc<LocalMember>,
 }
 
 /// Runs `other` on the second of two ranks and `own` on the first, in many interleavings.
-fn model(own: fn(&Rank), other: fn(&Rank)) {
+fn model(own: fn(&ModelRank), other: fn(&ModelRank)) {
     let mut builder = loom::model::Builder::new();
     // Bugs rarely need more than three preemptions; all interleavings take minutes.
     builder.preemption_bound = Some(3);
@@ -41,7 +41,7 @@ fn model(own: fn(&Rank), other: fn(&Rank)) {
             let group = Arc::clone(&group);
             let member = Arc::new(LocalMember { group, membership: Arc::clone(&membership) });
             let process_group = Arc::new(LocalProcessGroup::new(Arc::clone(&member)));
-            Rank { comm: Communicator::new(membership, process_group), member }
+            ModelRank { comm: Communicator::new(membership, process_group), member }
         });
         let thread = loom::thread::spawn(move || other(&second));
         own(&first);
@@ -49,7 +49,7 @@ fn model(own: fn(&Rank), other: fn(&Rank)) {
     });
 }
 
-fn sum_lent(rank: &Rank) {
+fn sum_lent(rank: &ModelRank) {
     let mut data = vec![1.0f32; COPY_LIMIT / size_of::<f32>() + 1];
     let site = Site::new("x");
     for sum in [2.0, 4.0] {
@@ -71,7 +71,7 @@ fn asynchronous_call(op: CommOp, dtype: DType) -> Arc<Call> {
     Arc::new(Call { op, dtype, on_device, axes, asynchronous, site, bytes })
 }
 
-fn sum_and_gather_in_place(rank: &Rank) {
+fn sum_and_gather_in_place(rank: &ModelRank) {
     let own = COPY_LIMIT / size_of::<f32>() + 1;
     let blocks = Blocks::even(1, own, 2);
     let mut data = vec![1.0f32; blocks.total()];
@@ -132,7 +132,7 @@ fn message_arrives_in_an_asynchronous_receive() {
     );
 }
 
-fn leave(rank: &Rank) {
+fn leave(rank: &ModelRank) {
     let cause = ExitCause { rank: 1, exit: RankExit::Returned };
     rank.member.group.leave_blocking(1, &cause);
 }

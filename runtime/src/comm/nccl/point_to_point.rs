@@ -19,7 +19,7 @@ use super::rank_resources::RankResources;
 const FIRST_STREAM: usize = 256;
 
 /// A message, and the device memory that it reads or writes.
-struct Message<'a> {
+struct NcclMessage<'a> {
     call: Arc<Call>,
     route: Route,
     operands: Operands<'a>,
@@ -31,9 +31,9 @@ struct Message<'a> {
     count: usize,
 }
 
-impl Message<'_> {
+impl NcclMessage<'_> {
     fn transfer(&self) -> Transfer {
-        let Message { route, address, count, .. } = *self;
+        let NcclMessage { route, address, count, .. } = *self;
         match self.call.op {
             CommOp::Send { .. } => Transfer::Send { src: address, count, to: route.receiver },
             _ => Transfer::Recv { dst: address, count, from: route.sender },
@@ -48,7 +48,7 @@ impl NcclGroup {
     /// the sender may change its memory immediately. A receive into host memory goes into a staging buffer first.
     pub(super) fn issue_messages(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
         let count = calls.len();
-        let messages: Result<Vec<Message<'_>>, CommError> = calls
+        let messages: Result<Vec<NcclMessage<'_>>, CommError> = calls
             .into_iter()
             .map(|(call, operands)| self.prepare_message(call, operands))
             .collect();
@@ -67,7 +67,7 @@ impl NcclGroup {
         &self,
         call: Arc<Call>,
         mut operands: Operands<'a>,
-    ) -> Result<Message<'a>, CommError> {
+    ) -> Result<NcclMessage<'a>, CommError> {
         let allocator = self.resources.allocator();
         let route = self.route(&call)?;
         let on_device = call.on_device;
@@ -92,7 +92,7 @@ impl NcclGroup {
                 (room.view_mut().address() as u64, room.len())
             }
         };
-        Ok(Message { call, route, operands, sent, staged, address, count })
+        Ok(NcclMessage { call, route, operands, sent, staged, address, count })
     }
 
     /// Returns the communicator and stream of a message.
@@ -127,7 +127,7 @@ impl NcclGroup {
     }
 
     /// Submits messages, whose sent data is kept until the event at their end.
-    fn submit_messages(&self, messages: &[Message<'_>]) -> Result<DeviceEvent, CommError> {
+    fn submit_messages(&self, messages: &[NcclMessage<'_>]) -> Result<DeviceEvent, CommError> {
         let RankResources { device, watchdog, .. } = &*self.resources;
         watchdog.check_failure()?;
         let route = messages.first().map(|message| message.route);
@@ -137,7 +137,7 @@ impl NcclGroup {
         let start = self.accounting().start_transfer();
         let stream = StreamKind::Communication(FIRST_STREAM + stream);
         self.resources.begin_call(stream);
-        let open = |_: &Message<'_>| self.accounting().open_span(stream);
+        let open = |_: &NcclMessage<'_>| self.accounting().open_span(stream);
         let spans: Vec<_> = messages.iter().map(open).collect();
         let texts: Vec<String> = messages.iter().map(|message| message.call.to_string()).collect();
         let transfers: Vec<_> = messages
@@ -161,8 +161,8 @@ impl NcclGroup {
 
     /// The completion of a submitted message. A send is complete immediately, as the watchdog keeps its data; in a CUDA
     /// graph, whose memory is reused in the order of the capture, it is complete at its end.
-    fn complete_message(&self, message: Message<'_>, end: &DeviceEvent) -> Completion {
-        let Message { call, mut operands, sent, staged, .. } = message;
+    fn complete_message(&self, message: NcclMessage<'_>, end: &DeviceEvent) -> Completion {
+        let NcclMessage { call, mut operands, sent, staged, .. } = message;
         let device = &self.resources.device;
         match (&call.op, staged) {
             (CommOp::Send { .. }, _) if device.is_capturing() => {

@@ -6,7 +6,7 @@ use crate::backend::{Buffer, GraphBuffer, GraphPool};
 use crate::context::ZeroStage;
 
 use super::Unit;
-use super::values::Whole;
+use super::values::WholeValues;
 
 /// Addresses of a unit's buffers when the capture of a CUDA graph began.
 #[derive(Debug)]
@@ -21,7 +21,9 @@ impl Unit {
     /// Returns the addresses of the buffers. No collective of the unit may be in progress.
     pub(crate) fn captured_buffers(&self, recordings: &Arc<GraphPool>) -> CapturedBuffers {
         let prefetched = match (self.stage(), &*self.values.whole.borrow()) {
-            (ZeroStage::Parameters, Whole::Here(values)) => Some(recordings.buffer(values.view())),
+            (ZeroStage::Parameters, WholeValues::Here(values)) => {
+                Some(recordings.buffer(values.view()))
+            }
             _ => None,
         };
         CapturedBuffers { fixed: self.fixed_addresses(), prefetched }
@@ -39,7 +41,7 @@ impl Unit {
             return true;
         }
         match (&*self.values.whole.borrow(), &captured.prefetched) {
-            (Whole::Here(values), Some(place)) => place.copy_from(values.view()),
+            (WholeValues::Here(values), Some(place)) => place.copy_from(values.view()),
             (_, None) => {}
             (_, Some(_)) => return false,
         }
@@ -51,8 +53,8 @@ impl Unit {
         let address = |buffer: &Buffer| buffer.view().address() as usize;
         let whole = match (self.stage(), &*self.values.whole.borrow()) {
             (ZeroStage::Parameters, _) => None,
-            (_, Whole::Here(values)) => Some(address(values)),
-            (_, Whole::Absent | Whole::Arriving(_)) => None,
+            (_, WholeValues::Here(values)) => Some(address(values)),
+            (_, WholeValues::Absent | WholeValues::Arriving(_)) => None,
         };
         let own = self.values.own.borrow().as_deref().map(address);
         let gradient = self.gradient.whole.borrow().as_ref().map(address);

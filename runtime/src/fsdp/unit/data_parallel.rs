@@ -36,7 +36,7 @@ impl Rank {
 
 /// Reduction of the gradient of one unit.
 #[derive(Default)]
-pub(super) struct Reduction {
+pub(super) struct UnitReduction {
     stage: RefCell<ReductionStage>,
     /// True if an operation of this backward has contributed, on any rank.
     has_contribution: Cell<bool>,

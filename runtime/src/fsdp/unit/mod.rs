@@ -19,7 +19,7 @@ use crate::mesh::Extent;
 use super::owners::UnitOwners;
 use super::param_entry::ParamEntry;
 
-use data_parallel::Reduction;
+use data_parallel::UnitReduction;
 use gradient::Gradient;
 use values::UnitValues;
 
@@ -49,7 +49,7 @@ pub struct Unit {
     params: RefCell<Vec<Weak<ParamEntry>>>,
     values: UnitValues,
     gradient: Gradient,
-    reduction: Reduction,
+    reduction: UnitReduction,
     /// The units of the model that this one is part of, itself included.
     model: RefCell<Vec<Weak<Unit>>>,
     /// The backward pass whose gradients the buffers hold.
@@ -78,7 +78,7 @@ impl Unit {
             params: RefCell::default(),
             values: UnitValues::default(),
             gradient: Gradient::default(),
-            reduction: Reduction::default(),
+            reduction: UnitReduction::default(),
             model: RefCell::default(),
             gradient_owner: Cell::default(),
             version: Cell::new(0),

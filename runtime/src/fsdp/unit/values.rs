@@ -21,7 +21,7 @@ use super::Unit;
 #[derive(Default)]
 pub(super) struct UnitValues {
     /// All of the unit in the compute dtype.
-    pub(super) whole: RefCell<Whole>,
+    pub(super) whole: RefCell<WholeValues>,
     /// The shard in the compute dtype, from which others gather.
     pub(super) own: RefCell<Option<Arc<Buffer>>>,
     /// The shard of the master weights in f32, if the compute dtype is another.
@@ -30,7 +30,7 @@ pub(super) struct UnitValues {
 
 /// Values of the whole unit.
 #[derive(Default)]
-pub(super) enum Whole {
+pub(super) enum WholeValues {
     #[default]
     Absent,
     Arriving(PendingCall),
@@ -71,7 +71,7 @@ impl Unit {
             *self.values.own.borrow_mut() = Some(Arc::new(own));
         } else {
             *self.values.whole.borrow_mut() =
-                Whole::Here(zeros(dtype, self.len(), Category::Parameters));
+                WholeValues::Here(zeros(dtype, self.len(), Category::Parameters));
         }
         if dtype != DType::F32 {
             *self.values.master.borrow_mut() =
@@ -83,8 +83,8 @@ impl Unit {
     pub(crate) fn read(&self, range: Range<usize>) -> UnitSlice<'_> {
         self.wait_for_values();
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
-            Whole::Here(buffer) => buffer,
-            Whole::Absent | Whole::Arriving(_) => {
+            WholeValues::Here(buffer) => buffer,
+            WholeValues::Absent | WholeValues::Arriving(_) => {
                 unreachable!("the values were unsharded and waited for")
             }
         });
@@ -94,24 +94,24 @@ impl Unit {
     /// Waits for the all-gather of the values, if it is in progress.
     pub(crate) fn wait_for_values(&self) {
         // Values that have arrived may be borrowed.
-        if !matches!(&*self.values.whole.borrow(), Whole::Arriving(_)) {
+        if !matches!(&*self.values.whole.borrow(), WholeValues::Arriving(_)) {
             return;
         }
-        if let Whole::Arriving(pending) = self.values.whole.take() {
+        if let WholeValues::Arriving(pending) = self.values.whole.take() {
             let arrived = pending.wait().unwrap_or_else(|error| fail(error));
-            self.values.whole.replace(Whole::Here(arrived));
+            self.values.whole.replace(WholeValues::Here(arrived));
         }
     }
 
     /// Starts the all-gather of the values at ZeRO stage 3, unless they are unsharded or being gathered.
     pub(crate) fn start_unshard(&self) {
         let mut whole = self.values.whole.borrow_mut();
-        if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
+        if let (WholeValues::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
             let rank = &self.rank;
             let gathered = rank.allocator().alloc(own.dtype(), self.len(), Category::Communication);
             let group = rank.process_group(self.shard_axes());
             let site = self.site("parameters");
-            *whole = Whole::Arriving(group.start_all_gather(
+            *whole = WholeValues::Arriving(group.start_all_gather(
                 &site,
                 Arc::clone(own),
                 gathered,
@@ -122,14 +122,14 @@ impl Unit {
 
     /// Returns true if the values at ZeRO stage 3 are unsharded, or being gathered.
     pub(crate) fn is_unsharded(&self) -> bool {
-        !matches!(&*self.values.whole.borrow(), Whole::Absent)
+        !matches!(&*self.values.whole.borrow(), WholeValues::Absent)
     }
 
     /// Frees the gathered values at ZeRO stage 3. Returns false if they are borrowed.
     pub(crate) fn reshard(&self) -> bool {
         match self.values.whole.try_borrow_mut() {
             Ok(mut whole) => {
-                *whole = Whole::Absent;
+                *whole = WholeValues::Absent;
                 true
             }
             Err(_) => false,
@@ -141,7 +141,7 @@ impl Unit {
         let backend = self.rank.backend();
         self.wait_for_values();
         self.note_change();
-        if let Whole::Here(whole) = &mut *self.values.whole.borrow_mut()
+        if let WholeValues::Here(whole) = &mut *self.values.whole.borrow_mut()
             && self.stage() != ZeroStage::Parameters
         {
             let mut view = whole.view_mut();
@@ -172,8 +172,8 @@ impl Unit {
             return UnitSlice::new(own, 0..self.shard().len());
         }
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
-            Whole::Here(whole) => whole,
-            Whole::Absent | Whole::Arriving(_) => {
+            WholeValues::Here(whole) => whole,
+            WholeValues::Absent | WholeValues::Arriving(_) => {
                 unreachable!("below ZeRO stage 3 the values are whole")
             }
         });
@@ -194,7 +194,7 @@ impl Unit {
         let mut whole = self.values.whole.borrow_mut();
         let mut values = match (&mut *own, &mut *whole) {
             (Some(own), _) => self.exclusive_shard(own).view_mut().into_slice(in_shard.clone()),
-            (None, Whole::Here(whole)) => whole.view_mut().into_slice(range),
+            (None, WholeValues::Here(whole)) => whole.view_mut().into_slice(range),
             (None, _) => unreachable!("below ZeRO stage 3 the values are whole"),
         };
         match &mut *self.values.master.borrow_mut() {
@@ -222,11 +222,13 @@ impl Unit {
                 self.wait_for_values();
                 let mut whole = self.values.whole.borrow_mut();
                 *whole = match std::mem::take(&mut *whole) {
-                    Whole::Here(buffer) => {
+                    WholeValues::Here(buffer) => {
                         let group = self.rank.process_group(self.shard_axes());
                         let site = self.site("parameters");
                         let shards = self.shard_blocks();
-                        Whole::Arriving(group.start_all_gather_in_place(&site, buffer, &shards))
+                        WholeValues::Arriving(
+                            group.start_all_gather_in_place(&site, buffer, &shards),
+                        )
                     }
                     other => other,
                 };

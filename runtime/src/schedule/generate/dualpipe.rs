@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Builder;
+use super::ScheduleBuilder;
 use crate::schedule::{Action, Compute, Work};
 
 /// Stages `rank` and `2 * ranks - 1 - rank`. Generated for at least `2 * ranks` micro-batches, of which those that the
@@ -12,10 +12,11 @@ pub(super) fn dualpipev(ranks: usize, rank: usize, micro_batches: usize) -> Vec<
     let generated = micro_batches.max(2 * ranks);
     let [first, second] = [rank, 2 * ranks - 1 - rank];
     let later = ranks - 1 - rank;
-    let mut builder = Builder::default();
+    let mut builder = ScheduleBuilder::default();
     // Weight parts that are to be computed, oldest first.
     let mut pending: VecDeque<(usize, usize)> = VecDeque::new();
-    let compute_pending = |builder: &mut Builder, pending: &mut VecDeque<(usize, usize)>| {
+    let compute_pending = |builder: &mut ScheduleBuilder,
+                           pending: &mut VecDeque<(usize, usize)>| {
         if let Some((stage, micro_batch)) = pending.pop_front() {
             let compute = Compute::new(Work::BackwardWeight, stage, micro_batch);
             builder.actions.push(compute.into());

@@ -66,12 +66,12 @@ fn schedule(kind: ScheduleKind, ranks: usize, chunks: usize, micro_batches: usiz
 
 /// The actions of a rank under construction, with the next micro-batch of each stage and kind of work.
 #[derive(Default)]
-struct Builder {
+struct ScheduleBuilder {
     actions: Vec<Action>,
     next: std::collections::HashMap<(Work, usize), usize>,
 }
 
-impl Builder {
+impl ScheduleBuilder {
     /// Adds the next micro-batch of `work` on `stage`, and returns it.
     fn push_compute(&mut self, work: Work, stage: usize) -> usize {
         let compute = self.next_compute(work, stage);

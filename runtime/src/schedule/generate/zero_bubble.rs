@@ -1,12 +1,12 @@
 //! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills the bubbles.
 
-use super::Builder;
+use super::ScheduleBuilder;
 use crate::schedule::{Action, Work};
 
 /// ZB-H1: 1F1B whose weight parts are delayed by as many micro-batches as there are earlier ranks.
 pub(super) fn h1(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
     let warm_up = micro_batches.min(ranks - 1 - rank);
-    let mut builder = Builder::default();
+    let mut builder = ScheduleBuilder::default();
     let mut pending = 0;
     for _ in 0..warm_up {
         builder.push_compute(Work::Forward, rank);
@@ -36,8 +36,8 @@ pub(super) fn zero_bubble_v(ranks: usize, rank: usize, micro_batches: usize) -> 
     use Work::{BackwardInput, BackwardWeight, Forward};
     let generated = micro_batches.max(2 * ranks - 1);
     let [first, second] = [rank, 2 * ranks - 1 - rank];
-    let mut builder = Builder::default();
-    let backward = |builder: &mut Builder, stage| {
+    let mut builder = ScheduleBuilder::default();
+    let backward = |builder: &mut ScheduleBuilder, stage| {
         builder.push_compute(BackwardInput, stage);
         builder.push_compute(BackwardWeight, stage);
     };

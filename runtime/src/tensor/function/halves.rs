@@ -11,7 +11,7 @@ use crate::layout::{DimInfo, Dims};
 
 use super::definition::Function;
 use super::output::FunctionOutput;
-use super::probe::{Part, Probe, ProbeBlock, ProbeResults};
+use super::probe::{Probe, ProbeBlock, ProbePart, ProbeResults};
 use super::recorded::FunctionOperation;
 use super::shapes::{PerOperand, Shapes};
 
@@ -69,8 +69,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let run = |probe: &Probe<I, P>, gradient: Option<&ProbeBlock>| {
             self.run_probe(rank, probe, targets, gradient)
         };
-        let first = Part { dim, first: 0, len: len / 2 };
-        let parts = [Part { first: first.len, len: len - first.len, ..first }, first];
+        let first = ProbePart { dim, first: 0, len: len / 2 };
+        let parts = [ProbePart { first: first.len, len: len - first.len, ..first }, first];
         let gradient = has_backward
             .then(|| ProbeBlock::from_fn(rank, dims, &whole.output, number_of_gradient));
         let results = run(whole, gradient.as_ref());
@@ -142,11 +142,11 @@ enum Difference {
 fn compare_halves(
     whole: &ProbeBlock,
     halves: [&ProbeBlock; 2],
-    parts: &[Part<'_>; 2],
+    parts: &[ProbePart<'_>; 2],
 ) -> Result<(), Difference> {
     let tolerance = if whole.dtype() == DType::F32 { 1e-4 } else { 2e-2 };
     if whole.position(parts[0].dim).is_some() {
-        let is_half = |(half, part): (&ProbeBlock, &Part<'_>)| {
+        let is_half = |(half, part): (&ProbeBlock, &ProbePart<'_>)| {
             let expected = whole.part_along(part).elements;
             are_near(&half.elements, &expected, tolerance * largest_magnitude(&expected))
         };
@@ -169,7 +169,7 @@ fn compare_halves(
 fn gradients_differ(
     whole: &ProbeResults,
     halves: &[ProbeResults; 2],
-    parts: &[Part<'_>; 2],
+    parts: &[ProbePart<'_>; 2],
 ) -> Option<(String, Difference)> {
     whole.gradients.iter().find_map(|(operand, gradient)| {
         let of_half =

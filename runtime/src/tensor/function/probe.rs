@@ -25,7 +25,7 @@ pub(super) struct ProbeBlock {
 }
 
 /// Some of the elements of a rank along a dim.
-pub(super) struct Part<'a> {
+pub(super) struct ProbePart<'a> {
     pub(super) dim: &'a DimInfo,
     /// Index of the first element.
     pub(super) first: usize,
@@ -70,7 +70,7 @@ impl ProbeBlock {
     }
 
     /// Returns part of the elements, or all elements if the block does not have the dim.
-    pub(super) fn part_along(&self, part: &Part<'_>) -> ProbeBlock {
+    pub(super) fn part_along(&self, part: &ProbePart<'_>) -> ProbeBlock {
         let Some(at) = self.position(part.dim) else { return self.clone() };
         let inner = local_len(&self.extents[at + 1..]);
         let row = self.extents[at].local * inner;
@@ -130,7 +130,7 @@ impl<I: Shapes, P: Shapes> Probe<I, P> {
     }
 
     /// Returns the call with part of the elements; `dims` are those of the output.
-    pub(super) fn part_along(&self, dims: &[DimInfo], part: &Part<'_>) -> Probe<I, P> {
+    pub(super) fn part_along(&self, dims: &[DimInfo], part: &ProbePart<'_>) -> Probe<I, P> {
         let mut output = self.output.clone();
         for (dim, extent) in dims.iter().zip(&mut output) {
             if dim.is_same_dim(part.dim) {

@@ -22,22 +22,22 @@ pub(super) struct Scoring<'a> {
 #[derive(Clone, Copy)]
 struct Biases<'a> {
     values: &'a [f32],
-    distances: Distances,
+    distances: KeyDistances,
 }
 
 /// The distances from queries to keys that have a bias of their own.
 #[derive(Clone, Copy)]
-pub(super) struct Distances {
+pub(super) struct KeyDistances {
     pub count: usize,
     /// Index of the bias of key 0 for query 0, before it is clamped.
     origin: isize,
 }
 
-impl Distances {
-    pub fn new(s: &AttentionShape, bias: &DistanceBias) -> Distances {
+impl KeyDistances {
+    pub fn new(s: &AttentionShape, bias: &DistanceBias) -> KeyDistances {
         assert!(bias.distances > 0, "a bias has distances: {s:?}");
         let origin = isize::try_from(bias.zero).expect("an index") - s.band.offset;
-        Distances { count: bias.distances, origin }
+        KeyDistances { count: bias.distances, origin }
     }
 
     /// Splits `len` keys from `start` on by their bias: returns the number of keys clamped to the first distance, the
@@ -88,7 +88,7 @@ impl<'a> Scoring<'a> {
         let bias = bias.map(|bias| {
             let values: &[f32] = bias.values.typed();
             check_heads(s, bias.distances, values.len());
-            Biases { values, distances: Distances::new(s, &bias) }
+            Biases { values, distances: KeyDistances::new(s, &bias) }
         });
         Scoring { scale: s.scale, soft_cap: s.soft_cap, bias }
     }

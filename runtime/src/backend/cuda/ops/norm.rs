@@ -20,7 +20,7 @@ impl NormOps for CudaBackend {
     fn rms_norm(&self, args: RmsNormArgs) {
         let RmsNormArgs { x, residual, weight, eps, y, inv_rms } = args;
         let args =
-            Forward { x, residual, weight, bias: None, eps, y, mean: None, inv_std: inv_rms };
+            NormForward { x, residual, weight, bias: None, eps, y, mean: None, inv_std: inv_rms };
         forward(self.gpu(), args);
     }
 
@@ -34,7 +34,7 @@ impl NormOps for CudaBackend {
     fn layer_norm(&self, args: LayerNormArgs) {
         let LayerNormArgs { x, residual, weight, bias, eps, y, mean, inv_std } = args;
         let (bias, mean) = (Some(bias), Some(mean));
-        forward(self.gpu(), Forward { x, residual, weight, bias, eps, y, mean, inv_std });
+        forward(self.gpu(), NormForward { x, residual, weight, bias, eps, y, mean, inv_std });
     }
 
     fn layer_norm_backward(&self, args: LayerNormBackwardArgs) {
@@ -45,7 +45,7 @@ impl NormOps for CudaBackend {
 }
 
 /// Operands of both norms: LayerNorm has a bias and a mean, RMSNorm has neither.
-struct Forward<'a> {
+struct NormForward<'a> {
     x: View<'a>,
     residual: Option<ResidualSum<'a>>,
     weight: View<'a>,
@@ -57,8 +57,8 @@ struct Forward<'a> {
 }
 
 /// Adds the residual and computes the norm of the rounded sum in one pass over memory.
-fn forward(gpu: &GpuContext, args: Forward) {
-    let Forward { x, residual, weight, bias, eps, y, mean, inv_std } = args;
+fn forward(gpu: &GpuContext, args: NormForward) {
+    let NormForward { x, residual, weight, bias, eps, y, mean, inv_std } = args;
     let (rows, cols) = (inv_std.len(), weight.len());
     let (added, sum) = match &residual {
         Some(ResidualSum { term, sum }) => (*term, sum.as_view()),

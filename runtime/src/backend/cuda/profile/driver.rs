@@ -37,12 +37,12 @@ pub struct ProfiledDriver {
 /// Submitted calls whose times are unread, and free events.
 #[derive(Default)]
 struct Spans {
-    unread: Vec<Span>,
+    unread: Vec<EventSpan>,
     free: Vec<[Event; 2]>,
 }
 
 /// A call between two events.
-struct Span {
+struct EventSpan {
     call: CallKey,
     stream: Stream,
     events: [Event; 2],
@@ -90,7 +90,7 @@ impl ProfiledDriver {
             stream: of_stream.unwrap_or_else(|| "?".into()),
         };
         let mut spans = lock_unpoisoned(&self.spans);
-        spans.unread.push(Span { call, stream, events });
+        spans.unread.push(EventSpan { call, stream, events });
         if spans.unread.len() < READ_THRESHOLD {
             return Ok(());
         }

@@ -20,7 +20,7 @@ use super::head_sums::HeadSums;
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
 use super::results::{InterleavedOutput, Results};
-use super::scoring::{Distances, Scoring};
+use super::scoring::{KeyDistances, Scoring};
 use super::shift::{Outputs, SinkGradient};
 use super::sizes::{TaskSizes, check_heads, check_lse, check_rows, check_shape};
 use super::widened;
@@ -51,7 +51,7 @@ pub fn attention_backward<T: Float>(
 
     let mut dbias = dbias.map(|dbias| {
         let bias = bias.as_ref().expect("a bias that has a gradient");
-        let distances = Distances::new(s, bias);
+        let distances = KeyDistances::new(s, bias);
         (distances, HeadSums::new(s, distances.count, dbias, accumulate))
     });
     let mut dsinks = dsinks.map(|dsinks| {
@@ -167,7 +167,7 @@ struct BackwardCall<'a, T> {
     no_gradient: Vec<f32>,
     dk: Results<'a, T>,
     dv: Results<'a, T>,
-    dbias: Option<(Distances, InterleavedOutput<'a, f64>)>,
+    dbias: Option<(KeyDistances, InterleavedOutput<'a, f64>)>,
     flops: &'a AtomicU64,
 }
 

@@ -7,12 +7,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 ///
 /// If blocks begin in order, each on a thread of its own until it ends, then the first unfinished block never waits.
 pub(super) struct Turns {
-    progress: Mutex<Progress>,
+    progress: Mutex<TurnProgress>,
     changed: Condvar,
     blocks: usize,
 }
 
-struct Progress {
+struct TurnProgress {
     /// End of the elements that a block has added to, `[rows, blocks]`.
     ends: Vec<usize>,
     /// A thread has panicked.
@@ -21,7 +21,7 @@ struct Progress {
 
 impl Turns {
     pub fn new(rows: usize, blocks: usize) -> Turns {
-        let progress = Progress { ends: vec![0; rows * blocks], failed: false };
+        let progress = TurnProgress { ends: vec![0; rows * blocks], failed: false };
         Turns { progress: Mutex::new(progress), changed: Condvar::new(), blocks }
     }
 
@@ -50,7 +50,7 @@ impl Turns {
         PanicGuard(self)
     }
 
-    fn lock_progress(&self) -> MutexGuard<'_, Progress> {
+    fn lock_progress(&self) -> MutexGuard<'_, TurnProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

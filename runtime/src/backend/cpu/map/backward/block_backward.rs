@@ -1,6 +1,6 @@
 //! Reverse-mode differentiation of one block.
 
-use super::{LeafTargets, Plan};
+use super::{BackwardPlan, LeafTargets};
 use crate::backend::Node;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::map::block::{BLOCK, ElementBlock};
@@ -10,7 +10,7 @@ use crate::backend::unary_function::{DerivativeOf, Elementwise, by_function};
 
 /// The backward pass of one block.
 pub(super) struct BlockBackward<'w, 't, T> {
-    pub(super) plan: &'w Plan<'w>,
+    pub(super) plan: &'w BackwardPlan<'w>,
     pub(super) values: &'w [f32],
     pub(super) grads: &'w mut [f32],
     pub(super) targets: &'w mut LeafTargets<'t, T>,

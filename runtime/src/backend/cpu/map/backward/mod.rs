@@ -26,7 +26,7 @@ pub(super) fn map_backward<T: Float>(
 ) {
     check_expr(expr, leaves, grad.len());
     assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
-    let plan = Plan::new(expr, leaves, leaf_grads);
+    let plan = BackwardPlan::new(expr, leaves, leaf_grads);
     for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
         let Some(slot) = slot else { continue };
         assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
@@ -75,7 +75,7 @@ pub(super) fn map_backward<T: Float>(
 }
 
 /// The plan of a backward pass, shared by all blocks.
-struct Plan<'a> {
+struct BackwardPlan<'a> {
     expr: &'a Expr,
     /// Per node: true if its gradient is needed.
     needed: Vec<bool>,
@@ -89,9 +89,13 @@ struct Plan<'a> {
     row_total: usize,
 }
 
-impl<'a> Plan<'a> {
-    fn new<T>(expr: &'a Expr, leaves: &[&[T]], leaf_grads: &[Option<LeafGrad>]) -> Plan<'a> {
-        let mut plan = Plan {
+impl<'a> BackwardPlan<'a> {
+    fn new<T>(
+        expr: &'a Expr,
+        leaves: &[&[T]],
+        leaf_grads: &[Option<LeafGrad>],
+    ) -> BackwardPlan<'a> {
+        let mut plan = BackwardPlan {
             expr,
             needed: Vec::with_capacity(expr.nodes.len()),
             direct: vec![false; leaves.len()],
@@ -128,7 +132,7 @@ impl<'a> Plan<'a> {
 struct LeafTargets<'a, T>(Vec<Option<&'a mut [T]>>);
 
 impl<'a, T: Float> LeafTargets<'a, T> {
-    fn new(plan: &Plan, leaf_grads: &'a mut [Option<LeafGrad>]) -> Self {
+    fn new(plan: &BackwardPlan, leaf_grads: &'a mut [Option<LeafGrad>]) -> Self {
         let targets = leaf_grads.iter_mut().zip(&plan.direct).map(|(slot, direct)| match slot {
             Some(slot) if *direct => Some(slot.view.typed::<T>()),
             _ => None,
@@ -208,7 +212,7 @@ impl<T: Float> SplitChunks for ChunkTargets<'_, T> {
 dispatch! {
     /// Backpropagates a range of elements; `targets` and `row_sums` belong to this range.
     fn range_backward<const FMA: bool, T: Float>(
-        plan: &Plan,
+        plan: &BackwardPlan,
         leaves: &[&[T]],
         grad: &[T],
         elements: Range<usize>,

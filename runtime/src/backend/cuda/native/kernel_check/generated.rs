@@ -110,7 +110,7 @@ fn optimizer_update(backend: &dyn Backend, memory: &Arc<CachingAllocator>, dtype
 
 /// Masks and biases of typical models.
 #[derive(Clone, Copy)]
-struct Extras {
+struct GeneratedExtras {
     /// A window of this many positions.
     window: Option<usize>,
     soft_cap: Option<f32>,
@@ -120,31 +120,60 @@ struct Extras {
     parts: bool,
 }
 
-impl Extras {
-    const NONE: Extras =
-        Extras { window: None, soft_cap: None, bias: false, sinks: false, parts: false };
-    const MASK: Extras = Extras { window: Some(64), ..Extras::NONE };
-    const WINDOW: Extras = Extras { window: Some(64), sinks: true, ..Extras::NONE };
-    const BIAS: Extras = Extras { bias: true, ..Extras::NONE };
-    const PARTS: Extras = Extras { parts: true, ..Extras::NONE };
+impl GeneratedExtras {
+    const NONE: GeneratedExtras =
+        GeneratedExtras { window: None, soft_cap: None, bias: false, sinks: false, parts: false };
+    const MASK: GeneratedExtras = GeneratedExtras { window: Some(64), ..GeneratedExtras::NONE };
+    const WINDOW: GeneratedExtras =
+        GeneratedExtras { window: Some(64), sinks: true, ..GeneratedExtras::NONE };
+    const BIAS: GeneratedExtras = GeneratedExtras { bias: true, ..GeneratedExtras::NONE };
+    const PARTS: GeneratedExtras = GeneratedExtras { parts: true, ..GeneratedExtras::NONE };
     /// Biased windows over parts of the keys.
-    const BIASED_PARTS: Extras = Extras { bias: true, parts: true, ..Extras::MASK };
-    const ALL: Extras =
-        Extras { window: Some(64), soft_cap: Some(50.0), bias: true, sinks: true, parts: true };
+    const BIASED_PARTS: GeneratedExtras =
+        GeneratedExtras { bias: true, parts: true, ..GeneratedExtras::MASK };
+    const ALL: GeneratedExtras = GeneratedExtras {
+        window: Some(64),
+        soft_cap: Some(50.0),
+        bias: true,
+        sinks: true,
+        parts: true,
+    };
 }
 
 /// Head sizes of keys and of values, and the variants that are compiled for them: those that models have, and all flags
 /// together.
-const ATTENTION: [([usize; 2], &[Extras]); 6] = [
-    ([64, 64], &[Extras::NONE, Extras::WINDOW, Extras::BIASED_PARTS, Extras::ALL]),
-    ([64, 128], &[Extras::NONE, Extras::WINDOW]),
-    ([96, 96], &[Extras::NONE, Extras::MASK, Extras::WINDOW]),
-    ([128, 128], &[Extras::NONE, Extras::WINDOW, Extras::BIAS, Extras::PARTS, Extras::ALL]),
-    ([256, 256], &[Extras::NONE]),
-    ([192, 128], &[Extras::NONE]),
+const ATTENTION: [([usize; 2], &[GeneratedExtras]); 6] = [
+    (
+        [64, 64],
+        &[
+            GeneratedExtras::NONE,
+            GeneratedExtras::WINDOW,
+            GeneratedExtras::BIASED_PARTS,
+            GeneratedExtras::ALL,
+        ],
+    ),
+    ([64, 128], &[GeneratedExtras::NONE, GeneratedExtras::WINDOW]),
+    ([96, 96], &[GeneratedExtras::NONE, GeneratedExtras::MASK, GeneratedExtras::WINDOW]),
+    (
+        [128, 128],
+        &[
+            GeneratedExtras::NONE,
+            GeneratedExtras::WINDOW,
+            GeneratedExtras::BIAS,
+            GeneratedExtras::PARTS,
+            GeneratedExtras::ALL,
+        ],
+    ),
+    ([256, 256], &[GeneratedExtras::NONE]),
+    ([192, 128], &[GeneratedExtras::NONE]),
 ];
 
-fn attention(backend: &dyn Backend, memory: &Arc<CachingAllocator>, dims: [usize; 2], x: Extras) {
+fn attention(
+    backend: &dyn Backend,
+    memory: &Arc<CachingAllocator>,
+    dims: [usize; 2],
+    x: GeneratedExtras,
+) {
     let (batch, seq, heads, kv_heads, distances) = (1, 256, 2, 1, 32);
     let [head_dim, value_dim] = dims;
     let band = Band { before: x.window, ..Band::CAUSAL };

@@ -8,7 +8,7 @@ use crate::backend::{AttentionShape, KeyRanges, View};
 
 use super::super::launch::{THREADS, address, aligned, covering, float_name};
 use super::plain::{self, PlainTiles, TILE};
-use super::sizes::{Extras, Sizes, first_visible, hides_first_keys};
+use super::sizes::{AttentionSizes, ExtraArguments, first_visible, hides_first_keys};
 use super::{Given, grid_of, row_count};
 
 /// Addresses in the workspace of one operation.
@@ -82,7 +82,7 @@ fn write_bounds(
         ranges.map_or([0, 0], |ranges| [address(ranges.first), address(ranges.end)]);
     let queries = (s.batch * s.queries.len) as u64;
     let grid = covering(gpu, queries);
-    let (begin, sizes) = (first_visible(s), Sizes::new(s));
+    let (begin, sizes) = (first_visible(s), AttentionSizes::new(s));
     let args = args![of_first, of_end, first, end, queries, begin, sizes];
     // SAFETY: ranges have the sizes of the shape, and the workspace has room for the results.
     unsafe { gpu.launch((&AUXILIARY, "attention_bounds"), grid, args) };
@@ -101,7 +101,7 @@ pub(super) fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View
         aligned(&[out, dout], 8) && (s.value_dim * dout.dtype().bytes()).is_multiple_of(16);
     let wide = u32::from(is_wide);
     let grid = covering(gpu, rows * 8);
-    let sizes = Sizes::new(s);
+    let sizes = AttentionSizes::new(s);
     let [out, dout] = [out, dout].map(address);
     let args = args![out, dout, delta, rows, dim, wide, sizes];
     // SAFETY: both operands have a row for every delta, and the workspace has room for these.
@@ -118,7 +118,7 @@ pub(super) fn sink_gradients(
 ) {
     let rows = (s.batch * s.queries.len) as u64;
     let grid = Grid { blocks: [s.heads as u32, 1, 1], threads: THREADS, shared: 0 };
-    let sizes = Sizes::new(s);
+    let sizes = AttentionSizes::new(s);
     let [sinks, dsinks, lse] = [sinks, dsinks, given.lse].map(address);
     let args = args![sinks, lse, given.delta, dsinks, rows, sizes];
     // SAFETY: the views have the sizes of the shape.
@@ -129,14 +129,14 @@ pub(super) fn sink_gradients(
 pub(super) fn bias_gradients(
     gpu: &GpuContext,
     s: &AttentionShape,
-    extras: Extras,
+    extras: ExtraArguments,
     given: &Given,
     partials: u64,
     (dbias, distances): (View, usize),
 ) {
     let &Given { q, k, v, dout, lse, delta } = given;
     let name = format!("attention_bias_partials_{}", float_name(q.dtype()));
-    let (sizes, diagonals) = (Sizes::new(s), diagonals(s));
+    let (sizes, diagonals) = (AttentionSizes::new(s), diagonals(s));
     let [batch, head_dim, value_dim] = [s.batch, s.head_dim, s.value_dim].map(|size| size as i32);
     let grid = Grid {
         blocks: grid_of(diagonals * s.heads),
@@ -171,7 +171,7 @@ pub(super) fn merge(gpu: &GpuContext, s: &AttentionShape, args: MergeAttentionAr
     let (rows, dim) = (row_count(s), s.value_dim as i32);
     let [out, lse, sum, sum_lse] = [out, lse, sum.as_view(), sum_lse.as_view()].map(address);
     let grid = covering(gpu, rows * 32);
-    let sizes = Sizes::new(s);
+    let sizes = AttentionSizes::new(s);
     let args = args![out, lse, sum, sum_lse, rows, dim, sizes];
     // SAFETY: the views have the sizes of the shape.
     unsafe { gpu.launch((&AUXILIARY, "attention_merge"), grid, args) };

@@ -7,7 +7,7 @@ use crate::backend::cuda::{
 use crate::backend::{AttentionShape, DType, StreamKind, View};
 
 use super::super::launch::{address, aligned};
-use super::Gradients;
+use super::GradientViews;
 
 /// The reason why the vendor library does not compute a pass; `None` if it is missing, or reports its reason itself.
 pub(super) type Refusal = Option<&'static str>;
@@ -62,10 +62,10 @@ pub(super) fn backward(
     (s, options): (&AttentionShape, Options),
     operands: [View; 4],
     (lse, dout): (View, View),
-    gradients: &Gradients,
+    gradients: &GradientViews,
 ) -> Result<(), Refusal> {
     let [q, k, v, out] = operands;
-    let &Gradients { dq, dk, dv } = gradients;
+    let &GradientViews { dq, dk, dv } = gradients;
     let fused = library(gpu, &[q, k, v, out, dout, dq, dk, dv], lse)?;
     let s = shape(s, options)?;
     if !fused.supports_backward(&s, gpu.free_bytes()) {

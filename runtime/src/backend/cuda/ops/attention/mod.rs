@@ -28,7 +28,7 @@ use crate::backend::{AttentionOps, AttentionShape, Backend, DType, View};
 
 use auxiliary::AttentionScratch;
 use flops::Products;
-use sizes::Extras;
+use sizes::ExtraArguments;
 
 impl AttentionOps for CudaBackend {
     /// Computes attention. A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
@@ -77,7 +77,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
     };
     if let Err(refusal) = fused::forward(gpu, (s, options), operands, lse) {
         let scratch = AttentionScratch::forward(gpu, s, ranges);
-        let extras = Extras::new(s, scratch.bounds, bias, sinks);
+        let extras = ExtraArguments::new(s, scratch.bounds, bias, sinks);
         let variant = Variant {
             ranges: scratch.bounds.is_some(),
             soft_cap: s.soft_cap.is_some(),
@@ -105,7 +105,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
 fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
     let AttentionBackwardArgs { q, k, v, ranges, bias, sinks, out, lse, dout, .. } = args;
     let AttentionBackwardArgs { accumulate, dq, dk, dv, dbias, dsinks, .. } = args;
-    let gradients = Gradients { dq: dq.as_view(), dk: dk.as_view(), dv: dv.as_view() };
+    let gradients = GradientViews { dq: dq.as_view(), dk: dk.as_view(), dv: dv.as_view() };
     let [dbias, dsinks] = [&dbias, &dsinks].map(|view| view.as_ref().map(|view| view.as_view()));
     let options = fused::Options {
         ranges: ranges.is_some(),
@@ -122,7 +122,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         }
     };
     let scratch = AttentionScratch::backward(gpu, s, ranges, dbias.is_some());
-    let extras = Extras::new(s, scratch.bounds, bias, None).accumulating(accumulate);
+    let extras = ExtraArguments::new(s, scratch.bounds, bias, None).accumulating(accumulate);
     auxiliary::deltas(gpu, s, out, dout, scratch.delta);
     let given = Given { q, k, v, dout, lse, delta: scratch.delta };
     if let (Some(sinks), Some(dsinks)) = (sinks, dsinks) {
@@ -141,7 +141,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         accumulate,
         ..Variant::default()
     };
-    let kernels = tensor::Backward::new(gpu, s, variant, &given, &gradients);
+    let kernels = tensor::TensorCoreBackward::new(gpu, s, variant, &given, &gradients);
     report::note_attention(
         gpu,
         s,
@@ -174,7 +174,7 @@ struct Given<'a> {
 }
 
 /// Results of both backward passes.
-struct Gradients<'a> {
+struct GradientViews<'a> {
     dq: View<'a>,
     dk: View<'a>,
     dv: View<'a>,

@@ -6,8 +6,8 @@ use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, View};
 
 use super::super::launch::{address, float_name};
-use super::sizes::{Extras, Sizes};
-use super::{Given, Gradients, blocks};
+use super::sizes::{AttentionSizes, ExtraArguments};
+use super::{Given, GradientViews, blocks};
 
 /// Rows of a block, and columns of a step.
 pub(super) const TILE: usize = 16;
@@ -31,7 +31,7 @@ pub(super) struct PlainTiles {
 pub(super) fn forward(
     gpu: &GpuContext,
     s: &AttentionShape,
-    extras: Extras,
+    extras: ExtraArguments,
     [q, k, v, out, lse]: [View; 5],
 ) {
     let name = name("forward", q, out);
@@ -39,7 +39,7 @@ pub(super) fn forward(
         Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..plain_grid(gpu, s, FORWARD) };
     let [q, k, v, out, lse] = [q, k, v, out, lse].map(address);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
-    let sizes = Sizes::new(s);
+    let sizes = AttentionSizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras, head_dim, value_dim];
     // SAFETY: the views have the sizes of the shape.
     unsafe { gpu.launch((&PLAIN, &name), grid, args) };
@@ -49,16 +49,16 @@ pub(super) fn forward(
 pub(super) fn backward(
     gpu: &GpuContext,
     s: &AttentionShape,
-    extras: Extras,
+    extras: ExtraArguments,
     given: &Given,
-    gradients: Gradients,
+    gradients: GradientViews,
 ) {
     let &Given { q, k, v, dout, lse, delta } = given;
-    let Gradients { dq, dk, dv } = gradients;
+    let GradientViews { dq, dk, dv } = gradients;
     let [of_keys, of_queries] =
         [("backward_keys", dk), ("backward_queries", dq)].map(|(pass, to)| name(pass, q, to));
     let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(address);
-    let sizes = Sizes::new(s);
+    let sizes = AttentionSizes::new(s);
     let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
 
     let grid_of_keys = Grid {

@@ -5,10 +5,10 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::cuda::ops::launch::address;
 use crate::backend::{AttentionShape, DistanceBias, View};
 
-/// `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
+/// Argument `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub(super) struct Sizes {
+pub(super) struct AttentionSizes {
     q_len: i32,
     q_pitch: i32,
     kv_len: i32,
@@ -21,22 +21,33 @@ pub(super) struct Sizes {
     scale: f32,
 }
 
-impl Sizes {
-    pub(super) fn new(s: &AttentionShape) -> Sizes {
+impl AttentionSizes {
+    pub(super) fn new(s: &AttentionShape) -> AttentionSizes {
         let &AttentionShape { queries, keys, heads, kv_heads, group, first_head, scale, .. } = s;
         let [q_len, q_pitch, kv_len, kv_pitch] =
             [queries.len, queries.pitch, keys.len, keys.pitch].map(|size| size as i32);
         let [heads, kv_heads, group, first_head] =
             [heads, kv_heads, group, first_head].map(|size| size as i32);
         let reach = last_visible(s);
-        Sizes { q_len, q_pitch, kv_len, kv_pitch, heads, kv_heads, group, first_head, reach, scale }
+        AttentionSizes {
+            q_len,
+            q_pitch,
+            kv_len,
+            kv_pitch,
+            heads,
+            kv_heads,
+            group,
+            first_head,
+            reach,
+            scale,
+        }
     }
 }
 
-/// `Extras` of the kernels, with the same layout as in `sizes.cuh`; zeros: none.
+/// Argument `Extras` of the kernels, with the same layout as in `sizes.cuh`; zeros: none.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub(super) struct Extras {
+pub(super) struct ExtraArguments {
     first: u64,
     end: u64,
     bias: u64,
@@ -47,17 +58,17 @@ pub(super) struct Extras {
     accumulate: u32,
 }
 
-impl Extras {
+impl ExtraArguments {
     /// `bounds` are the addresses of the first key and of the end of the keys of each query.
     pub(super) fn new(
         s: &AttentionShape,
         bounds: Option<[u64; 2]>,
         bias: Option<DistanceBias>,
         sinks: Option<View>,
-    ) -> Extras {
+    ) -> ExtraArguments {
         let [first, end] = bounds.unwrap_or_default();
         let distances = bias.map_or(0, |bias| bias.distances);
-        Extras {
+        ExtraArguments {
             first,
             end,
             bias: bias.map_or(0, |bias| address(bias.values)),
@@ -74,8 +85,8 @@ impl Extras {
     }
 
     /// The same, with gradients that are accumulated.
-    pub(super) fn accumulating(self, accumulate: bool) -> Extras {
-        Extras { accumulate: u32::from(accumulate), ..self }
+    pub(super) fn accumulating(self, accumulate: bool) -> ExtraArguments {
+        ExtraArguments { accumulate: u32::from(accumulate), ..self }
     }
 }
 

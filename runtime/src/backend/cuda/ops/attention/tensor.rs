@@ -6,8 +6,8 @@ use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, DType, View};
 
 use super::super::launch::{address, aligned};
-use super::sizes::{Extras, Sizes};
-use super::{Given, Gradients, blocks};
+use super::sizes::{AttentionSizes, ExtraArguments};
+use super::{Given, GradientViews, blocks};
 
 /// Returns the forward kernel, if there is one for these operands on this device.
 pub(super) fn forward_kernel(
@@ -25,11 +25,11 @@ pub(super) fn forward(
     gpu: &GpuContext,
     s: &AttentionShape,
     tiles: &AttentionTiles,
-    extras: Extras,
+    extras: ExtraArguments,
     operands: [View; 5],
 ) {
     let [q, k, v, out, lse] = operands.map(address);
-    let sizes = Sizes::new(s);
+    let sizes = AttentionSizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras];
     let grid = tensor_grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
     // SAFETY: the views have the sizes of the shape, and are aligned.
@@ -37,25 +37,25 @@ pub(super) fn forward(
 }
 
 /// Kernels of the backward pass.
-pub(super) struct Backward {
+pub(super) struct TensorCoreBackward {
     of_keys: AttentionTiles,
     of_queries: AttentionTiles,
 }
 
-impl Backward {
+impl TensorCoreBackward {
     /// Returns the kernels, if tensor-core kernels support these operands on this device. They do not read sinks.
     pub(super) fn new(
         gpu: &GpuContext,
         s: &AttentionShape,
         variant: Variant,
         given: &Given,
-        gradients: &Gradients,
-    ) -> Option<Backward> {
+        gradients: &GradientViews,
+    ) -> Option<TensorCoreBackward> {
         let &Given { q, k, v, dout, .. } = given;
-        let &Gradients { dq, dk, dv } = gradients;
+        let &GradientViews { dq, dk, dv } = gradients;
         let of = |to: View| Variant { wide: to.dtype() == DType::F32, sinks: false, ..variant };
         (accepts_operands(s, &[q, k, v, dout], &[dq, dk, dv]) && fits_device(gpu, s, variant)).then(
-            || Backward {
+            || TensorCoreBackward {
                 of_keys: AttentionTiles::backward_keys(head_dims(s), of(dk)),
                 of_queries: AttentionTiles::backward_queries(head_dims(s), of(dq)),
             },
@@ -77,14 +77,14 @@ impl Backward {
         &self,
         gpu: &GpuContext,
         s: &AttentionShape,
-        extras: Extras,
+        extras: ExtraArguments,
         given: &Given,
-        gradients: Gradients,
+        gradients: GradientViews,
     ) {
         let &Given { q, k, v, dout, lse, delta } = given;
-        let Gradients { dq, dk, dv } = gradients;
+        let GradientViews { dq, dk, dv } = gradients;
         let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(address);
-        let sizes = Sizes::new(s);
+        let sizes = AttentionSizes::new(s);
 
         let tiles = &self.of_keys;
         let grid_of_keys = tensor_grid(tiles, blocks(s, s.keys.len, s.kv_heads, tiles.rows()));
