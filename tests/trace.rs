@@ -145,7 +145,7 @@ fn hops_of_a_ring_are_hidden_by_attention() {
         }
     }
     let used = run.summary.report.communication.iter().find(|used| used.axes == "cp");
-    assert!(used.is_some_and(|used| !used.hidden.is_zero()), "{used:?}");
+    assert!(used.is_some_and(|used| !used.overlapped.is_zero()), "{used:?}");
 }
 
 /// Each computation of a stage on a micro-batch has a span, and each message one on its sender and one on its receiver.

@@ -82,7 +82,7 @@ fn the_summary_reports_memory() {
     for category in ["activations", "communication", "workspace", "total"] {
         assert_eq!(row(category).len(), 4, "{category}");
     }
-    assert_contains(&stdout, "\ncommunication of a step        bytes    hidden   exposed\n");
+    assert_contains(&stdout, "\ncommunication of a step        bytes  overlapped   exposed\n");
     for axis in ["fsdp", "tp"] {
         let row = row(axis);
         assert_eq!((row.len(), row[3].as_str(), row[5].as_str()), (6, "ms", "ms"), "{axis}");

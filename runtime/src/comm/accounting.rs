@@ -169,7 +169,7 @@ impl Accounting {
         self.counters.transfer.add_time(transfer);
         if call.asynchronous {
             let exposed = self.clock.read(end).saturating_sub(start.exposed);
-            self.counters.hidden.add_time(transfer.saturating_sub(exposed));
+            self.counters.overlapped.add_time(transfer.saturating_sub(exposed));
         }
     }
 
@@ -177,7 +177,7 @@ impl Accounting {
     pub fn stats(&self) -> CommStats {
         let mut stats = self.counters.read();
         if self.is_timed_by_device() {
-            stats.times.hidden = stats.times.transfer.saturating_sub(stats.times.exposed);
+            stats.times.overlapped = stats.times.transfer.saturating_sub(stats.times.exposed);
         }
         stats
     }

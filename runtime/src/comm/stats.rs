@@ -34,15 +34,15 @@ pub struct CommStats {
 /// **transfer** from the arrival of the last member until this member is done: waiting for a late member is not part of
 /// it.
 ///
-/// With asynchronous collectives alone, in one group, `transfer <= hidden + exposed`. The fraction of overlapped
-/// communication is `hidden / transfer`.
+/// With asynchronous collectives alone, in one group, `transfer <= overlapped + exposed`. The fraction of overlapped
+/// communication is `overlapped / transfer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommTimes {
     /// Duration of all transfers, blocking and asynchronous.
     pub transfer: Duration,
     /// Overlapped communication: the part of asynchronous transfers during which the main thread was computing. A transfer
     /// that runs during a wait for another group is not overlapped.
-    pub hidden: Duration,
+    pub overlapped: Duration,
     /// Exposed communication: time the main thread was in communication of this group, for transfers and for late
     /// members.
     pub exposed: Duration,
@@ -54,7 +54,7 @@ impl CommTimes {
     fn combine(self, other: CommTimes, f: impl Fn(Duration, Duration) -> Duration) -> CommTimes {
         CommTimes {
             transfer: f(self.transfer, other.transfer),
-            hidden: f(self.hidden, other.hidden),
+            overlapped: f(self.overlapped, other.overlapped),
             exposed: f(self.exposed, other.exposed),
             blocked: f(self.blocked, other.blocked),
         }
@@ -82,7 +82,7 @@ pub(super) struct Counters {
     pub bytes: AtomicU64,
     pub calls: AtomicU64,
     pub transfer: Nanos,
-    pub hidden: Nanos,
+    pub overlapped: Nanos,
     pub exposed: Nanos,
     pub blocked: Nanos,
 }
@@ -94,7 +94,7 @@ impl Counters {
             calls: self.calls.load(Relaxed),
             times: CommTimes {
                 transfer: self.transfer.read_time(),
-                hidden: self.hidden.read_time(),
+                overlapped: self.overlapped.read_time(),
                 exposed: self.exposed.read_time(),
                 blocked: self.blocked.read_time(),
             },

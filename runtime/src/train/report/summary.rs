@@ -74,13 +74,13 @@ fn usage_tables(report: &Report, steps: usize) -> String {
     }
     if !report.communication.is_empty() {
         let head = "communication of a step";
-        text += &format!("{head:<26}{:>10}{:>10}{:>10}\n", "bytes", "hidden", "exposed");
+        text += &format!("{head:<26}{:>10}{:>12}{:>10}\n", "bytes", "overlapped", "exposed");
     }
     for used in &report.communication {
         let bytes = Bytes(used.bytes as f64 / steps as f64);
-        let [hidden, exposed] = [used.hidden, used.exposed]
+        let [overlapped, exposed] = [used.overlapped, used.exposed]
             .map(|time| format!("{:.2} ms", time.as_secs_f64() * 1e3 / steps as f64));
-        text += &format!("  {:<24}{bytes:>10}{hidden:>10}{exposed:>10}\n", used.axes);
+        text += &format!("  {:<24}{bytes:>10}{overlapped:>12}{exposed:>10}\n", used.axes);
     }
     if report.recomputed > 0.0 {
         text += &format!("{:.1} % of all FLOPs were recomputation\n", report.recomputed * 100.0);
@@ -129,7 +129,7 @@ mod tests {
             communication: vec![AxisUse {
                 axes: "dp x fsdp".into(),
                 bytes: 5_000_000,
-                hidden: Duration::from_millis(25),
+                overlapped: Duration::from_millis(25),
                 exposed: Duration::from_micros(680),
             }],
             recomputed: 0.25,
@@ -139,8 +139,8 @@ mod tests {
 memory of the fullest rank  at least      peak
   parameters                 4.00 MB   4.00 MB
   total                      12.3 MB   13.5 MB
-communication of a step        bytes    hidden   exposed
-  dp x fsdp                  1.25 MB   6.25 ms   0.17 ms
+communication of a step        bytes  overlapped   exposed
+  dp x fsdp                  1.25 MB     6.25 ms   0.17 ms
 25.0 % of all FLOPs were recomputation
 attention: cuDNN
 ";

@@ -33,7 +33,7 @@ pub struct AxisUse {
     /// Bytes sent.
     pub bytes: u64,
     /// Time overlapped with computation.
-    pub hidden: Duration,
+    pub overlapped: Duration,
     /// Exposed time, during which computation waited.
     pub exposed: Duration,
 }
@@ -101,7 +101,7 @@ impl UsageTotals {
         used.map(|(axes, (bytes, times))| AxisUse {
             axes: axes.to_string(),
             bytes: *bytes,
-            hidden: times.hidden,
+            overlapped: times.overlapped,
             exposed: times.exposed,
         })
         .collect()

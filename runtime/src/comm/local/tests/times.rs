@@ -29,7 +29,7 @@ fn transfer_during_computation_is_overlapped() {
         pending.wait()?;
         let times = tp.stats().times;
         assert!(times.transfer > Duration::ZERO);
-        assert_eq!(times.hidden, times.transfer);
+        assert_eq!(times.overlapped, times.transfer);
         assert_eq!((times.exposed, times.blocked), (Duration::ZERO, Duration::ZERO));
         Ok(())
     });
@@ -41,9 +41,9 @@ fn immediate_wait_is_exposed() {
         for _ in 0..20 {
             tp.start_all_reduce(&Site::new("grad"), ReduceOp::Sum, gradients(LARGE / 8)).wait()?;
         }
-        let CommTimes { transfer, hidden, exposed, blocked } = tp.stats().times;
-        assert!(transfer <= hidden + exposed, "{transfer:?} {hidden:?} {exposed:?}");
-        assert!(hidden < transfer);
+        let CommTimes { transfer, overlapped, exposed, blocked } = tp.stats().times;
+        assert!(transfer <= overlapped + exposed, "{transfer:?} {overlapped:?} {exposed:?}");
+        assert!(overlapped < transfer);
         assert!(blocked <= exposed);
         Ok(())
     });
@@ -68,9 +68,9 @@ fn wait_for_a_late_member_is_not_a_transfer() {
         // The late one left a little after this one had begun to wait, at worst.
         assert!(waited.exposed > LATE / 2 && waited.blocked > LATE / 2, "{waited:?}");
         assert!(waited.transfer < waited.exposed - LATE / 4, "{waited:?}");
-        assert!(waited.hidden <= waited.transfer);
+        assert!(waited.overlapped <= waited.transfer);
         assert!(times[1].exposed < waited.exposed, "{:?}", times[1]);
-        assert!(asynchronous || waited.hidden.is_zero());
+        assert!(asynchronous || waited.overlapped.is_zero());
     }
 }
 
@@ -97,7 +97,7 @@ fn transfer_during_another_wait_is_not_overlapped() {
                 let (dp, tp) = (times[&AxisSet::of(AxisId::Dp)], times[&TP]);
                 assert!(dp.transfer > Duration::ZERO);
                 assert!(tp.exposed > dp.transfer, "{dp:?} {tp:?}");
-                assert_eq!(dp.hidden, Duration::ZERO);
+                assert_eq!(dp.overlapped, Duration::ZERO);
             }
             1 => {
                 until(&is_reduced);
@@ -119,7 +119,7 @@ fn transfer_during_another_wait_is_not_overlapped() {
 fn times_add_and_subtract() {
     let times = |millis| {
         let time = Duration::from_millis(millis);
-        CommTimes { transfer: time, hidden: time / 2, exposed: time * 2, blocked: time }
+        CommTimes { transfer: time, overlapped: time / 2, exposed: time * 2, blocked: time }
     };
     let mut sum = times(2);
     sum += times(3);
