@@ -22,9 +22,8 @@ pub fn choose_gpu(
         _ if shares => Ok(local_rank % count),
         (_, 1) if is_chosen => Ok(0),
         _ => Err(format!(
-            "process {local_rank} of this host (counted from 0) has no GPU of its own: this host has {count} visible \
-             GPUs; start at most {count} processes here, or share GPUs with {SHARE}=1, which is slow and meant for \
-             tests"
+            "process {local_rank} of this host (counted from 0) has no GPU of its own (visible GPUs: {count}); start at \
+             most one process per GPU, or share GPUs with {SHARE}=1, which is slow and meant for tests"
         )),
     }
 }
@@ -44,7 +43,7 @@ mod tests {
         let refused = |is_chosen| choose_gpu(2, 2, is_chosen, false).unwrap_err();
         assert!(refused(false).contains("process 2 of this host (counted from 0) has no GPU"));
         assert!(refused(true).contains("MESHWRIGHT_SHARE_GPUS=1"));
-        assert!(choose_gpu(1, 1, false, false).unwrap_err().contains("has 1 visible GPUs;"));
+        assert!(choose_gpu(1, 1, false, false).unwrap_err().contains("(visible GPUs: 1);"));
         assert_eq!(choose_gpu(0, 0, false, true), Err("there is no GPU".into()));
     }
 }
