@@ -153,7 +153,7 @@ pub const FLAGS: &[Flag] = &[
         "Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, or \
          FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]",
     ),
-    Flag::new(SHARDING, "recompute", FlagKind::Text).value("WHAT").help(
+    Flag::new(SHARDING, "recompute", FlagKind::Text).value("POLICY").help(
         "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments \
          of N layers), sqrt (segments of about the square root of the number of layers), attn (attention only) \
          [default: as the model declares]",

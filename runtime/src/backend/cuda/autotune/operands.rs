@@ -69,11 +69,11 @@ impl<'a> AutotuneOperands<'a> {
         // f32 is the widest possible dtype.
         let bias = if shape.epilogue == MatMulEpilogue::Plain { 0 } else { of(DType::F32, gemm.n) };
         let aux = if shape.epilogue == (MatMulEpilogue::BiasGelu { aux: true }) { c } else { 0 };
-        let (set, beside) = (a + b + c + bias + aux, c + bias + ALIGNMENT);
+        let (set, rest) = (a + b + c + bias + aux, c + bias + ALIGNMENT);
         let most = driver.free_memory()? / FREE_MEMORY_DIVISOR;
-        let fitting = (1..=set_count(set)).rev().find(|sets| sets * set + beside <= most);
+        let fitting = (1..=set_count(set)).rev().find(|sets| sets * set + rest <= most);
         let Some(sets) = fitting else { return Ok(None) };
-        let bytes = sets * set + beside;
+        let bytes = sets * set + rest;
         let start = match driver.alloc(bytes) {
             Err(DriverError::OutOfMemory { .. }) => return Ok(None),
             result => result?,
