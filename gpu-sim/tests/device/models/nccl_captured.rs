@@ -32,7 +32,8 @@ fn captured_collectives_are_the_same() {
     }
 }
 
-/// Every style of attention over a distributed sequence: a ring of messages, a gather, and an exchange of heads.
+/// A ring of messages with recomputation and with another axis, and an exchange of heads in bf16. The runs without documents
+/// of the next test have the other styles.
 #[test]
 fn captured_context_parallel_steps_are_the_same() {
     if not_checked_on_gpu() {
@@ -40,9 +41,7 @@ fn captured_context_parallel_steps_are_the_same() {
     }
     for words in [
         "--mesh cp=2 --cp ring --recompute full --dtype f32",
-        "--mesh cp=2 --cp gather --dtype f32",
         "--mesh cp=2 --cp ulysses --dtype bf16",
-        "--mesh cp=4 --cp hybrid=2 --dtype f32",
         "--mesh cp=2,tp=2 --cp ring --micro-batches 2 --dtype bf16",
     ] {
         check_captured(LONGER, words);
