@@ -87,8 +87,8 @@ fn check_boundaries<M: Module<In: SegmentData>>(
         }
         None => (0..chain.fields.len().saturating_sub(1)).collect(),
     };
-    let problems = crossing.into_iter().flat_map(|field| {
-        let field = &chain.fields[field];
+    let problems = crossing.into_iter().flat_map(|index| {
+        let field = &chain.fields[index];
         let crosses = format!("`{}`: its output, which crosses to the next pipeline stage, has", field.name);
         let unsized_dims = dims_without_size(&field.output, &input, sizes).into_iter().map(|dim| {
             format!("{crosses} the dim {dim}, which has no size: set it by `Sizes::with({dim}, ..)`")

@@ -103,11 +103,11 @@ fn backward_leaves(
     for (leaf, passes) in leaves.into_iter().zip(passes) {
         match leaf {
             SavedLeaf::Value(mut input) => {
-                let wanted = input.requires_grad() && !passes;
+                let requires_grad = input.requires_grad() && !passes;
                 // Nothing was saved if no derivative depends on a value: any numbers will do.
                 let data = input.take_data(rank).unwrap_or_else(|| Arc::clone(gradient));
                 inputs.push(Input::Value(data));
-                outputs.push(wanted.then(|| alloc_like(gradient, gradient.len())));
+                outputs.push(requires_grad.then(|| alloc_like(gradient, gradient.len())));
                 targets.push(Target::Value(input));
             }
             SavedLeaf::Param(param_use) => {

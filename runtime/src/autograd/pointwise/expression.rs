@@ -159,8 +159,8 @@ impl Pointwise {
             let views: Vec<View<'_>> = leaves.iter().map(LeafData::view).collect();
             kernel(&views, out.view_mut());
         }
-        let wanted = leaves.iter().any(LeafData::requires_grad);
-        let node = (recorded && wanted)
+        let requires_grad = leaves.iter().any(LeafData::requires_grad);
+        let node = (recorded && requires_grad)
             .then(|| record_expression(rank, &self.expr, &self.leaves, &leaves));
         Computed { data: Arc::new(out), node }
     }

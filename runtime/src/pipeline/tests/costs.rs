@@ -79,12 +79,12 @@ fn declared_costs_are_in_layers() {
     chain.fields[1].cost = Some(2.0);
     assert_eq!(point_costs(&chain, &flops), [35.0, 20.0, 25.0]);
     // Without a stack, a cost is relative to the average field, and without FLOPs, all are equal.
-    let mut fields =
+    let mut chain =
         ChainOutline { model: "Fields".to_owned(), fields: Vec::new(), last: Vec::new() };
-    fields.fields = vec![field("a", None), field("b", None)];
-    assert_eq!(point_costs(&fields, &|_| 0.0), [1.0, 1.0]);
-    fields.fields[0].cost = Some(2.0);
-    assert_eq!(point_costs(&fields, &|_| 3.0), [6.0, 3.0]);
+    chain.fields = vec![field("a", None), field("b", None)];
+    assert_eq!(point_costs(&chain, &|_| 0.0), [1.0, 1.0]);
+    chain.fields[0].cost = Some(2.0);
+    assert_eq!(point_costs(&chain, &|_| 3.0), [6.0, 3.0]);
 }
 
 #[test]

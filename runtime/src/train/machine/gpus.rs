@@ -137,8 +137,8 @@ impl Gpus {
         Ok(gpus)
     }
 
-    /// Creates the machine of this process, the rank of `mesh` with `assignment`, from the driver of its device and the NCCL library.
-    /// Waits for the rendezvous of all processes.
+    /// Creates the machine of this process, the rank of `mesh` with `assignment`, from the driver of its device and the NCCL
+    /// library. Waits for the rendezvous of all processes.
     ///
     /// # Errors
     /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown message path in the

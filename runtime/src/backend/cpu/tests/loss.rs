@@ -8,12 +8,12 @@ fn logits(rows: usize, cols: usize) -> Vec<f32> {
 
 fn softmax_reference(cols: usize, x: &[f32]) -> Vec<f64> {
     let rows = x.chunks_exact(cols).map(wide);
-    let online_softmax = |row: Vec<f64>| {
+    let softmax = |row: Vec<f64>| {
         let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = row.iter().map(|x| (x - max).exp()).sum();
         row.into_iter().map(move |x| (x - max).exp() / total)
     };
-    rows.flat_map(online_softmax).collect()
+    rows.flat_map(softmax).collect()
 }
 
 const SIZES: [(usize, usize); 4] = [(1, 1), (9, 7), (3, 64), (40, 1003)];

@@ -121,23 +121,16 @@ struct GeneratedExtras {
 }
 
 impl GeneratedExtras {
-    const NONE: GeneratedExtras =
-        GeneratedExtras { window: None, soft_cap: None, bias: false, sinks: false, parts: false };
-    const MASK: GeneratedExtras = GeneratedExtras { window: Some(64), ..GeneratedExtras::NONE };
-    const WINDOW: GeneratedExtras =
-        GeneratedExtras { window: Some(64), sinks: true, ..GeneratedExtras::NONE };
-    const BIAS: GeneratedExtras = GeneratedExtras { bias: true, ..GeneratedExtras::NONE };
-    const PARTS: GeneratedExtras = GeneratedExtras { parts: true, ..GeneratedExtras::NONE };
+    const NONE: Self =
+        Self { window: None, soft_cap: None, bias: false, sinks: false, parts: false };
+    const MASK: Self = Self { window: Some(64), ..Self::NONE };
+    const WINDOW: Self = Self { window: Some(64), sinks: true, ..Self::NONE };
+    const BIAS: Self = Self { bias: true, ..Self::NONE };
+    const PARTS: Self = Self { parts: true, ..Self::NONE };
     /// Biased windows over parts of the keys.
-    const BIASED_PARTS: GeneratedExtras =
-        GeneratedExtras { bias: true, parts: true, ..GeneratedExtras::MASK };
-    const ALL: GeneratedExtras = GeneratedExtras {
-        window: Some(64),
-        soft_cap: Some(50.0),
-        bias: true,
-        sinks: true,
-        parts: true,
-    };
+    const BIASED_PARTS: Self = Self { bias: true, parts: true, ..Self::MASK };
+    const ALL: Self =
+        Self { window: Some(64), soft_cap: Some(50.0), bias: true, sinks: true, parts: true };
 }
 
 /// Head sizes of keys and of values, and the variants that are compiled for them: those that models have, and all flags
