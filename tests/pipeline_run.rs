@@ -33,7 +33,7 @@ pub fn train_stages<M: LanguageModel>(
     let mut outcomes = outcomes.into_iter();
     let Some(mut all) = outcomes.next() else { panic!("{mesh} has no ranks") };
     for (index, other) in outcomes.enumerate() {
-        let place = format!("{mesh}: rank {} beside others", index + 1);
+        let place = format!("{mesh}: rank {} compared with others", index + 1);
         assert_eq!(other.losses, all.losses, "{place}, losses");
         assert_eq!(other.norms, all.norms, "{place}, gradient norms");
         add_tensors(&format!("{place}, gradients"), &mut all.gradients, other.gradients);

@@ -223,7 +223,7 @@ fn as_stored<M: LanguageModel>(
         if entry.fused && names.contains(&name) {
             // The model declares them in the order in which they are stored.
             let earlier = stored.remove(&name).unwrap_or_default();
-            stored.insert(name, beside(&earlier, &values, rows));
+            stored.insert(name, concat_columns(&earlier, &values, rows));
         } else {
             names.push(name.clone());
             stored.insert(name, values);
@@ -243,7 +243,7 @@ fn transposed(values: &[f32], rows: usize) -> Vec<f32> {
 }
 
 /// Concatenates two matrices of `rows` rows along their columns.
-fn beside(left: &[f32], right: &[f32], rows: usize) -> Vec<f32> {
+fn concat_columns(left: &[f32], right: &[f32], rows: usize) -> Vec<f32> {
     let [left, right] = [left, right].map(|values| values.chunks(values.len() / rows));
     left.zip(right).flat_map(|(left, right)| [left, right].concat()).collect()
 }

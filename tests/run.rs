@@ -142,7 +142,7 @@ pub fn train<M: Build, S: Shape>(
     });
     let Some((first, others)) = outcomes.split_first() else { panic!("{mesh} has no ranks") };
     for (index, other) in others.iter().enumerate() {
-        let place = format!("{mesh}: rank {} beside rank 0", index + 1);
+        let place = format!("{mesh}: rank {} compared with rank 0", index + 1);
         assert_same_bits(&format!("{place}, gradients"), &other.gradients, &first.gradients);
         assert_same_bits(&format!("{place}, parameters"), &other.trained, &first.trained);
         assert_eq!(other.losses, first.losses, "{place}, losses");

@@ -1,5 +1,5 @@
-//! Attention of every kind against PyTorch and transformers, by the fixture that `reference/attention_cases.py` writes: outputs,
-//! and gradients of queries, keys, values, sinks and biases.
+//! Attention of every kind against PyTorch and transformers, by the fixture that `reference/attention_cases.py` writes:
+//! outputs, and gradients of queries, keys, values, sinks and biases.
 
 mod case;
 

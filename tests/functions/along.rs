@@ -1,5 +1,5 @@
-//! Functions that promise to treat all elements along a dim alike: one that reads along it, or knows positions on its rank only, is
-//! refused on every mesh; one that knows positions in the global tensor is right on every mesh.
+//! Functions that promise to treat all elements along a dim alike: one that reads along it, or knows positions on its rank
+//! only, is refused on every mesh; one that knows positions in the global tensor is right on every mesh.
 
 use meshwright::layout::Shape;
 use meshwright::prelude::*;

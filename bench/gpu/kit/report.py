@@ -4,7 +4,7 @@ from .trainings import CASES
 
 PARTS = {
     "works": "Does it work",
-    "speed": "Kernels beside the limits of the GPU",
+    "speed": "Kernels compared with the limits of the GPU",
     "llama": "Training a Llama of 1.2B parameters",
     "gpt2": "Training GPT-2",
     "models": "Models on every kind of mesh and ZeRO stage, against the CPU",

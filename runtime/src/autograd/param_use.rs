@@ -42,8 +42,8 @@ impl ParamUse {
     /// Calls `write` with the gradient to contribute to, and whether to accumulate into it, and counts the use as done.
     ///
     /// If the gradient is reduced over more axes than this use needs (another use needs them, or its ranks read other tokens,
-    /// so that every gradient is summed over it), the contribution of this use is the same on every rank of those axes, and only
-    /// the first rank of them contributes it.
+    /// so that every gradient is summed over it), the contribution of this use is the same on every rank of those axes, and
+    /// only the first rank of them contributes it.
     pub(crate) fn finish_use(
         &self,
         gradients: &TapeGradients<'_>,
@@ -64,8 +64,8 @@ impl ParamUse {
         write: impl FnOnce([Option<LeafGrad<'_>>; N]),
     ) {
         let contributors = uses.map(|param_use| param_use.begin_contribution(gradients));
-        let wanted = contributors.map(|contributor| contributor == Contributor::ThisRank);
-        ParamRef::with_gradients(uses.map(ParamUse::param), wanted, write);
+        let requested = contributors.map(|contributor| contributor == Contributor::ThisRank);
+        ParamRef::with_gradients(uses.map(ParamUse::param), requested, write);
         for (param_use, contributor) in uses.into_iter().zip(contributors) {
             param_use.end_contribution(gradients, contributor);
         }

@@ -37,7 +37,7 @@ enum ValueState {
     Deferred(Box<dyn DeferredOp>, bool),
 }
 
-/// Numbers, and the recorded operation that made them if a gradient is wanted.
+/// Numbers, and the recorded operation that made them if a gradient is required.
 #[derive(Clone)]
 pub(crate) struct Computed {
     pub(crate) data: Arc<Buffer>,

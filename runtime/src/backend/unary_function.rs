@@ -87,8 +87,8 @@ pub(super) trait Elementwise {
 
     const DERIVATIVE_OF: DerivativeOf;
 
-    /// CUDA C++ functions `float NAME_forward(float x)` and `float NAME_backward(float g, float v)`, which returns the gradient of the
-    /// input; `v` is the operand of the derivative. They may use `map.cuh`.
+    /// CUDA C++ functions `float NAME_forward(float x)` and `float NAME_backward(float g, float v)`, which returns the gradient
+    /// of the input; `v` is the operand of the derivative. They may use `map.cuh`.
     #[cfg(feature = "cuda")]
     const CUDA: &'static str;
 

@@ -151,14 +151,14 @@ impl TensorFile {
         self.header.info(name).map(|info| info.shape.as_slice())
     }
 
-    /// Copies the intersection of the tensor `name`, which is the box `held` of a global tensor, with `wanted`, and returns
+    /// Copies the intersection of the tensor `name`, which is the box `held` of a global tensor, with `requested`, and returns
     /// its number of elements.
     pub fn copy_common(
         &self,
         name: &str,
         held: &TensorBox,
         out: &mut [f32],
-        wanted: &TensorBox,
+        requested: &TensorBox,
     ) -> Result<usize, CheckpointError> {
         let fail = |reason: String| CheckpointError::tensor_error(&self.path, name, reason);
         let info = self.header.info(name).ok_or_else(|| fail("is missing".into()))?;
@@ -175,7 +175,7 @@ impl TensorFile {
         };
         let (start, end) = info.data_offsets;
         let bytes = &self.map[self.data_start + start..self.data_start + end];
-        Ok(copy_common(bytes, stored, held, out, wanted))
+        Ok(copy_common(bytes, stored, held, out, requested))
     }
 }
 

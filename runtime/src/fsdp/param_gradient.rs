@@ -77,10 +77,10 @@ impl ParamRef {
     /// Calls `write` with the gradients of the selected parameters of one unit.
     pub(crate) fn with_gradients<const N: usize>(
         params: [&ParamRef; N],
-        wanted: [bool; N],
+        requested: [bool; N],
         write: impl FnOnce([Option<LeafGrad<'_>>; N]),
     ) {
-        if !wanted.contains(&true) {
+        if !requested.contains(&true) {
             return write([const { None }; N]);
         }
         let unit = params[0].unit();
@@ -91,7 +91,7 @@ impl ParamRef {
         let mut gradient = unit.gradient_mut();
         let mut views = gradient.view_mut().into_disjoint(params.map(ParamRef::range)).into_iter();
         write(std::array::from_fn(|i| {
-            let view = views.next().filter(|_| wanted[i])?;
+            let view = views.next().filter(|_| requested[i])?;
             Some(LeafGrad { view, accumulate: params[i].entry.has_gradient.replace(true) })
         }));
     }

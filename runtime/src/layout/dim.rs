@@ -95,8 +95,8 @@ impl<D> OnEveryRank<D> for Here {
 )]
 pub trait BatchDim: Whole<Home = Data> {}
 
-/// Dim `D` split over mesh axis `A`, or over several as a tuple ([`SplitAxes`]): rank `r` of `p` holds elements `r*n/p .. (r+1)*n/p` of the `n` elements that the
-/// home of `D` leaves to its group.
+/// Dim `D` split over mesh axis `A`, or over several as a tuple ([`SplitAxes`]): rank `r` of `p` holds elements `r*n/p ..
+/// (r+1)*n/p` of the `n` elements that the home of `D` leaves to its group.
 pub struct Split<D, A>(PhantomData<(D, A)>);
 
 #[diagnostic::do_not_recommend]

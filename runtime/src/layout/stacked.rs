@@ -11,9 +11,9 @@ use super::{
 
 /// The shape of a weight `(I, O)` for each element of `E`, such as for each expert.
 ///
-/// Unlike the dims of a weight, `E` may be split over any axes but `pp`: `Stacked<Split<Experts, (Ep, Tp)>, Hidden, Ffn>`. Ranks of
-/// these axes hold the weights of different experts, and no output that leaves `E` out, or is distributed over the same
-/// axis otherwise, can be computed from them without a sum.
+/// Unlike the dims of a weight, `E` may be split over any axes but `pp`: `Stacked<Split<Experts, (Ep, Tp)>, Hidden, Ffn>`.
+/// Ranks of these axes hold the weights of different experts, and no output that leaves `E` out, or is distributed over the
+/// same axis otherwise, can be computed from them without a sum.
 pub struct Stacked<E, I, O>(PhantomData<(E, I, O)>);
 
 impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {

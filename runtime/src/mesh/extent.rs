@@ -17,8 +17,8 @@ pub struct Extent {
     pub offset: usize,
     /// The gap between the two ranges.
     gap: Gap,
-    /// The elements that a [`Split`](crate::layout::Split) of the dim cuts: the whole dim, the part that the home of the dim leaves to
-    /// this rank, or the rows of a micro-batch.
+    /// The elements that a [`Split`](crate::layout::Split) of the dim cuts: the whole dim, the part that the home of the dim
+    /// leaves to this rank, or the rows of a micro-batch.
     cut: Ranges,
 }
 

@@ -151,9 +151,9 @@ impl<'a> FlatSlice<'a> {
 
     /// Updates the elements by kernels of the caller's own, which read and write [`SliceViews`].
     ///
-    /// Each element of the update follows from that element alone: a slice is the part of a shard, so sums and norms over it depend
-    /// on the mesh and the ZeRO stage, which is not detected. [`UpdateRule::model_update`](super::UpdateRule::model_update)
-    /// has whole parameters.
+    /// Each element of the update follows from that element alone: a slice is the part of a shard, so sums and norms over it
+    /// depend on the mesh and the ZeRO stage, which is not detected.
+    /// [`UpdateRule::model_update`](super::UpdateRule::model_update) has whole parameters.
     ///
     /// # Panics
     /// If `kinds` are not exactly the kinds of state of the group.

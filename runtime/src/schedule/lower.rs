@@ -12,9 +12,9 @@ pub const LOOKAHEAD: usize = 1;
 /// Adds the sends, receives and gradient reductions to a schedule of computations.
 ///
 /// - A send comes right after the computation that makes the message. Messages within a rank are none.
-/// - On each directed edge between two ranks receives are posted in the order of the sends. The order of their use is
-///   another one in some schedules, where activations and gradients share an edge: posted in that order, messages of
-///   equal size would be taken for each other.
+/// - On each channel receives are posted in the order of the sends. The order of their use is another one in some schedules,
+///   where activations and gradients share a channel: posted in that order, messages of equal size would be taken for each
+///   other.
 /// - A receive is posted `lookahead` computations before its use, or earlier if the order of messages on its channel
 ///   requires it.
 /// - Computations that may overlap become single ones, so that the message of the first does not wait for the second.
@@ -78,12 +78,12 @@ fn receives_of(schedule: &Schedule, rank: usize, lookahead: usize) -> HashMap<us
     for sender in 0..schedule.ranks.len() {
         let made = schedule.ranks[sender].iter().flat_map(|action| action.computes());
         let sent = made.filter_map(|compute| schedule.output_message(*compute));
-        let on_edge: Vec<Message> =
+        let on_channel: Vec<Message> =
             sent.filter(|message| schedule.message_ranks(*message) == (sender, rank)).collect();
-        // From the last one on: a receive is posted no later than those after it on its edge.
+        // From the last one on: a receive is posted no later than those after it on its channel.
         let mut limit = usize::MAX;
-        let mut places = Vec::with_capacity(on_edge.len());
-        for message in on_edge.into_iter().rev() {
+        let mut places = Vec::with_capacity(on_channel.len());
+        for message in on_channel.into_iter().rev() {
             // A message that is not used is found by the verifier.
             let Some(used) = used_at.get(&message) else { continue };
             limit = limit.min(used.saturating_sub(lookahead));

@@ -82,9 +82,9 @@ impl Schedule {
     pub fn message_pairs(&self) -> Vec<(usize, usize)> {
         let computes = self.ranks.iter().flatten().flat_map(|action| action.computes());
         let messages = computes.filter_map(|compute| self.output_message(*compute));
-        let mut edges: Vec<_> = messages.map(|message| self.message_ranks(message)).collect();
-        edges.sort_unstable();
-        edges.dedup();
-        edges
+        let mut channels: Vec<_> = messages.map(|message| self.message_ranks(message)).collect();
+        channels.sort_unstable();
+        channels.dedup();
+        channels
     }
 }

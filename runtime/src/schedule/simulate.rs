@@ -14,7 +14,7 @@ pub struct Costs {
     pub input: f64,
     /// The part of the backward pass for weights.
     pub weight: f64,
-    /// The time of a message, during which its edge is busy and its ranks may compute.
+    /// The time of a message, during which its channel is busy and its ranks may compute.
     pub message: f64,
 }
 
@@ -104,8 +104,8 @@ impl fmt::Display for Stuck {
 
 /// Runs a [lowered](super::lower_schedule()) schedule with these costs.
 ///
-/// A message begins when its send and its receive are posted and the messages before it on its edge have ended. Ranks and
-/// edges are a Kahn process network: processes are deterministic, edges are queues, and only reads wait. So whether all
+/// A message begins when its send and its receive are posted and the messages before it on its channel have ended. Ranks and
+/// channels are a Kahn process network: processes are deterministic, channels are queues, and only reads wait. So whether all
 /// ranks end does not depend on the costs, and one run decides for all.
 ///
 /// # Errors
@@ -117,7 +117,7 @@ pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
         costs,
         done: HashMap::new(),
         arrived: HashMap::new(),
-        edges: HashMap::new(),
+        channels: HashMap::new(),
         ranks: vec![SimulatedRank::default(); ranks],
     };
     loop {
@@ -141,7 +141,7 @@ struct SimulatedRank {
 }
 
 #[derive(Debug, Default)]
-struct Edge {
+struct Channel {
     sent: VecDeque<(Message, f64)>,
     received: VecDeque<(Message, f64)>,
     time: f64,
@@ -153,7 +153,7 @@ struct SimulationRun<'a> {
     /// The end of each computation; a whole backward pass is entered as its input part.
     done: HashMap<Compute, f64>,
     arrived: HashMap<Message, f64>,
-    edges: HashMap<(usize, usize), Edge>,
+    channels: HashMap<(usize, usize), Channel>,
     ranks: Vec<SimulatedRank>,
 }
 
@@ -181,22 +181,22 @@ impl SimulationRun<'_> {
     }
 
     fn post_message(&mut self, rank: usize, message: Message, is_send: bool) {
-        let edge = self.edges.entry(self.schedule.message_ranks(message)).or_default();
+        let channel = self.channels.entry(self.schedule.message_ranks(message)).or_default();
         let state = &mut self.ranks[rank];
         if is_send {
-            edge.sent.push_back((message, state.time));
+            channel.sent.push_back((message, state.time));
         } else {
-            edge.received.push_back((message, state.time));
+            channel.received.push_back((message, state.time));
             state.pending += 1;
             state.most_pending = state.most_pending.max(state.pending);
         }
         while let (Some((message, sent)), Some((_, posted))) =
-            (edge.sent.front().copied(), edge.received.front().copied())
+            (channel.sent.front().copied(), channel.received.front().copied())
         {
-            edge.sent.pop_front();
-            edge.received.pop_front();
-            edge.time = edge.time.max(sent).max(posted) + self.costs.message;
-            self.arrived.insert(message, edge.time);
+            channel.sent.pop_front();
+            channel.received.pop_front();
+            channel.time = channel.time.max(sent).max(posted) + self.costs.message;
+            self.arrived.insert(message, channel.time);
         }
     }
 

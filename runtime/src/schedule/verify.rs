@@ -218,9 +218,9 @@ fn check_order(schedule: &Schedule) -> Vec<Finding> {
     findings
 }
 
-/// The messages on a directed edge, each with the position of its action.
+/// The messages on a channel, each with the position of its action.
 #[derive(Default)]
-struct EdgeEnds {
+struct ChannelEnds {
     sent: Vec<(usize, Message)>,
     received: Vec<(usize, Message)>,
 }
@@ -232,7 +232,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
     let mut made: BTreeSet<Message> = BTreeSet::new();
     let mut posted: BTreeSet<Message> = BTreeSet::new();
     let mut sent: BTreeSet<Message> = BTreeSet::new();
-    let mut edges: BTreeMap<(usize, usize), EdgeEnds> = BTreeMap::new();
+    let mut channels: BTreeMap<(usize, usize), ChannelEnds> = BTreeMap::new();
     for (rank, position, action) in action_places(lowered) {
         let mut fault = |fault: &str| findings.push(finding_at(rank, position, action, fault));
         for compute in action.computes() {
@@ -245,8 +245,8 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
         }
         let Some(message) = action.message() else { continue };
         let is_send = matches!(action, Action::Send(_));
-        let edge = lowered.message_ranks(message);
-        if edge.0 == edge.1 {
+        let channel = lowered.message_ranks(message);
+        if channel.0 == channel.1 {
             fault("both stages are on this rank, which needs no message");
             continue;
         }
@@ -257,7 +257,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
         if !known.insert(message) {
             fault("comes a second time");
         }
-        let ends = edges.entry(edge).or_default();
+        let ends = channels.entry(channel).or_default();
         let end = if is_send { &mut ends.sent } else { &mut ends.received };
         end.push((position, message));
     }
@@ -272,7 +272,7 @@ fn messages(lowered: &Schedule) -> Vec<Finding> {
             "rank {rank}: `{action}` is posted, but its message is never sent"
         )));
     }
-    for ((from, to), EdgeEnds { sent, received }) in &edges {
+    for ((from, to), ChannelEnds { sent, received }) in &channels {
         let differs = sent.iter().zip(received).find(|((_, sent), (_, got))| sent != got);
         if let Some(((position, sent), (at_receiver, got))) = differs {
             let (send, receive) = (Action::Send(*sent), Action::Recv(*got));

@@ -93,7 +93,8 @@ fn shard_entries<'a>(
     })
 }
 
-/// Loads this rank's shards of the parameters that it owns. A moving average that the checkpoint lacks starts from the parameters.
+/// Loads this rank's shards of the parameters that it owns. A moving average that the checkpoint lacks starts from the
+/// parameters.
 pub fn load_checkpoint(
     checkpoint: &Checkpoint,
     state: TrainingStateMut<'_>,

@@ -1,7 +1,7 @@
 //! Collectives over device memory and over NCCL, the programs of the crate, and schedules of PyTorch.
 //!
 //! Tests that change their process permanently, by environment variables or stubs of the vendor's libraries, are
-//! programs of their own beside this one.
+//! programs of their own.
 
 mod device_collectives;
 #[cfg(feature = "cuda")]

@@ -1,4 +1,4 @@
-//! Context-parallel attention of every style on every kind of mesh, beside everything that a layer may do with it: losses and the
+//! Context-parallel attention of every style on every kind of mesh, with everything that a layer may do with it: losses and the
 //! gradient of every parameter against one rank.
 
 use meshwright::checkpoint::hf::LlamaConfig;

@@ -75,7 +75,7 @@ fn the_loss_of_each_token_is_that_of_one_rank() {
     report.print();
 }
 
-/// Documents that begin at borders of chunks, beside them, and at the last token; the mask of dropout is on.
+/// Documents that begin at borders of chunks, next to them, and at the last token; the mask of dropout is on.
 #[test]
 fn the_logits_of_each_token_are_those_of_one_rank() {
     for variant in [Variant::Documents, Variant::Window] {

@@ -1,4 +1,5 @@
-//! The models of the examples on rows of several documents: on every mesh as on one rank, and as documents in rows of their own.
+//! The models of the examples on rows of several documents: on every mesh as on one rank, and as documents in rows of their
+//! own.
 
 use meshwright::layout::AxisSet;
 use meshwright::nn::{ContextStyle, RecomputeOverride, Sizes, build};

@@ -70,7 +70,7 @@ fn sequences_shorter_than_the_axis() {
     Case { seq: 3, ..EVEN }.check("three positions", &MESHES);
 }
 
-/// Sequences that the ranks of `cp` share: rings alone, beside every kind of other axis, and with every style.
+/// Sequences that the ranks of `cp` share: rings alone, with every kind of other axis, and with every style.
 #[test]
 fn sequences_over_context_parallel_ranks() {
     let meshes = ["cp=2", "cp=4", "dp=2,cp=2", "cp=2,tp=2", "fsdp=2,cp=2", "fsdp=2,cp=2,tp=2"];

@@ -26,7 +26,7 @@ fn check(name: &str, losses: impl Fn(&Net, &Batched) -> Losses + Sync) {
 
 #[test]
 fn written_directly() {
-    check("whole beside split", |net, batch| {
+    check("whole with split", |net, batch| {
         let x = net.embed.forward(&batch.tokens);
         let whole = net.norm.forward(&x);
         let split = net.norm.forward(&x.slice(Seq, Tp)).tanh();

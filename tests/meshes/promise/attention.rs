@@ -1,4 +1,4 @@
-//! Attention beside unusual shardings: samples split over `tp`, padding that crosses pipeline stages, and heads that an operation
+//! Attention with unusual shardings: samples split over `tp`, padding that crosses pipeline stages, and heads that an operation
 //! cuts.
 
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Programs over a sequence that the ranks of `cp` share: mistakes that types cannot detect are refused at their line, and attention
-//! through traits, closures and fields is right on every mesh.
+//! Programs over a sequence that the ranks of `cp` share: mistakes that types cannot detect are refused at their line, and
+//! attention through traits, closures and fields is right on every mesh.
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, launch};
@@ -306,7 +306,7 @@ fn distributed_sequences_equal_one_rank() {
             steps.add(loss);
         },
     );
-    check("a mean over the sequence beside attention", |net, tokens, targets, steps| {
+    check("a mean over the sequence after attention", |net, tokens, targets, steps| {
         let x = net.embed.forward(tokens);
         let y = Attend { core: &net.ulysses, net }.run(&x);
         let pooled = y.gather(Seq).mean(Seq).all_reduce();

@@ -153,9 +153,9 @@ fn captured_rounds_and_collectives_share_a_queue() {
     }
 }
 
-/// A graph does not keep its branches independent, as messages between edges have to be.
+/// A graph does not keep its branches independent, as messages of channels have to be.
 #[test]
-fn messages_of_edges_are_not_captured() {
+fn pairwise_messages_are_not_captured() {
     if not_checked_on_gpu() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Windows beside documents, padding and biases over a distributed sequence, compared with the CPU: on a simulated GPU for each
+//! Windows with documents, padding and biases over a distributed sequence, compared with the CPU: on a simulated GPU for each
 //! rank, or on a GPU that ranks share.
 
 use meshwright::backend::DType;

@@ -91,8 +91,8 @@ fn check_captured(sizes: &str, words: &str) -> (Left, Vec<Entry>) {
         let log = driver.device().log();
         let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
         assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
-        // The transfers are the same, though not at the same time; ranks agree twice before the captures, after each of them, and
-        // once after the first step.
+        // The transfers are the same, though not at the same time; ranks agree twice before the captures, after each of them,
+        // and once after the first step.
         let [mut got, mut expected] = [&captured, &eager].map(|hub| hub.take_log(rank));
         expected.extend(vec!["all_reduce 1".to_owned(); passes + 3]);
         got.sort();

@@ -52,10 +52,10 @@ fn every_schedule_has_the_same_bits_in_groups() {
         ("fsdp=2,pp=2", 2, 4, ScheduleKind::ZeroBubbleV),
     ];
     for (mesh, ranks, world, kind) in on_two.into_iter().chain(on_more) {
-        let edges = train_on((mesh, ranks), kind, &Arc::new(Cluster::new(world)));
+        let pairwise = train_on((mesh, ranks), kind, &Arc::new(Cluster::new(world)));
         let cluster = Arc::new(Cluster::new(world).grouped().with_one_queue());
         let grouped = train_on((mesh, ranks), kind, &cluster);
-        assert_bits(&format!("{kind} on {mesh}"), &grouped, &edges);
+        assert_bits(&format!("{kind} on {mesh}"), &grouped, &pairwise);
         if mesh.starts_with("pp=") && !mesh.contains(',') {
             let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap();
             let verified = verify(&schedule).unwrap();
@@ -94,9 +94,9 @@ fn tied_embeddings_are_exchanged_in_groups() {
         train_stages::<Gpt2>(mesh, &setup, &schedule, &StageCut::Even, data)
     };
     for (mesh, ranks) in [("pp=2", 2), ("pp=4", 4)] {
-        let edges = train(mesh, Cluster::new(ranks));
+        let pairwise = train(mesh, Cluster::new(ranks));
         let grouped = train(mesh, Cluster::new(ranks).grouped().with_one_queue());
-        assert_bits(mesh, &grouped, &edges);
+        assert_bits(mesh, &grouped, &pairwise);
     }
 }
 
@@ -108,12 +108,12 @@ fn runs_with_samples_are_the_same_in_groups() {
     }
     let size = "--batch 4 --seq 4 --hidden 16 --layers 2";
     let words = "--dtype f32 --steps 4 --mesh pp=2 --micro-batches 4 --schedule zb-h1";
-    let edges = run_of_size::<Llama>(size, words, Box::new(Cluster::new(2)));
+    let pairwise = run_of_size::<Llama>(size, words, Box::new(Cluster::new(2)));
     let grouped = Cluster::new(2).grouped().with_one_queue();
     let grouped = run_of_size::<Llama>(size, words, Box::new(grouped));
-    let (of, from) = (&grouped.summary, &edges.summary);
+    let (of, from) = (&grouped.summary, &pairwise.summary);
     assert_eq!(of.losses, from.losses);
     assert_eq!(of.grad_norms, from.grad_norms);
     assert_eq!(of.sample, from.sample);
-    assert!(grouped.saved == edges.saved, "parameters and optimizer state");
+    assert!(grouped.saved == pairwise.saved, "parameters and optimizer state");
 }

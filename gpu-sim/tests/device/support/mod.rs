@@ -106,7 +106,7 @@ impl Operand {
         let (values, after) = rest.split_at(self.len());
         for guards in [before, after] {
             let bytes: &[u8] = bytemuck::cast_slice(guards);
-            assert!(bytes.iter().all(|byte| *byte == GUARD), "memory beside the operand changed");
+            assert!(bytes.iter().all(|byte| *byte == GUARD), "memory next to the operand changed");
         }
         values.to_vec()
     }

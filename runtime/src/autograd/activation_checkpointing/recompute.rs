@@ -86,7 +86,7 @@ impl SegmentUse {
     /// Counts the use as done.
     fn finish_use(&self, rank: &Rank) {
         let (Some(unit), Some(unit_use)) = (self.unit.upgrade(), &self.unit_use) else { return };
-        // No gradient of the unit is wanted if the backward has not acquired it.
+        // No gradient of the unit is required if the backward has not acquired it.
         match rank.running_backward() {
             Some(backward) if backward.owns_gradient_of(&unit) => {
                 unit_use.finish_use(&unit, &backward)

@@ -37,9 +37,10 @@ where
     });
     drop(values);
     // Computes a deferred sum too, if a segment has saved the output.
-    let is_wanted = |input: &&OperationInput<'_>| input.value().compute().node.is_some();
-    let wanted = inputs.as_ref().iter().filter(is_wanted).count() + params.as_ref().len();
-    let node = (recorded && wanted > 0).then(|| {
+    let requires_grad = |input: &&OperationInput<'_>| input.value().compute().node.is_some();
+    let differentiable =
+        inputs.as_ref().iter().filter(requires_grad).count() + params.as_ref().len();
+    let node = (recorded && differentiable > 0).then(|| {
         let inputs = X::map_ref(&inputs, OperationInput::save);
         let params = P::map_ref(&params, OperationParam::begin_use);
         let saved_output = operation.saves_output().then(|| Arc::clone(&output));

@@ -143,7 +143,7 @@ impl Pointwise {
     }
 
     /// Computes `len` elements by `kernel`, which gets the numbers of the leaves, and with `recorded` records the
-    /// expression if a gradient is wanted.
+    /// expression if a gradient is required.
     fn compute_by(
         &self,
         rank: &Rank,

@@ -91,8 +91,9 @@ impl RendezvousChannel {
         RendezvousChannel { monitor: Monitor::new(state, deadlock) }
     }
 
-    /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the member
-    /// must call [`finish_rendezvous`](Self::finish_rendezvous), which a [`Participation`](super::participation::Participation) guarantees.
+    /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the member must
+    /// call [`finish_rendezvous`](Self::finish_rendezvous), which a [`Participation`](super::participation::Participation)
+    /// guarantees.
     pub fn join_rendezvous(
         &self,
         group: &GroupStatus,

@@ -14,7 +14,7 @@
 //!
 //! Unlike the engine `local`, the library reduces in its own order, and rounds a sum of `bf16` at every addition: results are
 //! the same on all members, but not identical to the bit with the other engine. It cannot compare calls either: a mismatch
-//! shows as a timeout. The [identity](crate::comm::MessageId) of a message is not sent along: on each directed edge messages
+//! shows as a timeout. The [identity](crate::comm::MessageId) of a message is not sent along: on each channel messages
 //! match in the order of issue, so both ends must issue them in one order, as the ranks of a pipeline check before their
 //! first step.
 

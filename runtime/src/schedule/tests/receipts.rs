@@ -36,7 +36,7 @@ fn assert_in_order(schedule: &Schedule, numbers: &mut Numbers) {
     }
 }
 
-/// In the programs of edges and of rounds; CUDA graphs capture the latter.
+/// In the programs of channels and of rounds; CUDA graphs capture the latter.
 #[test]
 fn answers_come_after_the_messages_of_their_receipts() {
     let mut numbers = Numbers(5);

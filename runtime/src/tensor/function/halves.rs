@@ -1,7 +1,7 @@
 //! The check of a function's first calls: it treats all elements along a distributed dim alike.
 //!
-//! A rank computes its part of such a dim as one rank computes all of it. So a call with half of the elements writes that half of
-//! the output and of the gradients that have the dim, and those that sum over it are the sums of both calls. A function that
+//! A rank computes its part of such a dim as one rank computes all of it. So a call with half of the elements writes that half
+//! of the output and of the gradients that have the dim, and those that sum over it are the sums of both calls. A function that
 //! reads along the dim, or counts its elements on this rank, does otherwise, on any mesh.
 
 use crate::autograd::Arity;
@@ -17,7 +17,7 @@ use super::shapes::{PerOperand, Shapes};
 
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
     /// Checks forward with halves of the elements along each distributed dim of these inputs and parameters, and of the
-    /// output. Backward is checked too if `wanted` selects inputs. Returns a description of the first mistake.
+    /// output. Backward is checked too if `requires_grad` selects inputs. Returns a description of the first mistake.
     ///
     /// # Panics
     /// If the outputs of forward are not halves of the output, or do not add up to it.
@@ -26,7 +26,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         rank: &Rank,
         inputs: &PerOperand<I, View<'_>>,
         params: &PerOperand<P, View<'_>>,
-        wanted: Option<PerOperand<I, bool>>,
+        requires_grad: Option<PerOperand<I, bool>>,
     ) -> Option<String> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
         let call = Probe::<I, P> {
@@ -44,10 +44,14 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
                 call.extent_along(dims, dim).expect("an operand or the output has the dim");
             let found = match (extent.local, extent.with_neighbor()) {
                 (0, _) | (1, None) => None,
-                (1, Some(both)) => {
-                    self.check_dim(rank, &call.with_neighbor(dims, dim, both), dim, 2, &wanted)
-                }
-                (len, _) => self.check_dim(rank, &call, dim, len, &wanted),
+                (1, Some(both)) => self.check_dim(
+                    rank,
+                    &call.with_neighbor(dims, dim, both),
+                    dim,
+                    2,
+                    &requires_grad,
+                ),
+                (len, _) => self.check_dim(rank, &call, dim, len, &requires_grad),
             };
             mistake = mistake.or(found);
         }
@@ -61,11 +65,12 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         whole: &Probe<I, P>,
         dim: &DimInfo,
         len: usize,
-        wanted: &Option<PerOperand<I, bool>>,
+        requires_grad: &Option<PerOperand<I, bool>>,
     ) -> Option<String> {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let all_wanted = I::Count::from_fn(|_| true);
-        let (targets, has_backward) = (wanted.as_ref().unwrap_or(&all_wanted), wanted.is_some());
+        let all = I::Count::from_fn(|_| true);
+        let (targets, has_backward) =
+            (requires_grad.as_ref().unwrap_or(&all), requires_grad.is_some());
         let run = |probe: &Probe<I, P>, gradient: Option<&ProbeBlock>| {
             self.run_probe(rank, probe, targets, gradient)
         };

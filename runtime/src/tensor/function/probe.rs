@@ -162,13 +162,13 @@ impl<I: Shapes, P: Shapes> Probe<I, P> {
 }
 
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
-    /// Calls forward, and backward with `output_gradient` if one is given: with targets for the gradients of all parameters, and
-    /// of the inputs of which they are `wanted`.
+    /// Calls forward, and backward with `output_gradient` if one is given: with targets for the gradients of all parameters,
+    /// and of the inputs that `requires_grad` selects.
     pub(super) fn run_probe(
         &self,
         rank: &Rank,
         probe: &Probe<I, P>,
-        wanted: &PerOperand<I, bool>,
+        requires_grad: &PerOperand<I, bool>,
         output_gradient: Option<&ProbeBlock>,
     ) -> ProbeResults {
         let path = self.function.path();
@@ -200,7 +200,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let zeros = |dtype, len| rank.allocator().zeros(dtype, len, Category::Workspace);
         let mut of_inputs = GradientBuffers::<I::Count>::new(|i| {
             let len = inputs.as_ref()[i].len();
-            wanted.as_ref()[i].then(|| zeros(rank.compute_dtype(), len))
+            requires_grad.as_ref()[i].then(|| zeros(rank.compute_dtype(), len))
         });
         let mut of_params =
             GradientBuffers::<P::Count>::new(|i| Some(zeros(DType::F32, params.as_ref()[i].len())));

@@ -55,14 +55,17 @@ where
         check.check_written(&result, output);
         // In the forward of a checkpointed segment too, whose backward may take the saved output.
         let has_backward = rank.is_training();
-        let wanted = I::Count::map_ref(&operands, |input| has_backward && input.requires_grad());
-        let requires_any = wanted.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
+        let requires_grad =
+            I::Count::map_ref(&operands, |input| has_backward && input.requires_grad());
+        let requires_any =
+            requires_grad.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
         let lens = vec![result.len()];
         let of_backward = requires_any
             && FirstCall::new::<Self>(rank, path, "halves of backward", lens).is_first();
         if check.is_first() || of_backward {
             let inputs = I::Count::from_fn(|i| inputs.as_ref()[i].view());
-            let found = self.check_halves(rank, &inputs, &params, of_backward.then_some(wanted));
+            let found =
+                self.check_halves(rank, &inputs, &params, of_backward.then_some(requires_grad));
             match found {
                 // After the mistakes that the real backward shows.
                 Some(mistake) if recorded => self.mistake.replace(Some(mistake)),
@@ -86,8 +89,8 @@ where
             self.reads.params.as_ref()[i].then(|| params.as_ref()[i].param().values())
         });
         let mut input_gradients = GradientBuffers::<I::Count>::new(|i| {
-            let wanted = inputs.as_ref()[i].requires_grad();
-            wanted.then(|| rank.alloc_activation(local_len(&self.inputs.as_ref()[i])))
+            let requires_grad = inputs.as_ref()[i].requires_grad();
+            requires_grad.then(|| rank.alloc_activation(local_len(&self.inputs.as_ref()[i])))
         });
         let mut param_gradients = GradientBuffers::<P::Count>::new(|i| {
             Some(rank.alloc_scratch(DType::F32, local_len(&self.params.as_ref()[i])))

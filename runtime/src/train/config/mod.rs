@@ -1,7 +1,7 @@
 //! The settings of a run: from the command line and a `--config` file to checked values.
 //!
-//! A setting is read as text with its source ([`SettingSource`]), then resolved to a field of [`Config`]. Flags override the file,
-//! and the file overrides the defaults. All problems are reported together.
+//! A setting is read as text with its source ([`SettingSource`]), then resolved to a field of [`Config`]. Flags override the
+//! file, and the file overrides the defaults. All problems are reported together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

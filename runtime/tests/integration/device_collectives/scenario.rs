@@ -172,8 +172,8 @@ pub fn started_reductions<T: Value>(s: &mut Scenario<'_, T>) -> Outcome {
         let (all, one) = (s.data(len), s.data(len));
         let all = group.start_all_reduce(&site(), ReduceOp::Sum, all);
         let one = group.start_reduce(&site(), len % ranks, ReduceOp::Max, one);
-        let beside = s.data(len);
-        s.spend(beside);
+        let extra = s.data(len);
+        s.spend(extra);
         s.spend(all.wait()?);
         s.spend(one.wait()?);
     }
@@ -261,8 +261,8 @@ pub fn started_exchanges<T: Value>(s: &mut Scenario<'_, T>) -> Outcome {
     for blocks in all_blocks(ranks) {
         let (src, dst) = (Arc::new(s.data(blocks.owned(me))), s.data(blocks.total()));
         let pending = group.start_all_gather(&site(), src, dst, &blocks);
-        let beside = s.data(blocks.owned(me));
-        s.spend(beside);
+        let extra = s.data(blocks.owned(me));
+        s.spend(extra);
         s.spend(pending.wait()?);
     }
     for base in [0, 4, 2100] {

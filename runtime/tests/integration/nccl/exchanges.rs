@@ -1,4 +1,4 @@
-//! Exchanges of messages: over a communicator for each edge, and as groups over one.
+//! Exchanges of messages: over a communicator for each channel, and as groups over one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -120,7 +120,7 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
     let (rows, cols) = (inv_std.len(), weight.len());
     check_operands(rows, cols, &[x, dy, dx.as_view()], &[weight]);
     check_statistics(rows, &[mean.unwrap_or(inv_std), inv_std]);
-    let wanted = [dweight.is_some(), dbias.is_some()];
+    let requested = [dweight.is_some(), dbias.is_some()];
     let sums: Vec<LeafGrad> = [dweight, dbias].into_iter().flatten().collect();
     for sums in &sums {
         assert_eq!(sums.view.len(), cols, "norm: gradients of {cols} parameters");
@@ -135,8 +135,8 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
     let (grid, groups) = plan.summing_grid(rows);
     let bytes = groups as usize * cols * DType::F32.bytes();
     let parts = gpu.workspace(bytes * sums.len());
-    let weight_parts = if wanted[0] { parts } else { 0 };
-    let bias_parts = match wanted {
+    let weight_parts = if requested[0] { parts } else { 0 };
+    let bias_parts = match requested {
         [_, false] => 0,
         [false, true] => parts,
         [true, true] => parts + bytes as u64,

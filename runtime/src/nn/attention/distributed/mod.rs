@@ -107,8 +107,8 @@ where
 }
 
 impl AttentionInputs<'_> {
-    /// Computes attention of queries along a sequence that the ranks of `cp` share. In cross attention each rank has all keys, so
-    /// nothing is exchanged.
+    /// Computes attention of queries along a sequence that the ranks of `cp` share. In cross attention each rank has all keys,
+    /// so nothing is exchanged.
     #[track_caller]
     fn attend_distributed(&self, extras: Extras<'_>) -> Value {
         let rank = self.queries.rank();
