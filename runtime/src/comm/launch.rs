@@ -38,7 +38,7 @@ pub fn launch_with<T: Send, E: Display + Send>(
     shape: &MeshShape,
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, LaunchError<E>> {
-    run_ranks(options, shape, 0..shape.world_size(), body)
+    run_ranks(options, shape, 0..shape.world_size(), &body)
 }
 
 /// Runs `body` for one rank of `shape`, with the others in separate processes: collectives need an
@@ -52,37 +52,57 @@ pub fn launch_rank<T: Send, E: Display + Send>(
     rank: usize,
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
 ) -> Result<T, LaunchError<E>> {
-    let mut values = run_ranks(options, shape, rank..rank + 1, body)?;
+    let mut values = run_ranks(options, shape, rank..rank + 1, &body)?;
     Ok(values.pop().expect("one rank has one result"))
 }
 
 /// Runs `body` for `ranks`, each on a thread.
+///
+/// Compiled once for each type of results, and not for each body.
 fn run_ranks<T: Send, E: Display + Send>(
     options: &LaunchOptions,
     shape: &MeshShape,
     ranks: Range<usize>,
-    body: impl Fn(RankComms) -> Result<T, E> + Sync,
+    body: &(dyn Fn(RankComms) -> Result<T, E> + Sync),
 ) -> Result<Vec<T>, LaunchError<E>> {
-    let results: Vec<_> = ranks.clone().map(|_| Mutex::new(None)).collect();
+    let values: Vec<Mutex<Option<T>>> = ranks.clone().map(|_| Mutex::new(None)).collect();
+    let first = ranks.start;
+    run_fallible(options, shape, ranks, &|comms| {
+        let slot = &values[comms.rank() - first];
+        let value = body(comms)?;
+        *slot.lock().expect("only this rank takes the lock") = Some(value);
+        Ok(())
+    })?;
+    let value_of =
+        |slot: Mutex<Option<T>>| slot.into_inner().expect("no rank panics while it holds the lock");
+    Ok(values.into_iter().filter_map(value_of).collect())
+}
+
+/// Runs `body` for `ranks`, each on a thread, and returns the failures with their errors.
+fn run_fallible<E: Display + Send>(
+    options: &LaunchOptions,
+    shape: &MeshShape,
+    ranks: Range<usize>,
+    body: &(dyn Fn(RankComms) -> Result<(), E> + Sync),
+) -> Result<(), LaunchError<E>> {
+    let errors: Vec<Mutex<Option<E>>> = ranks.clone().map(|_| Mutex::new(None)).collect();
+    let first = ranks.start;
     let run_rank = |comms: RankComms| {
-        let place = &results[comms.rank() - ranks.start];
-        let result = body(comms);
-        let text = result.as_ref().err().map(E::to_string);
-        *place.lock().expect("only this rank takes the lock") = Some(result);
-        text.map_or(Ok(()), |text| Err(ErrorText(text)))
+        let slot = &errors[comms.rank() - first];
+        body(comms).map_err(|error| {
+            let text = ErrorText(error.to_string());
+            *slot.lock().expect("only this rank takes the lock") = Some(error);
+            text
+        })
     };
-    let failures = run_threads(options, shape, ranks.clone(), &run_rank);
-    let mut results: Vec<_> = results
-        .into_iter()
-        .map(|result| result.into_inner().expect("no rank panics while it holds the lock"))
-        .collect();
+    let failures = run_threads(options, shape, ranks, &run_rank);
     if failures.is_empty() {
-        let value = |result: Option<Result<T, E>>| result?.ok();
-        return Ok(results.into_iter().filter_map(value).collect());
+        return Ok(());
     }
     let failure_of = |RankFailure { rank, cause, stopped_by }: RankFailure<ErrorText>| {
-        let error = results[rank - ranks.start].take().and_then(Result::err);
-        RankFailure { rank, cause: cause.with_error(error), stopped_by }
+        let mut error =
+            errors[rank - first].lock().expect("no rank panics while it holds the lock");
+        RankFailure { rank, cause: cause.with_error(error.take()), stopped_by }
     };
     Err(LaunchError { failures: failures.into_iter().map(failure_of).collect() })
 }

@@ -133,20 +133,33 @@ impl DeclaredValues {
         len: usize,
         hash: impl FnOnce() -> u64,
     ) {
-        let mut counts = self.counts.get();
-        let class = usize::from(kind == DeclaredKind::Number);
-        if self.is_compared.get() || counts[class] == LIMITS[class] {
-            return;
+        if self.is_recorded(kind) {
+            self.push_value(kind, name(), varies, line, [len as u64, hash()]);
         }
-        counts[class] += 1;
+    }
+
+    fn is_recorded(&self, kind: DeclaredKind) -> bool {
+        let class = usize::from(kind == DeclaredKind::Number);
+        !self.is_compared.get() && self.counts.get()[class] < LIMITS[class]
+    }
+
+    /// Independent of closures, so that it is compiled once.
+    fn push_value(
+        &self,
+        kind: DeclaredKind,
+        name: String,
+        varies: AxisSet,
+        line: &'static Location<'static>,
+        [len, hash]: [u64; 2],
+    ) {
+        let mut counts = self.counts.get();
+        counts[usize::from(kind == DeclaredKind::Number)] += 1;
         self.counts.set(counts);
         let stages = if self.is_in_stage.get() { AxisSet::of(AxisId::Pp) } else { AxisSet::NONE };
         let varies = varies.union(stages);
-        let name = name();
         let key = xxh3_64(line.to_string().as_bytes());
         let mut made_at = self.made_at.borrow_mut();
         let count = made_at.entry(key).or_default();
-        let hash = hash();
         let alike = xxh3_64(format!("{name} {len}").as_bytes()) as u32;
         let words = [
             high_bits(key),

@@ -46,15 +46,20 @@ pub(crate) fn elements_along(info: &DimInfo, extent: &Extent, rank: &Rank, site:
 /// Returns the local extent of each dim of `S` on `rank`.
 #[track_caller]
 pub(crate) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
+    rank.note_use_of(S::VARIES);
+    extents_of_dims(S::DIMS, rank, sizes)
+}
+
+#[track_caller]
+fn extents_of_dims(dims: &[DimInfo], rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
     assert_eq!(
         sizes.len(),
-        S::DIMS.len(),
+        dims.len(),
         "a shape of {} dims was given {} sizes",
-        S::DIMS.len(),
+        dims.len(),
         sizes.len()
     );
-    rank.note_use_of(S::VARIES);
-    S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of_dim(info, *size, rank)).collect()
+    dims.iter().zip(sizes).map(|(info, size)| Extent::of_dim(info, *size, rank)).collect()
 }
 
 /// Returns the position of a block in its global tensor as an argument of kernels.

@@ -36,8 +36,8 @@ pub(crate) enum Role {
 /// The dims of a parameter: those that count stacked weights, those that a weight reads, and those that it writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParamDims {
-    infos: &'static [DimInfo],
-    stacked: usize,
+    pub(crate) infos: &'static [DimInfo],
+    pub(crate) stacked: usize,
     contracted: usize,
 }
 

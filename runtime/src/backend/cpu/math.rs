@@ -2,6 +2,8 @@
 //!
 //! Polynomial coefficients are minimax fits made for this file; errors are measured in the tests against f64.
 
+use std::ops::Range;
+
 use super::float::Float;
 
 /// Lanes of the accumulators of sums: four 512-bit registers, enough to hide the latency of an addition.
@@ -164,17 +166,17 @@ pub(super) fn cos_turns(u: f32) -> f32 {
 #[inline(always)]
 pub(super) fn lane_sum<T: Float, const N: usize>(x: [&[T]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
     let len = x[0].len();
-    let x = x.map(|x| &x[..len]);
+    let x = parts_of(x, 0..len);
     let mut lanes = [0f32; LANES];
     let mut start = 0;
     while start + LANES <= len {
-        let x = x.map(|x| &x[start..start + LANES]);
+        let x = parts_of(x, start..start + LANES);
         for (lane, sum) in lanes.iter_mut().enumerate() {
             *sum += f(elements_at(x, lane));
         }
         start += LANES;
     }
-    let x = x.map(|x| &x[start..]);
+    let x = parts_of(x, start..len);
     for (lane, sum) in lanes[..len - start].iter_mut().enumerate() {
         *sum += f(elements_at(x, lane));
     }
@@ -240,6 +242,17 @@ fn fold_halves<const N: usize, const M: usize>(
     y
 }
 
+/// Returns a range of each slice.
+///
+/// `x.map(...)` would be compiled once for each caller, and is large.
+#[inline(always)]
+fn parts_of<T, const N: usize>(mut x: [&[T]; N], range: Range<usize>) -> [&[T]; N] {
+    for x in &mut x {
+        *x = &x[range.clone()];
+    }
+    x
+}
+
 /// Returns the elements of slices at an index.
 ///
 /// `x.map(...)` would be a function of its own in builds without link-time optimization, called for each index.
@@ -259,7 +272,7 @@ pub(super) fn zip_map<const N: usize>(
     out: &mut [f32],
     f: impl Fn([f32; N]) -> f32,
 ) {
-    let x = x.map(|x| &x[..out.len()]);
+    let x = parts_of(x, 0..out.len());
     for (i, out) in out.iter_mut().enumerate() {
         *out = f(elements_at(x, i));
     }
@@ -272,7 +285,7 @@ pub(super) fn zip_add<const N: usize>(
     out: &mut [f32],
     f: impl Fn([f32; N]) -> f32,
 ) {
-    let x = x.map(|x| &x[..out.len()]);
+    let x = parts_of(x, 0..out.len());
     for (i, out) in out.iter_mut().enumerate() {
         *out += f(elements_at(x, i));
     }

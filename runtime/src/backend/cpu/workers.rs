@@ -103,26 +103,46 @@ impl Workers {
         mut data: S,
         f: impl Fn(Range<usize>, S) + Send + Sync,
     ) {
-        let ranges = (0..rows).step_by(chunk).map(|start| start..rows.min(start + chunk));
         if self.pool.is_none() || rows <= chunk {
-            for range in ranges {
+            let mut start = 0;
+            while start < rows {
+                let range = start..rows.min(start + chunk);
                 let (head, rest) = data.split_rows(range.len());
+                start = range.end;
                 f(range, head);
                 data = rest;
             }
             return;
         }
-        let mut parts = Vec::with_capacity(ranges.len());
-        for range in ranges {
+        let parts = RowChunks::new(rows, chunk, data);
+        self.each_in_parallel(parts.0.len(), &|index| {
+            let (range, part) = parts.take(index);
+            f(range, part);
+        });
+    }
+}
+
+/// Chunks of rows, each of which one thread takes.
+struct RowChunks<S>(Vec<Mutex<Option<RowChunk<S>>>>);
+
+/// The rows of a chunk, and its operands.
+type RowChunk<S> = (Range<usize>, S);
+
+impl<S: SplitChunks> RowChunks<S> {
+    fn new(rows: usize, chunk: usize, mut data: S) -> RowChunks<S> {
+        let mut parts = Vec::with_capacity(rows.div_ceil(chunk));
+        for start in (0..rows).step_by(chunk) {
+            let range = start..rows.min(start + chunk);
             let (head, rest) = data.split_rows(range.len());
             parts.push(Mutex::new(Some((range, head))));
             data = rest;
         }
-        self.each_in_parallel(parts.len(), &|index| {
-            let part = parts[index].lock().expect("nothing panics while it holds the lock").take();
-            let (range, part) = part.expect("each part is taken once");
-            f(range, part);
-        });
+        RowChunks(parts)
+    }
+
+    fn take(&self, index: usize) -> RowChunk<S> {
+        let part = self.0[index].lock().expect("nothing panics while it holds the lock").take();
+        part.expect("each part is taken once")
     }
 }
 

@@ -62,20 +62,27 @@ impl<M> Built<M> {
         6.0 * elements as f64 + 6.0 * attention as f64
     }
 
-    /// Allocates and initializes the units that this rank owns, and adds them to its units; the others leave
-    /// [`units`](Self::units).
-    pub(super) fn allocate(&mut self, rank: &Rank) {
-        let is_other = |unit: &mut Rc<Unit>| !unit.is_owned();
-        let other: Vec<Rc<Unit>> = self.units.extract_if(.., is_other).collect();
-        self.units.iter().for_each(|unit| unit.allocate());
-        rank.add_units(&self.units);
-        rank.add_units_of_other_stages(&other);
-    }
-
     /// Number of elements of all global parameters.
     pub fn global_len(&self) -> usize {
         self.params.iter().map(ParamRef::global_len).sum()
     }
+}
+
+impl Built<()> {
+    pub(super) fn with_model<M>(self, model: M) -> Built<M> {
+        let Built { units, attentions, recomputes, params, tied, attention_paths, matmuls, .. } =
+            self;
+        Built { model, units, attentions, recomputes, params, tied, attention_paths, matmuls }
+    }
+}
+
+/// Allocates and initializes the units that this rank owns, and adds them to the rank's units; the others leave `units`.
+pub(super) fn allocate_units(units: &mut Vec<Rc<Unit>>, rank: &Rank) {
+    let is_other = |unit: &mut Rc<Unit>| !unit.is_owned();
+    let other: Vec<Rc<Unit>> = units.extract_if(.., is_other).collect();
+    units.iter().for_each(|unit| unit.allocate());
+    rank.add_units(units);
+    rank.add_units_of_other_stages(&other);
 }
 
 /// Global sizes of an attention.

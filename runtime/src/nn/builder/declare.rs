@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, RecomputeOverride, Sizes};
+use super::built::allocate_units;
 use super::{AttentionSizes, BuildError, Builder, Built};
 
 /// A type that can be a field of a model: it builds itself from the model's sizes.
@@ -47,7 +48,7 @@ impl<M> Built<M> {
             let attention = sizes.attention_text();
             format!("{} {norm_eps} {rope} {init_std} {dropout} {attention} {params:?}", rank.seed())
         });
-        self.allocate(rank);
+        allocate_units(&mut self.units, rank);
     }
 }
 
@@ -56,6 +57,17 @@ impl<M> Built<M> {
 /// # Errors
 /// As [`build`].
 pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+    let mut model = None;
+    let built = declare_with(rank, sizes, &mut |builder| model = Some(M::build(builder)))?;
+    Ok(built.with_model(model.expect("the model is built once")))
+}
+
+/// Declares what `build` declares. By reference, so that this is compiled once and not for each model.
+fn declare_with(
+    rank: &Rank,
+    sizes: &Sizes,
+    build: &mut dyn FnMut(&mut Builder<'_>),
+) -> Result<Built<()>, BuildError> {
     let state = BuildState {
         rank,
         sizes,
@@ -73,7 +85,7 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         is_recomputed: Cell::new(false),
         problems: RefCell::default(),
     };
-    let model = M::build(&mut Builder::new(&state));
+    build(&mut Builder::new(&state));
     state.check_context_styles();
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
     let unused: Vec<String> = unused.chain(state.unused_context_style()).collect();
@@ -90,7 +102,7 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     let (attentions, params) = (attentions.into_inner(), params.into_inner());
     let (tied, attention_paths) = (tied.into_inner(), attention_paths.into_inner());
     let matmuls = matmuls.into_inner();
-    Ok(Built { model, units, attentions, recomputes, params, tied, attention_paths, matmuls })
+    Ok(Built { model: (), units, attentions, recomputes, params, tied, attention_paths, matmuls })
 }
 
 /// The state of building one model, which the builders of its fields share.

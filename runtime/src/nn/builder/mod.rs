@@ -153,24 +153,43 @@ impl<'a> Builder<'a> {
         shards: ShardSizes,
         role: Role,
     ) -> Param<S> {
-        self.check_param_dims(S::DIMS, S::STACKS);
+        Param::new(self.declare_ref(
+            path,
+            init,
+            shards,
+            role,
+            (ParamDims::of_shape::<S>(), S::VARIES),
+        ))
+    }
+
+    /// Declares a parameter of these dims, whose ranks hold different shards over the axes `varies`.
+    ///
+    /// Independent of the shape's type, so that it is compiled once and not for each shape.
+    fn declare_ref(
+        &mut self,
+        path: String,
+        init: Init,
+        shards: ShardSizes,
+        role: Role,
+        (dims, varies): (ParamDims, AxisSet),
+    ) -> ParamRef {
+        self.check_param_dims(dims.infos, dims.stacked);
         if let Some(target) = self.tied_path(&path) {
             if let Some(param) = self.state.declared_param(&target) {
-                self.check_tie(&param, S::DIMS);
+                self.check_tie(&param, dims.infos);
                 self.state.tied.borrow_mut().push((path, param.clone()));
-                return Param::new(param);
+                return param;
             }
             self.problem(format_args!(
                 "is tied to `{target}`, which is not a parameter declared before it"
             ));
         }
-        self.state.rank.note_use_of(S::VARIES);
-        let extents = S::DIMS.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.unit_for(self.state, S::VARIES);
-        let dims = ParamDims::of_shape::<S>();
+        self.state.rank.note_use_of(varies);
+        let extents = dims.infos.iter().map(|dim| self.extent(dim, shards)).collect();
+        let unit = self.units.unit_for(self.state, varies);
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
-        Param::new(param)
+        param
     }
 
     /// Checks that no dim of a parameter, except one that counts `stacked` weights, is distributed over an axis whose ranks

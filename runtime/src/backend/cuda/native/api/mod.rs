@@ -4,6 +4,9 @@
 //! call fails for it. Types and signatures are those of the bindings of `cudarc`, checked at compile time. `cudarc`'s
 //! own loader is not used: it panics on missing functions and does not know NCCL's file name.
 
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
 mod cublaslt;
 mod cudnn;
 mod driver;
@@ -47,10 +50,11 @@ macro_rules! functions {
             fn find(library: &libloading::Library) -> Result<Self, &'static str> {
                 Ok($name {
                     $($function: {
+                        let name = stringify!($function);
+                        let address = $crate::backend::cuda::native::api::address_of(library, name)?;
                         // SAFETY: the function of this name has this type, see the checks above: a status is the number
                         // of its enum.
-                        let found = unsafe { library.get(stringify!($function)) };
-                        *found.map_err(|_| stringify!($function))?
+                        unsafe { std::mem::transmute_copy(&address) }
                     },)*
                 })
             }
@@ -58,3 +62,15 @@ macro_rules! functions {
     };
 }
 use functions;
+
+/// Returns the address of the function `name`, or the name if the library lacks it.
+///
+/// Independent of the function's type, so that it is compiled once and not for each function.
+fn address_of(
+    library: &libloading::Library,
+    name: &'static str,
+) -> Result<NonNull<c_void>, &'static str> {
+    // SAFETY: only the address is used, by a table of functions of this library, which is never unloaded.
+    let address = unsafe { library.get::<*const c_void>(name).map_err(|_| name)?.try_as_raw_ptr() };
+    address.and_then(NonNull::new).ok_or(name)
+}
