@@ -60,31 +60,40 @@ fn assert_same_training(words: &str, got: &Left, expected: &Left) {
     }
 }
 
-/// Each step after the warm-up is one graph on each rank, and makes the transfers of an eager step.
+/// Devices of a captured run: with independent streams, or those on which a message or collective that waits holds up all
+/// other work of its device.
+type Devices = fn(Cluster) -> Cluster;
+const INDEPENDENT: &[Devices] = &[|cluster| cluster];
+const BOTH: &[Devices] = &[|cluster| cluster, Cluster::with_one_queue];
+
+/// Each step after the warm-up is one graph on each rank, and makes the transfers of an eager step, on all these devices.
 #[track_caller]
-fn check(words: &str, prepare: impl Fn(Cluster) -> Cluster) {
-    let eager = prepare(cluster_of(words));
-    let asked = Arc::clone(&eager.hub);
+fn check(words: &str, devices: &[Devices]) {
+    let eager = cluster_of(words);
+    let (ranks, hub) = (eager.drivers.len(), Arc::clone(&eager.hub));
     let expected = run(&format!("{words} --no-graphs"), eager);
-    let cluster = prepare(cluster_of(words));
-    let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
-    let got = run(words, cluster);
-    assert_same_training(words, &got, &expected);
-    for (rank, driver) in drivers.iter().enumerate() {
-        let log = driver.device().log();
-        let count = |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
-        assert_eq!(count(Kind::BeginCapture), 1, "{words}: rank {rank}");
-        assert_eq!(count(Kind::LaunchGraph), STEPS - 2, "{words}: rank {rank}");
-        assert_eq!(driver.device().live().1, 0, "{words}: all memory is freed");
-        // Ranks agree twice before the capture, once after it, and once after the first step.
-        let [mut made, mut expected] = [&hub, &asked].map(|hub| hub.take_log(rank));
-        expected.extend(vec!["all_reduce 1".to_owned(); 4]);
-        let is_transfer = |text: &String| !text.contains("register");
-        made.retain(is_transfer);
-        expected.retain(is_transfer);
-        made.sort();
-        expected.sort();
-        assert_eq!(made, expected, "{words}: rank {rank}");
+    let transfers: Vec<_> = (0..ranks).map(|rank| hub.take_log(rank)).collect();
+    for prepare in devices {
+        let cluster = prepare(cluster_of(words));
+        let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
+        let got = run(words, cluster);
+        assert_same_training(words, &got, &expected);
+        for (rank, driver) in drivers.iter().enumerate() {
+            let log = driver.device().log();
+            let count = |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
+            assert_eq!(count(Kind::BeginCapture), 1, "{words}: rank {rank}");
+            assert_eq!(count(Kind::LaunchGraph), STEPS - 2, "{words}: rank {rank}");
+            assert_eq!(driver.device().live().1, 0, "{words}: all memory is freed");
+            // Ranks agree twice before the capture, once after it, and once after the first step.
+            let (mut made, mut expected) = (hub.take_log(rank), transfers[rank].clone());
+            expected.extend(vec!["all_reduce 1".to_owned(); 4]);
+            let is_transfer = |text: &String| !text.contains("register");
+            made.retain(is_transfer);
+            expected.retain(is_transfer);
+            made.sort();
+            expected.sort();
+            assert_eq!(made, expected, "{words}: rank {rank}");
+        }
     }
 }
 
@@ -93,63 +102,35 @@ fn captured_schedules_are_the_same() {
     if not_checked_on_gpu() {
         return;
     }
-    for words in [
-        "--mesh pp=2 --schedule gpipe --dtype f32",
-        "--mesh pp=2 --schedule 1f1b --recompute full",
-        "--mesh pp=2 --schedule interleaved --tied --dtype f32",
-        "--mesh pp=2 --schedule zb-h1 --ema 0.9",
-        "--mesh pp=2 --schedule zb-v --optimizer muon --dtype f32",
-        "--mesh pp=2 --schedule dualpipev --dtype f32",
-        "--mesh pp=4 --schedule 1f1b --dtype f32",
-        "--mesh pp=2 --schedule 1f1b --documents 32 --dtype f32",
+    for (words, devices) in [
+        ("--mesh pp=2 --schedule gpipe --dtype f32", INDEPENDENT),
+        ("--mesh pp=2 --schedule 1f1b --recompute full", BOTH),
+        ("--mesh pp=2 --schedule interleaved --tied --dtype f32", INDEPENDENT),
+        ("--mesh pp=2 --schedule zb-h1 --ema 0.9", INDEPENDENT),
+        ("--mesh pp=2 --schedule zb-v --optimizer muon --dtype f32", BOTH),
+        ("--mesh pp=2 --schedule dualpipev --dtype f32", INDEPENDENT),
+        ("--mesh pp=4 --schedule 1f1b --dtype f32", INDEPENDENT),
+        ("--mesh pp=2 --schedule 1f1b --documents 32 --dtype f32", INDEPENDENT),
     ] {
-        check(words, |cluster| cluster);
-    }
-}
-
-#[test]
-fn captured_schedules_over_several_axes_are_the_same() {
-    if not_checked_on_gpu() {
-        return;
-    }
-    for words in [
-        "--mesh fsdp=2,pp=2 --zero 3 --schedule interleaved --dtype f32",
-        "--mesh fsdp=2,pp=2 --zero 2 --schedule 1f1b --dtype f32",
-        "--mesh fsdp=2,pp=2 --zero 1 --schedule zb-v --dtype f32",
-        "--mesh pp=2,cp=2 --schedule 1f1b --dtype f32",
-        "--mesh tp=2,pp=2 --schedule zb-h1 --dtype f32",
-        "--mesh dp=2,pp=2 --schedule 1f1b --clip 0.1",
-    ] {
-        check(words, |cluster| cluster);
-    }
-}
-
-/// Captured rounds work on installations in which a message that waits holds up all others of its device.
-#[test]
-fn captured_rounds_need_no_independent_streams() {
-    if not_checked_on_gpu() {
-        return;
-    }
-    for words in
-        ["--mesh pp=2 --schedule 1f1b --dtype f32", "--mesh pp=2 --schedule zb-v --dtype f32"]
-    {
-        check(words, Cluster::with_one_queue);
+        check(words, devices);
     }
 }
 
 /// One rank may reduce gradients before it receives a message, and another one receive first.
 #[test]
-fn captured_rounds_and_collectives_share_a_queue() {
+fn captured_schedules_over_several_axes_are_the_same() {
     if not_checked_on_gpu() {
         return;
     }
-    for words in [
-        "--mesh fsdp=2,pp=2 --zero 1 --schedule interleaved --dtype f32",
-        "--mesh fsdp=2,pp=2 --zero 2 --schedule 1f1b --dtype f32",
-        "--mesh fsdp=2,pp=2 --zero 3 --schedule zb-v --dtype f32",
-        "--mesh tp=2,pp=2 --schedule 1f1b --dtype f32",
+    for (words, devices) in [
+        ("--mesh fsdp=2,pp=2 --zero 3 --schedule interleaved --dtype f32", BOTH),
+        ("--mesh fsdp=2,pp=2 --zero 2 --schedule 1f1b --dtype f32", BOTH),
+        ("--mesh fsdp=2,pp=2 --zero 1 --schedule zb-v --dtype f32", BOTH),
+        ("--mesh pp=2,cp=2 --schedule 1f1b --dtype f32", INDEPENDENT),
+        ("--mesh tp=2,pp=2 --schedule zb-h1 --dtype f32", BOTH),
+        ("--mesh dp=2,pp=2 --schedule 1f1b --clip 0.1", INDEPENDENT),
     ] {
-        check(words, Cluster::with_one_queue);
+        check(words, devices);
     }
 }
 

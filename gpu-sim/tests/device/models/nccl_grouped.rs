@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meshwright::backend::DType;
 use meshwright::nn::Layers;
 use meshwright::pipeline::StageCut;
-use meshwright::schedule::{Action, Lockstep, ScheduleKind, verify};
+use meshwright::schedule::{Action, Lockstep, Schedule, ScheduleKind, verify};
 use meshwright::train::Machine;
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
@@ -21,16 +21,24 @@ use super::graphs::run_of_size;
 use super::llama::{DATA, setup};
 use super::nccl::Cluster;
 
-const MICRO_BATCHES: usize = 4;
-const STEPS: u64 = 3;
+pub const MICRO_BATCHES: usize = 4;
+pub const STEPS: u64 = 3;
 
 /// Trains a Llama with two layers for each rank along `pp`.
-fn train_on((mesh, ranks): (&str, usize), kind: ScheduleKind, machine: &Arc<Cluster>) -> Outcome {
-    let machine = Some(Arc::clone(machine) as Arc<dyn Machine>);
+pub fn train_on(
+    (mesh, ranks): (&str, usize),
+    kind: ScheduleKind,
+    machine: Arc<dyn Machine>,
+) -> Outcome {
+    let machine = Some(machine);
     let setup = Setup { micro_batches: MICRO_BATCHES, steps: STEPS, machine, ..setup(DType::F32) };
     let setup = Setup { sizes: setup.sizes.clone().with(Layers, 2 * ranks), ..setup };
-    let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap();
-    train_stages::<Llama>(mesh, &setup, &schedule, &StageCut::Even, DATA)
+    train_stages::<Llama>(mesh, &setup, &generate(ranks, kind), &StageCut::Auto, DATA)
+}
+
+/// Generates a schedule with the default number of stages per rank.
+pub fn generate(ranks: usize, kind: ScheduleKind) -> Schedule {
+    kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap()
 }
 
 #[track_caller]
@@ -41,32 +49,40 @@ fn assert_bits(place: &str, got: &Outcome, expected: &Outcome) {
     assert_same_bits(&format!("{place}: parameters"), &got.trained, &expected.trained);
 }
 
+/// Trains with messages in groups, on `world` devices, and compares with `expected`, and each round of messages with a group.
+#[track_caller]
+pub fn check_groups(
+    (mesh, ranks): (&str, usize),
+    world: usize,
+    kind: ScheduleKind,
+    expected: &Outcome,
+) {
+    let cluster = Arc::new(Cluster::new(world).grouped().with_one_queue());
+    let grouped = train_on((mesh, ranks), kind, Arc::clone(&cluster) as Arc<dyn Machine>);
+    assert_bits(&format!("{kind} on {mesh}"), &grouped, expected);
+    if world == ranks {
+        let verified = verify(&generate(ranks, kind)).unwrap();
+        for rank in 0..world {
+            let expected = STEPS as usize * groups_with_messages(verified.lockstep(), rank);
+            let is_message = |text: &&String| text.contains("send") || text.contains("recv");
+            let found = cluster.hub.take_log(rank).iter().filter(is_message).count();
+            // One group connects the ranks.
+            assert_eq!(found, 1 + expected, "{kind} on {mesh}, rank {rank}");
+        }
+    }
+}
+
+/// More ranks, and another axis; `nccl_pipeline` has every schedule on two ranks.
 #[test]
-fn every_schedule_has_the_same_bits_in_groups() {
+fn schedules_have_the_same_bits_in_groups() {
     if not_checked_on_gpu() {
         return;
     }
-    let on_two = ScheduleKind::ALL.map(|kind| ("pp=2", 2, 2, kind));
-    let on_more = [
-        ("pp=4", 4, 4, ScheduleKind::Interleaved),
-        ("fsdp=2,pp=2", 2, 4, ScheduleKind::ZeroBubbleV),
-    ];
-    for (mesh, ranks, world, kind) in on_two.into_iter().chain(on_more) {
-        let pairwise = train_on((mesh, ranks), kind, &Arc::new(Cluster::new(world)));
-        let cluster = Arc::new(Cluster::new(world).grouped().with_one_queue());
-        let grouped = train_on((mesh, ranks), kind, &cluster);
-        assert_bits(&format!("{kind} on {mesh}"), &grouped, &pairwise);
-        if mesh.starts_with("pp=") && !mesh.contains(',') {
-            let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap();
-            let verified = verify(&schedule).unwrap();
-            for rank in 0..world {
-                let expected = STEPS as usize * groups_with_messages(verified.lockstep(), rank);
-                let is_message = |text: &&String| text.contains("send") || text.contains("recv");
-                let found = cluster.hub.take_log(rank).iter().filter(is_message).count();
-                // One group connects the ranks.
-                assert_eq!(found, 1 + expected, "{kind} on {mesh}, rank {rank}");
-            }
-        }
+    for (mesh, ranks, kind) in
+        [("pp=4", 4, ScheduleKind::Interleaved), ("fsdp=2,pp=2", 2, ScheduleKind::ZeroBubbleV)]
+    {
+        let pairwise = train_on((mesh, ranks), kind, Arc::new(Cluster::new(4)));
+        check_groups((mesh, ranks), 4, kind, &pairwise);
     }
 }
 
