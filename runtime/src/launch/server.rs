@@ -26,12 +26,17 @@ struct Server {
     timeout: Duration,
     state: Mutex<StoreState>,
     changed: Condvar,
+    /// Lock held while the exit of a rank is announced: every rank is told of exits in one order, and so of a failure before
+    /// those that follow from it.
+    announcing: Mutex<()>,
 }
 
 #[derive(Default)]
 struct StoreState {
     values: HashMap<Vec<u8>, Vec<u8>>,
     ranks: HashMap<u32, ConnectedRank>,
+    /// Ranks that have exited, in the order of their exits.
+    exits: Vec<(u32, RankExit)>,
 }
 
 /// The sending half of a connection, shared by replies and notifications.
@@ -43,7 +48,7 @@ type Refusal = (TcpStream, String);
 /// A rank that is connected, or was.
 struct ConnectedRank {
     out: Sender,
-    exit: Option<RankExit>,
+    has_exited: bool,
 }
 
 /// Serves a store on `listener` until the process exits. A get waits for its key for at most `timeout`.
@@ -52,8 +57,8 @@ pub fn serve_store(
     assignment: RankAssignment,
     timeout: Duration,
 ) -> io::Result<()> {
-    let (state, changed) = (Mutex::default(), Condvar::new());
-    let server = Arc::new(Server { assignment, timeout, state, changed });
+    let (state, changed, announcing) = (Mutex::default(), Condvar::new(), Mutex::default());
+    let server = Arc::new(Server { assignment, timeout, state, changed, announcing });
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let server = Arc::clone(&server);
@@ -131,16 +136,14 @@ impl Server {
             return Err((stream, reason));
         }
         let mut notifications = Vec::new();
-        for (other, known) in &state.ranks {
-            if let Some(exit) = &known.exit {
-                // Writing to a vector does not fail.
-                let _ = write_exit_notification(&mut notifications, *other, exit);
-            }
+        for (other, exit) in &state.exits {
+            // Writing to a vector does not fail.
+            let _ = write_exit_notification(&mut notifications, *other, exit);
         }
         let out = Arc::new(Mutex::new(stream));
         // Locked before other ranks can notify it: the reply comes first.
         let mut sender = out.lock().unwrap_or_else(PoisonError::into_inner);
-        state.ranks.insert(rank, ConnectedRank { out: Arc::clone(&out), exit: None });
+        state.ranks.insert(rank, ConnectedRank { out: Arc::clone(&out), has_exited: false });
         drop(state);
         // A rank that cannot be reached is found to be lost by the next read.
         let _ = send_reply(&mut sender, DONE, &[]).and_then(|()| sender.write_all(&notifications));
@@ -181,15 +184,16 @@ impl Server {
 
     /// Notes the exit of a rank, unless it is known, and notifies the others.
     fn note_exit(&self, rank: u32, exit: RankExit) {
+        let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
         let others: Vec<_> = {
             let mut state = self.lock_state();
-            let Some(own) = state.ranks.get_mut(&rank).filter(|own| own.exit.is_none()) else {
+            let Some(own) = state.ranks.get_mut(&rank).filter(|own| !own.has_exited) else {
                 return;
             };
-            own.exit = Some(exit.clone());
-            let others =
-                state.ranks.iter().filter(|(other, known)| **other != rank && known.exit.is_none());
-            others.map(|(_, known)| Arc::clone(&known.out)).collect()
+            own.has_exited = true;
+            state.exits.push((rank, exit.clone()));
+            let others = state.ranks.values().filter(|known| !known.has_exited);
+            others.map(|known| Arc::clone(&known.out)).collect()
         };
         for out in others {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);

@@ -187,6 +187,34 @@ fn failures_are_announced_to_other_ranks() {
     assert_eq!(first.failed_peer().unwrap().0, 2);
 }
 
+/// A rank that fails because of another one announces its own exit as soon as it knows, when others are yet to be told of the
+/// first.
+#[test]
+fn failures_are_announced_in_their_order() {
+    const RANKS: usize = 6;
+    for _ in 0..20 {
+        let port = free_port();
+        let open = |rank| Store::open(&assignment(rank, RANKS, port), PATIENT).unwrap();
+        let mut stores: Vec<Store> = (0..RANKS).map(open).collect();
+        let lost = stores.pop();
+        std::thread::scope(|scope| {
+            for store in &stores {
+                scope.spawn(move || {
+                    let failure = loop {
+                        if let Some(failure) = store.failed_peer() {
+                            break failure;
+                        }
+                        std::hint::spin_loop();
+                    };
+                    store.announce_exit(&RankExit::Failed("because of another".into()));
+                    assert_eq!(failure, (RANKS - 1, RankExit::Lost));
+                });
+            }
+            drop(lost);
+        });
+    }
+}
+
 #[test]
 fn closed_connection_is_reported_as_lost() {
     let port = free_port();
