@@ -21,18 +21,22 @@ use super::graphs::run_of_size;
 use super::llama::{DATA, setup};
 use super::nccl::Cluster;
 
-pub const MICRO_BATCHES: usize = 4;
-pub const STEPS: u64 = 3;
+const MICRO_BATCHES: usize = 4;
+const STEPS: u64 = 3;
 
-/// Trains a Llama with two layers for each rank along `pp`.
+/// The setup of a Llama with two layers for each rank along `pp`.
+pub fn setup_for(ranks: usize) -> Setup {
+    let setup = Setup { micro_batches: MICRO_BATCHES, steps: STEPS, ..setup(DType::F32) };
+    Setup { sizes: setup.sizes.clone().with(Layers, 2 * ranks), ..setup }
+}
+
+/// Trains a Llama with the setup for `ranks`.
 pub fn train_on(
     (mesh, ranks): (&str, usize),
     kind: ScheduleKind,
     machine: Arc<dyn Machine>,
 ) -> Outcome {
-    let machine = Some(machine);
-    let setup = Setup { micro_batches: MICRO_BATCHES, steps: STEPS, machine, ..setup(DType::F32) };
-    let setup = Setup { sizes: setup.sizes.clone().with(Layers, 2 * ranks), ..setup };
+    let setup = Setup { machine: Some(machine), ..setup_for(ranks) };
     train_stages::<Llama>(mesh, &setup, &generate(ranks, kind), &StageCut::Auto, DATA)
 }
 

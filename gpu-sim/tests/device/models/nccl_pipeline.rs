@@ -2,24 +2,17 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::DType;
-use meshwright::nn::Layers;
 use meshwright::schedule::{Action, Schedule, ScheduleKind, verify};
 use meshwright::train::{LanguageModel, Machine};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::not_checked_on_gpu;
 use meshwright_tests::compare::{Report, assert_same_bits};
-use meshwright_tests::run::{Outcome, Setup, train};
+use meshwright_tests::run::train;
 
-use super::llama::{DATA, setup};
+use super::llama::DATA;
 use super::nccl::Cluster;
-use super::nccl_grouped::{MICRO_BATCHES, STEPS, check_groups, generate, train_on};
+use super::nccl_grouped::{check_groups, generate, setup_for, train_on};
 use super::{F32, compare, device};
-
-/// Trains a Llama with four layers on two stages or more.
-fn train_deep(mesh: &str, kind: ScheduleKind, machine: Arc<dyn Machine>) -> Outcome {
-    train_on((mesh, 2), kind, machine)
-}
 
 /// The library only moves messages, so a pipeline has the bits of ranks that share a device, and messages one by one have the
 /// bits of groups.
@@ -28,17 +21,15 @@ fn every_schedule_trains_over_nccl() {
     if not_checked_on_gpu() {
         return;
     }
-    let setup = Setup { micro_batches: MICRO_BATCHES, steps: STEPS, ..setup(DType::F32) };
-    let setup = Setup { sizes: setup.sizes.clone().with(Layers, 4), ..setup };
-    let on_cpu = train("1", &setup, |model: &Llama, rank, turn| {
+    let on_cpu = train("1", &setup_for(2), |model: &Llama, rank, turn| {
         let (tokens, targets) = DATA.block(rank, turn);
         model.loss(&tokens, &targets)
     });
     let mut report = Report::default();
     for kind in ScheduleKind::ALL {
-        let got = train_deep("pp=2", kind, Arc::new(Cluster::new(2)));
+        let got = train_on(("pp=2", 2), kind, Arc::new(Cluster::new(2)));
         compare(&mut report, &format!("{kind} on pp=2"), &got, &on_cpu, F32);
-        let shared = train_deep("pp=2", kind, device(1));
+        let shared = train_on(("pp=2", 2), kind, device(1));
         assert_eq!(got.losses, shared.losses, "{kind}");
         assert_same_bits(&format!("{kind}: gradients"), &got.gradients, &shared.gradients);
         assert_same_bits(&format!("{kind}: parameters"), &got.trained, &shared.trained);
@@ -49,7 +40,7 @@ fn every_schedule_trains_over_nccl() {
         ("fsdp=2,pp=2", ScheduleKind::Interleaved),
         ("dp=2,pp=2", ScheduleKind::ZeroBubbleV),
     ] {
-        let got = train_deep(mesh, kind, Arc::new(Cluster::new(4)));
+        let got = train_on((mesh, 2), kind, Arc::new(Cluster::new(4)));
         compare(&mut report, &format!("{kind} on {mesh}"), &got, &on_cpu, F32);
     }
     report.print();
@@ -63,7 +54,7 @@ fn first_steps_post_receives_late() {
     }
     let kind = ScheduleKind::OneFOneB;
     let cluster = Arc::new(Cluster::new(2));
-    train_deep("pp=2", kind, Arc::clone(&cluster) as Arc<dyn Machine>);
+    train_on(("pp=2", 2), kind, Arc::clone(&cluster) as Arc<dyn Machine>);
     let verified = verify(&generate(2, kind)).unwrap();
     assert_ne!(verified.without_lookahead(), verified.lowered());
     for rank in 0..2 {
