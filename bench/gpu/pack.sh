@@ -15,7 +15,7 @@ rm -rf .gpu
 mkdir -p .gpu/tests .gpu/bin .gpu/kernels
 
 # One build for all, so that each crate is compiled once.
-cargo build --release --locked -p meshwright -p meshwright-gpu-sim -p meshwright-examples -p meshwright-bench \
+cargo build --release --locked -p meshwright -p meshwright-device-tests -p meshwright-examples -p meshwright-bench \
     --features meshwright/cuda,meshwright-examples/cuda,meshwright-bench/cuda \
     --example train_llama --example train_gpt2 --bin gpu --bin meshwright --test "$TEST" \
     --message-format=json-render-diagnostics | python3 -c '

@@ -39,12 +39,14 @@ pub(crate) struct ParamDims {
     pub(crate) infos: &'static [DimInfo],
     pub(crate) stacked: usize,
     contracted: usize,
+    /// The axes over which ranks hold different shards.
+    pub(crate) varies: AxisSet,
 }
 
 impl ParamDims {
     /// Returns the dims of a parameter shaped `S`.
     pub(crate) fn of_shape<S: Dims>() -> ParamDims {
-        ParamDims { infos: S::DIMS, stacked: S::STACKS, contracted: S::READS }
+        ParamDims { infos: S::DIMS, stacked: S::STACKS, contracted: S::READS, varies: S::VARIES }
     }
 }
 
@@ -76,8 +78,7 @@ impl ParamEntry {
         role: Role,
         start: usize,
     ) -> ParamEntry {
-        let ParamDims { infos, stacked, contracted } = dims;
-        let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.union(info.axes()));
+        let ParamDims { infos, stacked, contracted, varies } = dims;
         ParamEntry {
             site: Site::new(path),
             infos,

@@ -74,26 +74,31 @@ fn check(words: &str, devices: &[Devices]) {
     let expected = run(&format!("{words} --no-graphs"), eager);
     let transfers: Vec<_> = (0..ranks).map(|rank| hub.take_log(rank)).collect();
     for prepare in devices {
-        let cluster = prepare(cluster_of(words));
-        let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
-        let got = run(words, cluster);
-        assert_same_training(words, &got, &expected);
-        for (rank, driver) in drivers.iter().enumerate() {
-            let log = driver.device().log();
-            let count = |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
-            assert_eq!(count(Kind::BeginCapture), 1, "{words}: rank {rank}");
-            assert_eq!(count(Kind::LaunchGraph), STEPS - 2, "{words}: rank {rank}");
-            assert_eq!(driver.device().live().1, 0, "{words}: all memory is freed");
-            // Ranks agree twice before the capture, once after it, and once after the first step.
-            let (mut made, mut expected) = (hub.take_log(rank), transfers[rank].clone());
-            expected.extend(vec!["all_reduce 1".to_owned(); 4]);
-            let is_transfer = |text: &String| !text.contains("register");
-            made.retain(is_transfer);
-            expected.retain(is_transfer);
-            made.sort();
-            expected.sort();
-            assert_eq!(made, expected, "{words}: rank {rank}");
-        }
+        check_captured_run(words, prepare(cluster_of(words)), &expected, &transfers);
+    }
+}
+
+/// Checks a captured run on `cluster` against the results and transfers of an eager one.
+#[track_caller]
+fn check_captured_run(words: &str, cluster: Cluster, expected: &Left, transfers: &[Vec<String>]) {
+    let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
+    let got = run(words, cluster);
+    assert_same_training(words, &got, expected);
+    for (rank, driver) in drivers.iter().enumerate() {
+        let log = driver.device().log();
+        let count = |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
+        assert_eq!(count(Kind::BeginCapture), 1, "{words}: rank {rank}");
+        assert_eq!(count(Kind::LaunchGraph), STEPS - 2, "{words}: rank {rank}");
+        assert_eq!(driver.device().live().1, 0, "{words}: all memory is freed");
+        // Ranks agree twice before the capture, once after it, and once after the first step.
+        let (mut made, mut expected) = (hub.take_log(rank), transfers[rank].clone());
+        expected.extend(vec!["all_reduce 1".to_owned(); 4]);
+        let is_transfer = |text: &String| !text.contains("register");
+        made.retain(is_transfer);
+        expected.retain(is_transfer);
+        made.sort();
+        expected.sort();
+        assert_eq!(made, expected, "{words}: rank {rank}");
     }
 }
 

@@ -8,8 +8,8 @@ use super::pieces::{DocumentDelimiters, Piece, Pieces};
 use super::{TokenizeError, Tokenizer};
 use crate::data::{DataError, Ids, TokenFile};
 
-/// Bytes of text in memory, per core.
-const BYTES_PER_CORE: usize = 1 << 20;
+/// Bytes of text in memory, per core; few in tests, where short texts have to fill it several times.
+const BYTES_PER_CORE: usize = if cfg!(test) { 1 << 16 } else { 1 << 20 };
 
 /// Tokenizes a text, as one document, into memory; `name` is its name in messages, and `progress` receives the
 /// number of bytes that are done.
@@ -151,7 +151,7 @@ mod tests {
             let lines = (0..n % 37 * 20).map(|m| format!("the {m} and\n\n the  naïve {n}.\n"));
             lines.collect::<String>()
         };
-        let texts: Vec<String> = (0..300).map(document).filter(|text| !text.is_empty()).collect();
+        let texts: Vec<String> = (0..40).map(document).filter(|text| !text.is_empty()).collect();
         let mut expected = Vec::new();
         for text in &texts {
             expected.extend(tokenizer.encode(text.as_bytes(), "text", 0).unwrap());
@@ -163,7 +163,7 @@ mod tests {
         }
         // A document that is cut has the ids of the whole, where it is cut at line breaks.
         let long = texts.concat();
-        assert!(long.len() > 1 << 20);
+        assert!(long.len() > 4 * BYTES_PER_CORE);
         let whole = tokenizer.encode(long.as_bytes(), "text", 0).unwrap();
         assert!(ids(&tokenizer, &long, &DocumentDelimiters::default(), 2) == whole);
     }

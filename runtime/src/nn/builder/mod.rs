@@ -153,16 +153,10 @@ impl<'a> Builder<'a> {
         shards: ShardSizes,
         role: Role,
     ) -> Param<S> {
-        Param::new(self.declare_ref(
-            path,
-            init,
-            shards,
-            role,
-            (ParamDims::of_shape::<S>(), S::VARIES),
-        ))
+        Param::new(self.declare_ref(path, init, shards, role, ParamDims::of_shape::<S>()))
     }
 
-    /// Declares a parameter of these dims, whose ranks hold different shards over the axes `varies`.
+    /// Declares a parameter of these dims.
     ///
     /// Independent of the shape's type, so that it is compiled once and not for each shape.
     fn declare_ref(
@@ -171,7 +165,7 @@ impl<'a> Builder<'a> {
         init: Init,
         shards: ShardSizes,
         role: Role,
-        (dims, varies): (ParamDims, AxisSet),
+        dims: ParamDims,
     ) -> ParamRef {
         self.check_param_dims(dims.infos, dims.stacked);
         if let Some(target) = self.tied_path(&path) {
@@ -184,9 +178,9 @@ impl<'a> Builder<'a> {
                 "is tied to `{target}`, which is not a parameter declared before it"
             ));
         }
-        self.state.rank.note_use_of(varies);
+        self.state.rank.note_use_of(dims.varies);
         let extents = dims.infos.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.unit_for(self.state, varies);
+        let unit = self.units.unit_for(self.state, dims.varies);
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         param
