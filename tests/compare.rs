@@ -44,14 +44,14 @@ pub struct Report {
 impl Report {
     /// Records a distance, which must be at most `tolerance`.
     #[track_caller]
-    pub fn note(&mut self, kind: &'static str, place: impl Display, distance: f64, tolerance: f64) {
+    pub fn note(&mut self, kind: &'static str, label: impl Display, distance: f64, tolerance: f64) {
         assert!(
             distance <= tolerance,
-            "{kind} of {place}: relative distance {distance:.2e}, more than {tolerance:.1e}"
+            "{kind} of {label}: relative distance {distance:.2e}, more than {tolerance:.1e}"
         );
         let worst = self.worst.entry(kind).or_insert((0.0, String::new()));
         if distance > worst.0 {
-            *worst = (distance, place.to_string());
+            *worst = (distance, label.to_string());
         }
     }
 
@@ -60,15 +60,15 @@ impl Report {
     pub fn scalars(
         &mut self,
         kind: &'static str,
-        place: &str,
+        label: &str,
         got: &[f64],
         expected: &[f64],
         tolerance: f64,
     ) {
-        assert_eq!(got.len(), expected.len(), "{kind} of {place}: how many");
+        assert_eq!(got.len(), expected.len(), "{kind} of {label}: how many");
         for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
             let distance = scalar_distance(*got, *expected);
-            self.note(kind, format_args!("{place}, step {index}"), distance, tolerance);
+            self.note(kind, format_args!("{label}, step {index}"), distance, tolerance);
         }
     }
 
@@ -77,23 +77,23 @@ impl Report {
     pub fn tensors(
         &mut self,
         kind: &'static str,
-        place: &str,
+        label: &str,
         got: &Tensors,
         expected: &Tensors,
         tolerance: f64,
     ) {
         let names: Vec<&String> = got.keys().collect();
-        assert_eq!(names, expected.keys().collect::<Vec<_>>(), "{kind} of {place}: names");
+        assert_eq!(names, expected.keys().collect::<Vec<_>>(), "{kind} of {label}: names");
         for (name, expected) in expected {
             let distance = distance(&got[name], expected);
-            self.note(kind, format_args!("{place}, `{name}`"), distance, tolerance);
+            self.note(kind, format_args!("{label}, `{name}`"), distance, tolerance);
         }
     }
 
     /// Prints the largest distances, which `cargo test -- --nocapture` shows.
     pub fn print(&self) {
-        for (kind, (distance, place)) in &self.worst {
-            println!("{kind}: at most {distance:.1e} ({place})");
+        for (kind, (distance, label)) in &self.worst {
+            println!("{kind}: at most {distance:.1e} ({label})");
         }
     }
 }

@@ -100,14 +100,16 @@ impl TokenData {
         let rows = self.rows(rank, turn);
         let step = turn.step;
         let sequence = Extent::of_dim(&S::DIMS[1], self.seq, rank);
-        let places =
-            || rows.clone().flat_map(|row| sequence.positions().map(move |place| (row, place)));
+        let row_positions = || {
+            rows.clone().flat_map(|row| sequence.positions().map(move |position| (row, position)))
+        };
         let token = |row: usize, position: usize| {
             let key = random::subkey(random::key(step, "tokens"), (row * 1000 + position) as u64);
             (key % self.vocab as u64) as u32
         };
-        let tokens: Vec<u32> = places().map(|(row, position)| token(row, position)).collect();
-        let targets: Vec<u32> = places()
+        let tokens: Vec<u32> =
+            row_positions().map(|(row, position)| token(row, position)).collect();
+        let targets: Vec<u32> = row_positions()
             .map(|(row, position)| {
                 if self.masked && is_ignored(row, position, self.seq) {
                     Targets::<S>::IGNORED

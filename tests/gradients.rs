@@ -138,9 +138,9 @@ fn every_operation_has_the_gradient_of_its_values() {
             for param in built.params() {
                 let differences = differences(&param, || apply().value);
                 let gradient = gradients.gather(&param);
-                let place = format!("{name}, `{}`", param.path());
+                let label = format!("{name}, `{}`", param.path());
                 let distance = distance(&gradient, &differences);
-                report.note("gradient", place, distance, DIFFERENCES);
+                report.note("gradient", label, distance, DIFFERENCES);
             }
         }
         report.print();

@@ -60,8 +60,8 @@ fn every_stage_uses_the_planned_memory() {
 /// The state of an optimizer from outside of the library is in the plan.
 #[test]
 fn a_registered_optimizer_takes_what_was_planned() {
-    let places = ["1", "tp=2", "fsdp=4 --zero 1", "dp=2,fsdp=2 --zero 3 --dtype bf16 --ema 0.9"];
-    check(places.map(|place| format!("--optimizer lion --mesh {place}")));
+    let meshes = ["1", "tp=2", "fsdp=4 --zero 1", "dp=2,fsdp=2 --zero 3 --dtype bf16 --ema 0.9"];
+    check(meshes.map(|mesh| format!("--optimizer lion --mesh {mesh}")));
     let bytes = |optimizer: &str| used(&format!("--mesh 1 --optimizer {optimizer}"))["optimizer"].0;
     assert_eq!(2 * bytes("lion"), bytes("adamw"));
 }

@@ -33,12 +33,12 @@ pub fn train_stages<M: LanguageModel>(
     let mut outcomes = outcomes.into_iter();
     let Some(mut all) = outcomes.next() else { panic!("{mesh} has no ranks") };
     for (index, other) in outcomes.enumerate() {
-        let place = format!("{mesh}: rank {} compared with others", index + 1);
-        assert_eq!(other.losses, all.losses, "{place}, losses");
-        assert_eq!(other.norms, all.norms, "{place}, gradient norms");
-        add_tensors(&format!("{place}, gradients"), &mut all.gradients, other.gradients);
-        add_tensors(&format!("{place}, initial parameters"), &mut all.initial, other.initial);
-        add_tensors(&format!("{place}, parameters"), &mut all.trained, other.trained);
+        let label = format!("{mesh}: rank {} compared with others", index + 1);
+        assert_eq!(other.losses, all.losses, "{label}, losses");
+        assert_eq!(other.norms, all.norms, "{label}, gradient norms");
+        add_tensors(&format!("{label}, gradients"), &mut all.gradients, other.gradients);
+        add_tensors(&format!("{label}, initial parameters"), &mut all.initial, other.initial);
+        add_tensors(&format!("{label}, parameters"), &mut all.trained, other.trained);
     }
     all
 }
@@ -90,7 +90,7 @@ fn run_rank<M: LanguageModel>(
 
 /// Adds the tensors of another rank; those that both have must have the same bits.
 #[track_caller]
-fn add_tensors(place: &str, all: &mut Tensors, other: Tensors) {
+fn add_tensors(label: &str, all: &mut Tensors, other: Tensors) {
     let is_common = |path: &String| all.contains_key(path);
     let common: Tensors = other
         .iter()
@@ -102,6 +102,6 @@ fn add_tensors(place: &str, all: &mut Tensors, other: Tensors) {
         .filter(|(path, _)| common.contains_key(*path))
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    assert_same_bits(place, &common, &own);
+    assert_same_bits(label, &common, &own);
     all.extend(other);
 }

@@ -115,26 +115,26 @@ impl Case {
         })
         .remove(0);
 
-        let place = self.folder.display();
-        report.note("logits", place, distance(&logits, &self.floats["logits"]), LOGITS);
-        let place = self.folder.display();
-        report.note("loss", place, scalar_distance(loss, self.number("loss")), LOSS);
+        let label = self.folder.display();
+        report.note("logits", label, distance(&logits, &self.floats["logits"]), LOGITS);
+        let label = self.folder.display();
+        report.note("loss", label, scalar_distance(loss, self.number("loss")), LOSS);
         self.compare("gradient", "grad.", &gradients, GRADIENT, report);
         assert_eq!(gradients.len(), self.with_prefix("grad.").len(), "gradients expected");
     }
 
     /// Compares losses, gradient norms, parameters and the export of the trainer.
     fn check_training<M: LanguageModel>(&self, report: &mut Report) {
-        let place = self.folder.display().to_string();
+        let label = self.folder.display().to_string();
         let out = tempfile::tempdir().unwrap();
         let [trained, again, untouched] =
             ["trained", "again", "untouched"].map(|name| out.path().join(name));
 
         let summary = self.train::<M>(&self.folder, &trained, self.number("steps") as u64, "1");
         let expected = self.numbers("train_losses");
-        report.scalars("training loss", &place, &summary.losses, &expected, TRAIN_LOSS);
+        report.scalars("training loss", &label, &summary.losses, &expected, TRAIN_LOSS);
         let expected = self.numbers("train_grad_norms");
-        report.scalars("gradient norm", &place, &summary.grad_norms, &expected, TRAIN_NORM);
+        report.scalars("gradient norm", &label, &summary.grad_norms, &expected, TRAIN_NORM);
         let weights = weights_of(&trained);
         let finals: Tensors = weights
             .iter()

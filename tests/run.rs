@@ -142,11 +142,11 @@ pub fn train<M: Build, S: Shape>(
     });
     let Some((first, others)) = outcomes.split_first() else { panic!("{mesh} has no ranks") };
     for (index, other) in others.iter().enumerate() {
-        let place = format!("{mesh}: rank {} compared with rank 0", index + 1);
-        assert_same_bits(&format!("{place}, gradients"), &other.gradients, &first.gradients);
-        assert_same_bits(&format!("{place}, parameters"), &other.trained, &first.trained);
-        assert_eq!(other.losses, first.losses, "{place}, losses");
-        assert_eq!(other.norms, first.norms, "{place}, gradient norms");
+        let label = format!("{mesh}: rank {} compared with rank 0", index + 1);
+        assert_same_bits(&format!("{label}, gradients"), &other.gradients, &first.gradients);
+        assert_same_bits(&format!("{label}, parameters"), &other.trained, &first.trained);
+        assert_eq!(other.losses, first.losses, "{label}, losses");
+        assert_eq!(other.norms, first.norms, "{label}, gradient norms");
     }
     outcomes.into_iter().next().expect("there is a first rank")
 }

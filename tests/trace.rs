@@ -55,10 +55,10 @@ fn spans_of_one_lane_nest_or_are_apart() {
                     open.pop();
                 }
                 if let Some(outer) = open.last() {
-                    let place = format!("rank {rank}, {lane}");
-                    assert!(span.end <= outer.end, "{place}: {span:?} leaves {outer:?}");
+                    let context = format!("rank {rank}, {lane}");
+                    assert!(span.end <= outer.end, "{context}: {span:?} leaves {outer:?}");
                     let is_compute = lane == "compute";
-                    assert!(is_compute, "{place}: {span:?} during {outer:?}");
+                    assert!(is_compute, "{context}: {span:?} during {outer:?}");
                 }
                 open.push(span);
             }

@@ -140,8 +140,8 @@ impl Case {
                 results(&built, at, &fixture)
             });
             for (name, got) in &results[0] {
-                let place = format!("{name} of {} on {mesh}, {style:?}", self.name);
-                report.note("result", place, distance(got, &fixture[name]), TOLERANCE);
+                let label = format!("{name} of {} on {mesh}, {style:?}", self.name);
+                report.note("result", label, distance(got, &fixture[name]), TOLERANCE);
             }
             let compared: Vec<_> = results[0].keys().collect();
             let expected = fixture

@@ -21,20 +21,20 @@ use super::{assert_contains, in_time};
 fn one_rank_without_memory_stops_all() {
     for mesh in ["fsdp=2", "dp=2,fsdp=2"] {
         for zero in ZeroStage::ALL {
-            let place = format!("{mesh} with {zero}");
-            let peaks = step(mesh, zero, None).unwrap_or_else(|error| panic!("{place}: {error}"));
+            let label = format!("{mesh} with {zero}");
+            let peaks = step(mesh, zero, None).unwrap_or_else(|error| panic!("{label}: {error}"));
             // Slightly less than the peak, and much less.
             for limit in [peaks[1] - 64, peaks[1] * 3 / 4] {
-                let Err(error) = step(mesh, zero, Some(limit)) else { panic!("{place}: no error") };
-                assert_eq!(error.failures.len(), peaks.len(), "{place}: {error}");
-                assert_eq!(error.failures[0].rank, 1, "{place}: the cause comes first");
+                let Err(error) = step(mesh, zero, Some(limit)) else { panic!("{label}: no error") };
+                assert_eq!(error.failures.len(), peaks.len(), "{label}: {error}");
+                assert_eq!(error.failures[0].rank, 1, "{label}: the cause comes first");
                 let text = error.failures[0].cause.to_string();
                 assert_contains(
                     &text,
                     &["out of memory: ", "do not fit in addition to", "activations"],
                 );
                 for failure in &error.failures[1..] {
-                    assert!(failure.stopped_by.is_some(), "{place}: {}", failure.cause);
+                    assert!(failure.stopped_by.is_some(), "{label}: {}", failure.cause);
                 }
             }
         }

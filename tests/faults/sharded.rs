@@ -70,13 +70,13 @@ fn a_failure_in_backward_stops_every_rank() {
                     Ok::<f64, CommError>(loss.backward().reduce().norm())
                 })
             });
-            let place = format!("{mesh} with {zero}");
-            let error = outcome.expect_err(&place);
-            assert_eq!(error.failures.len(), ranks, "{place}: {error}");
-            assert_eq!(error.failures[0].rank, 1, "{place}: the cause comes first");
+            let label = format!("{mesh} with {zero}");
+            let error = outcome.expect_err(&label);
+            assert_eq!(error.failures.len(), ranks, "{label}: {error}");
+            assert_eq!(error.failures[0].rank, 1, "{label}: the cause comes first");
             assert_contains(&error.to_string(), &["a mistake of the author's", file!()]);
             for failure in &error.failures[1..] {
-                assert!(failure.stopped_by.is_some(), "{place}: {}", failure.cause);
+                assert!(failure.stopped_by.is_some(), "{label}: {}", failure.cause);
             }
         }
     }

@@ -46,18 +46,18 @@ impl<B: Dim, S: Dim, H: Dim> Function<((B, S, H),)> for Along {
         let Forward { inputs: [x], mut output, .. } = call;
         let [rows, seq, hidden] = [0, 1, 2].map(|dim| x.extents()[dim].local);
         let data = x.to_f32();
-        let at = |row: usize, place: usize, h: usize| data[(row * seq + place) * hidden + h];
+        let at = |row: usize, position: usize, h: usize| data[(row * seq + position) * hidden + h];
         let element = |index: usize| {
-            let (row, place, h) = (index / hidden / seq, index / hidden % seq, index % hidden);
-            let all = || (0..seq).map(|place| at(row, place, h));
+            let (row, position, h) = (index / hidden / seq, index / hidden % seq, index % hidden);
+            let all = || (0..seq).map(|position| at(row, position, h));
             match self {
-                Along::PrefixSum => all().take(place + 1).sum(),
-                Along::Next => at(row, (place + 1) % seq, h),
-                Along::Centered => at(row, place, h) - all().sum::<f32>() / seq as f32,
-                Along::TimesLocalIndex => at(row, place, h) * (1 + place) as f32,
-                Along::DividedByLocalCount => at(row, place, h) / seq as f32,
+                Along::PrefixSum => all().take(position + 1).sum(),
+                Along::Next => at(row, (position + 1) % seq, h),
+                Along::Centered => at(row, position, h) - all().sum::<f32>() / seq as f32,
+                Along::TimesLocalIndex => at(row, position, h) * (1 + position) as f32,
+                Along::DividedByLocalCount => at(row, position, h) / seq as f32,
                 Along::TimesPosition => {
-                    at(row, place, h) * (1 + x.extents()[1].index(place)) as f32
+                    at(row, position, h) * (1 + x.extents()[1].index(position)) as f32
                 }
             }
         };

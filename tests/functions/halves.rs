@@ -39,10 +39,10 @@ enum Weights {
 }
 
 impl Weights {
-    fn of(self, place: usize, seq: usize, position: usize) -> f32 {
+    fn of(self, index: usize, seq: usize, position: usize) -> f32 {
         match self {
             Weights::Position => 1.0 + position as f32,
-            Weights::LocalIndex => 1.0 + place as f32,
+            Weights::LocalIndex => 1.0 + index as f32,
             Weights::LocalMean => 1.0 / seq as f32,
             Weights::Offset | Weights::LocalBackward => 1.0,
         }
@@ -65,11 +65,11 @@ impl Function<Input> for Weights {
         let Forward { inputs: [x], mut output, .. } = call;
         let [rows, seq, hidden] = [0, 1, 2].map(|dim| x.extents()[dim].local);
         let data = x.to_f32();
-        let weight = |place| self.of(place, seq, x.extents()[1].index(place));
+        let weight = |index| self.of(index, seq, x.extents()[1].index(index));
         let element = |index: usize| {
             let (row, h) = (index / hidden, index % hidden);
             let terms =
-                (0..seq).map(|place| data[(row * seq + place) * hidden + h] * weight(place));
+                (0..seq).map(|index| data[(row * seq + index) * hidden + h] * weight(index));
             terms.sum::<f32>() + if *self == Weights::Offset { 1.0 } else { 0.0 }
         };
         output.write_f32(&(0..rows * hidden).map(element).collect::<Vec<_>>());
@@ -82,8 +82,8 @@ impl Function<Input> for Weights {
         let extent = dx.extents()[1];
         let of_backward = if *self == Weights::LocalBackward { Weights::LocalIndex } else { *self };
         let element = |index: usize| {
-            let (row, place, h) = (index / hidden / seq, index / hidden % seq, index % hidden);
-            dy[row * hidden + h] * of_backward.of(place, seq, extent.index(place))
+            let (row, index, h) = (index / hidden / seq, index / hidden % seq, index % hidden);
+            dy[row * hidden + h] * of_backward.of(index, seq, extent.index(index))
         };
         dx.write_f32(&(0..dx.len()).map(element).collect::<Vec<_>>());
     }

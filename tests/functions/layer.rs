@@ -33,10 +33,10 @@ fn train_composed(mesh: &str, setup: &Setup) -> Outcome {
 }
 
 #[track_caller]
-fn compare(report: &mut Report, place: &str, got: &Outcome, expected: &Outcome, tolerance: f64) {
-    report.scalars("loss", place, &got.losses, &expected.losses, tolerance);
-    report.tensors("gradient", place, &got.gradients, &expected.gradients, tolerance);
-    report.tensors("trained parameter", place, &got.trained, &expected.trained, 10.0 * tolerance);
+fn compare(report: &mut Report, label: &str, got: &Outcome, expected: &Outcome, tolerance: f64) {
+    report.scalars("loss", label, &got.losses, &expected.losses, tolerance);
+    report.tensors("gradient", label, &got.gradients, &expected.gradients, tolerance);
+    report.tensors("trained parameter", label, &got.trained, &expected.trained, 10.0 * tolerance);
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn functions_match_their_composed_form() {
     for mesh in ["1", "tp=2", "dp=2", "fsdp=2", "fsdp=2,tp=2"] {
         for micro_batches in [1, 2] {
             let setup = Setup { micro_batches, ..setup() };
-            let place = format!("{micro_batches} micro-batches on {mesh}");
-            compare(&mut report, &place, &train_gated(mesh, &setup), &expected, 2e-5);
+            let label = format!("{micro_batches} micro-batches on {mesh}");
+            compare(&mut report, &label, &train_gated(mesh, &setup), &expected, 2e-5);
         }
     }
     report.print();
@@ -65,17 +65,17 @@ fn recomputation_keeps_bits_at_every_zero_stage() {
         };
         let replicated = of(ZeroStage::Replicated, Some(RecomputeOverride::Off));
         for zero in ZeroStage::ALL {
-            let place = format!("{zero}, {micro_batches} micro-batches on {mesh}");
+            let label = format!("{zero}, {micro_batches} micro-batches on {mesh}");
             let expected = of(zero, Some(RecomputeOverride::Off));
             // Stages differ in when micro-batches are summed.
-            compare(&mut report, &place, &expected, &replicated, 2e-6);
+            compare(&mut report, &label, &expected, &replicated, 2e-6);
             // The model saves the results of the function, unless everything is recomputed.
             for recompute in [Some(RecomputeOverride::Full), None] {
                 let got = of(zero, recompute);
-                let place = format!("{place}, recompute {recompute:?}");
-                assert_eq!(got.losses, expected.losses, "{place}");
-                assert_same_bits(&place, &got.gradients, &expected.gradients);
-                assert_same_bits(&place, &got.trained, &expected.trained);
+                let label = format!("{label}, recompute {recompute:?}");
+                assert_eq!(got.losses, expected.losses, "{label}");
+                assert_same_bits(&label, &got.gradients, &expected.gradients);
+                assert_same_bits(&label, &got.trained, &expected.trained);
             }
         }
     }

@@ -37,8 +37,8 @@ fn every_micro_batch_of_a_step_is_trained_on() {
     for (mesh, zero) in mesh_cases().filter(|(mesh, _)| *mesh != "fsdp=4" && *mesh != "dp=2,fsdp=2")
     {
         let got = gradient_of(mesh, zero, 0..4, 4);
-        let place = format!("{mesh} with {zero}");
-        report.tensors("gradient", &place, &got, &whole, 1e-5);
+        let label = format!("{mesh} with {zero}");
+        report.tensors("gradient", &label, &got, &whole, 1e-5);
     }
     report.print();
 }
@@ -83,8 +83,8 @@ fn a_tied_weight_gets_both_gradients_once() {
             (gradients.gather(&param(&tied, "embed.weight")), apart)
         });
         for (tied, apart) in found {
-            let place = format!("{mesh} with {zero}");
-            report.note("gradient", place, distance(&tied, &apart), 1e-5);
+            let label = format!("{mesh} with {zero}");
+            report.note("gradient", label, distance(&tied, &apart), 1e-5);
         }
     }
     report.print();
@@ -109,8 +109,8 @@ fn the_gradient_norm_counts_every_element_once() {
                 (gradients.norm(), of_all.sqrt())
             });
             for (norm, expected) in &found {
-                let place = format!("{mesh} with {zero}");
-                report.note("norm", place, scalar_distance(*norm, *expected), 1e-6);
+                let label = format!("{mesh} with {zero}");
+                report.note("norm", label, scalar_distance(*norm, *expected), 1e-6);
                 assert_eq!(*norm, found[0].0, "{mesh} with {zero}: the ranks disagree");
             }
         }

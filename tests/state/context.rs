@@ -28,11 +28,11 @@ fn runs_resume_on_other_numbers_of_cp_ranks() {
             let rest = run.dir(&format!("rest-{index}"));
             let paths = [("--resume", saved.join("step-00000003")), ("--save", rest.clone())];
             let summary = run.train(other, &format!("{SMALL} {sharding}"), &paths).unwrap();
-            let place = format!("from {mesh} to {other}");
-            report.scalars("loss", &place, &summary.losses, &whole.losses[3..], 1e-6);
-            report.scalars("norm", &place, &summary.grad_norms, &whole.grad_norms[3..], 1e-5);
+            let label = format!("from {mesh} to {other}");
+            report.scalars("loss", &label, &summary.losses, &whole.losses[3..], 1e-6);
+            report.scalars("norm", &label, &summary.grad_norms, &whole.grad_norms[3..], 1e-5);
             let got = tensors(&rest.join("step-00000006"));
-            report.tensors("state", &place, &got, &expected, 1e-3);
+            report.tensors("state", &label, &got, &expected, 1e-3);
         }
     }
     report.print();
@@ -50,11 +50,11 @@ fn every_optimizer_shards_its_state_over_cp_ranks() {
             let saved = run.dir(&format!("{mesh}-{zero}"));
             let paths = [("--save", saved.clone())];
             let got = run.train(mesh, &format!("{common} --zero {zero}"), &paths).unwrap();
-            let place = format!("{optimizer} on {mesh} at stage {zero}");
-            report.scalars("loss", &place, &got.losses, &one.losses, 1e-5);
-            report.scalars("norm", &place, &got.grad_norms, &one.grad_norms, 1e-4);
+            let label = format!("{optimizer} on {mesh} at stage {zero}");
+            report.scalars("loss", &label, &got.losses, &one.losses, 1e-5);
+            report.scalars("norm", &label, &got.grad_norms, &one.grad_norms, 1e-4);
             let got = tensors(&saved.join("step-00000006"));
-            report.tensors("state", &place, &got, &expected, 1e-3);
+            report.tensors("state", &label, &got, &expected, 1e-3);
         }
     }
     report.print();

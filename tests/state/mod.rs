@@ -93,9 +93,9 @@ fn every_optimizer_resumes_bitwise_at_every_stage() {
             let half = straight.join("step-00000005");
             let paths = [("--resume", half), ("--save", resumed.clone())];
             let rest = run.train(mesh, &more, &paths).unwrap();
-            let place = format!("{optimizer} on {mesh} at level {level}");
-            assert_eq!(rest.losses, whole.losses[5..], "{place}: losses");
-            assert!(bytes(&resumed, 10) == bytes(&straight, 10), "{place}: state");
+            let label = format!("{optimizer} on {mesh} at level {level}");
+            assert_eq!(rest.losses, whole.losses[5..], "{label}: losses");
+            assert!(bytes(&resumed, 10) == bytes(&straight, 10), "{label}: state");
         }
     }
 }

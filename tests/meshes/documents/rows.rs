@@ -89,7 +89,7 @@ fn documents_in_one_row_are_as_documents_apart() {
         let block = |id: &dyn Fn(usize, usize, bool) -> u32| -> Vec<u32> {
             let of_document = |(row, start, len): &(usize, usize, usize)| {
                 let (row, start, len) = (*row, *start, *len);
-                (0..SEQ).map(|place| id(row, start + place, place < len)).collect::<Vec<u32>>()
+                (0..SEQ).map(|index| id(row, start + index, index < len)).collect::<Vec<u32>>()
             };
             documents.iter().flat_map(of_document).collect()
         };

@@ -21,11 +21,11 @@ fn the_average_follows_its_recurrence() {
                 let mut plain = Case::new(AdamWOptions::default());
                 plain.settings = Settings { compute, zero: *zero, ..plain.settings };
                 let run = first(mesh, &Case { ema: Some(DECAY), ..plain.clone() });
-                let place = format!("{mesh}, {zero}, {compute}");
+                let label = format!("{mesh}, {zero}, {compute}");
                 let without = first(mesh, &plain);
-                assert_eq!(run.losses, without.losses, "{place}");
+                assert_eq!(run.losses, without.losses, "{label}");
                 let (last, expected) = (run.params.last(), without.params.last());
-                assert_same_bits(&place, last.unwrap(), expected.unwrap());
+                assert_same_bits(&label, last.unwrap(), expected.unwrap());
 
                 let mut expected: Vec<Vec<f64>> = wide(&run.params[0]);
                 for (params, (average, loss)) in run.params[1..].iter().zip(&run.averages) {
@@ -37,10 +37,10 @@ fn the_average_follows_its_recurrence() {
                     let narrow = |values: &Vec<f64>| values.iter().map(|x| *x as f32).collect();
                     let values = expected.iter().map(narrow);
                     let expected: Tensors = average.keys().cloned().zip(values).collect();
-                    report.tensors("average", &place, average, &expected, 1e-6);
+                    report.tensors("average", &label, average, &expected, 1e-6);
                     assert!(
                         !run.losses.contains(loss),
-                        "{place}: the loss is not that of the average"
+                        "{label}: the loss is not that of the average"
                     );
                 }
             }

@@ -122,10 +122,10 @@ fn three_ways_to_write_an_update_give_the_same_bits() {
                 first(mesh, &case)
             });
         for (way, run) in [("views", views), ("model", model)] {
-            let place = format!("{way} on {mesh}");
-            assert_eq!(run.losses, expected.losses, "{place}");
+            let label = format!("{way} on {mesh}");
+            assert_eq!(run.losses, expected.losses, "{label}");
             let (last, expected) = (run.params.last(), expected.params.last());
-            assert_same_bits(&place, last.unwrap(), expected.unwrap());
+            assert_same_bits(&label, last.unwrap(), expected.unwrap());
         }
     }
 }

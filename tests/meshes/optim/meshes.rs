@@ -38,21 +38,21 @@ fn every_optimizer_on_every_mesh_and_stage() {
         let mut report = Report::default();
         for mesh in MESHES {
             for zero in levels(mesh) {
-                let place = format!("{name} on {mesh}, {zero}");
+                let label = format!("{name} on {mesh}, {zero}");
                 let runs = run(mesh, &case.at(*zero));
                 for other in &runs[1..] {
-                    assert_eq!(other.losses, runs[0].losses, "{place}");
+                    assert_eq!(other.losses, runs[0].losses, "{label}");
                     let (last, first) = (other.params.last(), runs[0].params.last());
-                    assert_same_bits(&place, last.unwrap(), first.unwrap());
+                    assert_same_bits(&label, last.unwrap(), first.unwrap());
                 }
                 let got = &runs[0];
-                report.scalars("loss", &place, &got.losses, &one.losses, LOSS);
+                report.scalars("loss", &label, &got.losses, &one.losses, LOSS);
                 for (step, (got, one)) in got.params.iter().zip(&one.params).enumerate() {
-                    report.tensors("parameter", &format!("{place}, {step}"), got, one, TOLERANCE);
+                    report.tensors("parameter", &format!("{label}, {step}"), got, one, TOLERANCE);
                 }
                 for ((got, loss), (one, one_loss)) in got.averages.iter().zip(&one.averages) {
-                    report.tensors("average", &place, got, one, TOLERANCE);
-                    report.scalars("loss of average", &place, &[*loss], &[*one_loss], LOSS);
+                    report.tensors("average", &label, got, one, TOLERANCE);
+                    report.scalars("loss of average", &label, &[*loss], &[*one_loss], LOSS);
                 }
             }
         }

@@ -69,9 +69,9 @@ fn every_mesh_in_bf16_stays_near_one_rank_in_bf16() {
                 if mesh.contains("fsdp") { ZeroStage::Parameters } else { ZeroStage::Replicated };
             let settings = Settings { zero, reduce, ..in_bf16().settings };
             let got = run(mesh, &with(settings));
-            let place = format!("{mesh}, gradients summed in {reduce}");
-            report.scalars("loss", &place, &got.losses, &one.losses, MESH_LOSS);
-            report.tensors("gradient", &place, &got.gradients, &one.gradients, MESH_GRADIENT);
+            let label = format!("{mesh}, gradients summed in {reduce}");
+            report.scalars("loss", &label, &got.losses, &one.losses, MESH_LOSS);
+            report.tensors("gradient", &label, &got.gradients, &one.gradients, MESH_GRADIENT);
         }
     }
     report.print();

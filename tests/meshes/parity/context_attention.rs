@@ -151,10 +151,10 @@ fn check_scheduled(variant: Variant, rows: impl IntoIterator<Item = (Row, Option
         setup.sizes.context = Some(style);
         setup.sizes.recompute = recompute.override_of();
         let got = variant.on(mesh, &setup, schedule);
-        let place = format!(
+        let label = format!(
             "{variant:?} by {style} on {mesh}, recompute {recompute:?}, ZeRO {zero}, {micro_batches} micro-batches, {schedule:?}"
         );
-        report_parity(&place, &got, &one, &mut report);
+        report_parity(&label, &got, &one, &mut report);
     }
     report.print();
 }

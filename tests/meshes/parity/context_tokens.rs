@@ -102,11 +102,11 @@ fn the_logits_of_each_token_are_those_of_one_rank() {
                 for (token, (found, expected)) in
                     found.chunks(row).zip(expected.chunks(row)).enumerate()
                 {
-                    let (place, position) = (token / DATA.seq, token % DATA.seq);
+                    let (row, position) = (token / DATA.seq, token % DATA.seq);
                     let distance = meshwright_tests::compare::distance(found, expected);
-                    let place =
-                        format_args!("{variant:?} on {mesh}, row {place}, position {position}");
-                    report.note("logits", place, distance, 2e-5);
+                    let label =
+                        format_args!("{variant:?} on {mesh}, row {row}, position {position}");
+                    report.note("logits", label, distance, 2e-5);
                 }
             }
         }

@@ -159,11 +159,11 @@ fn check_stages<M: LanguageModel>(what: &str, setup: &Setup) {
         for mesh in ["pp=2", "pp=2,cp=2", "pp=2,tp=2", "pp=2,cp=2,tp=2"] {
             let schedule = kind.generate(2, kind.default_chunks(), setup.micro_batches).unwrap();
             let got = train_stages::<M>(mesh, &setup, &schedule, &StageCut::Even, data);
-            let (got, place) = (without_noise(got), format!("{what}, {kind} on {mesh}"));
-            report_parity(&place, &got, &one, &mut report);
+            let (got, label) = (without_noise(got), format!("{what}, {kind} on {mesh}"));
+            report_parity(&label, &got, &one, &mut report);
             if mesh == "pp=2" && what != "gpt2" {
-                assert_eq!(got.losses, one.losses, "{place}");
-                assert_same_bits(&place, &got.gradients, &one.gradients);
+                assert_eq!(got.losses, one.losses, "{label}");
+                assert_same_bits(&label, &got.gradients, &one.gradients);
             }
         }
     }

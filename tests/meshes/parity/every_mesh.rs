@@ -117,9 +117,9 @@ fn check(ranks: RangeInclusive<usize>) -> usize {
                 distributed += 1;
             }
             let got = train_on(degrees, ranks, &setup);
-            let place =
+            let label =
                 format!("{}, {:?}, {:?}", degrees.mesh(), setup.settings.zero, setup.sizes.context);
-            report_parity(&place, &got, one, &mut report);
+            report_parity(&label, &got, one, &mut report);
             meshes += 1;
         }
     }

@@ -174,8 +174,8 @@ fn check<S: Shape>(what: &str, setup: &Setup, loss: fn(&Block, &Tokens) -> Loss<
         for (mesh, zero) in MESHES.iter().flat_map(|mesh| ZeroStage::ALL.map(|zero| (mesh, zero))) {
             let settings = Settings { zero, ..setup.settings };
             let got = train(mesh, &Setup { settings, ..setup.clone() }, loss);
-            let place = format!("{what} on {mesh} with {zero}, {micro_batches} micro-batches");
-            report_parity(&place, &got, &one, &mut report);
+            let label = format!("{what} on {mesh} with {zero}, {micro_batches} micro-batches");
+            report_parity(&label, &got, &one, &mut report);
         }
     }
     report.print();

@@ -31,11 +31,11 @@ pub fn train_whole<M: LanguageModel>(setup: &Setup, data: TokenData) -> Outcome 
 
 /// Losses, gradients and parameters have the bits of one rank: a step adds the same numbers in the same order.
 #[track_caller]
-pub fn assert_bits(place: &str, got: &Outcome, one: &Outcome) {
-    assert_eq!(got.losses, one.losses, "{place}: losses");
-    assert_same_bits(&format!("{place}: initial parameters"), &got.initial, &one.initial);
-    assert_same_bits(&format!("{place}: gradients"), &got.gradients, &one.gradients);
-    assert_same_bits(&format!("{place}: parameters"), &got.trained, &one.trained);
+pub fn assert_bits(label: &str, got: &Outcome, one: &Outcome) {
+    assert_eq!(got.losses, one.losses, "{label}: losses");
+    assert_same_bits(&format!("{label}: initial parameters"), &got.initial, &one.initial);
+    assert_same_bits(&format!("{label}: gradients"), &got.gradients, &one.gradients);
+    assert_same_bits(&format!("{label}: parameters"), &got.trained, &one.trained);
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn zero_stages_match_one_rank() {
         let settings = Settings { zero, ..setup.settings };
         let setup = Setup { settings, steps: 4, micro_batches: 4, ..setup };
         let kinds = [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleV];
-        let place = format!("ZeRO stage {}", zero.number());
-        check_parity::<Llama>(&place, &["fsdp=2,pp=2"], &kinds, &setup, case.data());
+        let label = format!("ZeRO stage {}", zero.number());
+        check_parity::<Llama>(&label, &["fsdp=2,pp=2"], &kinds, &setup, case.data());
     }
 }
 
@@ -140,8 +140,8 @@ fn hybrid_sharding_matches_one_rank() {
         let settings = Settings { zero, ..setup.settings };
         let setup = Setup { settings, steps: 4, micro_batches: 4, ..setup };
         let kinds = [ScheduleKind::OneFOneB, ScheduleKind::ZeroBubbleV];
-        let place = format!("hybrid, ZeRO stage {}", zero.number());
-        check_parity::<Llama>(&place, &["dp=2,fsdp=2,pp=2"], &kinds, &setup, case.data());
+        let label = format!("hybrid, ZeRO stage {}", zero.number());
+        check_parity::<Llama>(&label, &["dp=2,fsdp=2,pp=2"], &kinds, &setup, case.data());
     }
 }
 

@@ -61,8 +61,8 @@ fn dropout_over_other_axes_matches_one_rank() {
         {
             let schedule = generate(kind, 2, 4);
             let got = train_stages::<StagedGpt>(mesh, &setup, &schedule, &StageCut::Even, data);
-            let place = format!("dropout, recompute {recompute}, {kind} on {mesh}");
-            report_parity(&place, &got, &one, &mut report);
+            let label = format!("dropout, recompute {recompute}, {kind} on {mesh}");
+            report_parity(&label, &got, &one, &mut report);
         }
     }
     report.print();

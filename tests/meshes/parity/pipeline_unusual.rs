@@ -36,8 +36,8 @@ fn few_micro_batches_have_the_bits_of_one_rank() {
         for (kind, schedule) in all {
             let (mesh, stages) = (format!("pp={ranks}"), schedule.stages());
             let got = train_stages::<Llama>(&mesh, &setup, &schedule, &StageCut::Auto, case.data());
-            let place = format!("{kind} on {mesh}, {stages} stages, {micro_batches} micro-batches");
-            assert_bits(&place, &got, &one);
+            let label = format!("{kind} on {mesh}, {stages} stages, {micro_batches} micro-batches");
+            assert_bits(&label, &got, &one);
         }
     }
 }
@@ -271,8 +271,8 @@ fn four_parts_match_one_rank() {
         ] {
             let schedule = generate(kind, if mesh == "pp=4" { 4 } else { 2 }, 4);
             let got = train_stages::<FourParts>(mesh, &setup, &schedule, &StageCut::Even, data);
-            let place = format!("four parts, {recompute:?}, {kind} on {mesh}");
-            report_parity(&place, &got, &one, &mut report);
+            let label = format!("four parts, {recompute:?}, {kind} on {mesh}");
+            report_parity(&label, &got, &one, &mut report);
         }
     }
     report.print();

@@ -44,22 +44,22 @@ pub fn check_each<'a, M: Build, S: Shape>(
     let one = without_noise(train("1", setup, &loss));
     let mut report = Report::default();
     for (mesh, what, setup) in others {
-        let place = format!("{what} on {mesh}");
+        let label = format!("{what} on {mesh}");
         let got = without_noise(train(mesh, &setup, &loss));
-        report_parity(&place, &got, &one, &mut report);
+        report_parity(&label, &got, &one, &mut report);
     }
     report.print();
 }
 
 /// Compares a run with that of one rank.
 #[track_caller]
-pub fn report_parity(place: &str, got: &Outcome, one: &Outcome, report: &mut Report) {
-    assert_same_bits(&format!("{place}: initial parameters"), &got.initial, &one.initial);
+pub fn report_parity(label: &str, got: &Outcome, one: &Outcome, report: &mut Report) {
+    assert_same_bits(&format!("{label}: initial parameters"), &got.initial, &one.initial);
     let (first, later) = (&got.losses[..1], &got.losses);
-    report.scalars("first loss", place, first, &one.losses[..1], FIRST_LOSS);
-    report.scalars("first norm", place, &got.norms[..1], &one.norms[..1], FIRST_NORM);
-    report.tensors("gradient", place, &got.gradients, &one.gradients, GRADIENT);
-    report.scalars("loss", place, later, &one.losses, LOSS);
-    report.scalars("norm", place, &got.norms, &one.norms, NORM);
-    report.tensors("trained parameter", place, &got.trained, &one.trained, TRAINED);
+    report.scalars("first loss", label, first, &one.losses[..1], FIRST_LOSS);
+    report.scalars("first norm", label, &got.norms[..1], &one.norms[..1], FIRST_NORM);
+    report.tensors("gradient", label, &got.gradients, &one.gradients, GRADIENT);
+    report.scalars("loss", label, later, &one.losses, LOSS);
+    report.scalars("norm", label, &got.norms, &one.norms, NORM);
+    report.tensors("trained parameter", label, &got.trained, &one.trained, TRAINED);
 }

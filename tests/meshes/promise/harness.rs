@@ -76,11 +76,11 @@ pub fn assert_parity_on(name: &str, cases: &[MeshCase], body: impl Fn(&Rank) -> 
     let expected = on(ONE, &body).unwrap_or_else(|error| panic!("{name} on one rank: {error}"));
     let expected = &expected[0];
     for case in cases {
-        let place = format!("{name} on {} with {}", case.mesh, case.zero);
-        let found = on(*case, &body).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let label = format!("{name} on {} with {}", case.mesh, case.zero);
+        let found = on(*case, &body).unwrap_or_else(|error| panic!("{label}: {error}"));
         for (rank, numbers) in found.iter().enumerate() {
             let differences = differences(numbers, expected);
-            assert!(differences.is_empty(), "{place}, rank {rank}:\n{}", differences.join("\n"));
+            assert!(differences.is_empty(), "{label}, rank {rank}:\n{}", differences.join("\n"));
         }
     }
 }
@@ -124,8 +124,8 @@ pub fn refused<T: Send>(
     let spot = Spot::default();
     let result = on(case, |rank| body(rank, &spot));
     let Err(message) = result else { panic!("{}: nothing was refused", case.mesh) };
-    let place = format!("{file}:{}", spot.0.load(Ordering::Relaxed));
-    for part in parts.iter().chain([&place.as_str()]) {
+    let label = format!("{file}:{}", spot.0.load(Ordering::Relaxed));
+    for part in parts.iter().chain([&label.as_str()]) {
         assert!(message.contains(part), "{}: no `{part}` in: {message}", case.mesh);
     }
 }

@@ -219,7 +219,7 @@ fn means_over_the_samples_of_micro_batches() {
 #[test]
 fn dropout_is_recomputed_as_it_was() {
     check("recomputed dropout", &dropping(), false, |net, batch| {
-        // Rows draw by their place in the batch, and all micro-batches but the first are of other steps.
+        // Rows draw by their index in the batch, and all micro-batches but the first are of other steps.
         let x = net.embed.forward(&batch.tokens);
         x.rank().set_step(0);
         let y = net.blocks.forward(&net.dropout.forward(&x));

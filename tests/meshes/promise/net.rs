@@ -128,14 +128,14 @@ pub fn micro_batch(
             start + row
         }
     };
-    let token = |row: usize, place: usize, name: &str| {
-        let key = random::subkey(random::key(3, name), (content(row) * 100 + place) as u64);
+    let token = |row: usize, position: usize, name: &str| {
+        let key = random::subkey(random::key(3, name), (content(row) * 100 + position) as u64);
         (key % VOCAB as u64) as u32
     };
     let ids = |name: &str| -> Vec<u32> {
         let rows = first..last;
-        rows.flat_map(|row| (0..seq).map(move |place| (row, place)))
-            .map(|(row, place)| token(row, place, name))
+        rows.flat_map(|row| (0..seq).map(move |position| (row, position)))
+            .map(|(row, position)| token(row, position, name))
             .collect()
     };
     let targets: Vec<u32> = ids("targets")

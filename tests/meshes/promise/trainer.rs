@@ -76,7 +76,7 @@ impl Made {
         }
         let second = 4 + tokens.rank().index() as u32;
         let [rows, seq] = [tokens.local_extents()[0].local, tokens.local_extents()[1].global];
-        let row = (0..seq as u32).map(|place| if place < second { 0 } else { second });
+        let row = (0..seq as u32).map(|position| if position < second { 0 } else { second });
         tokens.with_documents(&row.collect::<Vec<_>>().repeat(rows))
     }
 }

@@ -104,8 +104,9 @@ impl<S: PaddedShape> Padding<S> {
 
     /// Returns the range of keys of each of `queries` queries of a sample.
     fn ranges(&self, rank: &Rank, queries: usize) -> [Arc<Buffer>; 2] {
-        let upload =
-            |places: Vec<u32>| Arc::new(rank.allocator().copy_of(&places, Category::Activations));
+        let upload = |positions: Vec<u32>| {
+            Arc::new(rank.allocator().copy_of(&positions, Category::Activations))
+        };
         self.ranges.get_or_create(queries, || self.of_each(queries).map(upload))
     }
 
@@ -119,8 +120,12 @@ impl<S: PaddedShape> Padding<S> {
 
     /// Returns starts and ends of the valid positions, for each of `queries` queries of each sample.
     fn of_each(&self, queries: usize) -> [Vec<u32>; 2] {
-        [&self.starts, &self.ends].map(|places| {
-            places.on_host().iter().flat_map(|place| (0..queries).map(|_| *place)).collect()
+        [&self.starts, &self.ends].map(|positions| {
+            positions
+                .on_host()
+                .iter()
+                .flat_map(|position| (0..queries).map(|_| *position))
+                .collect()
         })
     }
 
@@ -217,7 +222,7 @@ fn ends_of(valid: &[Range<usize>]) -> [Vec<u32>; 2] {
     if let Some(range) = valid.iter().find(|range| range.end < range.start) {
         panic!("valid positions {range:?} end before they begin");
     }
-    let place = |place: usize| u32::try_from(place).expect("positions are less than 2^32");
-    let starts = valid.iter().map(|range| place(range.start)).collect();
-    [starts, valid.iter().map(|range| place(range.end)).collect()]
+    let position = |position: usize| u32::try_from(position).expect("positions are less than 2^32");
+    let starts = valid.iter().map(|range| position(range.start)).collect();
+    [starts, valid.iter().map(|range| position(range.end)).collect()]
 }

@@ -114,12 +114,12 @@ mod tests {
                 let got: Vec<f64> = got.typed::<f32>().iter().copied().map(f64::from).collect();
                 // Singular values along the vectors of `x`, and a residual of zero.
                 let found = along(&got, &left, &right);
-                let place = format!("{rows} x {cols}, {dtype}");
-                assert!(found.iter().all(|value| band.contains(value)), "{place}: {found:?}");
+                let case = format!("{rows} x {cols}, {dtype}");
+                assert!(found.iter().all(|value| band.contains(value)), "{case}: {found:?}");
                 let residual = composed(&left, &found, &right);
                 let residual = got.iter().zip(residual).map(|(x, y)| (x - y).abs());
                 let residual = residual.fold(0.0, f64::max);
-                assert!(residual < tolerance, "{place}: {residual}");
+                assert!(residual < tolerance, "{case}: {residual}");
             }
         }
     }
@@ -145,9 +145,9 @@ mod tests {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut vectors: Vec<Vec<f64>> = Vec::new();
         for index in 0..count {
-            let number = |place: usize| {
+            let number = |element: usize| {
                 let key =
-                    random::subkey(random::key(seed, "vectors"), (index * 100 + place) as u64);
+                    random::subkey(random::key(seed, "vectors"), (index * 100 + element) as u64);
                 (key >> 11) as f64 / (1u64 << 52) as f64 - 1.0
             };
             let mut vector: Vec<f64> = (0..len).map(number).collect();
@@ -167,6 +167,6 @@ mod tests {
         let element = |row: usize, col: usize| -> f64 {
             (0..values.len()).map(|i| values[i] * left[i][row] * right[i][col]).sum()
         };
-        (0..rows * cols).map(|place| element(place / cols, place % cols)).collect()
+        (0..rows * cols).map(|index| element(index / cols, index % cols)).collect()
     }
 }

@@ -40,9 +40,9 @@ fn assert_same_bits(name: &str, count: usize, order: &[Action]) {
             let differing = found.into_iter().zip(expected).filter(|(found, own)| found != own);
             differing.map(|((name, _), _)| name).collect::<Vec<String>>()
         });
-        let place = format!("{name} on {} with {}", case.mesh, case.zero);
-        for names in found.unwrap_or_else(|error| panic!("{place}: {error}")) {
-            assert!(names.is_empty(), "{place}: other bits of {names:?}");
+        let label = format!("{name} on {} with {}", case.mesh, case.zero);
+        for names in found.unwrap_or_else(|error| panic!("{label}: {error}")) {
+            assert!(names.is_empty(), "{label}: other bits of {names:?}");
         }
     }
 }
@@ -73,11 +73,11 @@ fn tied_weight_of_two_chunks() {
             };
             found.iter().map(distance).collect::<Vec<(f64, String)>>()
         });
-        let place = format!("{} with {}", case.mesh, case.zero);
-        for (distance, name) in found.unwrap_or_else(|error| panic!("{place}: {error}")).concat() {
+        let label = format!("{} with {}", case.mesh, case.zero);
+        for (distance, name) in found.unwrap_or_else(|error| panic!("{label}: {error}")).concat() {
             let is_summed_otherwise = case.zero >= ZeroStage::Gradients && name.contains("embed");
             let limit = if is_summed_otherwise { 1e-6 } else { 0.0 };
-            assert!(distance <= limit, "{place}: {name} differs by {distance:e}");
+            assert!(distance <= limit, "{label}: {name} differs by {distance:e}");
         }
     }
 }
@@ -109,9 +109,9 @@ fn whole_model_as_one_pass() {
 /// Asserts that the program runs, and returns true on every rank.
 #[track_caller]
 fn assert_all(case: MeshCase, same: Result<Vec<bool>, String>) {
-    let place = format!("{} with {}", case.mesh, case.zero);
-    let same = same.unwrap_or_else(|error| panic!("{place}: {error}"));
-    assert!(same.into_iter().all(|same| same), "{place}: other bits");
+    let label = format!("{} with {}", case.mesh, case.zero);
+    let same = same.unwrap_or_else(|error| panic!("{label}: {error}"));
+    assert!(same.into_iter().all(|same| same), "{label}: other bits");
 }
 
 /// All forward passes come first, as in GPipe.

@@ -45,7 +45,7 @@ __device__ inline float deviate(uint64_t key, uint64_t index) {
 
 // Where the elements of a block lie in its global tensor: the global index of the first, and of each dim its size and
 // the distance of neighbors.
-struct Place {
+struct BlockStrides {
     uint64_t first;
     uint64_t dims;
     uint64_t sizes[16];
@@ -63,9 +63,9 @@ struct Place {
 };
 
 #define NORMAL(name, T)                                                                                                \
-    KERNEL(normal_##name)(uint64_t key, float deviation, Place place, T* out, uint64_t n) {                            \
+    KERNEL(normal_##name)(uint64_t key, float deviation, BlockStrides block, T* out, uint64_t n) {                     \
         for (uint64_t i = thread_index(); i < n; i += thread_count()) {                                                \
-            store(out + i, __fmul_rn(deviation, deviate(key, place.global_index(i))));                    \
+            store(out + i, __fmul_rn(deviation, deviate(key, block.global_index(i))));                                 \
         }                                                                                                              \
     }
 

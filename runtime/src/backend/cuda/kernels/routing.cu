@@ -1,6 +1,5 @@
 // Routing of tokens to experts (MoE). Each token has `k` choices; choice `c` is of token `c / k`. Choices are grouped
-// by expert:
-// `order[p]` is the choice at place p, and `places[c]` the place of choice c.
+// by expert: `order[p]` is the choice at position p, and `positions[c]` the position of choice c.
 
 // Sort key of a score: larger for larger numbers, the largest for NaN, and among equals larger for lower columns. It is
 // neither 0 nor all ones.
@@ -63,21 +62,21 @@ KERNEL(count_choices)(const uint32_t* keys, uint64_t n, uint32_t experts, uint32
     }
 }
 
-KERNEL(places_of_choices)(const uint32_t* sorted, uint64_t n, uint32_t* order, uint32_t* places) {
-    for (uint64_t place = thread_index(); place < n; place += thread_count()) {
-        uint32_t choice = sorted[place];
-        order[place] = choice;
-        places[choice] = (uint32_t)place;
+KERNEL(positions_of_choices)(const uint32_t* sorted, uint64_t n, uint32_t* order, uint32_t* positions) {
+    for (uint64_t position = thread_index(); position < n; position += thread_count()) {
+        uint32_t choice = sorted[position];
+        order[position] = choice;
+        positions[choice] = (uint32_t)position;
     }
 }
 
-// out[p] = weights[order[p]] * x[order[p] / k] over n places; without weights where they are null. A row is the work of
+// out[p] = weights[order[p]] * x[order[p] / k] over n positions; without weights where they are null. A row is the work of
 // `width` neighboring threads, a power of two.
 template <int N, class T>
 __device__ inline void to_experts(const T* x, const uint32_t* order, const float* weights, uint64_t n, uint32_t k,
                                   uint64_t cols, T* out, uint32_t width) {
-    for (uint64_t place = thread_index() / width; place < n; place += thread_count() / width) {
-        uint32_t choice = order[place];
+    for (uint64_t position = thread_index() / width; position < n; position += thread_count() / width) {
+        uint32_t choice = order[position];
         float weight = weights ? weights[choice] : 1.0f;
         const T* from = x + choice / k * cols;
         for (uint64_t col = threadIdx.x % width * N; col < cols; col += (uint64_t)width * N) {
@@ -85,25 +84,25 @@ __device__ inline void to_experts(const T* x, const uint32_t* order, const float
             load_vector(from + col, v);
 #pragma unroll
             for (int i = 0; i < N; i++) v[i] *= weight;
-            store_vector(out + place * cols + col, v);
+            store_vector(out + position * cols + col, v);
         }
     }
 }
 
-// out[t] = the sum of weights[c] * x[places[c]] over the choices of token t, in their order; places from `rows` on are not
+// out[t] = the sum of weights[c] * x[positions[c]] over the choices of token t, in their order; positions from `rows` on are not
 // there.
 template <int N, class T>
-__device__ inline void to_tokens(const T* x, uint64_t rows, const uint32_t* places, const float* weights,
+__device__ inline void to_tokens(const T* x, uint64_t rows, const uint32_t* positions, const float* weights,
                                  uint64_t tokens, uint32_t k, uint64_t cols, T* out, uint32_t width) {
     for (uint64_t token = thread_index() / width; token < tokens; token += thread_count() / width) {
         for (uint64_t col = threadIdx.x % width * N; col < cols; col += (uint64_t)width * N) {
             float sum[N] = {};
             for (uint64_t choice = token * k; choice < token * k + k; choice++) {
-                uint64_t place = places[choice];
-                if (place >= rows) continue;
+                uint64_t position = positions[choice];
+                if (position >= rows) continue;
                 float weight = weights ? weights[choice] : 1.0f;
                 float v[N];
-                load_vector(x + place * cols + col, v);
+                load_vector(x + position * cols + col, v);
 #pragma unroll
                 for (int i = 0; i < N; i++) sum[i] += weight * v[i];
             }
@@ -112,17 +111,17 @@ __device__ inline void to_tokens(const T* x, uint64_t rows, const uint32_t* plac
     }
 }
 
-// dots[c] = the dot product of dy[c / k] and x[places[c]], or 0 for a place that is not there: a warp for each choice.
+// dots[c] = the dot product of dy[c / k] and x[positions[c]], or 0 for a position that is not there: a warp for each choice.
 template <class T>
-__device__ inline void dots(const T* x, uint64_t rows, const uint32_t* places, const T* dy, uint64_t n, uint32_t k,
+__device__ inline void dots(const T* x, uint64_t rows, const uint32_t* positions, const T* dy, uint64_t n, uint32_t k,
                             uint64_t cols, float* dots) {
     for (uint64_t choice = thread_index() / 32; choice < n; choice += thread_count() / 32) {
-        uint64_t place = places[choice];
+        uint64_t position = positions[choice];
         const T* left = dy + choice / k * cols;
         float sum = 0.0f;
-        if (place < rows) {
+        if (position < rows) {
             for (uint64_t col = threadIdx.x % 32; col < cols; col += 32) {
-                sum += widen(left[col]) * widen(x[place * cols + col]);
+                sum += widen(left[col]) * widen(x[position * cols + col]);
             }
         }
         sum = warp_reduce(sum, Sum());
@@ -135,9 +134,9 @@ __device__ inline void dots(const T* x, uint64_t rows, const uint32_t* places, c
                               uint64_t cols, T* out, uint32_t width) {                                                 \
         to_experts<N>(x, order, weights, n, k, cols, out, width);                                                      \
     }                                                                                                                  \
-    KERNEL(to_tokens_##name)(const T* x, uint64_t rows, const uint32_t* places, const float* weights, uint64_t tokens, \
-                             uint32_t k, uint64_t cols, T* out, uint32_t width) {                                      \
-        to_tokens<N>(x, rows, places, weights, tokens, k, cols, out, width);                                           \
+    KERNEL(to_tokens_##name)(const T* x, uint64_t rows, const uint32_t* positions, const float* weights,               \
+                             uint64_t tokens, uint32_t k, uint64_t cols, T* out, uint32_t width) {                     \
+        to_tokens<N>(x, rows, positions, weights, tokens, k, cols, out, width);                                        \
     }
 
 ROUTE(f32, 1, float)
@@ -149,9 +148,9 @@ ROUTE(bf16_vectors, WIDE<bf16>, bf16)
     KERNEL(top_k_##name)(const T* x, uint64_t rows, uint32_t cols, uint32_t k, float* values, uint32_t* indices) {     \
         top_k(x, rows, cols, k, values, indices);                                                                      \
     }                                                                                                                  \
-    KERNEL(dots_##name)(const T* x, uint64_t rows, const uint32_t* places, const T* dy, uint64_t n, uint32_t k,        \
+    KERNEL(dots_##name)(const T* x, uint64_t rows, const uint32_t* positions, const T* dy, uint64_t n, uint32_t k,     \
                         uint64_t cols, float* out) {                                                                   \
-        dots(x, rows, places, dy, n, k, cols, out);                                                                    \
+        dots(x, rows, positions, dy, n, k, cols, out);                                                                 \
     }
 
 CHOOSE(f32, float)

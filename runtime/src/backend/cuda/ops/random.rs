@@ -13,28 +13,29 @@ use super::strided::StridedBlock;
 /// Maximum dims of a kernel, after contiguous dims are merged.
 const DIMS: usize = 16;
 
-/// `Place` of the kernels: a [`StridedBlock`].
+/// The argument `BlockStrides` of kernels: a [`StridedBlock`].
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Place {
+struct BlockStrides {
     first: u64,
     dims: u64,
     sizes: [u64; DIMS],
     strides: [u64; DIMS],
 }
 
-impl Place {
+impl BlockStrides {
     /// # Panics
     /// When a block is split in more than 16 dims, or has a gap, which no parameter has.
-    fn new(index: &BlockIndex) -> Place {
+    fn new(index: &BlockIndex) -> BlockStrides {
         let StridedBlock { first, sizes, strides, gaps } = StridedBlock::from_index(index);
         assert!(gaps.is_empty(), "normal deviates are drawn for one range of indices of each dim");
         let dims = sizes.len();
         assert!(dims <= DIMS, "a block is split in at most {DIMS} dims");
-        let mut place = Place { first, dims: dims as u64, sizes: [1; DIMS], strides: [1; DIMS] };
-        place.sizes[..dims].copy_from_slice(&sizes);
-        place.strides[..dims].copy_from_slice(&strides);
-        place
+        let mut block =
+            BlockStrides { first, dims: dims as u64, sizes: [1; DIMS], strides: [1; DIMS] };
+        block.sizes[..dims].copy_from_slice(&sizes);
+        block.strides[..dims].copy_from_slice(&strides);
+        block
     }
 }
 
@@ -50,7 +51,7 @@ impl RandomOps for CudaBackend {
             gpu.launch(
                 (&RANDOM, &name),
                 covering(gpu, n),
-                args![key, std, Place::new(index), address(out), n],
+                args![key, std, BlockStrides::new(index), address(out), n],
             )
         };
     }

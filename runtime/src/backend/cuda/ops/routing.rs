@@ -60,7 +60,7 @@ impl RoutingOps for CudaBackend {
                 args![sorted.keys, n, experts, address(counts)],
             );
             gpu.launch(
-                (&ROUTING, "places_of_choices"),
+                (&ROUTING, "positions_of_choices"),
                 covering(gpu, n),
                 args![sorted.order, n, address(order), address(positions)],
             );

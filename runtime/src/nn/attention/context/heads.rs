@@ -53,8 +53,8 @@ impl HeadTensor {
         }
     }
 
-    /// Returns the copies of a message at `at`, with the positions of rank `from` and the heads of rank `own`, to their
-    /// places in the order of positions.
+    /// Returns the copies of a message at `at`, with the positions of rank `from` and the heads of rank `own`, to all
+    /// positions in their order.
     fn placed_message(&self, from: usize, own: usize, at: usize) -> [BlockCopy; 2] {
         let part = ZigZagPart {
             batch: self.batch,
@@ -161,7 +161,7 @@ impl HeadExchange<'_> {
     fn unpack(&self, tensor: &HeadTensor, starts: &[usize], received: &Buffer) -> Buffer {
         let (rank, backend) = (self.call.rank, self.call.rank.backend());
         let len = tensor.own_len();
-        let place = |index: usize, own: &mut Buffer| {
+        let unpack = |index: usize, own: &mut Buffer| {
             let copy = tensor.to_message(index, starts[index]).reversed();
             backend.copy_blocks(&copy, received.view(), own.view_mut());
         };
@@ -172,13 +172,13 @@ impl HeadExchange<'_> {
                 // No query head of these ranks reads the others.
                 backend.fill(own.view_mut(), 0.0);
             }
-            all.iter().for_each(|&index| place(index, &mut own));
+            all.iter().for_each(|&index| unpack(index, &mut own));
             return own;
         }
         let mut sum = self.call.zeros(DType::F32, len);
         for group in &groups {
             let mut heads = self.call.zeros(received.dtype(), len);
-            group.iter().for_each(|&index| place(index, &mut heads));
+            group.iter().for_each(|&index| unpack(index, &mut heads));
             backend.add_assign(sum.view_mut(), heads.view());
         }
         self.call.narrow(sum.view())

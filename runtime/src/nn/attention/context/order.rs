@@ -28,13 +28,13 @@ impl ZigZagPart {
     pub fn to_whole(self, part_start: usize, whole_start: usize) -> [BlockCopy; 2] {
         let ZigZagPart { batch, chunk, row, members, member } = self;
         let len = chunk * row;
-        let places = [(0, member), (1, 2 * members - 1 - member)];
-        places.map(|(half, place)| BlockCopy {
+        let chunks = [(0, member), (1, 2 * members - 1 - member)];
+        chunks.map(|(half, index)| BlockCopy {
             blocks: batch,
             len,
             src_start: part_start + half * len,
             src_stride: 2 * len,
-            dst_start: whole_start + place * len,
+            dst_start: whole_start + index * len,
             dst_stride: 2 * members * len,
         })
     }

@@ -67,7 +67,7 @@ impl<'a> Ulysses<'a> {
     }
 
     /// Computes the gradients of queries, keys and values. Those of the scores' operands of this rank's heads are added to
-    /// their places in `dscores`, which has all heads.
+    /// theirs in `dscores`, which has all heads.
     pub fn backward(
         &self,
         of: &ExchangedAttention<Arc<Buffer>>,

@@ -88,11 +88,11 @@ mod tests {
             }
         });
         let order = order.into_inner().expect("nothing panics");
-        let place = |of| order.iter().position(|at| *at == of).expect("every block has a turn");
+        let turn = |of| order.iter().position(|at| *at == of).expect("every block has a turn");
         for (block, end) in
             [0, 1].into_iter().flat_map(|block| [10, 20, 30].map(|end| (block, end)))
         {
-            assert!(place((block, end)) < place((block + 1, end)), "{order:?}");
+            assert!(turn((block, end)) < turn((block + 1, end)), "{order:?}");
         }
     }
 

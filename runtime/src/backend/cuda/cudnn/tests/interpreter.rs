@@ -21,7 +21,7 @@ pub fn run(
 ) {
     let read = |tensor: &GraphTensor| match tensor.home {
         TensorStorage::Device(operand) => {
-            indices(tensor.sizes).map(|index| memory[&operand][place(tensor, index)]).collect()
+            indices(tensor.sizes).map(|index| memory[&operand][offset(tensor, index)]).collect()
         }
         TensorStorage::Virtual => vec![f32::NAN; indices(tensor.sizes).count()],
         TensorStorage::Value(of) => vec![scalar(of)],
@@ -34,7 +34,7 @@ pub fn run(
     for (id, operand) in graph.operands() {
         let tensor = &graph.tensors[id.0];
         for (index, value) in indices(tensor.sizes).zip(&values.of[id.0]) {
-            memory.get_mut(&operand).expect("every operand has memory")[place(tensor, index)] =
+            memory.get_mut(&operand).expect("every operand has memory")[offset(tensor, index)] =
                 *value;
         }
     }
@@ -125,6 +125,6 @@ fn position(sizes: TensorDims, [n, h, i, j]: TensorDims) -> usize {
     (((n * sizes[1] + h) * sizes[2] + i) * sizes[3] + j) as usize
 }
 
-fn place(tensor: &GraphTensor, index: TensorDims) -> usize {
+fn offset(tensor: &GraphTensor, index: TensorDims) -> usize {
     index.iter().zip(tensor.strides).map(|(index, stride)| index * stride).sum::<i64>() as usize
 }

@@ -19,7 +19,7 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
     float* numbers = (float*)(steps + 2 * STEP);
 
     // Earlier keys have more queries and are scheduled first.
-    Place at = place((s.kv_len + ROWS - 1) / ROWS, s.kv_heads, false);
+    WorkTile at = work_tile((s.kv_len + ROWS - 1) / ROWS, s.kv_heads, false);
     int first_head = s.first_reader(at.head), n_heads = s.first_reader(at.head + 1) - first_head, lane = threadIdx.x % 32;
     int warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
     // Queries that attend to any key of the block, of each head in whole steps.

@@ -14,7 +14,7 @@ KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
     bf16 *queries = shared, *douts = queries + ROWS * STRIDE, *steps = douts + ROWS * VALUE_STRIDE;
 
     // Later queries attend to more keys: they are scheduled first, so that short blocks fill the tail.
-    Place at = place((s.q_len + ROWS - 1) / ROWS, s.heads, true);
+    WorkTile at = work_tile((s.q_len + ROWS - 1) / ROWS, s.heads, true);
     int kv_head = s.kv_head(at.head);
     auto k_rows = key_rows<HEAD_DIM>(k, at.batch, kv_head, s);
     auto v_rows = key_rows<VALUE_DIM>(v, at.batch, kv_head, s);

@@ -23,7 +23,7 @@ __device__ inline void bias_partials(const T* q, const T* k, const T* v, const T
     float sum = 0;
     for (int batch = 0; batch < batches; batch++) {
         for (int row = max(0, -shift) * TILE; row < s.q_len && row + shift * TILE < s.kv_len; row += TILE) {
-            Place at = {batch, head, row};
+            WorkTile at = {batch, head, row};
             int col = row + shift * TILE;
             Seen of_tile = seen_by_tile(at, s, x);
             if (col + TILE <= of_tile.first || col >= of_tile.end) continue;

@@ -83,7 +83,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
     bf16 *queries = shared, *keys = queries + ROWS * STRIDE, *values = keys + COLS * STRIDE;
 
     // Later queries attend to more keys: they are scheduled first, so that short blocks fill the tail.
-    Place at = place((s.q_len + ROWS - 1) / ROWS, s.heads, true);
+    WorkTile at = work_tile((s.q_len + ROWS - 1) / ROWS, s.heads, true);
     int kv_head = s.kv_head(at.head);
     auto q_rows = query_rows<HEAD_DIM>(q, at.batch, at.head, s);
     auto k_rows = key_rows<HEAD_DIM>(k, at.batch, kv_head, s);

@@ -35,7 +35,7 @@ __device__ inline void forward(const T* q, const T* k, const T* v, O* out, float
     float *queries = shared, *keys = queries + tile, *values = keys + tile, *sums = values + value_tile;
     float* weights = sums + value_tile;
 
-    Place at = place(s.q_len, s.heads);
+    WorkTile at = work_tile(s.q_len, s.heads);
     int kv_head = s.kv_head(at.head), i = threadIdx.x / TILE, j = threadIdx.x % TILE, row = at.first_row + i;
     Head<const T> k_rows = key_rows(k, at, kv_head, s, head_dim), v_rows = key_rows(v, at, kv_head, s, value_dim);
     query_rows(q, at, at.head, s, head_dim).load(queries, at.first_row);
@@ -80,7 +80,7 @@ __device__ inline void backward_queries(const T* q, const T* k, const T* v, cons
     float *queries = shared, *douts = queries + tile, *keys = douts + value_tile, *values = keys + tile;
     float *sums = values + value_tile, *weights = sums + tile;
 
-    Place at = place(s.q_len, s.heads);
+    WorkTile at = work_tile(s.q_len, s.heads);
     int kv_head = s.kv_head(at.head), i = threadIdx.x / TILE, j = threadIdx.x % TILE, row = at.first_row + i;
     Head<const T> k_rows = key_rows(k, at, kv_head, s, head_dim), v_rows = key_rows(v, at, kv_head, s, value_dim);
     query_rows(q, at, at.head, s, head_dim).load(queries, at.first_row);
@@ -116,7 +116,7 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
     float *key_sums = douts + value_tile, *value_sums = key_sums + tile;
     float *weights = value_sums + value_tile, *score_gradients = weights + TILE * TILE;
 
-    Place at = place(s.kv_len, s.kv_heads);
+    WorkTile at = work_tile(s.kv_len, s.kv_heads);
     int i = threadIdx.x / TILE, j = threadIdx.x % TILE, key = at.first_row + i;
     key_rows(k, at, at.head, s, head_dim).load(keys, at.first_row);
     key_rows(v, at, at.head, s, value_dim).load(values, at.first_row);

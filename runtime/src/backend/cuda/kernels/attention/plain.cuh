@@ -10,11 +10,11 @@ constexpr int TILE = 16, THREADS = TILE * TILE;
 __device__ inline int stride_of(int dim) { return dim | 1; }
 
 // Tile and head of a block; blocks of one head are consecutive.
-struct Place {
+struct WorkTile {
     int batch, head, first_row;
 };
 
-__device__ inline Place place(int rows, int heads) {
+__device__ inline WorkTile work_tile(int rows, int heads) {
     int tiles = (rows + TILE - 1) / TILE;
     return {(int)(blockIdx.x / tiles / heads), (int)(blockIdx.x / tiles % heads), (int)(blockIdx.x % tiles) * TILE};
 }
@@ -39,12 +39,12 @@ struct Head {
 };
 
 template <class Element>
-__device__ inline Head<Element> query_rows(Element* tensor, const Place& at, int head, const Sizes& s, int dim) {
+__device__ inline Head<Element> query_rows(Element* tensor, const WorkTile& at, int head, const Sizes& s, int dim) {
     return {tensor, at.batch, head, s.q_len, s.q_pitch, s.heads, dim};
 }
 
 template <class Element>
-__device__ inline Head<Element> key_rows(Element* tensor, const Place& at, int kv_head, const Sizes& s, int dim) {
+__device__ inline Head<Element> key_rows(Element* tensor, const WorkTile& at, int kv_head, const Sizes& s, int dim) {
     return {tensor, at.batch, kv_head, s.kv_len, s.kv_pitch, s.kv_heads, dim};
 }
 
@@ -75,7 +75,7 @@ __device__ inline Seen seen_by(int query, int batch, const Sizes& s, const Extra
 }
 
 // The keys that a tile of queries attends to, from a whole tile on.
-__device__ inline Seen seen_by_tile(const Place& at, const Sizes& s, const Extras& x) {
+__device__ inline Seen seen_by_tile(const WorkTile& at, const Sizes& s, const Extras& x) {
     int last = min(at.first_row + TILE, s.q_len) - 1;
     return {seen_by(at.first_row, at.batch, s, x).first / TILE * TILE, seen_by(last, at.batch, s, x).end};
 }

@@ -56,14 +56,14 @@ __device__ inline void scale_rows(Sums<N>& sums, const float (&factor)[ROW_TILES
 }
 
 // Rows and head of a block; blocks of one head are consecutive.
-struct Place {
+struct WorkTile {
     int batch, head, first_row;
 };
 
 // Returns the warp index; the shuffle tells the compiler that it is uniform within the warp.
 __device__ inline int warp_index() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0); }
 
-__device__ inline Place place(int tiles, int heads, bool backwards) {
+__device__ inline WorkTile work_tile(int tiles, int heads, bool backwards) {
     int tile = blockIdx.x % tiles, head = blockIdx.x / tiles % heads, batch = blockIdx.x / tiles / heads;
     return {batch, head, (backwards ? tiles - 1 - tile : tile) * ROWS};
 }

@@ -83,8 +83,8 @@ mod tests {
                                 * element(&a, &matmul.right, matmul.transpose_right, i, row)
                         })
                         .sum();
-                    let place = col + row * matmul.result.ld as usize;
-                    assert_eq!((result, place), (expected, row * n + col));
+                    let offset = col + row * matmul.result.ld as usize;
+                    assert_eq!((result, offset), (expected, row * n + col));
                 }
             }
         }

@@ -139,8 +139,8 @@ impl Case {
     /// that after their end.
     pub fn document_ranges(&self) -> Option<[Vec<u32>; 2]> {
         if let Some(padding) = &self.padding {
-            let of_all = |place: fn(&Range<usize>) -> usize| {
-                padding.iter().flat_map(|valid| vec![place(valid) as u32; self.seq]).collect()
+            let of_all = |end: fn(&Range<usize>) -> usize| {
+                padding.iter().flat_map(|valid| vec![end(valid) as u32; self.seq]).collect()
             };
             return Some([of_all(|valid| valid.start), of_all(|valid| valid.end)]);
         }
@@ -254,7 +254,7 @@ impl Case {
         {
             array.resize(BATCH * self.seq * row, f32::NAN);
             for (rank, (of_rank, _)) in of_ranks.iter().enumerate() {
-                for (at, own) in self.places(rank, ranks, row).zip(of_rank[index].chunks(row)) {
+                for (at, own) in self.row_ranges(rank, ranks, row).zip(of_rank[index].chunks(row)) {
                     array[at].copy_from_slice(own);
                 }
             }
@@ -320,8 +320,8 @@ impl Case {
             sinks: self.has_sinks.then(|| dsinks.view_mut()),
         };
         let part = |(data, row): (&Vec<f32>, usize)| -> Buffer {
-            let places = self.places(group.rank(), group.size(), row);
-            let own: Vec<f32> = places.flat_map(|at| data[at].iter().copied()).collect();
+            let ranges = self.row_ranges(group.rank(), group.size(), row);
+            let own: Vec<f32> = ranges.flat_map(|at| data[at].iter().copied()).collect();
             let own = rank.allocator().copy_of(&own, Category::Activations);
             call.narrow(own.view())
         };
@@ -361,15 +361,15 @@ impl Case {
     }
 
     /// Returns the elements of each position of a rank in arrays of all positions, in local order.
-    fn places(
+    fn row_ranges(
         &self,
         rank: usize,
         ranks: usize,
         row: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let (extent, seq) = (Extent::zig_zag(self.seq, rank, ranks), self.seq);
-        let places = move |sample: usize| extent.positions().map(move |at| sample * seq + at);
-        (0..BATCH).flat_map(places).map(move |at| at * row..(at + 1) * row)
+        let indices = move |sample: usize| extent.positions().map(move |at| sample * seq + at);
+        (0..BATCH).flat_map(indices).map(move |at| at * row..(at + 1) * row)
     }
 }
 

@@ -60,10 +60,10 @@ fn padding_is_that_of_any_length() {
             for rank in on(mesh, &with_style(style, sizes()), lengths) {
                 for (((positions, out), alone), seq) in rank.iter().zip(&alone).zip(lengths) {
                     let (out, alone) = (rows(out), rows(alone));
-                    let places = (0..VALID.len())
+                    let indices = (0..VALID.len())
                         .flat_map(|sample| positions.positions().map(move |at| sample * seq + at));
                     assert_eq!(out.len(), VALID.len() * positions.local);
-                    for (out, at) in out.iter().zip(places) {
+                    for (out, at) in out.iter().zip(indices) {
                         for (a, b) in out.iter().zip(&alone[at]) {
                             let name = || format!("{mesh} {style}, {lengths:?}, row {at}");
                             assert!((a - b).abs() < 1e-6, "{}: {a} instead of {b}", name());
