@@ -154,7 +154,7 @@ fn lost_rank_0_is_reported_while_connecting() {
     assert!(matches!(error, StoreError::NotAStore { rank: 1, .. }), "{error}");
 }
 
-/// Waits for the first failed rank, without sleeping: a test of the order in which failures arrive reacts at once.
+/// Waits for the first failed rank, without sleeping: a test of the order in which failures arrive reacts immediately.
 fn first_failure(store: &Store) -> (usize, RankExit) {
     let start = Instant::now();
     loop {
