@@ -124,8 +124,8 @@ pub fn refused<T: Send>(
     let spot = Spot::default();
     let result = on(case, |rank| body(rank, &spot));
     let Err(message) = result else { panic!("{}: nothing was refused", case.mesh) };
-    let label = format!("{file}:{}", spot.0.load(Ordering::Relaxed));
-    for part in parts.iter().chain([&label.as_str()]) {
+    let location = format!("{file}:{}", spot.0.load(Ordering::Relaxed));
+    for part in parts.iter().chain([&location.as_str()]) {
         assert!(message.contains(part), "{}: no `{part}` in: {message}", case.mesh);
     }
 }

@@ -70,8 +70,8 @@ KERNEL(positions_of_choices)(const uint32_t* sorted, uint64_t n, uint32_t* order
     }
 }
 
-// out[p] = weights[order[p]] * x[order[p] / k] over n positions; without weights where they are null. A row is the work of
-// `width` neighboring threads, a power of two.
+// out[p] = weights[order[p]] * x[order[p] / k] over n positions; without weights where they are null. A row is the work
+// of `width` neighboring threads, a power of two.
 template <int N, class T>
 __device__ inline void to_experts(const T* x, const uint32_t* order, const float* weights, uint64_t n, uint32_t k,
                                   uint64_t cols, T* out, uint32_t width) {
@@ -89,8 +89,8 @@ __device__ inline void to_experts(const T* x, const uint32_t* order, const float
     }
 }
 
-// out[t] = the sum of weights[c] * x[positions[c]] over the choices of token t, in their order; positions from `rows` on are not
-// there.
+// out[t] = the sum of weights[c] * x[positions[c]] over the choices of token t, in their order; positions from `rows` on
+// are not there.
 template <int N, class T>
 __device__ inline void to_tokens(const T* x, uint64_t rows, const uint32_t* positions, const float* weights,
                                  uint64_t tokens, uint32_t k, uint64_t cols, T* out, uint32_t width) {
@@ -111,7 +111,8 @@ __device__ inline void to_tokens(const T* x, uint64_t rows, const uint32_t* posi
     }
 }
 
-// dots[c] = the dot product of dy[c / k] and x[positions[c]], or 0 for a position that is not there: a warp for each choice.
+// dots[c] = the dot product of dy[c / k] and x[positions[c]], or 0 for a position that is not there: a warp for each
+// choice.
 template <class T>
 __device__ inline void dots(const T* x, uint64_t rows, const uint32_t* positions, const T* dy, uint64_t n, uint32_t k,
                             uint64_t cols, float* dots) {
