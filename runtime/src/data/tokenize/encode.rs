@@ -8,8 +8,8 @@ use super::pieces::{DocumentDelimiters, Piece, Pieces};
 use super::{TokenizeError, Tokenizer};
 use crate::data::{DataError, Ids, TokenFile};
 
-/// Bytes of text in memory, per core; few in tests, where short texts have to fill it several times.
-const BYTES_PER_CORE: usize = if cfg!(test) { 1 << 16 } else { 1 << 20 };
+/// Bytes of text in memory, per core.
+const BYTES_PER_CORE: usize = 1 << 20;
 
 /// Tokenizes a text, as one document, into memory; `name` is its name in messages, and `progress` receives the
 /// number of bytes that are done.
@@ -32,7 +32,7 @@ pub fn tokenize_text(
     }
     let mut tokens = Ids::below(ids);
     let documents = DocumentDelimiters::default();
-    encode(tokenizer, reader, name, &documents, progress, &mut |ids| {
+    Encoder::new(tokenizer, &documents).encode(reader, name, progress, &mut |ids| {
         tokens.extend(ids);
         Ok(())
     })?;
@@ -46,33 +46,48 @@ pub struct Encoded {
     pub documents: u64,
 }
 
-/// Tokenizes the text of `reader` and passes the ids on in order. Memory is bounded for any length.
-pub fn encode(
-    tokenizer: &Tokenizer,
-    reader: impl Read,
-    name: &str,
-    documents: &DocumentDelimiters,
-    progress: &mut dyn FnMut(u64),
-    take: &mut dyn FnMut(&[u32]) -> Result<(), TokenizeError>,
-) -> Result<Encoded, TokenizeError> {
-    let batch_bytes = BYTES_PER_CORE * rayon::current_num_threads();
-    let mut pieces = Pieces::new(reader, documents);
-    let mut done = Encoded { bytes: 0, documents: 0 };
-    loop {
-        let read = read_some(&mut pieces, batch_bytes);
-        let read = read.map_err(|source| TokenizeError::Read { name: name.to_owned(), source })?;
-        let Some(last) = read.last() else { return Ok(done) };
-        done.bytes = last.position + last.text.len() as u64;
-        let encode = |piece: &Piece| tokenizer.encode(&piece.text, name, piece.position);
-        let encoded: Vec<Result<Vec<u32>, TokenizeError>> = read.par_iter().map(encode).collect();
-        for (piece, ids) in read.iter().zip(encoded) {
-            take(&ids?)?;
-            if piece.is_last {
-                done.documents += 1;
-                take(documents.end.as_slice())?;
+/// The settings by which texts become tokens.
+pub struct Encoder<'a> {
+    tokenizer: &'a Tokenizer,
+    documents: &'a DocumentDelimiters,
+    /// Bytes of text in memory, per core.
+    bytes_per_core: usize,
+}
+
+impl<'a> Encoder<'a> {
+    pub fn new(tokenizer: &'a Tokenizer, documents: &'a DocumentDelimiters) -> Self {
+        Encoder { tokenizer, documents, bytes_per_core: BYTES_PER_CORE }
+    }
+
+    /// Tokenizes the text of `reader` and passes the ids on in order. Memory is bounded for any length.
+    pub fn encode(
+        &self,
+        reader: impl Read,
+        name: &str,
+        progress: &mut dyn FnMut(u64),
+        take: &mut dyn FnMut(&[u32]) -> Result<(), TokenizeError>,
+    ) -> Result<Encoded, TokenizeError> {
+        let batch_bytes = self.bytes_per_core * rayon::current_num_threads();
+        let mut pieces = Pieces::new(reader, self.documents);
+        let mut done = Encoded { bytes: 0, documents: 0 };
+        loop {
+            let read = read_some(&mut pieces, batch_bytes);
+            let read =
+                read.map_err(|source| TokenizeError::Read { name: name.to_owned(), source })?;
+            let Some(last) = read.last() else { return Ok(done) };
+            done.bytes = last.position + last.text.len() as u64;
+            let encode = |piece: &Piece| self.tokenizer.encode(&piece.text, name, piece.position);
+            let encoded: Vec<Result<Vec<u32>, TokenizeError>> =
+                read.par_iter().map(encode).collect();
+            for (piece, ids) in read.iter().zip(encoded) {
+                take(&ids?)?;
+                if piece.is_last {
+                    done.documents += 1;
+                    take(self.documents.end.as_slice())?;
+                }
             }
+            progress(done.bytes);
         }
-        progress(done.bytes);
     }
 }
 
@@ -96,12 +111,7 @@ mod tests {
     use super::*;
 
     /// The ids of `text` by as many threads.
-    fn ids(
-        tokenizer: &Tokenizer,
-        text: &str,
-        documents: &DocumentDelimiters,
-        threads: usize,
-    ) -> Vec<u32> {
+    fn ids(encoder: &Encoder<'_>, text: &str, threads: usize) -> Vec<u32> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let mut all = Vec::new();
@@ -109,7 +119,7 @@ mod tests {
                 all.extend(ids);
                 Ok(())
             };
-            encode(tokenizer, text.as_bytes(), "text", documents, &mut |_| (), &mut take).unwrap();
+            encoder.encode(text.as_bytes(), "text", &mut |_| (), &mut take).unwrap();
             all
         })
     }
@@ -120,7 +130,8 @@ mod tests {
         let text: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
         assert!(text.len() > 3 * BYTES_PER_CORE);
         let expected: Vec<u32> = text.bytes().map(u32::from).collect();
-        assert!(ids(&Tokenizer::Bytes, &text, &DocumentDelimiters::default(), 1) == expected);
+        let documents = DocumentDelimiters::default();
+        assert!(ids(&Encoder::new(&Tokenizer::Bytes, &documents), &text, 1) == expected);
         let file = tokenize_text(&Tokenizer::Bytes, text.as_bytes(), "text", 256, &mut |_| ());
         let file = file.unwrap();
         let mut read = vec![0; file.len()];
@@ -152,19 +163,31 @@ mod tests {
             lines.collect::<String>()
         };
         let texts: Vec<String> = (0..40).map(document).filter(|text| !text.is_empty()).collect();
-        let mut expected = Vec::new();
-        for text in &texts {
-            expected.extend(tokenizer.encode(text.as_bytes(), "text", 0).unwrap());
-            expected.push(end);
-        }
+        let ids_of = |text: &String| {
+            let mut ids = tokenizer.encode(text.as_bytes(), "text", 0).unwrap();
+            ids.push(end);
+            ids
+        };
+        let expected: Vec<Vec<u32>> = texts.iter().map(ids_of).collect();
         let documents = DocumentDelimiters { separator: Some("\0".into()), end: Some(end) };
+        // Several batches, by batches of few bytes and by those of any other use.
+        let few = Encoder { bytes_per_core: 1 << 14, ..Encoder::new(&tokenizer, &documents) };
+        let joined = texts.join("\0");
+        assert!(joined.len() > 4 * 3 * few.bytes_per_core);
         for threads in [1, 3] {
-            assert!(ids(&tokenizer, &texts.join("\0"), &documents, threads) == expected);
+            assert!(ids(&few, &joined, threads) == expected.concat());
         }
+        let repeats = BYTES_PER_CORE / joined.len() + 1;
+        let repeated = vec![joined; repeats].join("\0");
+        assert!(repeated.len() > BYTES_PER_CORE);
+        let encoder = Encoder::new(&tokenizer, &documents);
+        assert!(ids(&encoder, &repeated, 1) == expected.concat().repeat(repeats));
         // A document that is cut has the ids of the whole, where it is cut at line breaks.
         let long = texts.concat();
-        assert!(long.len() > 4 * BYTES_PER_CORE);
         let whole = tokenizer.encode(long.as_bytes(), "text", 0).unwrap();
-        assert!(ids(&tokenizer, &long, &DocumentDelimiters::default(), 2) == whole);
+        let documents = DocumentDelimiters::default();
+        let few = Encoder { bytes_per_core: 1 << 14, ..Encoder::new(&tokenizer, &documents) };
+        assert!(long.len() > 4 * 2 * few.bytes_per_core);
+        assert!(ids(&few, &long, 2) == whole);
     }
 }

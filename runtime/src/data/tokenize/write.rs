@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::encode::encode;
+use super::encode::Encoder;
 use super::{DocumentDelimiters, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
 
@@ -44,13 +44,14 @@ pub fn tokenize_files(
     let mut file = UnfinishedFiles::create(output)?;
     let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0 };
     let mut buffer = Ids::new(width);
+    let encoder = Encoder::new(tokenizer, documents);
     for input in inputs {
         let name = input.display().to_string();
         let reader = open_input(input)
             .map_err(|source| TokenizeError::Read { name: name.clone(), source })?;
         let before = done.bytes;
         let mut progress = |bytes| progress(before + bytes);
-        let encoded = encode(tokenizer, reader, &name, documents, &mut progress, &mut |ids| {
+        let encoded = encoder.encode(reader, &name, &mut progress, &mut |ids| {
             done.tokens += ids.len() as u64;
             buffer.clear();
             buffer.extend(ids);
