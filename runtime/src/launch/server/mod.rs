@@ -57,8 +57,7 @@ pub fn serve_store(
     assignment: RankAssignment,
     timeout: Duration,
 ) -> io::Result<()> {
-    let (state, changed, announcing) = (Mutex::default(), Condvar::new(), Mutex::default());
-    let server = Arc::new(Server { assignment, timeout, state, changed, announcing });
+    let server = Arc::new(Server::new(assignment, timeout));
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let server = Arc::clone(&server);
@@ -71,6 +70,11 @@ pub fn serve_store(
 }
 
 impl Server {
+    fn new(assignment: RankAssignment, timeout: Duration) -> Self {
+        let (state, changed, announcing) = (Mutex::default(), Condvar::new(), Mutex::default());
+        Server { assignment, timeout, state, changed, announcing }
+    }
+
     fn serve_connection(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         enable_keep_alive(&stream);
@@ -234,3 +238,6 @@ fn write_exit_notification(out: &mut impl Write, rank: u32, exit: &RankExit) -> 
     write_exit(&mut message, exit)?;
     out.write_all(&message)
 }
+
+#[cfg(test)]
+mod tests;
