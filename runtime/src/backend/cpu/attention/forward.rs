@@ -205,14 +205,14 @@ impl<T: Float> HeadForward<'_, '_, T> {
         for row in 0..rows {
             let (row_lse, factor) = normalize(max[row], total[row], sink);
             lse[row] = row_lse;
-            let row_index = [self.sample, queries.start + row, self.head];
+            let output_row = [self.sample, queries.start + row, self.head];
             let sum = &mut sum[row * dim..][..s.value_dim];
             if visible.first[row] >= visible.end[row] {
                 // Values of masked keys have weight zero, and zero times NaN is not zero.
                 sum.fill(0.0);
             }
             // SAFETY: as above.
-            unsafe { self.call.out.put_row(row_index, sum, factor) };
+            unsafe { self.call.out.put_row(output_row, sum, factor) };
         }
     }
 }
