@@ -68,8 +68,8 @@ impl Function<Input> for Weights {
         let weight = |index| self.of(index, seq, x.extents()[1].index(index));
         let element = |index: usize| {
             let (row, h) = (index / hidden, index % hidden);
-            let terms =
-                (0..seq).map(|index| data[(row * seq + index) * hidden + h] * weight(index));
+            let terms = (0..seq)
+                .map(|position| data[(row * seq + position) * hidden + h] * weight(position));
             terms.sum::<f32>() + if *self == Weights::Offset { 1.0 } else { 0.0 }
         };
         output.write_f32(&(0..rows * hidden).map(element).collect::<Vec<_>>());
@@ -82,8 +82,8 @@ impl Function<Input> for Weights {
         let extent = dx.extents()[1];
         let of_backward = if *self == Weights::LocalBackward { Weights::LocalIndex } else { *self };
         let element = |index: usize| {
-            let (row, index, h) = (index / hidden / seq, index / hidden % seq, index % hidden);
-            dy[row * hidden + h] * of_backward.of(index, seq, extent.index(index))
+            let (row, position, h) = (index / hidden / seq, index / hidden % seq, index % hidden);
+            dy[row * hidden + h] * of_backward.of(position, seq, extent.index(position))
         };
         dx.write_f32(&(0..dx.len()).map(element).collect::<Vec<_>>());
     }
