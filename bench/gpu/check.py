@@ -19,6 +19,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def parse_args(words):
     parser.add_argument("--earlier", type=Path, default=HERE / "earlier",
                         help="a copy of OUT of an earlier call [default: earlier, beside this file]")
     parser.add_argument("--minutes", type=float, default=9, help="end within these [default: 9]")
+    parser.add_argument("--jobs", type=int, default=1, help="tests that run at the same time [default: 1]")
     parser.add_argument("--steps", type=int, default=trainings.TIMED, help="timed steps of a training")
     parser.add_argument("--list", action="store_true", help="print the items and their seconds, and run none")
     args = parser.parse_args(words)
@@ -52,8 +54,9 @@ def parse_args(words):
     args.only = [pattern for pattern in args.only.split(",") if pattern]
     if unknown := set(args.parts) - set(report.PARTS):
         parser.error(f"--parts: {', '.join(sorted(unknown))} is none of {', '.join(report.PARTS)}")
-    if args.steps < 1:
-        parser.error("--steps must be at least 1")
+    for name in ("jobs", "steps"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name} must be at least 1")
     return args
 
 
@@ -80,17 +83,21 @@ def run(args, programs, scratch):
     results = Results(args.out, earlier)
     items = all_items()
 
+    lock = threading.Lock()
+
     def write_report():
-        (args.out / "report.md").write_text(report.render(items, results.latest()))
+        with lock:
+            (args.out / "report.md").write_text(report.render(items, results.latest()))
 
     def say(line):
-        print(f"[{time.monotonic() - started:4.0f} s] {line}", flush=True)
+        with lock:
+            print(f"[{time.monotonic() - started:4.0f} s] {line}", flush=True)
 
     with open(args.out / "log.txt", "a") as log:
         runner = Runner(programs, log, environment(programs), started + 60 * args.minutes)
         kit = Kit(runner, results, programs, scratch, args)
         write_report()
-        work(kit, chosen(items, args.parts, args.only), args.again, say, write_report)
+        work(kit, chosen(items, args.parts, args.only), args.again, say, write_report, args.jobs)
 
 
 def main(words):

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tarfile
+import threading
 from pathlib import Path
 
 RESULTS = "results.jsonl"
@@ -25,6 +26,8 @@ class Results:
         """Results in the folder `out`, which begins with those of the folder `earlier` if it has none."""
         self.out = Path(out)
         self.out.mkdir(parents=True, exist_ok=True)
+        # Items that run at the same time have results at the same time.
+        self.lock = threading.Lock()
         if earlier is not None and not (self.out / RESULTS).exists():
             for name in NAMES:
                 if (Path(earlier) / name).exists():
@@ -56,8 +59,8 @@ class Results:
             return {}
 
     def add(self, record):
-        self.records.append(record)
-        with open(self.out / RESULTS, "a") as file:
+        with self.lock, open(self.out / RESULTS, "a") as file:
+            self.records.append(record)
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -65,7 +68,7 @@ class Results:
     def latest(self):
         """Returns the last record of each item by name, in the order of first execution."""
         found = {}
-        for record in self.records:
+        for record in list(self.records):
             found[record["item"]] = record
         return found
 
@@ -77,7 +80,11 @@ class Results:
         """Adds files, given as bytes by name, to the archive."""
         if not files:
             return
-        self.files |= files
+        with self.lock:
+            self.files |= files
+            self._write_files()
+
+    def _write_files(self):
         path = self.out / FILES
         whole = path.with_suffix(".new")
         with tarfile.open(whole, "w:gz") as archive:

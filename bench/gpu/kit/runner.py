@@ -62,9 +62,14 @@ class Runner:
             programs = [self._start(stack, command, variables) for command, variables in commands]
             return [self._outcome(program, start, allowed, allowed < limit) for program in programs]
 
+    def _log(self, text):
+        # In one write, because other programs may end at the same time.
+        self.log.write(text)
+        self.log.flush()
+
     def _start(self, stack, command, variables):
         words = " ".join([f"{name}={value}" for name, value in variables.items()] + list(map(str, command)))
-        print(f"$ {words}", file=self.log, flush=True)
+        self._log(f"$ {words}\n")
         # Files, because a full pipe blocks the program.
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(2)]
         environment = self.environment | {name: str(value) for name, value in variables.items()}
@@ -73,12 +78,12 @@ class Runner:
                 list(map(str, command)), stdin=subprocess.DEVNULL, stdout=outputs[0], stderr=outputs[1],
                 cwd=self.folder, env=environment, start_new_session=True)
         except OSError as error:
-            return error, outputs
+            return error, outputs, words
         stack.callback(end, program)
-        return program, outputs
+        return program, outputs, words
 
     def _outcome(self, started, start, allowed, is_cut):
-        program, outputs = started
+        program, outputs, words = started
         if isinstance(program, OSError):
             return Outcome("failed", "", "", 0, f"cannot be started: {program}")
         status, why = "ok", ""
@@ -92,7 +97,7 @@ class Runner:
         for output in outputs:
             output.seek(0)
             texts.append(output.read())
-        print(*map(shortened, texts), f"[{seconds:.1f} s]", sep="\n", file=self.log, flush=True)
+        self._log("\n".join([f"# output of {words}", *map(shortened, texts), f"[{seconds:.1f} s]\n"]))
         if status == "ok" and program.returncode != 0:
             last = (texts[1].strip() or texts[0].strip() or "no output").splitlines()[-1]
             status, why = "failed", f"exit code {program.returncode}: {last}"

@@ -1,9 +1,11 @@
 """Selection and scheduling of the items of a call within its time limit."""
 
 import fnmatch
+import itertools
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,8 @@ class Item:
     seconds: float
     # Takes a Kit and returns the fields of a record, including `status`.
     do: Callable
+    # True if its result depends neither on time nor on other items, so that it may run at the same time as others.
+    concurrent: bool = False
 
 
 @dataclass
@@ -43,25 +47,29 @@ def chosen(items, parts, only):
             if any(fnmatch.fnmatch(item.name, f"*{pattern}*") for pattern in only)]
 
 
-def work(kit, items, again, say, after):
+def work(kit, items, again, say, after, jobs=1):
     """Runs the items without a result, or all with `again`, while there is time, and calls
-    `after` after each."""
-    for item in items:
-        if not again and kit.results.is_done(item.name):
-            say(f"{item.name}: kept from before")
-            continue
-        left = kit.runner.left()
-        if left < item.seconds:
-            say(f"{item.name}: not begun, needs about {item.seconds:.0f} s of {max(left, 0):.0f} s")
-            continue
-        start = time.monotonic()
-        try:
-            record = item.do(kit)
-        except Exception as error:  # Later items are still useful.
-            traceback.print_exc(file=kit.runner.log)
-            record = {"status": "failed", "why": f"check.py failed: {type(error).__name__}: {error}"}
-        seconds = round(time.monotonic() - start, 1)
-        kit.results.add({"item": item.name, "seconds": seconds} | record)
-        say(f"{item.name}: {record['status']} in {seconds:.0f} s"
-            + (f", {record['why']}" if record.get("why") else ""))
-        after()
+    `after` after each. Up to `jobs` consecutive items that are concurrent run at the same time."""
+    for is_concurrent, group in itertools.groupby(items, lambda item: item.concurrent):
+        with ThreadPoolExecutor(jobs if is_concurrent else 1) as pool:
+            list(pool.map(lambda item: work_on(kit, item, again, say, after), group))
+
+
+def work_on(kit, item, again, say, after):
+    if not again and kit.results.is_done(item.name):
+        say(f"{item.name}: kept from before")
+        return
+    left = kit.runner.left()
+    if left < item.seconds:
+        say(f"{item.name}: not begun, needs about {item.seconds:.0f} s of {max(left, 0):.0f} s")
+        return
+    start = time.monotonic()
+    try:
+        record = item.do(kit)
+    except Exception as error:  # Later items are still useful.
+        kit.runner.log.write(traceback.format_exc())
+        record = {"status": "failed", "why": f"check.py failed: {type(error).__name__}: {error}"}
+    seconds = round(time.monotonic() - start, 1)
+    kit.results.add({"item": item.name, "seconds": seconds} | record)
+    say(f"{item.name}: {record['status']} in {seconds:.0f} s" + (f", {record['why']}" if record.get("why") else ""))
+    after()

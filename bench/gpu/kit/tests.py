@@ -49,7 +49,7 @@ def module_command(kit, module):
 
 def test_item(item, module, seconds, environment=None):
     environment = {"MESHWRIGHT_TEST_DEVICE": "cuda", "MESHWRIGHT_REQUIRE_CUDNN_DEVICE": "1"} | (environment or {})
-    return Item(item, seconds, lambda kit: test(kit, item, module, environment, PATIENCE * seconds))
+    return Item(item, seconds, lambda kit: test(kit, item, module, environment, PATIENCE * seconds), concurrent=True)
 
 
 def test(kit, item, module, environment, limit):

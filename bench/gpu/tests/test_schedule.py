@@ -1,5 +1,6 @@
 import tarfile
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -21,14 +22,14 @@ class Schedule(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.said = []
 
-    def work(self, items, runner=None, again=False):
+    def work(self, items, runner=None, again=False, jobs=1):
         kit = fakes.kit(runner or fakes.FakeRunner(), self.folder.name)
         self.rendered = 0
 
         def after():
             self.rendered += 1
 
-        work(kit, items, again, self.said.append, after)
+        work(kit, items, again, self.said.append, after, jobs)
         return kit
 
     def test_items_run_in_order_and_each_is_written_immediately(self):
@@ -44,6 +45,26 @@ class Schedule(unittest.TestCase):
         self.work([Item(name, 1, noting(name)) for name in names])
         self.assertEqual(seen, [(name, index) for index, name in enumerate(names)])
         self.assertEqual(self.rendered, 3)
+
+    def test_concurrent_items_run_at_the_same_time_and_others_alone(self):
+        together = threading.Barrier(3, timeout=60)
+        running = []
+
+        def meeting(kit):
+            running.append(0)
+            together.wait()
+            running.pop()
+            return {"status": "ok"}
+
+        def alone(kit):
+            return {"status": "failed" if running else "ok"}
+
+        items = [Item("a", 1, alone), *(Item(f"b{index}", 1, meeting, concurrent=True) for index in range(3)),
+                 Item("c", 1, alone)]
+        kit = self.work(items, jobs=3)
+        self.assertEqual([record["item"][0] for record in kit.results.records], ["a", "b", "b", "b", "c"])
+        self.assertEqual({record["status"] for record in kit.results.records}, {"ok"})
+        self.assertEqual(self.rendered, 5)
 
     def test_a_later_call_goes_on_where_the_time_ended(self):
         items = [item("works/a"), item("works/b"), item("works/c")]
