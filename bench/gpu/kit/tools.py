@@ -47,7 +47,7 @@ def missing(program):
 
 def sanitizer_item(tool, module):
     seconds, limit = SLOW.get(module, (SECONDS, LIMIT))
-    return Item(f"tools/{tool} of {module}", seconds, lambda kit: sanitize(kit, tool, module, limit))
+    return Item(f"tools/{tool} of {module}", seconds, lambda kit: sanitize(kit, tool, module, limit), concurrent=True)
 
 
 def sanitize(kit, tool, module, limit):

@@ -222,14 +222,17 @@ fn other_shapes() -> Vec<AttentionShape> {
     ]
 }
 
-/// Returns the largest difference relative to the largest value; NaN if there is any.
-fn difference(got: &[f32], expected: &[f32]) -> f32 {
-    let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+fn largest(x: &[f32]) -> f32 {
+    x.iter().fold(0.0, |most, x| most.max(x.abs()))
+}
+
+/// Returns the largest difference relative to `scale`; NaN if there is any.
+fn difference(got: &[f32], expected: &[f32], scale: f32) -> f32 {
     let worst = |most: f32, (x, y): (&f32, &f32)| {
         let difference = (x - y).abs();
         if difference <= most { most } else { difference }
     };
-    got.iter().zip(expected).fold(0.0, worst) / largest
+    got.iter().zip(expected).fold(0.0, worst) / scale
 }
 
 fn widened(x: &[bf16]) -> Vec<f32> {
@@ -262,7 +265,11 @@ fn attention_agrees_with_the_cpu() {
         {
             let case = Case::new(shape);
             let (got, expected) = (case.on_device(&driver, stream), case.on_cpu());
-            assert!(difference(&got.lse, &expected.lse) <= 1e-4, "lse of {shape:?}");
+            let lse = difference(&got.lse, &expected.lse, largest(&expected.lse));
+            assert!(lse <= 1e-4, "lse of {shape:?} is off by {lse}");
+            // A query of one key has the weight 1 whatever the scores are: the gradients of query and key are 0, and
+            // those of cuDNN are rounding errors.
+            let least = 0.01 * largest(&widened(&expected.dv));
             for (what, got, expected) in [
                 ("out", &got.out, &expected.out),
                 ("dq", &got.dq, &expected.dq),
@@ -270,7 +277,8 @@ fn attention_agrees_with_the_cpu() {
                 ("dv", &got.dv, &expected.dv),
             ] {
                 // Weights and score gradients are rounded to bf16, 8 bits, before they are multiplied.
-                let worst = difference(&widened(got), &widened(expected));
+                let expected = widened(expected);
+                let worst = difference(&widened(got), &expected, largest(&expected).max(least));
                 assert!(worst <= 0.02, "{what} of {shape:?} is off by {worst}");
             }
         }
