@@ -36,7 +36,7 @@ impl<'a> EventTimer<'a> {
                 return Ok(launches);
             }
             let enough = (MIN_ROUND_MS / milliseconds * launches as f32).ceil() as usize;
-            launches = enough.clamp(2 * launches, MAX_LAUNCHES);
+            launches = enough.max(2 * launches).min(MAX_LAUNCHES);
         }
     }
 
