@@ -109,20 +109,39 @@ impl Transfer {
     }
 }
 
+/// Whether the communicators that are split from one share its resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SplitResources {
+    /// They share its buffers, threads and order: on the device, the calls of all of them run one after another, in the
+    /// order of the host, whatever their streams are. Right for collectives, whose order is the same on all ranks.
+    Shared,
+    /// Each has resources of its own, and its calls wait for nothing but their stream and the other ranks.
+    Separate,
+}
+
 /// The collective library. No call waits for other ranks: a communicator that is [busy](CommState::Busy) accepts no calls
 /// until it is ready.
 pub trait Library: Send + Sync + Debug {
     /// Creates an identifier for a new communicator.
     fn new_id(&self) -> Result<Id, LibraryError>;
-    /// Starts the initialization of the communicator of `id` as rank `rank` of `ranks`.
-    fn init_comm(&self, id: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError>;
+    /// Starts the initialization of the communicator of `id` as rank `rank` of `ranks`; `splits` is about those that are
+    /// split from it.
+    fn init_comm(
+        &self,
+        id: &Id,
+        ranks: usize,
+        rank: usize,
+        splits: SplitResources,
+    ) -> Result<Comm, LibraryError>;
     /// Splits a ready communicator: ranks with the same `color` form a communicator in the order of `key`; ranks without
-    /// one get none. All ranks of `comm` call it. Waits for them while `keep_waiting` returns `true`.
+    /// one get none. All ranks of `comm` call it. Waits for them while `keep_waiting` returns `true`. `splits` is about
+    /// those that are split from the new one.
     fn split_comm(
         &self,
         comm: Comm,
         color: Option<usize>,
         key: usize,
+        splits: SplitResources,
         keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Comm>, LibraryError>;
     /// Returns the state of a communicator, or the error that has stopped it.

@@ -5,6 +5,8 @@ use std::ptr;
 
 use cudarc::nccl::sys::ncclConfig_t;
 
+use super::api::SplitResources;
+
 /// The magic number of a configuration.
 const MAGIC: u32 = 0xcafe_beef;
 /// The NCCL version that defines the fields.
@@ -12,8 +14,9 @@ const CONFIG_VERSION: u32 = 22_800;
 /// The value of a field that is left to the library.
 const UNDEFINED: c_int = c_int::MIN;
 
-/// Returns a configuration in which calls do not block, and split communicators share the resources of their parent.
-pub fn config() -> ncclConfig_t {
+/// Returns a configuration in which calls do not block. `splits` is about the communicators that are split from one with
+/// this configuration.
+pub fn config(splits: SplitResources) -> ncclConfig_t {
     ncclConfig_t {
         size: size_of::<ncclConfig_t>(),
         magic: MAGIC,
@@ -23,7 +26,7 @@ pub fn config() -> ncclConfig_t {
         minCTAs: UNDEFINED,
         maxCTAs: UNDEFINED,
         netName: ptr::null(),
-        splitShare: 1,
+        splitShare: c_int::from(splits == SplitResources::Shared),
         trafficClass: UNDEFINED,
         commName: ptr::null(),
         collnetEnable: UNDEFINED,
@@ -42,10 +45,11 @@ mod tests {
     /// The library reads as many bytes as the configuration states, and the fields of the version that it states.
     #[test]
     fn config_has_the_layout_of_its_version() {
-        let config = config();
+        let config = config(SplitResources::Shared);
         assert_eq!((config.size, config.magic, config.version), (80, 0xcafe_beef, 22_800));
         assert_eq!((config.blocking, config.splitShare), (0, 1));
         assert_eq!([config.minCTAs, config.nvlinkCentricSched], [c_int::MIN; 2]);
         assert!(config.netName.is_null() && config.commName.is_null());
+        assert_eq!(super::config(SplitResources::Separate).splitShare, 0);
     }
 }

@@ -9,7 +9,7 @@ use crate::comm::CommError;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 
-use super::api::{Comm, CommStream, Id, Library, Transfer, in_group};
+use super::api::{Comm, CommStream, Id, Library, SplitResources, Transfer, in_group};
 use super::message_comms::MessageComms;
 use super::pair_comms::PairComms;
 use super::settings::{MessagePath, NcclSettings};
@@ -51,15 +51,20 @@ impl<'a> CommInit<'a> {
         if ranks == 1 {
             return Ok((comms, MessageComms::default()));
         }
-        let call = "creating the communicator of all ranks";
         // Not the world rank, which depends on the order of the axes.
         let member = self.shape.index_in_group(self.rank, AxisSet::ALL);
-        let comm = self.library.init_comm(id, ranks, member);
-        let all = comm.map_err(|error| self.watchdog.report_failure(call, error.to_string()))?;
-        self.watchdog.add_comm(all);
-        self.watchdog.wait_until_ready(all, call)?;
         let world = axes_of_several(&self.shape, AxisSet::ALL);
-        comms.insert(world, all);
+        // Collectives share resources, and so the order of their calls. Messages must wait for nothing but their receiver: a
+        // receive that waits for a later send would hold it up.
+        let (messages, collectives) = if self.shape.degree_of(AxisSet::of(AxisId::Pp)) > 1 {
+            let all = self.init_comm(id, (ranks, member), SplitResources::Separate)?;
+            let split = self.split_comm(all, Some(0), member, (world, SplitResources::Shared))?;
+            (self.create_message_comms(all)?, split.unwrap_or(all))
+        } else {
+            let all = self.init_comm(id, (ranks, member), SplitResources::Shared)?;
+            (MessageComms::default(), all)
+        };
+        comms.insert(world, collectives);
         // Every subset of the axes, in the order of their numbers, which is the same on all ranks.
         let axes: Vec<AxisId> = world.iter().collect();
         for subset in 1..(1usize << axes.len()) - 1 {
@@ -67,28 +72,44 @@ impl<'a> CommInit<'a> {
             let set = chosen.fold(AxisSet::NONE, |set, (_, axis)| set.union(AxisSet::of(*axis)));
             let color = self.shape.group_of(self.rank, set)[0];
             let key = self.shape.index_in_group(self.rank, set);
-            if let Some(comm) = self.split_comm(all, Some(color), key, set)? {
+            let splits = (set, SplitResources::Shared);
+            if let Some(comm) = self.split_comm(collectives, Some(color), key, splits)? {
                 comms.insert(set, comm);
             }
         }
-        Ok((comms, self.create_message_comms(all)?))
+        Ok((comms, messages))
     }
 
+    /// Creates the communicator of all ranks.
+    fn init_comm(
+        &self,
+        id: &Id,
+        (ranks, member): (usize, usize),
+        splits: SplitResources,
+    ) -> Result<Comm, CommError> {
+        let call = "creating the communicator of all ranks";
+        let comm = self.library.init_comm(id, ranks, member, splits);
+        let comm = comm.map_err(|error| self.watchdog.report_failure(call, error.to_string()))?;
+        self.watchdog.add_comm(comm);
+        self.watchdog.wait_until_ready(comm, call)?;
+        Ok(comm)
+    }
+
+    /// Creates the communicators of messages from `all`, whose splits have resources of their own.
     fn create_message_comms(&self, all: Comm) -> Result<MessageComms, CommError> {
         let pipeline = AxisSet::of(AxisId::Pp);
         let members = self.shape.group_of(self.rank, pipeline);
         let member = self.shape.index_in_group(self.rank, pipeline);
+        let splits = (pipeline, SplitResources::Separate);
         if self.messages == MessagePath::Grouped {
-            let is_alone = members.len() == 1;
-            let color = (!is_alone).then_some(members[0]);
-            let comm = if is_alone { None } else { self.split_comm(all, color, member, pipeline)? };
+            let comm = self.split_comm(all, Some(members[0]), member, splits)?;
             comm.map_or(Ok(()), |comm| self.connect_neighbors(comm, members.len(), member))?;
             return Ok(MessageComms::Grouped(comm));
         }
         let pair_comms = PairComms::create(members.len(), member, |color, key| {
             // A separate color for each pair of each group.
             let color = color.map(|pair| members[0] * members.len() + pair);
-            let comm = self.split_comm(all, color, key, pipeline)?;
+            let comm = self.split_comm(all, color, key, splits)?;
             let address = self.elements.view().address() as u64;
             let transfer = match key {
                 0 => Transfer::Send { src: address, count: 1, to: 1 },
@@ -148,7 +169,7 @@ impl<'a> CommInit<'a> {
         all: Comm,
         color: Option<usize>,
         key: usize,
-        axes: AxisSet,
+        (axes, splits): (AxisSet, SplitResources),
     ) -> Result<Option<Comm>, CommError> {
         let call = format!("creating the communicators over {axes}");
         let start = Instant::now();
@@ -156,7 +177,7 @@ impl<'a> CommInit<'a> {
             let is_late = start.elapsed() >= self.watchdog.timeout();
             !is_late && self.watchdog.check_peers(&call).is_ok()
         };
-        let comm = self.library.split_comm(all, color, key, &mut keep_waiting);
+        let comm = self.library.split_comm(all, color, key, splits, &mut keep_waiting);
         self.watchdog.check_failure()?;
         let comm = comm.map_err(|error| self.watchdog.report_failure(&call, error.to_string()))?;
         if let Some(comm) = comm {

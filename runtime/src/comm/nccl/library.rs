@@ -15,7 +15,9 @@ use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::{Loaded, NcclApi, Status, Version, nccl};
 use crate::comm::ReduceOp;
 
-use super::api::{Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer};
+use super::api::{
+    Comm, CommState, CommStream, Id, Library, LibraryError, Registration, SplitResources, Transfer,
+};
 use super::config::config;
 
 /// NCCL as installed on this machine.
@@ -104,9 +106,15 @@ impl Library for RealLibrary {
         Ok(id.internal.map(|byte| byte as u8))
     }
 
-    fn init_comm(&self, id: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
+    fn init_comm(
+        &self,
+        id: &Id,
+        ranks: usize,
+        rank: usize,
+        splits: SplitResources,
+    ) -> Result<Comm, LibraryError> {
         let id = ncclUniqueId { internal: id.map(|byte| byte as _) };
-        let (mut comm, mut config) = (ptr::null_mut(), config());
+        let (mut comm, mut config) = (ptr::null_mut(), config(splits));
         // SAFETY: the library copies the configuration, and sets the communicator before it returns.
         let result = unsafe {
             (self.api.ncclCommInitRankConfig)(
@@ -126,6 +134,7 @@ impl Library for RealLibrary {
         comm: Comm,
         color: Option<usize>,
         key: usize,
+        splits: SplitResources,
         keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Comm>, LibraryError> {
         const FUNCTION: &str = "ncclCommSplit";
@@ -134,7 +143,7 @@ impl Library for RealLibrary {
         // to it after a timeout.
         let handle: &'static AtomicPtr<ncclComm> =
             Box::leak(Box::new(AtomicPtr::new(ptr::null_mut())));
-        let mut config = config();
+        let mut config = config(splits);
         // SAFETY: the handle is leaked, and the library copies the configuration.
         let result = unsafe {
             (self.api.ncclCommSplit)(

@@ -35,7 +35,9 @@ mod scratch;
 mod settings;
 mod watchdog;
 
-pub use api::{Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer};
+pub use api::{
+    Comm, CommState, CommStream, Id, Library, LibraryError, Registration, SplitResources, Transfer,
+};
 pub use engine::NcclEngine;
 pub use library::RealLibrary;
 pub use settings::{MessagePath, NcclSettings, ParseMessagePathError};

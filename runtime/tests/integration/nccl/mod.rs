@@ -255,8 +255,8 @@ fn engine_finalizes_its_communicators() {
             });
         }
     });
-    // The world, dp and pp, and two for messages, on each rank.
-    assert_eq!(*hub.ended.lock().unwrap(), (0, 4 * 5));
+    // The root, the world, dp and pp, and two for messages, on each rank.
+    assert_eq!(*hub.ended.lock().unwrap(), (0, 4 * 6));
 }
 
 #[test]

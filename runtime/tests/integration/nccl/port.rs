@@ -5,11 +5,12 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meshwright::backend::DType;
 use meshwright::comm::nccl::{
-    Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer,
+    Comm, CommState, CommStream, Id, Library, LibraryError, Registration, SplitResources, Transfer,
 };
 
 use super::hub::{Offer, RendezvousTable, Taken, parts};
@@ -20,6 +21,7 @@ pub struct Port {
     rank: usize,
     streams: Box<dyn Streams>,
     under_way: Arc<UnderWay>,
+    families: Mutex<Families>,
     /// Communicators on which two ranks have exchanged a message: the first one connects them.
     connected: Mutex<HashSet<Comm>>,
     /// Sizes of registered memory, by address.
@@ -43,6 +45,36 @@ pub trait Streams: Send + Sync {
     /// host goes on. Returns `false` if the device works synchronously.
     fn submit_messages(&self, _stream: u64, _steps: Vec<(Condition, Work)>) -> bool {
         false
+    }
+}
+
+/// Communicators that share resources: messages of a family run one after another, in the order of submission.
+#[derive(Default)]
+struct Families {
+    /// The family of each communicator, by the communicator that it began with.
+    of_comm: HashMap<Comm, Comm>,
+    /// Communicators whose splits are of their family.
+    sharing: HashSet<Comm>,
+    /// The number of messages that were submitted, and that of those that are over.
+    turns: HashMap<Comm, (usize, Arc<AtomicUsize>)>,
+}
+
+impl Families {
+    /// Adds a communicator that was split from `parent`.
+    fn add(&mut self, comm: Comm, parent: Option<Comm>, splits: SplitResources) {
+        let shared = parent.filter(|parent| self.sharing.contains(parent));
+        let family = shared.map_or(comm, |parent| self.of_comm[&parent]);
+        self.of_comm.insert(comm, family);
+        if splits == SplitResources::Shared {
+            self.sharing.insert(comm);
+        }
+    }
+
+    /// Returns the turn of the next messages of a communicator, and the number of those that are over.
+    fn next_turn(&mut self, comm: Comm) -> (usize, Arc<AtomicUsize>) {
+        let (submitted, over) = self.turns.entry(self.of_comm[&comm]).or_default();
+        *submitted += 1;
+        (*submitted - 1, Arc::clone(over))
     }
 }
 
@@ -98,6 +130,7 @@ impl Port {
             rank,
             streams: Box::new(streams),
             under_way: Arc::default(),
+            families: Mutex::default(),
             connected: Mutex::default(),
             known: Mutex::default(),
         }
@@ -133,12 +166,26 @@ impl Port {
         };
         let is_there = move || arriving.is_aborted() || arriving.has_arrived();
         let is_over = move || taken.is_aborted() || !taken.is_send_waiting();
+        // A graph has an order of its own.
+        let turn = (!is_captured).then(|| self.families().next_turn(group.comm));
+        let ending = turn.clone();
+        let is_next =
+            move || turn.as_ref().is_none_or(|(turn, over)| over.load(Ordering::SeqCst) == *turn);
+        let end = move || {
+            if let Some((_, over)) = &ending {
+                over.fetch_add(1, Ordering::SeqCst);
+            }
+        };
         let steps: Vec<(Condition, Work)> = vec![
-            (Box::new(|| true), Arc::new(send)),
+            (Box::new(is_next), Arc::new(send)),
             (Box::new(is_there), Arc::new(receive)),
-            (Box::new(is_over), Arc::new(|| {})),
+            (Box::new(is_over), Arc::new(end)),
         ];
         self.streams.submit_messages(stream, steps)
+    }
+
+    fn families(&self) -> MutexGuard<'_, Families> {
+        self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn broken() -> LibraryError {
@@ -318,8 +365,16 @@ impl Library for Port {
         Ok([1; 128])
     }
 
-    fn init_comm(&self, _: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
-        Ok(self.rendezvous_table.begin(ranks, rank))
+    fn init_comm(
+        &self,
+        _: &Id,
+        ranks: usize,
+        rank: usize,
+        splits: SplitResources,
+    ) -> Result<Comm, LibraryError> {
+        let comm = self.rendezvous_table.begin(ranks, rank);
+        self.families().add(comm, None, splits);
+        Ok(comm)
     }
 
     fn split_comm(
@@ -327,6 +382,7 @@ impl Library for Port {
         comm: Comm,
         color: Option<usize>,
         key: usize,
+        splits: SplitResources,
         keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Comm>, LibraryError> {
         let (sender, taken) = std::sync::mpsc::channel();
@@ -336,7 +392,12 @@ impl Library for Port {
         });
         loop {
             match taken.recv_timeout(std::time::Duration::from_millis(2)) {
-                Ok(Some(Taken::Comm(comm))) => return Ok(comm),
+                Ok(Some(Taken::Comm(child))) => {
+                    if let Some(child) = child {
+                        self.families().add(child, Some(comm), splits);
+                    }
+                    return Ok(child);
+                }
                 Ok(_) => return Err(Port::broken()),
                 Err(_) if keep_waiting() => {}
                 Err(_) => {
