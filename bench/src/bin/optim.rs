@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::ops::optim::AdamwArgs;
-use meshwright::backend::{AdamStep, BlockCopy, Buffer, Category, DType};
+use meshwright::backend::{AdamGroup, AdamStep, BlockCopy, Buffer, Category, DType};
 use meshwright::comm::{CommError, launch};
 use meshwright::nn::{Built, Layers, Sizes, build};
 use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Optimizer, SgdOptions, UpdateRule};
@@ -102,11 +102,9 @@ fn adamw_alone(rank: &Rank, len: usize) -> f64 {
     let mut copy: Option<Buffer> =
         (rank.compute_dtype() != DType::F32).then(|| buffer(rank.compute_dtype()));
     let step = AdamStep {
-        lr: 1e-4,
         beta1: 0.9,
         beta2: 0.95,
         eps: 1e-8,
-        weight_decay: 0.1,
         bias_correction1: 0.5,
         bias_correction2: 0.5,
         grad_scale: 1.0,
@@ -117,6 +115,7 @@ fn adamw_alone(rank: &Rank, len: usize) -> f64 {
             let copy = copy.as_mut().map(Buffer::view_mut);
             rank.backend().adamw(
                 &step,
+                &[AdamGroup { len, lr: 1e-4, weight_decay: 0.1 }],
                 AdamwArgs { p: p.view_mut(), g: g.view(), m: m.view_mut(), v: v.view_mut(), copy },
             );
         },

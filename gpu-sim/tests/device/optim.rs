@@ -2,7 +2,7 @@
 
 use meshwright::backend::ops::optim::{AdamwArgs, SgdArgs};
 use meshwright::backend::{
-    AdamStep, DType, ScalarFunction, SgdStep, UpdateExpr, UpdateNode, UpdateOperands,
+    AdamGroup, AdamStep, DType, ScalarFunction, SgdStep, UpdateExpr, UpdateNode, UpdateOperands,
 };
 
 use crate::support::{FLOATS, Side, assert_close, assert_same, on_both, values};
@@ -11,11 +11,9 @@ const LENS: [usize; 6] = [0, 1, 4, 7, 1000, 4099];
 const COPIES: [Option<DType>; 3] = [None, Some(DType::F32), Some(DType::Bf16)];
 
 const ADAM: AdamStep = AdamStep {
-    lr: 3e-3,
     beta1: 0.9,
     beta2: 0.95,
     eps: 1e-8,
-    weight_decay: 0.1,
     bias_correction1: 0.271,
     bias_correction2: 0.142_625,
     grad_scale: 0.37,
@@ -38,7 +36,17 @@ fn squares(len: usize, seed: u64) -> Vec<f32> {
     values(len, seed).into_iter().map(|x| x * x).collect()
 }
 
-fn adamw(side: &Side, len: usize, gradient: DType, copy: Option<DType>) -> Vec<Vec<f32>> {
+/// Returns groups of these lengths, each with a learning rate and weight decay of its own.
+fn groups(lens: &[usize]) -> Vec<AdamGroup> {
+    let group = |(index, len): (usize, &usize)| {
+        let weight_decay = if index.is_multiple_of(2) { 0.1 } else { 0.0 };
+        AdamGroup { len: *len, lr: 3e-3 * (index + 1) as f32, weight_decay }
+    };
+    lens.iter().enumerate().map(group).collect()
+}
+
+fn adamw(side: &Side, groups: &[AdamGroup], gradient: DType, copy: Option<DType>) -> Vec<Vec<f32>> {
+    let len = groups.iter().map(|group| group.len).sum();
     let [mut p, mut m] = [1, 2].map(|seed| side.put(&values(len, seed)));
     let mut v = side.put(&squares(len, 3));
     let g = side.floats(gradient, &values(len, 4));
@@ -47,6 +55,7 @@ fn adamw(side: &Side, len: usize, gradient: DType, copy: Option<DType>) -> Vec<V
         let copy = copy.as_mut().map(|copy| copy.view_mut());
         side.backend().adamw(
             &ADAM,
+            groups,
             AdamwArgs { p: p.view_mut(), g: g.view(), m: m.view_mut(), v: v.view_mut(), copy },
         );
     }
@@ -58,12 +67,24 @@ fn adamw_takes_the_steps_of_the_host() {
     for (gradient, copy) in FLOATS.into_iter().flat_map(|g| COPIES.map(|copy| (g, copy))) {
         for len in LENS {
             on_both(
-                |side| adamw(side, len, gradient, copy),
+                |side| adamw(side, &groups(&[len]), gradient, copy),
                 |got, expected| {
                     assert_steps_agree(&format!("{len} of {gradient}, {copy:?}"), got, expected);
                 },
             );
         }
+    }
+}
+
+/// Groups begin in the middle of vectors or not, may be empty, and are more than one launch takes.
+#[test]
+fn adamw_has_a_learning_rate_for_each_group() {
+    let many: Vec<usize> = (0..150).map(|index| 4 * (index % 5)).collect();
+    for lens in [&[40, 8, 4000, 3][..], &[5, 0, 12, 1], &many] {
+        on_both(
+            |side| adamw(side, &groups(lens), DType::F32, Some(DType::Bf16)),
+            |got, expected| assert_steps_agree(&format!("{lens:?}"), got, expected),
+        );
     }
 }
 

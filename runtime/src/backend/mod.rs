@@ -32,8 +32,8 @@ pub use dry_run::DryRunBackend;
 pub use dtype::{DType, Element};
 pub use expr::{DropoutMask, Expr, Node};
 pub use ops::{
-    AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex, CopyOps,
-    CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,
+    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
+    CopyOps, CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,
     KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, NormOps,
     OptimizerOps, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape, RoutingOps,
     RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,

@@ -1,10 +1,10 @@
-//! AdamW: one fused kernel per flat slice.
+//! AdamW: one fused kernel for consecutive slices.
 
-use crate::backend::AdamStep;
 use crate::backend::ops::optim::AdamwArgs;
+use crate::backend::{AdamGroup, AdamStep};
 
 use super::rule::{check_fraction, check_nonnegative};
-use super::{FlatSlice, Group, Optimizer, UpdateRule, Updated};
+use super::{FlatSlice, FlatSlices, Group, Optimizer, UpdateRule, Updated};
 
 /// The kinds of state of each parameter: first and second moment.
 pub(super) const KINDS: [&str; 2] = ["adam_m", "adam_v"];
@@ -40,22 +40,31 @@ impl UpdateRule for AdamWOptions {
     }
 
     fn update(&self, slice: FlatSlice<'_>) -> Updated {
-        let step = slice.step();
+        self.update_all(slice.into())
+    }
+
+    /// One kernel for all slices: a transformer block has many small parameters that alternate between groups.
+    fn update_all(&self, slices: FlatSlices<'_>) -> Updated {
+        let step = slices.step();
         let number = step.number() as f64;
         let (beta1, beta2) = self.betas;
+        let groups = slices.groups().into_iter().map(|(group, len)| AdamGroup {
+            len,
+            lr: step.lr_of(group) as f32,
+            weight_decay: group.weight_decay(self.weight_decay) as f32,
+        });
+        let groups: Vec<AdamGroup> = groups.collect();
         let kernel = AdamStep {
-            lr: slice.lr() as f32,
             beta1: beta1 as f32,
             beta2: beta2 as f32,
             eps: self.eps as f32,
-            weight_decay: slice.weight_decay(self.weight_decay) as f32,
             bias_correction1: (1.0 - beta1.powf(number)) as f32,
             bias_correction2: (1.0 - beta2.powf(number)) as f32,
             grad_scale: step.grad_scale(),
         };
-        slice.update_fused(KINDS, |params, gradient, [first, second], copy| {
+        slices.update_fused(KINDS, |params, gradient, [first, second], copy| {
             let args = AdamwArgs { p: params, g: gradient, m: first, v: second, copy };
-            step.rank().backend().adamw(&kernel, args);
+            step.rank().backend().adamw(&kernel, &groups, args);
         })
     }
 

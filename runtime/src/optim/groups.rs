@@ -98,6 +98,11 @@ impl Group {
         Group { lr_scale: 1.0, decays: true, matrix: false },
         Group { lr_scale: 1.0, decays: true, matrix: true },
     ];
+
+    /// Returns `weight_decay` if weight decay applies, else 0.
+    pub(super) fn weight_decay(&self, weight_decay: f64) -> f64 {
+        if self.decays { weight_decay } else { 0.0 }
+    }
 }
 
 impl ParamGroups {

@@ -22,5 +22,5 @@ pub use optimizer::Optimizer;
 pub(crate) use rule::check_rule;
 pub use rule::{ModelUpdate, OptimizerError, UpdateRule, check_fraction, check_nonnegative};
 pub use sgd::{Sgd, SgdOptions};
-pub use slice::{FlatSlice, OptimizerStep, SliceViews, Updated};
+pub use slice::{FlatSlice, FlatSlices, OptimizerStep, SliceViews, Updated};
 pub use unit_state::UnitState;

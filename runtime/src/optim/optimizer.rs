@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::rule::{ModelUpdate, check_rule};
+use super::unit_state::GroupRange;
 use super::{
-    Ema, FlatSlice, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule, Updated,
+    Ema, FlatSlices, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule, Updated,
 };
 
 /// An optimizer of the parameters of some units, by an [`UpdateRule`]; the state is sharded as the units are.
@@ -94,12 +95,14 @@ impl<R: UpdateRule> Optimizer<R> {
         if let Some(model_update) = &mut self.model_update {
             model_update.update(&step, &mut self.states);
         }
+        let model_update = self.model_update.as_ref();
+        let is_left =
+            |range: &GroupRange| !model_update.is_some_and(|update| update.takes(range.group));
         for state in &mut self.states {
-            for range in state.group_ranges().iter() {
-                let model_update = self.model_update.as_ref();
-                if !model_update.is_some_and(|update| update.takes(range.group)) {
-                    let Updated { .. } =
-                        self.rule.update(FlatSlice::new(&step, state, range.clone()));
+            let ranges = state.group_ranges();
+            for run in ranges.chunk_by(|one, next| is_left(one) == is_left(next)) {
+                if is_left(&run[0]) {
+                    let Updated { .. } = self.rule.update_all(FlatSlices::new(&step, state, run));
                 }
             }
             updated(state.unit());

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use crate::tensor::{Rank, Unit};
 
-use super::{Ema, FlatSlice, Group, GroupsError, OptimizerStep, ParamGroups, UnitState, Updated};
+use super::{
+    Ema, FlatSlice, FlatSlices, Group, GroupsError, OptimizerStep, ParamGroups, UnitState, Updated,
+};
 
 /// Kinds of tensors in a checkpoint that are not optimizer state.
 const RESERVED_KINDS: [&str; 2] = ["params", Ema::KIND];
@@ -55,6 +57,12 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
 
     /// Updates consecutive parameters of one group.
     fn update(&self, slice: FlatSlice<'_>) -> Updated;
+
+    /// Updates consecutive slices of a unit: one after another by [`update`](Self::update), unless a rule has a kernel for
+    /// several groups.
+    fn update_all(&self, slices: FlatSlices<'_>) -> Updated {
+        slices.each(|slice| self.update(slice))
+    }
 
     /// Checks the hyperparameters.
     ///
@@ -186,6 +194,10 @@ impl<R: UpdateRule + ?Sized> UpdateRule for Arc<R> {
 
     fn update(&self, slice: FlatSlice<'_>) -> Updated {
         (**self).update(slice)
+    }
+
+    fn update_all(&self, slices: FlatSlices<'_>) -> Updated {
+        (**self).update_all(slices)
     }
 
     fn check(&self) -> Result<(), String> {

@@ -25,6 +25,14 @@ pub struct FlatSlice<'a> {
     range: GroupRange,
 }
 
+/// Consecutive slices of a unit, to be updated once each.
+pub struct FlatSlices<'a> {
+    step: &'a OptimizerStep<'a>,
+    state: &'a mut UnitState,
+    /// At least one, in the order of the unit.
+    ranges: Vec<GroupRange>,
+}
+
 /// Proof that a [`FlatSlice`] was updated: only its `update_` functions return one.
 #[derive(Debug)]
 #[must_use = "an update rule returns it"]
@@ -60,6 +68,11 @@ impl<'a> OptimizerStep<'a> {
         self.lr
     }
 
+    /// Returns the learning rate of a group.
+    pub(super) fn lr_of(&self, group: Group) -> f64 {
+        self.lr * group.lr_scale
+    }
+
     /// Returns the number of this step, from 1.
     pub fn number(&self) -> u64 {
         self.number
@@ -82,6 +95,64 @@ impl UnitState {
     ) -> Option<FlatSlice<'a>> {
         let (range, in_shard) = self.unit().in_shard(param.range())?;
         Some(FlatSlice::new(step, self, GroupRange { group, range, in_shard }))
+    }
+}
+
+impl<'a> FlatSlices<'a> {
+    pub(super) fn new(
+        step: &'a OptimizerStep<'a>,
+        state: &'a mut UnitState,
+        ranges: &[GroupRange],
+    ) -> FlatSlices<'a> {
+        FlatSlices { step, state, ranges: ranges.to_vec() }
+    }
+
+    /// Updates the slices one after another.
+    pub fn each(self, mut update: impl FnMut(FlatSlice<'_>) -> Updated) -> Updated {
+        for range in self.ranges {
+            let Updated(()) = update(FlatSlice::new(self.step, self.state, range));
+        }
+        Updated(())
+    }
+
+    /// Returns the inputs that are the same for all parameters.
+    pub(super) fn step(&self) -> &'a OptimizerStep<'a> {
+        self.step
+    }
+
+    /// Returns the group of each slice, with its elements up to the next one. The gaps between parameters are zeros in
+    /// every buffer, and an update keeps them so.
+    pub(super) fn groups(&self) -> Vec<(Group, usize)> {
+        let ends = self.ranges.iter().skip(1).map(|next| next.range.start);
+        let ends = ends.chain(self.ranges.last().map(|last| last.range.end));
+        self.ranges
+            .iter()
+            .zip(ends)
+            .map(|(range, end)| (range.group, end - range.range.start))
+            .collect()
+    }
+
+    /// Updates all slices, which have the same kinds of state, by one kernel, as
+    /// [`FlatSlice::update_fused`] does one.
+    pub(super) fn update_fused<const N: usize>(
+        self,
+        kinds: [&str; N],
+        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
+    ) -> Updated {
+        let [first, last] = [&self.ranges[0], &self.ranges[self.ranges.len() - 1]];
+        let range = GroupRange {
+            group: first.group,
+            range: first.range.start..last.range.end,
+            in_shard: first.in_shard.start..last.in_shard.end,
+        };
+        FlatSlice::new(self.step, self.state, range).update_fused(kinds, kernel)
+    }
+}
+
+impl<'a> From<FlatSlice<'a>> for FlatSlices<'a> {
+    fn from(slice: FlatSlice<'a>) -> FlatSlices<'a> {
+        let FlatSlice { step, state, range } = slice;
+        FlatSlices { step, state, ranges: vec![range] }
     }
 }
 
@@ -116,12 +187,12 @@ impl<'a> FlatSlice<'a> {
 
     /// Returns the learning rate of the group.
     pub fn lr(&self) -> f64 {
-        self.step.lr * self.range.group.lr_scale
+        self.step.lr_of(self.range.group)
     }
 
     /// Returns `weight_decay` if weight decay applies to the group, else 0.
     pub fn weight_decay(&self, weight_decay: f64) -> f64 {
-        if self.range.group.decays { weight_decay } else { 0.0 }
+        self.range.group.weight_decay(weight_decay)
     }
 
     /// Updates every element by the same expression of its parameter, its gradient and its states of `kinds`, in one

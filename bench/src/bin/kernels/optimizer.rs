@@ -2,17 +2,15 @@
 
 use half::bf16;
 use meshwright::backend::ops::optim::{AdamwArgs, SgdArgs};
-use meshwright::backend::{AdamStep, DType, SgdStep};
+use meshwright::backend::{AdamGroup, AdamStep, DType, SgdStep};
 
 use crate::report::{Report, Work};
 use crate::{Number, PARAMETERS, filled, view, view_mut};
 
 const ADAM: AdamStep = AdamStep {
-    lr: 1e-3,
     beta1: 0.9,
     beta2: 0.95,
     eps: 1e-8,
-    weight_decay: 0.1,
     bias_correction1: 0.5,
     bias_correction2: 0.5,
     grad_scale: 1.0,
@@ -69,10 +67,11 @@ fn adamw<T: Number>(report: &mut Report, name: &str, calls: usize, len: usize) {
     let [mut p, mut m, mut v] = [0.5, 0.1, 0.1].map(|value| filled::<f32>(len, value));
     let g = filled::<f32>(len, 0.1);
     let extra = if T::DTYPE == DType::F32 { 0 } else { size_of::<T>() };
+    let group = AdamGroup { len, lr: 1e-3, weight_decay: 0.1 };
     let mut copy = filled::<T>(if extra > 0 { len } else { 0 }, 0.0);
     report.row(name, calls, Work::Bytes((28 + extra) * len), |cpu| {
         let (p, m, v) = (view_mut(&mut p), view_mut(&mut m), view_mut(&mut v));
         let copy = if extra > 0 { Some(view_mut(&mut copy)) } else { None };
-        cpu.adamw(&ADAM, AdamwArgs { p, g: view(&g), m, v, copy });
+        cpu.adamw(&ADAM, &[group], AdamwArgs { p, g: view(&g), m, v, copy });
     });
 }

@@ -6,12 +6,29 @@ use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use super::{CpuBackend, update};
 use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
-use crate::backend::{AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, ViewMut};
+use crate::backend::{
+    AdamGroup, AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, ViewMut,
+};
 
 impl OptimizerOps for CpuBackend {
-    fn adamw(&self, step: &AdamStep, args: AdamwArgs) {
-        by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
-            adamw::<G, C>(&self.workers, step, args));
+    fn adamw(&self, step: &AdamStep, groups: &[AdamGroup], args: AdamwArgs) {
+        let AdamwArgs { mut p, g, mut m, mut v, mut copy } = args;
+        let len: usize = groups.iter().map(|group| group.len).sum();
+        assert_eq!([p.len(), g.len(), m.len(), v.len()], [len; 4], "adamw: operands of one size");
+        let mut start = 0;
+        for group in groups {
+            let range = start..start + group.len;
+            let args = AdamwArgs {
+                p: p.slice(range.clone()),
+                g: g.slice(range.clone()),
+                m: m.slice(range.clone()),
+                v: v.slice(range.clone()),
+                copy: copy.as_mut().map(|copy| copy.slice(range.clone())),
+            };
+            start = range.end;
+            by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
+                adamw::<G, C>(&self.workers, &AdamKernel::new(step, group), args));
+        }
     }
 
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
@@ -35,17 +52,17 @@ fn copy_dtype(copy: &Option<ViewMut>) -> DType {
     copy.as_ref().map_or(DType::F32, ViewMut::dtype)
 }
 
-fn adamw<G: Float, C: Float>(workers: &Workers, step: &AdamStep, args: AdamwArgs) {
+/// Updates the parameters of one group.
+fn adamw<G: Float, C: Float>(workers: &Workers, adam: &AdamKernel, args: AdamwArgs) {
     let AdamwArgs { mut p, g, mut m, mut v, mut copy } = args;
     let (p, g, m, v) = (p.typed(), g.typed::<G>(), m.typed(), v.typed());
     let copy = copy.as_mut().map(ViewMut::typed::<C>);
     let len = p.len();
-    assert_eq!([g.len(), m.len(), v.len()], [len; 3], "adamw: operands of one size");
     check_copy(&copy, len);
     let state = (Rows(m, 1), Rows(v, 1));
     let outputs = (Rows(p, 1), state, copy.map(|copy| Rows(copy, 1)));
     workers.rows(len, 4, outputs, |range, (p, (m, v), copy)| {
-        adamw_range(step, p.0, &g[range], m.0, v.0, copy.map(|copy| copy.0));
+        adamw_range(adam, p.0, &g[range], m.0, v.0, copy.map(|copy| copy.0));
     });
 }
 
@@ -55,14 +72,13 @@ fn check_copy<C>(copy: &Option<&mut [C]>, len: usize) {
 
 dispatch! {
     fn adamw_range<const FMA: bool, G: Float, C: Float>(
-        step: &AdamStep,
+        adam: &AdamKernel,
         p: &mut [f32],
         g: &[G],
         m: &mut [f32],
         v: &mut [f32],
         copy: Option<&mut [C]>,
     ) {
-        let adam = AdamKernel::new(step);
         let len = p.len();
         let (g, m, v) = (&g[..len], &mut m[..len], &mut v[..len]);
         match copy {
@@ -83,7 +99,7 @@ dispatch! {
     }
 }
 
-/// Constants of an AdamW step.
+/// Constants of an AdamW step of a group.
 struct AdamKernel<'a> {
     step: &'a AdamStep,
     decay: f32,
@@ -92,11 +108,11 @@ struct AdamKernel<'a> {
 }
 
 impl<'a> AdamKernel<'a> {
-    fn new(step: &'a AdamStep) -> Self {
+    fn new(step: &'a AdamStep, group: &AdamGroup) -> Self {
         AdamKernel {
             step,
-            decay: 1.0 - step.lr * step.weight_decay,
-            rate: step.lr / step.bias_correction1,
+            decay: 1.0 - group.lr * group.weight_decay,
+            rate: group.lr / step.bias_correction1,
             inv_root: 1.0 / step.bias_correction2.sqrt(),
         }
     }

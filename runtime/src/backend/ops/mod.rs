@@ -30,7 +30,7 @@ pub use embedding::EmbeddingOps;
 pub use loss::LossOps;
 pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
 pub use norm::{NormOps, ResidualSum};
-pub use optim::{AdamStep, OptimizerOps, SgdStep};
+pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
 pub use reduce::{MiddleDim, ReductionOps};
 pub use rope::{RopeLayout, RopeOps, RopeShape};

@@ -4,8 +4,8 @@ use crate::backend::{DryRunBackend, UpdateExpr, UpdateOperands, View, ViewMut};
 
 /// Optimizer kernels.
 pub trait OptimizerOps {
-    /// Applies one step of AdamW; see [`AdamStep`].
-    fn adamw(&self, step: &AdamStep, args: AdamwArgs);
+    /// Applies one step of AdamW to consecutive `groups`, which together have the length of the operands; see [`AdamStep`].
+    fn adamw(&self, step: &AdamStep, groups: &[AdamGroup], args: AdamwArgs);
     /// Applies one step of SGD; see [`SgdStep`].
     fn sgd(&self, step: &SgdStep, args: SgdArgs);
     /// Applies one step of a user-defined optimizer, elementwise.
@@ -13,7 +13,7 @@ pub trait OptimizerOps {
 }
 
 impl OptimizerOps for DryRunBackend {
-    fn adamw(&self, _: &AdamStep, _: AdamwArgs) {}
+    fn adamw(&self, _: &AdamStep, _: &[AdamGroup], _: AdamwArgs) {}
     fn sgd(&self, _: &SgdStep, _: SgdArgs) {}
     fn apply_update(&self, _: &UpdateExpr, _: UpdateOperands<'_>) {}
 }
@@ -44,28 +44,36 @@ pub struct SgdArgs<'a> {
     pub copy: Option<ViewMut<'a>>,
 }
 
-/// One step of AdamW (Loshchilov and Hutter 2019) as PyTorch computes it.
+/// One step of AdamW (Loshchilov and Hutter 2019) as PyTorch computes it, with the learning rate and weight decay of a
+/// [group](AdamGroup).
 ///
 /// With `g' = g * grad_scale`: `p *= 1 - lr * weight_decay`, `m = beta1 * m + (1 - beta1) * g'`,
 /// `v = beta2 * v + (1 - beta2) * g'^2`, `p -= lr * (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamStep {
-    /// Learning rate.
-    pub lr: f32,
     /// Decay of the first moment.
     pub beta1: f32,
     /// Decay of the second moment.
     pub beta2: f32,
     /// Added to the root of the second moment.
     pub eps: f32,
-    /// Decoupled weight decay.
-    pub weight_decay: f32,
     /// `1 - beta1^t` at step `t`, counted from 1.
     pub bias_correction1: f32,
     /// `1 - beta2^t` at step `t`, counted from 1.
     pub bias_correction2: f32,
     /// Factor on the gradient: from clipping, and from the division by a token count.
     pub grad_scale: f32,
+}
+
+/// Consecutive parameters with one learning rate and weight decay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamGroup {
+    /// Number of elements.
+    pub len: usize,
+    /// Learning rate.
+    pub lr: f32,
+    /// Decoupled weight decay.
+    pub weight_decay: f32,
 }
 
 /// One step of stochastic gradient descent as PyTorch computes it, except for the weight decay.

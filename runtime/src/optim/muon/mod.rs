@@ -10,8 +10,8 @@ use crate::tensor::{Rank, Unit};
 
 use super::rule::{ModelUpdate, check_fraction};
 use super::{
-    AdamWOptions, FlatSlice, Group, Optimizer, OptimizerStep, ParamGroups, UnitState, UpdateRule,
-    Updated, adamw,
+    AdamWOptions, FlatSlice, FlatSlices, Group, Optimizer, OptimizerStep, ParamGroups, UnitState,
+    UpdateRule, Updated, adamw,
 };
 
 use exchange::MatrixExchange;
@@ -66,6 +66,10 @@ impl UpdateRule for MuonOptions {
     /// Updates parameters that are not matrices.
     fn update(&self, slice: FlatSlice<'_>) -> Updated {
         self.adamw.update(slice)
+    }
+
+    fn update_all(&self, slices: FlatSlices<'_>) -> Updated {
+        self.adamw.update_all(slices)
     }
 
     fn check(&self) -> Result<(), String> {

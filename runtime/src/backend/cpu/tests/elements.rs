@@ -1,6 +1,6 @@
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
 use crate::backend::ops::optim::AdamwArgs;
-use crate::backend::{AdamStep, Backend, BlockCopy, MiddleDim};
+use crate::backend::{AdamGroup, AdamStep, Backend, BlockCopy, MiddleDim};
 
 #[test]
 fn sums_over_a_dim_follow_the_formula() {
@@ -125,25 +125,26 @@ fn adamw_follows_its_definition() {
     let (p, g, m) = (values(len, 1), values(len, 2), values(len, 3));
     let v: Vec<f32> = values(len, 4).into_iter().map(f32::abs).collect();
     let step = AdamStep {
-        lr: 0.01,
         beta1: 0.9,
         beta2: 0.95,
         eps: 1e-6,
-        weight_decay: 0.1,
         bias_correction1: 0.3,
         bias_correction2: 0.2,
         grad_scale: 0.5,
     };
+    let group = |len, lr, weight_decay| AdamGroup { len, lr, weight_decay };
+    let groups = [group(7_000, 0.01, 0.1), group(1, 0.02, 0.0), group(13_000, 0.005, 0.3)];
+    let of_elements = groups.iter().flat_map(|group| std::iter::repeat_n(group, group.len));
     let widen = f64::from;
     let mut expected = [vec![], vec![], vec![]];
-    for i in 0..len {
+    for (i, group) in of_elements.enumerate() {
         let g = widen(g[i]) * widen(step.grad_scale);
         let (b1, b2) = (widen(step.beta1), widen(step.beta2));
         let m = b1 * widen(m[i]) + (1.0 - b1) * g;
         let v = b2 * widen(v[i]) + (1.0 - b2) * g * g;
         let root = (v / widen(step.bias_correction2)).sqrt() + widen(step.eps);
-        let decayed = widen(p[i]) * (1.0 - widen(step.lr) * widen(step.weight_decay));
-        let moved = decayed - widen(step.lr) * m / widen(step.bias_correction1) / root;
+        let decayed = widen(p[i]) * (1.0 - widen(group.lr) * widen(group.weight_decay));
+        let moved = decayed - widen(group.lr) * m / widen(step.bias_correction1) / root;
         for (list, value) in expected.iter_mut().zip([moved, m, v]) {
             list.push(value);
         }
@@ -153,6 +154,7 @@ fn adamw_follows_its_definition() {
         let moments = ((&mut m[..]).into(), (&mut v[..]).into());
         cpu.adamw(
             &step,
+            &groups,
             AdamwArgs {
                 p: (&mut p[..]).into(),
                 g: (&g[..]).into(),

@@ -6,15 +6,32 @@ struct Adam {
     float beta1, beta2, eps, grad_scale;
     // 1 - beta1 and 1 - beta2
     float new1, new2;
-    // 1 - lr * weight_decay, lr / bias_correction1 and 1 / sqrt(bias_correction2)
-    float decay, rate, inv_root;
+    // 1 / sqrt(bias_correction2)
+    float inv_root;
 
-    __device__ void step(float g, float& p, float& m, float& v) const {
+    // `decay` is 1 - lr * weight_decay, and `rate` lr / bias_correction1.
+    __device__ void step(float decay, float rate, float g, float& p, float& m, float& v) const {
         float grad = __fmul_rn(g, grad_scale);
         m = __fmaf_rn(beta1, m, __fmul_rn(new1, grad));
         v = __fmaf_rn(beta2, v, __fmul_rn(__fmul_rn(new2, grad), grad));
         float denominator = __fmaf_rn(__fsqrt_rn(v), inv_root, eps);
         p = __fsub_rn(__fmul_rn(decay, p), __fmul_rn(rate, __fdiv_rn(m, denominator)));
+    }
+};
+
+// Groups of one launch, as in `ops/optim.rs`.
+constexpr int MOST_GROUPS = 64;
+
+// Consecutive elements with values of Adam::step of their own.
+struct AdamGroups {
+    // Ends of the groups, the last of which is the number of elements.
+    uint64_t ends[MOST_GROUPS];
+    float decay[MOST_GROUPS], rate[MOST_GROUPS];
+
+    // Moves `group` to that of element `i`.
+    __device__ void find(uint64_t i, uint32_t& group) const {
+        if (group > 0 && i < ends[group - 1]) group = 0;
+        while (i >= ends[group]) group++;
     }
 };
 
@@ -57,14 +74,14 @@ struct AdamOperands {
     Copies copies;
 
     template <int N>
-    __device__ void step(const Adam& adam, uint64_t i) const {
+    __device__ void step(const Adam& adam, float decay, float rate, uint64_t i) const {
         float ps[N], gs[N], ms[N], vs[N];
         load_vector(p + i, ps);
         load_vector(g + i, gs);
         load_vector(m + i, ms);
         load_vector(v + i, vs);
 #pragma unroll
-        for (int k = 0; k < N; k++) adam.step(gs[k], ps[k], ms[k], vs[k]);
+        for (int k = 0; k < N; k++) adam.step(decay, rate, gs[k], ps[k], ms[k], vs[k]);
         store_vector(p + i, ps);
         store_vector(m + i, ms);
         store_vector(v + i, vs);
@@ -99,15 +116,30 @@ struct SgdOperands {
     }
 };
 
-// `head` and `vectors` are those of `each_element`.
-#define OPTIMIZER(name, Settings, Operands)                                                                      \
-    KERNEL(name)(Settings settings, Operands operands, uint64_t head, uint64_t vectors, uint64_t n) {            \
-        each_element<4>(                                                                                         \
-            head, vectors, n, [&](uint64_t i) { operands.template step<4>(settings, i); },                       \
-            [&](uint64_t i) { operands.template step<1>(settings, i); });                                        \
+// `head` and `vectors` are those of `each_element`. A vector lies in one group.
+#define ADAMW(name, G)                                                                                           \
+    KERNEL(adamw_##name)                                                                                         \
+    (Adam adam, AdamGroups groups, AdamOperands<G> operands, uint64_t head, uint64_t vectors, uint64_t n) {      \
+        uint32_t group = 0;                                                                                      \
+        auto vector = [&](uint64_t i) {                                                                          \
+            groups.find(i, group);                                                                               \
+            operands.template step<4>(adam, groups.decay[group], groups.rate[group], i);                         \
+        };                                                                                                       \
+        auto scalar = [&](uint64_t i) {                                                                          \
+            groups.find(i, group);                                                                               \
+            operands.template step<1>(adam, groups.decay[group], groups.rate[group], i);                         \
+        };                                                                                                       \
+        each_element<4>(head, vectors, n, vector, scalar);                                                       \
     }
 
-OPTIMIZER(adamw_f32, Adam, AdamOperands<float>)
-OPTIMIZER(adamw_bf16, Adam, AdamOperands<bf16>)
-OPTIMIZER(sgd_f32, Sgd, SgdOperands<float>)
-OPTIMIZER(sgd_bf16, Sgd, SgdOperands<bf16>)
+#define SGD(name, G)                                                                                             \
+    KERNEL(sgd_##name)(Sgd sgd, SgdOperands<G> operands, uint64_t head, uint64_t vectors, uint64_t n) {          \
+        each_element<4>(                                                                                         \
+            head, vectors, n, [&](uint64_t i) { operands.template step<4>(sgd, i); },                            \
+            [&](uint64_t i) { operands.template step<1>(sgd, i); });                                             \
+    }
+
+ADAMW(f32, float)
+ADAMW(bf16, bf16)
+SGD(f32, float)
+SGD(bf16, bf16)

@@ -7,7 +7,7 @@ use crate::backend::cuda::kernels::OPTIM;
 use crate::backend::cuda::{CudaBackend, GpuContext};
 use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
 use crate::backend::{
-    AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, View, ViewMut,
+    AdamGroup, AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, View, ViewMut,
 };
 
 use super::launch::{address, covering, float_name, vectors};
@@ -26,9 +26,19 @@ struct Adam {
     grad_scale: f32,
     new1: f32,
     new2: f32,
-    decay: f32,
-    rate: f32,
     inv_root: f32,
+}
+
+/// Maximum number of groups per launch, as in `kernels/optim.cu`.
+const MOST_GROUPS: usize = 64;
+
+/// `AdamGroups` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct AdamGroups {
+    ends: [u64; MOST_GROUPS],
+    decay: [f32; MOST_GROUPS],
+    rate: [f32; MOST_GROUPS],
 }
 
 /// `Sgd` of the kernels.
@@ -72,33 +82,24 @@ struct Copies {
 }
 
 impl OptimizerOps for CudaBackend {
-    fn adamw(&self, step: &AdamStep, args: AdamwArgs) {
+    fn adamw(&self, step: &AdamStep, groups: &[AdamGroup], args: AdamwArgs) {
         let AdamwArgs { p, g, m, v, copy } = args;
         let [p, m, v] = [p.as_view(), m.as_view(), v.as_view()];
         let copy = copy.as_ref().map(ViewMut::as_view);
         check_operands(p, g, &[m, v], copy);
-        let name = format!("adamw_{}", float_name(g.dtype()));
-        let constants = Adam {
-            beta1: step.beta1,
-            beta2: step.beta2,
-            eps: step.eps,
-            grad_scale: step.grad_scale,
-            new1: 1.0 - step.beta1,
-            new2: 1.0 - step.beta2,
-            decay: 1.0 - step.lr * step.weight_decay,
-            rate: step.lr / step.bias_correction1,
-            inv_root: 1.0 / step.bias_correction2.sqrt(),
-        };
-        let views = [p, g, m, v, copy.unwrap_or(p)];
-        let operands = AdamOperands {
-            p: address(p),
-            g: address(g),
-            m: address(m),
-            v: address(v),
-            copies: copy_addresses(copy),
-        };
-        // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
-        unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
+        let len: usize = groups.iter().map(|group| group.len).sum();
+        assert_eq!(len, p.len(), "operands of an optimizer step are of one size");
+        if len == 0 {
+            return;
+        }
+        let mut start = 0;
+        for groups in groups.chunks(MOST_GROUPS) {
+            let end = start + groups.iter().map(|group| group.len).sum::<usize>();
+            let [p, g, m, v] = [p, g, m, v].map(|view| view.slice(start..end));
+            let copy = copy.map(|copy| copy.slice(start..end));
+            launch_adamw(self.gpu(), step, groups, [p, g, m, v], copy);
+            start = end;
+        }
     }
 
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
@@ -127,6 +128,53 @@ impl OptimizerOps for CudaBackend {
 
     fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
         update::apply_update(self.gpu(), expr, operands)
+    }
+}
+
+/// Launches a step of AdamW of at most [`MOST_GROUPS`] groups, with the views `p`, `g`, `m` and `v`.
+fn launch_adamw(
+    gpu: &GpuContext,
+    step: &AdamStep,
+    groups: &[AdamGroup],
+    [p, g, m, v]: [View<'_>; 4],
+    copy: Option<View<'_>>,
+) {
+    let adam = Adam {
+        beta1: step.beta1,
+        beta2: step.beta2,
+        eps: step.eps,
+        grad_scale: step.grad_scale,
+        new1: 1.0 - step.beta1,
+        new2: 1.0 - step.beta2,
+        inv_root: 1.0 / step.bias_correction2.sqrt(),
+    };
+    let mut table = AdamGroups::zeroed();
+    let mut end = 0;
+    for (index, group) in groups.iter().enumerate() {
+        end += group.len;
+        table.ends[index] = end as u64;
+        table.decay[index] = 1.0 - group.lr * group.weight_decay;
+        table.rate[index] = group.lr / step.bias_correction1;
+    }
+    let operands = AdamOperands {
+        p: address(p),
+        g: address(g),
+        m: address(m),
+        v: address(v),
+        copies: copy_addresses(copy),
+    };
+    let [mut head, mut count] = vectors(&[p, g, m, v, copy.unwrap_or(p)], VECTOR);
+    // No vector may lie in two groups.
+    let of_vectors = |end: &u64| *end >= head && (end - head).is_multiple_of(VECTOR as u64);
+    if !table.ends[..groups.len() - 1].iter().all(of_vectors) {
+        [head, count] = [0; 2];
+    }
+    let n = end as u64;
+    let grid = covering(gpu, count.max(n - count * VECTOR as u64));
+    let name = format!("adamw_{}", float_name(g.dtype()));
+    // SAFETY: all operands have the length of the groups, and the dtypes that the kernel takes.
+    unsafe {
+        gpu.launch((&OPTIM, &name), grid, args![adam, table, operands, head, count, n]);
     }
 }
 

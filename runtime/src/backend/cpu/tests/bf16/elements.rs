@@ -9,8 +9,8 @@ use super::{
 use crate::backend::cpu::float::Float;
 use crate::backend::ops::optim::{AdamwArgs, SgdArgs};
 use crate::backend::{
-    AdamStep, Backend, BlockCopy, BlockIndex, DropoutMask, Expr, LeafGrad, MiddleDim, Node,
-    SgdStep, UnaryFunction,
+    AdamGroup, AdamStep, Backend, BlockCopy, BlockIndex, DropoutMask, Expr, LeafGrad, MiddleDim,
+    Node, SgdStep, UnaryFunction,
 };
 
 struct Map {
@@ -177,11 +177,9 @@ fn plain_arithmetic() {
 }
 
 const ADAM: AdamStep = AdamStep {
-    lr: 0.01,
     beta1: 0.9,
     beta2: 0.95,
     eps: 1e-6,
-    weight_decay: 0.1,
     bias_correction1: 0.3,
     bias_correction2: 0.2,
     grad_scale: 0.5,
@@ -201,8 +199,10 @@ impl Kernel for Steps {
         let [mut adam_copy, mut sgd_copy] = [(); 2].map(|()| unwritten::<T>(len));
         let (m_out, v_out) = (view_mut(&mut m), view_mut(&mut v));
         let copy = Some(view_mut(&mut adam_copy));
+        let group = AdamGroup { len, lr: 0.01, weight_decay: 0.1 };
         cpu.adamw(
             &ADAM,
+            &[group],
             AdamwArgs { p: view_mut(&mut adam_p), g: view(&g), m: m_out, v: v_out, copy },
         );
         let (buffer, copy) = (Some(view_mut(&mut momentum)), Some(view_mut(&mut sgd_copy)));
