@@ -123,6 +123,9 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     return bf16_bits(low) | bf16_bits(high) << 16;
 }
 
+// Prefetches into the L2 cache.
+__device__ inline void prefetch(const void*) {}
+
 __device__ inline void store_64(void* to, uint32_t a, uint32_t b) { *(uint2*)to = uint2{a, b}; }
 __device__ inline void store_128(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     *(uint4*)to = uint4{a, b, c, d};
@@ -139,6 +142,10 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
+}
+
+__device__ inline void prefetch(const void* at) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
 }
 
 // A single store to global memory; the compiler may split an assignment.
@@ -309,6 +316,13 @@ struct Max {
     __device__ T operator()(T a, T b) const {
         return a > b || a != a ? a : b;
     }
+#ifndef MESHWRIGHT_HOST
+    __device__ float operator()(float a, float b) const {
+        float larger;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+        return larger;
+    }
+#endif
 };
 
 // Reduces over groups of `lanes` consecutive lanes, a power of two; all lanes of the warp participate.

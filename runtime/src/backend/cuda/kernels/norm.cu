@@ -116,19 +116,30 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     ColumnSums<N, K> weight_sums, bias_sums;
     weight_sums.start(group, weight_parts, cols);
     if constexpr (MEAN) bias_sums.start(group, bias_parts, cols);
-    // The next row is loaded while the current one is processed, so that memory stays busy during reductions over
-    // lanes.
+    // The next row is loaded while the current one is processed, and the one after it comes into the L2 cache, so that
+    // memory stays busy during reductions over lanes.
     Row<T, N, K> next_row, next_grads;
+    float next_mu = 0.0f, next_inv = 0.0f;
     auto read = [&](uint64_t r) {
-        if (r >= rows) return;
-        next_row.read(group, x + r * cols, cols);
-        next_grads.read(group, dy + r * cols, cols);
+        if (r < rows) {
+            next_row.read(group, x + r * cols, cols);
+            next_grads.read(group, dy + r * cols, cols);
+            next_inv = inv_std[r];
+            if constexpr (MEAN) next_mu = mean[r];
+        }
+        if (K > 0 && r + group.step < rows) {
+            uint64_t start = (r + group.step) * cols;
+            group.template each_vector<N, K>(cols, [&](int, uint64_t i) {
+                prefetch(x + start + i);
+                prefetch(dy + start + i);
+                if (add) prefetch(dx + start + i);
+            });
+        }
     };
     read(group.first);
     for (uint64_t r = group.first; r < rows; r += group.step) {
         uint64_t start = r * cols;
-        float mu = 0.0f, inv = inv_std[r];
-        if constexpr (MEAN) mu = mean[r];
+        float mu = next_mu, inv = next_inv;
         Row<T, N, K> row = next_row, grads = next_grads;
         Row<T, N, K> held;
         if (add) held.read(group, dx + start, cols);
