@@ -30,7 +30,6 @@ pub(crate) fn compute_matmul(
         MatMulEpilogue::Bias | MatMulEpilogue::BiasGelu { .. } => {
             memory.require(bias, g.n * result.bytes())?
         }
-        MatMulEpilogue::BiasGrad => memory.require(bias, g.n * DType::F32.bytes())?,
     }
     if let MatMulEpilogue::BiasGelu { aux: true } = epilogue {
         memory.require(aux, g.m * g.n * result.bytes())?;
@@ -84,7 +83,7 @@ unsafe fn compute<F: Number, R: Number>(
     // SAFETY: as the caller promises, here and below.
     let (left, right) = unsafe { (read::<F>(a, g.m * g.k), read::<F>(b, g.k * g.n)) };
     let gelu_aux = match epilogue {
-        MatMulEpilogue::Plain | MatMulEpilogue::BiasGrad => {
+        MatMulEpilogue::Plain => {
             // SAFETY: as above.
             cpu.gemm(
                 g,
@@ -92,10 +91,6 @@ unsafe fn compute<F: Number, R: Number>(
                 View::from(right),
                 ViewMut::from(unsafe { write::<R>(c, len) }),
             );
-            if epilogue == MatMulEpilogue::BiasGrad {
-                // SAFETY: as above.
-                column_sums(g, right, unsafe { write::<f32>(bias_address, g.n) });
-            }
             return Ok(());
         }
         MatMulEpilogue::Bias => None,
@@ -117,14 +112,6 @@ unsafe fn compute<F: Number, R: Number>(
         *result = R::rounded(if gelu_aux.is_some() { gelu(sum) } else { sum });
     }
     Ok(())
-}
-
-/// Computes the sum of each column of `op(b)`.
-fn column_sums<F: Number>(g: &Gemm, b: &[F], sums: &mut [f32]) {
-    for (col, sum) in sums.iter_mut().enumerate() {
-        let at = |row: usize| b[if g.trans_b { col * g.k + row } else { row * g.n + col }].to_f32();
-        *sum = (0..g.k).map(at).sum();
-    }
 }
 
 /// GELU (Hendrycks and Gimpel 2016), in the `tanh` form.

@@ -290,7 +290,7 @@ fn unknown_statuses_are_errors() {
     let c = upload(&driver, stream, &[1f32; 16]);
     let gemm = Gemm { m: 2, n: 8, k: 2, trans_a: false, trans_b: false, accumulate: false };
     let (inputs, result) = (DType::F32, DType::F32);
-    for epilogue in [MatMulEpilogue::Plain, MatMulEpilogue::BiasGrad] {
+    for epilogue in [MatMulEpilogue::Plain, MatMulEpilogue::Bias] {
         let shape = MatMul { gemm, inputs, result, epilogue };
         set_stub_number("stub_refuses", 4711);
         let operands = MatMulOperands { bias: c, ..MatMulOperands::plain(c, c, c) };

@@ -74,7 +74,6 @@ fn epilogues(mesh: &str, setup: Setup, tolerance: Tolerance) -> Epilogues {
             MatMulEpilogue::Bias => "bias",
             MatMulEpilogue::BiasGelu { aux: false } => "gelu",
             MatMulEpilogue::BiasGelu { aux: true } => "gelu, kept",
-            MatMulEpilogue::BiasGrad => "sums",
         };
         *counts.entry(name).or_default() += 1;
     }
@@ -93,13 +92,12 @@ fn biases_and_gelu_are_matmul_epilogues() {
     }
     for compute in [DType::F32, DType::Bf16] {
         let tolerance = if compute == DType::F32 { F32 } else { BF16 };
-        // Five projections and the first half of the MLP, whose pre-activation is saved for recomputation. Six weight
-        // gradients include bias gradients.
-        let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+        // Five projections and the first half of the MLP, whose pre-activation is saved for recomputation.
+        let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1)]);
         assert_eq!(epilogues("1", setup(compute), tolerance), expected, "{compute}");
     }
     // Two biases are added after a reduction over ranks.
-    let expected = Epilogues::from([("bias", 3), ("gelu, kept", 1), ("sums", 4)]);
+    let expected = Epilogues::from([("bias", 3), ("gelu, kept", 1)]);
     assert_eq!(epilogues("tp=2", setup(DType::F32), F32), expected);
 }
 
@@ -113,8 +111,8 @@ fn recomputed_pre_activations_are_not_saved() {
         setup.sizes.recompute = Some(recompute);
         epilogues("1", setup, F32)
     };
-    let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+    let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1)]);
     assert_eq!(with(RecomputeOverride::Off), expected);
-    let expected = Epilogues::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1), ("sums", 6)]);
+    let expected = Epilogues::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1)]);
     assert_eq!(with(RecomputeOverride::Full), expected);
 }

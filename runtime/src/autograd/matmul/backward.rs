@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, Gemm, GemmEpilogue, LeafGrad};
+use crate::backend::{Buffer, Gemm, LeafGrad};
 use crate::context::{Rank, alloc_like};
 
 use super::super::function::SavedInput;
@@ -58,25 +58,16 @@ impl MatmulBackward {
         let rank = gradients.rank;
         let MatmulDims { m, k, n, transposed } = self.dims;
         let x = self.x.take_saved(rank);
-        let mut bias_gradient = None;
-        self.weight.finish_use(gradients, |mut dw, accumulate| {
+        self.weight.finish_use(gradients, |dw, accumulate| {
             // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
             let (rows, cols, a, b) = if transposed { (n, k, dy, &*x) } else { (k, n, &*x, dy) };
             let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
-            let (a, b) = (a.view(), b.view());
-            if bias.is_some() && !transposed {
-                let mut sums = rank.alloc_scratch(DType::F32, n);
-                let epilogue = GemmEpilogue::BiasGrad(sums.view_mut());
-                if rank.backend().gemm_with_epilogue(&gemm, a, b, epilogue, dw.reborrow()) {
-                    bias_gradient = Some(sums);
-                    return;
-                }
-            }
-            rank.backend().gemm(&gemm, a, b, dw);
+            rank.backend().gemm(&gemm, a.view(), b.view(), dw);
         });
         if let Some(bias) = bias {
-            let bias_gradient = bias_gradient.unwrap_or_else(|| sum_rows(rank, dy, n));
-            bias.finish_with(gradients, &bias_gradient);
+            bias.finish_use(gradients, |view, accumulate| {
+                sum_rows(rank, dy, LeafGrad { view, accumulate });
+            });
         }
     }
 }
@@ -94,13 +85,12 @@ pub(super) fn backward_gelu(
     Arc::new(gradient)
 }
 
-/// Computes the gradient of a bias of `n` elements from that of the sum.
-fn sum_rows(rank: &Rank, dy: &Buffer, n: usize) -> Buffer {
-    let mut sums = rank.alloc_scratch(DType::F32, n);
-    let target = LeafGrad { view: sums.view_mut(), accumulate: false };
+/// Computes the gradient of a bias from that of the sum. A separate pass: as an epilogue of the matmul of the weight's
+/// gradient it takes longer (cuBLASLt's BGRAD on an H200).
+fn sum_rows(rank: &Rank, dy: &Buffer, gradient: LeafGrad<'_>) {
     // No derivative of a sum depends on a value: any numbers will do.
-    let bias = rank.alloc_scratch(dy.dtype(), n);
+    let bias = rank.alloc_scratch(dy.dtype(), gradient.view.len());
     let leaves = [dy.view(), bias.view()];
-    rank.backend().map_backward(&bias_expr(false), &leaves, dy.view(), &mut [None, Some(target)]);
-    sums
+    let mut gradients = [None, Some(gradient)];
+    rank.backend().map_backward(&bias_expr(false), &leaves, dy.view(), &mut gradients);
 }

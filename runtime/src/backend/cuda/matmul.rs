@@ -29,7 +29,6 @@ impl fmt::Display for MatMul {
             MatMulEpilogue::Bias => " bias",
             MatMulEpilogue::BiasGelu { aux: false } => " bias GELU",
             MatMulEpilogue::BiasGelu { aux: true } => " bias GELU AUX",
-            MatMulEpilogue::BiasGrad => " bias gradient",
         };
         write!(f, "{m} x {n} x {k} {a}{b} {inputs} -> {result}{accumulate}{epilogue}")
     }
@@ -48,9 +47,6 @@ pub enum MatMulEpilogue {
         /// True if the pre-activation is written.
         aux: bool,
     },
-    /// Writes the sum of each column of `op(b)` to `bias`, in f32: the bias gradient, computed with the weight
-    /// gradient.
-    BiasGrad,
 }
 
 /// Device addresses of the operands of a matmul. Operands that its [`MatMulEpilogue`] does not use are 0.
@@ -62,7 +58,7 @@ pub struct MatMulOperands {
     pub b: u64,
     /// Result.
     pub c: u64,
-    /// Bias or bias gradient.
+    /// Bias.
     pub bias: u64,
     /// Pre-activation.
     pub aux: u64,

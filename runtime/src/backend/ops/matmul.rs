@@ -64,7 +64,7 @@ pub struct Gemm {
     pub accumulate: bool,
 }
 
-/// The epilogue of a matmul. Its operands have the dtype of the result, except for the bias gradient.
+/// The epilogue of a matmul. Its operands have the dtype of the result.
 pub enum GemmEpilogue<'a> {
     /// Adds a bias `[n]` to each row.
     Bias(View<'a>),
@@ -75,7 +75,4 @@ pub enum GemmEpilogue<'a> {
         /// The pre-activation (the input of GELU), `[m, n]`, written if present.
         pre_activation: Option<ViewMut<'a>>,
     },
-    /// Writes the sums of the columns of `op(b)`, f32 `[n]`: the gradient of a bias, in a matmul that computes the
-    /// gradient of its weight in f32.
-    BiasGrad(ViewMut<'a>),
 }

@@ -104,10 +104,5 @@ int cublasLtMatmul(void *h, Operation *o, const float *alpha, const void *A, Lay
             if (o->epilogue & 32) sum *= 2;
             D[i + j * d->ld] = sum;
         }
-    // EPILOGUE_BGRADA: sums of the rows of A.
-    for (uint64_t i = 0; o->epilogue & 256 && i < d->rows; i++) {
-        o->vector[i] = 0;
-        for (uint64_t l = 0; l < k; l++) o->vector[i] += at(A, a, o->transpose_a, i, l);
-    }
     return 0;
 }

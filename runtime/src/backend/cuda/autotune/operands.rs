@@ -35,7 +35,7 @@ pub struct AutotuneOperands<'a> {
     start: u64,
     bytes: usize,
     sets: Vec<MatMulOperands>,
-    /// The first operand set, with a result and a bias of its own.
+    /// The first operand set, with a result of its own.
     first: MatMulOperands,
     flag: u64,
 }
@@ -66,10 +66,10 @@ impl<'a> AutotuneOperands<'a> {
             |dtype: DType, elements: usize| (elements * dtype.bytes()).next_multiple_of(ALIGNMENT);
         let (a, b) = (of(shape.inputs, gemm.m * gemm.k), of(shape.inputs, gemm.k * gemm.n));
         let c = of(shape.result, gemm.m * gemm.n);
-        // f32 is the widest possible dtype.
-        let bias = if shape.epilogue == MatMulEpilogue::Plain { 0 } else { of(DType::F32, gemm.n) };
+        let has_bias = shape.epilogue != MatMulEpilogue::Plain;
+        let bias = if has_bias { of(shape.result, gemm.n) } else { 0 };
         let aux = if shape.epilogue == (MatMulEpilogue::BiasGelu { aux: true }) { c } else { 0 };
-        let (set, rest) = (a + b + c + bias + aux, c + bias + ALIGNMENT);
+        let (set, rest) = (a + b + c + bias + aux, c + ALIGNMENT);
         let most = driver.free_memory()? / FREE_MEMORY_DIVISOR;
         let fitting = (1..=set_count(set)).rev().find(|sets| sets * set + rest <= most);
         let Some(sets) = fitting else { return Ok(None) };
@@ -89,14 +89,12 @@ impl<'a> AutotuneOperands<'a> {
             })
             .collect();
         let after = sets.len() * set;
-        let first = MatMulOperands { c: at(after), bias: at(after + c), ..sets[0] };
+        let first = MatMulOperands { c: at(after), ..sets[0] };
         let (shape, flag) = (*shape, at(bytes - ALIGNMENT));
         let operands = AutotuneOperands { driver, stream, shape, start, bytes, sets, first, flag };
         for set in &operands.sets {
             operands.fill_inputs(set)?;
-        }
-        if let MatMulEpilogue::Bias | MatMulEpilogue::BiasGelu { .. } = shape.epilogue {
-            for set in operands.sets.iter().chain([&operands.first]) {
+            if has_bias {
                 operands.fill_operand(shape.result, set.bias, gemm.n, &SMALL_VALUES)?;
             }
         }
@@ -120,25 +118,16 @@ impl<'a> AutotuneOperands<'a> {
 
     /// Returns true if the last result is bitwise equal to that of the first algorithm. Synchronizes the stream.
     pub fn is_bitwise_equal(&self) -> Result<bool, DriverError> {
-        let bytes = self.results_len() * self.shape.result.bytes();
         let (first, last) = (&self.first, &self.sets[0]);
-        let mut compared = vec![([first.c, last.c], bytes)];
-        if self.shape.epilogue == MatMulEpilogue::BiasGrad {
-            compared.push(([first.bias, last.bias], self.shape.gemm.n * DType::F32.bytes()));
-        }
+        // The kernel compares units of two bytes.
+        let units = (self.results_len() * self.shape.result.bytes() / 2) as u64;
         let mut differ = 0u32;
         // SAFETY: both results and the flag are in memory that lives as long as `self`, and `differ` is valid until the
         // stream is synchronized below.
         unsafe {
             self.driver.zero(self.stream, self.flag, size_of_val(&differ))?;
-            for ([first, last], bytes) in compared {
-                let units = (bytes / 2) as u64;
-                self.launch_kernel(
-                    "autotune_difference",
-                    units,
-                    args![first, last, units, self.flag],
-                )?;
-            }
+            let args = args![first.c, last.c, units, self.flag];
+            self.launch_kernel("autotune_difference", units, args)?;
             let to = (&raw mut differ).cast::<c_void>();
             self.driver.download(self.stream, to, self.flag, size_of_val(&differ))?;
         }

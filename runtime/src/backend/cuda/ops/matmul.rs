@@ -2,7 +2,7 @@
 
 use crate::backend::cuda::driver::unwrap_call;
 use crate::backend::cuda::{CudaBackend, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
-use crate::backend::{Backend, DType, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut};
+use crate::backend::{Backend, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut};
 
 use super::launch::address;
 
@@ -44,10 +44,6 @@ impl MatmulOps for CudaBackend {
                 operands.aux = pre_activation.map_or(0, |pre_activation| {
                     check("the pre-activation", pre_activation.as_view(), c.dtype(), g.m * g.n)
                 });
-            }
-            GemmEpilogue::BiasGrad(sums) => {
-                shape.epilogue = MatMulEpilogue::BiasGrad;
-                operands.bias = check("the bias gradient", sums.as_view(), DType::F32, g.n);
             }
         }
         let MatMulOperands { a, b, c, bias, aux } = operands;

@@ -165,7 +165,7 @@ impl Drop for MatMulDescriptors {
 }
 
 /// Returns the library's epilogue. Its result is the transpose of ours: its rows are our columns, so it adds one bias
-/// element to each row, and reduces the rows of its left input, which is our right one.
+/// element to each row.
 fn library_epilogue(epilogue: MatMulEpilogue) -> Option<cublasLtEpilogue_t> {
     use cublasLtEpilogue_t::*;
     match epilogue {
@@ -173,7 +173,6 @@ fn library_epilogue(epilogue: MatMulEpilogue) -> Option<cublasLtEpilogue_t> {
         MatMulEpilogue::Bias => Some(CUBLASLT_EPILOGUE_BIAS),
         MatMulEpilogue::BiasGelu { aux: false } => Some(CUBLASLT_EPILOGUE_GELU_BIAS),
         MatMulEpilogue::BiasGelu { aux: true } => Some(CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
-        MatMulEpilogue::BiasGrad => Some(CUBLASLT_EPILOGUE_BGRADA),
     }
 }
 
@@ -215,7 +214,6 @@ mod tests {
                     MatMulEpilogue::Bias,
                     MatMulEpilogue::BiasGelu { aux: false },
                     MatMulEpilogue::BiasGelu { aux: true },
-                    MatMulEpilogue::BiasGrad,
                 ] {
                     let shape = MatMul { gemm, inputs, result, epilogue };
                     let descriptors = MatMulDescriptors::new(api, &shape).unwrap();

@@ -223,5 +223,5 @@ pub fn has_dtypes(shape: &MatMul) -> bool {
     matches!(
         (shape.inputs, shape.result),
         (DType::Bf16, DType::Bf16 | DType::F32) | (DType::F32, DType::F32)
-    ) && (shape.epilogue != MatMulEpilogue::BiasGrad || shape.result == DType::F32)
+    )
 }
