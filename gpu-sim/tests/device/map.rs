@@ -65,6 +65,11 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
             n,
             &[n, cols],
         ),
+        // The gradient of a bias alone: the sums of the columns of the result's.
+        Case {
+            wanted: vec![false, true],
+            ..Case::new(vec![Leaf(0), Row(1), Add(0, 1)], n, &[n, 2 * cols])
+        },
         // SwiGLU, with the gradient of one operand only.
         Case {
             wanted: vec![true, false],

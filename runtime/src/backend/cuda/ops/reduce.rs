@@ -7,9 +7,10 @@ use crate::backend::cuda::driver::unwrap_call;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::REDUCE;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
-use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};
+use crate::backend::{DType, LeafGrad, MiddleDim, ReductionOps, View, ViewMut};
 
 use super::launch::{THREADS, address, aligned, covering, float_name, vector_width};
+use super::partials::add_partials;
 
 /// Number of blocks that keeps a device busy; fewer rows are summed in parts. A constant, since the order of a sum must
 /// not depend on the device.
@@ -18,6 +19,8 @@ const BLOCKS: u64 = 1024;
 const ROW_PART: u64 = 4096;
 /// Minimum rows of a part of columns.
 const COLUMN_PART: u64 = 64;
+/// Number of blocks that keep memory busy while they sum columns, each of which has few loads in flight.
+const COLUMN_BLOCKS: u64 = 512;
 /// Minimum vectors per thread in a sum over a whole operand.
 const VECTORS: u64 = 4;
 
@@ -113,6 +116,19 @@ impl ReductionOps for CudaBackend {
         unwrap_call(driver.synchronize(stream));
         of_parts.iter().sum()
     }
+}
+
+/// Writes or accumulates the sums of the columns of `x`, whose rows are as long as the sums.
+pub(super) fn column_sums(gpu: &GpuContext, x: View, sums: LeafGrad) {
+    let inner = sums.view.len();
+    let n = (x.len() / inner) as u64;
+    let sum = MiddleSum { outer: 1, n, inner: inner as u64, x: address(x), dtype: x.dtype() };
+    let tiles = (inner as u64).div_ceil(32 * vector_width(x.dtype()) as u64);
+    let parts = (n / COLUMN_PART).clamp(1, COLUMN_BLOCKS.div_ceil(tiles));
+    let partial = gpu.workspace(parts as usize * inner * DType::F32.bytes());
+    sum.launch_sum(gpu, parts, partial, DType::F32, 1.0);
+    // SAFETY: the kernel before this one has written a row of sums for each part.
+    unsafe { add_partials(gpu, [sums], partial, parts) };
 }
 
 /// A sum over the middle of `x[outer, n, inner]`.

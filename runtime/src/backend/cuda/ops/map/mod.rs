@@ -1,5 +1,6 @@
 //! Elementwise expressions: the source of a fused kernel is generated for each.
 
+mod columns;
 mod params;
 mod source;
 mod structure;
@@ -7,8 +8,10 @@ pub mod update;
 
 use super::launch::{address, aligned, covering, vector_width, vectors};
 use super::partials::add_partials;
+use super::reduce::column_sums;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid, KernelFunction, KernelSource};
 use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
+use columns::Columns;
 use params::Params;
 use structure::RequestedGradient;
 pub use structure::Structure;
@@ -56,6 +59,14 @@ impl ElementwiseOps for CudaBackend {
         if grad.is_empty() || requested.iter().all(|requested| *requested == RequestedGradient::No)
         {
             return;
+        }
+        if let Some(leaf) = added_row(expr)
+            && requested.iter().filter(|requested| **requested != RequestedGradient::No).count()
+                == 1
+            && let Some(LeafGrad { view, accumulate }) = &mut leaf_grads[leaf]
+        {
+            let sums = LeafGrad { view: view.reborrow(), accumulate: *accumulate };
+            return column_sums(gpu, grad, sums);
         }
 
         let grads = |kind| {
@@ -151,6 +162,14 @@ fn requested_gradients(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Requ
     requested
 }
 
+/// Returns the row leaf of a sum of one whole leaf and one row, whose gradient is that of the sum.
+fn added_row(expr: &Expr) -> Option<usize> {
+    match expr.nodes[..] {
+        [Node::Leaf(_), Node::Row(row), Node::Add(0, 1)] => Some(row),
+        _ => None,
+    }
+}
+
 /// Returns the leaves that occur as whole operands, and those that occur as rows.
 fn leaves_of<'a>(expr: &Expr, leaves: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'a>>) {
     let (mut whole, mut rows) = (Vec::new(), Vec::new());
@@ -210,66 +229,6 @@ fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) 
             _ => {}
         }
     }
-}
-
-/// Operands seen as rows of `cols` elements, a multiple of the length of every row leaf with a gradient. Columns are summed
-/// in parts of some rows first.
-struct Columns {
-    rows: u64,
-    cols: usize,
-    part_rows: u64,
-    parts: u64,
-}
-
-impl Columns {
-    /// Chooses the parts from the sizes alone, on which the order of sums depends.
-    fn new(grad: View, row_lens: &[usize]) -> Columns {
-        /// Vectors that keep the memory of the largest devices busy.
-        const ALL_VECTORS: u64 = 1 << 17;
-        /// Minimum rows of a part, so that the partial sums are small compared to the operands.
-        const ROWS: u64 = 16;
-        let cols = row_lens.iter().fold(1, |cols, len| lcm(cols, *len));
-        let rows = (grad.len() / cols) as u64;
-        let vectors = (cols / vector_width(grad.dtype())).max(1) as u64;
-        let parts = (ALL_VECTORS / vectors).clamp(1, rows.div_ceil(ROWS));
-        let part_rows = rows.div_ceil(parts);
-        Columns { rows, cols, part_rows, parts: rows.div_ceil(part_rows) }
-    }
-
-    /// Returns the bytes of the partial sums of one leaf.
-    fn bytes(&self) -> usize {
-        self.parts as usize * self.cols * DType::F32.bytes()
-    }
-
-    /// Adds the parameters of a kernel that sums columns, as [`push_elements`].
-    fn push_columns(
-        &self,
-        params: &mut Params,
-        expr: &Expr,
-        leaves: &[View],
-        others: &[View],
-    ) -> u64 {
-        let width = vector_width(others[0].dtype());
-        let (mut whole, rows) = leaves_of(expr, leaves);
-        whole.extend(others);
-        let are_vectors =
-            self.cols.is_multiple_of(width) && aligned(&whole, width) && are_vectors(&rows, width);
-        params.push_param(format_args!("uint64_t rows"), self.rows);
-        params.push_param(format_args!("uint64_t cols"), self.cols as u64);
-        params.push_param(format_args!("uint64_t part_rows"), self.part_rows);
-        params.push_param(format_args!("uint64_t parts"), self.parts);
-        params.push_param(format_args!("uint32_t wide"), u32::from(are_vectors));
-        self.parts * (self.cols / if are_vectors { width } else { 1 }) as u64
-    }
-}
-
-/// Returns the least common multiple.
-fn lcm(a: usize, b: usize) -> usize {
-    let (mut x, mut y) = (a, b);
-    while y > 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x * b
 }
 
 /// The kernel of a structure, which is generated and loaded if it is not cached.
