@@ -26,7 +26,7 @@ def items():
     yield test_item("nccl/processes", "processes", 150)
     for messages, meshes in (("edges", MESHES), ("grouped", GROUPED)):
         for mesh, ranks in meshes.items():
-            yield Item(name(mesh, messages), 15 + 5 * ranks,
+            yield Item(name(mesh, messages), 3 + 3 * ranks,
                        lambda kit, mesh=mesh, ranks=ranks, messages=messages: train(kit, mesh, ranks, messages))
 
 
@@ -49,7 +49,7 @@ def train(kit, mesh, ranks, messages="edges"):
              f"--metrics {metrics} --sample-tokens 0 --lr 3e-4")
     program = [kit.programs / "bin" / "train_llama", *flags.split()]
     processes = [(program, variables | {"MESHWRIGHT_NCCL_P2P": messages}) for variables in environments(ranks)]
-    outcomes = kit.runner.together(processes, 90)
+    outcomes = kit.runner.together(processes, 45)
     for outcome in outcomes:
         if not outcome.ok:
             return {"kind": "mesh", "status": outcome.status, "why": outcome.why}

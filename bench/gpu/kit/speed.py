@@ -7,8 +7,8 @@ from .schedule import Item
 from .trainings import GPT2, LLAMA, train
 
 # The tables of bin/gpu with their estimated seconds.
-TABLES = {"limits": 20, "matmul": 45, "attention": 30, "attention-nondeterministic": 30, "elementwise": 25,
-          "loss": 25, "epilogues": 25, "optimizer": 10, "attention-own": 30, "matmul-nondeterministic": 45}
+TABLES = {"limits": 10, "matmul": 15, "attention": 6, "attention-nondeterministic": 6, "elementwise": 5,
+          "loss": 8, "epilogues": 6, "optimizer": 4, "attention-own": 5, "matmul-nondeterministic": 15}
 # Maximum lines of a profile in the report.
 SHOWN = 60
 
@@ -16,7 +16,7 @@ SHOWN = 60
 def items():
     for table, seconds in TABLES.items():
         yield Item(f"speed/{table}", seconds, lambda kit, table=table: bench(kit, table))
-    for case, seconds in [(LLAMA, 45), (GPT2, 30)]:
+    for case, seconds in [(LLAMA, 8), (GPT2, 6)]:
         yield Item(f"speed/profile of {case.model}", seconds, lambda kit, case=case: profile(kit, case))
 
 

@@ -8,17 +8,17 @@ from .schedule import Item
 PROGRAM = "device"
 # Its modules, with their estimated seconds on an H200.
 SMALL = {
-    "cudnn_device": 20, "epilogues": 30, "elements": 10, "map": 25, "norm": 15, "reduce": 10, "loss": 15,
-    "optim": 10, "embedding": 10, "rope": 10, "softmax": 10, "combine": 10, "random": 10, "routing": 10,
-    "rows": 10, "collectives": 10,
+    "cudnn_device": 25, "epilogues": 30, "elements": 3, "map": 15, "norm": 3, "reduce": 3, "loss": 3,
+    "optim": 3, "embedding": 3, "rope": 3, "softmax": 3, "combine": 3, "random": 3, "routing": 3,
+    "rows": 3, "collectives": 3,
 }
 # The modules of `models`. All modules run separately, so that a hung one does not affect the others.
 MODELS = {
-    "llama": 60, "gpt2": 40, "graphs": 60, "operations": 40, "trainer": 30, "pipeline": 40, "functions": 30, "head": 30,
-    "context": 30, "context_windows": 30,
+    "llama": 5, "gpt2": 4, "graphs": 6, "operations": 10, "trainer": 4, "pipeline": 4, "functions": 8, "head": 3,
+    "context": 4, "context_windows": 12,
 }
-# Time limit of a hung module, as a multiple of its estimated time.
-PATIENCE = 4
+# Time limit of a hung module: a multiple of its estimated time, and seconds besides.
+PATIENCE, LEAST_LIMIT = 4, 40
 # Maximum failed tests of one module that are rerun with logs.
 RERUN = 3
 # Maximum size of each kept log, in bytes.
@@ -34,7 +34,7 @@ def items():
         yield test_item(f"works/{name}", name, seconds)
     own = {"MESHWRIGHT_TEST_ATTENTION": "own"}
     yield test_item("works/attention, own kernels", "attention", 30, environment=own)
-    yield test_item("works/attention, cuDNN", "attention", 45)
+    yield test_item("works/attention, cuDNN", "attention", 30)
 
 
 def model_items():
@@ -49,7 +49,8 @@ def module_command(kit, module):
 
 def test_item(item, module, seconds, environment=None):
     environment = {"MESHWRIGHT_TEST_DEVICE": "cuda", "MESHWRIGHT_REQUIRE_CUDNN_DEVICE": "1"} | (environment or {})
-    return Item(item, seconds, lambda kit: test(kit, item, module, environment, PATIENCE * seconds), concurrent=True)
+    limit = LEAST_LIMIT + PATIENCE * seconds
+    return Item(item, seconds, lambda kit: test(kit, item, module, environment, limit), concurrent=True)
 
 
 def test(kit, item, module, environment, limit):

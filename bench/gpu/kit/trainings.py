@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent.parent
 WARM_UP = 6
 TIMED = 30
 # Time limit of a hung program, as a multiple of its estimated time.
-PATIENCE = 3
+PATIENCE = 4
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ TORCH_DETERMINISTIC = Row("PyTorch, deterministic", ["--deterministic"], determi
 
 # Rows of each case with their estimated seconds, most important first.
 ROWS = {
-    "llama": [(LLAMA, [(OURS, 35), (COMPILED, 110), (NONDETERMINISTIC, 35), (TORCH, 45),
-                       (NONDETERMINISTIC_EAGER, 35), (TORCH_DETERMINISTIC, 50), (EAGER, 35)])],
-    "gpt2": [(GPT2, [(OURS, 25), (COMPILED, 80), (NONDETERMINISTIC, 25), (KEEPS_ALL, 25), (TORCH, 30),
-                     (TORCH_DETERMINISTIC, 35), (EAGER, 25)]),
-             (SHORT, [(OURS, 15), (COMPILED, 70), (TORCH, 25), (EAGER, 15)])],
+    "llama": [(LLAMA, [(OURS, 15), (COMPILED, 75), (NONDETERMINISTIC, 15), (TORCH, 40),
+                       (NONDETERMINISTIC_EAGER, 15), (TORCH_DETERMINISTIC, 40), (EAGER, 15)])],
+    "gpt2": [(GPT2, [(OURS, 10), (COMPILED, 45), (NONDETERMINISTIC, 8), (KEEPS_ALL, 8), (TORCH, 20),
+                     (TORCH_DETERMINISTIC, 25), (EAGER, 8)]),
+             (SHORT, [(OURS, 5), (COMPILED, 45), (TORCH, 15), (EAGER, 5)])],
 }
 CASES = {case.name: rows for cases in ROWS.values() for case, rows in cases}
 
