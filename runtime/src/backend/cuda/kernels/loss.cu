@@ -59,33 +59,20 @@ struct Online {
         for (int i = 0; i < N; i++) sum += exponential(x[i] - off);
     }
 
+    // Adds elements of type T, as loaded.
+    template <class T, class Raw>
+    __device__ void add_raw(const Raw& raw) {
+        float x[sizeof(Raw) / sizeof(T)];
+        load_vector((const T*)&raw, x);
+        add(x);
+    }
+
     __device__ void rescale(float larger) {
         // Before the first number nothing is summed; subtracting -infinity from itself would be NaN.
         if (max != -INFINITY) sum = __fmul_rn(sum, exponential(max - larger));
         max = larger;
     }
 };
-
-// Computes row_max and exp_sum in one pass over the logits (Milakov and Gimelshein 2018).
-template <class T>
-__device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols,
-                                   const uint32_t* targets, uint64_t first_col, float* max, float* sum_exp,
-                                   float* target_logit) {
-    for (uint64_t row = group.first; row < rows; row += group.step) {
-        const T* here = logits + row * cols;
-        Online online;
-        for_each_vector<WIDE<T>>(here, cols, group.lane, group.lanes, [&](uint64_t, auto& x) { online.add(x); });
-        float largest = group.reduce(online.max, Max());
-        online.rescale(largest);
-        float sum = group.reduce(online.sum, Sum());
-        if (group.lane == 0) {
-            max[row] = largest;
-            // NaN if all logits are -infinity, as with the maximum subtracted.
-            sum_exp[row] = largest == -INFINITY ? largest - largest : sum;
-            target_logit[row] = logit_of_target(here, cols, targets[row], first_col);
-        }
-    }
-}
 
 // Calls f(first column, raw elements) for this lane's part of a row: vectors of 16 bytes where aligned, single elements
 // before and after. Several vectors are loaded before f processes the first, because the compiler orders a load after an
@@ -108,6 +95,27 @@ __device__ inline void for_each_access(const Group& group, const T* row, uint64_
     }
     for (; i < vectors; i += lanes) f(head + i * N, from[i]);
     if (group.lane < cols - tail) f(tail + group.lane, row[tail + group.lane]);
+}
+
+// Computes row_max and exp_sum in one pass over the logits (Milakov and Gimelshein 2018).
+template <class T>
+__device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols,
+                                   const uint32_t* targets, uint64_t first_col, float* max, float* sum_exp,
+                                   float* target_logit) {
+    for (uint64_t row = group.first; row < rows; row += group.step) {
+        const T* here = logits + row * cols;
+        Online online;
+        for_each_access(group, here, cols, [&](uint64_t, auto raw) { online.add_raw<T>(raw); });
+        float largest = group.reduce(online.max, Max());
+        online.rescale(largest);
+        float sum = group.reduce(online.sum, Sum());
+        if (group.lane == 0) {
+            max[row] = largest;
+            // NaN if all logits are -infinity, as with the maximum subtracted.
+            sum_exp[row] = largest == -INFINITY ? largest - largest : sum;
+            target_logit[row] = logit_of_target(here, cols, targets[row], first_col);
+        }
+    }
 }
 
 // Inputs of the gradient of a row of logits other than the logits.
@@ -172,9 +180,7 @@ __device__ inline void cross_entropy(const Group& group, T* logits, uint64_t row
         Online online;
         for_each_access(group, here, cols, [&](uint64_t col, auto raw) {
             if constexpr (KEPT) *(decltype(raw)*)(copy + col) = raw;
-            float x[sizeof(raw) / sizeof(T)];
-            load_vector((const T*)&raw, x);
-            online.add(x);
+            online.add_raw<T>(raw);
         });
         float largest = group.reduce(online.max, Max());
         online.rescale(largest);
