@@ -313,7 +313,7 @@ fn ranks_share_a_driver_with_its_kernels() {
     let _alone = MATMUL_LOCK.lock();
     folders();
     let before = stub_number("stub_handles");
-    let gpus = Gpus::of_host(3, false).unwrap();
+    let gpus = Gpus::of_host(&"dp=3".parse().unwrap(), false).unwrap();
     let backends: Vec<_> = (0..3).map(|rank| gpus.backend(rank).unwrap()).collect();
     assert_eq!(stub_number("stub_handles") - before, 1);
     assert!(gpus.backend(3).is_err());

@@ -68,6 +68,19 @@ fn the_way_of_messages_is_known_and_the_same() {
 }
 
 #[test]
+fn pipelines_whose_messages_would_wait_for_each_other_are_refused() {
+    for variable in ["NCCL_COMM_SPLIT_SHARE_RESOURCES", "CUDA_DEVICE_MAX_CONNECTIONS"] {
+        let ends = refused("pp=2", |_, command| {
+            command.env(variable, "1");
+        });
+        for end in ends {
+            let text = format!("unset {variable}, or set MESHWRIGHT_NCCL_P2P=grouped");
+            assert!(end.stderr.contains(&text), "{}", end.stderr);
+        }
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -16,6 +16,7 @@ use crate::launch::{RankAssignment, Store};
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
 
+use super::message_path::{message_path, require_one_message_path};
 use super::{Machine, gpu_choice};
 
 /// GPUs, with one driver per rank. Ranks whose drivers are of the same device share it.
@@ -38,9 +39,6 @@ pub struct Gpus {
 
 /// The environment variable that registers the buffers of collectives with NCCL if set to 1.
 const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
-
-/// The environment variable with the path of messages between pipeline stages over NCCL.
-const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
 
 impl Gpus {
     /// Creates the machine from one driver per rank, all of the same model of device, of which there are `devices`.
@@ -80,13 +78,13 @@ impl Gpus {
         Ok(devices().map_err(refused)?.len())
     }
 
-    /// Opens the GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` algorithms are faster,
-    /// and their results differ in their last bits from run to run.
+    /// Opens the GPUs of this host for the ranks of `mesh`: one for each, or one for all. `nondeterministic` algorithms are
+    /// faster, and their results differ in their last bits from run to run.
     ///
     /// # Errors
-    /// A missing driver or library, and several GPUs that are fewer than ranks.
-    pub fn of_host(ranks: usize, nondeterministic: bool) -> Result<Gpus> {
-        let messages = message_path()?;
+    /// A missing driver or library, several GPUs that are fewer than ranks, and message settings that are refused.
+    pub fn of_host(mesh: &MeshShape, nondeterministic: bool) -> Result<Gpus> {
+        let (ranks, messages) = (mesh.world_size(), message_path(mesh)?);
         let count = Gpus::count()?;
         if count > 1 && count < ranks {
             return Err(Error::Input(format!(
@@ -141,8 +139,8 @@ impl Gpus {
     /// library. Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// A mesh with another number of ranks than processes, a failed rendezvous, and an unknown message path in the
-    /// environment, or another one than that of other processes.
+    /// A mesh with another number of ranks than processes, a failed rendezvous, and message settings that are refused, or
+    /// differ from those of other processes.
     pub fn in_process(
         mesh: &MeshShape,
         assignment: &RankAssignment,
@@ -151,7 +149,7 @@ impl Gpus {
     ) -> Result<Gpus> {
         const KEY: &str = "communicator of all ranks";
         require_ranks(mesh, assignment)?;
-        let messages = message_path()?;
+        let messages = message_path(mesh)?;
         let store = Store::open(assignment, LaunchOptions::default().timeout).map_err(refused)?;
         if assignment.rank == 0 {
             let id = library.new_id().map_err(refused)?;
@@ -239,30 +237,6 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
     NativeDriver::with_options(ordinal, options).map_err(refused)
 }
 
-/// Checks that all processes send messages on the same path; otherwise they would wait for each other forever.
-fn require_one_message_path(
-    store: &Store,
-    assignment: &RankAssignment,
-    own: nccl::MessagePath,
-) -> Result<()> {
-    let key = |rank: usize| format!("message path of rank {rank}");
-    store.set(&key(assignment.rank), own.to_string().as_bytes()).map_err(refused)?;
-    let paths = (0..assignment.world).map(|rank| store.get(&key(rank)).map_err(refused));
-    let paths: Vec<Vec<u8>> = paths.collect::<Result<_>>()?;
-    let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
-    // Rank 0 serves the store, so it ends after the others have read all of them. It may end before it replies, and the
-    // error below is the one to report.
-    let key = |rank: usize| format!("rank {rank} has another message path");
-    let _ = store.set(&key(assignment.rank), &[]);
-    if assignment.rank == 0 {
-        let _ = (1..assignment.world).try_for_each(|rank| store.get(&key(rank)).map(drop));
-    }
-    let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&paths[rank]));
-    Err(refused(format!(
-        "{MESSAGES} is `{first}` on rank 0, but `{other}` on rank {rank}; set the same on all hosts"
-    )))
-}
-
 /// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
 fn least_memory(store: &Store, assignment: &RankAssignment, own: usize) -> Result<usize> {
     let key = |rank: usize| format!("device memory of rank {rank}");
@@ -323,16 +297,6 @@ fn env_switch(name: &str) -> Result<bool> {
     }
 }
 
-/// Returns the message path that the environment sets.
-fn message_path() -> Result<nccl::MessagePath> {
-    match env::var(MESSAGES) {
-        Err(env::VarError::NotPresent) => Ok(nccl::MessagePath::default()),
-        Ok(text) if text.is_empty() => Ok(nccl::MessagePath::default()),
-        Ok(text) => text.parse().map_err(|error| refused(format!("{MESSAGES}: {error}"))),
-        Err(error) => Err(refused(format!("{MESSAGES}: {error}"))),
-    }
-}
-
 /// Checks that there are as many processes as ranks.
 fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()> {
     let (ranks, world) = (mesh.world_size(), assignment.world);
@@ -345,7 +309,7 @@ fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()> {
     }
 }
 
-fn refused(reason: impl std::fmt::Display) -> Error {
+pub(super) fn refused(reason: impl std::fmt::Display) -> Error {
     Error::Input(format!("--device cuda: {reason}"))
 }
 

@@ -5,6 +5,8 @@ mod gpu_choice;
 #[cfg(feature = "cuda")]
 mod gpus;
 mod host_memory;
+#[cfg(feature = "cuda")]
+mod message_path;
 
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
@@ -146,7 +148,7 @@ fn open_gpus(config: &Config, assignment: Option<RankAssignment>) -> Result<Box<
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
     Ok(Box::new(match assignment {
         Some(assignment) => Gpus::of_process(mesh, &assignment, nondeterministic)?,
-        None => Gpus::of_host(mesh.world_size(), nondeterministic)?,
+        None => Gpus::of_host(mesh, nondeterministic)?,
     }))
 }
 
