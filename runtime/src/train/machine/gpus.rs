@@ -84,7 +84,7 @@ impl Gpus {
     /// # Errors
     /// A missing driver or library, several GPUs that are fewer than ranks, and message settings that are refused.
     pub fn of_host(mesh: &MeshShape, nondeterministic: bool) -> Result<Gpus> {
-        let (ranks, messages) = (mesh.world_size(), message_path(mesh)?);
+        let (ranks, messages) = (mesh.world_size(), message_path(mesh).map_err(refused)?);
         let count = Gpus::count()?;
         if count > 1 && count < ranks {
             return Err(Error::Input(format!(
@@ -149,7 +149,7 @@ impl Gpus {
     ) -> Result<Gpus> {
         const KEY: &str = "communicator of all ranks";
         require_ranks(mesh, assignment)?;
-        let messages = message_path(mesh)?;
+        let messages = message_path(mesh).map_err(refused)?;
         let store = Store::open(assignment, LaunchOptions::default().timeout).map_err(refused)?;
         if assignment.rank == 0 {
             let id = library.new_id().map_err(refused)?;
@@ -160,7 +160,7 @@ impl Gpus {
         })?;
         let mut gpus = Gpus::new(vec![driver], assignment.world);
         gpus.messages = messages;
-        require_one_message_path(&store, assignment, messages)?;
+        require_one_message_path(&store, assignment, messages).map_err(refused)?;
         gpus.memory = Some(least_memory(&store, assignment, gpus.memory.unwrap_or_default())?);
         gpus.nccl = Some((library, id));
         gpus.process = Some((assignment.rank, Arc::new(store)));
@@ -309,7 +309,7 @@ fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()> {
     }
 }
 
-pub(super) fn refused(reason: impl std::fmt::Display) -> Error {
+fn refused(reason: impl std::fmt::Display) -> Error {
     Error::Input(format!("--device cuda: {reason}"))
 }
 

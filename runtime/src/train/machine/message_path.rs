@@ -3,12 +3,9 @@
 use std::env;
 
 use crate::comm::nccl::MessagePath;
-use crate::launch::{RankAssignment, Store};
+use crate::launch::{RankAssignment, Store, StoreError};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
-use crate::train::Result;
-
-use super::gpus::refused;
 
 /// The environment variable with the path of messages.
 const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
@@ -26,25 +23,23 @@ const LEAST_QUEUES: i64 = 8;
 ///
 /// # Errors
 /// An unknown path, and for a mesh with pipeline stages, settings that make messages wait for each other.
-pub fn message_path(mesh: &MeshShape) -> Result<MessagePath> {
+pub fn message_path(mesh: &MeshShape) -> Result<MessagePath, String> {
     let path = match env::var(MESSAGES) {
         Err(env::VarError::NotPresent) => MessagePath::default(),
         Ok(text) if text.is_empty() => MessagePath::default(),
-        Ok(text) => text.parse().map_err(|error| refused(format!("{MESSAGES}: {error}")))?,
-        Err(error) => return Err(refused(format!("{MESSAGES}: {error}"))),
+        Ok(text) => text.parse().map_err(|error| format!("{MESSAGES}: {error}"))?,
+        Err(error) => return Err(format!("{MESSAGES}: {error}")),
     };
     let is_pipeline = mesh.degree_of(AxisSet::of(AxisId::Pp)) > 1;
     if is_pipeline && path == MessagePath::PerPair {
-        require_independence(|name| env::var(name).ok()).map_err(refused)?;
+        require_independence(|name| env::var(name).ok())?;
     }
     Ok(path)
 }
 
 /// Checks that messages do not wait for each other: a receive that waits would hold up the send that its sender needs, and
 /// all ranks would wait forever.
-fn require_independence(
-    variable: impl Fn(&str) -> Option<String>,
-) -> std::result::Result<(), String> {
+fn require_independence(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
     let number = |name: &str| variable(name)?.trim().parse::<i64>().ok();
     let is_shared =
         number(SHARE_RESOURCES).filter(|share| *share > 0).map(|n| (SHARE_RESOURCES, n));
@@ -63,11 +58,12 @@ pub fn require_one_message_path(
     store: &Store,
     assignment: &RankAssignment,
     own: MessagePath,
-) -> Result<()> {
+) -> Result<(), String> {
+    let failed = |error: StoreError| error.to_string();
     let key = |rank: usize| format!("message path of rank {rank}");
-    store.set(&key(assignment.rank), own.to_string().as_bytes()).map_err(refused)?;
-    let paths = (0..assignment.world).map(|rank| store.get(&key(rank)).map_err(refused));
-    let paths: Vec<Vec<u8>> = paths.collect::<Result<_>>()?;
+    store.set(&key(assignment.rank), own.to_string().as_bytes()).map_err(failed)?;
+    let paths = (0..assignment.world).map(|rank| store.get(&key(rank)).map_err(failed));
+    let paths: Vec<Vec<u8>> = paths.collect::<Result<_, _>>()?;
     let Some(rank) = paths.iter().position(|path| *path != paths[0]) else { return Ok(()) };
     // Rank 0 serves the store, so it ends after the others have read all of them. It may end before it replies, and the
     // error below is the one to report.
@@ -77,9 +73,9 @@ pub fn require_one_message_path(
         let _ = (1..assignment.world).try_for_each(|rank| store.get(&key(rank)).map(drop));
     }
     let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&paths[rank]));
-    Err(refused(format!(
+    Err(format!(
         "{MESSAGES} is `{first}` on rank 0, but `{other}` on rank {rank}; set the same on all hosts"
-    )))
+    ))
 }
 
 #[cfg(test)]
