@@ -50,7 +50,7 @@ class Schedule(unittest.TestCase):
         together = threading.Barrier(3, timeout=60)
         running = []
 
-        def meeting(kit):
+        def waiting(kit):
             running.append(0)
             together.wait()
             running.pop()
@@ -59,7 +59,7 @@ class Schedule(unittest.TestCase):
         def alone(kit):
             return {"status": "failed" if running else "ok"}
 
-        items = [Item("a", 1, alone), *(Item(f"b{index}", 1, meeting, concurrent=True) for index in range(3)),
+        items = [Item("a", 1, alone), *(Item(f"b{index}", 1, waiting, concurrent=True) for index in range(3)),
                  Item("c", 1, alone)]
         kit = self.work(items, jobs=3)
         self.assertEqual([record["item"][0] for record in kit.results.records], ["a", "b", "b", "b", "c"])

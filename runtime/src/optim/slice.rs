@@ -29,7 +29,7 @@ pub struct FlatSlice<'a> {
 pub struct FlatSlices<'a> {
     step: &'a OptimizerStep<'a>,
     state: &'a mut UnitState,
-    /// At least one, in the order of the unit.
+    /// The ranges of the slices, at least one, in the order of the unit.
     ranges: Vec<GroupRange>,
 }
 

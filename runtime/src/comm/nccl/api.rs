@@ -109,7 +109,7 @@ impl Transfer {
     }
 }
 
-/// Whether the communicators that are split from one share its resources.
+/// Sharing of resources among the communicators that are split from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitResources {
     /// They share its buffers, threads and order: on the device, the calls of all of them run one after another, in the
