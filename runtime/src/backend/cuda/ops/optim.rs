@@ -122,8 +122,13 @@ impl OptimizerOps for CudaBackend {
             m: momentum.map_or(0, address),
             copies: copy_addresses(copy),
         };
-        // SAFETY: as in `adamw`.
-        unsafe { launch_update(self.gpu(), &name, constants, operands, &views) };
+        let [head, count] = vectors(&views, VECTOR);
+        let n = p.len() as u64;
+        let grid = covering(self.gpu(), n.div_ceil(VECTOR as u64));
+        // SAFETY: all operands have the length of `p`, and the dtypes that the kernel takes.
+        unsafe {
+            self.gpu().launch((&OPTIM, &name), grid, args![constants, operands, head, count, n]);
+        }
     }
 
     fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
@@ -176,24 +181,6 @@ fn launch_adamw(
     unsafe {
         gpu.launch((&OPTIM, &name), grid, args![adam, table, operands, head, count, n]);
     }
-}
-
-/// Launches a kernel over operands, which are the elements of `views`.
-///
-/// # Safety
-/// As [`GpuContext::launch`].
-unsafe fn launch_update<S: Pod, O: Pod>(
-    gpu: &GpuContext,
-    name: &str,
-    settings: S,
-    operands: O,
-    views: &[View],
-) {
-    let [head, count] = vectors(views, VECTOR);
-    let n = views[0].len() as u64;
-    let grid = covering(gpu, n.div_ceil(VECTOR as u64));
-    // SAFETY: as the caller promises.
-    unsafe { gpu.launch((&OPTIM, name), grid, args![settings, operands, head, count, n]) };
 }
 
 /// Checks that master weights and states are f32, and that all operands are equally long.
