@@ -136,9 +136,13 @@ fn memory_of_1f1b_does_not_grow_with_micro_batches() {
         let tokens = (2 * 4 * 29 * micro_batches) as u64;
         (of("activations") - tokens, of("gradients"))
     };
+    // Two messages between the stages may be in flight at the peak or not, which depends on timing: activations of a
+    // micro-batch in f32. One for each additional micro-batch would be six times as much.
+    let in_flight = 2 * 29 * 72 * 4;
     for schedule in ["1f1b", "zb-h1"] {
         let (few, many) = (peaks(schedule, 4), peaks(schedule, 16));
-        assert!(many.0 <= few.0 + few.0 / 50, "{schedule}: {few:?} with 4, {many:?} with 16");
+        let most = few.0 + few.0 / 50 + in_flight;
+        assert!(many.0 <= most, "{schedule}: {few:?} with 4, {many:?} with 16");
         assert_eq!(few.1, many.1, "{schedule}");
     }
     let (few, many) = (peaks("gpipe", 4), peaks("gpipe", 16));
