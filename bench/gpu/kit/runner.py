@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ class Runner:
         self.log = log
         self.environment = environment
         self.deadline = deadline
+        self.programs = []
+        self.is_ended = False
+        # Held while a program starts, which must not happen after the end.
+        self.lock = threading.Lock()
 
     def left(self):
         return self.deadline - time.monotonic()
@@ -62,6 +67,14 @@ class Runner:
             programs = [self._start(stack, command, variables) for command, variables in commands]
             return [self._outcome(program, start, allowed, allowed < limit) for program in programs]
 
+    def end_all(self):
+        """Kills all programs; those that are requested later do not start."""
+        with self.lock:
+            self.is_ended = True
+        for program in self.programs:
+            if program.poll() is None:
+                end(program)
+
     def _log(self, text):
         # In one write, because other programs may end at the same time.
         self.log.write(text)
@@ -74,9 +87,13 @@ class Runner:
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(2)]
         environment = self.environment | {name: str(value) for name, value in variables.items()}
         try:
-            program = subprocess.Popen(
-                list(map(str, command)), stdin=subprocess.DEVNULL, stdout=outputs[0], stderr=outputs[1],
-                cwd=self.folder, env=environment, start_new_session=True)
+            with self.lock:
+                if self.is_ended:
+                    raise OSError("the call has ended")
+                program = subprocess.Popen(
+                    list(map(str, command)), stdin=subprocess.DEVNULL, stdout=outputs[0], stderr=outputs[1],
+                    cwd=self.folder, env=environment, start_new_session=True)
+                self.programs.append(program)
         except OSError as error:
             return error, outputs, words
         stack.callback(end, program)
@@ -85,7 +102,7 @@ class Runner:
     def _outcome(self, started, start, allowed, is_cut):
         program, outputs, words = started
         if isinstance(program, OSError):
-            return Outcome("failed", "", "", 0, f"cannot be started: {program}")
+            return Outcome("cut" if self.is_ended else "failed", "", "", 0, f"cannot be started: {program}")
         status, why = "ok", ""
         try:
             program.wait(max(0, start + allowed - time.monotonic()))
@@ -98,7 +115,9 @@ class Runner:
             output.seek(0)
             texts.append(output.read())
         self._log("\n".join([f"# output of {words}", *map(shortened, texts), f"[{seconds:.1f} s]\n"]))
-        if status == "ok" and program.returncode != 0:
+        if self.is_ended:
+            status, why = "cut", "the call has ended"
+        elif status == "ok" and program.returncode != 0:
             last = (texts[1].strip() or texts[0].strip() or "no output").splitlines()[-1]
             status, why = "failed", f"exit code {program.returncode}: {last}"
         return Outcome(status, *texts, round(seconds, 2), why)

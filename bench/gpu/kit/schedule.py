@@ -50,9 +50,26 @@ def chosen(items, parts, only):
 def work(kit, items, again, say, after, jobs=1):
     """Runs the items without a result, or all with `again`, while there is time, and calls
     `after` after each. Up to `jobs` consecutive items that are concurrent run at the same time."""
+    def work_on_item(item):
+        work_on(kit, item, again, say, after)
+
     for is_concurrent, group in itertools.groupby(items, lambda item: item.concurrent):
-        with ThreadPoolExecutor(jobs if is_concurrent else 1) as pool:
-            list(pool.map(lambda item: work_on(kit, item, again, say, after), group))
+        if is_concurrent and jobs > 1:
+            work_together(kit, group, work_on_item, jobs)
+        else:
+            for item in group:
+                work_on_item(item)
+
+
+def work_together(kit, items, work_on_item, jobs):
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            list(pool.map(work_on_item, items))
+        except BaseException:
+            # The threads end when their programs have.
+            pool.shutdown(wait=False, cancel_futures=True)
+            kit.runner.end_all()
+            raise
 
 
 def work_on(kit, item, again, say, after):

@@ -1,11 +1,17 @@
+import io
+import os
+import signal
+import sys
 import tarfile
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 
 import fakes
 from kit.results import FILES, RESULTS, Results
+from kit.runner import Runner
 from kit.schedule import Item, chosen, work
 
 
@@ -65,6 +71,28 @@ class Schedule(unittest.TestCase):
         self.assertEqual([record["item"][0] for record in kit.results.records], ["a", "b", "b", "b", "c"])
         self.assertEqual({record["status"] for record in kit.results.records}, {"ok"})
         self.assertEqual(self.rendered, 5)
+
+    def test_a_call_that_is_terminated_ends_its_programs(self):
+        runner = Runner("/", io.StringIO(), dict(os.environ), time.monotonic() + 600)
+
+        def terminated(kit):
+            while not kit.runner.programs:
+                time.sleep(0.01)
+            sys.exit("terminated")
+
+        def sleeping(kit):
+            return {"status": kit.runner.run([sys.executable, "-c", "import time; time.sleep(300)"], 300).status}
+
+        items = [Item("a", 1, terminated, concurrent=True),
+                 *(Item(f"b{index}", 1, sleeping, concurrent=True) for index in range(3))]
+        start = time.monotonic()
+        with self.assertRaises(SystemExit):
+            self.work(items, runner, jobs=2)
+        self.assertLess(time.monotonic() - start, 60)
+        self.assertEqual({program.returncode for program in runner.programs}, {-signal.SIGKILL})
+        # They run again in the next call.
+        results = Results(Path(self.folder.name) / "out")
+        self.assertEqual({record["status"] for record in results.records}, {"cut"})
 
     def test_a_later_call_goes_on_where_the_time_ended(self):
         items = [item("works/a"), item("works/b"), item("works/c")]
