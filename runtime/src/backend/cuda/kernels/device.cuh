@@ -360,6 +360,8 @@ __device__ inline T block_reduce(T x, Op op) {
     return one[0];
 }
 
+constexpr float LOG2_E = 1.44269504f;
+
 // 2^x and 1 / x within 2 units in the last place; subnormal results are 0.
 
 #ifdef MESHWRIGHT_HOST

@@ -1,7 +1,7 @@
 // Parts of a cross-entropy over rows of logits, whose vocabulary may be split over ranks.
 
 // Computes e^x within 2^-22 and 2^-24 |x| of its value.
-__device__ inline float exponential(float x) { return exp2_fast(1.4426950409f * x); }
+__device__ inline float exponential(float x) { return exp2_fast(LOG2_E * x); }
 
 // Returns the logit of the target, or 0 if it is in none of the columns.
 template <class T>

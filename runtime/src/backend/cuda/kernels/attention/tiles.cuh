@@ -14,8 +14,6 @@ constexpr int padded(int dim) { return (dim + 15) / 16 * 16; }
 constexpr int stride_of(int dim) { return padded(dim) + 8; }
 constexpr int STRIDE = stride_of(HEAD_DIM), VALUE_STRIDE = stride_of(VALUE_DIM);
 
-constexpr float LOG2_E = 1.44269504f;
-
 #if WIDE
 typedef float Result;
 #else
