@@ -98,6 +98,21 @@ impl UnitState {
     }
 }
 
+impl UnitState {
+    /// Updates a range of the unit's buffers, at `in_shard` in the shard, which has the states of `kinds`.
+    fn update_range<const N: usize>(
+        &mut self,
+        range: Range<usize>,
+        in_shard: Range<usize>,
+        kinds: [&str; N],
+        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
+    ) {
+        let unit = Rc::clone(self.unit());
+        let states = self.state_views(kinds, &in_shard);
+        unit.update(range, |params, gradient, copy| kernel(params, gradient, states, copy));
+    }
+}
+
 impl<'a> FlatSlices<'a> {
     pub(super) fn new(
         step: &'a OptimizerStep<'a>,
@@ -140,12 +155,10 @@ impl<'a> FlatSlices<'a> {
         kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
     ) -> Updated {
         let [first, last] = [&self.ranges[0], &self.ranges[self.ranges.len() - 1]];
-        let range = GroupRange {
-            group: first.group,
-            range: first.range.start..last.range.end,
-            in_shard: first.in_shard.start..last.in_shard.end,
-        };
-        FlatSlice::new(self.step, self.state, range).update_fused(kinds, kernel)
+        let range = first.range.start..last.range.end;
+        let in_shard = first.in_shard.start..last.in_shard.end;
+        self.state.update_range(range, in_shard, kinds, kernel);
+        Updated(())
     }
 }
 
@@ -250,9 +263,7 @@ impl<'a> FlatSlice<'a> {
         kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
     ) -> Updated {
         let GroupRange { range, in_shard, .. } = self.range;
-        let unit = Rc::clone(self.state.unit());
-        let states = self.state.state_views(kinds, &in_shard);
-        unit.update(range, |params, gradient, copy| kernel(params, gradient, states, copy));
+        self.state.update_range(range, in_shard, kinds, kernel);
         Updated(())
     }
 
