@@ -2,6 +2,7 @@
 
 use std::env;
 
+use crate::backend::cuda::native::HARDWARE_QUEUES;
 use crate::comm::nccl::MessagePath;
 use crate::launch::{RankAssignment, Store, StoreError};
 use crate::layout::{AxisId, AxisSet};
@@ -12,9 +13,6 @@ const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
 
 /// NCCL's environment variable that makes communicators share resources, and their calls run one after another, if positive.
 const SHARE_RESOURCES: &str = "NCCL_COMM_SPLIT_SHARE_RESOURCES";
-
-/// The environment variable with the number of hardware queues.
-const HARDWARE_QUEUES: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 /// Minimum number of hardware queues: streams that share one wait for each other. The driver's default.
 const LEAST_QUEUES: i64 = 8;
@@ -40,17 +38,16 @@ pub fn message_path(mesh: &MeshShape) -> Result<MessagePath, String> {
 /// Checks that messages do not wait for each other: a receive that waits would hold up the send that its sender needs, and
 /// all ranks would wait forever.
 fn require_independence(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
-    let number = |name: &str| variable(name)?.trim().parse::<i64>().ok();
-    let is_shared =
-        number(SHARE_RESOURCES).filter(|share| *share > 0).map(|n| (SHARE_RESOURCES, n));
-    let is_narrow = number(HARDWARE_QUEUES).filter(|queues| (1..LEAST_QUEUES).contains(queues));
-    match is_shared.or(is_narrow.map(|n| (HARDWARE_QUEUES, n))) {
-        None => Ok(()),
-        Some((name, value)) => Err(format!(
-            "with {name}={value}, messages between pipeline stages wait for each other, and the run would hang: unset \
-             {name}, or set {MESSAGES}=grouped"
-        )),
+    for (name, refused) in [(SHARE_RESOURCES, 1..i64::MAX), (HARDWARE_QUEUES, 1..LEAST_QUEUES)] {
+        let number = variable(name).and_then(|text| text.trim().parse().ok());
+        if let Some(value) = number.filter(|number| refused.contains(number)) {
+            return Err(format!(
+                "with {name}={value}, messages between pipeline stages wait for each other, and the run would hang: \
+                 unset {name}, or set {MESSAGES}=grouped"
+            ));
+        }
     }
+    Ok(())
 }
 
 /// Checks that all processes send messages on the same path; otherwise they would wait for each other forever.

@@ -7,7 +7,7 @@ use std::env;
 use std::fs;
 
 /// The environment variable with the number of hardware queues, which the driver reads when it is initialized.
-const HARDWARE_QUEUES: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+pub const HARDWARE_QUEUES: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 /// The most hardware queues that the driver creates.
 const MOST: &str = "32";

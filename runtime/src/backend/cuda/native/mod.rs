@@ -28,7 +28,7 @@ pub use compiler::compile_into_cache;
 pub use context::devices;
 pub use disk_cache::DiskCache;
 pub use driver::{NativeDriver, NativeOptions};
-pub use hardware_queues::request_hardware_queues;
+pub use hardware_queues::{HARDWARE_QUEUES, request_hardware_queues};
 pub use installation::{CudaInstallation, FoundLibrary, cuda_available, libraries, probe};
 pub use kernel_check::{
     CheckedSource, CompiledKernel, KernelProblem, ResourceUsage, TIME_LIMIT, check_kernels,
