@@ -13,10 +13,21 @@ use crate::support::{
 
 const EPS: f32 = 1e-3;
 
-/// Rows and columns: less than a warp, a warp, a block, and more than registers hold. Rows are few, but enough for two blocks,
-/// or for groups that sum several rows.
-const SIZES: [[usize; 2]; 9] =
-    [[0, 8], [1, 1], [3, 7], [34, 64], [10, 200], [6, 768], [5, 515], [2, 4104], [1, 8256]];
+/// Rows and columns: less than a warp, a warp, a block, three vectors per lane and less, and more than registers hold. Rows
+/// are few, but enough for two blocks, or for groups that sum several rows.
+const SIZES: [[usize; 2]; 11] = [
+    [0, 8],
+    [1, 1],
+    [3, 7],
+    [34, 64],
+    [10, 200],
+    [6, 768],
+    [5, 515],
+    [9, 1280],
+    [14, 1536],
+    [2, 4104],
+    [1, 8256],
+];
 
 /// Destination of a gradient.
 fn grad(to: &mut Operand, accumulate: bool) -> LeafGrad<'_> {
@@ -144,11 +155,17 @@ fn norm_backward_takes_two_launches() {
     if not_checked_on_gpu() {
         return;
     }
-    let sums = [(5, "add_few_partials"), (300, "add_partials")];
-    for ((rows, sum), centered) in sums.into_iter().flat_map(|of| [(of, false), (of, true)]) {
+    // Where two vectors per lane leave lanes idle, the kernel has three.
+    let launches = [
+        (5, 64, "", "add_few_partials"),
+        (300, 64, "", "add_partials"),
+        (300, 768, "triple_", "add_partials"),
+    ];
+    for ((rows, cols, form, sum), centered) in
+        launches.into_iter().flat_map(|of| [(of, false), (of, true)])
+    {
         let simulated = SimDevice::new(7);
         let side = device_with(std::sync::Arc::new(simulated.driver()), 0);
-        let cols = 64;
         let [x, dy, mut dx] = [1, 2, 3].map(|seed| side.put(&values(rows * cols, seed)));
         let [weight, mut dweight, mut dbias] = [4, 5, 6].map(|seed| side.put(&values(cols, seed)));
         let [mean, inv] = [7, 8].map(|seed| side.put(&values(rows, seed)));
@@ -186,8 +203,8 @@ fn norm_backward_takes_two_launches() {
                 _ => {}
             }
         }
-        let name = if centered { "layer_norm_backward_f32" } else { "rms_norm_backward_f32" };
-        assert_eq!(kernels, [name, sum]);
+        let norm = if centered { "layer" } else { "rms" };
+        assert_eq!(kernels, [format!("{norm}_norm_backward_{form}f32").as_str(), sum]);
     }
 }
 

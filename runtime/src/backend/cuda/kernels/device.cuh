@@ -334,29 +334,31 @@ __device__ inline T warp_reduce(T x, Op op, int lanes = 32) {
     return x;
 }
 
-// N reductions over a block of a power of two threads, at least 32, all of which participate.
+// N reductions over a block of a power of two threads, at least 32, all of which participate. Successive reductions have
+// alternate values of `turn`, 0 and 1: when a thread writes its warp's results, others may still read those of the
+// reduction before, which are elsewhere, but not those of the one before that.
 template <class T, int N, class Op>
-__device__ inline void block_reduce(T (&x)[N], Op op) {
-    __shared__ T of_warp[N][32];
+__device__ inline void block_reduce(T (&x)[N], Op op, uint32_t turn) {
+    __shared__ T of_warp[2][N][32];
     int lane = threadIdx.x % 32, warps = blockDim.x / 32;
 #pragma unroll
     for (int i = 0; i < N; i++) x[i] = warp_reduce(x[i], op);
     if (warps == 1) return;
-    // Other threads may still read the results of an earlier reduction.
-    __syncthreads();
     if (lane == 0) {
 #pragma unroll
-        for (int i = 0; i < N; i++) of_warp[i][threadIdx.x / 32] = x[i];
+        for (int i = 0; i < N; i++) of_warp[turn][i][threadIdx.x / 32] = x[i];
     }
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < N; i++) x[i] = warp_reduce(of_warp[i][lane % warps], op, warps);
+    for (int i = 0; i < N; i++) x[i] = warp_reduce(of_warp[turn][i][lane % warps], op, warps);
 }
 
+// One reduction over a block, after and before any others.
 template <class T, class Op>
 __device__ inline T block_reduce(T x, Op op) {
     T one[1] = {x};
-    block_reduce(one, op);
+    __syncthreads();
+    block_reduce(one, op, 0);
     return one[0];
 }
 

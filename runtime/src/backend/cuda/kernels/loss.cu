@@ -11,7 +11,7 @@ __device__ inline float logit_of_target(const T* row, uint64_t cols, uint32_t ta
 }
 
 template <class T>
-__device__ inline void row_max(const Group& group, const T* x, uint64_t rows, uint64_t cols, float* max) {
+__device__ inline void row_max(Group group, const T* x, uint64_t rows, uint64_t cols, float* max) {
     for (uint64_t row = group.first; row < rows; row += group.step) {
         float largest = -INFINITY;
         for_each_vector<WIDE<T>>(x + row * cols, cols, group.lane, group.lanes, [&](uint64_t, auto& x) {
@@ -23,7 +23,7 @@ __device__ inline void row_max(const Group& group, const T* x, uint64_t rows, ui
 }
 
 template <class T>
-__device__ inline void exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols, const float* max,
+__device__ inline void exp_sum(Group group, const T* logits, uint64_t rows, uint64_t cols, const float* max,
                                const uint32_t* targets, uint64_t first_col, float* sum_exp, float* target_logit) {
     for (uint64_t row = group.first; row < rows; row += group.step) {
         const T* here = logits + row * cols;
@@ -99,7 +99,7 @@ __device__ inline void for_each_access(const Group& group, const T* row, uint64_
 
 // Computes row_max and exp_sum in one pass over the logits (Milakov and Gimelshein 2018).
 template <class T>
-__device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols,
+__device__ inline void max_exp_sum(Group group, const T* logits, uint64_t rows, uint64_t cols,
                                    const uint32_t* targets, uint64_t first_col, float* max, float* sum_exp,
                                    float* target_logit) {
     for (uint64_t row = group.first; row < rows; row += group.step) {
@@ -167,7 +167,7 @@ __device__ inline void cross_entropy_grad(const Group& group, T* logits, uint64_
 // each, the row stays in shared memory; otherwise it stays in a cache if the rows of all blocks fit. A lane rereads
 // only elements that it has read before.
 template <class T, bool KEPT>
-__device__ inline void cross_entropy(const Group& group, T* logits, uint64_t rows, uint64_t cols,
+__device__ inline void cross_entropy(Group group, T* logits, uint64_t rows, uint64_t cols,
                                      const uint32_t* targets, uint64_t first_col, const float* row_scale, float* max,
                                      float* sum_exp, float* target_logit) {
     DYNAMIC_SHARED(T, kept);

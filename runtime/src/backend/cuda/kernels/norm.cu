@@ -1,8 +1,8 @@
 // RMSNorm and LayerNorm over rows. RMSNorm is LayerNorm with mean 0 and without bias.
 
-// Vectors of a row that a lane keeps in registers, and the maximum threads per row then: KEPT * THREADS registers at
-// most.
-constexpr int KEPT = 4, KEPT_BACKWARD = 2, THREADS = 512;
+// Vectors of a row that a lane processes, and the maximum threads per row then: KEPT * THREADS registers at most. In the
+// backward pass there are two such kernels; that of three vectors gets 168 registers, in three blocks per multiprocessor.
+constexpr int KEPT = 4, KEPT_BACKWARD = 2, KEPT_TRIPLE = 3, THREADS = 512, THREADS_TRIPLE = 128, BLOCKS_TRIPLE = 3;
 // In the forward pass, lanes get the registers of this many threads, 80 each: three blocks of 256 share a
 // multiprocessor.
 constexpr int THREADS_FORWARD = 768;
@@ -80,19 +80,24 @@ struct ColumnSums {
     // `parts` is null if the sums are not needed.
     __device__ void start(const Group& group, float* all_parts, uint64_t cols) {
         parts = all_parts ? all_parts + group.first * cols : nullptr;
-        if (!parts) return;
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
 #pragma unroll
             for (int n = 0; n < N; n++) kept[k][n] = 0.0f;
-            if constexpr (K == 0) store_vector(parts + i, kept[k]);
+            if constexpr (K == 0) {
+                if (parts) store_vector(parts + i, kept[k]);
+            }
         });
     }
 
-    __device__ void add(int k, uint64_t i, const float (&x)[N]) {
-        if (!parts) return;
-        if constexpr (K == 0) load_vector(parts + i, kept[k]);
+    // Adds term(n) to the sum of element n of the k-th vector. Sums in registers are computed even if not needed.
+    template <class F>
+    __device__ void add(int k, uint64_t i, F term) {
+        if constexpr (K == 0) {
+            if (!parts) return;
+            load_vector(parts + i, kept[k]);
+        }
 #pragma unroll
-        for (int n = 0; n < N; n++) kept[k][n] += x[n];
+        for (int n = 0; n < N; n++) kept[k][n] += term(n);
         if constexpr (K == 0) store_vector(parts + i, kept[k]);
     }
 
@@ -101,6 +106,55 @@ struct ColumnSums {
             if (!parts) return;
             group.template each_vector<N, K>(cols, [&](int k, uint64_t i) { store_vector(parts + i, kept[k]); });
         }
+    }
+};
+
+// The rows that a lane processes in a backward pass: with K, its vectors of x, dy and dx are in shared memory, where they
+// are copied while those of the row before are processed. Without K they are read from memory.
+template <class T, int N, int K>
+struct StagedRows {
+    // An odd number of vectors, so that the lanes of a warp access different banks.
+    static constexpr int VECTORS = 3 * K | 1;
+    const T* operands[3];
+    uint64_t at;
+    // This lane's vectors of the current row, and of the next.
+    uint4 *current, *next;
+
+    __device__ StagedRows(const T* x, const T* dy, const T* dx) : operands{x, dy, dx} {
+        DYNAMIC_SHARED(uint4, shared);
+        current = shared + threadIdx.x * VECTORS;
+        next = current + blockDim.x * VECTORS;
+    }
+
+    // Starts to copy the next row; that of dx only if it is needed.
+    __device__ void copy(const Group& group, uint64_t row, uint64_t rows, uint64_t cols, bool with_dx) {
+        if constexpr (K > 0) {
+            if (row < rows) {
+                group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
+                    uint64_t from = row * cols + i;
+                    cp_async_16(next + k, operands[0] + from);
+                    cp_async_16(next + K + k, operands[1] + from);
+                    if (with_dx) cp_async_16(next + 2 * K + k, operands[2] + from);
+                });
+            }
+            cp_async_commit();
+        }
+    }
+
+    // Waits for the copy of row `row`, which is now the current one.
+    __device__ void advance(uint64_t row, uint64_t cols) {
+        at = row * cols;
+        if constexpr (K > 0) {
+            cp_async_wait<0>();
+            uint4* last = current;
+            current = next, next = last;
+        }
+    }
+
+    template <int OPERAND>
+    __device__ void get(int k, uint64_t i, float (&v)[N]) const {
+        if constexpr (K > 0) load_vector((const T*)(current + OPERAND * K + k), v);
+        else load_vector(operands[OPERAND] + at + i, v);
     }
 };
 
@@ -116,79 +170,64 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     ColumnSums<N, K> weight_sums, bias_sums;
     weight_sums.start(group, weight_parts, cols);
     if constexpr (MEAN) bias_sums.start(group, bias_parts, cols);
-    // The next row is loaded while the current one is processed, and the one after it comes into the L2 cache, so that
-    // memory stays busy during reductions over lanes.
-    Row<T, N, K> next_row, next_grads;
-    float next_mu = 0.0f, next_inv = 0.0f;
-    auto read = [&](uint64_t r) {
+    StagedRows<T, N, K> staged(x, dy, dx);
+    float next_mu = 0.0f, next_inv = 0.0f, share = 1.0f / (float)cols;
+    auto start_next = [&](uint64_t r) {
+        staged.copy(group, r, rows, cols, add);
         if (r < rows) {
-            next_row.read(group, x + r * cols, cols);
-            next_grads.read(group, dy + r * cols, cols);
             next_inv = inv_std[r];
             if constexpr (MEAN) next_mu = mean[r];
         }
-        if (K > 0 && r + group.step < rows) {
-            uint64_t start = (r + group.step) * cols;
-            group.template each_vector<N, K>(cols, [&](int, uint64_t i) {
-                prefetch(x + start + i);
-                prefetch(dy + start + i);
-                if (add) prefetch(dx + start + i);
-            });
-        }
     };
-    read(group.first);
+    start_next(group.first);
     for (uint64_t r = group.first; r < rows; r += group.step) {
-        uint64_t start = r * cols;
+        staged.advance(r, cols);
         float mu = next_mu, inv = next_inv;
-        Row<T, N, K> row = next_row, grads = next_grads;
-        Row<T, N, K> held;
-        if (add) held.read(group, dx + start, cols);
-        read(r + group.step);
+        start_next(r + group.step);
         // Reductions over the gradient of the normalized values: its product with them, and its sum.
         float sums[MEAN ? 2 : 1] = {};
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
             float v[N], w[N], d[N];
-            row.get(k, i, v);
+            staged.template get<0>(k, i, v);
             gain.get(k, i, w);
-            grads.get(k, i, d);
+            staged.template get<1>(k, i, d);
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                sums[0] += d[n] * w[n] * ((v[n] - mu) * inv);
+                sums[0] += d[n] * w[n] * (v[n] - mu);
                 if constexpr (MEAN) sums[1] += d[n] * w[n];
             }
         });
         group.reduce(sums, Sum());
-        float slope = sums[0] / (float)cols, shift = 0.0f;
-        if constexpr (MEAN) shift = sums[1] / (float)cols;
+        float slope = sums[0] * inv * share, shift = 0.0f;
+        if constexpr (MEAN) shift = sums[1] * share;
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
-            float v[N], w[N], d[N];
-            row.get(k, i, v);
+            float v[N], w[N], d[N], normal[N];
+            staged.template get<0>(k, i, v);
             gain.get(k, i, w);
-            grads.get(k, i, d);
-            if constexpr (MEAN) bias_sums.add(k, i, d);
+            staged.template get<1>(k, i, d);
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                float normal = (v[n] - mu) * inv;
-                v[n] = inv * (d[n] * w[n] - shift - normal * slope);
-                d[n] *= normal;
+                normal[n] = (v[n] - mu) * inv;
+                v[n] = inv * (d[n] * w[n] - shift - normal[n] * slope);
             }
             if (add) {
                 float h[N];
-                held.get(k, i, h);
+                staged.template get<2>(k, i, h);
                 // Not fused with the multiplication before it: the sum is rounded like that of a separate kernel.
 #pragma unroll
                 for (int n = 0; n < N; n++) v[n] = __fadd_rn(h[n], v[n]);
             }
-            store_vector(dx + start + i, v);
-            weight_sums.add(k, i, d);
+            store_vector(dx + staged.at + i, v);
+            weight_sums.add(k, i, [&](int n) { return d[n] * normal[n]; });
+            if constexpr (MEAN) bias_sums.add(k, i, [&](int n) { return d[n]; });
         });
     }
     weight_sums.finish(group, cols);
     if constexpr (MEAN) bias_sums.finish(group, cols);
 }
 
-// `N` elements per vector, of which a lane keeps `K` vectors in registers, or none; `ops/rows.rs` chooses.
-#define NORMS(T, NAME, N, K, K_BACKWARD)                                                                         \
+// `N` elements per vector, of which a lane keeps `K` vectors in registers, or none; `ops/norm.rs` chooses.
+#define NORMS(T, NAME, N, K)                                                                                     \
     KERNEL_OF(THREADS_FORWARD, rms_norm_##NAME)                                                                  \
     (const T* x, const T* added, T* sum, const T* weight, float eps, T* y, float* inv_rms, uint64_t rows,        \
      uint64_t cols, uint32_t lanes) {                                                                            \
@@ -198,20 +237,28 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     (const T* x, const T* added, T* sum, const T* weight, const T* bias, float eps, T* y, float* mean,           \
      float* inv_std, uint64_t rows, uint64_t cols, uint32_t lanes) {                                             \
         norm<T, N, K, true>(x, added, sum, weight, bias, eps, y, mean, inv_std, rows, cols, lanes);              \
-    }                                                                                                            \
-    KERNEL_OF(THREADS, rms_norm_backward_##NAME)                                                                 \
+    }
+NORMS(float, f32, WIDE<float>, KEPT)
+NORMS(bf16, bf16, WIDE<bf16>, KEPT)
+NORMS(float, any_f32, 1, 0)
+NORMS(bf16, any_bf16, 1, 0)
+
+#define NORMS_BACKWARD(T, NAME, N, K, THREADS, BLOCKS)                                                           \
+    KERNEL_BOUNDS(rms_norm_backward_##NAME, THREADS, BLOCKS)                                                     \
     (const T* x, const T* weight, const float* inv_rms, const T* dy, T* dx, uint32_t add, float* weight_parts,   \
      uint64_t rows, uint64_t cols, uint32_t lanes) {                                                             \
-        norm_backward<T, N, K_BACKWARD, false>(x, weight, nullptr, inv_rms, dy, dx, add, weight_parts, nullptr,  \
-                                               rows, cols, lanes);                                               \
+        norm_backward<T, N, K, false>(x, weight, nullptr, inv_rms, dy, dx, add, weight_parts, nullptr, rows,     \
+                                      cols, lanes);                                                              \
     }                                                                                                            \
-    KERNEL_OF(THREADS, layer_norm_backward_##NAME)                                                               \
+    KERNEL_BOUNDS(layer_norm_backward_##NAME, THREADS, BLOCKS)                                                   \
     (const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy, T* dx, uint32_t add,     \
      float* weight_parts, float* bias_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {                     \
-        norm_backward<T, N, K_BACKWARD, true>(x, weight, mean, inv_std, dy, dx, add, weight_parts, bias_parts,   \
-                                              rows, cols, lanes);                                                \
+        norm_backward<T, N, K, true>(x, weight, mean, inv_std, dy, dx, add, weight_parts, bias_parts, rows,      \
+                                     cols, lanes);                                                               \
     }
-NORMS(float, f32, WIDE<float>, KEPT, KEPT_BACKWARD)
-NORMS(bf16, bf16, WIDE<bf16>, KEPT, KEPT_BACKWARD)
-NORMS(float, any_f32, 1, 0, 0)
-NORMS(bf16, any_bf16, 1, 0, 0)
+NORMS_BACKWARD(float, f32, WIDE<float>, KEPT_BACKWARD, THREADS, 1)
+NORMS_BACKWARD(bf16, bf16, WIDE<bf16>, KEPT_BACKWARD, THREADS, 1)
+NORMS_BACKWARD(float, triple_f32, WIDE<float>, KEPT_TRIPLE, THREADS_TRIPLE, BLOCKS_TRIPLE)
+NORMS_BACKWARD(bf16, triple_bf16, WIDE<bf16>, KEPT_TRIPLE, THREADS_TRIPLE, BLOCKS_TRIPLE)
+NORMS_BACKWARD(float, any_f32, 1, 0, THREADS, 1)
+NORMS_BACKWARD(bf16, any_bf16, 1, 0, THREADS, 1)

@@ -4,6 +4,8 @@
 struct Group {
     uint32_t lane, lanes;
     uint64_t first, step;
+    // Of the next reduction over a block.
+    uint32_t turn = 0;
 
     // In a block of more than `lanes` threads, which are 32 then, each warp is a group.
     __device__ explicit Group(uint32_t lanes) : lane(threadIdx.x % lanes), lanes(lanes) {
@@ -13,16 +15,17 @@ struct Group {
     }
 
     template <class T, int N, class Op>
-    __device__ void reduce(T (&x)[N], Op op) const {
+    __device__ void reduce(T (&x)[N], Op op) {
         if (lanes == 32) {
 #pragma unroll
             for (int i = 0; i < N; i++) x[i] = warp_reduce(x[i], op);
         } else {
-            block_reduce(x, op);
+            block_reduce(x, op, turn);
+            turn ^= 1;
         }
     }
     template <class T, class Op>
-    __device__ T reduce(T x, Op op) const {
+    __device__ T reduce(T x, Op op) {
         T one[1] = {x};
         reduce(one, op);
         return one[0];

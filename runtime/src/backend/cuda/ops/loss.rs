@@ -23,8 +23,8 @@ const MOST_KEPT: usize = 112 << 10;
 /// Maximum threads for a longer row. For the gradient it is read a second time, from the L2 cache if the rows of all blocks
 /// fit there: one block of 1024 has as many loads in flight as two of 512, and half as many rows.
 const LONG_LANES: usize = 1024;
-/// Bytes of shared memory of a block in addition to the row: for two reductions over its warps.
-const STATIC_SHARED: usize = 2 * 128;
+/// Bytes of shared memory of a block in addition to the row: for reductions over its warps of two kinds, twice each.
+const STATIC_SHARED: usize = 2 * 2 * 128;
 /// Maximum threads of a block that only writes gradients, which do not depend on it: at their register use, two blocks of
 /// 512 fit on a multiprocessor, while one of 1024 would leave half of it idle.
 const GRADIENT_LANES: usize = 512;

@@ -2,7 +2,7 @@
 
 use super::launch::{address, float_name};
 use super::partials::add_partials;
-use super::rows::RowPlan;
+use super::rows::{RowKernel, RowPlan};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::NORM;
 use crate::backend::cuda::{CudaBackend, GpuContext};
@@ -11,10 +11,25 @@ use crate::backend::ops::norm::{
 };
 use crate::backend::{DType, LeafGrad, NormOps, ResidualSum, View, ViewMut};
 
-/// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/norm.cu`.
-const KEPT: usize = 4;
-const KEPT_BACKWARD: usize = 2;
-const MOST_THREADS: u32 = 512;
+/// Kernels for rows of vectors, as in `kernels/norm.cu`.
+const FORWARD: [RowKernel; 1] = [RowKernel::new("", 4)];
+const BACKWARD: [RowKernel; 2] = [
+    RowKernel { shared: staged_bytes(2), ..RowKernel::new("", 2) },
+    // For rows like those of 768 elements, for which the other kernel would have a quarter of its lanes idle.
+    RowKernel {
+        most_lanes: 128,
+        warp_threads: 128,
+        shared: staged_bytes(3),
+        resident: 3 << 14,
+        ..RowKernel::new("triple_", 3)
+    },
+];
+
+/// Returns the bytes of shared memory per thread for this many vectors of each of three operands, of two rows. An odd number
+/// avoids bank conflicts.
+const fn staged_bytes(vectors: usize) -> usize {
+    2 * 16 * (3 * vectors | 1)
+}
 
 impl NormOps for CudaBackend {
     fn rms_norm(&self, args: RmsNormArgs) {
@@ -69,13 +84,8 @@ fn forward(gpu: &GpuContext, args: NormForward) {
     check_operands(rows, cols, &operands, &[weight, bias]);
     check_statistics(rows, &[mean.unwrap_or(inv_std.as_view()), inv_std.as_view()]);
 
-    let plan = RowPlan::new(
-        x.dtype(),
-        cols,
-        &[x, added, sum, y.as_view(), weight, bias],
-        KEPT,
-        MOST_THREADS,
-    );
+    let operands = &[x, added, sum, y.as_view(), weight, bias];
+    let plan = RowPlan::new(gpu, x.dtype(), cols, operands, &FORWARD);
     let [added, sum] = if residual.is_some() { [address(added), address(sum)] } else { [0; 2] };
     let (grid, kind) = (plan.grid(gpu, rows), plan.form);
     let dtype = float_name(x.dtype());
@@ -131,7 +141,7 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
     }
 
     let operands = &[x, weight, dy, dx.as_view()];
-    let plan = RowPlan::new(x.dtype(), cols, operands, KEPT_BACKWARD, MOST_THREADS);
+    let plan = RowPlan::new(gpu, x.dtype(), cols, operands, &BACKWARD);
     let (grid, groups) = plan.summing_grid(rows);
     let bytes = groups as usize * cols * DType::F32.bytes();
     let parts = gpu.workspace(bytes * sums.len());

@@ -7,43 +7,108 @@ use crate::backend::{DType, View};
 /// Lanes of the smallest group per row.
 const WARP: u64 = 32;
 
+/// A kernel whose lanes each process some vectors of a row.
+pub(super) struct RowKernel {
+    /// The part of its name before the dtype.
+    pub form: &'static str,
+    /// Maximum vectors of a row per lane.
+    pub vectors: usize,
+    /// Maximum lanes per row, a power of two.
+    pub most_lanes: u32,
+    /// Threads of a block of rows that have one warp each.
+    pub warp_threads: u32,
+    /// Dynamic shared memory per thread, in bytes.
+    pub shared: usize,
+    /// Threads that keep the memory of the largest devices busy, all resident at the register use of this kernel. Sums over
+    /// rows depend on it.
+    pub resident: u64,
+}
+
+impl RowKernel {
+    /// Creates a kernel of at most 512 lanes per row that uses no shared memory, and half of the threads of a
+    /// multiprocessor.
+    pub const fn new(form: &'static str, vectors: usize) -> RowKernel {
+        RowKernel {
+            form,
+            vectors,
+            most_lanes: 512,
+            warp_threads: THREADS,
+            shared: 0,
+            resident: 1 << 16,
+        }
+    }
+
+    /// Returns the lanes for rows of this many vectors: a power of two, of at least a warp.
+    fn lanes(&self, vectors: usize) -> usize {
+        vectors.div_ceil(self.vectors).next_power_of_two().max(WARP as usize)
+    }
+
+    /// Returns the vectors for which the lanes of such a row have room.
+    fn capacity(&self, vectors: usize) -> usize {
+        self.lanes(vectors) * self.vectors
+    }
+
+    fn threads(&self, lanes: usize) -> u32 {
+        if lanes as u64 == WARP { self.warp_threads } else { lanes as u32 }
+    }
+
+    fn has_room(&self, gpu: &GpuContext, vectors: usize) -> bool {
+        /// Shared memory for reductions over a block, in bytes, at most.
+        const FOR_REDUCTIONS: usize = 2048;
+        let lanes = self.lanes(vectors);
+        let shared = self.threads(lanes) as usize * self.shared + FOR_REDUCTIONS;
+        lanes <= self.most_lanes as usize && shared <= gpu.driver().properties().shared_memory
+    }
+}
+
 /// The assignment of rows to threads of a kernel.
 pub(super) struct RowPlan {
-    /// The part of the kernel's name before the dtype: empty if rows are kept in registers as vectors, `any_` if they are
-    /// read element by element, as often as needed.
+    /// The part of the kernel's name before the dtype: that of the [`RowKernel`], or `any_` if rows are read element by
+    /// element, as often as needed.
     pub form: &'static str,
     /// Lanes per row.
     pub lanes: u32,
     /// Threads of a block.
     pub threads: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    shared: u32,
+    /// As for the kernel.
+    resident: u64,
 }
 
 impl RowPlan {
-    /// Creates the plan for rows of `cols` elements with the alignment of these views. A lane keeps at most `kept` vectors,
-    /// and a block has at most `most_threads` threads, a power of two.
+    /// Creates the plan for rows of `cols` elements with the alignment of these views: of `kernels`, the first one whose
+    /// lanes leave the least room unused.
     pub fn new(
+        gpu: &GpuContext,
         dtype: DType,
         cols: usize,
         views: &[View],
-        kept: usize,
-        most_threads: u32,
+        kernels: &[RowKernel],
     ) -> RowPlan {
         let width = vector_width(dtype);
-        let vectors = cols.is_multiple_of(width) && aligned(views, width);
-        let lanes = cols.div_ceil(width * kept).next_power_of_two().max(WARP as usize);
-        if vectors && lanes <= most_threads as usize {
-            RowPlan::of_lanes("", lanes as u32)
-        } else {
-            let lanes = if cols <= 8 * WARP as usize { WARP as u32 } else { THREADS };
-            RowPlan::of_lanes("any_", lanes)
-        }
+        let are_vectors = cols.is_multiple_of(width) && aligned(views, width);
+        let vectors = cols / width;
+        let possible = kernels.iter().filter(|kernel| are_vectors && kernel.has_room(gpu, vectors));
+        let Some(kernel) = possible.min_by_key(|kernel| kernel.capacity(vectors)) else {
+            return RowPlan::of_lanes(
+                "any_",
+                if cols <= 8 * WARP as usize { WARP as u32 } else { THREADS },
+            );
+        };
+        let lanes = kernel.lanes(vectors);
+        let threads = kernel.threads(lanes);
+        let shared = (threads as usize * kernel.shared) as u32;
+        let (form, resident) = (kernel.form, kernel.resident);
+        RowPlan { form, lanes: lanes as u32, threads, shared, resident }
     }
 
     /// Creates a plan with `lanes` lanes per row, a power of two of at least 32. Rows of one warp share a block, so that the
     /// block limit of a multiprocessor does not limit occupancy.
     pub fn of_lanes(form: &'static str, lanes: u32) -> RowPlan {
-        let threads = if u64::from(lanes) == WARP { THREADS } else { lanes };
-        RowPlan { form, lanes, threads }
+        let kernel = RowKernel::new(form, 1);
+        let threads = kernel.threads(lanes as usize);
+        RowPlan { form, lanes, threads, shared: 0, resident: kernel.resident }
     }
 
     /// Returns the rows that a block processes at a time.
@@ -60,16 +125,14 @@ impl RowPlan {
     /// Returns the grid for `rows` rows of which each group sums its rows, and the number of groups. Both depend on sizes
     /// alone, as does the order of the sums.
     pub fn summing_grid(&self, rows: usize) -> (Grid, u64) {
-        /// Threads that keep the memory of the largest devices busy, at the register use of sums.
-        const ALL_THREADS: u64 = 1 << 16;
         /// Minimum rows of a group, so that the partial sums are small compared to the operands.
         const ROWS: u64 = 4;
-        let most = ALL_THREADS / u64::from(self.threads);
+        let most = self.resident / u64::from(self.threads);
         let blocks = (rows as u64).div_ceil(ROWS * self.groups_of_block()).clamp(1, most);
         (self.blocks(blocks), blocks * self.groups_of_block())
     }
 
     fn blocks(&self, blocks: u64) -> Grid {
-        Grid { blocks: [blocks as u32, 1, 1], threads: self.threads, shared: 0 }
+        Grid { blocks: [blocks as u32, 1, 1], threads: self.threads, shared: self.shared }
     }
 }

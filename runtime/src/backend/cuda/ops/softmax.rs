@@ -1,23 +1,22 @@
 //! Softmax over rows.
 
 use super::launch::{address, float_name};
-use super::rows::RowPlan;
+use super::rows::{RowKernel, RowPlan};
 use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::SOFTMAX;
 use crate::backend::{SoftmaxOps, View, ViewMut};
 
-/// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/softmax.cu`.
-const KEPT: usize = 4;
-const KEPT_BACKWARD: usize = 2;
-const MOST_THREADS: u32 = 512;
+/// Kernels for rows of vectors, as in `kernels/softmax.cu`.
+const FORWARD: [RowKernel; 1] = [RowKernel::new("", 4)];
+const BACKWARD: [RowKernel; 1] = [RowKernel::new("", 2)];
 
 impl SoftmaxOps for CudaBackend {
     fn softmax(&self, cols: usize, x: View, y: ViewMut) {
         let gpu = self.gpu();
         let y = y.as_view();
         let rows = row_count(cols, [x, y]);
-        let plan = RowPlan::new(x.dtype(), cols, &[x, y], KEPT, MOST_THREADS);
+        let plan = RowPlan::new(gpu, x.dtype(), cols, &[x, y], &FORWARD);
         let name = format!("softmax_{}{}", plan.form, float_name(x.dtype()));
         // SAFETY: the views have `rows * cols` elements of the dtype in the name, and the alignment of the plan.
         unsafe {
@@ -33,7 +32,7 @@ impl SoftmaxOps for CudaBackend {
         let gpu = self.gpu();
         let dx = dx.as_view();
         let rows = row_count(cols, [y, dy, dx]);
-        let plan = RowPlan::new(y.dtype(), cols, &[y, dy, dx], KEPT_BACKWARD, MOST_THREADS);
+        let plan = RowPlan::new(gpu, y.dtype(), cols, &[y, dy, dx], &BACKWARD);
         let name = format!("softmax_backward_{}{}", plan.form, float_name(y.dtype()));
         // SAFETY: as in `softmax`.
         unsafe {
