@@ -72,10 +72,10 @@ pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Si
     let exit = Rc::new(RegionExit::new(x.rank(), &inside, how.leaves, site));
     let extents = exit.extents(inside);
     // The operations before `x` are computed here, even if the matmul is deferred.
-    x.compute();
+    let x = x.unchanged_computed();
     let matmul = Matmul {
-        x: x.clone(),
-        weight: weight.clone(),
+        x,
+        weight: weight.defer(),
         gradient_axes: how.gradient_axes,
         dims,
         exit,

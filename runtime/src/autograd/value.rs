@@ -2,11 +2,12 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::context::Rank;
+use crate::fsdp::PendingRead;
 use crate::layout::AxisId;
 use crate::mesh::{Extent, local_len};
 
@@ -16,7 +17,8 @@ use super::tape::NodeId;
 use super::tensor_parallel::Regather;
 
 /// A tensor without its type. Elementwise operations on it are deferred as an expression until another operation needs the
-/// numbers, so that a chain of them costs one pass over memory.
+/// numbers, so that a chain of them costs one pass over memory. That is not visible from outside: a deferred operation is
+/// computed before a parameter that it reads [changes](PendingRead), and a look at its numbers does not record it.
 #[derive(Clone)]
 pub struct Value(Rc<ValueInner>);
 
@@ -33,8 +35,16 @@ struct ValueInner {
 
 enum ValueState {
     Computed(Computed),
-    /// A deferred operation, and whether it is recorded for backward, which is decided when it is created.
-    Deferred(Box<dyn DeferredOp>, bool),
+    Deferred(Deferred),
+}
+
+struct Deferred {
+    op: Box<dyn DeferredOp>,
+    /// True if the operation is recorded for backward, which is decided when it is created.
+    recorded: bool,
+    requires_grad: bool,
+    /// The numbers, if they were needed before the operation was recorded.
+    peeked: Option<Arc<Buffer>>,
 }
 
 /// Numbers, and the recorded operation that made them if a gradient is required.
@@ -48,18 +58,35 @@ pub(crate) struct Computed {
 pub(super) trait DeferredOp: Any {
     /// Computes the `len` elements, and records the operation if `recorded`.
     fn compute(&mut self, rank: &Rank, len: usize, recorded: bool) -> Computed;
+
+    /// Computes the `len` elements without recording anything, or computing other deferred operations for good.
+    fn peek(&self, rank: &Rank, len: usize) -> Buffer;
+
+    /// Returns true if the operation reads parameters.
+    fn reads_params(&self) -> bool;
+
+    /// Returns true if it reads parameters, or values that require a gradient.
+    fn requires_grad(&self) -> bool;
+}
+
+impl PendingRead for ValueInner {
+    fn compute(self: Rc<Self>) {
+        Value(self).compute_with_node();
+    }
 }
 
 impl Value {
-    /// Creates a value that the operation `node` has computed.
+    /// Creates a value that the operation `node` has computed, in the forward of `segment`, if one is given.
     pub(crate) fn ready(
         rank: &Rank,
         extents: Vec<Extent>,
-        data: Buffer,
+        data: impl Into<Arc<Buffer>>,
         node: Option<NodeId>,
+        segment: Option<Rc<CheckpointedSegment>>,
     ) -> Value {
+        let data = data.into();
         debug_assert_eq!(data.len(), local_len(&extents));
-        Self::alias(rank, extents, Arc::new(data), node)
+        Self::new(rank, extents, ValueState::Computed(Computed { data, node }), None, segment)
     }
 
     /// Creates a value without a producing operation: no gradient flows through it.
@@ -68,8 +95,7 @@ impl Value {
         extents: Vec<Extent>,
         data: impl Into<Arc<Buffer>>,
     ) -> Value {
-        let state = ValueState::Computed(Computed { data: data.into(), node: None });
-        Self::new(rank, extents, state, None, None)
+        Self::ready(rank, extents, data, None, None)
     }
 
     /// Creates a value that shares the numbers of another operation's result.
@@ -79,8 +105,7 @@ impl Value {
         data: Arc<Buffer>,
         node: Option<NodeId>,
     ) -> Value {
-        let state = ValueState::Computed(Computed { data, node });
-        Self::new(rank, extents, state, None, rank.segments().in_forward())
+        Self::ready(rank, extents, data, node, rank.segments().in_forward())
     }
 
     /// Creates a gathered value: operations that save it for backward save only how to gather it again.
@@ -90,9 +115,10 @@ impl Value {
         data: Buffer,
         node: Option<NodeId>,
         regather: Rc<Regather>,
+        segment: Option<Rc<CheckpointedSegment>>,
     ) -> Value {
         let state = ValueState::Computed(Computed { data: Arc::new(data), node });
-        Self::new(rank, extents, state, Some(regather), rank.segments().in_forward())
+        Self::new(rank, extents, state, Some(regather), segment)
     }
 
     /// Creates a value whose numbers `op` computes when they are needed.
@@ -102,8 +128,15 @@ impl Value {
         op: impl DeferredOp,
         unrecorded_in: Option<Rc<CheckpointedSegment>>,
     ) -> Value {
-        let state = ValueState::Deferred(Box::new(op), rank.is_recording());
-        Self::new(rank, extents, state, None, unrecorded_in)
+        let (reads_params, requires_grad) = (op.reads_params(), op.requires_grad());
+        let (op, recorded) = (Box::new(op), rank.is_recording());
+        let state = ValueState::Deferred(Deferred { op, recorded, requires_grad, peeked: None });
+        let value = Self::new(rank, extents, state, None, unrecorded_in);
+        if reads_params {
+            let read: Weak<ValueInner> = Rc::downgrade(&value.0);
+            rank.pending_reads().add(read);
+        }
+        value
     }
 
     fn new(
@@ -123,20 +156,24 @@ impl Value {
         }))
     }
 
-    /// Returns the value marked as computed in the forward of `segment`, if one is given.
-    pub(crate) fn computed_in(self, segment: Option<Rc<CheckpointedSegment>>) -> Value {
-        if segment.is_none() {
-            return self;
-        }
-        let (state, extents) =
-            (ValueState::Computed(self.compute_with_node()), self.extents().to_vec());
-        Self::new(self.rank(), extents, state, None, segment)
-    }
-
     /// Returns true if operations that read the value compute a gradient for it: now, or when the checkpointed segment
     /// in whose forward it was computed is recomputed.
     pub(crate) fn requires_grad(&self) -> bool {
-        self.is_unrecorded() || self.compute_with_node().node.is_some()
+        self.is_unrecorded() || self.is_recorded()
+    }
+
+    /// Returns true if the operation that made the value is recorded, or will be.
+    fn is_recorded(&self) -> bool {
+        match &*self.0.state.borrow() {
+            ValueState::Computed(computed) => computed.node.is_some(),
+            ValueState::Deferred(deferred) => deferred.recorded && deferred.requires_grad,
+        }
+    }
+
+    /// Returns the checkpointed segment in whose forward a result of this value is computed, unless nothing that the value
+    /// depends on has a gradient.
+    pub(crate) fn segment_of_result(&self) -> Option<Rc<CheckpointedSegment>> {
+        self.rank().segments().in_forward().filter(|_| self.requires_grad())
     }
 
     /// Returns true if the value was computed in the forward of a checkpointed segment, which is not recorded.
@@ -200,8 +237,48 @@ impl Value {
     #[track_caller]
     pub(crate) fn compute(&self) -> Computed {
         self.check_recorded();
-        let Computed { data, node } = self.compute_with_node();
-        Computed { data, node: node.filter(|_| self.rank().is_recording()) }
+        if self.rank().is_recording() {
+            return self.compute_with_node();
+        }
+        Computed { data: self.peek(), node: None }
+    }
+
+    /// Returns the numbers and leaves the value as it is: a deferred operation that is recorded stays deferred, so that the
+    /// order of recorded operations, in which the ranks reduce gradients, does not depend on a look at the numbers.
+    pub(crate) fn peek(&self) -> Arc<Buffer> {
+        if !self.is_recorded() {
+            return self.compute_with_node().data;
+        }
+        match &mut *self.0.state.borrow_mut() {
+            ValueState::Computed(computed) => Arc::clone(&computed.data),
+            ValueState::Deferred(Deferred { op, peeked, .. }) => {
+                let peek = || Arc::new(op.peek(&self.0.rank, self.len()));
+                Arc::clone(peeked.get_or_insert_with(peek))
+            }
+        }
+    }
+
+    /// Returns the result of an operation that changes nothing: the value, but without the operation that made it while
+    /// nothing is recorded.
+    pub(crate) fn unchanged(&self) -> Value {
+        let rank = self.rank();
+        let is_detached = match rank.segments().in_forward() {
+            Some(_) => !self.is_recorded(),
+            None => !self.requires_grad(),
+        };
+        if rank.is_recording() || is_detached {
+            return self.clone();
+        }
+        let (extents, segment) = (self.extents().to_vec(), self.segment_of_result());
+        Self::ready(rank, extents, self.peek(), None, segment)
+    }
+
+    /// Returns the [unchanged](Self::unchanged) value, computed like the result of an operation that is not deferred: that
+    /// of a collective over one rank, after which the same programs are valid as after one over several.
+    #[track_caller]
+    pub(crate) fn unchanged_computed(&self) -> Value {
+        self.compute();
+        self.unchanged()
     }
 
     /// Returns the numbers, computed now if they were deferred, and the operation that made them.
@@ -209,7 +286,9 @@ impl Value {
         let mut state = self.0.state.borrow_mut();
         let computed = match &mut *state {
             ValueState::Computed(computed) => return computed.clone(),
-            ValueState::Deferred(op, recorded) => op.compute(&self.0.rank, self.len(), *recorded),
+            ValueState::Deferred(Deferred { op, recorded, .. }) => {
+                op.compute(&self.0.rank, self.len(), *recorded)
+            }
         };
         *state = ValueState::Computed(computed.clone());
         computed
@@ -222,7 +301,7 @@ impl Value {
     ) -> Option<R> {
         match &mut *self.0.state.borrow_mut() {
             ValueState::Computed(_) => None,
-            ValueState::Deferred(op, recorded) => {
+            ValueState::Deferred(Deferred { op, recorded, .. }) => {
                 let op: &mut dyn Any = &mut **op;
                 op.downcast_mut().map(|op| visit(op, *recorded))
             }
@@ -271,7 +350,7 @@ impl Value {
         }
         let value = enter();
         // A value that entered without being recorded would lose the gradients of later readers.
-        if self.rank().is_recording() || self.compute_with_node().node.is_none() {
+        if self.rank().is_recording() || !self.is_recorded() {
             self.0.entered.borrow_mut().push((axis, value.clone()));
         }
         value

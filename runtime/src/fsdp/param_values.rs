@@ -1,12 +1,48 @@
 //! Values of a parameter: reads for kernels, gathers, writes.
 
 use std::panic::Location;
+use std::sync::Arc;
 
+use crate::backend::{Buffer, View};
 use crate::context::{Rank, fail, gather_block};
 use crate::layout::{AxisId, AxisSet};
 
 use super::param::ParamRef;
 use super::unit::UnitSlice;
+
+/// A parameter that a deferred operation will read.
+#[derive(Clone)]
+pub(crate) struct DeferredParam {
+    pub(crate) param: ParamRef,
+    /// The values of its unit at ZeRO stage 3.
+    held: Option<Arc<Buffer>>,
+}
+
+/// Values of a parameter that were not read for an operation that is recorded.
+pub(crate) enum PeekedParam<'a> {
+    Held(View<'a>),
+    Here(UnitSlice<'a>),
+}
+
+impl DeferredParam {
+    /// Returns the parameter's values on this rank, without communication, and without noting that they are read.
+    pub(crate) fn peek(&self) -> PeekedParam<'_> {
+        let range = self.param.range();
+        match &self.held {
+            Some(held) => PeekedParam::Held(held.view().slice(range)),
+            None => PeekedParam::Here(self.param.unit.read(range)),
+        }
+    }
+}
+
+impl PeekedParam<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
+        match self {
+            PeekedParam::Held(view) => *view,
+            PeekedParam::Here(values) => values.view(),
+        }
+    }
+}
 
 impl ParamRef {
     /// Gathers the global parameter in f32, row-major, from the ranks that hold its parts; all of them call it.
@@ -132,6 +168,15 @@ impl ParamRef {
         self.note_gradient_axes(axes);
         self.unit.log_read();
         self.values()
+    }
+
+    /// Returns the parameter as an operand of an operation that is deferred: unsharded now, where all ranks are, as they
+    /// may need the numbers at different times.
+    #[track_caller]
+    pub(crate) fn defer(&self) -> DeferredParam {
+        self.check_owned();
+        self.unit.unshard();
+        DeferredParam { param: self.clone(), held: self.unit.hold() }
     }
 
     /// Returns the parameter's values on this rank, row-major, for a kernel of backward.

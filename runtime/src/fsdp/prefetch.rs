@@ -30,6 +30,9 @@ pub(crate) struct Prefetcher {
     current: Option<Rc<Unit>>,
     prefetched: Option<Rc<Unit>>,
     unsharded: Vec<Rc<Unit>>,
+    /// True if values have been read in the current evaluation: until then it leaves everything as it is, so that ranks
+    /// may evaluate on their own what reads no parameter.
+    has_evaluated: bool,
     actions: ActionReads,
 }
 
@@ -73,10 +76,9 @@ impl Prefetcher {
                     None => self.reshard_all(),
                 }
             }
-            (StepPhase::Evaluate, StepPhase::Forward)
-            | (StepPhase::Forward, StepPhase::Evaluate) => {
-                self.forward_position = None;
-                self.reshard_all();
+            (StepPhase::Evaluate, StepPhase::Forward) if self.has_evaluated => {
+                self.has_evaluated = false;
+                self.begin_order();
             }
             _ => {}
         }
@@ -124,6 +126,10 @@ impl Prefetcher {
         // After a change of its values, the current unit was resharded.
         if is_current && unit.is_unsharded() {
             return;
+        }
+        if self.phase == StepPhase::Evaluate && !self.has_evaluated {
+            self.has_evaluated = true;
+            self.begin_order();
         }
         self.actions.note(unit);
         let next = match self.phase {
@@ -232,6 +238,12 @@ impl Prefetcher {
         let next =
             reads.get(index + 1).filter(|next| next.segment_start == reads[index].segment_start)?;
         next.unit.upgrade()
+    }
+
+    /// Begins another order of reads: that of an evaluation, or of the forward pass after it.
+    fn begin_order(&mut self) {
+        self.forward_position = None;
+        self.reshard_all();
     }
 
     fn reshard_all(&mut self) {

@@ -2,10 +2,11 @@
 
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::autograd::tensor_parallel::{self, ShardedDim};
-use crate::autograd::{NodeId, Value};
+use crate::autograd::{CheckpointedSegment, NodeId, Value};
 use crate::backend::Buffer;
 use crate::comm::{PendingCall, ReduceOp, Site};
 use crate::context::{Rank, fail, scope};
@@ -20,6 +21,11 @@ pub struct InFlight<T> {
     result: PhantomData<T>,
 }
 
+/// Records the result of a collective over a dim of a value that the operation of the node has made, in a checkpointed
+/// segment, if any.
+type RecordArrival =
+    fn(&Rank, ShardedDim, Buffer, Option<NodeId>, Option<Rc<CheckpointedSegment>>) -> Value;
+
 impl<S: Dims> InFlight<Tensor<S>> {
     /// Waits for the collective; the other ranks of the axis must issue it too.
     pub fn wait(self) -> Tensor<S> {
@@ -31,14 +37,15 @@ impl<S: Dims> InFlight<Tensor<S>> {
         let extents = value.extents().to_vec();
         let group = rank.process_group(axes);
         if group.size() == 1 {
+            let value = value.unchanged_computed();
             return InFlight::new(|| value);
         }
+        let segment = value.segment_of_result();
         let (data, node) = value.into_unique();
         let pending = group.start_all_reduce(site, ReduceOp::Sum, data);
-        let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            Value::ready(&rank, extents, data, node).computed_in(segment)
+            Value::ready(&rank, extents, data, node, segment)
         })
     }
 
@@ -59,20 +66,20 @@ impl<S: Dims> InFlight<Tensor<S>> {
         dim: usize,
         site: &Site,
         start: fn(&ShardedDim, &Rank, &Arc<Buffer>) -> PendingCall,
-        record: fn(&Rank, ShardedDim, Buffer, Option<NodeId>) -> Value,
+        record: RecordArrival,
     ) -> Self {
         let rank = value.rank().clone();
         if rank.degree(axis) == 1 {
-            let value = value.clone();
+            let value = value.unchanged_computed();
             return InFlight::new(|| value);
         }
         let dim = ShardedDim::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
         let pending = start(&dim, &rank, &ready.data);
-        let segment = rank.segments().in_forward();
+        let segment = value.segment_of_result();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            record(&rank, dim, data, ready.node).computed_in(segment)
+            record(&rank, dim, data, ready.node, segment)
         })
     }
 

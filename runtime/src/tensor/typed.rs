@@ -115,7 +115,7 @@ impl<S: Dims> Tensor<S> {
 
     /// Copies this rank's block, row-major, to the host. [`gather_to_vec`](Self::gather_to_vec) returns the global tensor.
     pub fn to_local_vec(&self) -> Vec<f32> {
-        self.rank().read(self.value.compute_with_node().data.view())
+        self.rank().read(self.value.peek().view())
     }
 
     /// Gathers the global tensor, row-major, to the host of every rank; of a micro-batch, its rows on all ranks. All ranks
@@ -169,7 +169,7 @@ impl<S: Dims> Tensor<S> {
     pub(crate) fn dropout(&self, name: &str, rate: f32) -> Tensor<S> {
         let rank = self.rank();
         if !rank.is_training() || rate == 0.0 {
-            return self.clone();
+            return Tensor::from_untyped(self.value.unchanged());
         }
         let key = random::subkey(random::key(rank.seed(), name), rank.step());
         let index = block_index(self.local_extents());

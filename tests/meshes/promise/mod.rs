@@ -4,6 +4,7 @@ mod accumulation;
 mod attention;
 mod checks;
 mod context;
+mod deferral;
 mod harness;
 mod micro;
 mod net;

@@ -36,11 +36,15 @@ where
         })
     });
     drop(values);
-    // Computes a deferred sum too, if a segment has saved the output.
-    let requires_grad = |input: &&OperationInput<'_>| input.value().compute().node.is_some();
-    let differentiable =
-        inputs.as_ref().iter().filter(requires_grad).count() + params.as_ref().len();
-    let node = (recorded && differentiable > 0).then(|| {
+    if recorded {
+        // A deferred sum too, which the kernel has not computed if a segment has saved the output.
+        for input in inputs.as_ref() {
+            input.value().compute();
+        }
+    }
+    let has_gradient = |input: &OperationInput<'_>| input.value().requires_grad();
+    let requires_grad = !params.as_ref().is_empty() || inputs.as_ref().iter().any(has_gradient);
+    let node = (recorded && requires_grad).then(|| {
         let inputs = X::map_ref(&inputs, OperationInput::save);
         let params = P::map_ref(&params, OperationParam::begin_use);
         let saved_output = operation.saves_output().then(|| Arc::clone(&output));
@@ -50,5 +54,6 @@ where
             operation.backward(backward, saved);
         })
     });
-    Value::alias(rank, extents, output, node)
+    let segment = rank.segments().in_forward().filter(|_| requires_grad);
+    Value::ready(rank, extents, output, node, segment)
 }

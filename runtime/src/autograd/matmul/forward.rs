@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Gemm, GemmEpilogue, View};
 use crate::comm::Site;
 use crate::context::Rank;
-use crate::fsdp::{InBackward, ParamRef};
+use crate::fsdp::{DeferredParam, InBackward, ParamRef};
 use crate::layout::AxisSet;
 use crate::mesh::Extent;
 
@@ -24,7 +24,7 @@ use super::epilogue::{bias_expr, gelu_expr};
 /// Matmul of a tensor that has entered its tensor-parallel region with a weight: `x[m, k] · weight[k, n]`.
 pub(in super::super) struct Matmul {
     pub x: Value,
-    pub weight: ParamRef,
+    pub weight: DeferredParam,
     /// The axes over which the weight's gradient is partial.
     pub gradient_axes: AxisSet,
     pub dims: MatmulDims,
@@ -70,7 +70,8 @@ impl Matmul {
     /// Saves the operands for backward; `source` has computed `x`.
     fn backward(&self, source: Option<NodeId>) -> MatmulBackward {
         let in_backward = if source.is_some() { InBackward::Reads } else { InBackward::Ignores };
-        let Matmul { weight: param, gradient_axes, dims, .. } = self;
+        let Matmul { weight, gradient_axes, dims, .. } = self;
+        let param = &weight.param;
         let weight = OperationParam { param, gradient_axes: *gradient_axes, in_backward };
         let x = SavedInput::new(Some(self.x.save()), source);
         MatmulBackward { x, weight: weight.begin_use(), dims: *dims }
@@ -80,8 +81,8 @@ impl Matmul {
     fn compute_alone(&self, recorded: bool) -> Computed {
         let rank = self.rank();
         let input = self.x.compute_with_node();
-        let values = self.weight.read(self.gradient_axes);
-        let (data, []) = rank.segments().saved_or_compute(self.weight.path(), || {
+        let values = self.weight.param.read(self.gradient_axes);
+        let (data, []) = rank.segments().saved_or_compute(self.weight.param.path(), || {
             let mut out = rank.alloc_activation(self.result_len());
             let (x, weight) = (input.data.view(), values.view());
             rank.backend().gemm(&self.gemm(), x, weight, out.view_mut());
@@ -104,10 +105,12 @@ impl Matmul {
     fn compute_with_epilogue(&self, epilogue: &BiasEpilogue<'_>, recorded: bool) -> Computed {
         let rank = self.rank();
         let input = self.x.compute_with_node();
-        let path = self.weight.path();
+        let path = self.weight.param.path();
         let is_saved = recorded || rank.segments().saves(path);
-        let (values, bias) =
-            (self.weight.read(self.gradient_axes), epilogue.bias.read(epilogue.gradient_axes));
+        let (values, bias) = (
+            self.weight.param.read(self.gradient_axes),
+            epilogue.bias.read(epilogue.gradient_axes),
+        );
         let forward = |out: &mut Buffer, preactivation: Option<&mut Buffer>| {
             let operands = (values.view(), bias.view());
             self.forward_with_epilogue(&input.data, operands, epilogue.gelu, out, preactivation);
@@ -192,6 +195,22 @@ impl Matmul {
 impl DeferredOp for Matmul {
     fn compute(&mut self, _: &Rank, _: usize, recorded: bool) -> Computed {
         self.compute_alone(recorded)
+    }
+
+    /// The result stays in its region, as that of every matmul that is deferred.
+    fn peek(&self, rank: &Rank, len: usize) -> Buffer {
+        let mut out = rank.alloc_activation(len);
+        let (x, weight) = (self.x.peek(), self.weight.peek());
+        rank.backend().gemm(&self.gemm(), x.view(), weight.view(), out.view_mut());
+        out
+    }
+
+    fn reads_params(&self) -> bool {
+        true
+    }
+
+    fn requires_grad(&self) -> bool {
+        true
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn record_expression(
         .map(|(leaf, data)| match (leaf, data) {
             (ExprLeaf::Param(param, gradient_axes), _) => {
                 let (gradient_axes, in_backward) = (*gradient_axes, InBackward::Reads);
+                let param = &param.param;
                 let param = OperationParam { param, gradient_axes, in_backward };
                 SavedLeaf::Param(param.begin_use())
             }
@@ -34,7 +35,7 @@ pub(super) fn record_expression(
                 let data = (!linear).then(|| value.save());
                 SavedLeaf::Value(SavedInput::new(data, computed.node.clone()))
             }
-            (ExprLeaf::Value(_), LeafData::Param(_)) => unreachable!("data is read leaf by leaf"),
+            (ExprLeaf::Value(_), _) => unreachable!("data is read leaf by leaf"),
         })
         .collect();
     let expr = expr.clone();

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Category, DropoutMask, Expr, Node, UnaryFunction, View, ViewMut};
+use crate::backend::{Buffer, Category, DropoutMask, Expr, Node, UnaryFunction, View, ViewMut};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::AxisSet;
@@ -54,18 +54,14 @@ impl Pointwise {
     pub(crate) fn param(param: &ParamRef, axes: AxisSet) -> Pointwise {
         Pointwise {
             expr: Expr { nodes: vec![Node::Row(0)] },
-            leaves: vec![ExprLeaf::Param(param.clone(), axes)],
+            leaves: vec![ExprLeaf::Param(param.defer(), axes)],
         }
     }
 
     /// Returns the checkpointed segment in whose forward the expression is computed, unless it consists of constants.
     fn unrecorded_in(&self, rank: &Rank) -> Option<Rc<CheckpointedSegment>> {
         let segment = rank.segments().in_forward()?;
-        let is_unrecorded = |leaf: &ExprLeaf| match leaf {
-            ExprLeaf::Value(value) => value.is_unrecorded(),
-            ExprLeaf::Param(..) => true,
-        };
-        self.leaves.iter().any(is_unrecorded).then_some(segment)
+        self.requires_grad().then_some(segment)
     }
 
     pub(crate) fn unary(mut self, op: Unary) -> Pointwise {
@@ -108,7 +104,7 @@ impl Pointwise {
             if let (ExprLeaf::Value(value), ExprLeaf::Param(bias, axes)) =
                 (&self.leaves[matmul], &self.leaves[bias])
                 && let Some(biased) =
-                    value.with_bias(&BiasEpilogue { bias, gradient_axes: *axes, gelu })
+                    value.with_bias(&BiasEpilogue { bias: &bias.param, gradient_axes: *axes, gelu })
             {
                 self.leaves[matmul] = ExprLeaf::Value(biased);
                 fused.push((root, matmul));
@@ -152,18 +148,27 @@ impl Pointwise {
         kernel: impl FnOnce(&[View<'_>], ViewMut<'_>),
     ) -> Computed {
         let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::read).collect();
-        // The dtype of the values: a sum of losses is f32 for every compute dtype.
-        let dtype = leaves.iter().find_map(LeafData::dtype).unwrap_or(rank.compute_dtype());
-        let mut out = rank.allocator().alloc(dtype, len, Category::Activations);
-        {
-            let views: Vec<View<'_>> = leaves.iter().map(LeafData::view).collect();
-            kernel(&views, out.view_mut());
-        }
+        let out = result_of(rank, len, &leaves, kernel);
         let requires_grad = leaves.iter().any(LeafData::requires_grad);
         let node = (recorded && requires_grad)
             .then(|| record_expression(rank, &self.expr, &self.leaves, &leaves));
         Computed { data: Arc::new(out), node }
     }
+}
+
+/// Returns the `len` elements that `kernel` computes from the leaves.
+fn result_of(
+    rank: &Rank,
+    len: usize,
+    leaves: &[LeafData<'_>],
+    kernel: impl FnOnce(&[View<'_>], ViewMut<'_>),
+) -> Buffer {
+    // The dtype of the values: a sum of losses is f32 for every compute dtype.
+    let dtype = leaves.iter().find_map(LeafData::dtype).unwrap_or(rank.compute_dtype());
+    let mut out = rank.allocator().alloc(dtype, len, Category::Activations);
+    let views: Vec<View<'_>> = leaves.iter().map(LeafData::view).collect();
+    kernel(&views, out.view_mut());
+    out
 }
 
 impl DeferredOp for Pointwise {
@@ -175,6 +180,22 @@ impl DeferredOp for Pointwise {
                 rank.backend().map(&self.expr, views, out);
             }),
         }
+    }
+
+    fn peek(&self, rank: &Rank, len: usize) -> Buffer {
+        let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::peek).collect();
+        result_of(rank, len, &leaves, |views, out| rank.backend().map(&self.expr, views, out))
+    }
+
+    fn reads_params(&self) -> bool {
+        self.leaves.iter().any(|leaf| matches!(leaf, ExprLeaf::Param(..)))
+    }
+
+    fn requires_grad(&self) -> bool {
+        self.leaves.iter().any(|leaf| match leaf {
+            ExprLeaf::Value(value) => value.requires_grad(),
+            ExprLeaf::Param(..) => true,
+        })
     }
 }
 
@@ -197,32 +218,40 @@ impl Value {
         if let Some(Some(pointwise)) = extended {
             return pointwise;
         }
-        if self.deferred_matmul_is_recorded() != Some(is_recording) {
-            self.compute_with_node();
+        if self.deferred_matmul_is_recorded() == Some(is_recording) {
+            return Pointwise::leaf(self.clone());
         }
-        Pointwise::leaf(self.clone())
+        Pointwise::leaf(self.unchanged_computed())
     }
 
-    /// Computes the deferred matmuls of a deferred expression.
+    /// Computes the deferred matmuls of a deferred expression, which may be recorded now.
     pub(crate) fn compute_matmuls(&self) {
-        self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.compute_matmuls());
+        let is_recording = self.rank().is_recording();
+        self.with_deferred(|pointwise: &mut Pointwise, recorded| {
+            if is_recording || !recorded {
+                pointwise.compute_matmuls();
+            }
+        });
     }
 
-    /// Returns true if the value is the deferred sum of two values.
+    /// Returns true if the value is the deferred sum of two values, which may be recorded now.
     pub(crate) fn is_deferred_sum(&self) -> bool {
-        self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.is_sum()) == Some(true)
+        let is_recording = self.rank().is_recording();
+        let is_sum = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
+            (is_recording || !recorded) && pointwise.is_sum()
+        });
+        is_sum == Some(true)
     }
 
     /// Computes a [deferred sum](Self::is_deferred_sum) by a kernel that gets both summands and the sum to write. Returns
     /// true if the value was one.
     pub(crate) fn compute_sum(&self, kernel: impl FnOnce(View<'_>, View<'_>, ViewMut<'_>)) -> bool {
-        self.compute_deferred(|pointwise: &mut Pointwise, recorded| {
-            pointwise.is_sum().then(|| {
-                pointwise.compute_by(self.rank(), self.len(), recorded, |summands, sum| {
+        self.is_deferred_sum()
+            && self.compute_deferred(|pointwise: &mut Pointwise, recorded| {
+                Some(pointwise.compute_by(self.rank(), self.len(), recorded, |summands, sum| {
                     kernel(summands[0], summands[1], sum);
-                })
+                }))
             })
-        })
     }
 }
 

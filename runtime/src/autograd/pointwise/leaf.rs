@@ -1,7 +1,7 @@
 //! Leaves of elementwise expressions: values and parameters.
 
 use crate::backend::{DType, View};
-use crate::fsdp::{ParamRef, UnitSlice};
+use crate::fsdp::{DeferredParam, PeekedParam, UnitSlice};
 use crate::layout::AxisSet;
 
 use super::super::value::{Computed, Value};
@@ -11,20 +11,29 @@ use super::super::value::{Computed, Value};
 pub(super) enum ExprLeaf {
     Value(Value),
     /// A parameter over the trailing dims, repeated along the leading ones, and the axes over which its gradient is partial.
-    Param(ParamRef, AxisSet),
+    Param(DeferredParam, AxisSet),
 }
 
 /// Numbers of a leaf during the computation of an expression.
 pub(super) enum LeafData<'a> {
     Value(Computed),
     Param(UnitSlice<'a>),
+    PeekedParam(PeekedParam<'a>),
 }
 
 impl<'a> LeafData<'a> {
     pub(super) fn read(leaf: &'a ExprLeaf) -> LeafData<'a> {
         match leaf {
             ExprLeaf::Value(value) => LeafData::Value(value.compute_with_node()),
-            ExprLeaf::Param(param, axes) => LeafData::Param(param.read(*axes)),
+            ExprLeaf::Param(param, axes) => LeafData::Param(param.param.read(*axes)),
+        }
+    }
+
+    /// Returns the numbers without recording a read or computing a value for good.
+    pub(super) fn peek(leaf: &'a ExprLeaf) -> LeafData<'a> {
+        match leaf {
+            ExprLeaf::Value(value) => LeafData::Value(Computed { data: value.peek(), node: None }),
+            ExprLeaf::Param(param, _) => LeafData::PeekedParam(param.peek()),
         }
     }
 
@@ -32,20 +41,21 @@ impl<'a> LeafData<'a> {
         match self {
             LeafData::Value(computed) => computed.data.view(),
             LeafData::Param(values) => values.view(),
+            LeafData::PeekedParam(values) => values.view(),
         }
     }
 
     pub(super) fn dtype(&self) -> Option<DType> {
         match self {
             LeafData::Value(computed) => Some(computed.data.dtype()),
-            LeafData::Param(_) => None,
+            LeafData::Param(_) | LeafData::PeekedParam(_) => None,
         }
     }
 
     pub(super) fn requires_grad(&self) -> bool {
         match self {
             LeafData::Value(computed) => computed.node.is_some(),
-            LeafData::Param(_) => true,
+            LeafData::Param(_) | LeafData::PeekedParam(_) => true,
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::comm::{ReduceOp, Site};
 use crate::context::Rank;
 use crate::layout::{AxisId, AxisSet, Entry};
 
+use super::super::activation_checkpointing::CheckpointedSegment;
 use super::super::tape::NodeId;
 use super::super::value::Value;
 use super::regather::Regather;
@@ -40,7 +41,7 @@ fn copy_to_region(x: &Value, axis: AxisId, site: &Site) -> Value {
             gradients.add_gradient(&source, Arc::new(gradient));
         })
     });
-    Value::alias(x.rank(), x.extents().to_vec(), ready.data, node)
+    Value::ready(x.rank(), x.extents().to_vec(), ready.data, node, x.segment_of_result())
 }
 
 /// All-gather of a sharded dim forward, reduce-scatter backward; readers save the shard.
@@ -58,7 +59,7 @@ fn gather_to_region(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let data = dim.all_gather(rank, &ready.data);
     let extents = dim.whole.clone();
     let regather = Rc::new(Regather::new(ready.data, dim));
-    Value::gathered(rank, extents, data, node, regather)
+    Value::gathered(rank, extents, data, node, regather, x.segment_of_result())
 }
 
 /// Leaves a region (the g operator): with the sum on every rank, or with dim `scatter` of the sum sharded over the axis.
@@ -77,54 +78,55 @@ pub(crate) fn leave_region(
 /// Partial to whole: all-reduce forward, identity backward.
 pub(crate) fn all_reduce(partial: Value, axes: AxisSet, site: &Site) -> Value {
     let rank = partial.rank().clone();
-    let extents = partial.extents().to_vec();
+    let (extents, segment) = (partial.extents().to_vec(), partial.segment_of_result());
     let (mut data, node) = partial.into_unique();
     rank.all_reduce(axes, site, ReduceOp::Sum, data.view_mut());
-    Value::ready(&rank, extents, data, node)
+    Value::ready(&rank, extents, data, node, segment)
 }
 
 /// Partial to split: reduce-scatter forward, all-gather backward.
 pub(crate) fn reduce_scatter(partial: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = partial.rank();
     if rank.degree(axis) == 1 {
-        return partial.clone();
+        return partial.unchanged_computed();
     }
     let dim = ShardedDim::new(rank, partial.extents(), axis, dim, site);
     let ready = partial.compute();
     let data = dim.reduce_scatter(rank, &ready.data);
-    record_shard(rank, dim, data, ready.node)
+    record_shard(rank, dim, data, ready.node, partial.segment_of_result())
 }
 
 /// Whole to split: own shard forward, all-gather backward.
 pub(crate) fn slice_dim(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
     if rank.degree(axis) == 1 {
-        return x.clone();
+        return x.unchanged_computed();
     }
     let dim = ShardedDim::new(rank, x.extents(), axis, dim, site);
     let ready = x.compute();
     let data = dim.own_shard(rank, &ready.data);
-    record_shard(rank, dim, data, ready.node)
+    record_shard(rank, dim, data, ready.node, x.segment_of_result())
 }
 
 /// Split to whole: all-gather forward, own shard backward.
 pub(crate) fn gather_dim(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
     if rank.degree(axis) == 1 {
-        return x.clone();
+        return x.unchanged_computed();
     }
     let dim = ShardedDim::new(rank, x.extents(), axis, dim, site);
     let ready = x.compute();
     let data = dim.all_gather(rank, &ready.data);
-    record_gathered(rank, dim, data, ready.node)
+    record_gathered(rank, dim, data, ready.node, x.segment_of_result())
 }
 
-/// Records a shard `data` of the result of `source`: all-gather backward.
+/// Records a shard `data` of the result of `source`, computed in the forward of `segment`: all-gather backward.
 pub(crate) fn record_shard(
     rank: &Rank,
     dim: ShardedDim,
     data: Buffer,
     source: Option<NodeId>,
+    segment: Option<Rc<CheckpointedSegment>>,
 ) -> Value {
     let extents = dim.split.clone();
     let node = source.map(|source| {
@@ -132,15 +134,16 @@ pub(crate) fn record_shard(
             gradients.add_gradient(&source, Arc::new(dim.all_gather(gradients.rank, &gradient)));
         })
     });
-    Value::ready(rank, extents, data, node)
+    Value::ready(rank, extents, data, node, segment)
 }
 
-/// Records `data` gathered from the shards that `source` has computed: own shard backward.
+/// Records `data` gathered from the shards that `source` has computed, in the forward of `segment`: own shard backward.
 pub(crate) fn record_gathered(
     rank: &Rank,
     dim: ShardedDim,
     data: Buffer,
     source: Option<NodeId>,
+    segment: Option<Rc<CheckpointedSegment>>,
 ) -> Value {
     let extents = dim.whole.clone();
     let node = source.map(|source| {
@@ -148,5 +151,5 @@ pub(crate) fn record_gathered(
             gradients.add_gradient(&source, Arc::new(dim.own_shard(gradients.rank, &gradient)));
         })
     });
-    Value::ready(rank, extents, data, node)
+    Value::ready(rank, extents, data, node, segment)
 }

@@ -34,7 +34,8 @@ pub(super) enum WholeValues {
     #[default]
     Absent,
     Arriving(PendingCall),
-    Here(Buffer),
+    /// Shared at ZeRO stage 3 only, where nothing writes to them.
+    Here(Arc<Buffer>),
 }
 
 /// Borrowed slice of a flat buffer of a unit: values or gradients of parameters, on this rank.
@@ -71,7 +72,7 @@ impl Unit {
             *self.values.own.borrow_mut() = Some(Arc::new(own));
         } else {
             *self.values.whole.borrow_mut() =
-                WholeValues::Here(zeros(dtype, self.len(), Category::Parameters));
+                WholeValues::Here(Arc::new(zeros(dtype, self.len(), Category::Parameters)));
         }
         if dtype != DType::F32 {
             *self.values.master.borrow_mut() =
@@ -83,12 +84,25 @@ impl Unit {
     pub(crate) fn read(&self, range: Range<usize>) -> UnitSlice<'_> {
         self.wait_for_values();
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
-            WholeValues::Here(buffer) => buffer,
+            WholeValues::Here(buffer) => &**buffer,
             WholeValues::Absent | WholeValues::Arriving(_) => {
                 unreachable!("the values were unsharded and waited for")
             }
         });
         UnitSlice { whole, range }
+    }
+
+    /// Returns the values of the whole unit, which stay readable when they are resharded; `None` below ZeRO stage 3, where
+    /// they always are. They are unsharded or being gathered.
+    pub(crate) fn hold(&self) -> Option<Arc<Buffer>> {
+        if self.stage() != ZeroStage::Parameters {
+            return None;
+        }
+        self.wait_for_values();
+        match &*self.values.whole.borrow() {
+            WholeValues::Here(values) => Some(Arc::clone(values)),
+            WholeValues::Absent | WholeValues::Arriving(_) => None,
+        }
     }
 
     /// Waits for the all-gather of the values, if it is in progress.
@@ -99,24 +113,27 @@ impl Unit {
         }
         if let WholeValues::Arriving(pending) = self.values.whole.take() {
             let arrived = pending.wait().unwrap_or_else(|error| fail(error));
-            self.values.whole.replace(WholeValues::Here(arrived));
+            self.values.whole.replace(WholeValues::Here(Arc::new(arrived)));
         }
     }
 
     /// Starts the all-gather of the values at ZeRO stage 3, unless they are unsharded or being gathered.
     pub(crate) fn start_unshard(&self) {
-        let mut whole = self.values.whole.borrow_mut();
-        if let (WholeValues::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
+        // Values that are there may be borrowed: by an operation that reads the unit twice, and another one in between.
+        if self.is_unsharded() {
+            return;
+        }
+        if let Some(own) = &*self.values.own.borrow() {
             let rank = &self.rank;
             let gathered = rank.allocator().alloc(own.dtype(), self.len(), Category::Communication);
             let group = rank.process_group(self.shard_axes());
             let site = self.site("parameters");
-            *whole = WholeValues::Arriving(group.start_all_gather(
+            self.values.whole.replace(WholeValues::Arriving(group.start_all_gather(
                 &site,
                 Arc::clone(own),
                 gathered,
                 &self.shard_blocks(),
-            ));
+            )));
         }
     }
 
@@ -139,12 +156,13 @@ impl Unit {
     /// Writes `block` to the elements from `start` of the flat buffers, as far as this rank holds them.
     pub(crate) fn write(&self, start: usize, block: View<'_>) {
         let backend = self.rank.backend();
+        self.rank.compute_pending_reads();
         self.wait_for_values();
         self.note_change();
         if let WholeValues::Here(whole) = &mut *self.values.whole.borrow_mut()
             && self.stage() != ZeroStage::Parameters
         {
-            let mut view = whole.view_mut();
+            let mut view = unshared(whole).view_mut();
             backend.cast(block, view.slice(start..start + block.len()));
         }
         let common = intersection(start..start + block.len(), self.shard());
@@ -172,7 +190,7 @@ impl Unit {
             return UnitSlice::new(own, 0..self.shard().len());
         }
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
-            WholeValues::Here(whole) => whole,
+            WholeValues::Here(whole) => &**whole,
             WholeValues::Absent | WholeValues::Arriving(_) => {
                 unreachable!("below ZeRO stage 3 the values are whole")
             }
@@ -187,6 +205,7 @@ impl Unit {
         range: Range<usize>,
         visit: impl FnOnce(ViewMut<'_>, Option<ViewMut<'_>>),
     ) {
+        self.rank.compute_pending_reads();
         self.wait_for_values();
         let start = self.shard().start;
         let in_shard = range.start - start..range.end - start;
@@ -194,7 +213,7 @@ impl Unit {
         let mut whole = self.values.whole.borrow_mut();
         let mut values = match (&mut *own, &mut *whole) {
             (Some(own), _) => self.exclusive_shard(own).view_mut().into_slice(in_shard.clone()),
-            (None, WholeValues::Here(whole)) => whole.view_mut().into_slice(range),
+            (None, WholeValues::Here(whole)) => unshared(whole).view_mut().into_slice(range),
             (None, _) => unreachable!("below ZeRO stage 3 the values are whole"),
         };
         match &mut *self.values.master.borrow_mut() {
@@ -223,6 +242,7 @@ impl Unit {
                 let mut whole = self.values.whole.borrow_mut();
                 *whole = match std::mem::take(&mut *whole) {
                     WholeValues::Here(buffer) => {
+                        let buffer = Arc::try_unwrap(buffer).expect(UNSHARED);
                         let group = self.rank.process_group(self.shard_axes());
                         let site = self.site("parameters");
                         let shards = self.shard_blocks();
@@ -243,6 +263,13 @@ impl Unit {
         }
         Arc::get_mut(own).expect("the copy has no other owner")
     }
+}
+
+/// Below ZeRO stage 3.
+const UNSHARED: &str = "values that are written are not shared";
+
+fn unshared(values: &mut Arc<Buffer>) -> &mut Buffer {
+    Arc::get_mut(values).expect(UNSHARED)
 }
 
 /// Returns the intersection of two ranges.
