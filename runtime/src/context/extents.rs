@@ -59,6 +59,11 @@ fn extents_of_dims(dims: &[DimInfo], rank: &Rank, sizes: &[usize]) -> Vec<Extent
         dims.len(),
         sizes.len()
     );
+    let len = sizes.iter().try_fold(1usize, |len, size| len.checked_mul(*size));
+    assert!(
+        sizes.contains(&0) || len.is_some_and(|len| len <= isize::MAX as usize / size_of::<f32>()),
+        "a tensor of {sizes:?} elements is larger than any memory"
+    );
     dims.iter().zip(sizes).map(|(info, size)| Extent::of_dim(info, *size, rank)).collect()
 }
 

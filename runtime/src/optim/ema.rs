@@ -5,6 +5,7 @@ use std::rc::Rc;
 use crate::backend::DType;
 use crate::tensor::{Rank, Unit};
 
+use super::rule::{check_fraction, check_units_differ};
 use super::{ParamGroups, UnitState};
 
 const KINDS: [&str; 1] = [Ema::KIND];
@@ -24,7 +25,15 @@ impl Ema {
     pub const KIND: &'static str = "ema";
 
     /// Creates the average of the parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`.
+    ///
+    /// # Panics
+    /// If `decay` is out of range, or a unit is given twice.
+    #[track_caller]
     pub fn new(rank: &Rank, units: &[Rc<Unit>], decay: f64) -> Ema {
+        let is_in_range = check_fraction("the decay of an average", decay);
+        if let Err(message) = is_in_range.and_then(|()| check_units_differ(units)) {
+            panic!("{message}");
+        }
         let groups = ParamGroups::default();
         let state = |unit| UnitState::new(rank, unit, &groups, |_| &KINDS);
         let mut ema = Ema { rank: rank.clone(), decay, states: units.iter().map(state).collect() };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
-use super::rule::{ModelUpdate, check_rule};
+use super::rule::{ModelUpdate, check_rule, check_units_differ, rule_error};
 use super::unit_state::GroupRange;
 use super::{
     Ema, FlatSlices, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule, Updated,
@@ -27,19 +27,21 @@ impl<R: UpdateRule> Optimizer<R> {
     /// rank calls it.
     ///
     /// # Panics
-    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart;
+    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart, or a unit is given twice;
     /// [`with_groups`](Self::with_groups) returns these as errors.
     #[track_caller]
     pub fn new(rank: &Rank, units: &[Rc<Unit>], rule: R) -> Optimizer<R> {
-        let optimizer = Optimizer::with_groups(rank, units, rule, &ParamGroups::default());
-        optimizer.unwrap_or_else(|error| panic!("{error}"))
+        match Optimizer::with_groups(rank, units, rule, &ParamGroups::default()) {
+            Ok(optimizer) => optimizer,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Creates an optimizer of the parameters of `units` in `groups`; its state is zeros. Every rank calls it.
     ///
     /// # Errors
-    /// If a rule of the groups selects no parameter, hyperparameters are out of range, or kinds of state cannot be told
-    /// apart.
+    /// If a rule of the groups selects no parameter, hyperparameters are out of range, kinds of state cannot be told
+    /// apart, or a unit is given twice.
     pub fn with_groups(
         rank: &Rank,
         units: &[Rc<Unit>],
@@ -47,6 +49,7 @@ impl<R: UpdateRule> Optimizer<R> {
         groups: &ParamGroups,
     ) -> Result<Optimizer<R>, OptimizerError> {
         check_rule(&rule)?;
+        check_units_differ(units).map_err(|message| rule_error(&rule, message))?;
         // A rule may select parameters of other pipeline stages only.
         let mut params: Vec<_> = units.iter().flat_map(|unit| unit.params()).collect();
         params.extend(rank.params_of_other_stages());

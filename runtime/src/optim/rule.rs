@@ -115,7 +115,7 @@ pub enum OptimizerError {
     /// Parameter groups that do not fit the model.
     #[error("{0}")]
     Groups(#[from] GroupsError),
-    /// Hyperparameters out of range, or kinds of state that cannot be told apart.
+    /// Hyperparameters out of range, kinds of state that cannot be told apart, or a unit that is given twice.
     #[error("optimizer {optimizer}: {message}")]
     Rule {
         /// Name of the optimizer.
@@ -156,7 +156,26 @@ pub fn check_rule(rule: &dyn UpdateRule) -> Result<(), OptimizerError> {
         rule.check()?;
         Group::ALL.into_iter().try_for_each(|group| check_kinds(rule.state_kinds(group)))
     };
-    check().map_err(|message| OptimizerError::Rule { optimizer: rule.name().to_owned(), message })
+    check().map_err(|message| rule_error(rule, message))
+}
+
+/// Returns the error of a rule.
+pub(super) fn rule_error(rule: &dyn UpdateRule, message: String) -> OptimizerError {
+    OptimizerError::Rule { optimizer: rule.name().to_owned(), message }
+}
+
+/// Checks that no unit is given twice: it would be updated twice.
+///
+/// # Errors
+/// A message that names the parameters.
+pub(super) fn check_units_differ(units: &[Rc<Unit>]) -> Result<(), String> {
+    let is_second = |&(index, unit): &(usize, &Rc<Unit>)| {
+        units[..index].iter().any(|known| Rc::ptr_eq(known, unit))
+    };
+    let Some((_, unit)) = units.iter().enumerate().find(is_second) else { return Ok(()) };
+    let paths: Vec<String> =
+        unit.params().iter().map(|param| format!("`{}`", param.path())).collect();
+    Err(format!("the unit of {} is given twice: give each unit once", paths.join(", ")))
 }
 
 fn check_kinds(kinds: &[&str]) -> Result<(), String> {

@@ -73,7 +73,8 @@ impl<S> Tokens<S> {
         );
         let rows = block.len() / row;
         assert!(
-            rows * row == block.len() && first + rows <= extents[0].local,
+            rows * row == block.len()
+                && first.checked_add(rows).is_some_and(|end| end <= extents[0].local),
             "a block of {} tokens is not made of the rows of {sizes:?} from row {first} on",
             block.len()
         );

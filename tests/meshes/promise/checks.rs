@@ -1,10 +1,13 @@
 //! Run-time checks of mistakes that types cannot detect: one error each, at the line of the mistake.
 
-use meshwright::layout::{AxisId, AxisSet};
-use meshwright::prelude::*;
-use meshwright::tensor::Rank;
+use std::rc::Rc;
 
-use super::harness::{Spot, built, mesh, refused, stage3};
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::optim::{Ema, Sgd, SgdOptions};
+use meshwright::prelude::*;
+use meshwright::tensor::{Rank, Unit};
+
+use super::harness::{Spot, built, mesh, on, refused, stage3};
 use super::net::*;
 
 const FILE: &str = "tests/meshes/promise/checks.rs";
@@ -526,4 +529,62 @@ fn second_world() -> Rank {
     let comms = meshwright::comm::launch(&"1".parse().expect("a mesh"), Ok::<_, String>);
     let backend = meshwright::backend::cpu::CpuBackend::new(1).expect("threads start");
     Rank::new(comms.expect("a second world").remove(0), Box::new(backend), 3)
+}
+
+/// Numbers, sizes and units that would give wrong results.
+#[test]
+fn arguments_out_of_range_are_refused() {
+    let gradients = |rank: &Rank| {
+        let net = built::<Net>(rank, &sizes());
+        let batch = micro_batch(rank, (8, 6), (0, 1), false);
+        Loss::mean_of(&net.model.embed.forward(&batch.tokens)).backward().reduce()
+    };
+    for norm in [-1.0, f64::NAN] {
+        refused(mesh("dp=2"), FILE, &["to a norm of at least 0, not"], |rank, spot| {
+            let mut gradients = gradients(rank);
+            spot.next(line!());
+            gradients.clip(norm)
+        });
+    }
+    for decay in [1.0, -0.5, f64::NAN] {
+        refused(mesh("dp=2"), FILE, &["the decay of an average must be"], |rank, spot| {
+            let units = built::<Net>(rank, &sizes()).units;
+            spot.next(line!());
+            drop(Ema::new(rank, &units, decay));
+        });
+    }
+    let twice = &["`norm.weight`", "is given twice"];
+    refused(mesh("dp=2"), FILE, twice, |rank, spot| {
+        let net = built::<Net>(rank, &sizes());
+        let has_norm =
+            |unit: &&Rc<Unit>| unit.params().iter().any(|param| param.path() == "norm.weight");
+        let norm = net.units.iter().find(has_norm).unwrap();
+        let units = [norm, net.units.last().unwrap(), norm].map(Rc::clone);
+        spot.next(line!());
+        drop(Sgd::new(rank, &units, SgdOptions::default()));
+    });
+    refused(mesh("dp=2"), FILE, &["is not made of the rows of [4, 2]"], |rank, spot| {
+        spot.next(line!());
+        drop(Ids::from_rows(rank, &[4, 2], usize::MAX, &[1, 2]));
+    });
+    for sizes in [[1 << 31, 1 << 31, 8], [usize::MAX, 2, 2]] {
+        refused(mesh("dp=2"), FILE, &["is larger than any memory"], |rank, spot| {
+            spot.next(line!());
+            drop(Stream::from_fn(rank, &sizes, |_| 0.0));
+        });
+    }
+    type Change = fn(&mut Sizes);
+    let changes: [(&str, Change); 3] = [
+        ("`init_std` is NaN", |sizes| sizes.init_std = f32::NAN),
+        ("`init_std` is -1", |sizes| sizes.init_std = -1.0),
+        ("`norm_eps` is -0.5", |sizes| sizes.norm_eps = -0.5),
+    ];
+    for (message, change) in changes {
+        let mut sizes = sizes();
+        change(&mut sizes);
+        let result = on(mesh("dp=2"), |rank| {
+            meshwright::nn::build::<Net>(rank, &sizes).map(drop).unwrap_err().to_string()
+        });
+        assert!(result.unwrap().iter().all(|error| error.contains(message)), "{message}");
+    }
 }

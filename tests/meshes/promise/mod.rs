@@ -11,5 +11,6 @@ mod net;
 mod passes;
 mod programs;
 mod scenarios;
+mod ties;
 mod tokens;
 mod trainer;

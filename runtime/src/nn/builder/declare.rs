@@ -88,12 +88,13 @@ fn declare_with(
     build(&mut Builder::new(&state));
     state.check_context_styles();
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
-    let unused: Vec<String> = unused.chain(state.unused_context_style()).collect();
+    let unused = unused.chain(state.unused_context_style());
+    let of_sizes: Vec<String> = unused.chain(state.numbers_out_of_range()).collect();
     let recomputes = state.declares_recompute.get();
     let BuildState { units, attentions, attention_paths, matmuls, problems, params, tied, .. } =
         state;
     let mut problems = problems.into_inner();
-    problems.extend(unused);
+    problems.extend(of_sizes);
     if !problems.is_empty() {
         return Err(BuildError { problems: problems.into_iter().collect() });
     }
@@ -154,6 +155,27 @@ impl BuildState<'_> {
     /// Returns the parameter at `path`, if it has been declared.
     pub(super) fn declared_param(&self, path: &str) -> Option<ParamRef> {
         self.params.borrow().iter().find(|param| param.path() == path).cloned()
+    }
+
+    /// Returns the parameter of the layer at `path`, if the layer has one alone.
+    pub(super) fn only_param_of(&self, path: &str) -> Option<ParamRef> {
+        let params = self.params.borrow();
+        let is_inner = |param: &&ParamRef| {
+            param.path().strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+        };
+        let mut inner = params.iter().filter(is_inner);
+        let param = inner.next().filter(|_| inner.next().is_none());
+        param.cloned()
+    }
+
+    /// Returns the problems of numbers that no model can be built with.
+    fn numbers_out_of_range(&self) -> impl Iterator<Item = String> {
+        let Sizes { norm_eps, init_std, .. } = *self.sizes;
+        [("norm_eps", norm_eps), ("init_std", init_std)].into_iter().filter_map(|(name, number)| {
+            let is_valid = number.is_finite() && number >= 0.0;
+            (!is_valid)
+                .then(|| format!("`{name}` is {number}, and must be a finite number of at least 0"))
+        })
     }
 
     /// Returns the problem of an override that applies to nothing in the model.

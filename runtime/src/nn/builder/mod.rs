@@ -168,8 +168,8 @@ impl<'a> Builder<'a> {
         dims: ParamDims,
     ) -> ParamRef {
         self.check_param_dims(dims.infos, dims.stacked);
-        if let Some(target) = self.tied_path(&path) {
-            if let Some(param) = self.state.declared_param(&target) {
+        if let Some((target, param)) = self.tied_param(&path) {
+            if let Some(param) = param {
                 self.check_tie(&param, dims.infos);
                 self.state.tied.borrow_mut().push((path, param.clone()));
                 return param;
@@ -310,9 +310,17 @@ impl<'a> Builder<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    fn tied_path(&self, path: &str) -> Option<String> {
+    /// Returns the path of the parameter that the one at `path` is tied to, and the parameter, if it has been declared.
+    fn tied_param(&self, path: &str) -> Option<(String, Option<ParamRef>)> {
         let (from, to) = self.tie.as_ref()?;
-        Some(format!("{to}{}", path.strip_prefix(from.as_str())?))
+        let inner = path.strip_prefix(from.as_str())?;
+        let target = format!("{to}{inner}");
+        let param = self.state.declared_param(&target).or_else(|| match inner {
+            // A field that is a parameter itself, tied to a layer with a single one, or a layer tied to such a field.
+            "" => self.state.only_param_of(to),
+            _ => self.state.declared_param(to),
+        });
+        Some((target, param))
     }
 
     fn size_of(&self, dim: &DimInfo) -> usize {
