@@ -4,7 +4,8 @@ use crate::context::Rank;
 use crate::fsdp::StepPhase;
 
 impl Rank {
-    /// Runs `body` without recording it for backward, and without dropout.
+    /// Runs `body` without recording it for backward, and without dropout. What it computes is constant afterwards: no
+    /// gradient flows through it.
     pub fn evaluate<T>(&self, body: impl FnOnce() -> T) -> T {
         let mode = self.grad_mode();
         let restore = RestoreMode {

@@ -63,9 +63,10 @@ impl<M: Module> Layer<M::In> for M {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no sharded form `{Style}`",
     label = "this layer does not support the sharding style",
-    note = "`Linear` and `Param` take \"col\" and \"row\", `Bias` takes \"col\", `Embedding`, `LmHead` and \
-            `CrossEntropy` take \"vocab\", `Attention` takes `cp = \"ring\"`, \"ulysses\", \"gather\" and \"hybrid\"; \
-            `scatter` applies to `Linear` and `Embedding`; norms and models inside a model need no annotation",
+    note = "`Linear` and a `Param` of two dims take \"col\" and \"row\", a `Param` of one dim, `Bias`, `AttentionSinks` and \
+            `RelativeBias` take \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\", `Attention` takes \
+            `cp = \"ring\"`, \"ulysses\", \"gather\" and \"hybrid\"; `scatter` applies to `Linear` and `Embedding`; norms, \
+            `Alibi` and models inside a model need no annotation",
     note = "your own layer can be sharded once it implements `Shard<{Style}>`"
 )]
 pub trait Shard<Style> {

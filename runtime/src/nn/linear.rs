@@ -197,7 +197,9 @@ where
     message = "a column-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "its input must end in a whole `{I}`",
     note = "of two consecutive column-parallel layers, make the second one row-parallel: `#[sharded(tp = \"row\")]`",
-    note = "of the other dims only the one before `{I}` may be split over the axis, as in a sequence-parallel stream"
+    note = "of the other dims only the one before `{I}` may be split, over the axis of this layer, as in a \
+            sequence-parallel stream; a dim that is split over another axis is gathered first, `.gather(Dim)`, or \
+            distributed by its declaration: `Seq @ cp`"
 )]
 pub trait ColumnInput<I, O, A>: Dims {
     /// Dims of the result.

@@ -54,7 +54,7 @@ fn one_rank_in_bf16() {
     check(&setup(DType::Bf16), [("1", "bf16".into(), setup(DType::Bf16))], BF16, loss);
 }
 
-/// Matmuls per layer and step by epilogue.
+/// Matmuls per layer and step by epilogue, and passes that compute the gradients of GELU and of the bias before it.
 type Epilogues = BTreeMap<&'static str, usize>;
 
 /// Trains on a device of its own, compares results, and counts epilogues.
@@ -68,12 +68,19 @@ fn epilogues(mesh: &str, setup: Setup, tolerance: Tolerance) -> Epilogues {
     compare(&mut Report::default(), mesh, &got, &expected, tolerance);
     let mut counts = Epilogues::new();
     for entry in device.log() {
-        let Call::MatMul { shape, .. } = entry.call else { continue };
-        let name = match shape.epilogue {
-            MatMulEpilogue::Plain => continue,
-            MatMulEpilogue::Bias => "bias",
-            MatMulEpilogue::BiasGelu { aux: false } => "gelu",
-            MatMulEpilogue::BiasGelu { aux: true } => "gelu, kept",
+        let name = match entry.call {
+            Call::MatMul { shape, .. } => match shape.epilogue {
+                MatMulEpilogue::Plain => continue,
+                MatMulEpilogue::Bias => "bias",
+                MatMulEpilogue::BiasGelu { aux: false } => "gelu",
+                MatMulEpilogue::BiasGelu { aux: true } => "gelu, kept",
+            },
+            // The gradients of both leaves: of each element of the sum, and of the row.
+            Call::Launch { kernel, .. } if kernel.contains("gelu_tanh_er_") => "gradients",
+            Call::Launch { kernel, .. } if kernel.contains("map_backward_x0_gelu") => {
+                panic!("{kernel}: a pass without the bias")
+            }
+            _ => continue,
         };
         *counts.entry(name).or_default() += 1;
     }
@@ -93,11 +100,11 @@ fn biases_and_gelu_are_matmul_epilogues() {
     for compute in [DType::F32, DType::Bf16] {
         let tolerance = if compute == DType::F32 { F32 } else { BF16 };
         // Five projections and the first half of the MLP, whose pre-activation is saved for recomputation.
-        let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1)]);
+        let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("gradients", 1)]);
         assert_eq!(epilogues("1", setup(compute), tolerance), expected, "{compute}");
     }
     // Two biases are added after a reduction over ranks.
-    let expected = Epilogues::from([("bias", 3), ("gelu, kept", 1)]);
+    let expected = Epilogues::from([("bias", 3), ("gelu, kept", 1), ("gradients", 1)]);
     assert_eq!(epilogues("tp=2", setup(DType::F32), F32), expected);
 }
 
@@ -111,8 +118,9 @@ fn recomputed_pre_activations_are_not_saved() {
         setup.sizes.recompute = Some(recompute);
         epilogues("1", setup, F32)
     };
-    let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1)]);
+    let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("gradients", 1)]);
     assert_eq!(with(RecomputeOverride::Off), expected);
-    let expected = Epilogues::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1)]);
+    let expected =
+        Epilogues::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1), ("gradients", 1)]);
     assert_eq!(with(RecomputeOverride::Full), expected);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Gemm, LeafGrad};
+use crate::backend::{Buffer, Category, Gemm, LeafGrad};
 use crate::context::{Rank, alloc_like};
 
 use super::super::function::SavedInput;
@@ -72,17 +72,38 @@ impl MatmulBackward {
     }
 }
 
-/// Computes the gradient of the pre-activation of GELU. Both operands are freed after it.
+/// Computes the gradient of the pre-activation of GELU, and in the same pass that of the bias added before it, unless weight
+/// gradients are deferred: then the bias is returned. Both operands are freed after it.
 pub(super) fn backward_gelu(
-    rank: &Rank,
+    gradients: &TapeGradients<'_>,
     preactivation: Arc<Buffer>,
     dy: Arc<Buffer>,
-) -> Arc<Buffer> {
+    bias: ParamUse,
+) -> (Arc<Buffer>, Option<ParamUse>) {
+    let backend = gradients.rank.backend();
     let mut gradient = alloc_like(&dy, dy.len());
-    let target = LeafGrad { view: gradient.view_mut(), accumulate: false };
-    let leaves = [preactivation.view()];
-    rank.backend().map_backward(&gelu_expr(), &leaves, dy.view(), &mut [Some(target)]);
-    Arc::new(gradient)
+    let mut is_computed = false;
+    let bias = if gradients.defers_weight_gradients() {
+        Some(bias)
+    } else {
+        bias.finish_use(gradients, |view, accumulate| {
+            // The bias has been added already.
+            let allocator = gradients.rank.allocator();
+            let zeros = allocator.zeros(dy.dtype(), view.len(), Category::Workspace);
+            let leaves = [preactivation.view(), zeros.view()];
+            let of_sum = LeafGrad { view: gradient.view_mut(), accumulate: false };
+            let mut targets = [Some(of_sum), Some(LeafGrad { view, accumulate })];
+            backend.map_backward(&bias_expr(true), &leaves, dy.view(), &mut targets);
+            is_computed = true;
+        });
+        None
+    };
+    if !is_computed {
+        let target = LeafGrad { view: gradient.view_mut(), accumulate: false };
+        let leaves = [preactivation.view()];
+        backend.map_backward(&gelu_expr(), &leaves, dy.view(), &mut [Some(target)]);
+    }
+    (Arc::new(gradient), bias)
 }
 
 /// Computes the gradient of a bias from that of the sum. A separate pass: as an epilogue of the matmul of the weight's

@@ -150,11 +150,11 @@ impl Matmul {
             let bias = OperationParam { param: bias, gradient_axes, in_backward }.begin_use();
             let preactivation = sum.filter(|_| epilogue.gelu);
             rank.tape().record(move |gradients, dy| {
-                let dy = match preactivation {
-                    Some(preactivation) => backward_gelu(gradients.rank, preactivation, dy),
-                    None => dy,
+                let (dy, bias) = match preactivation {
+                    Some(preactivation) => backward_gelu(gradients, preactivation, dy, bias),
+                    None => (dy, Some(bias)),
                 };
-                backward.run_backward(gradients, dy, Some(bias));
+                backward.run_backward(gradients, dy, bias);
             })
         });
         Computed { data, node }

@@ -46,7 +46,11 @@ __device__ inline void columns(const Params& p) {
         uint64_t first = part * p.part_rows, last = first + p.part_rows;
         if (last > p.rows) last = p.rows;
         Sums<N> sums = {};
-        for (uint64_t row = first; row < last; row++) element(p, row * p.cols + col, sums);
+        for (uint64_t row = first; row < last; row++) {
+            // Brings the next row into the L2 cache: stores keep its loads from being issued before them.
+            if (row + 1 < last) prefetch_element(p, (row + 1) * p.cols + col);
+            element(p, row * p.cols + col, sums);
+        }
         sums.store(p, part * p.cols + col);
     }
 }
@@ -131,6 +135,7 @@ pub(super) fn backward(
     let body = if row_sums.is_empty() {
         EACH_GRADIENT
     } else {
+        write_prefetch(&mut text, expr);
         text += ROWS;
         COLUMNS
     };
@@ -191,6 +196,18 @@ fn write_loads(text: &mut String, expr: &Expr) {
             _ => Ok(()),
         };
     }
+}
+
+/// Writes the function that prefetches the leaves and the gradient from element `i` on.
+fn write_prefetch(text: &mut String, expr: &Expr) {
+    *text += "\n__device__ inline void prefetch_element(const Params& p, uint64_t i) {\n";
+    *text += "    prefetch(p.grad + i);\n";
+    for node in &expr.nodes {
+        if let Node::Leaf(leaf) = node {
+            let _ = writeln!(text, "    prefetch(p.leaf{leaf} + i);");
+        }
+    }
+    *text += "}\n";
 }
 
 /// Returns the statements that compute every node for element `n` of a vector.
