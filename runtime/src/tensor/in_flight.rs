@@ -112,16 +112,6 @@ pub trait UsedBeforeWait {
     fn never_implemented() -> !;
 }
 
-/// Never compiles, because the result is still in flight; the message of its bound explains the fix.
-impl<S: Dims> From<InFlight<Tensor<S>>> for Tensor<S>
-where
-    InFlight<Tensor<S>>: UsedBeforeWait,
-{
-    fn from(_: InFlight<Tensor<S>>) -> Tensor<S> {
-        <InFlight<Tensor<S>>>::never_implemented()
-    }
-}
-
 macro_rules! after_wait {
     ($($name:ident)*) => {
         /// Methods that never compile, because the result is still in flight; their messages explain why.

@@ -95,16 +95,6 @@ pub trait NotAValue {
     fn never_implemented() -> !;
 }
 
-/// Never compiles, because a partial sum has to be reduced; the message of its bound explains the fix.
-impl<S: Dims, A: AxisGroup> From<Partial<S, A>> for Tensor<S>
-where
-    Partial<S, A>: NotAValue,
-{
-    fn from(_: Partial<S, A>) -> Tensor<S> {
-        <Partial<S, A>>::never_implemented()
-    }
-}
-
 macro_rules! non_linear {
     ($($name:ident)*) => {
         /// Non-linear functions, which never compile for a partial sum; their messages explain why.
