@@ -28,7 +28,7 @@ const BACKWARD: [RowKernel; 2] = [
 /// Returns the bytes of shared memory per thread for this many vectors of each of three operands, of two rows. An odd number
 /// avoids bank conflicts.
 const fn staged_bytes(vectors: usize) -> usize {
-    2 * 16 * (3 * vectors | 1)
+    2 * 16 * ((3 * vectors) | 1)
 }
 
 impl NormOps for CudaBackend {
