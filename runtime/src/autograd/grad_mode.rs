@@ -4,16 +4,18 @@ use crate::context::Rank;
 use crate::fsdp::StepPhase;
 
 impl Rank {
-    /// Runs `body` without recording it for backward, and without dropout. What it computes is constant afterwards: no
-    /// gradient flows through it.
+    /// Runs `body` without recording it for backward, and without dropout. What it computes is a constant: no gradient
+    /// flows through it.
     pub fn evaluate<T>(&self, body: impl FnOnce() -> T) -> T {
         let mode = self.grad_mode();
         let restore = RestoreMode {
             rank: self,
             is_recording: mode.is_recording.replace(false),
             is_training: mode.is_training.replace(false),
+            is_outside_of_segments: Some(self.segments().leave_all()),
             phase: self.prefetcher().enter_phase(StepPhase::Evaluate),
         };
+        self.read_log().begin_scope(false);
         let result = body();
         drop(restore);
         result
@@ -26,6 +28,7 @@ impl Rank {
             rank: self,
             is_recording: mode.is_recording.replace(false),
             is_training: mode.is_training.get(),
+            is_outside_of_segments: None,
             phase: self.prefetcher().phase(),
         };
         let result = body();
@@ -50,6 +53,8 @@ struct RestoreMode<'a> {
     rank: &'a Rank,
     is_recording: bool,
     is_training: bool,
+    /// For an evaluation, what it was before.
+    is_outside_of_segments: Option<bool>,
     phase: StepPhase,
 }
 
@@ -58,6 +63,10 @@ impl Drop for RestoreMode<'_> {
         let mode = self.rank.grad_mode();
         mode.is_recording.set(self.is_recording);
         mode.is_training.set(self.is_training);
+        if let Some(is_outside) = self.is_outside_of_segments {
+            self.rank.segments().return_to_all(is_outside);
+            self.rank.read_log().end_scope();
+        }
         self.rank.prefetcher().enter_phase(self.phase);
     }
 }

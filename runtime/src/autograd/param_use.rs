@@ -1,7 +1,7 @@
 //! Recorded uses of parameters, and their contributions to the parameters' gradients.
 
 use crate::backend::{Buffer, LeafGrad, ViewMut};
-use crate::fsdp::{InBackward, ParamRef, UnitUse};
+use crate::fsdp::{DeferredParam, InBackward, ParamRef, UnitUse};
 use crate::layout::AxisSet;
 
 use super::tape::{NodeId, TapeGradients};
@@ -29,8 +29,26 @@ enum Contributor {
 impl ParamUse {
     /// Records that `param` is read by an operation whose gradient contribution is partial over `axes`.
     pub(crate) fn new(param: &ParamRef, axes: AxisSet, in_backward: InBackward) -> ParamUse {
+        ParamUse::of_version(param, axes, in_backward, param.unit().version())
+    }
+
+    /// Records the same for an operation that was deferred when the values had this version.
+    pub(crate) fn of_deferred(
+        deferred: &DeferredParam,
+        axes: AxisSet,
+        in_backward: InBackward,
+    ) -> ParamUse {
+        ParamUse::of_version(&deferred.param, axes, in_backward, deferred.version)
+    }
+
+    fn of_version(
+        param: &ParamRef,
+        axes: AxisSet,
+        in_backward: InBackward,
+        version: u64,
+    ) -> ParamUse {
         let unit_use = param.begin_use(axes, in_backward);
-        let version = (in_backward == InBackward::Reads).then(|| param.unit().version());
+        let version = (in_backward == InBackward::Reads).then_some(version);
         ParamUse { param: param.clone(), axes, version, unit_use }
     }
 

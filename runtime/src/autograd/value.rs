@@ -45,6 +45,8 @@ struct Deferred {
     requires_grad: bool,
     /// The numbers, if they were needed before the operation was recorded.
     peeked: Option<Arc<Buffer>>,
+    /// True if parameters that the operation reads have changed since: its numbers are those of `peeked`.
+    is_outdated: bool,
 }
 
 /// Numbers, and the recorded operation that made them if a gradient is required.
@@ -56,8 +58,14 @@ pub(crate) struct Computed {
 
 /// An operation that is computed when its numbers are needed, or fused into the operation that needs them.
 pub(super) trait DeferredOp: Any {
-    /// Computes the `len` elements, and records the operation if `recorded`.
-    fn compute(&mut self, rank: &Rank, len: usize, recorded: bool) -> Computed;
+    /// Computes the `len` elements, unless they are `known`, and records the operation if `recorded`.
+    fn compute(
+        &mut self,
+        rank: &Rank,
+        len: usize,
+        recorded: bool,
+        known: Option<Arc<Buffer>>,
+    ) -> Computed;
 
     /// Computes the `len` elements without recording anything, or computing other deferred operations for good.
     fn peek(&self, rank: &Rank, len: usize) -> Buffer;
@@ -70,8 +78,12 @@ pub(super) trait DeferredOp: Any {
 }
 
 impl PendingRead for ValueInner {
-    fn compute(self: Rc<Self>) {
-        Value(self).compute_with_node();
+    fn compute_numbers(self: Rc<Self>) {
+        let value = Value(self);
+        value.peek();
+        if let ValueState::Deferred(deferred) = &mut *value.0.state.borrow_mut() {
+            deferred.is_outdated = true;
+        }
     }
 }
 
@@ -130,7 +142,13 @@ impl Value {
     ) -> Value {
         let (reads_params, requires_grad) = (op.reads_params(), op.requires_grad());
         let (op, recorded) = (Box::new(op), rank.is_recording());
-        let state = ValueState::Deferred(Deferred { op, recorded, requires_grad, peeked: None });
+        let state = ValueState::Deferred(Deferred {
+            op,
+            recorded,
+            requires_grad,
+            peeked: None,
+            is_outdated: false,
+        });
         let value = Self::new(rank, extents, state, None, unrecorded_in);
         if reads_params {
             let read: Weak<ValueInner> = Rc::downgrade(&value.0);
@@ -286,21 +304,25 @@ impl Value {
         let mut state = self.0.state.borrow_mut();
         let computed = match &mut *state {
             ValueState::Computed(computed) => return computed.clone(),
-            ValueState::Deferred(Deferred { op, recorded, .. }) => {
-                op.compute(&self.0.rank, self.len(), *recorded)
+            ValueState::Deferred(Deferred { op, recorded, peeked, is_outdated, .. }) => {
+                let known = peeked.take().filter(|_| *is_outdated);
+                op.compute(&self.0.rank, self.len(), *recorded, known)
             }
         };
         *state = ValueState::Computed(computed.clone());
         computed
     }
 
-    /// Returns the result of `visit` on the deferred operation, and whether it is recorded, if it is a `T`.
+    /// Returns the result of `visit` on the deferred operation, and whether it is recorded, if it is a `T` that is still to
+    /// be computed.
     pub(super) fn with_deferred<T: DeferredOp, R>(
         &self,
         visit: impl FnOnce(&mut T, bool) -> R,
     ) -> Option<R> {
         match &mut *self.0.state.borrow_mut() {
-            ValueState::Computed(_) => None,
+            ValueState::Computed(_) | ValueState::Deferred(Deferred { is_outdated: true, .. }) => {
+                None
+            }
             ValueState::Deferred(Deferred { op, recorded, .. }) => {
                 let op: &mut dyn Any = &mut **op;
                 op.downcast_mut().map(|op| visit(op, *recorded))

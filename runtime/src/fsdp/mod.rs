@@ -25,7 +25,7 @@ pub(crate) use action_reads::{StageAction, StageActionKind};
 pub(crate) use backward_pass::{BackwardPass, CompletedUnits};
 pub(crate) use param_entry::{ParamDims, Role};
 pub(crate) use param_gradient::InBackward;
-pub(crate) use param_values::{DeferredParam, PeekedParam};
+pub(crate) use param_values::{DeferredParam, DeferredValues};
 pub(crate) use pending_reads::PendingRead;
 pub(crate) use prefetch::StepPhase;
 pub(crate) use recorded_uses::{ForwardRecord, UnitUse};

@@ -14,32 +14,43 @@ use super::unit::UnitSlice;
 #[derive(Clone)]
 pub(crate) struct DeferredParam {
     pub(crate) param: ParamRef,
+    /// Version of the values when the operation was deferred.
+    pub(crate) version: u64,
     /// The values of its unit at ZeRO stage 3.
     held: Option<Arc<Buffer>>,
 }
 
-/// Values of a parameter that were not read for an operation that is recorded.
-pub(crate) enum PeekedParam<'a> {
+/// Values of a parameter for an operation that was deferred.
+pub(crate) enum DeferredValues<'a> {
     Held(View<'a>),
     Here(UnitSlice<'a>),
 }
 
 impl DeferredParam {
+    /// Returns the parameter's values on this rank for a kernel of forward, as [`ParamRef::read`] does, but without
+    /// communication.
+    #[track_caller]
+    pub(crate) fn read(&self, axes: AxisSet) -> DeferredValues<'_> {
+        self.param.note_gradient_axes(axes);
+        self.param.unit.log_read();
+        self.peek()
+    }
+
     /// Returns the parameter's values on this rank, without communication, and without noting that they are read.
-    pub(crate) fn peek(&self) -> PeekedParam<'_> {
+    pub(crate) fn peek(&self) -> DeferredValues<'_> {
         let range = self.param.range();
         match &self.held {
-            Some(held) => PeekedParam::Held(held.view().slice(range)),
-            None => PeekedParam::Here(self.param.unit.read(range)),
+            Some(held) => DeferredValues::Held(held.view().slice(range)),
+            None => DeferredValues::Here(self.param.unit.read(range)),
         }
     }
 }
 
-impl PeekedParam<'_> {
+impl DeferredValues<'_> {
     pub(crate) fn view(&self) -> View<'_> {
         match self {
-            PeekedParam::Held(view) => *view,
-            PeekedParam::Here(values) => values.view(),
+            DeferredValues::Held(view) => *view,
+            DeferredValues::Here(values) => values.view(),
         }
     }
 }
@@ -176,7 +187,8 @@ impl ParamRef {
     pub(crate) fn defer(&self) -> DeferredParam {
         self.check_owned();
         self.unit.unshard();
-        DeferredParam { param: self.clone(), held: self.unit.hold() }
+        let (version, held) = (self.unit.version(), self.unit.hold());
+        DeferredParam { param: self.clone(), version, held }
     }
 
     /// Returns the parameter's values on this rank, row-major, for a kernel of backward.

@@ -1,4 +1,4 @@
-//! Deferred reads of parameters, which are computed before the parameters change.
+//! Deferred reads of parameters, whose numbers are computed before the parameters change.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -7,8 +7,9 @@ use crate::context::Rank;
 
 /// A deferred operation that will read parameters.
 pub(crate) trait PendingRead {
-    /// Computes the operation now, unless that has happened.
-    fn compute(self: Rc<Self>);
+    /// Computes the numbers now, unless that has happened, without communication, and without recording an operation: the
+    /// ranks may hold different results.
+    fn compute_numbers(self: Rc<Self>);
 }
 
 /// The pending reads of a rank, in the order of their creation.
@@ -31,10 +32,9 @@ impl PendingReads {
         reads.push(read);
     }
 
-    /// Computes all pending reads, the last ones first: they compute those that they are fused with.
     fn compute_all(&self) {
         let reads = self.reads.take();
-        reads.iter().rev().filter_map(Weak::upgrade).for_each(PendingRead::compute);
+        reads.iter().filter_map(Weak::upgrade).for_each(PendingRead::compute_numbers);
     }
 }
 
@@ -43,8 +43,9 @@ impl Rank {
         self.session_state()
     }
 
-    /// Computes what has been deferred with the present values of parameters, before they change.
-    pub(super) fn compute_pending_reads(&self) {
+    /// Computes the numbers of what has been deferred, with the present values of parameters. Called before any of them
+    /// changes: a change of one unit may free the memory of others, or be none on this rank.
+    pub(crate) fn compute_pending_reads(&self) {
         self.pending_reads().compute_all();
     }
 }

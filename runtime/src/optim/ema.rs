@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::backend::DType;
 use crate::tensor::{Rank, Unit};
 
-use super::rule::{check_fraction, check_units_differ};
+use super::unit_state::check_units_differ;
 use super::{ParamGroups, UnitState};
 
 const KINDS: [&str; 1] = [Ema::KIND];
@@ -30,8 +30,11 @@ impl Ema {
     /// If `decay` is out of range, or a unit is given twice.
     #[track_caller]
     pub fn new(rank: &Rank, units: &[Rc<Unit>], decay: f64) -> Ema {
-        let is_in_range = check_fraction("the decay of an average", decay);
-        if let Err(message) = is_in_range.and_then(|()| check_units_differ(units)) {
+        assert!(
+            (0.0..1.0).contains(&decay),
+            "the decay of an average must be at least 0 and below 1, not {decay}"
+        );
+        if let Err(message) = check_units_differ(units) {
             panic!("{message}");
         }
         let groups = ParamGroups::default();
@@ -109,6 +112,7 @@ impl Ema {
     /// Swaps parameters and average.
     fn swap_values(&mut self) {
         let rank = &self.rank;
+        rank.compute_pending_reads();
         let backend = rank.backend();
         for state in &mut self.states {
             let unit = Rc::clone(state.unit());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
-use super::rule::{ModelUpdate, check_rule, check_units_differ, rule_error};
-use super::unit_state::GroupRange;
+use super::rule::{ModelUpdate, check_rule, rule_error};
+use super::unit_state::{GroupRange, check_units_differ};
 use super::{
     Ema, FlatSlices, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule, Updated,
 };
@@ -93,6 +93,9 @@ impl<R: UpdateRule> Optimizer<R> {
         gradients: &Gradients<State>,
         mut updated: impl FnMut(&Rc<Unit>),
     ) {
+        if let Some(state) = self.states.first() {
+            state.unit().rank().compute_pending_reads();
+        }
         self.steps += 1;
         let step = OptimizerStep::new(gradients, lr, self.steps);
         if let Some(model_update) = &mut self.model_update {

@@ -171,3 +171,17 @@ fn group_ranges(unit: &Unit, params: &[ParamRef], groups: &[Group]) -> Rc<[Group
     }
     ranges.into()
 }
+
+/// Checks that no unit is given twice: it would be updated twice.
+///
+/// # Errors
+/// A message that names the parameters.
+pub(super) fn check_units_differ(units: &[Rc<Unit>]) -> Result<(), String> {
+    let is_second = |&(index, unit): &(usize, &Rc<Unit>)| {
+        units[..index].iter().any(|known| Rc::ptr_eq(known, unit))
+    };
+    let Some((_, unit)) = units.iter().enumerate().find(is_second) else { return Ok(()) };
+    let paths: Vec<String> =
+        unit.params().iter().map(|param| format!("`{}`", param.path())).collect();
+    Err(format!("the unit of {} is given twice: give each unit once", paths.join(", ")))
+}

@@ -1,5 +1,5 @@
 //! Elementwise operations are deferred, and fused. No program can tell: results, gradients and refusals are those of
-//! operations that are computed at once, on every mesh.
+//! operations that are computed immediately, on every mesh.
 
 use std::cell::RefCell;
 
@@ -157,7 +157,101 @@ fn tensors_keep_their_numbers_when_parameters_change() {
     }
 }
 
-/// What the average computes and returns is of the average.
+/// A model whose first unit is so small that a rank may hold no part of it.
+#[model]
+pub struct Small {
+    gain: Param<(Hidden,)>,
+    plain: Linear<Hidden, Hidden>,
+    bias: Bias<Hidden>,
+}
+
+fn small_step(rank: &Rank, small: &meshwright::nn::Built<Small>, x: &Stream) {
+    let y = small.model.bias.forward(&small.model.plain.forward(x)) * &small.model.gain;
+    optimizer(rank, &small.units).step(0.5, squares(&y).backward().reduce());
+}
+
+#[test]
+fn units_without_a_part_on_some_ranks_change_like_others() {
+    let run = |looked: bool, averaged: bool, evaluated: bool| {
+        move |rank: &Rank| {
+            let net = built::<Net>(rank, &sizes());
+            let small = built::<Small>(rank, &sizes());
+            let mut average = Ema::new(rank, &small.units, 0.5);
+            let x = rank.evaluate(|| net.model.embed.forward(&batch(rank).tokens));
+            small_step(rank, &small, &x);
+            let compute = || {
+                let scaled = &x * &small.model.gain;
+                let plain = small.model.plain.forward(&scaled) * &small.model.gain;
+                let results = [scaled, plain];
+                if looked {
+                    results.iter().for_each(|result| drop(result.to_local_vec()));
+                }
+                results
+            };
+            let compute = || if evaluated { rank.evaluate(compute) } else { compute() };
+            let kept = if averaged { average.with_average(compute) } else { compute() };
+            small_step(rank, &small, &x);
+            let mut numbers = Numbers::new();
+            for (index, kept) in kept.iter().enumerate() {
+                numbers.insert(format!("kept {index}"), kept.gather_to_vec());
+            }
+            for param in small.params() {
+                numbers.insert(param.path().to_string(), param.gather(rank));
+            }
+            numbers
+        }
+    };
+    for (averaged, evaluated) in [(false, false), (false, true), (true, false), (true, true)] {
+        let name = format!("averaged {averaged}, evaluated {evaluated}");
+        assert_mesh_parity(&name, run(false, averaged, evaluated));
+        let [later, first] =
+            [false, true].map(|looked| on(ONE, run(looked, averaged, evaluated)).unwrap());
+        assert_eq!(later, first, "{name}");
+    }
+}
+
+/// A rank that keeps a deferred tensor over a step takes part in all calls like the others.
+#[test]
+fn one_rank_may_keep_a_deferred_tensor() {
+    assert_mesh_parity("kept by rank 0", |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let small = built::<Small>(rank, &sizes());
+        let x = rank.evaluate(|| net.model.embed.forward(&batch(rank).tokens));
+        let mut kept = Vec::new();
+        for _ in 0..3 {
+            let scaled = small.model.bias.forward(&(&x * &small.model.gain));
+            if rank.index() == 0 {
+                kept.push(scaled);
+            }
+            small_step(rank, &small, &x);
+        }
+        small.params().iter().map(|param| (param.path().into(), param.gather(rank))).collect()
+    });
+}
+
+/// The gradient of a loss of the average would be that of other parameters, also if they have changed as often since.
+#[test]
+fn a_loss_of_the_average_is_not_differentiated_after_a_step() {
+    for steps in 1..4 {
+        for case in [ONE, mesh("tp=2"), stage3("fsdp=2")] {
+            let result = on(case, |rank| {
+                let net = built::<Net>(rank, &sizes());
+                let small = built::<Small>(rank, &sizes());
+                let mut average = Ema::new(rank, &small.units, 0.5);
+                let x = rank.evaluate(|| net.model.embed.forward(&batch(rank).tokens));
+                small_step(rank, &small, &x);
+                let forward = || small.model.plain.forward(&(&x * &small.model.gain));
+                let loss = average.with_average(|| squares(&forward()));
+                (0..steps).for_each(|_| small_step(rank, &small, &x));
+                loss.backward().reduce().norm()
+            });
+            let error = result.expect_err("the parameters have changed");
+            assert!(error.contains("was changed"), "{steps} steps on {case:?}: {error}");
+        }
+    }
+}
+
+/// Tensors that a program computes from the average, and returns, have its numbers.
 #[test]
 fn tensors_of_the_average_keep_its_numbers() {
     let run = |looked: bool| {
@@ -180,7 +274,7 @@ fn tensors_of_the_average_keep_its_numbers() {
     assert_eq!(on(ONE, run(false)).unwrap(), on(ONE, run(true)).unwrap());
 }
 
-/// At ZeRO stage 3, where a unit is freed when another one is read.
+/// ZeRO stage 3 frees a unit when another one is read.
 #[test]
 fn an_expression_may_read_units_in_any_order() {
     type Program = fn(&Net, &Stream) -> Stream;
@@ -230,10 +324,12 @@ fn ranks_may_look_at_different_tensors() {
             let model = &net.model;
             let x = model.embed.forward(&batch(rank).tokens);
             let scaled = &x * &model.gain;
+            let evaluated = rank.evaluate(|| &x * &model.gain);
             let biased = model.bias.forward(&x);
             // A layer's parameters are gathered at stage 3, for which all ranks are needed.
             if rank.index() == 0 || name == "a layer's result" {
                 look(&scaled, model);
+                look(&evaluated, model);
             }
             let mut steps = Steps::default();
             let y = model.layer_norm.forward(&biased) + &scaled;
@@ -337,5 +433,60 @@ fn backward_twice_is_refused_on_every_mesh() {
                 ),
             }
         }
+    }
+}
+
+/// A recomputed layer that looks at other tensors in its first call.
+#[model]
+pub struct Curious {
+    norm: RmsNorm<Hidden>,
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+thread_local! {
+    static HAS_LOOKED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[forward]
+impl Curious {
+    fn forward(&self, x: &Stream) -> Stream {
+        if !HAS_LOOKED.replace(true) {
+            let look = || self.up.forward(&self.norm.forward(&x.scale(3.0))).to_local_vec();
+            drop(x.rank().evaluate(look));
+        }
+        x + self.down.forward(&self.up.forward(&self.norm.forward(x)).tanh())
+    }
+}
+
+#[model]
+pub struct CuriousBlocks {
+    #[recompute(save = [norm, up])]
+    saving: Stack<Curious>,
+    #[recompute]
+    blocks: Stack<Curious>,
+}
+
+#[test]
+fn recomputed_layers_may_look() {
+    for looks in [false, true] {
+        assert_mesh_parity("a look in a recomputed layer", |rank| {
+            let run = |looks: bool| {
+                HAS_LOOKED.set(!looks);
+                let net = built::<Net>(rank, &sizes());
+                let curious = built::<CuriousBlocks>(rank, &sizes());
+                let x = net.model.embed.forward(&batch(rank).tokens);
+                let y = curious.model.saving.forward(&x);
+                HAS_LOOKED.set(!looks);
+                let y = curious.model.blocks.forward(&y);
+                let gradients = squares(&y).backward().reduce();
+                gradients_of(&curious, &gradients)
+            };
+            let numbers = run(looks);
+            assert_eq!(numbers, run(false), "a look changes nothing");
+            numbers
+        });
     }
 }

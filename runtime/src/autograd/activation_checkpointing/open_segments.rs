@@ -18,6 +18,8 @@ pub(crate) struct OpenSegments {
     /// Number of open segments that are being recomputed.
     recomputing: Cell<usize>,
     recomputed_flops: Cell<u64>,
+    /// True during an evaluation, which belongs to no segment: nothing that it computes is saved or recomputed.
+    is_outside: Cell<bool>,
 }
 
 enum OpenSegment {
@@ -47,6 +49,16 @@ impl OpenSegments {
         self.recomputing.get() > 0
     }
 
+    /// Begins an evaluation outside of all segments; returns the state to [return](Self::return_to_all) to.
+    pub(crate) fn leave_all(&self) -> bool {
+        self.is_outside.replace(true)
+    }
+
+    /// Ends such an evaluation.
+    pub(crate) fn return_to_all(&self, is_outside: bool) {
+        self.is_outside.set(is_outside);
+    }
+
     /// Returns true if no segment is being computed.
     pub(crate) fn is_none_open(&self) -> bool {
         self.open.borrow().is_empty()
@@ -60,13 +72,18 @@ impl OpenSegments {
     /// Returns the segment in whose forward the rank is, which is not recorded.
     pub(crate) fn in_forward(&self) -> Option<Rc<CheckpointedSegment>> {
         match self.open.borrow().last() {
-            Some(OpenSegment::Forward { segment, .. }) => Some(Rc::clone(segment)),
+            Some(OpenSegment::Forward { segment, .. }) if !self.is_outside.get() => {
+                Some(Rc::clone(segment))
+            }
             _ => None,
         }
     }
 
     /// Returns true if an open segment saves the results of operations of the field at `path`, or has saved them.
     pub(crate) fn saves(&self, path: &str) -> bool {
+        if self.is_outside.get() {
+            return false;
+        }
         let open = self.open.borrow();
         let is_forward = |open: &&OpenSegment| matches!(open, OpenSegment::Forward { .. });
         let recomputed = open.iter().filter(|open| !is_forward(open));
@@ -85,6 +102,10 @@ impl OpenSegments {
         path: &str,
         compute: impl FnOnce() -> (Buffer, [Buffer; N]),
     ) -> (Arc<Buffer>, [Arc<Buffer>; N]) {
+        if self.is_outside.get() {
+            let (output, results) = compute();
+            return (Arc::new(output), results.map(Arc::new));
+        }
         let taken = self.open.borrow_mut().iter_mut().find_map(|open| match open {
             OpenSegment::Recompute { segment, saved } if segment.keep.saves(path) => {
                 saved.pop_front()

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Gemm, GemmEpilogue, View};
 use crate::comm::Site;
 use crate::context::Rank;
-use crate::fsdp::{DeferredParam, InBackward, ParamRef};
+use crate::fsdp::{DeferredParam, InBackward};
 use crate::layout::AxisSet;
 use crate::mesh::Extent;
 
-use super::super::function::{OperationParam, SavedInput};
+use super::super::function::SavedInput;
+use super::super::param_use::ParamUse;
 use super::super::tape::NodeId;
 use super::super::tensor_parallel::RegionExit;
 use super::super::value::{Computed, DeferredOp, Value};
@@ -35,7 +36,7 @@ pub(in super::super) struct Matmul {
 
 /// Epilogue of a matmul: a bias added to each row, and optionally GELU.
 pub(in super::super) struct BiasEpilogue<'a> {
-    pub bias: &'a ParamRef,
+    pub bias: &'a DeferredParam,
     /// The axes over which the bias's gradient is partial.
     pub gradient_axes: AxisSet,
     pub gelu: bool,
@@ -54,7 +55,7 @@ impl Matmul {
             let unrecorded_in = rank.segments().in_forward();
             return Value::defer_op(&rank, extents, self, unrecorded_in);
         }
-        let Computed { data, node } = self.compute_alone(rank.is_recording());
+        let Computed { data, node } = self.compute_alone(rank.is_recording(), None);
         Value::alias(&rank, extents, data, node)
     }
 
@@ -70,24 +71,25 @@ impl Matmul {
     /// Saves the operands for backward; `source` has computed `x`.
     fn backward(&self, source: Option<NodeId>) -> MatmulBackward {
         let in_backward = if source.is_some() { InBackward::Reads } else { InBackward::Ignores };
-        let Matmul { weight, gradient_axes, dims, .. } = self;
-        let param = &weight.param;
-        let weight = OperationParam { param, gradient_axes: *gradient_axes, in_backward };
+        let weight = ParamUse::of_deferred(&self.weight, self.gradient_axes, in_backward);
         let x = SavedInput::new(Some(self.x.save()), source);
-        MatmulBackward { x, weight: weight.begin_use(), dims: *dims }
+        MatmulBackward { x, weight, dims: self.dims }
     }
 
-    /// Computes the matmul without epilogue, after which it leaves the region.
-    fn compute_alone(&self, recorded: bool) -> Computed {
+    /// Computes the matmul without epilogue, after which it leaves the region, unless its result is `known`.
+    fn compute_alone(&self, recorded: bool, known: Option<Arc<Buffer>>) -> Computed {
         let rank = self.rank();
         let input = self.x.compute_with_node();
-        let values = self.weight.param.read(self.gradient_axes);
-        let (data, []) = rank.segments().saved_or_compute(self.weight.param.path(), || {
-            let mut out = rank.alloc_activation(self.result_len());
-            let (x, weight) = (input.data.view(), values.view());
-            rank.backend().gemm(&self.gemm(), x, weight, out.view_mut());
-            (self.exit.forward(rank, out, &self.site), [])
-        });
+        let values = self.weight.read(self.gradient_axes);
+        let compute = || {
+            rank.segments().saved_or_compute(self.weight.param.path(), || {
+                let mut out = rank.alloc_activation(self.result_len());
+                let (x, weight) = (input.data.view(), values.view());
+                rank.backend().gemm(&self.gemm(), x, weight, out.view_mut());
+                (self.exit.forward(rank, out, &self.site), [])
+            })
+        };
+        let data = known.unwrap_or_else(|| compute().0);
         drop(values);
         let node = recorded.then(|| {
             let (backward, exit) = (self.backward(input.node), Rc::clone(&self.exit));
@@ -107,10 +109,8 @@ impl Matmul {
         let input = self.x.compute_with_node();
         let path = self.weight.param.path();
         let is_saved = recorded || rank.segments().saves(path);
-        let (values, bias) = (
-            self.weight.param.read(self.gradient_axes),
-            epilogue.bias.read(epilogue.gradient_axes),
-        );
+        let (values, bias) =
+            (self.weight.read(self.gradient_axes), epilogue.bias.read(epilogue.gradient_axes));
         let forward = |out: &mut Buffer, preactivation: Option<&mut Buffer>| {
             let operands = (values.view(), bias.view());
             self.forward_with_epilogue(&input.data, operands, epilogue.gelu, out, preactivation);
@@ -146,8 +146,7 @@ impl Matmul {
         let node = recorded.then(|| {
             let backward = self.backward(input.node);
             let BiasEpilogue { bias, gradient_axes, .. } = *epilogue;
-            let in_backward = InBackward::Ignores;
-            let bias = OperationParam { param: bias, gradient_axes, in_backward }.begin_use();
+            let bias = ParamUse::of_deferred(bias, gradient_axes, InBackward::Ignores);
             let preactivation = sum.filter(|_| epilogue.gelu);
             rank.tape().record(move |gradients, dy| {
                 let (dy, bias) = match preactivation {
@@ -193,8 +192,14 @@ impl Matmul {
 }
 
 impl DeferredOp for Matmul {
-    fn compute(&mut self, _: &Rank, _: usize, recorded: bool) -> Computed {
-        self.compute_alone(recorded)
+    fn compute(
+        &mut self,
+        _: &Rank,
+        _: usize,
+        recorded: bool,
+        known: Option<Arc<Buffer>>,
+    ) -> Computed {
+        self.compute_alone(recorded, known)
     }
 
     /// The result stays in its region, as that of every matmul that is deferred.
@@ -230,7 +235,7 @@ impl Value {
     pub(in super::super) fn with_bias(&self, epilogue: &BiasEpilogue<'_>) -> Option<Value> {
         let is_shared = self.is_shared();
         let computed = self.with_deferred(|matmul: &mut Matmul, recorded| {
-            (!is_shared && epilogue.bias.local_len() == matmul.dims.n)
+            (!is_shared && epilogue.bias.param.local_len() == matmul.dims.n)
                 .then(|| matmul.compute_with_epilogue(epilogue, recorded))
         });
         let Computed { data, node } = computed??;

@@ -6,7 +6,7 @@ use crate::backend::{Buffer, DType, Expr, LeafGrad, Node, View};
 use crate::context::{Rank, alloc_like};
 use crate::fsdp::{InBackward, ParamRef, UnitSlice};
 
-use super::super::function::{OperationParam, SavedInput};
+use super::super::function::SavedInput;
 use super::super::param_use::ParamUse;
 use super::super::tape::{NodeId, TapeGradients};
 use super::leaf::{ExprLeaf, LeafData};
@@ -26,10 +26,7 @@ pub(super) fn record_expression(
         .zip(data)
         .map(|(leaf, data)| match (leaf, data) {
             (ExprLeaf::Param(param, gradient_axes), _) => {
-                let (gradient_axes, in_backward) = (*gradient_axes, InBackward::Reads);
-                let param = &param.param;
-                let param = OperationParam { param, gradient_axes, in_backward };
-                SavedLeaf::Param(param.begin_use())
+                SavedLeaf::Param(ParamUse::of_deferred(param, *gradient_axes, InBackward::Reads))
             }
             (ExprLeaf::Value(value), LeafData::Value(computed)) => {
                 let data = (!linear).then(|| value.save());

@@ -104,7 +104,7 @@ impl Pointwise {
             if let (ExprLeaf::Value(value), ExprLeaf::Param(bias, axes)) =
                 (&self.leaves[matmul], &self.leaves[bias])
                 && let Some(biased) =
-                    value.with_bias(&BiasEpilogue { bias: &bias.param, gradient_axes: *axes, gelu })
+                    value.with_bias(&BiasEpilogue { bias, gradient_axes: *axes, gelu })
             {
                 self.leaves[matmul] = ExprLeaf::Value(biased);
                 fused.push((root, matmul));
@@ -147,12 +147,23 @@ impl Pointwise {
         recorded: bool,
         kernel: impl FnOnce(&[View<'_>], ViewMut<'_>),
     ) -> Computed {
+        self.record(rank, recorded, |leaves| Arc::new(result_of(rank, len, leaves, kernel)))
+    }
+
+    /// Returns the numbers that `compute` returns for the leaves, and with `recorded` records the expression if a gradient
+    /// is required.
+    fn record(
+        &self,
+        rank: &Rank,
+        recorded: bool,
+        compute: impl FnOnce(&[LeafData<'_>]) -> Arc<Buffer>,
+    ) -> Computed {
         let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::read).collect();
-        let out = result_of(rank, len, &leaves, kernel);
+        let data = compute(&leaves);
         let requires_grad = leaves.iter().any(LeafData::requires_grad);
         let node = (recorded && requires_grad)
             .then(|| record_expression(rank, &self.expr, &self.leaves, &leaves));
-        Computed { data: Arc::new(out), node }
+        Computed { data, node }
     }
 }
 
@@ -172,11 +183,18 @@ fn result_of(
 }
 
 impl DeferredOp for Pointwise {
-    fn compute(&mut self, rank: &Rank, len: usize, recorded: bool) -> Computed {
+    fn compute(
+        &mut self,
+        rank: &Rank,
+        len: usize,
+        recorded: bool,
+        known: Option<Arc<Buffer>>,
+    ) -> Computed {
         self.compute_matmuls();
-        match self.as_value() {
-            Some(value) => value.compute_with_node(),
-            None => self.compute_by(rank, len, recorded, |views, out| {
+        match (self.as_value(), known) {
+            (Some(value), _) => value.compute_with_node(),
+            (None, Some(known)) => self.record(rank, recorded, |_| known),
+            (None, None) => self.compute_by(rank, len, recorded, |views, out| {
                 rank.backend().map(&self.expr, views, out);
             }),
         }

@@ -1,7 +1,7 @@
 //! Leaves of elementwise expressions: values and parameters.
 
 use crate::backend::{DType, View};
-use crate::fsdp::{DeferredParam, PeekedParam, UnitSlice};
+use crate::fsdp::{DeferredParam, DeferredValues};
 use crate::layout::AxisSet;
 
 use super::super::value::{Computed, Value};
@@ -17,15 +17,14 @@ pub(super) enum ExprLeaf {
 /// Numbers of a leaf during the computation of an expression.
 pub(super) enum LeafData<'a> {
     Value(Computed),
-    Param(UnitSlice<'a>),
-    PeekedParam(PeekedParam<'a>),
+    Param(DeferredValues<'a>),
 }
 
 impl<'a> LeafData<'a> {
     pub(super) fn read(leaf: &'a ExprLeaf) -> LeafData<'a> {
         match leaf {
             ExprLeaf::Value(value) => LeafData::Value(value.compute_with_node()),
-            ExprLeaf::Param(param, axes) => LeafData::Param(param.param.read(*axes)),
+            ExprLeaf::Param(param, axes) => LeafData::Param(param.read(*axes)),
         }
     }
 
@@ -33,7 +32,7 @@ impl<'a> LeafData<'a> {
     pub(super) fn peek(leaf: &'a ExprLeaf) -> LeafData<'a> {
         match leaf {
             ExprLeaf::Value(value) => LeafData::Value(Computed { data: value.peek(), node: None }),
-            ExprLeaf::Param(param, _) => LeafData::PeekedParam(param.peek()),
+            ExprLeaf::Param(param, _) => LeafData::Param(param.peek()),
         }
     }
 
@@ -41,21 +40,20 @@ impl<'a> LeafData<'a> {
         match self {
             LeafData::Value(computed) => computed.data.view(),
             LeafData::Param(values) => values.view(),
-            LeafData::PeekedParam(values) => values.view(),
         }
     }
 
     pub(super) fn dtype(&self) -> Option<DType> {
         match self {
             LeafData::Value(computed) => Some(computed.data.dtype()),
-            LeafData::Param(_) | LeafData::PeekedParam(_) => None,
+            LeafData::Param(_) => None,
         }
     }
 
     pub(super) fn requires_grad(&self) -> bool {
         match self {
             LeafData::Value(computed) => computed.node.is_some(),
-            LeafData::Param(_) | LeafData::PeekedParam(_) => true,
+            LeafData::Param(_) => true,
         }
     }
 }

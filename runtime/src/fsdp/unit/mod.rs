@@ -56,6 +56,8 @@ pub struct Unit {
     gradient_owner: Cell<Option<GradientOwner>>,
     /// Number of changes of the values.
     version: Cell<u64>,
+    /// Number of changes of the values: the last version. Restored values have an earlier one.
+    changes: Cell<u64>,
     /// The owning pipeline stages, if the model is built as stages.
     owners: OnceCell<UnitOwners>,
 }
@@ -82,12 +84,13 @@ impl Unit {
             model: RefCell::default(),
             gradient_owner: Cell::default(),
             version: Cell::new(0),
+            changes: Cell::new(0),
             owners: OnceCell::new(),
         })
     }
 
     /// Returns the rank that holds the unit.
-    pub(super) fn rank(&self) -> &Rank {
+    pub(crate) fn rank(&self) -> &Rank {
         &self.rank
     }
 
@@ -211,7 +214,7 @@ impl Unit {
         if model.is_empty() { self.this.upgrade().into_iter().collect() } else { model }
     }
 
-    /// Returns the version of the values, which increases with every change.
+    /// Returns the version of the values, which no other values of the unit have.
     pub(crate) fn version(&self) -> u64 {
         self.version.get()
     }

@@ -156,7 +156,6 @@ impl Unit {
     /// Writes `block` to the elements from `start` of the flat buffers, as far as this rank holds them.
     pub(crate) fn write(&self, start: usize, block: View<'_>) {
         let backend = self.rank.backend();
-        self.rank.compute_pending_reads();
         self.wait_for_values();
         self.note_change();
         if let WholeValues::Here(whole) = &mut *self.values.whole.borrow_mut()
@@ -205,7 +204,6 @@ impl Unit {
         range: Range<usize>,
         visit: impl FnOnce(ViewMut<'_>, Option<ViewMut<'_>>),
     ) {
-        self.rank.compute_pending_reads();
         self.wait_for_values();
         let start = self.shard().start;
         let in_shard = range.start - start..range.end - start;
@@ -222,9 +220,11 @@ impl Unit {
         }
     }
 
-    /// Increases the version of the values. At ZeRO stage 3, frees the gathered old values.
+    /// Gives the values a new version. At ZeRO stage 3, frees the gathered old values.
     fn note_change(&self) {
-        self.set_version(self.version() + 1);
+        self.rank.compute_pending_reads();
+        self.changes.set(self.changes.get() + 1);
+        self.set_version(self.changes.get());
         if self.stage() == ZeroStage::Parameters {
             self.wait_for_values();
             self.reshard();

@@ -72,7 +72,7 @@ pub(super) struct RowPlan {
     pub threads: u32,
     /// Dynamic shared memory of a block, in bytes.
     shared: u32,
-    /// As for the kernel.
+    /// That of the kernel.
     resident: u64,
 }
 
