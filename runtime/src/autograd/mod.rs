@@ -11,6 +11,7 @@ mod microbatch_pass;
 mod offloading;
 mod param_use;
 mod pointwise;
+mod saved;
 mod segment_data;
 mod tape;
 pub(crate) mod tensor_parallel;

@@ -12,7 +12,7 @@ use crate::layout::AxisId;
 use crate::mesh::{Extent, local_len};
 
 use super::activation_checkpointing::CheckpointedSegment;
-use super::offloading::Offloaded;
+use super::saved::Saved;
 use super::tape::NodeId;
 use super::tensor_parallel::Regather;
 
@@ -376,30 +376,5 @@ impl Value {
             self.0.entered.borrow_mut().push((axis, value.clone()));
         }
         value
-    }
-}
-
-/// Data that an operation saves for its backward.
-pub(crate) enum Saved {
-    Data(Arc<Buffer>),
-    Offloaded(Offloaded),
-    Regather(Rc<Regather>),
-}
-
-impl Saved {
-    /// Starts to gather the data again, if necessary, so that it overlaps with other work.
-    pub(crate) fn prefetch(&self, rank: &Rank) {
-        if let Saved::Regather(regather) = self {
-            regather.start_all_gather(rank);
-        }
-    }
-
-    /// Returns the data.
-    pub(crate) fn take_buffer(self, rank: &Rank) -> Arc<Buffer> {
-        match self {
-            Saved::Data(data) => data,
-            Saved::Offloaded(data) => Arc::new(data.fetch(rank)),
-            Saved::Regather(regather) => regather.take_data(rank),
-        }
     }
 }

@@ -11,9 +11,10 @@ use crate::fsdp::{StepPhase, Unit, UnitUse};
 use crate::mesh::Extent;
 
 use super::super::offloading::Offloaded;
+use super::super::saved::Saved;
 use super::super::segment_data::{Part, SegmentData, computed_parts_of, data_of_parts, parts_of};
 use super::super::tape::{NodeId, TapeGradients, backpropagate_segment};
-use super::super::value::{Saved, Value};
+use super::super::value::Value;
 use super::open_segments::SavedResults;
 use super::segment::CheckpointedSegment;
 

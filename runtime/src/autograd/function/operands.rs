@@ -9,8 +9,9 @@ use crate::layout::AxisSet;
 use crate::mesh::Extent;
 
 use super::super::param_use::ParamUse;
+use super::super::saved::Saved;
 use super::super::tape::{NodeId, TapeGradients};
-use super::super::value::{Saved, Value};
+use super::super::value::Value;
 use super::arity::Arity;
 
 /// Operands of one application of an operation.
