@@ -53,7 +53,7 @@ struct RestoreMode<'a> {
     rank: &'a Rank,
     is_recording: bool,
     is_training: bool,
-    /// For an evaluation, what it was before.
+    /// The state before an evaluation; `None` for other code.
     is_outside_of_segments: Option<bool>,
     phase: StepPhase,
 }

@@ -220,7 +220,7 @@ impl Unit {
         }
     }
 
-    /// Gives the values a new version. At ZeRO stage 3, frees the gathered old values.
+    /// Counts a change of the values, which have a new version then. At ZeRO stage 3, frees the gathered old values.
     fn note_change(&self) {
         self.rank.compute_pending_reads();
         self.changes.set(self.changes.get() + 1);
