@@ -330,12 +330,12 @@ impl Value {
         }
     }
 
-    /// Computes the deferred operation by `compute`, if it is a `T` and `compute` returns numbers. Returns true then.
+    /// Computes the deferred operation by `compute`, if it is a `T` that is still to be computed. Returns true then.
     pub(super) fn compute_deferred<T: DeferredOp>(
         &self,
-        compute: impl FnOnce(&mut T, bool) -> Option<Computed>,
+        compute: impl FnOnce(&mut T, bool) -> Computed,
     ) -> bool {
-        let Some(Some(computed)) = self.with_deferred(compute) else { return false };
+        let Some(computed) = self.with_deferred(compute) else { return false };
         *self.0.state.borrow_mut() = ValueState::Computed(computed);
         true
     }

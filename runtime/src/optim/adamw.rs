@@ -3,7 +3,7 @@
 use crate::backend::ops::optim::AdamwArgs;
 use crate::backend::{AdamGroup, AdamStep};
 
-use super::rule::{check_fraction, check_nonnegative};
+use super::ranges::{check_fraction, check_nonnegative};
 use super::{FlatSlice, FlatSlices, Group, Optimizer, UpdateRule, Updated};
 
 /// The kinds of state of each parameter: first and second moment.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use crate::backend::DType;
 use crate::tensor::{Rank, Unit};
 
+use super::ranges::check_fraction;
 use super::unit_state::check_units_differ;
 use super::{ParamGroups, UnitState};
 
@@ -30,11 +31,8 @@ impl Ema {
     /// If `decay` is out of range, or a unit is given twice.
     #[track_caller]
     pub fn new(rank: &Rank, units: &[Rc<Unit>], decay: f64) -> Ema {
-        assert!(
-            (0.0..1.0).contains(&decay),
-            "the decay of an average must be at least 0 and below 1, not {decay}"
-        );
-        if let Err(message) = check_units_differ(units) {
+        let is_in_range = check_fraction("the decay of an average", decay);
+        if let Err(message) = is_in_range.and_then(|()| check_units_differ(units)) {
             panic!("{message}");
         }
         let groups = ParamGroups::default();

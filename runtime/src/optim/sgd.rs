@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::backend::SgdStep;
 use crate::backend::ops::optim::SgdArgs;
 
-use super::rule::{check_fraction, check_nonnegative};
+use super::ranges::{check_fraction, check_nonnegative};
 use super::{FlatSlice, Group, Optimizer, UpdateRule, Updated};
 
 /// The kind of state of each parameter, unless the momentum is 0.

@@ -266,9 +266,9 @@ impl Value {
     pub(crate) fn compute_sum(&self, kernel: impl FnOnce(View<'_>, View<'_>, ViewMut<'_>)) -> bool {
         self.is_deferred_sum()
             && self.compute_deferred(|pointwise: &mut Pointwise, recorded| {
-                Some(pointwise.compute_by(self.rank(), self.len(), recorded, |summands, sum| {
+                pointwise.compute_by(self.rank(), self.len(), recorded, |summands, sum| {
                     kernel(summands[0], summands[1], sum);
-                }))
+                })
             })
     }
 }

@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use crate::tensor::{Rank, Unit};
 
-use super::rule::{ModelUpdate, check_fraction};
+use super::ranges::check_fraction;
+use super::rule::ModelUpdate;
 use super::{
     AdamWOptions, FlatSlice, FlatSlices, Group, Optimizer, OptimizerStep, ParamGroups, UnitState,
     UpdateRule, Updated, adamw,

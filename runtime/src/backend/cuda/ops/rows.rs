@@ -72,7 +72,7 @@ pub(super) struct RowPlan {
     pub threads: u32,
     /// Dynamic shared memory of a block, in bytes.
     shared: u32,
-    /// That of the kernel.
+    /// Threads that keep the memory of the largest devices busy, as of the [`RowKernel`].
     resident: u64,
 }
 

@@ -1,0 +1,43 @@
+//! Checks of the ranges of hyperparameters.
+
+/// Checks that `value` is in `[0, 1)`, the range of decay rates.
+///
+/// # Errors
+/// A message for [`UpdateRule::check`](super::UpdateRule::check).
+pub fn check_fraction(name: &str, value: f64) -> Result<(), String> {
+    if (0.0..1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{name} must be at least 0 and below 1, not {value}"))
+}
+
+/// Checks that `value` is finite and at least 0.
+///
+/// # Errors
+/// A message for [`UpdateRule::check`](super::UpdateRule::check).
+pub fn check_nonnegative(name: &str, value: f64) -> Result<(), String> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(format!("{name} must be a finite number of at least 0, not {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_exclude_nan_and_infinity() {
+        for value in [0.0, 0.5, 1.0 - 1e-9] {
+            assert_eq!(check_fraction("beta", value), Ok(()));
+        }
+        for value in [-0.1, 1.0, f64::NAN] {
+            let message = check_fraction("beta", value).unwrap_err();
+            assert!(message.starts_with("beta must be at least 0 and below 1, not "), "{message}");
+        }
+        assert_eq!(check_nonnegative("eps", 0.0), Ok(()));
+        assert!(
+            [-1.0, f64::NAN, f64::INFINITY].iter().all(|x| check_nonnegative("eps", *x).is_err())
+        );
+    }
+}
