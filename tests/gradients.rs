@@ -1,5 +1,6 @@
 //! The gradient of every operation against finite differences, and of losses against formulas, on one rank.
 
+use meshwright::backend::Category;
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
 use meshwright::nn::{AttentionOptions, Built, Linear, Padding, Sizes, build};
@@ -43,6 +44,17 @@ const OPERATIONS: &[Operation] = &[
     ("sub", |_, x, y| probe(&(x - y))),
     ("mul", |_, x, y| probe(&(x * y))),
     ("x + x and x * x", |_, x, _| probe(&(x + x * x))),
+    ("x + x", |_, x, _| probe(&(x + x))),
+    ("x - x * x - x", |_, x, _| probe(&(x - x * x - x))),
+    ("expressions that are read several times", |ops, x, y| {
+        let t = (x * &ops.gain + &ops.gain).tanh();
+        let u = &t * &t + &t - (y + y);
+        probe(&(&u * &u + (&t + &u).silu() * &ops.gain + t))
+    }),
+    ("dropout that is read twice", |ops, x, y| {
+        let z = ops.dropout.forward(&(x * y));
+        probe(&(&z * &z + z))
+    }),
     ("swiglu", |_, x, y| probe(&(x.silu() * y))),
     ("long expression", |_, x, y| {
         let mut z = x.clone();
@@ -347,6 +359,28 @@ fn cross_entropy(x: &[f32], weight: &[f32], targets: &[u32]) -> (f64, Vec<f32>, 
     }
     let narrow = |wide: Vec<f64>| wide.into_iter().map(|x| x as f32).collect();
     (loss, narrow(dx), narrow(dweight))
+}
+
+/// Losses that are never differentiated, outside of `evaluate`.
+#[test]
+fn unused_forward_passes_take_no_lasting_memory() {
+    on_mesh("1", 1, |rank| {
+        let built = model(rank);
+        let forward = || {
+            let ops = &built.model;
+            let x = ops.layer_norm.forward(&stream(rank, &ops.input));
+            drop(Loss::mean_of(&ops.linear.forward(&x.tanh())));
+        };
+        let live_after_one = || {
+            forward();
+            let live = rank.allocator().live();
+            let of_activations = live.filter(|(category, _)| *category == Category::Activations);
+            of_activations.map(|(_, bytes)| bytes).sum::<usize>()
+        };
+        let peak_of = |passes: usize| (0..passes).map(|_| live_after_one()).max().unwrap();
+        let (first, later) = (peak_of(50), peak_of(500));
+        assert!(later <= first, "{later} bytes in later passes, {first} in the first ones");
+    });
 }
 
 #[test]

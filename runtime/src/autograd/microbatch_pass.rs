@@ -10,7 +10,9 @@ use crate::fsdp::{BackwardPass, CompletedUnits, StepPhase, Unit};
 
 use super::backward::{in_backward_phase, loss_gradient, run_micro_batch};
 use super::segment_data::{Part, compute_activations};
-use super::tape::{NodeId, Tape, WeightGradientJob, backpropagate_pass, run_weight_gradient_jobs};
+use super::tape::{
+    Dependencies, NodeId, Tape, WeightGradientJob, backpropagate_pass, run_weight_gradient_jobs,
+};
 use super::value::Value;
 
 /// Forward pass of one micro-batch through a part of a model, on a tape of its own: several can be recorded before the
@@ -198,7 +200,10 @@ impl MicrobatchPass {
 fn make_leaf(value: &Value) -> (NodeId, InputLeaf) {
     let gradient = Rc::new(Cell::new(None));
     let arrived = Rc::clone(&gradient);
-    let node = value.rank().tape().record(move |_, gradient| arrived.set(Some(gradient)));
+    let node = value
+        .rank()
+        .tape()
+        .record(Dependencies::default(), move |_, gradient| arrived.set(Some(gradient)));
     let data = value.compute_with_node().data;
     let (dtype, len) = (data.dtype(), data.len());
     (node, InputLeaf { gradient, data: Arc::downgrade(&data), dtype, len })

@@ -52,6 +52,11 @@ impl ParamUse {
         ParamUse { param: param.clone(), axes, version, unit_use }
     }
 
+    /// Returns the use of the parameter's unit.
+    pub(crate) fn unit_use(&self) -> &UnitUse {
+        &self.unit_use
+    }
+
     /// Returns the parameter.
     pub(crate) fn param(&self) -> &ParamRef {
         &self.param

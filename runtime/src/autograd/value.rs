@@ -235,6 +235,11 @@ impl Value {
         local_len(&self.0.extents)
     }
 
+    /// Returns true if both are references to one value.
+    pub(super) fn is_same(&self, other: &Value) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Returns true if there are other references to the value.
     pub(super) fn is_shared(&self) -> bool {
         Rc::strong_count(&self.0) > 1

@@ -28,5 +28,5 @@ pub(crate) use param_gradient::InBackward;
 pub(crate) use param_values::{DeferredParam, DeferredValues};
 pub(crate) use pending_reads::PendingRead;
 pub(crate) use prefetch::StepPhase;
-pub(crate) use recorded_uses::{ForwardRecord, UnitUse};
+pub(crate) use recorded_uses::{CountedUse, ForwardRecord, UnitUse};
 pub(crate) use unit::CapturedBuffers;

@@ -1,6 +1,7 @@
 //! Values of a parameter: reads for kernels, gathers, writes.
 
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, View};
@@ -34,6 +35,11 @@ impl DeferredParam {
         self.param.note_gradient_axes(axes);
         self.param.unit.log_read();
         self.peek()
+    }
+
+    /// Returns true if both read the same values of one parameter.
+    pub(crate) fn is_same(&self, other: &DeferredParam) -> bool {
+        Rc::ptr_eq(&self.param.entry, &other.param.entry) && self.version == other.version
     }
 
     /// Returns the parameter's values on this rank, without communication, and without noting that they are read.

@@ -54,25 +54,38 @@ impl Rank {
 }
 
 /// A use of a unit that is recorded for backward. It counts until its backward function has run, or until it is dropped.
-pub(crate) struct UnitUse {
+pub(crate) struct UnitUse(Rc<CountedUse>);
+
+/// The count of a use, known to the recorded operation too: a backward that does not reach the operation suspends it.
+pub(crate) struct CountedUse {
     count: Rc<Cell<usize>>,
-    is_done: Cell<bool>,
+    state: Cell<UseState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UseState {
+    Counted,
+    Suspended,
+    Done,
 }
 
 impl UnitUse {
+    /// Returns the count, for the recorded operation.
+    pub(crate) fn counted(&self) -> Rc<CountedUse> {
+        Rc::clone(&self.0)
+    }
+
     /// Counts the use as done, and after the last one of this forward pass starts the gradient reduction that is due.
     pub(crate) fn finish_use(&self, unit: &Rc<Unit>, backward: &BackwardPass) {
         self.discard();
-        if self.count.get() == 0 {
+        if self.0.count.get() == 0 {
             backward.reduce_gradient_of(unit);
         }
     }
 
     /// Counts the use as done without a gradient.
     pub(crate) fn discard(&self) {
-        if !self.is_done.replace(true) {
-            self.count.set(self.count.get() - 1);
-        }
+        self.0.enter(UseState::Done);
     }
 }
 
@@ -82,12 +95,35 @@ impl Drop for UnitUse {
     }
 }
 
+impl CountedUse {
+    /// Does not count the use, unless it is done, until it is [resumed](Self::resume): the running backward adds nothing to
+    /// the gradient by it.
+    pub(crate) fn suspend(&self) {
+        if self.state.get() == UseState::Counted {
+            self.enter(UseState::Suspended);
+        }
+    }
+
+    /// Counts a suspended use again.
+    pub(crate) fn resume(&self) {
+        if self.state.get() == UseState::Suspended {
+            self.enter(UseState::Counted);
+        }
+    }
+
+    fn enter(&self, state: UseState) {
+        let counts = |state| usize::from(state == UseState::Counted);
+        let before = self.state.replace(state);
+        self.count.set(self.count.get() + counts(state) - counts(before));
+    }
+}
+
 impl Unit {
     /// Counts a use that is recorded for backward.
     pub(crate) fn begin_use(self: &Rc<Unit>) -> UnitUse {
         let mut counts = self.rank().use_counts().borrow_mut();
         let count = Rc::clone(counts.count_of(self));
         count.set(count.get() + 1);
-        UnitUse { count, is_done: Cell::new(false) }
+        UnitUse(Rc::new(CountedUse { count, state: Cell::new(UseState::Counted) }))
     }
 }

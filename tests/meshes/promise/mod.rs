@@ -6,6 +6,7 @@ mod checks;
 mod context;
 mod deferral;
 mod harness;
+mod kept;
 mod micro;
 mod net;
 mod passes;

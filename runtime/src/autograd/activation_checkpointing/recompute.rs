@@ -13,7 +13,7 @@ use crate::mesh::Extent;
 use super::super::offloading::Offloaded;
 use super::super::saved::Saved;
 use super::super::segment_data::{Part, SegmentData, computed_parts_of, data_of_parts, parts_of};
-use super::super::tape::{NodeId, TapeGradients, backpropagate_segment};
+use super::super::tape::{Dependencies, NodeId, TapeGradients, backpropagate_segment};
 use super::super::value::Value;
 use super::open_segments::SavedResults;
 use super::segment::CheckpointedSegment;
@@ -47,7 +47,7 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
         outputs.iter().map(|_| Cell::default()).collect();
     let node = {
         let arrived = Rc::clone(&arrived);
-        rank.tape().record(move |gradients, _| {
+        rank.tape().record(recompute.dependencies(), move |gradients, _| {
             recompute.run_segment(gradients, &arrived, |parts| {
                 computed_parts_of(&f(&data_of_parts(parts)))
             });
@@ -56,7 +56,7 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     data_of_parts(outputs.iter().enumerate().map(|(index, part)| {
         part.map_activation(|value| {
             let (arrived, node) = (Rc::clone(&arrived), node.clone());
-            let own = rank.tape().record(move |gradients, gradient| {
+            let own = rank.tape().record(Dependencies::on([&node]), move |gradients, gradient| {
                 arrived[index].set(Some(gradient));
                 // The segment is recomputed if any of its results has a gradient.
                 gradients.add_gradient(&node, Arc::new(gradients.rank.alloc_zeros(0)));
@@ -148,6 +148,16 @@ struct Recomputation {
 }
 
 impl Recomputation {
+    /// Returns what the backward of the segment depends on.
+    fn dependencies(&self) -> Dependencies {
+        let sources = self.inputs.iter().filter_map(|part| match part {
+            SavedPart::Activation(input) => input.source.as_ref(),
+            SavedPart::AsIs(_) => None,
+        });
+        let uses = self.uses.iter().filter_map(|segment_use| segment_use.unit_use.as_ref());
+        Dependencies::on(sources).with_uses(uses)
+    }
+
     /// Recomputes the segment by `f`, recorded on the tape, and runs that tape backward from the gradients of the results
     /// that have arrived.
     fn run_segment(
@@ -180,7 +190,8 @@ impl Recomputation {
             let leaf = source.map(|source| {
                 let cell = Rc::new(Cell::new(None));
                 sources.push((source, Rc::clone(&cell)));
-                rank.tape().record(move |_, gradient| cell.set(Some(gradient)))
+                rank.tape()
+                    .record(Dependencies::default(), move |_, gradient| cell.set(Some(gradient)))
             });
             parts.push(Part::Activation(Value::alias(&own, extents, data, leaf)));
         }

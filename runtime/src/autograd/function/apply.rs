@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::super::param_use::ParamUse;
+use super::super::tape::Dependencies;
 use super::super::value::Value;
 use super::arity::Arity;
-use super::operands::{Operands, OperationInput, OperationParam};
+use super::operands::{Operands, OperationInput, OperationParam, SavedInput};
 use super::operation::{Operation, OperationBackward, OperationForward};
 use super::saved_results::SavedResults;
 
@@ -48,7 +50,10 @@ where
         let inputs = X::map_ref(&inputs, OperationInput::save);
         let params = P::map_ref(&params, OperationParam::begin_use);
         let saved_output = operation.saves_output().then(|| Arc::clone(&output));
-        rank.tape().record(move |gradients, gradient| {
+        let sources = inputs.as_ref().iter().filter_map(SavedInput::source);
+        let uses = params.as_ref().iter().map(ParamUse::unit_use);
+        let dependencies = Dependencies::on(sources).with_uses(uses);
+        rank.tape().record(dependencies, move |gradients, gradient| {
             let backward =
                 OperationBackward { gradients, inputs, params, output: saved_output, gradient };
             operation.backward(backward, saved);

@@ -7,7 +7,7 @@ use crate::context::{Rank, alloc_like};
 
 use super::super::function::SavedInput;
 use super::super::param_use::ParamUse;
-use super::super::tape::TapeGradients;
+use super::super::tape::{Dependencies, TapeGradients};
 use super::epilogue::{bias_expr, gelu_expr};
 
 /// Dims of a matmul `x[m, k] · weight[k, n]`.
@@ -28,6 +28,12 @@ pub(super) struct MatmulBackward {
 }
 
 impl MatmulBackward {
+    /// Returns what the backward depends on, with the bias of an epilogue.
+    pub(super) fn dependencies(&self, bias: Option<&ParamUse>) -> Dependencies {
+        let uses = [&self.weight].into_iter().chain(bias).map(ParamUse::unit_use);
+        Dependencies::on(self.x.source()).with_uses(uses)
+    }
+
     /// Passes the gradient `dy` of the result on to `x`, the weight, and the bias of an epilogue.
     pub(super) fn run_backward(
         self,

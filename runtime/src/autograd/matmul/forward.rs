@@ -93,7 +93,7 @@ impl Matmul {
         drop(values);
         let node = recorded.then(|| {
             let (backward, exit) = (self.backward(input.node), Rc::clone(&self.exit));
-            rank.tape().record(move |gradients, dy| {
+            rank.tape().record(backward.dependencies(None), move |gradients, dy| {
                 let dy = exit.backward(gradients.rank, dy);
                 backward.run_backward(gradients, dy, None);
             })
@@ -148,7 +148,7 @@ impl Matmul {
             let BiasEpilogue { bias, gradient_axes, .. } = *epilogue;
             let bias = ParamUse::of_deferred(bias, gradient_axes, InBackward::Ignores);
             let preactivation = sum.filter(|_| epilogue.gelu);
-            rank.tape().record(move |gradients, dy| {
+            rank.tape().record(backward.dependencies(Some(&bias)), move |gradients, dy| {
                 let (dy, bias) = match preactivation {
                     Some(preactivation) => backward_gelu(gradients, preactivation, dy, bias),
                     None => (dy, Some(bias)),

@@ -8,7 +8,7 @@ use crate::fsdp::{InBackward, ParamRef, UnitSlice};
 
 use super::super::function::SavedInput;
 use super::super::param_use::ParamUse;
-use super::super::tape::{NodeId, TapeGradients};
+use super::super::tape::{Dependencies, NodeId, TapeGradients};
 use super::leaf::{ExprLeaf, LeafData};
 
 /// Records an expression whose leaves had the numbers `data`.
@@ -36,7 +36,16 @@ pub(super) fn record_expression(
         })
         .collect();
     let expr = expr.clone();
-    rank.tape().record(move |gradients, gradient| {
+    let sources = saved.iter().filter_map(|leaf| match leaf {
+        SavedLeaf::Value(input) => input.source(),
+        SavedLeaf::Param(_) => None,
+    });
+    let uses = saved.iter().filter_map(|leaf| match leaf {
+        SavedLeaf::Value(_) => None,
+        SavedLeaf::Param(param_use) => Some(param_use.unit_use()),
+    });
+    let dependencies = Dependencies::on(sources).with_uses(uses);
+    rank.tape().record(dependencies, move |gradients, gradient| {
         // Leaves that only pass through additions share the gradient of the result, without a copy.
         for (leaf, passes) in saved.iter().zip(&passes) {
             if let (SavedLeaf::Value(input), true) = (leaf, passes) {
@@ -65,15 +74,17 @@ fn is_linear(expr: &Expr) -> bool {
     })
 }
 
-/// Returns, for each leaf, true if only additions are between the leaf and the result, so that both have the same
-/// gradient.
+/// Returns, for each leaf, true if only additions are between the leaf and the result, and nothing else reads it, so that
+/// both have the same gradient.
 fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
+    let readers =
+        |node: usize| expr.nodes.iter().flat_map(Node::operands).filter(move |x| *x == node);
     let mut passes = vec![false; leaves];
     let mut open = vec![expr.nodes.len() - 1];
     while let Some(node) = open.pop() {
         match expr.nodes[node] {
             Node::Leaf(leaf) => passes[leaf] = true,
-            Node::Add(a, b) => open.extend([a, b]),
+            Node::Add(a, b) => open.extend([a, b].into_iter().filter(|x| readers(*x).count() == 1)),
             _ => {}
         }
     }

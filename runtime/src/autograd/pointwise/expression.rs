@@ -15,15 +15,15 @@ use super::super::value::{Computed, DeferredOp, Value};
 use super::backward::record_expression;
 use super::leaf::{ExprLeaf, LeafData};
 
-/// Limit of nodes: longer expressions are computed before they are extended, which bounds repeated work when several others
-/// read one deferred value.
+/// Limit of nodes: longer expressions are computed before they are extended, which bounds repeated work when several other
+/// expressions read one deferred value.
 const MAX_NODES: usize = 12;
 
 /// An elementwise expression over values and parameters.
 #[derive(Clone)]
 pub(crate) struct Pointwise {
-    expr: Expr,
-    leaves: Vec<ExprLeaf>,
+    pub(super) expr: Expr,
+    pub(super) leaves: Vec<ExprLeaf>,
 }
 
 /// A function of one element.
@@ -71,20 +71,6 @@ impl Pointwise {
             Unary::Offset(offset) => Node::Offset(x, offset),
             Unary::Apply(function) => Node::Apply(function, x),
             Unary::Dropout(dropout) => Node::Dropout(x, dropout),
-        });
-        self
-    }
-
-    pub(crate) fn binary(mut self, other: Pointwise, op: Binary) -> Pointwise {
-        let a = self.expr.nodes.len() - 1;
-        let leaf_base = self.leaves.len();
-        self.leaves.extend(other.leaves);
-        append_shifted(&mut self.expr, other.expr, leaf_base);
-        let b = self.expr.nodes.len() - 1;
-        self.expr.nodes.push(match op {
-            Binary::Add => Node::Add(a, b),
-            Binary::Sub => Node::Sub(a, b),
-            Binary::Mul => Node::Mul(a, b),
         });
         self
     }
@@ -271,14 +257,4 @@ impl Value {
                 })
             })
     }
-}
-
-/// Appends the nodes of `tail` to those of `expr`, with its leaves counted from `leaf_base`.
-fn append_shifted(expr: &mut Expr, tail: Expr, leaf_base: usize) {
-    let base = expr.nodes.len();
-    expr.nodes.extend(tail.nodes.into_iter().map(|node| match node {
-        Node::Leaf(leaf) => Node::Leaf(leaf + leaf_base),
-        Node::Row(leaf) => Node::Row(leaf + leaf_base),
-        node => node.with_operands(|operand| operand + base),
-    }));
 }

@@ -4,5 +4,6 @@
 mod backward;
 mod expression;
 mod leaf;
+mod merge;
 
 pub(crate) use expression::{Binary, Pointwise, Unary};

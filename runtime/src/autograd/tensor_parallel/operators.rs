@@ -10,7 +10,7 @@ use crate::context::Rank;
 use crate::layout::{AxisId, AxisSet, Entry};
 
 use super::super::activation_checkpointing::CheckpointedSegment;
-use super::super::tape::NodeId;
+use super::super::tape::{Dependencies, NodeId};
 use super::super::value::Value;
 use super::regather::Regather;
 use super::sharded_dim::ShardedDim;
@@ -34,7 +34,7 @@ fn copy_to_region(x: &Value, axis: AxisId, site: &Site) -> Value {
     let ready = x.compute();
     let node = ready.node.map(|source| {
         let site = site.clone();
-        x.rank().tape().record(move |gradients, gradient| {
+        x.rank().tape().record(Dependencies::on([&source]), move |gradients, gradient| {
             let mut gradient = gradients.unshared_gradient(gradient);
             let axes = AxisSet::of(axis);
             gradients.rank.all_reduce(axes, &site, ReduceOp::Sum, gradient.view_mut());
@@ -51,7 +51,7 @@ fn gather_to_region(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let ready = x.compute();
     let node = ready.node.map(|source| {
         let dim = dim.clone();
-        rank.tape().record(move |gradients, gradient| {
+        rank.tape().record(Dependencies::on([&source]), move |gradients, gradient| {
             gradients
                 .add_gradient(&source, Arc::new(dim.reduce_scatter(gradients.rank, &gradient)));
         })
@@ -130,7 +130,7 @@ pub(crate) fn record_shard(
 ) -> Value {
     let extents = dim.split.clone();
     let node = source.map(|source| {
-        rank.tape().record(move |gradients, gradient| {
+        rank.tape().record(Dependencies::on([&source]), move |gradients, gradient| {
             gradients.add_gradient(&source, Arc::new(dim.all_gather(gradients.rank, &gradient)));
         })
     });
@@ -147,7 +147,7 @@ pub(crate) fn record_gathered(
 ) -> Value {
     let extents = dim.whole.clone();
     let node = source.map(|source| {
-        rank.tape().record(move |gradients, gradient| {
+        rank.tape().record(Dependencies::on([&source]), move |gradients, gradient| {
             gradients.add_gradient(&source, Arc::new(dim.own_shard(gradients.rank, &gradient)));
         })
     });
