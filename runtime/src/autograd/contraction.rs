@@ -43,6 +43,7 @@ pub(crate) const fn gradient_axes(input: AxisSet, output: AxisSet, param: AxisSe
 #[track_caller]
 pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Site) -> Value {
     x.rank().check_same(weight.rank());
+    x.rank().segments().note_param(weight.path());
     let x = enter_region(x, how.entry, site);
     let weight_extents = weight.local_extents();
     let (contracted, weight_in, weight_out) = match how.reads {

@@ -242,7 +242,7 @@ impl OutputRoot {
 /// Checks that the rank records, and that no other pass is being recorded or run backward.
 #[track_caller]
 fn check_no_other_pass(rank: &Rank) {
-    let is_between = rank.is_recording()
+    let is_between = rank.records_operations()
         && rank.prefetcher().phase() == StepPhase::Forward
         && rank.running_backward().is_none()
         && rank.segments().is_none_open()

@@ -141,7 +141,7 @@ impl Value {
         unrecorded_in: Option<Rc<CheckpointedSegment>>,
     ) -> Value {
         let (reads_params, requires_grad) = (op.reads_params(), op.requires_grad());
-        let (op, recorded) = (Box::new(op), rank.is_recording());
+        let (op, recorded) = (Box::new(op), rank.records_operations());
         let state = ValueState::Deferred(Deferred {
             op,
             recorded,
@@ -205,7 +205,7 @@ impl Value {
     /// If the value has left a checkpointed segment otherwise than as its result.
     #[track_caller]
     pub(super) fn check_recorded(&self) {
-        if self.rank().is_recording() {
+        if self.rank().records_operations() {
             self.check_left_no_segment();
         }
     }
@@ -260,7 +260,7 @@ impl Value {
     #[track_caller]
     pub(crate) fn compute(&self) -> Computed {
         self.check_recorded();
-        if self.rank().is_recording() {
+        if self.rank().records_operations() {
             return self.compute_with_node();
         }
         Computed { data: self.peek(), node: None }
@@ -289,7 +289,7 @@ impl Value {
             Some(_) => !self.is_recorded(),
             None => !self.requires_grad(),
         };
-        if rank.is_recording() || is_detached {
+        if rank.records_operations() || is_detached {
             return self.clone();
         }
         let (extents, segment) = (self.extents().to_vec(), self.segment_of_result());
@@ -377,7 +377,7 @@ impl Value {
         }
         let value = enter();
         // A value that entered without being recorded would lose the gradients of later readers.
-        if self.rank().is_recording() || !self.is_recorded() {
+        if self.rank().records_operations() || !self.is_recorded() {
             self.0.entered.borrow_mut().push((axis, value.clone()));
         }
         value

@@ -20,6 +20,7 @@ fn state(step: u64) -> TrainState {
         file: "text".into(),
         tokens: 100,
         fingerprint: "00".into(),
+        blocks: None,
         seq: 8,
         batch: 4,
         order: Order::Shuffled,

@@ -12,6 +12,7 @@ pub(crate) mod scope;
 mod session;
 mod settings;
 mod step_counter;
+mod update_history;
 mod zero_stage;
 
 pub use rank::Rank;

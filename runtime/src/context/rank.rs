@@ -16,6 +16,7 @@ use super::scope;
 use super::session::Session;
 use super::settings::Settings;
 use super::step_counter::StepCounter;
+use super::update_history::UpdateHistory;
 use super::zero_stage::ZeroStage;
 
 /// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
@@ -42,6 +43,7 @@ struct Context {
     timeline: Option<Arc<Timeline>>,
     used_axes: Cell<AxisSet>,
     declared_values: DeclaredValues,
+    update_history: UpdateHistory,
 }
 
 impl Drop for Context {
@@ -84,6 +86,7 @@ impl Rank {
             timeline,
             used_axes: Cell::default(),
             declared_values: DeclaredValues::default(),
+            update_history: UpdateHistory::default(),
         });
         Rank { context, micro_batch: None }
     }
@@ -96,6 +99,15 @@ impl Rank {
     /// Returns the rank on which tensors are computed from whole batches.
     pub(crate) fn with_whole_batch(&self) -> Rank {
         Rank { context: Rc::clone(&self.context), micro_batch: None }
+    }
+
+    /// Returns the first rank of operands on which tensors are computed from a micro-batch, or else the first one: a
+    /// result has the rows of the micro-batch, in whatever order the operands come.
+    pub(crate) fn of_operands<'a>(
+        ranks: impl IntoIterator<Item = &'a Rank, IntoIter: Clone>,
+    ) -> Option<&'a Rank> {
+        let mut ranks = ranks.into_iter();
+        ranks.clone().find(|rank| rank.micro_batch.is_some()).or_else(|| ranks.next())
     }
 
     /// Returns the micro-batch that tensors on this rank are computed from, or `None` for whole batches.
@@ -203,8 +215,9 @@ impl Rank {
         self.context.step.read_count()
     }
 
-    /// Returns true if operations are recorded for backward.
-    pub fn is_recording(&self) -> bool {
+    /// Returns true if operations are recorded on the tape. Those of a checkpointed segment are not in its forward pass, but
+    /// in its recomputation.
+    pub(crate) fn records_operations(&self) -> bool {
         self.context.grad_mode.is_recording.get()
     }
 
@@ -213,7 +226,7 @@ impl Rank {
         self.context.grad_mode.is_training.get()
     }
 
-    /// Returns the flags that [`is_recording`](Self::is_recording) and [`is_training`](Self::is_training) read.
+    /// Returns the flags that [`records_operations`](Self::records_operations) and [`is_training`](Self::is_training) read.
     pub(crate) fn grad_mode(&self) -> &GradMode {
         &self.context.grad_mode
     }
@@ -231,6 +244,11 @@ impl Rank {
     /// Returns the values that were declared the same on several ranks.
     pub(crate) fn declared_values(&self) -> &DeclaredValues {
         &self.context.declared_values
+    }
+
+    /// Returns the updates that were applied so far.
+    pub(super) fn update_history(&self) -> &UpdateHistory {
+        &self.context.update_history
     }
 
     /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are not

@@ -1,12 +1,17 @@
 //! Progress of a run through its data, kept in checkpoints.
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{DataError, Dataset, DocumentOptions, Order};
 
-/// Bytes of the data that are hashed to recognize it.
+/// Bytes at the start of the data that are hashed to recognize it.
 const FINGERPRINT_BYTES: usize = 1 << 20;
+
+/// Length, and largest number, of the blocks of all data that are hashed: all of a file of 64 MiB, and blocks of a longer
+/// one at equal distances, so that a terabyte is recognized without being read.
+const BLOCK_BYTES: usize = 1 << 18;
+const MOST_BLOCKS: usize = 256;
 
 /// The position in the data, and all settings that the next samples follow from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +24,9 @@ pub struct DataPosition {
     pub tokens: usize,
     /// XXH3 of the data's first mebibyte, in hexadecimal.
     pub fingerprint: String,
+    /// XXH3 of blocks of all of the data, in hexadecimal; `None` in checkpoints that were saved without it.
+    #[serde(default)]
+    pub blocks: Option<String>,
     /// Tokens of a sample.
     pub seq: usize,
     /// Samples of a step.
@@ -47,6 +55,7 @@ impl DataPosition {
             file: file.name().to_owned(),
             tokens: file.len(),
             fingerprint: format!("{:016x}", xxh3_64(start)),
+            blocks: Some(format!("{:016x}", hash_blocks(bytes))),
             seq: sampler.seq(),
             batch: sampler.batch(),
             order: sampler.order(),
@@ -62,12 +71,15 @@ impl DataPosition {
     /// [`DataError::OtherPosition`] lists every difference.
     pub fn check_resume(&self, now: &DataPosition) -> Result<(), DataError> {
         let mut differences = Vec::new();
-        if (self.tokens, &self.fingerprint) != (now.tokens, &now.fingerprint) {
-            differences.push(format!(
+        let other_data = || {
+            format!(
                 "--data: {} with {} tokens differs from the data of the checkpoint, {} with {} tokens; use the data of \
                  the saved run",
                 now.file, now.tokens, self.file, self.tokens
-            ));
+            )
+        };
+        if (self.tokens, &self.fingerprint) != (now.tokens, &now.fingerprint) {
+            differences.push(other_data());
         }
         // Other options of documents have other rows, and are named below.
         let is_packed_alike = (self.seq, &self.documents) == (now.seq, &now.documents);
@@ -80,6 +92,11 @@ impl DataPosition {
                  differ; use the data of the saved run",
                 self.file
             ));
+        }
+        if let (true, Some(saved), Some(now)) = (differences.is_empty(), &self.blocks, &now.blocks)
+            && saved != now
+        {
+            differences.push(other_data());
         }
         let mut compare = |flag: &str, saved: String, now: String| {
             if saved != now {
@@ -100,6 +117,18 @@ impl DataPosition {
         compare_documents("mask-borders", |options| options.masks_borders.to_string());
         if differences.is_empty() { Ok(()) } else { Err(DataError::OtherPosition { differences }) }
     }
+}
+
+/// Returns the XXH3 of blocks at equal distances, the last one at the end; of all bytes, if the blocks cover them.
+fn hash_blocks(bytes: &[u8]) -> u64 {
+    let blocks = MOST_BLOCKS.min(bytes.len().div_ceil(BLOCK_BYTES));
+    let last_start = bytes.len().saturating_sub(BLOCK_BYTES);
+    let mut hash = Xxh3::new();
+    for block in 0..blocks {
+        let start = (last_start as u128 * block as u128 / (blocks - 1).max(1) as u128) as usize;
+        hash.update(&bytes[start..bytes.len().min(start + BLOCK_BYTES)]);
+    }
+    hash.digest()
 }
 
 #[cfg(test)]
@@ -131,6 +160,30 @@ mod tests {
             assert!(text.contains(part), "no `{part}` in {text}");
         }
         assert!(!text.contains("--order"), "{text}");
+    }
+
+    /// A change anywhere in a file of up to 64 MiB, and at the end of any file.
+    #[test]
+    fn positions_need_the_same_data_everywhere() {
+        let text = vec![b'x'; 5 * BLOCK_BYTES + 77];
+        let saved = position(&text, 2, 4, 1);
+        for changed in [FINGERPRINT_BYTES, FINGERPRINT_BYTES + BLOCK_BYTES / 2, text.len() - 1] {
+            let mut other = text.clone();
+            other[changed] = b'y';
+            let message = saved.check_resume(&position(&other, 2, 4, 1)).unwrap_err().to_string();
+            assert!(message.contains("differs from the data of the checkpoint"), "{message}");
+        }
+        // Checkpoints that were saved without these hashes.
+        let mut other = text;
+        other[FINGERPRINT_BYTES] = b'y';
+        let older = DataPosition { blocks: None, ..saved };
+        older.check_resume(&position(&other, 2, 4, 1)).unwrap();
+
+        let mut long = vec![0; (MOST_BLOCKS + 10) * BLOCK_BYTES];
+        let all = hash_blocks(&long);
+        let end = long.len() - 1;
+        long[end] = 1;
+        assert_ne!(hash_blocks(&long), all);
     }
 
     /// Documents behind the bytes that are hashed.

@@ -209,10 +209,9 @@ impl BackwardPass {
         if self.owns_gradient_of(unit) {
             return true;
         }
-        if !self.includes(unit) {
-            return false;
-        }
-        for unit in unit.units_of_model().into_iter().filter(|unit| self.includes(unit)) {
+        // Of the requested units, those that no gradient reaches have the gradient zero.
+        let is_missing = |unit: &Rc<Unit>| self.includes(unit) && !self.owns_gradient_of(unit);
+        for unit in unit.units_of_model().into_iter().filter(is_missing) {
             if let Some(GradientOwner { line, is_pending: true, .. }) = unit.gradient_owner() {
                 panic!(
                     "backward at {} would overwrite the gradients of `{}` from the backward at {line}, which were not \
@@ -229,7 +228,7 @@ impl BackwardPass {
             unit.set_gradient_owner(self.pending_owner());
             self.units.borrow_mut().push(unit);
         }
-        true
+        self.owns_gradient_of(unit)
     }
 
     /// Marks the gradients as reduced: later passes may overwrite them.

@@ -89,7 +89,7 @@ impl<V, Style> CrossEntropy<V, Style> {
             axes,
             vocab,
             ids: Arc::clone(targets.id_buffer()),
-            counted: rank.is_recording().then(|| Arc::clone(targets.counted_targets())),
+            counted: rank.records_operations().then(|| Arc::clone(targets.counted_targets())),
         };
         let operands = Operands::<Count<1>, Count<0>> {
             rank,

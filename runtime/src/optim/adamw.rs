@@ -55,8 +55,8 @@ impl UpdateRule for AdamWOptions {
         });
         let groups: Vec<AdamGroup> = groups.collect();
         let kernel = AdamStep {
-            beta1: beta1 as f32,
-            beta2: beta2 as f32,
+            beta1,
+            beta2,
             eps: self.eps as f32,
             bias_correction1: (1.0 - beta1.powf(number)) as f32,
             bias_correction2: (1.0 - beta2.powf(number)) as f32,

@@ -98,6 +98,7 @@ impl<R: UpdateRule> Optimizer<R> {
         }
         self.steps += 1;
         let step = OptimizerStep::new(gradients, lr, self.steps);
+        step.rank().note_update(self.rule.name(), lr, step.grad_scale());
         if let Some(model_update) = &mut self.model_update {
             model_update.update(&step, &mut self.states);
         }

@@ -109,7 +109,7 @@ impl RankStages {
 
     /// Returns the rank of an input, which refers to its micro-batch.
     pub fn rank_of_input(&self, input: &[Part]) -> Rank {
-        input.first().map_or(&self.rank, Part::rank).clone()
+        Rank::of_operands(input.iter().map(Part::rank)).unwrap_or(&self.rank).clone()
     }
 }
 

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Mul;
 
 use crate::autograd::{Binary, Pointwise, Unary, Value, gradient_axes};
+use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape};
 use crate::mesh::check_sizes;
@@ -160,7 +161,7 @@ macro_rules! between_partials {
                 let sizes = |partial: &Partial<S, A>| partial.value().extents().to_vec();
                 let (own, other) = (sizes(self), sizes(right));
                 check_sizes(S::DIMS, ("the left partial sum", &own), ("the right one", &other));
-                let sum = pointwise(self.value(), right.value().to_pointwise(), op.into());
+                let sum = pointwise_of(self.value(), right.value(), op.into());
                 Partial::from_untyped(sum, self.site().clone())
             }
         }
@@ -246,7 +247,7 @@ fn apply_binary<S: Dims>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<
         ("the left side", left.local_extents()),
         ("the right side", right.extents()),
     );
-    Tensor::from_untyped(pointwise(left.value(), right.to_pointwise(), op))
+    Tensor::from_untyped(pointwise_of(left.value(), right, op))
 }
 
 #[track_caller]
@@ -269,10 +270,15 @@ fn combine_param<S: Dims>(
 ) -> Tensor<S> {
     left.rank().check_same(right.rank());
     right.check_trailing(left.local_extents());
-    Tensor::from_untyped(pointwise(left.value(), Pointwise::param(right, axes), op))
+    let pointwise = left.value().to_pointwise().binary(Pointwise::param(right, axes), op);
+    let extents = left.local_extents().to_vec();
+    Tensor::from_untyped(Value::deferred(left.rank(), extents, pointwise))
 }
 
+/// Combines two values of the same extents.
 #[track_caller]
-fn pointwise(left: &Value, right: Pointwise, op: Binary) -> Value {
-    Value::deferred(left.rank(), left.extents().to_vec(), left.to_pointwise().binary(right, op))
+fn pointwise_of(left: &Value, right: &Value, op: Binary) -> Value {
+    let rank = Rank::of_operands([left.rank(), right.rank()]).unwrap_or(left.rank());
+    let pointwise = left.to_pointwise().binary(right.to_pointwise(), op);
+    Value::deferred(rank, left.extents().to_vec(), pointwise)
 }

@@ -186,12 +186,12 @@ impl Gradients<Pending> {
 }
 
 impl<State> Gradients<State> {
-    /// Waits for the gradient reductions, and divides by the count of all ranks. In the first step, ranks also compare the
-    /// values that were declared the same on them.
+    /// Waits for the gradient reductions, and divides by the count of all ranks. Ranks also compare the updates that they have
+    /// applied before, and in the first step the values that were declared the same on them.
     ///
     /// # Panics
-    /// If another backward has overwritten these gradients, values that were declared the same on several ranks are not,
-    /// or gradients of parameters that are tied across pipeline stages are not summed over their
+    /// If another backward has overwritten these gradients, ranks have applied different updates, values that were declared
+    /// the same on several ranks are not, or gradients of parameters that are tied across pipeline stages are not summed over their
     /// [owners](ParamRef::is_owned).
     #[track_caller]
     pub fn reduce(self) -> Gradients<Reduced>
@@ -211,6 +211,7 @@ impl<State> Gradients<State> {
             total += count[0];
         }
         self.rank.compare_declared_values();
+        self.rank.compare_updates();
         let scale = if total > 0.0 { (1.0 / total) as f32 } else { 0.0 };
         Gradients { scale, ..self.with_state() }
     }

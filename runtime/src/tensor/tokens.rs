@@ -126,6 +126,7 @@ impl<S> Tokens<S> {
     {
         let name = || format!("token ids shaped {}", shape_name(S::DIMS));
         rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
+        rank.segments().note_numbers(block);
         Tokens::new(rank, extents, block)
     }
 }

@@ -71,6 +71,7 @@ impl<S> Tensor<S> {
         );
         let name = || format!("a tensor shaped {}", shape_name(S::DIMS));
         rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
+        rank.segments().note_numbers(block);
         let mut data = rank.alloc_activation(block.len());
         rank.backend().cast(rank.stage_values(block).view(), data.view_mut());
         Tensor::from_untyped(Value::constant(rank, extents, data))
@@ -236,6 +237,7 @@ impl<S: Dims> std::fmt::Debug for Tensor<S> {
 pub(super) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
     let name = || format!("the number that a tensor shaped {} is {what}", shape_name(S::DIMS));
     rank.declared_values().note_number(name, S::VARIES, Location::caller(), number);
+    rank.segments().note_numbers(&[number]);
 }
 
 /// Compiles if no axis distributes two dims of `S`.

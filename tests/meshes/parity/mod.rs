@@ -16,6 +16,7 @@ mod mixer;
 mod pipeline;
 mod pipeline_dropout;
 mod pipeline_gathers;
+mod pipeline_inputs;
 mod pipeline_refusals;
 mod pipeline_unusual;
 mod sharding;

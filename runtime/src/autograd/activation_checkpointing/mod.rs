@@ -4,6 +4,7 @@
 mod open_segments;
 mod recompute;
 mod segment;
+mod segment_program;
 
 pub use segment::{CheckpointedSegment, SavePolicy};
 

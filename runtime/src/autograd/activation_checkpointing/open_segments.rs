@@ -5,11 +5,14 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::backend::Buffer;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::backend::{Buffer, Element};
 use crate::context::Rank;
 use crate::fsdp::Unit;
 
 use super::segment::CheckpointedSegment;
+use super::segment_program::SegmentProgram;
 
 /// Checkpointed segments that a rank is computing, innermost last.
 #[derive(Default)]
@@ -22,11 +25,26 @@ pub(crate) struct OpenSegments {
     is_outside: Cell<bool>,
 }
 
-enum OpenSegment {
-    /// Forward, with the results saved so far, in order.
-    Forward { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
-    /// Recomputation, with the saved results not yet taken.
-    Recompute { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
+struct OpenSegment {
+    segment: Rc<CheckpointedSegment>,
+    phase: SegmentPhase,
+    /// In forward the results saved so far, in order; in recomputation those not yet taken.
+    saved: VecDeque<SavedResults>,
+    program: SegmentProgram,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SegmentPhase {
+    Forward,
+    Recompute,
+}
+
+/// State of a segment after its forward pass.
+pub(super) struct SegmentForward {
+    pub(super) saved: VecDeque<SavedResults>,
+    /// Units whose values it has read.
+    pub(super) units: Vec<Weak<Unit>>,
+    pub(super) program: SegmentProgram,
 }
 
 /// Results of one operation, the output first.
@@ -49,14 +67,9 @@ impl OpenSegments {
         self.recomputing.get() > 0
     }
 
-    /// Begins an evaluation outside of all segments; returns the state to [return](Self::return_to_all) to.
-    pub(crate) fn leave_all(&self) -> bool {
-        self.is_outside.replace(true)
-    }
-
-    /// Ends such an evaluation.
-    pub(crate) fn return_to_all(&self, is_outside: bool) {
-        self.is_outside.set(is_outside);
+    /// Sets whether what runs is outside of all segments, as an evaluation is, and returns the previous state.
+    pub(crate) fn set_outside(&self, is_outside: bool) -> bool {
+        self.is_outside.replace(is_outside)
     }
 
     /// Returns true if no segment is being computed.
@@ -71,11 +84,27 @@ impl OpenSegments {
 
     /// Returns the segment in whose forward the rank is, which is not recorded.
     pub(crate) fn in_forward(&self) -> Option<Rc<CheckpointedSegment>> {
-        match self.open.borrow().last() {
-            Some(OpenSegment::Forward { segment, .. }) if !self.is_outside.get() => {
-                Some(Rc::clone(segment))
-            }
-            _ => None,
+        let open = self.open.borrow();
+        let in_forward = open.last().filter(|open| open.phase == SegmentPhase::Forward);
+        in_forward.filter(|_| !self.is_outside.get()).map(|open| Rc::clone(&open.segment))
+    }
+
+    /// Notes that an operation of the open segments uses the parameter at `path`.
+    pub(crate) fn note_param(&self, path: &str) {
+        self.note(|program| program.add_param(path));
+    }
+
+    /// Notes numbers from the host that the open segments use.
+    pub(crate) fn note_numbers<T: Element>(&self, numbers: &[T]) {
+        if !self.is_none_open() {
+            let hash = xxh3_64(bytemuck::cast_slice(numbers));
+            self.note(|program| program.add_number(hash));
+        }
+    }
+
+    fn note(&self, add: impl Fn(&mut SegmentProgram)) {
+        if !self.is_outside.get() {
+            self.open.borrow_mut().iter_mut().for_each(|open| add(&mut open.program));
         }
     }
 
@@ -85,13 +114,9 @@ impl OpenSegments {
             return false;
         }
         let open = self.open.borrow();
-        let is_forward = |open: &&OpenSegment| matches!(open, OpenSegment::Forward { .. });
+        let is_forward = |open: &&OpenSegment| open.phase == SegmentPhase::Forward;
         let recomputed = open.iter().filter(|open| !is_forward(open));
-        recomputed.chain(open.last().filter(is_forward)).any(|open| match open {
-            OpenSegment::Forward { segment, .. } | OpenSegment::Recompute { segment, .. } => {
-                segment.keep.saves(path)
-            }
-        })
+        recomputed.chain(open.last().filter(is_forward)).any(|open| open.segment.keep.saves(path))
     }
 
     /// Returns the output of an operation that belongs to the field at `path`, and the results that its backward reads
@@ -107,7 +132,9 @@ impl OpenSegments {
             return (Arc::new(output), results.map(Arc::new));
         }
         let taken = self.open.borrow_mut().iter_mut().find_map(|open| match open {
-            OpenSegment::Recompute { segment, saved } if segment.keep.saves(path) => {
+            OpenSegment { segment, phase: SegmentPhase::Recompute, saved, .. }
+                if segment.keep.saves(path) =>
+            {
                 saved.pop_front()
             }
             _ => None,
@@ -121,28 +148,26 @@ impl OpenSegments {
                 (Arc::new(output), results.map(Arc::new))
             }
         };
-        if let Some(OpenSegment::Forward { segment, saved }) = self.open.borrow_mut().last_mut()
-            && segment.keep.saves(path)
+        if let Some(open) = self.open.borrow_mut().last_mut()
+            && open.phase == SegmentPhase::Forward
+            && open.segment.keep.saves(path)
         {
-            saved.push_back([&output].into_iter().chain(&results).map(Arc::clone).collect());
+            open.saved.push_back([&output].into_iter().chain(&results).map(Arc::clone).collect());
         }
         (output, results)
     }
 
     /// Begins the forward of a segment.
     pub(super) fn begin_forward(&self, rank: &Rank, segment: &Rc<CheckpointedSegment>) {
-        let segment = Rc::clone(segment);
-        self.open.borrow_mut().push(OpenSegment::Forward { segment, saved: VecDeque::new() });
+        self.begin(Rc::clone(segment), SegmentPhase::Forward, VecDeque::new());
         rank.read_log().begin_scope(true);
     }
 
-    /// Ends the forward of a segment, and returns the saved results, and the units whose values it has read.
-    pub(super) fn end_forward(&self, rank: &Rank) -> (VecDeque<SavedResults>, Vec<Weak<Unit>>) {
+    /// Ends the forward of a segment.
+    pub(super) fn end_forward(&self, rank: &Rank) -> SegmentForward {
         let units = rank.read_log().end_scope();
-        match self.open.borrow_mut().pop() {
-            Some(OpenSegment::Forward { saved, .. }) => (saved, units),
-            _ => unreachable!("the forward of a segment ends after it has begun"),
-        }
+        let OpenSegment { saved, program, .. } = self.end();
+        SegmentForward { saved, units, program }
     }
 
     /// Begins the recomputation of a segment with the results that it has saved.
@@ -152,17 +177,34 @@ impl OpenSegments {
         segment: Rc<CheckpointedSegment>,
         saved: VecDeque<SavedResults>,
     ) {
-        self.open.borrow_mut().push(OpenSegment::Recompute { segment, saved });
+        self.begin(segment, SegmentPhase::Recompute, saved);
         rank.read_log().begin_scope(false);
         self.recomputing.set(self.recomputing.get() + 1);
     }
 
-    /// Ends the recomputation of a segment, which took `flops`.
-    pub(super) fn end_recompute(&self, rank: &Rank, flops: u64) {
+    /// Ends the recomputation of a segment, which took `flops`, and returns its program.
+    pub(super) fn end_recompute(&self, rank: &Rank, flops: u64) -> SegmentProgram {
         rank.read_log().end_scope();
-        self.open.borrow_mut().pop();
         self.recomputing.set(self.recomputing.get() - 1);
         self.count_flops(flops);
+        self.end().program
+    }
+
+    fn begin(
+        &self,
+        segment: Rc<CheckpointedSegment>,
+        phase: SegmentPhase,
+        saved: VecDeque<SavedResults>,
+    ) {
+        let program = SegmentProgram::default();
+        self.open.borrow_mut().push(OpenSegment { segment, phase, saved, program });
+    }
+
+    fn end(&self) -> OpenSegment {
+        let Some(open) = self.open.borrow_mut().pop() else {
+            unreachable!("a segment ends after it has begun");
+        };
+        open
     }
 }
 

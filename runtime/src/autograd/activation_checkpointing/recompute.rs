@@ -15,8 +15,9 @@ use super::super::saved::Saved;
 use super::super::segment_data::{Part, SegmentData, computed_parts_of, data_of_parts, parts_of};
 use super::super::tape::{Dependencies, NodeId, TapeGradients, backpropagate_segment};
 use super::super::value::Value;
-use super::open_segments::SavedResults;
+use super::open_segments::{SavedResults, SegmentForward};
 use super::segment::CheckpointedSegment;
+use super::segment_program::SegmentProgram;
 
 /// Applies `f` to `input`. While recording, only `input` and the results that `segment` selects are saved; backward
 /// recomputes `f` with the same randomness.
@@ -26,7 +27,7 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     input: &X,
     f: impl Fn(&X) -> Y + 'static,
 ) -> Y {
-    if !rank.is_recording() {
+    if !rank.records_operations() {
         return f(input);
     }
     let parts = parts_of(input);
@@ -38,11 +39,12 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
         let plain = parts.iter().map(|part| part.map_activation(|value| value.made_by(None)));
         computed_parts_of(&f(&data_of_parts(plain)))
     });
-    let (saved, units) = rank.segments().end_forward(rank);
+    let SegmentForward { saved, units, program } = rank.segments().end_forward(rank);
     rank.prefetcher().end_segment_forward(start);
     let uses = units.into_iter().map(SegmentUse::new).collect();
     let step = rank.peek_step();
-    let recompute = Recomputation { segment: Rc::clone(segment), saved, uses, inputs, step };
+    let segment = Rc::clone(segment);
+    let recompute = Recomputation { segment, saved, program, uses, inputs, step };
     let arrived: Rc<[Cell<Option<Arc<Buffer>>>]> =
         outputs.iter().map(|_| Cell::default()).collect();
     let node = {
@@ -141,6 +143,7 @@ impl SegmentInput {
 struct Recomputation {
     segment: Rc<CheckpointedSegment>,
     saved: VecDeque<SavedResults>,
+    program: SegmentProgram,
     uses: Vec<SegmentUse>,
     inputs: Vec<SavedPart>,
     /// Training step of the forward pass, which keys dropout.
@@ -173,7 +176,7 @@ impl Recomputation {
             }
         }
         let before = rank.prefetcher().enter_phase(StepPhase::Recompute);
-        rank.segments().begin_recompute(rank, self.segment, self.saved);
+        rank.segments().begin_recompute(rank, Rc::clone(&self.segment), self.saved);
         let flops = rank.backend().flops();
 
         let mut sources = Vec::new();
@@ -197,7 +200,15 @@ impl Recomputation {
         }
         let outputs = rank.in_step(self.step, || f(parts));
 
-        rank.segments().end_recompute(rank, rank.backend().flops() - flops);
+        let again = rank.segments().end_recompute(rank, rank.backend().flops() - flops);
+        assert!(
+            self.program.is_repeated_by(&again),
+            "the backward{} has recomputed `{}` with other parameters or numbers than its forward pass: the `forward` of a \
+             recomputed layer may depend on its input, the step and its parameters alone, not on a counter, a clock or \
+             random numbers of its own; use `Dropout`, whose mask is the same again, or leave out `#[recompute]`",
+            rank.backward_line(),
+            self.segment.path
+        );
         if before == StepPhase::Backward {
             rank.prefetcher().prefetch_before(self.uses.first().map(|first| &first.unit));
         }

@@ -22,13 +22,14 @@ where
     }
     for param in params.as_ref() {
         rank.check_same(param.param.rank());
+        rank.segments().note_param(param.param.path());
     }
     // A loop, because a function that is passed as a value loses the caller location of `#[track_caller]`.
     for input in inputs.as_ref() {
         input.compute_before_params();
     }
     let values = P::map_ref(&params, |param| param.param.read(param.gradient_axes));
-    let recorded = rank.is_recording();
+    let recorded = rank.records_operations();
     let (output, saved) = O::Saved::saved_or_compute(rank, path, || {
         operation.forward(OperationForward {
             rank,

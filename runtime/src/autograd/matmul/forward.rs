@@ -55,7 +55,7 @@ impl Matmul {
             let unrecorded_in = rank.segments().in_forward();
             return Value::defer_op(&rank, extents, self, unrecorded_in);
         }
-        let Computed { data, node } = self.compute_alone(rank.is_recording(), None);
+        let Computed { data, node } = self.compute_alone(rank.records_operations(), None);
         Value::alias(&rank, extents, data, node)
     }
 

@@ -52,6 +52,7 @@ impl Pointwise {
     }
 
     pub(crate) fn param(param: &ParamRef, axes: AxisSet) -> Pointwise {
+        param.rank().segments().note_param(param.path());
         Pointwise {
             expr: Expr { nodes: vec![Node::Row(0)] },
             leaves: vec![ExprLeaf::Param(param.defer(), axes)],
@@ -215,7 +216,7 @@ impl Value {
     #[track_caller]
     pub(crate) fn to_pointwise(&self) -> Pointwise {
         self.check_recorded();
-        let is_recording = self.rank().is_recording();
+        let is_recording = self.rank().records_operations();
         let extended = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
             (!pointwise.is_long() && recorded == is_recording).then(|| pointwise.clone())
         });
@@ -230,7 +231,7 @@ impl Value {
 
     /// Computes the deferred matmuls of a deferred expression, which may be recorded now.
     pub(crate) fn compute_matmuls(&self) {
-        let is_recording = self.rank().is_recording();
+        let is_recording = self.rank().records_operations();
         self.with_deferred(|pointwise: &mut Pointwise, recorded| {
             if is_recording || !recorded {
                 pointwise.compute_matmuls();
@@ -240,7 +241,7 @@ impl Value {
 
     /// Returns true if the value is the deferred sum of two values, which may be recorded now.
     pub(crate) fn is_deferred_sum(&self) -> bool {
-        let is_recording = self.rank().is_recording();
+        let is_recording = self.rank().records_operations();
         let is_sum = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
             (is_recording || !recorded) && pointwise.is_sum()
         });

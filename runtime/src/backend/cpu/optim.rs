@@ -102,6 +102,9 @@ dispatch! {
 /// Constants of an AdamW step of a group.
 struct AdamKernel<'a> {
     step: &'a AdamStep,
+    /// Factors on the moments, and on the new gradients.
+    betas: [f32; 2],
+    new: [f32; 2],
     decay: f32,
     rate: f32,
     inv_root: f32,
@@ -111,6 +114,8 @@ impl<'a> AdamKernel<'a> {
     fn new(step: &'a AdamStep, group: &AdamGroup) -> Self {
         AdamKernel {
             step,
+            betas: [step.beta1 as f32, step.beta2 as f32],
+            new: [(1.0 - step.beta1) as f32, (1.0 - step.beta2) as f32],
             decay: 1.0 - group.lr * group.weight_decay,
             rate: group.lr / step.bias_correction1,
             inv_root: 1.0 / step.bias_correction2.sqrt(),
@@ -119,10 +124,11 @@ impl<'a> AdamKernel<'a> {
 
     #[inline(always)]
     fn element<const FMA: bool>(&self, p: &mut f32, g: f32, m: &mut f32, v: &mut f32) {
-        let &AdamStep { beta1, beta2, eps, grad_scale, .. } = self.step;
+        let &AdamStep { eps, grad_scale, .. } = self.step;
+        let ([beta1, beta2], [new1, new2]) = (self.betas, self.new);
         let grad = g * grad_scale;
-        *m = fma::<FMA>(beta1, *m, (1.0 - beta1) * grad);
-        *v = fma::<FMA>(beta2, *v, (1.0 - beta2) * grad * grad);
+        *m = fma::<FMA>(beta1, *m, new1 * grad);
+        *v = fma::<FMA>(beta2, *v, new2 * grad * grad);
         let denominator = fma::<FMA>(v.sqrt(), self.inv_root, eps);
         *p = self.decay * *p - self.rate * (*m / denominator);
     }

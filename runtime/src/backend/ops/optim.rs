@@ -51,10 +51,10 @@ pub struct SgdArgs<'a> {
 /// `v = beta2 * v + (1 - beta2) * g'^2`, `p -= lr * (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamStep {
-    /// Decay of the first moment.
-    pub beta1: f32,
+    /// Decay of the first moment. In f64, because a rounded `1 - beta1` has few digits if the decay is close to 1.
+    pub beta1: f64,
     /// Decay of the second moment.
-    pub beta2: f32,
+    pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f32,
     /// `1 - beta1^t` at step `t`, counted from 1.

@@ -1,5 +1,6 @@
 //! Progress threads, which carry out the asynchronous calls of a member in the order of issue.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
@@ -13,6 +14,8 @@ pub type Job = Box<dyn FnOnce(&LocalMember) + Send>;
 /// A thread that starts with its first job.
 pub struct ProgressThread {
     state: Mutex<ThreadState>,
+    /// Jobs that are submitted and not done. The thread is one task while there are any.
+    open: Arc<AtomicUsize>,
 }
 
 enum ThreadState {
@@ -24,18 +27,20 @@ enum ThreadState {
 impl ProgressThread {
     /// Creates a thread that has not started.
     pub fn new() -> ProgressThread {
-        ProgressThread { state: Mutex::new(ThreadState::Idle) }
+        ProgressThread { state: Mutex::new(ThreadState::Idle), open: Arc::default() }
     }
 
     /// Submits a job. Returns it after `close`, and if the system refuses a thread.
     pub fn submit_job(&self, member: &Arc<LocalMember>, job: Job) -> Result<(), Job> {
         let mut state = self.lock_state();
         if matches!(*state, ThreadState::Idle) {
-            *state = start_thread(Arc::clone(member));
+            *state = start_thread(Arc::clone(member), Arc::clone(&self.open));
         }
         let ThreadState::Running(jobs, _) = &*state else { return Err(job) };
         // Counted as running from now on, although the thread has to wake up.
-        member.group.ranks().deadlock.add_running(1);
+        if self.open.fetch_add(1, Ordering::AcqRel) == 0 {
+            member.group.ranks().deadlock.add_running(1);
+        }
         // The thread ends only after `close`, which replaces the state.
         jobs.send(job).map_err(|unsent| unsent.0)
     }
@@ -55,7 +60,7 @@ impl ProgressThread {
     }
 }
 
-fn start_thread(member: Arc<LocalMember>) -> ThreadState {
+fn start_thread(member: Arc<LocalMember>, open: Arc<AtomicUsize>) -> ThreadState {
     let (sender, jobs) = mpsc::channel::<Job>();
     let name = format!("rank {} progress", member.world_rank());
     let thread = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || {
@@ -63,7 +68,7 @@ fn start_thread(member: Arc<LocalMember>) -> ThreadState {
         let deadlock = Arc::clone(&member.group.ranks().deadlock);
         for job in jobs {
             job(&member);
-            if deadlock.remove_running() {
+            if open.fetch_sub(1, Ordering::AcqRel) == 1 && deadlock.remove_running() {
                 deadlock.report_deadlock();
             }
         }

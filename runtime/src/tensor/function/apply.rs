@@ -7,6 +7,7 @@ use crate::autograd::{
     self, Arity, Operands, OperationInput, OperationParam, Value, gradient_axes, tensor_parallel,
 };
 use crate::comm::Site;
+use crate::context::Rank;
 use crate::fsdp::InBackward;
 use crate::layout::{
     AxesCovered, AxisSet, Dims, Distinct, Entry, Internal, OneDimPerAxis, Seal, UsageSet,
@@ -85,9 +86,10 @@ where
     check_dims_agree(path, &operands);
     check_distribution(path, &operands, (dims, partial_over));
     // A result has the rows of the samples that it is computed from.
-    let samples =
-        X::Shapes::VARIES.iter().position(|axes| !axes.intersection(AxisSet::DATA).is_empty());
-    let rank = values.as_ref()[samples.unwrap_or(0)].rank();
+    let of_samples = X::Shapes::VARIES.iter().zip(values.as_ref()).filter_map(|(axes, value)| {
+        (!axes.intersection(AxisSet::DATA).is_empty()).then(|| value.rank())
+    });
+    let rank = Rank::of_operands(of_samples).unwrap_or_else(|| values.as_ref()[0].rank());
     let extents = output_extents(rank, path, &operands, dims, |dim| function.new_size(dim));
     drop(operands);
 

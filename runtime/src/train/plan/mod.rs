@@ -9,12 +9,13 @@ mod model_plan;
 mod outputs;
 mod pipeline;
 mod resume;
+mod saved_settings;
 mod schedule;
 
 use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
-use crate::checkpoint::hf::{HfFolder, HfFormat};
+use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat};
 use crate::data::{Dataset, Tokenizer};
 use crate::nn::Sizes;
 use crate::tensor::ParamRef;
@@ -26,11 +27,13 @@ use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_context, check_mesh};
 use model_plan::{ModelPlan, hf_tensors};
+use saved_settings::check_architecture;
 
 pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
 pub use pipeline::{PipelinePlan, build_model};
+pub use saved_settings::settings_to_save;
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
 const PLANNED_MEMORY: f64 = 0.8;
@@ -42,6 +45,8 @@ pub struct Plan {
     pub machine: Box<dyn Machine>,
     /// The sizes of the transformer.
     pub outline: Outline,
+    /// The configuration of the model as `config.json` describes it.
+    pub architecture: serde_json::Value,
     /// The sizes of the model's dims, and its recomputation.
     pub sizes: Sizes,
     /// The schedule and the stages, if the mesh has a `pp` axis, or stages are measured.
@@ -79,8 +84,13 @@ impl Plan {
         };
         let (file, tokenizer) = dataset::open_dataset(&config, outline.vocab)?;
         let dataset = dataset::sample(file, &config)?;
+        let architecture = family.to_json();
         let resume = match &config.resume {
-            Some(path) => Some(resume::open_checkpoint(path, &config, &dataset, &params)?),
+            Some(path) => {
+                let checkpoint = resume::open_checkpoint(path, &config, &dataset, &params)?;
+                check_architecture(&checkpoint, &config, &architecture)?;
+                Some(checkpoint)
+            }
             None => None,
         };
         let parameters = params.iter().map(ParamRef::global_len).sum();
@@ -89,6 +99,7 @@ impl Plan {
             config,
             machine,
             outline,
+            architecture,
             sizes,
             pipeline,
             export,

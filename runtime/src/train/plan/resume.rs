@@ -13,6 +13,8 @@ use crate::train::config::Config;
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
+use super::saved_settings::changed_settings;
+
 /// Opens the checkpoint at `path`, and checks it against the settings, the data and the model's parameters.
 pub fn open_checkpoint(
     path: &Path,
@@ -56,6 +58,11 @@ pub fn open_checkpoint(
             checkpoint.folder().display()
         )),
         _ => {}
+    }
+    let changed = changed_settings(&checkpoint, config);
+    if !changed.is_empty() {
+        let folder = checkpoint.folder().display();
+        print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
     }
     Ok(checkpoint)
 }

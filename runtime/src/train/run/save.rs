@@ -7,7 +7,7 @@ use crate::mesh::AxisOrder;
 use crate::state_dict::{TrainingState, with_shard_entries};
 use crate::tensor::Rank;
 
-use crate::train::plan::Plan;
+use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};
 
 /// Saves a checkpoint after `steps` steps, and removes all but the newest `keep`. Every rank calls it.
@@ -77,6 +77,6 @@ fn train_state(plan: &Plan, steps: u64) -> TrainState {
         mesh: config.mesh.to_string(),
         mesh_order: (order != AxisOrder::DEFAULT).then(|| order.to_string()),
         data: DataPosition::after(steps, &plan.dataset),
-        config: serde_json::to_value(config).unwrap_or_default(),
+        config: settings_to_save(config, &plan.architecture),
     }
 }

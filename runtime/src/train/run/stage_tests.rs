@@ -75,6 +75,7 @@ fn train_state(mesh: &str) -> TrainState {
         file: "text".into(),
         tokens: 100,
         fingerprint: "00".into(),
+        blocks: None,
         seq: 8,
         batch: 4,
         order: Order::Shuffled,

@@ -145,12 +145,12 @@ fn launch_adamw(
     copy: Option<View<'_>>,
 ) {
     let adam = Adam {
-        beta1: step.beta1,
-        beta2: step.beta2,
+        beta1: step.beta1 as f32,
+        beta2: step.beta2 as f32,
         eps: step.eps,
         grad_scale: step.grad_scale,
-        new1: 1.0 - step.beta1,
-        new2: 1.0 - step.beta2,
+        new1: (1.0 - step.beta1) as f32,
+        new2: (1.0 - step.beta2) as f32,
         inv_root: 1.0 / step.bias_correction2.sqrt(),
     };
     let mut table = AdamGroups::zeroed();

@@ -1,0 +1,55 @@
+//! The program of a checkpointed segment: its recomputation has to use the same parameters and numbers.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Everything by which a recomputation can be told from the forward pass: the parameters that are used, in order, and the
+/// numbers that come from the host. A recomputation may use fewer numbers, because a layer may keep constants.
+#[derive(Default)]
+pub(super) struct SegmentProgram {
+    params: DefaultHasher,
+    numbers: HashSet<u64>,
+}
+
+impl SegmentProgram {
+    /// Adds the use of the parameter at `path`.
+    pub(super) fn add_param(&mut self, path: &str) {
+        path.hash(&mut self.params);
+    }
+
+    /// Adds a number, or the hash of several.
+    pub(super) fn add_number(&mut self, number: u64) {
+        self.numbers.insert(number);
+    }
+
+    /// Returns true if `again` has used the same parameters, and no other numbers.
+    pub(super) fn is_repeated_by(&self, again: &SegmentProgram) -> bool {
+        self.params.finish() == again.params.finish() && again.numbers.is_subset(&self.numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_differ_by_parameters_and_new_numbers() {
+        let program = |params: &[&str], numbers: &[u64]| {
+            let mut program = SegmentProgram::default();
+            params.iter().for_each(|path| program.add_param(path));
+            numbers.iter().for_each(|number| program.add_number(*number));
+            program
+        };
+        let forward = program(&["up", "down"], &[1, 2]);
+        assert!(forward.is_repeated_by(&program(&["up", "down"], &[2, 1, 1])));
+        assert!(forward.is_repeated_by(&program(&["up", "down"], &[])));
+        for (params, numbers) in [
+            (&["down", "up"][..], &[1, 2][..]),
+            (&["up"], &[1, 2]),
+            (&["up", "down", "down"], &[1, 2]),
+            (&["up", "down"], &[1, 3]),
+        ] {
+            assert!(!forward.is_repeated_by(&program(params, numbers)), "{params:?} {numbers:?}");
+        }
+    }
+}

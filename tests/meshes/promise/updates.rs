@@ -1,0 +1,148 @@
+//! Every rank applies the same updates. One that does otherwise is an error on all of them, in the next step.
+
+use meshwright::optim::{Sgd, SgdOptions};
+use meshwright::prelude::*;
+use meshwright::tensor::{Gradients, Rank, Reduced};
+
+use super::harness::{
+    MESH_CASES, MeshCase, ONE, Steps, assert_mesh_parity, built, gradients_of, on, params_of,
+};
+use super::net::*;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Deviation {
+    None,
+    /// An update is left out.
+    Skipped,
+    Repeated,
+    Clipped,
+    /// With another learning rate.
+    Faster,
+}
+
+/// Trains for some steps, in the first of which rank 1 deviates.
+fn train(rank: &Rank, deviation: Deviation) {
+    let net = built::<Net>(rank, &sizes());
+    let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+    for step in 0..3 {
+        rank.set_step(step);
+        let x = net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
+        let loss = Loss::mean_of(&(net.model.plain.forward(&x) * &net.model.gain));
+        let mut gradients: Gradients<Reduced> = loss.backward().reduce();
+        if step > 0 || rank.index() != 1 {
+            sgd.step(0.1, &gradients);
+            continue;
+        }
+        match deviation {
+            Deviation::None => sgd.step(0.1, &gradients),
+            Deviation::Skipped => {}
+            Deviation::Repeated => {
+                sgd.step(0.1, &gradients);
+                sgd.step(0.1, &gradients);
+            }
+            // The norm is that of the sum over ranks that hold parts, for which all are needed.
+            Deviation::Clipped => {
+                gradients.clip(1e-3);
+                sgd.step(0.1, &gradients);
+            }
+            Deviation::Faster => sgd.step(0.2, &gradients),
+        }
+    }
+}
+
+#[test]
+fn other_updates_of_one_rank_are_refused() {
+    for case in MESH_CASES {
+        on(case, |rank| train(rank, Deviation::None)).unwrap();
+        for (deviation, part) in [
+            (
+                Deviation::Skipped,
+                "ranks 0 and 1 have applied different updates so far: 1, the last with learning rate 0.1",
+            ),
+            (Deviation::Repeated, "the last with learning rate 0.1"),
+            (Deviation::Faster, "1, the last with learning rate 0.2"),
+        ] {
+            let message = on(case, |rank| train(rank, deviation)).unwrap_err();
+            // A rank that gathers its new parameters once more or less is found by that.
+            let is_gathered = case.mesh.contains("fsdp") && message.contains("different calls");
+            assert!(
+                message.contains(part) || is_gathered,
+                "{deviation:?} on {}: {message}",
+                case.mesh
+            );
+        }
+    }
+    let replicas = MeshCase { mesh: "dp=2", ..ONE };
+    let message = on(replicas, |rank| train(rank, Deviation::Clipped)).unwrap_err();
+    for part in ["have applied different updates so far", "decide on an update by numbers that all"]
+    {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+/// A rank that waits for others in a call of its own, while asynchronous reductions wait for it.
+#[test]
+fn a_rank_that_reads_numbers_alone_is_an_error() {
+    type Program = fn(&Net, &Stream);
+    let programs: [(&str, Program); 3] = [
+        ("a loss", |net, x| {
+            let _ = x.rank().evaluate(|| Loss::mean_of(&net.plain.forward(x)).reduce());
+        }),
+        ("a tensor", |_, x| drop(x.gather_to_vec())),
+        ("the norm of a gradient", |net, x| {
+            let _ = Loss::mean_of(&net.plain.forward(x)).backward().reduce().norm();
+        }),
+    ];
+    for case in MESH_CASES {
+        for (name, program) in programs {
+            let run = |rank: &Rank| {
+                let net = built::<Net>(rank, &sizes());
+                let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+                for step in 0..3 {
+                    rank.set_step(step);
+                    let batch = micro_batch(rank, (8, 6), (0, 1), true);
+                    let x = net.model.embed.forward(&batch.tokens);
+                    if step == 1 && rank.index() == 0 {
+                        program(&net.model, &x);
+                    }
+                    let y = net.model.blocks.forward(&net.model.plain.forward(&x));
+                    sgd.step(0.1, Loss::mean_of(&(&y * &y)).backward().reduce());
+                }
+            };
+            // On some meshes the program is none of the rank alone: it needs no other rank.
+            if let Err(message) = on(case, run) {
+                let is_explained = message.contains("deadlock")
+                    || message.contains("different calls")
+                    || message.contains("different updates");
+                assert!(is_explained, "{name} on {}: {message}", case.mesh);
+            } else {
+                assert_eq!(case.mesh, "tp=2", "{name}");
+            }
+        }
+    }
+}
+
+/// Units that `backward_for` requests, and that the loss does not depend on, have the gradient zero, as without it.
+#[test]
+fn requested_units_that_no_gradient_reaches_are_zero() {
+    assert_mesh_parity("unreached units", |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let x = rank
+            .evaluate(|| net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens));
+        let blocks: Vec<_> = (net.units.iter())
+            .filter(|unit| unit.name().starts_with("blocks"))
+            .map(std::rc::Rc::clone)
+            .collect();
+        assert_eq!(blocks.len(), 2);
+        let mut sgd = Sgd::new(rank, &blocks, SgdOptions::default());
+        // Through the root unit only, which is not requested.
+        let loss = Loss::mean_of(&net.model.plain.forward(&x));
+        sgd.step(0.1, loss.backward_for(&blocks).reduce());
+        let mut steps = Steps::default();
+        let y = net.model.blocks.forward(&x);
+        steps.add(Loss::mean_of(&(&y * &y)));
+        let mut numbers = gradients_of(&net, &steps.reduce().1);
+        numbers.extend(params_of("parameter", rank, &net));
+        numbers
+    });
+}
