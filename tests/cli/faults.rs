@@ -62,6 +62,55 @@ fn a_full_disk_ends_the_run_with_one_message() {
     assert_contains(finished.error(), "error: --metrics: cannot write /dev/full: No space left");
 }
 
+/// The training itself is not lost.
+#[test]
+fn a_report_that_cannot_be_written_fails_the_run_after_its_results_are_saved() {
+    let workspace = Workspace::new();
+    let stage_times = workspace.path("full.json");
+    std::os::unix::fs::symlink("/dev/full", stage_times).unwrap();
+    for (index, (reports, message)) in [
+        ("--mesh dp=2 --metrics /dev/full", "error: --metrics: cannot write /dev/full: No space"),
+        (
+            "--mesh pp=2 --stage-times full.json",
+            "error: --stage-times: cannot write full.json: No space",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [save, hf] = ["save", "hf"].map(|name| format!("{name}-{index}"));
+        let line =
+            format!("{SMALL} --micro-batches 2 --steps 3 --save {save} --export-hf {hf} {reports}");
+        let finished = workspace.run(&line);
+        assert_contains(finished.error(), message);
+        assert_contains(&finished.stderr, "step 3/3");
+        assert!(workspace.path(&save).join("step-00000003/manifest.json").is_file());
+        assert!(workspace.path(&hf).join("model.safetensors").is_file());
+    }
+}
+
+/// Loss and gradient are finite in the step whose update is not.
+#[test]
+fn parameters_that_are_not_finite_are_not_saved() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --lr 1e39 --optimizer sgd --momentum 0 --clip 0 --weight-decay 0");
+    let update = "error: step 0: its update has made elements of `embed.weight` infinite or NaN;";
+    for mesh in ["1", "tp=2", "fsdp=2", "pp=2"] {
+        let finished = workspace.run(&format!("{line} --mesh {mesh} --steps 1 --export-hf hf"));
+        assert_contains(finished.error(), update);
+        assert_contains(finished.error(), "no state was saved");
+        assert_eq!(workspace.listing(), ["hf", "text.txt"], "{mesh}");
+    }
+    // A checkpoint from before it is kept.
+    workspace.train("--steps 2 --save out");
+    let line = format!("{line} --resume out --save out --keep 1 --save-every 1 --steps 9");
+    let finished =
+        workspace.run(&line.replace("--optimizer sgd --momentum 0", "--optimizer adamw"));
+    assert_contains(finished.error(), "error: step 2: its update has made elements of");
+    assert!(workspace.path("out/step-00000002/manifest.json").is_file());
+    assert!(!workspace.path("out/step-00000003").exists());
+}
+
 /// Runs the program with a file size limit of `blocks` blocks of 512 bytes.
 fn with_file_limit(workspace: &Workspace, blocks: u32, line: &str) -> crate::Finished {
     let mut command = Command::new("sh");

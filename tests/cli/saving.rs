@@ -1,5 +1,7 @@
 //! Checkpoints and exports: resumed runs are identical to uninterrupted ones.
 
+use serde_json::Value;
+
 use crate::{SMALL, Workspace, assert_contains, fixture, numbers};
 
 const RANKS: [&str; 4] = ["00000", "00001", "00002", "00003"];
@@ -26,6 +28,56 @@ fn a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
     assert_eq!(numbers(&whole, "step"), numbers(&parts, "step"));
     assert_eq!(numbers(&whole, "loss"), numbers(&parts, "loss"));
     assert_eq!(numbers(&whole, "grad_norm"), numbers(&parts, "grad_norm"));
+}
+
+/// Shapes do not show the base of rotary positions or the offset of norms.
+#[test]
+fn a_checkpoint_continues_with_its_architecture_only() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 1 --export-hf hf");
+    let config = workspace.read("hf/config.json");
+    let mut changed: Value = serde_json::from_slice(&config).unwrap();
+    changed["rms_norm_eps"] = 0.001.into();
+    changed["rope_theta"] = 5e5.into();
+    changed["rope_parameters"]["rope_theta"] = 5e5.into();
+    workspace.write("hf/config.json", changed.to_string().as_bytes());
+    let line = "--data text.txt --seq 16 --batch 4 --threads 1 --sample-tokens 0";
+    let from_folder = format!("{line} --init-from hf");
+    let run = |line: String| workspace.run(&line);
+    assert_eq!(run(format!("{from_folder} --steps 2 --save out")).code, Some(0));
+
+    let forgotten = run(format!("{SMALL} --steps 3 --resume out"));
+    for part in [
+        "--resume: the model of out/step-00000002 differs from that of this run: ",
+        "rms_norm_eps is 0.00001, and 0.001 was saved",
+        "rope_theta is 10000.0, and 500000.0 was saved",
+        "; add --init-from hf, as in the saved run",
+    ] {
+        assert_contains(forgotten.error(), part);
+    }
+    assert_eq!(run(format!("{from_folder} --steps 3 --resume out")).code, Some(0));
+
+    workspace.write("hf/config.json", &config);
+    let restored = run(format!("{from_folder} --steps 3 --resume out"));
+    assert_contains(
+        restored.error(),
+        "restore the config.json of hf, with which the run was saved",
+    );
+}
+
+/// A resumed run may change its optimizer, but learns of it.
+#[test]
+fn changed_settings_of_a_resumed_run_are_shown() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 2 --lr 3e-3 --betas 0.9,0.99 --save out");
+    let same = workspace.train("--steps 3 --lr 3e-3 --betas 0.9,0.99 --resume out");
+    assert!(!same.stderr.contains("warning"), "{}", same.stderr);
+    let forgotten = workspace.train("--steps 3 --clip 0 --resume out");
+    assert_contains(
+        &forgotten.stderr,
+        "warning: --resume: not as in out/step-00000002: --lr is 0.001, and 0.003 was saved; \
+         --betas is [0.9,0.95], and [0.9,0.99] was saved; --clip is none, and 1.0 was saved\n",
+    );
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub struct MetricsError {
 pub struct MetricsFile {
     file: File,
     path: PathBuf,
+    /// True after a failed write, which may have left part of a line.
+    is_torn: bool,
 }
 
 impl MetricsFile {
@@ -78,18 +80,23 @@ impl MetricsFile {
             file.set_len(kept).map_err(failed("shorten"))?;
             file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
         }
-        Ok(MetricsFile { file, path: path.to_owned() })
+        Ok(MetricsFile { file, path: path.to_owned(), is_torn: false })
     }
 
-    /// Writes one line and flushes it.
+    /// Writes one line and flushes it; nothing, after a line that could not be written.
     ///
     /// # Errors
     /// A line that cannot be written.
     pub fn write_step(&mut self, step: &StepMetrics) -> Result<(), MetricsError> {
+        if self.is_torn {
+            return Ok(());
+        }
         let failed = |source| MetricsError { action: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(step).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
-        self.file.write_all(&line).map_err(failed)
+        let written = self.file.write_all(&line);
+        self.is_torn = written.is_err();
+        written.map_err(failed)
     }
 }
 

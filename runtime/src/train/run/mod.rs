@@ -3,6 +3,7 @@
 mod batch_check;
 mod divergence;
 mod documents;
+mod finite_params;
 mod rank_loop;
 mod sample;
 mod save;

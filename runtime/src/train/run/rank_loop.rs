@@ -7,6 +7,7 @@ use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Rank, Settings};
+use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
@@ -17,6 +18,7 @@ use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary}
 use super::batch_check::check_first_batches;
 use super::divergence::divergence_origin;
 use super::documents::check_first_step_used_documents;
+use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
 use super::save::save_checkpoint;
 use super::stage_times::write_stage_times;
@@ -51,6 +53,8 @@ pub struct RankLoop<'a, M: LanguageModel> {
     batches: Prefetch,
     /// Completed steps at the last checkpoint.
     saved: Option<u64>,
+    /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked for.
+    loaded_infinite: Option<String>,
 }
 
 impl<'a, M: LanguageModel> RankLoop<'a, M> {
@@ -76,6 +80,14 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             let state = TrainingStateMut { params: &params, optimizer, average };
             load_checkpoint(checkpoint, state).map_err(Error::of_flag("--resume"))?;
         }
+        let loaded_infinite =
+            find_infinite_param(&rank, &params)?.map(|param| param.path().to_owned());
+        if let (Some(path), 0) = (&loaded_infinite, rank.index()) {
+            let flag = if plan.resume.is_some() { "--resume" } else { "--init-from" };
+            print_line(&format!(
+                "warning: {flag}: the loaded `{path}` has elements that are infinite or NaN"
+            ));
+        }
         let recorder = (config.metrics.as_ref())
             .map(|_| MetricsRecorder::new(&rank, &state.built, plan, files.metrics.as_ref()));
         let rows = data_rows(&rank, config.batch);
@@ -98,7 +110,16 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         });
         let balance = AttentionBalance::new(&rank, &state.built.attentions, config.seq);
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
-        Ok(RankLoop { plan, graphs, state, recorder, balance, batches, saved: None })
+        Ok(RankLoop {
+            plan,
+            graphs,
+            state,
+            recorder,
+            balance,
+            batches,
+            saved: None,
+            loaded_infinite,
+        })
     }
 
     /// Trains to the last step.
@@ -110,6 +131,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let mut progress = (rank.index() == 0).then(|| Progress::new(first, config.steps));
         let mut usage = UsageTotals::default();
         let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+        // A report that cannot be written fails the run after its results are saved.
+        let mut report_failure = None;
         check_first_batches(&rank, config.batch, self.batches.peek(first)?)?;
         rank.compare_values_before_step();
         for step in first..config.steps {
@@ -129,7 +152,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 check_first_step_used_documents(&rank)?;
             }
             if let Some(recorder) = &self.recorder {
-                recorder.record_step(&rank, step, &stats, balance)?;
+                match recorder.record_step(&rank, step, &stats, balance) {
+                    Err(Error::Metrics(error)) => {
+                        print_line(&format!("warning: {error}; training goes on without metrics"));
+                        report_failure = Some(Error::Metrics(error));
+                    }
+                    recorded => recorded?,
+                }
             }
             let rate = stats.tokens as f64 / stats.seconds;
             if let Some(progress) = &mut progress {
@@ -144,8 +173,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             progress.finish();
         }
         let elapsed = start.elapsed();
-        if let Some(pipeline) = &self.state.pipeline {
-            write_stage_times(&rank, pipeline, self.plan)?;
+        if self.saved != Some(config.steps) {
+            self.check_finite(config.steps)?;
         }
         usage.count_step(&rank, || rank.finish_trace());
         self.graphs.close();
@@ -155,6 +184,12 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             Some(average) => average.with_average(|| self.export_and_sample()),
             None => self.export_and_sample(),
         }?;
+        if let Some(pipeline) = &self.state.pipeline {
+            write_stage_times(&rank, pipeline, self.plan)?;
+        }
+        if let Some(failure) = report_failure {
+            return Err(failure);
+        }
         rates.sort_by(f64::total_cmp);
         let tokens_per_s = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
         Ok(Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len })
@@ -201,6 +236,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
     fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+        self.check_finite(steps)?;
         let RankState { rank, built, optimizer, average, .. } = &self.state;
         let params = built.params();
         let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
@@ -209,15 +245,43 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         Ok(())
     }
 
+    /// Checks that the parameters after `steps` steps are finite. Every rank calls it.
+    fn check_finite(&self, steps: u64) -> Result<()> {
+        if self.loaded_infinite.is_some() {
+            return Ok(());
+        }
+        let params = self.state.built.params();
+        let Some(param) = find_infinite_param(&self.state.rank, &params)? else { return Ok(()) };
+        let saved = match (&self.plan.config.save, self.saved) {
+            (Some(save), Some(saved)) => {
+                format!(
+                    "the state after step {} is in {}",
+                    saved.saturating_sub(1),
+                    save.dir.display()
+                )
+            }
+            _ => "no state was saved (--save DIR --save-every N keeps earlier ones)".to_owned(),
+        };
+        Err(Error::Diverged(format!(
+            "step {}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower --lr, a longer \
+             --warmup or a larger --eps may help",
+            steps.saturating_sub(1),
+            param.path()
+        )))
+    }
+
     /// Returns an error with the step and the ranks at which a number was no longer finite. Every rank calls it. The model
     /// is as before the step, and a checkpoint of it is saved if `--save` is given.
     fn stop_diverged(&mut self, step: u64, found: &NonFinite) -> Error {
         let NonFinite { quantity, value, local } = found;
         let origin = divergence_origin(&self.state.rank, *local);
         let saved = self.save_before_step(step);
+        let advice = match &self.loaded_infinite {
+            Some(path) => format!("The loaded `{path}` has elements that are infinite or NaN"),
+            None => "A lower --lr, a longer --warmup or cleaner data may help".to_owned(),
+        };
         Error::Diverged(format!(
-            "step {step}: the {quantity} is {value} {origin}; training stopped, {saved}. A lower --lr, a longer --warmup or \
-             cleaner data may help"
+            "step {step}: the {quantity} is {value} {origin}; training stopped, {saved}. {advice}"
         ))
     }
 
