@@ -1,8 +1,9 @@
 //! Training steps and evaluations of a model whose stages are on several ranks.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::comm::CommError;
@@ -29,12 +30,19 @@ pub struct Pipeline {
     schedule: Arc<Verified>,
     stages: RankStages,
     executor: PipelineExecutor,
-    /// The buffers of a training step, agreed on in the first one.
-    step_parts: OnceCell<MessageParts>,
+    /// The buffers of a training step, agreed on in the first one, and again when the sizes of its inputs change.
+    step_parts: RefCell<Option<StepParts>>,
     /// True after all ranks have agreed on the buffers of the first evaluation.
     has_evaluated: Cell<bool>,
     /// Times of this rank's stages, if they are measured.
     times: Option<StageTimes>,
+}
+
+/// The buffers of a training step.
+struct StepParts {
+    /// Local size of every dim of every input. All ranks of `pp` have the same.
+    input_sizes: Vec<usize>,
+    parts: Rc<MessageParts>,
 }
 
 /// Results of the forward and backward passes of a step.
@@ -75,7 +83,7 @@ impl Pipeline {
             schedule: Arc::clone(schedule),
             stages,
             executor: PipelineExecutor::new(rank.comms(), rank.allocator(), schedule)?,
-            step_parts: OnceCell::new(),
+            step_parts: RefCell::default(),
             has_evaluated: Cell::new(false),
             times: None,
         })
@@ -101,7 +109,8 @@ impl Pipeline {
     /// `loss` computes the loss of a micro-batch, given by its index, from the output of the model, on the last stage.
     ///
     /// # Errors
-    /// Of the first step, on all ranks alike: a schedule or boundaries that differ between ranks.
+    /// Of the first step, and of one whose inputs have other sizes than those of the step before, on all ranks alike: a
+    /// schedule or boundaries that differ between ranks.
     ///
     /// # Panics
     /// If the number of inputs is not that of the schedule's micro-batches, or if a message fails, as with collectives.
@@ -131,8 +140,9 @@ impl Pipeline {
         let inputs: Vec<Vec<Part>> = inputs.iter().map(parts_of).collect();
         let shapes = inputs.iter().map(|input| self.boundary_shapes(&kinds, input));
         let shapes: Vec<Vec<BoundaryShape>> = shapes.collect();
-        let parts = self
-            .agree_on_step(|message| self.message_parts(&shapes[message.micro_batch()], message))?;
+        let parts = self.agree_on_step(&inputs, |message| {
+            self.message_parts(&shapes[message.micro_batch()], message)
+        })?;
         let mut work = ModelStages {
             stages: &self.stages,
             model,
@@ -148,11 +158,11 @@ impl Pipeline {
             begun: 0,
         };
         let outcome = match &self.times {
-            None => self.executor.run_step(parts, &mut work),
+            None => self.executor.run_step(&parts, &mut work),
             Some(times) => {
                 let device = self.rank.allocator().device();
                 let mut timed = TimedStages::new(&mut work, times, device);
-                let outcome = self.executor.run_step(parts, &mut timed);
+                let outcome = self.executor.run_step(&parts, &mut timed);
                 timed.finish_step();
                 outcome
             }
@@ -228,15 +238,20 @@ impl Pipeline {
         shapes[boundary_of(message)].message_parts(&self.rank, message.kind())
     }
 
-    /// Returns the buffers of the messages of a step, which the first step agrees on.
+    /// Returns the buffers of the messages of a step, on which the ranks agree when the sizes of its inputs are new.
     fn agree_on_step(
         &self,
+        inputs: &[Vec<Part>],
         parts: impl Fn(Message) -> Vec<MessagePart>,
-    ) -> Result<&MessageParts, ExecutorError> {
-        if let Some(parts) = self.step_parts.get() {
-            return Ok(parts);
+    ) -> Result<Rc<MessageParts>, ExecutorError> {
+        let extents = inputs.iter().flatten().flat_map(Part::extents);
+        let input_sizes: Vec<usize> = extents.map(|extent| extent.local).collect();
+        let mut agreed = self.step_parts.borrow_mut();
+        if let Some(known) = agreed.as_ref().filter(|known| known.input_sizes == input_sizes) {
+            return Ok(Rc::clone(&known.parts));
         }
-        let parts = self.executor.agree_on_parts(parts)?;
-        Ok(self.step_parts.get_or_init(|| parts))
+        let parts = Rc::new(self.executor.agree_on_parts(parts)?);
+        *agreed = Some(StepParts { input_sizes, parts: Rc::clone(&parts) });
+        Ok(parts)
     }
 }
