@@ -33,12 +33,23 @@ impl Rank {
     }
 
     /// Returns the same as [`group`](Self::group), for collectives that the library issues itself.
+    ///
+    /// # Panics
+    /// If a pipeline stage communicates over `pp`: the other stages are not computed at the same time.
+    #[track_caller]
     pub(crate) fn process_group(&self, axes: AxisSet) -> Arc<Communicator> {
+        let is_over_stages = axes.contains(AxisId::Pp) && self.degree(AxisId::Pp) > 1;
+        assert!(
+            !is_over_stages || !self.declared_values().is_in_stage(),
+            "an operation inside of a pipeline stage communicates over `pp`, whose ranks compute other stages meanwhile: \
+             split tensors of stages over `tp` or `cp`, and let the schedule pass tensors from stage to stage"
+        );
         let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
         self.comms().group(single.fold(axes, |axes, axis| axes.difference(AxisSet::of(axis))))
     }
 
     /// Reduces `data` over the ranks along `axes`; does nothing if there is only this one.
+    #[track_caller]
     pub(crate) fn all_reduce(&self, axes: AxisSet, site: &Site, op: ReduceOp, data: ViewMut<'_>) {
         let group = self.process_group(axes);
         if group.size() > 1 {
@@ -47,6 +58,7 @@ impl Rank {
     }
 
     /// Sums `values` over the ranks along `axes` in double precision, in the order of ranks.
+    #[track_caller]
     pub(crate) fn all_reduce_f64(&self, axes: AxisSet, site: &Site, values: &mut [f64]) {
         let group = self.process_group(axes);
         group.all_reduce_f64(site, values).unwrap_or_else(|error| fail(error));

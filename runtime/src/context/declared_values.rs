@@ -124,6 +124,11 @@ impl DeclaredValues {
         result
     }
 
+    /// Returns true while a pipeline stage of this rank is computed.
+    pub(super) fn is_in_stage(&self) -> bool {
+        self.is_in_stage.get()
+    }
+
     fn record_value(
         &self,
         kind: DeclaredKind,

@@ -27,8 +27,9 @@ impl ParamRef {
     pub(crate) fn check_owned(&self) {
         if let Some(owners) = self.unit.owners().filter(|_| !self.is_owned()) {
             panic!(
-                "`{}` is owned by pipeline {owners}: the rank at pp = {} has neither its values nor its gradient; use a \
-                 parameter only where `ParamRef::is_owned` is true",
+                "`{}` is owned by pipeline {owners}: the rank at pp = {} has neither its values nor its gradient; use it in \
+                 the forward pass of its stage, put `#[tied(..)]` on a field of its own in each other stage that uses it, \
+                 and elsewhere ask `ParamRef::is_owned`",
                 self.path(),
                 self.unit.rank().position(PP)
             );

@@ -262,7 +262,7 @@ impl<State> Gradients<State> {
 
     /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before that.
     ///
-    /// The factor is `min(1, max_norm / (norm + 1e-6))`, as in PyTorch's `clip_grad_norm_`.
+    /// The factor is `min(1, max_norm / (norm + 1e-6))`, as in PyTorch's `clip_grad_norm_`: NaN if the norm is.
     ///
     /// # Panics
     /// If `max_norm` is negative or NaN.
@@ -273,7 +273,7 @@ impl<State> Gradients<State> {
     {
         assert!(max_norm >= 0.0, "gradients are clipped to a norm of at least 0, not {max_norm}");
         let norm = self.norm();
-        self.scale *= (max_norm / (norm + 1e-6)).min(1.0) as f32;
+        self.scale *= (max_norm / (norm + 1e-6)).clamp(0.0, 1.0) as f32;
         norm
     }
 

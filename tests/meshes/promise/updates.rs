@@ -146,3 +146,27 @@ fn requested_units_that_no_gradient_reaches_are_zero() {
         numbers
     });
 }
+
+/// A norm that is NaN makes the gradients NaN, as in PyTorch: finite elements are no more right than others.
+#[test]
+fn clipping_by_a_norm_that_is_nan_makes_gradients_nan() {
+    for case in [ONE, MESH_CASES[0], MESH_CASES[1], MESH_CASES[4]] {
+        let elements = on(case, |rank| {
+            let net = built::<Net>(rank, &sizes());
+            let x = net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
+            let y = net.model.plain.forward(&x) * &net.model.gain;
+            let factor =
+                Stream::from_fn(rank, &x.sizes(), |at| if at[2] == 3 { f32::NAN } else { 1.0 });
+            let mut gradients = Loss::mean_of(&(y * factor)).backward().reduce();
+            let of_gain =
+                |gradients: &Gradients<Reduced>| gradients.gather(net.model.gain.handle());
+            let before = of_gain(&gradients);
+            assert!(gradients.clip(1.0).is_nan());
+            (before, of_gain(&gradients))
+        });
+        for (before, after) in elements.unwrap() {
+            assert_eq!(before.iter().filter(|x| x.is_nan()).count(), 1);
+            assert!(after.iter().all(|x| x.is_nan()), "{after:?}");
+        }
+    }
+}

@@ -24,7 +24,10 @@ where
         rank.check_same(param.param.rank());
         rank.segments().note_param(param.param.path());
     }
-    // A loop, because a function that is passed as a value loses the caller location of `#[track_caller]`.
+    // Loops, because a function that is passed as a value loses the caller location of `#[track_caller]`.
+    for param in params.as_ref() {
+        param.param.check_owned();
+    }
     for input in inputs.as_ref() {
         input.compute_before_params();
     }
