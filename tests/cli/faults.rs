@@ -1,8 +1,9 @@
 //! Failures during a run: it ends with one message, and checkpoints stay intact.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::{SMALL, Workspace, assert_contains, fixture, program};
+use crate::{PATIENCE, SMALL, Workspace, assert_contains, fixture, program};
 
 #[test]
 fn divergence_names_the_step_and_keeps_checkpoints() {
@@ -144,6 +145,30 @@ fn a_failed_checkpoint_keeps_the_previous_one() {
     assert_eq!(workspace.listing(), before);
     workspace.train("--mesh dp=2,tp=2 --steps 4 --save out --resume out/latest");
     assert!(workspace.path("out/step-00000004").is_dir());
+}
+
+/// The folder is free again as soon as the first run is killed.
+#[test]
+fn two_runs_do_not_save_in_one_folder() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --mesh dp=2 --save out --save-every 1");
+    let mut first = program();
+    first.args(format!("{line} --steps 1000000000 --keep 1").split_whitespace());
+    first.current_dir(workspace.path(".")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut first = first.spawn().unwrap();
+    let start = Instant::now();
+    while !workspace.path("out/latest").exists() && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = workspace.run(&format!("{line} --steps 2 --trace t.json --metrics m.jsonl"));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let holder = format!("error: --save: another run saves in out (process {} on ", first.id());
+    assert_contains(second.error(), &holder);
+    assert_contains(second.error(), "); wait for its end, or name another folder");
+    assert!(!workspace.path("t.json").exists() && !workspace.path("m.jsonl").exists());
+    workspace.train("--mesh dp=2 --save out --steps 2");
+    assert!(!workspace.path("out/.lock").exists());
 }
 
 #[test]

@@ -34,6 +34,30 @@ pub enum CheckpointError {
         /// The expected content.
         reason: String,
     },
+    /// A checkpoint that cannot be read, though it is not damaged, while there is an older one.
+    #[error("{source}; remove the cause, or name an older checkpoint to continue from, such as {}", older.display())]
+    Unreadable {
+        /// The reason.
+        source: Box<CheckpointError>,
+        /// The next older checkpoint.
+        older: PathBuf,
+    },
+    /// A folder in which another run saves.
+    #[error("another run saves in {} ({holder}); wait for its end, or name another folder", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// The process of the other run.
+        holder: String,
+    },
+    /// A folder that cannot hold checkpoints.
+    #[error("cannot save checkpoints in {}: {reason}", path.display())]
+    Unsuitable {
+        /// The folder.
+        path: PathBuf,
+        /// The problem and the fix.
+        reason: String,
+    },
     /// A folder without an intact checkpoint.
     #[error("no usable checkpoint in {}:{}", path.display(), bulleted(.tried))]
     NoneUsable {
@@ -89,6 +113,22 @@ impl CheckpointError {
 
     pub(super) fn damaged(path: &Path, reason: impl Into<String>) -> Self {
         CheckpointError::Damaged { path: path.to_owned(), reason: reason.into() }
+    }
+
+    pub(super) fn not_found(path: &Path, reason: impl Into<String>) -> Self {
+        CheckpointError::NotFound { path: path.to_owned(), reason: reason.into() }
+    }
+
+    /// Returns true if a checkpoint is missing, truncated, altered or malformed, so that an older one is to be used. Other
+    /// errors may be temporary, or have a cause that can be fixed.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            CheckpointError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            CheckpointError::Damaged { .. }
+            | CheckpointError::NotFound { .. }
+            | CheckpointError::Shards { .. } => true,
+            _ => false,
+        }
     }
 
     pub(super) fn tensor_error(path: &Path, name: &str, reason: impl Into<String>) -> Self {

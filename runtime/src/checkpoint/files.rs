@@ -1,30 +1,35 @@
 //! Crash-safe file operations: data is synced before the name that makes it visible.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
 use super::CheckpointError;
 
 /// Creates a folder and its parents, unless it exists.
 pub fn create_folder(path: &Path) -> Result<(), CheckpointError> {
-    let created = match fs::create_dir_all(path) {
-        Err(_) if path.is_file() => Err(std::io::Error::other(no_folder_reason(path))),
-        other => other,
-    };
-    created.map_err(CheckpointError::io_error("create", path))
+    change("create", path, || match fs::create_dir_all(path) {
+        Err(_) if path.is_file() => Err(io::Error::other(no_folder_reason(path))),
+        Err(error) => Err(dangling_link(path).unwrap_or(error)),
+        Ok(()) => Ok(()),
+    })
 }
 
 /// Writes and syncs a new file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
-    let mut file = File::create(path).map_err(CheckpointError::io_error("create", path))?;
-    file.write_all(bytes).map_err(CheckpointError::io_error("write", path))?;
-    file.sync_all().map_err(CheckpointError::io_error("write", path))
+    let mut file = change("create", path, || File::create(path))?;
+    change("write", path, || file.write_all(bytes))?;
+    change("write", path, || file.sync_all())
+}
+
+/// Creates a symbolic link at `path`, without syncing its name.
+pub fn create_link(target: &str, path: &Path) -> Result<(), CheckpointError> {
+    change("create", path, || std::os::unix::fs::symlink(target, path))
 }
 
 /// Renames a file or folder, and syncs the new name.
 pub fn rename_path(from: &Path, to: &Path) -> Result<(), CheckpointError> {
-    fs::rename(from, to).map_err(CheckpointError::io_error("create", to))?;
+    change("create", to, || fs::rename(from, to))?;
     match to.parent() {
         Some(folder) => sync_folder(folder),
         None => Ok(()),
@@ -35,20 +40,56 @@ pub fn rename_path(from: &Path, to: &Path) -> Result<(), CheckpointError> {
 pub fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
     // The parent of a bare name is the empty path, which means the working directory.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let sync = || File::open(path)?.sync_all();
-    sync().map_err(CheckpointError::io_error("write", path))
+    change("write", path, || File::open(path)?.sync_all())
 }
 
 /// Removes a file, a link or a whole folder, if it exists.
 pub fn remove_path(path: &Path) -> Result<(), CheckpointError> {
-    let removed = match fs::symlink_metadata(path) {
-        Err(error) => Err(error),
-        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-    };
-    match removed {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.map_err(CheckpointError::io_error("remove", path)),
+    change("remove", path, || {
+        let removed = match fs::symlink_metadata(path) {
+            Err(error) => Err(error),
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+            Ok(_) => fs::remove_file(path),
+        };
+        match removed {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    })
+}
+
+/// Returns true if there is a file, a folder or a link at `path`, even a link that leads nowhere.
+pub fn is_taken(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+/// Opens a regular file for reading.
+///
+/// Other files are refused before they are opened: a FIFO waits for a writer, and a device may have no end.
+pub fn open_regular(path: &Path) -> Result<File, CheckpointError> {
+    let metadata = fs::metadata(path).map_err(CheckpointError::io_error("read", path))?;
+    if !metadata.is_file() {
+        return Err(CheckpointError::damaged(path, "it is not a regular file"));
+    }
+    File::open(path).map_err(CheckpointError::io_error("read", path))
+}
+
+/// Reads a regular file.
+pub fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    let mut content = Vec::new();
+    let read = open_regular(path)?.read_to_end(&mut content);
+    read.map_err(CheckpointError::io_error("read", path))?;
+    Ok(content)
+}
+
+/// Checks that `path` is a folder.
+pub fn check_folder(path: &Path) -> Result<(), CheckpointError> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(CheckpointError::io_error("read", path)(error))
+        }
+        _ => Err(CheckpointError::not_found(path, no_folder_reason(path))),
     }
 }
 
@@ -59,10 +100,33 @@ pub fn no_folder_reason(path: &Path) -> &'static str {
 
 /// Lists the names in a folder, in no order.
 pub fn file_names(path: &Path) -> Result<Vec<String>, CheckpointError> {
-    let read = || -> std::io::Result<Vec<String>> {
+    let read = || -> io::Result<Vec<String>> {
         fs::read_dir(path)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect()
     };
     read().map_err(CheckpointError::io_error("read", path))
+}
+
+/// Runs an operation that changes the file system, and adds its name and path to an error.
+fn change<T>(
+    action: &'static str,
+    path: &Path,
+    operation: impl FnOnce() -> io::Result<T>,
+) -> Result<T, CheckpointError> {
+    #[cfg(test)]
+    super::faults::count_operation().map_err(CheckpointError::io_error(action, path))?;
+    operation().map_err(CheckpointError::io_error(action, path))
+}
+
+/// Returns an error that names the link in `path` that leads nowhere, if there is one: the system only reports that the
+/// link exists.
+fn dangling_link(path: &Path) -> Option<io::Error> {
+    let is_dangling = |path: &&Path| path.is_symlink() && !path.exists();
+    let link = path.ancestors().find(is_dangling)?;
+    let (link, target) = (link.display(), fs::read_link(link).ok()?);
+    Some(io::Error::other(format!(
+        "{link} is a link to {}, which does not exist; create that folder or remove the link",
+        target.display()
+    )))
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::save::{LATEST, folder_name, step_of};
+use super::locate::{Located, locate, newest_first};
 use super::tensors::TensorFile;
-use super::{CheckpointError, Manifest, TensorBox, TensorSource, files};
+use super::{CheckpointError, Manifest, TensorBox, TensorSource, files, names};
 
 /// An open checkpoint, whose files match their hashes.
 #[derive(Debug)]
@@ -19,41 +19,61 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens `DIR/step-N` or a copy of it, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`.
+    /// Opens `DIR/step-N` or a copy of it, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`. Links to these
+    /// are followed.
     ///
     /// In the latter forms, a checkpoint that is torn, truncated or altered is skipped for the previous one;
     /// [`skipped`](Self::skipped) returns the reasons.
     ///
     /// # Errors
-    /// No checkpoint, or none that is intact, each with the damaged file.
+    /// No checkpoint, or none that is intact, each with the damaged file, and one that cannot be read for another reason.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
-        let is_step = path.file_name().and_then(|name| step_of(name.to_str()?)).is_some();
-        // A copy of one checkpoint, perhaps under the name `latest`.
-        let is_copy = !path.is_symlink() && Manifest::is_in(path);
-        if is_step || is_copy {
-            return Checkpoint::open_folder(path);
-        }
-        let is_latest = path.file_name().is_some_and(|name| name == LATEST);
-        let dir = match (is_latest, path.parent()) {
-            (true, Some(dir)) if dir.as_os_str().is_empty() => Path::new("."),
-            (true, Some(dir)) => dir,
-            _ => path,
+        let (dir, latest) = match locate(path) {
+            Located::One(folder) => return Checkpoint::open_step(&folder),
+            Located::Newest { dir, latest } => (dir, latest),
         };
         let mut skipped = Vec::new();
-        for folder in newest_first(dir, path)? {
-            match Checkpoint::open_folder(&folder) {
+        let mut folders = newest_first(&dir, latest, path)?.into_iter();
+        while let Some(folder) = folders.next() {
+            match Checkpoint::open_step(&folder) {
                 Ok(checkpoint) => return Ok(Checkpoint { skipped, ..checkpoint }),
-                Err(error) => skipped.push(error),
+                Err(error) if error.is_damage() => skipped.push(error),
+                Err(error) => {
+                    return Err(match folders.next() {
+                        Some(older) => {
+                            CheckpointError::Unreadable { source: Box::new(error), older }
+                        }
+                        None => error,
+                    });
+                }
             }
         }
-        Err(CheckpointError::NoneUsable { path: dir.to_owned(), tried: skipped })
+        Err(CheckpointError::NoneUsable { path: dir, tried: skipped })
+    }
+
+    /// Opens a checkpoint by its name. If a crash has left a complete one of its step under the name of a replaced one, this
+    /// is used.
+    fn open_step(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+        let opened = Checkpoint::open_folder(folder);
+        let (Err(error), Some(step)) = (&opened, names::step_of_path(folder)) else {
+            return opened;
+        };
+        if !error.is_damage() {
+            return opened;
+        }
+        let replaced = names::replaced_path(folder.parent().unwrap_or(Path::new("")), step);
+        match Checkpoint::open_folder(&replaced) {
+            Ok(checkpoint) => Ok(checkpoint),
+            // A run that has started in the meantime has moved it to its place.
+            Err(_) if matches!(error, CheckpointError::NotFound { .. }) && folder.is_dir() => {
+                Checkpoint::open_folder(folder)
+            }
+            Err(_) => opened,
+        }
     }
 
     fn open_folder(folder: &Path) -> Result<Checkpoint, CheckpointError> {
-        if !folder.is_dir() {
-            let reason = files::no_folder_reason(folder).into();
-            return Err(CheckpointError::NotFound { path: folder.to_owned(), reason });
-        }
+        files::check_folder(folder)?;
         let manifest = Manifest::read(folder)?;
         let mut open_files = Vec::new();
         let mut shards: HashMap<String, Vec<_>> = HashMap::new();
@@ -148,29 +168,4 @@ pub(super) fn compare_tensors<'a>(
     } else {
         Err(CheckpointError::OtherModel { path: path.to_owned(), differences })
     }
-}
-
-/// Lists the checkpoints in `dir` from that of `latest` downwards; `path` is the path in messages.
-fn newest_first(dir: &Path, path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
-    let not_found = |reason: &str| {
-        let (path, reason) = (path.to_owned(), reason.to_owned());
-        CheckpointError::NotFound { path, reason }
-    };
-    if !dir.is_dir() {
-        return Err(not_found(files::no_folder_reason(dir)));
-    }
-    let latest = std::fs::read_link(dir.join(LATEST))
-        .ok()
-        .and_then(|target| step_of(target.file_name()?.to_str()?));
-    let mut steps: Vec<u64> =
-        files::file_names(dir)?.iter().filter_map(|name| step_of(name)).collect();
-    // The target of `latest` comes first even if it is missing, which is then reported.
-    steps.extend(latest);
-    steps.retain(|step| latest.is_none_or(|latest| *step <= latest));
-    steps.sort_unstable();
-    steps.dedup();
-    if steps.is_empty() {
-        return Err(not_found("the folder holds no step-* folder"));
-    }
-    Ok(steps.into_iter().rev().map(|step| dir.join(folder_name(step))).collect())
 }

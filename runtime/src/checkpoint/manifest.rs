@@ -122,10 +122,7 @@ impl Manifest {
     /// # Errors
     /// A file that is missing, damaged, altered or of another format.
     pub fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
-        let read = |name| {
-            let path = folder.join(name);
-            std::fs::read(&path).map_err(CheckpointError::io_error("read", &path))
-        };
+        let read = |name| files::read(&folder.join(name));
         let (path, text) = (folder.join(NAME), read(NAME)?);
         let damaged = |reason: String| CheckpointError::damaged(&path, reason);
         let hash = hash_of(&text);

@@ -4,13 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::tensors::TensorWriter;
-use super::{CheckpointError, Manifest, RankFile, SavedShard, TensorBox, TrainState, files};
-
-/// Prefix of the names of incomplete folders.
-const TEMPORARY: &str = ".tmp-";
-
-/// The name of the link to the newest checkpoint.
-pub(super) const LATEST: &str = "latest";
+use super::{
+    CheckpointError, Manifest, RankFile, SavedShard, TensorBox, TrainState, files, folder, names,
+};
 
 /// A shard that one rank saves: a box of a global tensor.
 #[derive(Debug, Clone)]
@@ -40,36 +36,14 @@ pub struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Checks that `dir` can hold checkpoints, creating it if needed, and removes incomplete ones after a crash. Called at the
-    /// start of a run, so that a bad folder is reported before any work could be lost.
+    /// Begins the checkpoint after `step` steps in the folder `dir`, creating it if needed. Completes or removes what a failure
+    /// has left there, so no other run may save in it: a [`CheckpointFolder`](super::CheckpointFolder) excludes them.
     ///
     /// # Errors
     /// A folder that cannot be created or written to.
-    pub fn prepare(dir: &Path) -> Result<(), CheckpointError> {
-        files::create_folder(dir)?;
-        for name in files::file_names(dir)?.iter().filter(|name| name.starts_with(TEMPORARY)) {
-            files::remove_path(&dir.join(name))?;
-        }
-        let probe = dir.join(format!("{TEMPORARY}probe"));
-        files::write(&probe, b"")?;
-        files::remove_path(&probe)
-    }
-
-    /// Removes incomplete checkpoints of a failed run from `dir`, ignoring errors.
-    pub fn abandon(dir: &Path) {
-        let unfinished = files::file_names(dir).unwrap_or_default();
-        for name in unfinished.iter().filter(|name| name.starts_with(TEMPORARY)) {
-            // The user has to see the failure of the run instead; the next run retries.
-            let _ = files::remove_path(&dir.join(name));
-        }
-    }
-
-    /// Begins the checkpoint after `step` steps in the folder `dir`.
-    ///
-    /// # Errors
-    /// As [`prepare`](Self::prepare), which it repeats.
     pub fn begin_checkpoint(dir: &Path, step: u64) -> Result<CheckpointWriter, CheckpointError> {
-        CheckpointWriter::prepare(dir)?;
+        files::create_folder(dir)?;
+        folder::recover(dir)?;
         let writer = CheckpointWriter::join(dir, step);
         files::create_folder(&writer.temporary)?;
         Ok(writer)
@@ -77,7 +51,7 @@ impl CheckpointWriter {
 
     /// Creates a writer for the checkpoint that another rank has begun.
     pub fn join(dir: &Path, step: u64) -> CheckpointWriter {
-        let temporary = dir.join(format!("{TEMPORARY}{}", folder_name(step)));
+        let temporary = names::temporary_folder(dir, step);
         CheckpointWriter { dir: dir.to_owned(), step, temporary }
     }
 
@@ -122,38 +96,23 @@ impl CheckpointWriter {
         Manifest::new(state, rank_files)?.write(&self.temporary)?;
         files::sync_folder(&self.temporary)?;
 
-        let name = folder_name(self.step);
+        let name = names::folder_name(self.step);
         let folder = self.dir.join(&name);
         // A run that resumed before this step saves it a second time.
-        let replaced = self.dir.join(format!("{TEMPORARY}replaced-{name}"));
-        if folder.exists() {
+        let replaced = names::replaced_path(&self.dir, self.step);
+        if files::is_taken(&folder) {
             files::rename_path(&folder, &replaced)?;
         }
-        if let Err(error) = files::rename_path(&self.temporary, &folder) {
-            // Under its temporary name, the replaced checkpoint would be removed as an incomplete one.
-            if replaced.exists() {
-                files::rename_path(&replaced, &folder)?;
-            }
-            return Err(error);
-        }
+        files::rename_path(&self.temporary, &folder)?;
         point_latest(&self.dir, &name)?;
-        files::remove_path(&replaced)?;
+        if files::is_taken(&replaced) {
+            folder::remove_checkpoint(&replaced, &self.temporary)?;
+        }
         if let Some(keep) = keep {
             remove_old_checkpoints(&self.dir, self.step, keep)?;
         }
         Ok(folder)
     }
-}
-
-/// Returns the folder name of the checkpoint after `step` steps.
-pub(super) fn folder_name(step: u64) -> String {
-    format!("step-{step:08}")
-}
-
-/// Returns the step of a checkpoint's folder name; `None` for another name.
-pub(super) fn step_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("step-")?;
-    digits.parse().ok().filter(|step| folder_name(*step) == name)
 }
 
 /// Describes the shards of a file, with keys that differ.
@@ -180,24 +139,24 @@ fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<SavedShard> {
 
 /// Replaces the link atomically, so that there always is one.
 fn point_latest(dir: &Path, name: &str) -> Result<(), CheckpointError> {
-    let (link, new_link) = (dir.join(LATEST), dir.join(format!("{TEMPORARY}{LATEST}")));
+    let new_link = names::temporary_latest(dir);
     files::remove_path(&new_link)?;
-    std::os::unix::fs::symlink(name, &new_link)
-        .map_err(CheckpointError::io_error("create", &new_link))?;
-    files::rename_path(&new_link, &link)
+    files::create_link(name, &new_link)?;
+    files::rename_path(&new_link, &dir.join(names::LATEST))
 }
 
 /// Removes all but the newest `keep` checkpoints up to `step`. Later ones, from before a resume, are kept.
 fn remove_old_checkpoints(dir: &Path, step: u64, keep: usize) -> Result<(), CheckpointError> {
-    let mut steps: Vec<(u64, String)> = files::file_names(dir)?
-        .into_iter()
-        .filter_map(|name| Some((step_of(&name)?, name)))
-        .filter(|(other, _)| *other <= step)
+    let found = files::file_names(dir)?;
+    let mut steps: Vec<u64> = found
+        .iter()
+        .filter_map(|name| names::step_of(name))
+        .filter(|other| *other <= step)
         .collect();
-    steps.sort();
-    steps.reverse();
-    for (_, name) in steps.iter().skip(keep.max(1)) {
-        files::remove_path(&dir.join(name))?;
+    steps.sort_unstable();
+    for step in steps.into_iter().rev().skip(keep.max(1)) {
+        let old = dir.join(names::folder_name(step));
+        folder::remove_checkpoint(&old, &names::temporary_folder(dir, step))?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::tensor_box::{Stored, copy_common};
-use super::{CheckpointError, TensorBox};
+use super::{CheckpointError, TensorBox, files};
 
 const _: () = assert!(cfg!(target_endian = "little"), "tensors are written in their memory layout");
 
@@ -180,12 +180,8 @@ impl TensorFile {
 }
 
 fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
-    let file = File::open(path).map_err(CheckpointError::io_error("read", path))?;
+    let file = files::open_regular(path)?;
     let metadata = file.metadata().map_err(CheckpointError::io_error("read", path))?;
-    if metadata.is_dir() {
-        let reason = std::io::ErrorKind::IsADirectory;
-        return Err(CheckpointError::io_error("read", path)(reason.into()));
-    }
     if metadata.len() == 0 {
         return Err(CheckpointError::damaged(path, "it is empty"));
     }

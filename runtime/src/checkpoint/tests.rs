@@ -40,10 +40,15 @@ fn state(step: u64) -> TrainState {
 }
 
 /// Saves on `ranks` ranks that split the weight by rows; rank 0 has the bias.
-fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf {
+pub(super) fn try_save_on(
+    dir: &Path,
+    step: u64,
+    ranks: usize,
+    keep: Option<usize>,
+) -> Result<PathBuf, CheckpointError> {
     let (weight, bias) = values(step);
     let rows = 6 / ranks;
-    let writer = CheckpointWriter::begin_checkpoint(dir, step).unwrap();
+    let writer = CheckpointWriter::begin_checkpoint(dir, step)?;
     let write = |rank: usize| {
         let mut entries = vec![ShardEntry {
             name: "params.weight".into(),
@@ -66,14 +71,18 @@ fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf 
         let ranks: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || write(rank))).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
-    writer.commit(files, state(step), keep).unwrap()
+    writer.commit(files, state(step), keep)
 }
 
-fn save(dir: &Path, step: u64) -> PathBuf {
+fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf {
+    try_save_on(dir, step, ranks, keep).unwrap()
+}
+
+pub(super) fn save(dir: &Path, step: u64) -> PathBuf {
     save_on(dir, step, 2, None)
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub(super) fn names(dir: &Path) -> Vec<String> {
     let mut names = files::file_names(dir).unwrap();
     names.sort();
     names
@@ -83,11 +92,11 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-fn folder() -> TempDir {
+pub(super) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn refusal(path: &Path) -> String {
+pub(super) fn refusal(path: &Path) -> String {
     Checkpoint::open(path).unwrap_err().to_string()
 }
 
@@ -223,7 +232,7 @@ fn crashes_keep_the_previous_checkpoint() {
     drop(writer);
     assert!(names(dir.path()).contains(&".tmp-step-00000020".to_owned()));
     assert_eq!(Checkpoint::open(dir.path()).unwrap().manifest().state.step, 10);
-    CheckpointWriter::prepare(dir.path()).unwrap();
+    drop(CheckpointFolder::prepare(dir.path()).unwrap());
     assert_eq!(names(dir.path()), ["latest", "step-00000010"]);
     // Between the two renames: the folder is there, `latest` has not moved.
     let complete = save(dir.path(), 20);
@@ -258,7 +267,7 @@ fn unwritable_folders_are_reported_at_the_start() {
     let dir = folder();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    let text = CheckpointWriter::prepare(&file.join("checkpoints")).unwrap_err().to_string();
+    let text = CheckpointFolder::prepare(&file.join("checkpoints")).unwrap_err().to_string();
     assert!(text.contains("cannot create ") && text.contains("file/checkpoints"), "{text}");
     let writer = CheckpointWriter::join(&dir.path().join("missing"), 3);
     let text = writer.write_rank(2, &[]).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::checkpoint::CheckpointWriter;
+use crate::checkpoint::CheckpointFolder;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
 use crate::trace::Tracer;
 
@@ -24,6 +24,8 @@ use super::{Error, LanguageModel, Optimizers, Result, Summary};
 pub struct Trainer<M> {
     plan: Plan,
     files: SharedFiles,
+    /// The folder of `--save`, if this process has prepared it. Locked to the end of the run.
+    checkpoints: Option<CheckpointFolder>,
     model: PhantomData<M>,
 }
 
@@ -95,9 +97,9 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
         let plan = Plan::new::<M>(config, machine)?;
-        plan.prepare_outputs()?;
+        let checkpoints = plan.prepare_outputs()?;
         let files = SharedFiles::open(&plan)?;
-        Ok(Trainer { plan, files, model: PhantomData })
+        Ok(Trainer { plan, files, checkpoints, model: PhantomData })
     }
 
     /// Trains, and prints a summary with a sampled continuation. A failure ends the process with one message on stderr and
@@ -114,7 +116,11 @@ impl<M: LanguageModel> Trainer<M> {
         match self.train_on_mesh() {
             Ok(summary) if prints => summary.print(&self.plan),
             Ok(_) => {}
-            Err(error) => error.exit(),
+            Err(error) => {
+                // The exit of the process would leave the lock file.
+                drop(self);
+                error.exit()
+            }
         }
         Ok(())
     }
@@ -128,7 +134,7 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {
-        let Trainer { plan, files, .. } = self;
+        let Trainer { plan, files, checkpoints, .. } = self;
         let tracer = plan.config.trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
@@ -149,8 +155,8 @@ impl<M: LanguageModel> Trainer<M> {
                 Ok(summary)
             }
             Err(error) => {
-                if let Some(save) = &plan.config.save {
-                    CheckpointWriter::abandon(&save.dir);
+                if let Some(checkpoints) = checkpoints {
+                    checkpoints.abandon();
                 }
                 Err(Error::of_ranks(error).with_memory_advice(&plan.config))
             }

@@ -143,6 +143,8 @@ fn weights() {
 fn output_paths_that_cannot_be_written() {
     let workspace = Workspace::new();
     std::fs::create_dir(workspace.path("folder")).unwrap();
+    std::fs::create_dir_all(workspace.path("copied/latest")).unwrap();
+    std::os::unix::fs::symlink("nowhere", workspace.path("dangling")).unwrap();
     let with = |flags: &str| format!("{SMALL} --steps 1 {flags}");
     assert_refused(
         &workspace,
@@ -156,6 +158,20 @@ fn output_paths_that_cannot_be_written() {
                 &["--save: cannot create text.txt/out: Not a directory"],
             ),
             (&with("--save /proc/out"), &["--save: cannot create /proc/out: "]),
+            (
+                &with("--save dangling"),
+                &[
+                    "--save: cannot create dangling: dangling is a link to nowhere, which does not exist",
+                    "create that folder or remove the link",
+                ],
+            ),
+            (
+                &with("--save copied --trace t.json --metrics m.jsonl"),
+                &[
+                    "--save: cannot save checkpoints in copied: copied/latest is a folder, not the link",
+                    "Remove it or",
+                ],
+            ),
             (
                 &with("--export-hf text.txt/hf"),
                 &["--export-hf: cannot create text.txt/hf: Not a dir"],

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::HfSettings;
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
 ///
@@ -41,9 +41,8 @@ pub trait HfConfig: Sized {
     /// refuses.
     fn read(folder: &Path) -> Result<Self, CheckpointError> {
         let path = folder.join("config.json");
-        let text =
-            std::fs::read_to_string(&path).map_err(CheckpointError::io_error("read", &path))?;
-        let settings = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"));
+        let text = files::read(&path)?;
+        let settings = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
         let config = settings.and_then(|settings: Map<String, Value>| {
             let settings = HfSettings::new(&settings);
             check_family::<Self>(&settings)?;

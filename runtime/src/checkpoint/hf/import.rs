@@ -139,8 +139,7 @@ fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let text = std::fs::read_to_string(index).map_err(CheckpointError::io_error("read", index))?;
-    let parsed: Index = serde_json::from_str(&text)
+    let parsed: Index = serde_json::from_slice(&files::read(index)?)
         .map_err(|error| CheckpointError::settings(index, format!("not an index: {error}")))?;
     let mut names: Vec<String> = parsed.weight_map.into_values().collect();
     names.sort();

@@ -3,16 +3,17 @@
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 
-use crate::checkpoint::CheckpointWriter;
 use crate::checkpoint::hf::HfExport;
+use crate::checkpoint::{CheckpointError, CheckpointFolder};
 use crate::train::config::Config;
 use crate::train::{Error, Result};
 
 use super::Plan;
 
 impl Plan {
-    /// Creates or opens every output, and refuses outputs that are also inputs.
-    pub fn prepare_outputs(&self) -> Result<()> {
+    /// Creates or opens every output, and refuses outputs that are also inputs. Returns the folder of `--save` if this process
+    /// prepares it for the others.
+    pub fn prepare_outputs(&self) -> Result<Option<CheckpointFolder>> {
         let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
         let Config { data, tokenizer, metrics, trace, stage_times, .. } = &self.config;
         let used = [
@@ -36,6 +37,8 @@ impl Plan {
                 )));
             }
         }
+        // First, as a run that is refused because another one saves there must not empty the other's files.
+        let folder = self.prepare_save().map_err(Error::of_flag("--save"))?;
         if let Some(path) = self.trace_file() {
             std::fs::File::create(&path).map_err(|error| {
                 Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
@@ -48,13 +51,19 @@ impl Plan {
                 Error::Input(format!("--stage-times: cannot write {}: {error}", path.display()))
             })?;
         }
-        if let Some(save) = &self.config.save {
-            CheckpointWriter::prepare(&save.dir).map_err(Error::of_flag("--save"))?;
-        }
         if let Some(folder) = &self.config.export_hf {
             HfExport::prepare(folder).map_err(Error::of_flag("--export-hf"))?;
         }
-        Ok(())
+        Ok(folder)
+    }
+
+    /// Checks the folder of `--save`. Of several processes, that of rank 0 prepares it.
+    fn prepare_save(&self) -> std::result::Result<Option<CheckpointFolder>, CheckpointError> {
+        let Some(save) = &self.config.save else { return Ok(None) };
+        match self.machine.own_rank() {
+            None | Some(0) => CheckpointFolder::prepare(&save.dir).map(Some),
+            Some(rank) => CheckpointFolder::check_writable(&save.dir, rank).map(|()| None),
+        }
     }
 
     /// Returns the file of `--trace`. Of several processes, all but that of rank 0 add their rank to its name.

@@ -1,0 +1,123 @@
+//! The folder in which a run saves its checkpoints: its lock, its checks, and recovery after a failure.
+
+use std::path::{Path, PathBuf};
+
+use super::lock::FolderLock;
+use super::{CheckpointError, files, names};
+
+/// The folder in which a run saves checkpoints. No other run can save there while this value exists, if the file system has
+/// locks.
+///
+/// Of a run with several processes, the first one prepares the folder, and the others
+/// [`check_writable`](Self::check_writable).
+#[derive(Debug)]
+pub struct CheckpointFolder {
+    dir: PathBuf,
+    _lock: Option<FolderLock>,
+}
+
+impl CheckpointFolder {
+    /// Locks `dir`, creating it if needed, recovers from a failure of an earlier run, and checks that checkpoints can be saved
+    /// in it. Called at the start of a run, so that a bad folder is reported before any work could be lost.
+    ///
+    /// # Errors
+    /// A folder that cannot be created or written to, in which another run saves, whose `latest` is not a link, or whose
+    /// file system has no symbolic links.
+    pub fn prepare(dir: &Path) -> Result<CheckpointFolder, CheckpointError> {
+        files::create_folder(dir)?;
+        let folder = CheckpointFolder { _lock: FolderLock::acquire(dir)?, dir: dir.to_owned() };
+        check_latest(dir)?;
+        recover(dir)?;
+        CheckpointFolder::check_writable(dir, 0)?;
+        check_links(dir)?;
+        Ok(folder)
+    }
+
+    /// Checks that the process of `rank` can write to `dir`, creating it if needed.
+    ///
+    /// # Errors
+    /// A folder that cannot be created or written to.
+    pub fn check_writable(dir: &Path, rank: usize) -> Result<(), CheckpointError> {
+        files::create_folder(dir)?;
+        let probe = names::probe_path(dir, rank);
+        files::write(&probe, b"")?;
+        files::remove_path(&probe)
+    }
+
+    /// Removes what a failed run has left incomplete, ignoring errors.
+    pub fn abandon(&self) {
+        // The user has to see the failure of the run instead; the next run retries.
+        let _ = remove_temporaries(&self.dir);
+        // If both are there, the new checkpoint may not be on disk yet: the next run removes the replaced one.
+        let _ = restore_replaced(&self.dir);
+    }
+}
+
+/// Brings `dir` into order after a failure: removes incomplete checkpoints, and moves a replaced one back to its place if
+/// the new one has not taken it.
+pub(super) fn recover(dir: &Path) -> Result<(), CheckpointError> {
+    remove_temporaries(dir)?;
+    restore_replaced(dir)?;
+    for step in replaced_steps(dir)? {
+        let replaced = names::replaced_path(dir, step);
+        remove_checkpoint(&replaced, &names::temporary_folder(dir, step))?;
+    }
+    Ok(())
+}
+
+/// Removes a checkpoint, by way of the path `temporary`: under its own name, one that is partly removed would count as
+/// complete.
+pub(super) fn remove_checkpoint(folder: &Path, temporary: &Path) -> Result<(), CheckpointError> {
+    files::rename_path(folder, temporary)?;
+    files::remove_path(temporary)
+}
+
+fn remove_temporaries(dir: &Path) -> Result<(), CheckpointError> {
+    for name in files::file_names(dir)?.iter().filter(|name| names::is_temporary(name)) {
+        files::remove_path(&dir.join(name))?;
+    }
+    Ok(())
+}
+
+/// Moves replaced checkpoints back to their places, unless these are taken.
+fn restore_replaced(dir: &Path) -> Result<(), CheckpointError> {
+    for step in replaced_steps(dir)? {
+        let folder = dir.join(names::folder_name(step));
+        if !files::is_taken(&folder) {
+            files::rename_path(&names::replaced_path(dir, step), &folder)?;
+        }
+    }
+    Ok(())
+}
+
+fn replaced_steps(dir: &Path) -> Result<Vec<u64>, CheckpointError> {
+    let found = files::file_names(dir)?;
+    Ok(found.iter().filter_map(|name| names::replaced_step_of(name)).collect())
+}
+
+/// Checks that `latest` can be replaced by a link.
+fn check_latest(dir: &Path) -> Result<(), CheckpointError> {
+    let latest = dir.join(names::LATEST);
+    if latest.is_symlink() || !files::is_taken(&latest) {
+        return Ok(());
+    }
+    let kind = if latest.is_dir() { "folder" } else { "file" };
+    let reason = format!(
+        "{} is a {kind}, not the link to the newest checkpoint; tools that follow links make such copies. Remove it or, \
+         if it is the only copy of its checkpoint, rename it to step-NNNNNNNN with the number of its step",
+        latest.display()
+    );
+    Err(CheckpointError::Unsuitable { path: dir.to_owned(), reason })
+}
+
+/// Checks that the file system has symbolic links.
+fn check_links(dir: &Path) -> Result<(), CheckpointError> {
+    let link = names::temporary_latest(dir);
+    files::create_link(names::LATEST, &link).map_err(|error| {
+        let reason = format!(
+            "`latest` is a symbolic link, but {error}; name a folder on a file system with links"
+        );
+        CheckpointError::Unsuitable { path: dir.to_owned(), reason }
+    })?;
+    files::remove_path(&link)
+}

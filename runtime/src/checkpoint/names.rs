@@ -1,0 +1,101 @@
+//! Names of files and folders in a folder of checkpoints.
+
+use std::path::{Path, PathBuf};
+
+/// The link to the newest checkpoint.
+pub const LATEST: &str = "latest";
+
+/// Prefix of the names of incomplete files and folders.
+const TEMPORARY: &str = ".tmp-";
+
+/// Prefix of the name of a checkpoint while a new one of the same step takes its place.
+const REPLACED: &str = ".replaced-";
+
+/// Part of the names of files that show that a folder can be written to.
+const PROBE: &str = "probe";
+
+/// Returns the folder name of the checkpoint after `step` steps.
+pub fn folder_name(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// Returns the step of a checkpoint's folder name; `None` for another name.
+pub fn step_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("step-")?;
+    digits.parse().ok().filter(|step| folder_name(*step) == name)
+}
+
+/// Returns the step of the folder at the end of a path; `None` for another name.
+pub fn step_of_path(path: &Path) -> Option<u64> {
+    step_of(path.file_name()?.to_str()?)
+}
+
+/// Returns the step of a replaced checkpoint's folder name; `None` for another name.
+pub fn replaced_step_of(name: &str) -> Option<u64> {
+    step_of(name.strip_prefix(REPLACED)?)
+}
+
+/// Returns the path to which the checkpoint of `step` moves while a new one takes its place.
+pub fn replaced_path(dir: &Path, step: u64) -> PathBuf {
+    dir.join(format!("{REPLACED}{}", folder_name(step)))
+}
+
+/// Returns the path of an incomplete checkpoint.
+pub fn temporary_folder(dir: &Path, step: u64) -> PathBuf {
+    dir.join(format!("{TEMPORARY}{}", folder_name(step)))
+}
+
+/// Returns the path of a link that is to become `latest`.
+pub fn temporary_latest(dir: &Path) -> PathBuf {
+    dir.join(format!("{TEMPORARY}{LATEST}"))
+}
+
+/// Returns the path of the file by which the process of `rank` checks that it can write to `dir`.
+pub fn probe_path(dir: &Path, rank: usize) -> PathBuf {
+    dir.join(format!("{TEMPORARY}{PROBE}-{rank:05}"))
+}
+
+/// Returns true for names of incomplete files and folders that a run has made. Other names with the same prefix are the
+/// user's.
+pub fn is_temporary(name: &str) -> bool {
+    name.strip_prefix(TEMPORARY).is_some_and(|rest| {
+        let is_probe = |rank: &str| rank.bytes().all(|byte| byte.is_ascii_digit());
+        rest == LATEST
+            || step_of(rest).is_some()
+            || rest
+                .strip_prefix(PROBE)
+                .and_then(|rest| rest.strip_prefix('-'))
+                .is_some_and(is_probe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_runs_are_temporary() {
+        let dir = Path::new("out");
+        for path in [temporary_folder(dir, 4), temporary_latest(dir), probe_path(dir, 3)] {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(is_temporary(name), "{name}");
+            assert_eq!((step_of(name), replaced_step_of(name)), (None, None));
+        }
+        let replaced = replaced_path(dir, 4);
+        let replaced = replaced.file_name().unwrap().to_str().unwrap();
+        assert!(!is_temporary(replaced));
+        assert_eq!(replaced_step_of(replaced), Some(4));
+        for name in [
+            ".tmp-",
+            ".tmp-notes",
+            ".tmp-step-4",
+            ".tmp-step-00000004.bak",
+            ".tmp-latest2",
+            ".tmp-probe-x",
+            ".tmp-model.safetensors",
+            "step-00000004",
+        ] {
+            assert!(!is_temporary(name), "{name}");
+        }
+    }
+}
