@@ -35,5 +35,10 @@ pub fn count_operation() -> io::Result<()> {
         Some(Fault::Crash(planned)) => index >= planned,
         None => false,
     };
-    if fails { Err(io::Error::other(format!("fault in operation {index}"))) } else { Ok(()) }
+    if fails {
+        let kind = io::ErrorKind::Unsupported;
+        Err(io::Error::new(kind, format!("fault in operation {index}")))
+    } else {
+        Ok(())
+    }
 }

@@ -1,5 +1,6 @@
 //! The folder in which a run saves its checkpoints: its lock, its checks, and recovery after a failure.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::lock::FolderLock;
@@ -113,11 +114,19 @@ fn check_latest(dir: &Path) -> Result<(), CheckpointError> {
 /// Checks that the file system has symbolic links.
 fn check_links(dir: &Path) -> Result<(), CheckpointError> {
     let link = names::temporary_latest(dir);
-    files::create_link(names::LATEST, &link).map_err(|error| {
-        let reason = format!(
-            "`latest` is a symbolic link, but {error}; name a folder on a file system with links"
-        );
-        CheckpointError::Unsuitable { path: dir.to_owned(), reason }
+    files::create_link(names::LATEST, &link).map_err(|error| match &error {
+        CheckpointError::Io { source, .. } if is_without_links(source.kind()) => {
+            let reason = format!(
+                "`latest` is a symbolic link, but {error}; name a folder on a file system with links"
+            );
+            CheckpointError::Unsuitable { path: dir.to_owned(), reason }
+        }
+        _ => error,
     })?;
     files::remove_path(&link)
+}
+
+/// Returns true for the errors by which a file system refuses a link in a folder that is otherwise writable.
+fn is_without_links(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported)
 }
