@@ -99,8 +99,10 @@ fn schedule(matches: &ArgMatches) -> Result<Schedule, String> {
 }
 
 fn costs(text: &str) -> Result<Costs, String> {
+    // The sums of larger times would not be exact, or not finite.
+    const LARGEST: f64 = 1e15;
     let parsed: Result<Vec<f64>, _> = text.split(',').map(|cost| cost.trim().parse()).collect();
-    let is_cost = |cost: &f64| cost.is_finite() && *cost >= 0.0;
+    let is_cost = |cost: &f64| (0.0..=LARGEST).contains(cost);
     match parsed.as_deref() {
         Ok(&[forward, input, weight, message])
             if [forward, input, weight, message].iter().all(is_cost)
@@ -110,7 +112,8 @@ fn costs(text: &str) -> Result<Costs, String> {
             Ok(Costs { forward, input, weight, message })
         }
         _ => Err(format!(
-            "--costs {text}: write four times, such as 1,1,1,0.2; passes take time, and none is negative"
+            "--costs {text}: write four times, such as 1,1,1,0.2; passes take time, and none is negative or \
+             above {LARGEST:e}"
         )),
     }
 }
