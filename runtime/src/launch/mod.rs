@@ -6,13 +6,15 @@
 
 mod error;
 mod keep_alive;
+mod process_rank;
 mod protocol;
 mod rank_assignment;
 mod server;
 mod store;
 
 pub use error::StoreError;
-pub use rank_assignment::{RankAssignment, RankAssignmentError};
+pub use process_rank::{ProcessRank, RankAssignmentError};
+pub use rank_assignment::RankAssignment;
 pub use store::Store;
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::env;
 
+use super::process_rank::{LauncherVars, ProcessRank, RankAssignmentError};
+
 /// Port of the store if the launcher does not set `MASTER_PORT`.
 const DEFAULT_PORT: u16 = 29_500;
 
@@ -19,62 +21,6 @@ pub struct RankAssignment {
     /// Job identifier: the store refuses processes of other jobs.
     pub job: String,
 }
-
-/// An invalid rank assignment in the environment.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RankAssignmentError {
-    /// A variable of the launcher is missing.
-    #[error(
-        "the environment has {present}, but no {missing}: start all processes by one launcher, or set it"
-    )]
-    Missing {
-        /// The variable by which the launcher was recognized.
-        present: &'static str,
-        /// The missing variable.
-        missing: &'static str,
-    },
-    /// A variable is not a number, or out of range.
-    #[error("{name}={value} is not {expected}")]
-    Invalid {
-        /// The variable.
-        name: &'static str,
-        /// The value of the variable.
-        value: String,
-        /// A description of valid values.
-        expected: String,
-    },
-}
-
-/// The environment variables of one launcher.
-struct LauncherVars {
-    rank: &'static str,
-    world: &'static str,
-    local_rank: &'static str,
-    /// Candidates for the job identifier.
-    job: &'static [&'static str],
-}
-
-/// torchrun and compatible launchers first: they often run under the other launchers.
-const LAUNCHERS: [LauncherVars; 3] = [
-    LauncherVars {
-        rank: "RANK",
-        world: "WORLD_SIZE",
-        local_rank: "LOCAL_RANK",
-        job: &["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"],
-    },
-    LauncherVars {
-        rank: "OMPI_COMM_WORLD_RANK",
-        world: "OMPI_COMM_WORLD_SIZE",
-        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
-        job: &["SLURM_JOB_ID", "PMIX_NAMESPACE"],
-    },
-    LauncherVars {
-        rank: "SLURM_PROCID",
-        world: "SLURM_NTASKS",
-        local_rank: "SLURM_LOCALID",
-        job: &["SLURM_JOB_ID"],
-    },
-];
 
 /// Job identifier, instead of that of the launcher.
 const JOB_VARIABLE: &str = "MESHWRIGHT_JOB";
@@ -95,27 +41,8 @@ impl RankAssignment {
     pub fn from_variables(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<RankAssignment>, RankAssignmentError> {
-        let is_set = |launcher: &&LauncherVars| variable(launcher.rank).is_some();
-        let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
-        let number = |name: &'static str| {
-            let Some(value) = variable(name) else {
-                return Err(RankAssignmentError::Missing { present: launcher.rank, missing: name });
-            };
-            value.trim().parse::<usize>().map_err(|_| RankAssignmentError::Invalid {
-                name,
-                value,
-                expected: "a number".into(),
-            })
-        };
-        let (rank, world) = (number(launcher.rank)?, number(launcher.world)?);
-        if rank >= world {
-            return Err(RankAssignmentError::Invalid {
-                name: launcher.rank,
-                value: rank.to_string(),
-                expected: format!("below {}={world}", launcher.world),
-            });
-        }
-        let local_rank = number(launcher.local_rank)?;
+        let Some(launcher) = LauncherVars::find(&variable) else { return Ok(None) };
+        let ProcessRank { rank, world, local_rank } = launcher.process_rank(&variable)?;
         let host = match variable("MASTER_ADDR") {
             Some(host) => host,
             None if local_rank == rank && is_one_host(&variable, launcher, world) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::comm::{Peers, RankExit};
 
-use super::{RankAssignment, RankAssignmentError, Store, StoreError};
+use super::{ProcessRank, RankAssignment, RankAssignmentError, Store, StoreError};
 
 fn assignment_of(
     variables: &[(&str, &str)],
@@ -58,6 +58,30 @@ fn every_launcher_is_recognized() {
     assert_eq!(assignment_of(&mpirun), Ok(Some(expected)));
 
     assert_eq!(assignment_of(&[("HOME", "/root")]), Ok(None));
+}
+
+#[test]
+fn a_slurm_batch_script_is_no_task() {
+    let rank_of = |variables: &[(&str, &str)]| {
+        let value =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+        ProcessRank::from_variables(|name| value(name).map(|value| value.to_string()))
+    };
+    let script = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_NNODES", "1"),
+        ("SLURM_JOB_ID", "77"),
+    ];
+    assert_eq!(rank_of(&script), Ok(None));
+    let first = Some(ProcessRank { rank: 0, world: 4, local_rank: 0 });
+    assert_eq!(rank_of(&[&script[..], &[("SLURM_STEP_ID", "0")]].concat()), Ok(first));
+    let later = Some(ProcessRank { rank: 3, world: 4, local_rank: 0 });
+    assert_eq!(rank_of(&[&[("SLURM_PROCID", "3")], &script[1..]].concat()), Ok(later));
+    // Other launchers start their processes from such a script.
+    let torchrun = [("RANK", "0"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "0")];
+    assert_eq!(rank_of(&[&script[..], &torchrun].concat()), Ok(first));
 }
 
 #[test]

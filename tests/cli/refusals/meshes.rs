@@ -1,7 +1,7 @@
 //! Meshes, schedules and stages that do not fit the model or the batch.
 
 use super::assert_refused;
-use crate::{SMALL, Workspace};
+use crate::{SMALL, Workspace, assert_contains, program};
 
 #[test]
 fn pipelines() {
@@ -202,4 +202,30 @@ fn context_parallelism() {
             (&on("--mesh cp=2 --mesh-order ,"), &["--mesh-order: ", "is empty"]),
         ],
     );
+}
+
+#[test]
+fn processes_of_a_launcher() {
+    let workspace = Workspace::new();
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = program();
+        command.envs(variables.iter().copied());
+        workspace.run_program(command, &format!("{SMALL} --steps 1"))
+    };
+    let torchrun = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")];
+    let refused = run(&torchrun);
+    assert_contains(
+        refused.error(),
+        "error: this process was started as rank 1 of 2, but on the CPU",
+    );
+    let script = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_NNODES", "1"),
+    ];
+    let finished = run(&script);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let task = run(&[&script[..], &[("SLURM_STEP_ID", "0")]].concat());
+    assert_contains(task.error(), "error: this process was started as rank 0 of 4, but on the CPU");
 }

@@ -11,7 +11,7 @@ mod message_path;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
 use crate::comm::RankComms;
-use crate::launch::{RankAssignment, RankAssignmentError};
+use crate::launch::{ProcessRank, RankAssignment, RankAssignmentError};
 
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
@@ -62,14 +62,13 @@ pub use gpus::Gpus;
 /// # Errors
 /// A device that is missing, and a failed rendezvous of processes.
 pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
-    let assignment = rank_assignment(config.device)?.filter(|assignment| assignment.world > 1);
-    let world = config.mesh.world_size();
     match config.device {
         DeviceChoice::Cpu => {
-            refuse_processes(assignment)?;
-            Ok(Box::new(CpuMachine { threads: config.threads_per_rank(world), ranks: world }))
+            refuse_processes(ProcessRank::from_environment())?;
+            let ranks = config.mesh.world_size();
+            Ok(Box::new(CpuMachine { threads: config.threads_per_rank(ranks), ranks }))
         }
-        DeviceChoice::Cuda => open_gpus(config, assignment),
+        DeviceChoice::Cuda => open_gpus(config, rank_assignment()?),
     }
 }
 
@@ -79,38 +78,35 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
 /// # Errors
 /// A CPU, whose cores any number of ranks can divide, and a missing driver.
 pub fn suggested_ranks(device: DeviceChoice) -> Result<usize> {
-    let assignment = rank_assignment(device)?.filter(|assignment| assignment.world > 1);
-    match (assignment, device) {
-        (Some(assignment), _) => Ok(assignment.world),
-        (None, DeviceChoice::Cpu) => Err(Error::Input(
+    if device == DeviceChoice::Cpu {
+        refuse_processes(ProcessRank::from_environment())?;
+        return Err(Error::Input(
             "--mesh: `auto` counts GPUs; on the CPU name the ranks, such as `auto=4`".into(),
-        )),
-        (None, DeviceChoice::Cuda) => count_gpus(),
+        ));
     }
+    rank_assignment()?.map_or_else(count_gpus, |assignment| Ok(assignment.world))
 }
 
 /// Returns the rank assignment of this process, if a launcher has started several.
-fn rank_assignment(device: DeviceChoice) -> Result<Option<RankAssignment>> {
-    match RankAssignment::from_environment() {
-        // Without MASTER_ADDR, a variable may have been set for another purpose.
-        Err(RankAssignmentError::Missing { missing, .. })
-            if device == DeviceChoice::Cpu && missing != "MASTER_ADDR" =>
-        {
-            Ok(None)
-        }
-        assignment => assignment.map_err(|error| Error::Input(error.to_string())),
-    }
+fn rank_assignment() -> Result<Option<RankAssignment>> {
+    let assignment = RankAssignment::from_environment();
+    let assignment = assignment.map_err(|error| Error::Input(error.to_string()))?;
+    Ok(assignment.filter(|assignment| assignment.world > 1))
 }
 
 /// Refuses several processes on the CPU, where ranks are threads of one process: each process would run everything, and
 /// write to the same files.
-fn refuse_processes(assignment: Option<RankAssignment>) -> Result<()> {
-    match assignment {
-        Some(RankAssignment { rank, world, .. }) => Err(Error::Input(format!(
+fn refuse_processes(
+    found: std::result::Result<Option<ProcessRank>, RankAssignmentError>,
+) -> Result<()> {
+    match found {
+        Ok(Some(ProcessRank { rank, world, .. })) if world > 1 => Err(Error::Input(format!(
             "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one process; \
              start one process and set its ranks with --mesh, or use --device cuda"
         ))),
-        None => Ok(()),
+        // Without the others, a variable may have been set for another purpose.
+        Ok(_) | Err(RankAssignmentError::Missing { .. }) => Ok(()),
+        Err(error) => Err(Error::Input(error.to_string())),
     }
 }
 
@@ -180,17 +176,20 @@ mod tests {
 
     #[test]
     fn several_processes_are_refused() {
-        let assignment = |world: &str| {
+        let found = |world: &str, local_rank: Option<&str>| {
             let of = |name: &str| match name {
-                "RANK" | "LOCAL_RANK" => Some("0".to_owned()),
+                "RANK" => Some("0".to_owned()),
+                "LOCAL_RANK" => local_rank.map(str::to_owned),
                 "WORLD_SIZE" => Some(world.to_owned()),
-                "MASTER_ADDR" => Some("localhost".to_owned()),
                 _ => None,
             };
-            RankAssignment::from_variables(of).unwrap()
+            refuse_processes(ProcessRank::from_variables(of)).map_err(|error| error.to_string())
         };
-        let text = refuse_processes(assignment("4")).unwrap_err().to_string();
+        // Also without an address, which the CPU would not need.
+        let text = found("4", Some("0")).unwrap_err();
         assert!(text.contains("started as rank 0 of 4"), "{text}");
-        assert!(refuse_processes(None).is_ok());
+        assert_eq!(found("0", Some("0")), Err("RANK=0 is not below WORLD_SIZE=0".into()));
+        assert_eq!([found("1", Some("0")), found("4", None)], [Ok(()), Ok(())]);
+        refuse_processes(Ok(None)).unwrap();
     }
 }
