@@ -102,7 +102,9 @@ fn explain(mesh: &MeshShape, refused: &[(&MeshShape, String)]) -> String {
 /// Lists meshes with the first line of the reason against each.
 fn list(refused: &[(&MeshShape, String)]) -> String {
     let line = |(mesh, reason): &(&MeshShape, String)| {
-        format!("\n  {mesh}: {}", reason.lines().next().unwrap_or_default())
+        // A list that follows is left out.
+        let reason = reason.lines().next().unwrap_or_default().trim_end_matches(':');
+        format!("\n  {mesh}: {reason}")
     };
     let mut text: String = refused.iter().take(MAX_NAMED).map(line).collect();
     if refused.len() > MAX_NAMED {
@@ -156,14 +158,14 @@ mod tests {
         assert_eq!(first.reason, "--mesh auto: dp=4, the cheapest mesh of 4 ranks");
         let narrow = |config: &Config| match config.mesh.degree(AxisId::Tp) {
             2 => Ok(()),
-            _ => refuse("too wide\nwith advice"),
+            _ => refuse("too wide, for 2 reasons:\n  - width\n  - height"),
         };
         let chosen = choose_mesh(&settings, 4, narrow).unwrap();
         assert_eq!(chosen.config.mesh.to_string(), "dp=2,tp=2");
         assert_eq!(
             chosen.reason,
-            "--mesh auto: dp=2,tp=2; cheaper ones do not fit:\n  dp=4: too wide\n  dp=2,fsdp=2: too wide\n  \
-             fsdp=4: too wide"
+            "--mesh auto: dp=2,tp=2; cheaper ones do not fit:\n  dp=4: too wide, for 2 reasons\n  dp=2,fsdp=2: too \
+             wide, for 2 reasons\n  fsdp=4: too wide, for 2 reasons"
         );
     }
 
