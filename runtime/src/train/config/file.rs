@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::flags::{Flag, FlagKind};
 use super::given_value::{GivenValue, describe_unknown};
@@ -60,7 +60,7 @@ fn parse_setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsStr
         (
             FlagKind::Count { .. } | FlagKind::Number | FlagKind::Fraction | FlagKind::Bytes,
             DeValue::Integer(number),
-        ) => Some(number.to_string()),
+        ) => Some(decimal(number)),
         (FlagKind::Number | FlagKind::Fraction, DeValue::Float(number)) => Some(number.to_string()),
         (FlagKind::Pair, DeValue::Array(items)) => {
             let items: Option<Vec<_>> =
@@ -99,13 +99,19 @@ fn unknown_key(name: &str, value: &DeValue<'_>) -> String {
 
 fn number_text(value: &DeValue<'_>) -> Option<String> {
     match value {
-        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Integer(number) => Some(decimal(number)),
         DeValue::Float(number) => Some(number.to_string()),
         _ => None,
     }
 }
 
 /// Formats `{ dp = 2, tp = 2 }` for `--mesh`.
+/// Formats an integer of any base, `0x10` as `16`; one that 128 bits do not hold stays as it is.
+fn decimal(number: &DeInteger<'_>) -> String {
+    u128::from_str_radix(number.as_str(), number.radix())
+        .map_or_else(|_| number.to_string(), |number| number.to_string())
+}
+
 fn mesh_text(table: &DeTable<'_>) -> Option<String> {
     let degrees: Option<Vec<_>> = table
         .iter()

@@ -157,8 +157,9 @@ fn documents(values: &mut Values) -> Option<DocumentOptions> {
     let end = values.count("documents");
     let (packs, masks_borders) = (values.switch("pack"), values.switch("mask-borders"));
     if end.is_none() {
-        for name in ["pack", "mask-borders"] {
-            if values.is_given(name) {
+        // A file may also turn them off.
+        for (name, is_on) in [("pack", packs), ("mask-borders", masks_borders)] {
+            if is_on {
                 values.problem(name, "needs --documents ID".into());
             }
         }

@@ -331,6 +331,32 @@ fn all_contract_flags_are_known() {
         keep resume export-hf metrics trace explain config";
     for name in contract.split_whitespace() {
         let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
+#[test]
+fn files_have_integers_of_any_base() {
+    let text = "
+        batch = 0x10
+        seq = 0b1000
+        steps = 0o17
+        lr = 0x1
+        memory-limit = 0xff_ff
+        mesh = { dp = 0x2 }
+    ";
+    let line = "--batch 16 --seq 8 --steps 15 --lr 1 --memory-limit 65535 --mesh dp=2";
+    assert_eq!(with_file(text, "").unwrap(), parse(line).unwrap());
+    let largest = with_file("steps = 0xfffffffffffffffff", "").unwrap_err();
+    assert_contains(&largest, "run.toml:1: steps: must be at most 4294967295, not `295147905");
+}
+
+#[test]
+fn files_may_turn_switches_off() {
+    let text = "pack = false\nmask-borders = false";
+    assert_eq!(with_file(text, "").unwrap(), parse("").unwrap());
+    let documents = with_file(text, "--documents 7").unwrap().documents;
+    assert_eq!(documents, Some(DocumentOptions { end: 7, packs: false, masks_borders: false }));
+    let text = with_file("pack = true", "").unwrap_err();
+    assert_eq!(text, "run.toml:1: pack: needs --documents ID");
+}
+
         let later = ["explain"];
         assert_eq!(flag.kind == FlagKind::Later, later.contains(&name), "--{name}");
     }
@@ -434,7 +460,8 @@ fn values_out_of_range() {
         ("--seq -3", "--seq: must be a whole number of at least 1, not `-3`"),
         ("--steps 1.5", "--steps: must be a whole number of at least 1, not `1.5`"),
         ("--seed x", "--seed: must be a whole number, not `x`"),
-        ("--batch 99999999999999999999", "--batch: must be a whole number"),
+        ("--steps 99999999999999999999", "--steps: must be at most 4294967295, not `9999"),
+        ("--seed 18446744073709551616", "--seed: must be at most 18446744073709551615, not"),
         (
             "--hidden 9223372036854775808",
             "--hidden: must be at most 4294967295, not `9223372036854775808`",

@@ -1,6 +1,7 @@
 //! Single values: parses text to numbers, words and paths, and collects problems.
 
 use std::collections::HashSet;
+use std::num::IntErrorKind;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -102,7 +103,10 @@ impl Values {
             Some(FlagKind::Count { min, max }) => (min, max),
             _ => (0, u64::MAX),
         };
-        let is_too_large = self.text(name)?.parse().is_ok_and(|n: u64| n > max);
+        let is_too_large = match self.text(name)?.parse::<u64>() {
+            Ok(n) => n > max,
+            Err(error) => *error.kind() == IntErrorKind::PosOverflow,
+        };
         let wanted = match min {
             _ if max <= MAX_NAMED_BOUND => format!("a whole number from {min} to {max}"),
             _ if is_too_large => format!("at most {max}"),
