@@ -18,11 +18,13 @@ pub mod prelude;
 pub mod random;
 pub mod rotary;
 pub mod schedule;
+mod signals;
 pub mod state_dict;
 pub mod tensor;
 pub mod trace;
 pub mod train;
 
+pub use signals::ignore_file_size_signal;
 pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, model};

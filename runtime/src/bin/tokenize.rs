@@ -18,6 +18,7 @@ A document of more than 64 KiB is split, at a line break if possible.
 The output is written to a hidden file and renamed when it is complete.";
 
 fn main() {
+    meshwright::ignore_file_size_signal();
     let matches = command().get_matches();
     match tokenize_by_flags(&matches) {
         // A closed pipe is not an error: the output file is complete.

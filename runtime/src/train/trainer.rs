@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use crate::checkpoint::CheckpointFolder;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
+use crate::signals::ignore_file_size_signal;
 use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh};
@@ -47,6 +48,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`from_args`](Self::from_args).
     pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
         // Before anything starts a thread.
+        ignore_file_size_signal();
         #[cfg(feature = "cuda")]
         crate::backend::cuda::native::request_hardware_queues();
         let settings = GivenSettings::read(std::env::args_os(), optimizers).map_err(Error::Config);

@@ -11,6 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 const ABOUT: &str = "Reports the GPUs and libraries of this machine, checks the CUDA kernels, and draws pipeline schedules";
 
 fn main() -> ExitCode {
+    meshwright::ignore_file_size_signal();
     let matches = command().get_matches();
     let outcome = match matches.subcommand() {
         Some(("schedule", matches)) => schedule::run_command(matches),
