@@ -62,7 +62,8 @@ fn command() -> Command {
         )
         .arg(
             flag("dtype").value_name("DTYPE").value_parser(["u16", "u32"]).help(
-                "Width of an id [default: u16 if every id of the tokenizer fits, else u32]",
+                "Width of an id [default: that in the name OUT.u16.bin or OUT.u32.bin, else u16 if every id of the \
+                 tokenizer fits, else u32]",
             ),
         )
         .arg(
@@ -81,15 +82,15 @@ fn tokenize_by_flags(matches: &ArgMatches) -> Result<String, TokenizeError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let inputs: Vec<PathBuf> = matches.get_many("input").into_iter().flatten().cloned().collect();
     let tokenizer = Tokenizer::open(&path("tokenizer"))?;
+    let output = path("output");
     let width = match text("dtype") {
         Some("u16") => Encoding::U16,
         Some(_) => Encoding::U32,
-        None => Encoding::for_vocab(tokenizer.vocab()),
+        None => Encoding::for_file(&output, tokenizer.vocab()),
     };
     let end = text("append-eos").map(|token| tokenizer.end_token(token)).transpose()?;
     let separator = text("separator").map(|text| text.replace("\\n", "\n").replace("\\t", "\t"));
     let documents = DocumentDelimiters { separator, end };
-    let output = path("output");
 
     let start = Instant::now();
     let mut progress = TokenizeProgress::new(total_bytes(&inputs));

@@ -1,5 +1,7 @@
 //! Token ids as files hold them, and their width.
 
+use std::path::Path;
+
 /// Encoding of the tokens of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
@@ -22,12 +24,31 @@ impl Encoding {
         if vocab <= 1 << 16 { Encoding::U16 } else { Encoding::U32 }
     }
 
-    /// Returns the encoding of a `.bin` file; see [`TokenFile::open`](super::TokenFile::open).
-    pub(super) fn of_file(name: &str, bytes: &[u8], vocab: usize) -> Encoding {
-        if name.ends_with(".u16.bin") {
-            return Encoding::U16;
+    /// Returns the encoding for a new file of ids below `vocab`: that of its name if it suffices, else the narrowest.
+    pub fn for_file(path: &Path, vocab: usize) -> Encoding {
+        let narrowest = Encoding::for_vocab(vocab);
+        match Encoding::of_name(path) {
+            Some(named) if named.width() > narrowest.width() => named,
+            _ => narrowest,
         }
-        if vocab > 1 << 16 || name.ends_with(".u32.bin") {
+    }
+
+    /// Returns the encoding that the name of a token file states; `None` for a name without a width.
+    pub(super) fn of_name(path: &Path) -> Option<Encoding> {
+        let name = path.file_name()?.as_encoded_bytes();
+        if name.ends_with(b".u16.bin") {
+            Some(Encoding::U16)
+        } else {
+            name.ends_with(b".u32.bin").then_some(Encoding::U32)
+        }
+    }
+
+    /// Returns the encoding of a `.bin` file; see [`TokenFile::open`](super::TokenFile::open).
+    pub(super) fn of_file(path: &Path, bytes: &[u8], vocab: usize) -> Encoding {
+        if let Some(named) = Encoding::of_name(path) {
+            return named;
+        }
+        if vocab > 1 << 16 {
             return Encoding::U32;
         }
         if !bytes.len().is_multiple_of(4) {

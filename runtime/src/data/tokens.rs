@@ -56,7 +56,7 @@ impl TokenFile {
             FileContent::Owned(std::fs::read(path).map_err(io)?)
         };
         let encoding = if path.extension().is_some_and(|ext| ext == "bin") {
-            Encoding::of_file(&name, content.bytes(), vocab)
+            Encoding::of_file(path, content.bytes(), vocab)
         } else {
             Encoding::Bytes
         };

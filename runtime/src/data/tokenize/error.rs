@@ -96,6 +96,41 @@ pub enum TokenizeError {
     },
     /// The output would replace an input.
     #[error("-o: {} is also an input; use another output file", path.display())]
+    /// The name of the output states fewer bits than the ids have.
+    #[error(
+        "-o: the name of {} states ids of {bits} bits, but {tokenizer} has ids up to {largest}; name it {}",
+        path.display(),
+        renamed.display()
+    )]
+    NarrowName {
+        /// The file.
+        path: PathBuf,
+        /// Bits of an id, by the name.
+        bits: usize,
+        /// The tokenizer.
+        tokenizer: String,
+        /// The largest id.
+        largest: u32,
+        /// A name that states the width of the ids.
+        renamed: PathBuf,
+    },
+    /// The name of the output states another width than its ids have.
+    #[error(
+        "-o: the name of {} states ids of {bits} bits, by which --data would read it, but --dtype is {dtype}; name it \
+         {}, or use --dtype u{bits}",
+        path.display(),
+        renamed.display()
+    )]
+    OtherWidth {
+        /// The file.
+        path: PathBuf,
+        /// Bits of an id, by the name.
+        bits: usize,
+        /// The width that was given.
+        dtype: &'static str,
+        /// A name that states this width.
+        renamed: PathBuf,
+    },
     OutputIsInput {
         /// The file.
         path: PathBuf,

@@ -8,6 +8,7 @@ mod encode;
 mod error;
 #[cfg_attr(not(feature = "tokenizers"), path = "no_file.rs")]
 mod file;
+mod output_name;
 mod pieces;
 mod progress;
 #[cfg(all(test, feature = "tokenizers"))]

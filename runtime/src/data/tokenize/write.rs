@@ -5,6 +5,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::encode::Encoder;
+use super::output_name::{check_output, check_width};
 use super::{DocumentDelimiters, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
 
@@ -25,8 +26,8 @@ pub struct Tokenized {
 /// The output is written under another name, in the same folder, and renamed when it is complete.
 ///
 /// # Errors
-/// An output that does not end in `.bin` or is an input, ids that `width` does not hold, files that cannot be read or
-/// written, and text that the tokenizer does not take.
+/// An output that does not end in `.bin`, states another width by its name, or is an input; ids that `width` does not
+/// hold, files that cannot be read or written, and text that the tokenizer does not take.
 pub fn tokenize_files(
     tokenizer: &Tokenizer,
     inputs: &[PathBuf],
@@ -36,11 +37,7 @@ pub fn tokenize_files(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Tokenized, TokenizeError> {
     check_output(output, inputs)?;
-    let ids = tokenizer.vocab();
-    if Encoding::for_vocab(ids).width() > width.width() {
-        let (tokenizer, largest) = (tokenizer.name().to_owned(), (ids - 1) as u32);
-        return Err(TokenizeError::TooWide { tokenizer, largest });
-    }
+    check_width(tokenizer, output, width)?;
     let mut file = UnfinishedFiles::create(output)?;
     let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0 };
     let mut buffer = Ids::new(width);
@@ -66,19 +63,6 @@ pub fn tokenize_files(
     }
     file.finish_file()?;
     Ok(done)
-}
-
-fn check_output(output: &Path, inputs: &[PathBuf]) -> Result<(), TokenizeError> {
-    let path = output.to_owned();
-    if output.extension().is_none_or(|extension| extension != "bin") {
-        return Err(TokenizeError::OutputName { path });
-    }
-    let real = output.canonicalize().ok();
-    if real.is_some() && inputs.iter().any(|input| input.canonicalize().ok() == real) {
-        Err(TokenizeError::OutputIsInput { path })
-    } else {
-        Ok(())
-    }
 }
 
 fn open_input(input: &Path) -> std::io::Result<Box<dyn Read>> {
@@ -249,6 +233,12 @@ mod tests {
         let found = tokenize("a.bin", Encoding::U16).unwrap_err().to_string();
         assert!(found.contains("has ids up to 65536; use --dtype u32"), "{found}");
         tokenize("b.bin", Encoding::U32).unwrap();
+        for width in [Encoding::U16, Encoding::U32] {
+            let found = tokenize("a.u16.bin", width).unwrap_err().to_string();
+            assert!(found.contains("a.u16.bin states ids of 16 bits, but"), "{found}");
+            assert!(found.contains("has ids up to 65536; name it"), "{found}");
+            assert!(found.ends_with("a.u32.bin"), "{found}");
+        }
         assert_eq!(folder.names(), ["a.txt", "b.bin", "tokenizer.json"]);
     }
 }
