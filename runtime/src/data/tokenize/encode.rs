@@ -32,10 +32,14 @@ pub fn tokenize_text(
     }
     let mut tokens = Ids::below(ids);
     let documents = DocumentDelimiters::default();
-    Encoder::new(tokenizer, &documents).encode(reader, name, progress, &mut |ids| {
-        tokens.extend(ids);
-        Ok(())
-    })?;
+    let encoded =
+        Encoder::new(tokenizer, &documents).encode(reader, name, progress, &mut |ids| {
+            tokens.extend(ids);
+            Ok(())
+        })?;
+    if tokens.bytes().is_empty() && encoded.bytes > 0 {
+        return Err(TokenizeError::without_tokens(tokenizer, name.to_owned(), encoded.bytes).into());
+    }
     TokenFile::from_ids(tokens, vocab, name)
 }
 
@@ -148,6 +152,29 @@ mod tests {
             text.contains("vocabulary of the model is 255; a new model needs --vocab 256"),
             "{text}"
         );
+    }
+
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn a_tokenizer_without_tokens_for_the_text_is_named() {
+        use super::super::test_tokenizer::{tokenizer_json, write};
+
+        let dir = tempfile::tempdir().unwrap();
+        let mut json = tokenizer_json();
+        json["model"]["vocab"] = serde_json::json!({"q": 0});
+        json["model"]["merges"] = serde_json::json!([]);
+        let tokenizer = Tokenizer::open(&write(dir.path(), &json)).unwrap();
+        let refusal = |text: &str| {
+            let file = tokenize_text(&tokenizer, text.as_bytes(), "a.txt", 256, &mut |_| ());
+            file.unwrap_err().to_string()
+        };
+        let text = refusal("abc");
+        assert!(text.starts_with("--tokenizer: "), "{text}");
+        assert!(
+            text.contains("tokenizer.json makes no tokens of the 3 bytes of a.txt; use"),
+            "{text}"
+        );
+        assert_eq!(refusal(""), "--data: a.txt is empty");
     }
 
     #[cfg(feature = "tokenizers")]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::Tokenizer;
+
 /// Reason why text cannot be tokenized, with file and fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizeError {
@@ -94,8 +96,6 @@ pub enum TokenizeError {
         /// The file.
         path: PathBuf,
     },
-    /// The output would replace an input.
-    #[error("-o: {} is also an input; use another output file", path.display())]
     /// The name of the output states fewer bits than the ids have.
     #[error(
         "-o: the name of {} states ids of {bits} bits, but {tokenizer} has ids up to {largest}; name it {}",
@@ -131,9 +131,24 @@ pub enum TokenizeError {
         /// A name that states this width.
         renamed: PathBuf,
     },
+    /// The output would replace an input.
+    #[error("-o: {} is also an input; use another output file", path.display())]
     OutputIsInput {
         /// The file.
         path: PathBuf,
+    },
+    /// Text of which a tokenizer makes no tokens.
+    #[error(
+        "--tokenizer: {tokenizer} makes no tokens of the {bytes} bytes of {name}; use the tokenizer.json of a Hugging Face \
+         model, or `bytes`"
+    )]
+    NoTokens {
+        /// The tokenizer.
+        tokenizer: String,
+        /// The files.
+        name: String,
+        /// Bytes of the text.
+        bytes: u64,
     },
     /// Empty input.
     #[error("nothing to tokenize: {name} has no text")]
@@ -141,4 +156,14 @@ pub enum TokenizeError {
         /// The files.
         name: String,
     },
+}
+
+impl TokenizeError {
+    /// Creates the error of `bytes` of text, possibly none, without any token.
+    pub(super) fn without_tokens(tokenizer: &Tokenizer, name: String, bytes: u64) -> TokenizeError {
+        match bytes {
+            0 => TokenizeError::Empty { name },
+            _ => TokenizeError::NoTokens { tokenizer: tokenizer.name().to_owned(), name, bytes },
+        }
+    }
 }

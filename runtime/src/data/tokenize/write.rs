@@ -59,7 +59,7 @@ pub fn tokenize_files(
     }
     if done.tokens == 0 {
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
-        return Err(TokenizeError::Empty { name: names.join(", ") });
+        return Err(TokenizeError::without_tokens(tokenizer, names.join(", "), done.bytes));
     }
     file.finish_file()?;
     Ok(done)
