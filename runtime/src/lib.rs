@@ -14,6 +14,7 @@ pub mod mesh;
 pub mod nn;
 pub mod optim;
 pub mod pipeline;
+mod pipes;
 pub mod prelude;
 pub mod random;
 pub mod rotary;

@@ -1,6 +1,7 @@
 //! Files of tokens, memory-mapped: opening one costs no memory, however large it is.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -8,6 +9,7 @@ use rayon::prelude::*;
 
 use super::DataError;
 use super::ids::{Encoding, Ids};
+use crate::pipes::InputFile;
 
 /// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
 /// so that opening a file of any size stays quick.
@@ -42,8 +44,8 @@ impl TokenFile {
     pub fn open(path: &Path, vocab: usize) -> Result<TokenFile, DataError> {
         let name = path.display().to_string();
         let io = |source| DataError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
+        let mut input = InputFile::open(path).map_err(io)?;
+        let metadata = input.file().metadata().map_err(io)?;
         if metadata.is_dir() {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }
@@ -51,9 +53,12 @@ impl TokenFile {
             // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
             // another program has cut off would end the process with a bus error; `check_length` looks before every batch,
             // which leaves the moment in between.
-            FileContent::Mapped(unsafe { Mmap::map(&file) }.map_err(io)?, file)
+            let map = unsafe { Mmap::map(input.file()) }.map_err(io)?;
+            FileContent::Mapped(map, input.into_file())
         } else {
-            FileContent::Owned(std::fs::read(path).map_err(io)?)
+            let mut bytes = Vec::new();
+            input.read_to_end(&mut bytes).map_err(io)?;
+            FileContent::Owned(bytes)
         };
         let encoding = if path.extension().is_some_and(|ext| ext == "bin") {
             Encoding::of_file(path, content.bytes(), vocab)

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::ChainOutline;
 use super::partition::{Objective, optimal_counts};
+use crate::pipes::read_text;
 
 /// Cut of a model into stages: `auto`, `even`, the layers of each stage such as `7,8,8,7`, or a JSON file of measured
 /// times.
@@ -165,7 +166,7 @@ fn check_counts(
 /// Reads the milliseconds of every stage-cut point from a JSON file.
 fn read_times(path: &Path, chain: &ChainOutline) -> Result<Vec<f64>, Vec<String>> {
     let in_file = |problem: String| format!("--stages: {}: {problem}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| vec![in_file(error.to_string())])?;
+    let text = read_text(path).map_err(|error| vec![in_file(error.to_string())])?;
     let times: BTreeMap<String, f64> = serde_json::from_str(&text).map_err(|error| {
         let form = "it must be an object of milliseconds such as {\"blocks.0\": 1.93}";
         vec![in_file(format!("{error}; {form}"))]

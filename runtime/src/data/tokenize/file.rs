@@ -1,10 +1,12 @@
 //! `tokenizer.json` files, through the library that defines them.
 
+use std::io::Read;
 use std::path::Path;
 
 use tokenizers::Tokenizer;
 
 use super::TokenizeError;
+use crate::pipes::InputFile;
 
 /// A `tokenizer.json`.
 pub struct FileTokenizer {
@@ -19,8 +21,11 @@ impl FileTokenizer {
             let path = path.to_owned();
             TokenizeError::Unusable { path, problem }
         };
+        let mut json = Vec::new();
+        let read = InputFile::open(path).and_then(|mut file| file.read_to_end(&mut json));
+        read.map_err(|error| unusable(error.to_string()))?;
         let mut tokenizer =
-            Tokenizer::from_file(path).map_err(|error| unusable(error.to_string()))?;
+            Tokenizer::from_bytes(&json).map_err(|error| unusable(error.to_string()))?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| unusable(error.to_string()))?;
         let Some(largest) = tokenizer.get_vocab(true).into_values().max() else {

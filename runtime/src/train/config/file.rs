@@ -8,10 +8,11 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::flags::{Flag, FlagKind};
 use super::given_value::{GivenValue, describe_unknown};
 use super::{Problem, SettingSource};
+use crate::pipes::read_text;
 
 /// Reads the settings of the file at `path`, or all problems with them.
 pub fn read_file(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = read_text(path).map_err(|error| {
         let message = format!("--config: cannot read {}: {error}", path.display());
         vec![Problem { source: Some(SettingSource::CommandLine), message }]
     })?;
@@ -105,13 +106,13 @@ fn number_text(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// Formats `{ dp = 2, tp = 2 }` for `--mesh`.
 /// Formats an integer of any base, `0x10` as `16`; one that 128 bits do not hold stays as it is.
 fn decimal(number: &DeInteger<'_>) -> String {
     u128::from_str_radix(number.as_str(), number.radix())
         .map_or_else(|_| number.to_string(), |number| number.to_string())
 }
 
+/// Formats `{ dp = 2, tp = 2 }` for `--mesh`.
 fn mesh_text(table: &DeTable<'_>) -> Option<String> {
     let degrees: Option<Vec<_>> = table
         .iter()

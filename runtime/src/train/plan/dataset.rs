@@ -1,13 +1,12 @@
 //! The tokens of a run, and the tokenizer that decodes them.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::data::{
     DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus,
     tokenize_text,
 };
-
+use crate::pipes::InputFile;
 use crate::train::Result;
 use crate::train::config::{Config, ModelSource};
 
@@ -76,8 +75,8 @@ fn tokenize_file(
     vocab: usize,
 ) -> std::result::Result<TokenFile, DataError> {
     let io = |source| DataError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(io)?;
-    let metadata = file.metadata().map_err(io)?;
+    let file = InputFile::open(path).map_err(io)?;
+    let metadata = file.file().metadata().map_err(io)?;
     let mut progress = TokenizeProgress::new(metadata.is_file().then_some(metadata.len()));
     let name = path.display().to_string();
     let tokens =
@@ -92,7 +91,7 @@ fn is_token_file(path: &Path) -> bool {
 
 /// Returns the project's own book, the text of a run without `--data`. It is plain prose, so a minute of training has a
 /// visible effect.
-fn own_text() -> Vec<PathBuf> {
+pub fn own_text() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     ["README.md", "book/src"].map(|part| root.join(part)).into()
 }

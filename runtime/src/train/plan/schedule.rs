@@ -1,9 +1,9 @@
 //! The pipeline schedule of a run: generated or read from a file, and verified.
 
-use std::fs;
 use std::path::Path;
 
 use crate::layout::AxisId;
+use crate::pipes::read_text;
 use crate::schedule::{Finding, Schedule, Verified, csv, verify};
 use crate::train::config::{Config, PipelineConfig, ScheduleSource};
 use crate::train::{Error, Result};
@@ -48,7 +48,7 @@ fn generate(config: &Config, pipeline: &PipelineConfig) -> Result<Schedule> {
 fn read_schedule(config: &Config, path: &Path) -> Result<Schedule> {
     let refuse =
         |problem: String| Err(Error::Input(format!("--schedule {}: {problem}", path.display())));
-    let text = match fs::read_to_string(path) {
+    let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => return refuse(format!("cannot read it: {error}")),
     };
@@ -86,6 +86,8 @@ pub fn list_faults(faults: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[track_caller]

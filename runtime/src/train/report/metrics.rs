@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::pipes::open_output;
+
 /// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepMetrics {
@@ -73,10 +75,10 @@ impl MetricsFile {
         let failed = |action| move |source| MetricsError { action, path: path.to_owned(), source };
         let mut options = OpenOptions::new();
         let options = options.create(true).read(true).write(true).truncate(first_step == 0);
-        let mut file = options.open(path).map_err(failed("open"))?;
-        let kept = bytes_before(&file, first_step).map_err(failed("read"))?;
-        // A pipe or a terminal has no length to set.
+        let mut file = open_output(path, options).map_err(failed("open"))?;
+        // A pipe or a terminal has no earlier lines.
         if file.metadata().is_ok_and(|data| data.is_file()) {
+            let kept = bytes_before(&file, first_step).map_err(failed("read"))?;
             file.set_len(kept).map_err(failed("shorten"))?;
             file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
         }
