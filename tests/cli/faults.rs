@@ -183,15 +183,14 @@ fn a_failed_export_leaves_no_partial_files() {
 fn an_export_over_an_index_replaces_it() {
     let workspace = Workspace::new();
     workspace.copy_fixture("sharded_files", "hf");
-    let fixture = fixture("sharded_files").display().to_string();
-    let run = |from: &str, flags: &str| {
-        let data =
-            format!("--data {fixture}/tokens.bin --batch 4 --seq 16 --steps 1 --sample-tokens 0");
-        let finished = workspace.run(&format!("--init-from {from} {data} {flags}"));
-        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    };
-    run(&fixture, "--export-hf hf");
-    run("hf", "");
+    let line = format!(
+        "--init-from hf --data {}/tokens.bin --batch 4 --seq 16 --steps 1 --sample-tokens 0 --export-hf hf",
+        fixture("sharded_files").display()
+    );
+    let finished = workspace.run(&line);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let again = workspace.run(&line);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
 }
 
 #[test]

@@ -65,6 +65,22 @@ fn a_checkpoint_continues_with_its_architecture_only() {
     );
 }
 
+/// A forgotten `--resume` replaces checkpoints of an earlier run, but not silently.
+#[test]
+fn a_run_warns_of_the_checkpoints_that_it_replaces() {
+    let workspace = Workspace::new();
+    let first = workspace.train("--steps 4 --save out --save-every 2");
+    assert!(!first.stderr.contains("warning"), "{}", first.stderr);
+    let resumed = workspace.train("--steps 6 --save out --resume out/step-00000002");
+    assert!(!resumed.stderr.contains("warning"), "{}", resumed.stderr);
+    let forgotten = workspace.train("--steps 2 --seed 9 --save out");
+    assert_contains(
+        &forgotten.stderr,
+        "warning: --save: out holds checkpoints of another run, the last one of step 6; those of equal steps will be \
+         replaced; --resume out continues that run\n",
+    );
+}
+
 /// A resumed run may change its optimizer, but learns of it.
 #[test]
 fn changed_settings_of_a_resumed_run_are_shown() {

@@ -45,6 +45,15 @@ impl CheckpointFolder {
         files::remove_path(&probe)
     }
 
+    /// Returns the largest step of which the folder holds a checkpoint.
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn newest_step(&self) -> Result<Option<u64>, CheckpointError> {
+        let found = files::file_names(&self.dir)?;
+        Ok(found.iter().filter_map(|name| names::step_of(name)).max())
+    }
+
     /// Removes what a failed run has left incomplete, ignoring errors.
     pub fn abandon(&self) {
         // The user has to see the failure of the run instead; the next run retries.

@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use crate::checkpoint::CheckpointFolder;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
 use crate::signals::ignore_file_size_signal;
 use crate::trace::Tracer;
@@ -11,7 +10,7 @@ use super::auto_mesh::{ChosenMesh, choose_mesh};
 use super::config::{Config, GivenSettings};
 use super::console::print_line;
 use super::machine::{Machine, open_machine, suggested_ranks};
-use super::plan::{Plan, check_auto_ranks, open_model};
+use super::plan::{Plan, PreparedOutputs, check_auto_ranks, open_model};
 use super::run::{RankLoop, SharedFiles};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
 
@@ -25,8 +24,7 @@ use super::{Error, LanguageModel, Optimizers, Result, Summary};
 pub struct Trainer<M> {
     plan: Plan,
     files: SharedFiles,
-    /// The folder of `--save`, if this process has prepared it. Locked to the end of the run.
-    checkpoints: Option<CheckpointFolder>,
+    outputs: PreparedOutputs,
     model: PhantomData<M>,
 }
 
@@ -47,8 +45,8 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`from_args`](Self::from_args).
     pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
-        // Before anything starts a thread.
         ignore_file_size_signal();
+        // Before anything starts a thread.
         #[cfg(feature = "cuda")]
         crate::backend::cuda::native::request_hardware_queues();
         let settings = GivenSettings::read(std::env::args_os(), optimizers).map_err(Error::Config);
@@ -99,9 +97,9 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
         let plan = Plan::new::<M>(config, machine)?;
-        let checkpoints = plan.prepare_outputs()?;
+        let outputs = plan.prepare_outputs()?;
         let files = SharedFiles::open(&plan)?;
-        Ok(Trainer { plan, files, checkpoints, model: PhantomData })
+        Ok(Trainer { plan, files, outputs, model: PhantomData })
     }
 
     /// Trains, and prints a summary with a sampled continuation. A failure ends the process with one message on stderr and
@@ -136,8 +134,9 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {
-        let Trainer { plan, files, checkpoints, .. } = self;
-        let tracer = plan.config.trace.as_ref().map(|_| Tracer::new());
+        let Trainer { plan, files, outputs, .. } = self;
+        let PreparedOutputs { trace, checkpoints } = outputs;
+        let tracer = trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
         let body = |comms| RankLoop::<M>::new(plan, files, comms)?.run_steps();
@@ -147,13 +146,13 @@ impl<M: LanguageModel> Trainer<M> {
             None => launch_with(&options, mesh, body).map(|mut all| all.swap_remove(0)),
         };
         // The trace is also written after a failure, to show its cause.
-        let traced = match (&tracer, &plan.trace_file()) {
-            (Some(tracer), Some(path)) => tracer.write(path),
+        let traced = match (&tracer, trace) {
+            (Some(tracer), Some(file)) => file.write_events(tracer),
             _ => Ok(()),
         };
         match outcome {
             Ok(summary) => {
-                traced.map_err(|error| Error::Input(format!("--trace: {error}")))?;
+                traced?;
                 Ok(summary)
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! Data, weights and checkpoints that cannot be read, and outputs that cannot be written.
+//! Data, weights and checkpoints that cannot be read.
 
 use super::assert_refused;
 use crate::{SMALL, Workspace, fixture};
@@ -135,66 +135,6 @@ fn weights() {
                 &format!("{} --mesh tp=4", from(&fixture("tied_gqa").display().to_string())),
                 &["KvHeads = 2"],
             ),
-        ],
-    );
-}
-
-#[test]
-fn output_paths_that_cannot_be_written() {
-    let workspace = Workspace::new();
-    std::fs::create_dir(workspace.path("folder")).unwrap();
-    std::fs::create_dir_all(workspace.path("copied/latest")).unwrap();
-    std::os::unix::fs::symlink("nowhere", workspace.path("dangling")).unwrap();
-    let with = |flags: &str| format!("{SMALL} --steps 1 {flags}");
-    assert_refused(
-        &workspace,
-        &[
-            (
-                &with("--save text.txt"),
-                &["--save: cannot create text.txt: it is a file, not a folder"],
-            ),
-            (
-                &with("--save text.txt/out"),
-                &["--save: cannot create text.txt/out: Not a directory"],
-            ),
-            (&with("--save /proc/out"), &["--save: cannot create /proc/out: "]),
-            (
-                &with("--save dangling"),
-                &[
-                    "--save: cannot create dangling: dangling is a link to nowhere, which does not exist",
-                    "create that folder or remove the link",
-                ],
-            ),
-            (
-                &with("--save copied --trace t.json --metrics m.jsonl"),
-                &[
-                    "--save: cannot save checkpoints in copied: copied/latest is a folder, not the link",
-                    "Remove it or",
-                ],
-            ),
-            (
-                &with("--export-hf text.txt/hf"),
-                &["--export-hf: cannot create text.txt/hf: Not a dir"],
-            ),
-            (&with("--metrics folder"), &["--metrics: cannot open folder: Is a directory"]),
-            (
-                &with("--metrics text.txt/m"),
-                &["--metrics: cannot open text.txt/m: Not a directory"],
-            ),
-            (
-                &with("--metrics ./text.txt"),
-                &["--metrics: is also the file of --data; name another"],
-            ),
-            (
-                &with("--metrics none/m.jsonl"),
-                &["--metrics: cannot open none/m.jsonl: No such file"],
-            ),
-            (&with("--trace ./text.txt"), &["--trace: is also the file of --data; name another"]),
-            (
-                &with("--metrics out.json --trace out.json"),
-                &["--trace: is also the file of --metrics; name another"],
-            ),
-            (&with("--trace none/t.json"), &["--trace: cannot write none/t.json: No such file"]),
         ],
     );
 }

@@ -3,6 +3,7 @@
 mod files;
 mod memory;
 mod meshes;
+mod outputs;
 mod settings;
 
 use crate::{Workspace, assert_contains};

@@ -44,6 +44,9 @@ pub use sharding::Precision;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
+    /// `--config`: the file that settings were read from.
+    #[serde(skip)]
+    pub config_file: Option<PathBuf>,
     /// `--mesh`.
     #[serde(serialize_with = "as_text")]
     pub mesh: MeshShape,

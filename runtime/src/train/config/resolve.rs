@@ -21,6 +21,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
     let device = device_choice(&mut values);
     let (dtype, reduce_dtype) = sharding::dtypes(&mut values, device);
     let config = Config {
+        config_file: values.path("config"),
         mesh,
         zero: sharding::zero(&mut values, &mesh),
         pipeline: pipeline::pipeline(&mut values, &mesh),

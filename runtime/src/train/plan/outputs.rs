@@ -1,52 +1,70 @@
 //! Files and folders that the run writes, checked before any work could be lost.
 
-use std::fs::OpenOptions;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::HfExport;
-use crate::checkpoint::{CheckpointError, CheckpointFolder};
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
+use crate::pipes::open_output;
+use crate::trace::Tracer;
 use crate::train::config::Config;
+use crate::train::console::print_line;
+use crate::train::report::check_continued;
 use crate::train::{Error, Result};
 
 use super::Plan;
+use super::output_check::check_outputs;
+
+/// The outputs that a run keeps open.
+pub struct PreparedOutputs {
+    pub trace: Option<TraceFile>,
+    /// The folder of `--save`, if this process prepares it for the others. Locked to the end of the run.
+    pub checkpoints: Option<CheckpointFolder>,
+}
+
+/// The open file of `--trace`, which is written when the run ends.
+pub struct TraceFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl TraceFile {
+    fn create(path: PathBuf) -> Result<TraceFile> {
+        let opened = open_output(&path, OpenOptions::new().create(true).write(true).truncate(true));
+        match opened {
+            Ok(file) => Ok(TraceFile { path, file }),
+            Err(error) => Err(unwritable_trace(&path, &error)),
+        }
+    }
+
+    /// Writes all events of a run.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write_events(&self, tracer: &Tracer) -> Result<()> {
+        tracer.write_to(&self.file).map_err(|error| unwritable_trace(&self.path, &error))
+    }
+}
+
+fn unwritable_trace(path: &Path, error: &std::io::Error) -> Error {
+    Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
+}
 
 impl Plan {
-    /// Creates or opens every output, and refuses outputs that are also inputs. Returns the folder of `--save` if this process
-    /// prepares it for the others.
-    pub fn prepare_outputs(&self) -> Result<Option<CheckpointFolder>> {
-        let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
-        let Config { data, tokenizer, metrics, trace, stage_times, .. } = &self.config;
-        let used = [
-            ("--data", data),
-            ("--tokenizer", tokenizer),
-            ("--metrics", metrics),
-            ("--trace", trace),
-        ];
-        for (output, path, others) in [
-            ("--metrics", metrics, &used[..2]),
-            ("--trace", trace, &used[..3]),
-            ("--stage-times", stage_times, &used[..]),
-        ] {
-            let taken = |other: &Option<PathBuf>| {
-                path.is_some() && other == path
-                    || real(path).is_some_and(|path| real(other) == Some(path))
-            };
-            if let Some((flag, _)) = others.iter().find(|(_, other)| taken(other)) {
-                return Err(Error::Input(format!(
-                    "{output}: is also the file of {flag}; name another file to write to"
-                )));
-            }
+    /// Creates or opens every output but the metrics, and refuses outputs that are also inputs.
+    pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
+        let Config { metrics, stage_times, .. } = &self.config;
+        let checkpoint = self.resume.as_ref();
+        check_outputs(&self.config, checkpoint.map(Checkpoint::folder))?;
+        if let (Some(_), Some(path)) = (checkpoint, metrics) {
+            check_continued(path)?;
         }
         // First, as a run that is refused because another one saves there must not empty the other's files.
-        let folder = self.prepare_save().map_err(Error::of_flag("--save"))?;
-        if let Some(path) = self.trace_file() {
-            std::fs::File::create(&path).map_err(|error| {
-                Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
-            })?;
-        }
+        let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
+        let trace = self.trace_path().map(TraceFile::create).transpose()?;
         if let Some(path) = stage_times {
             // The times of an earlier run stay until those of this one are known: `--stages` may have read them.
-            let opened = OpenOptions::new().create(true).append(true).open(path);
+            let opened = open_output(path, OpenOptions::new().create(true).append(true));
             opened.map_err(|error| {
                 Error::Input(format!("--stage-times: cannot write {}: {error}", path.display()))
             })?;
@@ -54,20 +72,36 @@ impl Plan {
         if let Some(folder) = &self.config.export_hf {
             HfExport::prepare(folder).map_err(Error::of_flag("--export-hf"))?;
         }
-        Ok(folder)
+        Ok(PreparedOutputs { trace, checkpoints })
     }
 
     /// Checks the folder of `--save`. Of several processes, that of rank 0 prepares it.
     fn prepare_save(&self) -> std::result::Result<Option<CheckpointFolder>, CheckpointError> {
         let Some(save) = &self.config.save else { return Ok(None) };
-        match self.machine.own_rank() {
-            None | Some(0) => CheckpointFolder::prepare(&save.dir).map(Some),
-            Some(rank) => CheckpointFolder::check_writable(&save.dir, rank).map(|()| None),
+        if let Some(rank) = self.machine.own_rank().filter(|rank| *rank > 0) {
+            CheckpointFolder::check_writable(&save.dir, rank)?;
+            return Ok(None);
         }
+        let folder = CheckpointFolder::prepare(&save.dir)?;
+        if let Some(newest) = folder.newest_step()?.filter(|_| !self.resumes_from(&save.dir)) {
+            let dir = save.dir.display();
+            print_line(&format!(
+                "warning: --save: {dir} holds checkpoints of another run, the last one of step {newest}; those of equal \
+                 steps will be replaced; --resume {dir} continues that run"
+            ));
+        }
+        Ok(Some(folder))
+    }
+
+    /// Returns true if the run resumes from a checkpoint in `dir`.
+    fn resumes_from(&self, dir: &Path) -> bool {
+        let real = |path: &Path| path.canonicalize().ok();
+        let resumed = self.resume.as_ref().and_then(|checkpoint| real(checkpoint.folder()));
+        resumed.is_some_and(|folder| folder.parent() == real(dir).as_deref())
     }
 
     /// Returns the file of `--trace`. Of several processes, all but that of rank 0 add their rank to its name.
-    pub fn trace_file(&self) -> Option<PathBuf> {
+    fn trace_path(&self) -> Option<PathBuf> {
         let path = self.config.trace.as_ref()?;
         let Some(rank) = self.machine.own_rank().filter(|rank| *rank > 0) else {
             return Some(path.clone());

@@ -102,6 +102,35 @@ impl MetricsFile {
     }
 }
 
+/// Checks that a resumed run can continue the file at `path`: that every line is of a step, and the last one at most torn.
+/// A missing file, a device and a pipe have no lines.
+///
+/// # Errors
+/// A file with other lines, which continuing it would remove, and one that cannot be read.
+pub fn check_continued(path: &Path) -> Result<(), MetricsError> {
+    let failed = |action| move |source| MetricsError { action, path: path.to_owned(), source };
+    if !path.is_file() {
+        return Ok(());
+    }
+    let mut reader = BufReader::new(File::open(path).map_err(failed("read"))?);
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(failed("read"))? == 0 {
+            break;
+        }
+        const START: &[u8] = b"{\"step\"";
+        let is_torn = !line.ends_with(b"\n") && START.iter().zip(&line).all(|(a, b)| a == b);
+        if step_of_line(&line).is_none() && !is_torn {
+            let problem = format!(
+                "its line {number} has no metrics of a step, and would be lost; name another file, or remove this one"
+            );
+            return Err(failed("continue")(std::io::Error::other(problem)));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the length of the complete lines of steps before `first_step`.
 fn bytes_before(file: &File, first_step: u64) -> std::io::Result<u64> {
     if first_step == 0 {
@@ -112,14 +141,15 @@ fn bytes_before(file: &File, first_step: u64) -> std::io::Result<u64> {
     loop {
         line.clear();
         reader.read_until(b'\n', &mut line)?;
-        let step = serde_json::from_slice::<serde_json::Value>(&line)
-            .ok()
-            .and_then(|object| object.get("step")?.as_u64());
-        match step {
+        match step_of_line(&line) {
             Some(step) if step < first_step && line.ends_with(b"\n") => kept += line.len() as u64,
             _ => return Ok(kept),
         }
     }
+}
+
+fn step_of_line(line: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<serde_json::Value>(line).ok()?.get("step")?.as_u64()
 }
 
 #[cfg(test)]
@@ -199,6 +229,33 @@ mod tests {
         file.write_step(&step(0, 1.0)).unwrap();
         let kept: Vec<u64> = steps(&path);
         assert_eq!(kept, [0]);
+    }
+
+    #[test]
+    fn only_metrics_are_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        check_continued(&path).unwrap();
+        check_continued(Path::new("/dev/null")).unwrap();
+        let mut file = MetricsFile::open(&path, 0).unwrap();
+        check_continued(&path).unwrap();
+        file.write_step(&step(0, 1.0)).unwrap();
+        for torn in ["", "{", "{\"st", "{\"step\":1,\"lo"] {
+            file.file.write_all(torn.as_bytes()).unwrap();
+            check_continued(&path).unwrap_or_else(|error| panic!("{torn}: {error}"));
+            file = MetricsFile::open(&path, 1).unwrap();
+        }
+        for other in
+            ["a note", "a note\n", "\n", "{\"stage\": 1", "{\"loss\": 1}\n", "{\"step\":1,\n"]
+        {
+            file.file.write_all(other.as_bytes()).unwrap();
+            let text = check_continued(&path).unwrap_err().to_string();
+            assert!(
+                text.contains("m.jsonl: its line 2 has no metrics of a step"),
+                "{other}: {text}"
+            );
+            file = MetricsFile::open(&path, 1).unwrap();
+        }
     }
 
     #[test]

@@ -1,0 +1,186 @@
+//! Checks that no output replaces an input of the run, or another output.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::pipeline::StageCut;
+use crate::train::config::{Config, ModelSource, ScheduleSource};
+use crate::train::{Error, Result};
+
+use super::dataset::own_text;
+
+/// Inputs that an output may replace, as they are read before: a cut into stages, whose times are measured again, and the
+/// weights of a model that is trained further.
+const REPLACEABLE: [(&str, &str); 2] =
+    [("--stages", "--stage-times"), ("--init-from", "--export-hf")];
+
+/// Ends of the names of files that runs read from folders.
+const FILES_IN_FOLDERS: [&str; 4] = ["/config.json", ".safetensors", ".index.json", ".md"];
+
+/// A file or folder of the command line.
+struct NamedPath<'a> {
+    flag: &'static str,
+    path: &'a Path,
+    is_folder: bool,
+    /// The path without links, as far as it exists.
+    real: PathBuf,
+    /// Device and inode, if it exists.
+    inode: Option<(u64, u64)>,
+}
+
+impl<'a> NamedPath<'a> {
+    fn file(flag: &'static str, path: &'a Path) -> NamedPath<'a> {
+        let inode = fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+        NamedPath { flag, path, is_folder: false, real: real_path(path), inode }
+    }
+
+    fn folder(flag: &'static str, path: &'a Path) -> NamedPath<'a> {
+        NamedPath { is_folder: true, ..NamedPath::file(flag, path) }
+    }
+
+    fn kind(&self) -> &'static str {
+        if self.is_folder { "folder" } else { "file" }
+    }
+
+    fn is_same(&self, other: &NamedPath<'_>) -> bool {
+        self.real == other.real || self.inode.is_some() && self.inode == other.inode
+    }
+
+    /// Returns true for an existing file of a kind that runs read from folders.
+    fn is_read(&self) -> bool {
+        let is_of_kind = |suffix: &&str| self.real.to_string_lossy().ends_with(*suffix);
+        self.inode.is_some() && !self.is_folder && FILES_IN_FOLDERS.iter().any(|s| is_of_kind(&s))
+    }
+
+    /// Returns true for a device or a pipe, to which any number of outputs can be written.
+    fn is_special(&self) -> bool {
+        fs::metadata(self.path).is_ok_and(|data| !data.is_file() && !data.is_dir())
+    }
+}
+
+/// Checks the outputs of a run against its inputs, among which is the `checkpoint` to resume from, and each other.
+///
+/// # Errors
+/// An output that is an input or an earlier output, or is inside a folder that is an input or a checkpoint.
+pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
+    let own_text = if config.data.is_none() { own_text() } else { Vec::new() };
+    let inputs = inputs(config, checkpoint, &own_text);
+    let mut earlier: Vec<NamedPath<'_>> = Vec::new();
+    for output in outputs(config) {
+        // A file where a folder is needed is refused when the folder is created.
+        let is_input = |input: &&NamedPath<'_>| {
+            input.is_same(&output)
+                && (input.is_folder || !output.is_folder)
+                && !REPLACEABLE.contains(&(input.flag, output.flag))
+        };
+        // Checkpoints and an exported model can be in one folder.
+        let is_earlier = |earlier: &&NamedPath<'_>| {
+            earlier.is_same(&output) && !(earlier.is_folder && output.is_folder)
+        };
+        let same = inputs.iter().find(is_input).or_else(|| earlier.iter().find(is_earlier));
+        if let Some(other) = same {
+            return Err(Error::Input(format!(
+                "{}: is also the {} of {}; name another {} to write to",
+                output.flag,
+                other.kind(),
+                other.flag,
+                output.kind()
+            )));
+        }
+        let mut folders = inputs.iter().filter(|input| input.is_folder && output.is_read());
+        if let Some(input) = folders.find(|input| output.real.starts_with(&input.real)) {
+            return Err(refuse_inside(&output, input.path, &format!("of {}", input.flag)));
+        }
+        let mut folders = output.real.ancestors().skip(usize::from(!output.is_folder));
+        if let Some(folder) = folders.find(|folder| is_checkpoint(folder)) {
+            return Err(refuse_inside(&output, folder, "(a checkpoint)"));
+        }
+        earlier.push(output);
+    }
+    Ok(())
+}
+
+fn refuse_inside(output: &NamedPath<'_>, folder: &Path, whose: &str) -> Error {
+    Error::Input(format!(
+        "{}: {} is in the folder {} {whose}, whose files a run must not change; write to another folder",
+        output.flag,
+        output.path.display(),
+        folder.display()
+    ))
+}
+
+fn inputs<'a>(
+    config: &'a Config,
+    checkpoint: Option<&'a Path>,
+    own_text: &'a [PathBuf],
+) -> Vec<NamedPath<'a>> {
+    let pipeline = config.pipeline.as_ref();
+    let schedule = pipeline.and_then(|pipeline| match &pipeline.schedule {
+        ScheduleSource::File(path) => Some(path.as_path()),
+        ScheduleSource::Named(_) => None,
+    });
+    let stages = pipeline.and_then(|pipeline| match &pipeline.stages {
+        StageCut::Measured(path) => Some(path.as_path()),
+        StageCut::Auto | StageCut::Even | StageCut::Counts(_) => None,
+    });
+    let model = match &config.model {
+        ModelSource::InitFrom(folder) => Some(folder.as_path()),
+        ModelSource::New(_) => None,
+    };
+    let files = [
+        ("--config", config.config_file.as_deref()),
+        ("--data", config.data.as_deref()),
+        ("--tokenizer", config.tokenizer.as_deref()),
+        ("--schedule", schedule),
+        ("--stages", stages),
+    ];
+    let own_text = own_text.iter().map(|path| {
+        let of_path = if path.is_dir() { NamedPath::folder } else { NamedPath::file };
+        of_path("the default --data", path)
+    });
+    named(NamedPath::file, files)
+        .chain(named(NamedPath::folder, [("--init-from", model), ("--resume", checkpoint)]))
+        .chain(own_text)
+        .collect()
+}
+
+/// Returns the outputs, except those that are devices or pipes.
+fn outputs(config: &Config) -> impl Iterator<Item = NamedPath<'_>> {
+    let files = [
+        ("--metrics", config.metrics.as_deref()),
+        ("--trace", config.trace.as_deref()),
+        ("--stage-times", config.stage_times.as_deref()),
+    ];
+    let folders = [
+        ("--save", config.save.as_ref().map(|save| save.dir.as_path())),
+        ("--export-hf", config.export_hf.as_deref()),
+    ];
+    named(NamedPath::file, files)
+        .chain(named(NamedPath::folder, folders))
+        .filter(|output| !output.is_special())
+}
+
+/// Returns the paths of the flags that are given.
+fn named<'a, const N: usize>(
+    of_path: fn(&'static str, &'a Path) -> NamedPath<'a>,
+    paths: [(&'static str, Option<&'a Path>); N],
+) -> impl Iterator<Item = NamedPath<'a>> {
+    paths.into_iter().filter_map(move |(flag, path)| Some(of_path(flag, path?)))
+}
+
+/// Returns the absolute path, without links as far as it exists.
+fn real_path(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = absolute.ancestors().find_map(|folder| {
+        let rest = absolute.strip_prefix(folder).ok()?;
+        // Without a slash at the end.
+        Some(folder.canonicalize().ok()?.join(rest).components().collect())
+    });
+    existing.unwrap_or(absolute)
+}
+
+fn is_checkpoint(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("step-")) && folder.join("manifest.json").is_file()
+}

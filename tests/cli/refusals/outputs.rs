@@ -1,0 +1,163 @@
+//! Outputs that cannot be written, or would replace what the run reads.
+
+use super::assert_refused;
+use crate::{SMALL, Workspace};
+
+#[test]
+fn output_paths_that_cannot_be_written() {
+    let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("folder")).unwrap();
+    std::fs::create_dir_all(workspace.path("copied/latest")).unwrap();
+    std::os::unix::fs::symlink("nowhere", workspace.path("dangling")).unwrap();
+    let with = |flags: &str| format!("{SMALL} --steps 1 {flags}");
+    assert_refused(
+        &workspace,
+        &[
+            (
+                &with("--save text.txt"),
+                &["--save: cannot create text.txt: it is a file, not a folder"],
+            ),
+            (
+                &with("--save text.txt/out"),
+                &["--save: cannot create text.txt/out: Not a directory"],
+            ),
+            (&with("--save /proc/out"), &["--save: cannot create /proc/out: "]),
+            (
+                &with("--save dangling"),
+                &[
+                    "--save: cannot create dangling: dangling is a link to nowhere, which does not exist",
+                    "create that folder or remove the link",
+                ],
+            ),
+            (
+                &with("--save copied --trace t.json --metrics m.jsonl"),
+                &[
+                    "--save: cannot save checkpoints in copied: copied/latest is a folder, not the link",
+                    "Remove it or",
+                ],
+            ),
+            (
+                &with("--export-hf text.txt/hf"),
+                &["--export-hf: cannot create text.txt/hf: Not a dir"],
+            ),
+            (&with("--metrics folder"), &["--metrics: cannot open folder: Is a directory"]),
+            (
+                &with("--metrics text.txt/m"),
+                &["--metrics: cannot open text.txt/m: Not a directory"],
+            ),
+            (
+                &with("--metrics ./text.txt"),
+                &["--metrics: is also the file of --data; name another"],
+            ),
+            (
+                &with("--metrics none/m.jsonl"),
+                &["--metrics: cannot open none/m.jsonl: No such file"],
+            ),
+            (&with("--trace ./text.txt"), &["--trace: is also the file of --data; name another"]),
+            (
+                &with("--metrics out.json --trace out.json"),
+                &["--trace: is also the file of --metrics; name another"],
+            ),
+            (&with("--trace none/t.json"), &["--trace: cannot write none/t.json: No such file"]),
+        ],
+    );
+}
+
+#[test]
+fn outputs_that_are_inputs() {
+    let workspace = Workspace::new();
+    workspace.copy_fixture("tied_gqa", "hf");
+    workspace.train("--steps 2 --save-every 1 --save run");
+    workspace.write("run.toml", b"steps = 3");
+    workspace.write("notes.txt", b"a note\n");
+    workspace.write("stages.json", b"{\"blocks.0\": 1, \"blocks.1\": 1}");
+    workspace.write("schedule.csv", b"0F0,0B0\n1F0,1B0\n");
+    std::fs::hard_link(workspace.path("text.txt"), workspace.path("link.txt")).unwrap();
+    std::os::unix::fs::symlink("run", workspace.path("linked")).unwrap();
+    let hf = "--init-from hf --data hf/tokens.bin --batch 4 --seq 16 --steps 1";
+    let with = |flags: &str| format!("{SMALL} {flags}");
+    let inside = "whose files a run must not change; write to another folder";
+    let resumed = |flags: &str| format!("{SMALL} --steps 3 --resume run {flags}");
+    assert_refused(
+        &workspace,
+        &[
+            (
+                &with("--config run.toml --metrics run.toml"),
+                &["--metrics: is also the file of --config; name another file"],
+            ),
+            (
+                &with("--config run.toml --trace ./run.toml"),
+                &["--trace: is also the file of --config"],
+            ),
+            (&with("--metrics link.txt"), &["--metrics: is also the file of --data"]),
+            (
+                &with("--trace a.json --metrics ./a.json"),
+                &["--trace: is also the file of --metrics"],
+            ),
+            (
+                &with("--mesh pp=2 --schedule schedule.csv --metrics schedule.csv"),
+                &["--metrics: is also the file of --schedule"],
+            ),
+            (
+                &with("--mesh pp=2 --stages stages.json --trace stages.json"),
+                &["--trace: is also the file of --stages"],
+            ),
+            (
+                &with("--save out --metrics out"),
+                &["--save: is also the file of --metrics; name another folder"],
+            ),
+            (
+                &format!("{hf} --metrics hf/config.json"),
+                &["--metrics: hf/config.json is in the folder hf of --init-from, ", inside],
+            ),
+            (
+                &resumed("--metrics run/step-00000002/manifest.json"),
+                &["--metrics: run/step-00000002/manifest.json is in the folder "],
+            ),
+            (
+                &resumed("--trace linked/step-00000001/new.json"),
+                &[
+                    "--trace: linked/step-00000001/new.json is in the folder ",
+                    "(a checkpoint), ",
+                    inside,
+                ],
+            ),
+            (
+                &with("--export-hf run/step-00000001"),
+                &["run/step-00000001 (a checkpoint), ", inside],
+            ),
+            (
+                &resumed("--metrics notes.txt"),
+                &["--metrics: cannot continue notes.txt: its line 1 has no metrics of a step"],
+            ),
+        ],
+    );
+    // Outputs may be beside what was read, and beside each other.
+    workspace.train("--steps 3 --resume run --save run --export-hf run --metrics run/m.jsonl");
+    workspace.train("--steps 1 --metrics /dev/null --trace /dev/null");
+}
+
+#[test]
+fn pipes_without_another_end() {
+    let workspace = Workspace::new();
+    for name in ["pipe", "pipe.bin"] {
+        let made = std::process::Command::new("mkfifo").arg(workspace.path(name)).status();
+        assert!(made.unwrap().success());
+    }
+    let unread = "it is a pipe that no program reads; start the reader first, or use a file";
+    let unwritten =
+        "it is a pipe to which no program writes; start the writer first, or use a file";
+    assert_refused(
+        &workspace,
+        &[
+            (&SMALL.replace("text.txt", "pipe"), &["--data: cannot read pipe: ", unwritten]),
+            (
+                &SMALL.replace("text.txt", "pipe.bin"),
+                &["--data: cannot read pipe.bin: ", unwritten],
+            ),
+            (&format!("{SMALL} --config pipe"), &["--config: cannot read pipe: ", unwritten]),
+            (&format!("{SMALL} --metrics pipe"), &["--metrics: cannot open pipe: ", unread]),
+            (&format!("{SMALL} --trace pipe"), &["--trace: cannot write pipe: ", unread]),
+        ],
+    );
+}
