@@ -15,7 +15,7 @@ const WORDS: usize = 6;
 #[derive(Default)]
 pub(crate) struct UpdateHistory {
     count: Cell<u32>,
-    /// Of the rules, learning rates and factors of all updates.
+    /// Hash of the rules, learning rates and factors of all updates.
     hash: RefCell<DefaultHasher>,
     /// Learning rate, and factor on the gradients, of the last update.
     last: Cell<(f64, f32)>,

@@ -16,7 +16,7 @@ enum Deviation {
     Skipped,
     Repeated,
     Clipped,
-    /// With another learning rate.
+    /// An update with another learning rate.
     Faster,
 }
 
@@ -63,7 +63,7 @@ fn other_updates_of_one_rank_are_refused() {
             (Deviation::Faster, "1, the last with learning rate 0.2"),
         ] {
             let message = on(case, |rank| train(rank, deviation)).unwrap_err();
-            // A rank that gathers its new parameters once more or less is found by that.
+            // A rank that gathers its new parameters more often, or less, is found by that.
             let is_gathered = case.mesh.contains("fsdp") && message.contains("different calls");
             assert!(
                 message.contains(part) || is_gathered,

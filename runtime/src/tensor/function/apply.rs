@@ -86,10 +86,11 @@ where
     check_dims_agree(path, &operands);
     check_distribution(path, &operands, (dims, partial_over));
     // A result has the rows of the samples that it is computed from.
-    let of_samples = X::Shapes::VARIES.iter().zip(values.as_ref()).filter_map(|(axes, value)| {
-        (!axes.intersection(AxisSet::DATA).is_empty()).then(|| value.rank())
-    });
-    let rank = Rank::of_operands(of_samples).unwrap_or_else(|| values.as_ref()[0].rank());
+    let has_samples =
+        |(axes, _): &(&AxisSet, &&Value)| !axes.intersection(AxisSet::DATA).is_empty();
+    let of_samples = X::Shapes::VARIES.iter().zip(values.as_ref()).filter(has_samples);
+    let ranks = of_samples.map(|(_, value)| value.rank());
+    let rank = Rank::of_operands(ranks).unwrap_or_else(|| values.as_ref()[0].rank());
     let extents = output_extents(rank, path, &operands, dims, |dim| function.new_size(dim));
     drop(operands);
 

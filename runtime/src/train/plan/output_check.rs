@@ -50,7 +50,7 @@ impl<'a> NamedPath<'a> {
     /// Returns true for an existing file of a kind that runs read from folders.
     fn is_read(&self) -> bool {
         let is_of_kind = |suffix: &&str| self.real.to_string_lossy().ends_with(*suffix);
-        self.inode.is_some() && !self.is_folder && FILES_IN_FOLDERS.iter().any(|s| is_of_kind(&s))
+        self.inode.is_some() && !self.is_folder && FILES_IN_FOLDERS.iter().any(is_of_kind)
     }
 
     /// Returns true for a device or a pipe, to which any number of outputs can be written.
