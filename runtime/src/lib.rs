@@ -13,19 +13,18 @@ pub mod layout;
 pub mod mesh;
 pub mod nn;
 pub mod optim;
+mod os;
 pub mod pipeline;
-mod pipes;
 pub mod prelude;
 pub mod random;
 pub mod rotary;
 pub mod schedule;
-mod signals;
 pub mod state_dict;
 pub mod tensor;
 pub mod trace;
 pub mod train;
 
-pub use signals::ignore_file_size_signal;
+pub use os::ignore_file_size_signal;
 pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, model};

@@ -246,9 +246,19 @@ impl Rank {
         &self.context.declared_values
     }
 
-    /// Returns the updates that were applied so far.
-    pub(super) fn update_history(&self) -> &UpdateHistory {
-        &self.context.update_history
+    /// Notes an update by the rule `rule`, with learning rate `lr`, of gradients that are multiplied by `factor`.
+    pub(crate) fn note_update(&self, rule: &str, lr: f64, factor: f32) {
+        self.context.update_history.add_update(rule, lr, factor);
+    }
+
+    /// Compares the updates that the ranks have applied so far: different ones would leave the ranks with different models.
+    /// Every rank calls it.
+    ///
+    /// # Panics
+    /// If a rank has left out or repeated an update, or has applied another one; on all ranks alike.
+    #[track_caller]
+    pub(crate) fn compare_updates(&self) {
+        self.context.update_history.compare(self.comms());
     }
 
     /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are not

@@ -3,10 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::comm::{Blocks, Site};
+use crate::comm::{Blocks, RankComms, Site};
 
 use super::failure::fail;
-use super::rank::Rank;
 
 /// Number of `u32` words that describe the updates of a rank.
 const WORDS: usize = 6;
@@ -43,23 +42,21 @@ fn describe(words: &[u32]) -> String {
     }
 }
 
-impl Rank {
-    /// Notes an update by the rule `rule`, described with its options, of gradients that are multiplied by `factor`.
-    pub(crate) fn note_update(&self, rule: &str, lr: f64, factor: f32) {
-        let history = self.update_history();
-        (rule, lr.to_bits(), factor.to_bits()).hash(&mut *history.hash.borrow_mut());
-        history.count.set(history.count.get() + 1);
-        history.last.set((lr, factor));
+impl UpdateHistory {
+    /// Notes an update by the rule `rule`, of gradients that are multiplied by `factor`.
+    pub(super) fn add_update(&self, rule: &str, lr: f64, factor: f32) {
+        (rule, lr.to_bits(), factor.to_bits()).hash(&mut *self.hash.borrow_mut());
+        self.count.set(self.count.get() + 1);
+        self.last.set((lr, factor));
     }
 
-    /// Compares the updates that the ranks have applied so far: different ones would leave the ranks with different models.
-    /// Every rank calls it. The exchange does not count as communication of the step.
+    /// Compares the updates that all ranks have applied so far. The exchange does not count as communication of the step.
     ///
     /// # Panics
     /// If a rank has left out or repeated an update, or has applied another one; on all ranks alike.
     #[track_caller]
-    pub(crate) fn compare_updates(&self) {
-        let world = self.comms().uncounted_world();
+    pub(super) fn compare(&self, comms: &RankComms) {
+        let world = comms.uncounted_world();
         if world.size() == 1 {
             return;
         }
@@ -67,7 +64,7 @@ impl Rank {
         world
             .all_gather(
                 &Site::new("check of updates"),
-                self.update_history().words().as_slice().into(),
+                self.words().as_slice().into(),
                 all.as_mut_slice().into(),
                 &Blocks::even(1, WORDS, world.size()),
             )

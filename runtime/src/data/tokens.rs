@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::DataError;
 use super::ids::{Encoding, Ids};
-use crate::pipes::InputFile;
+use crate::os::InputFile;
 
 /// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
 /// so that opening a file of any size stays quick.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::ChainOutline;
 use super::partition::{Objective, optimal_counts};
-use crate::pipes::read_text;
+use crate::os::read_text;
 
 /// Cut of a model into stages: `auto`, `even`, the layers of each stage such as `7,8,8,7`, or a JSON file of measured
 /// times.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
-use crate::signals::ignore_file_size_signal;
+use crate::os::ignore_file_size_signal;
 use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh};

@@ -38,7 +38,12 @@ pub fn tokenize_text(
             Ok(())
         })?;
     if tokens.bytes().is_empty() && encoded.bytes > 0 {
-        return Err(TokenizeError::without_tokens(tokenizer, name.to_owned(), encoded.bytes).into());
+        return Err(TokenizeError::without_tokens(
+            tokenizer.name(),
+            name.to_owned(),
+            encoded.bytes,
+        )
+        .into());
     }
     TokenFile::from_ids(tokens, vocab, name)
 }

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::Tokenizer;
-
 /// Reason why text cannot be tokenized, with file and fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizeError {
@@ -160,10 +158,10 @@ pub enum TokenizeError {
 
 impl TokenizeError {
     /// Creates the error of `bytes` of text, possibly none, without any token.
-    pub(super) fn without_tokens(tokenizer: &Tokenizer, name: String, bytes: u64) -> TokenizeError {
+    pub(super) fn without_tokens(tokenizer: &str, name: String, bytes: u64) -> TokenizeError {
         match bytes {
             0 => TokenizeError::Empty { name },
-            _ => TokenizeError::NoTokens { tokenizer: tokenizer.name().to_owned(), name, bytes },
+            _ => TokenizeError::NoTokens { tokenizer: tokenizer.to_owned(), name, bytes },
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use tokenizers::Tokenizer;
 
 use super::TokenizeError;
-use crate::pipes::InputFile;
+use crate::os::InputFile;
 
 /// A `tokenizer.json`.
 pub struct FileTokenizer {

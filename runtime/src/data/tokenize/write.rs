@@ -8,7 +8,7 @@ use super::encode::Encoder;
 use super::output_name::{check_output, check_width};
 use super::{DocumentDelimiters, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
-use crate::pipes::InputFile;
+use crate::os::InputFile;
 
 /// Results of [`tokenize_files`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub fn tokenize_files(
     }
     if done.tokens == 0 {
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
-        return Err(TokenizeError::without_tokens(tokenizer, names.join(", "), done.bytes));
+        return Err(TokenizeError::without_tokens(tokenizer.name(), names.join(", "), done.bytes));
     }
     file.finish_file()?;
     Ok(done)

@@ -8,7 +8,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::flags::{Flag, FlagKind};
 use super::given_value::{GivenValue, describe_unknown};
 use super::{Problem, SettingSource};
-use crate::pipes::read_text;
+use crate::os::read_text;
 
 /// Reads the settings of the file at `path`, or all problems with them.
 pub fn read_file(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {

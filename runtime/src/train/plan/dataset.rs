@@ -6,7 +6,7 @@ use crate::data::{
     DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus,
     tokenize_text,
 };
-use crate::pipes::InputFile;
+use crate::os::InputFile;
 use crate::train::Result;
 use crate::train::config::{Config, ModelSource};
 

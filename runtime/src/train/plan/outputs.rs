@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::HfExport;
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
-use crate::pipes::open_output;
+use crate::os::open_output;
 use crate::trace::Tracer;
 use crate::train::config::Config;
 use crate::train::console::print_line;

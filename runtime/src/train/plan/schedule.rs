@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::layout::AxisId;
-use crate::pipes::read_text;
+use crate::os::read_text;
 use crate::schedule::{Finding, Schedule, Verified, csv, verify};
 use crate::train::config::{Config, PipelineConfig, ScheduleSource};
 use crate::train::{Error, Result};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::pipes::open_output;
+use crate::os::open_output;
 
 /// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

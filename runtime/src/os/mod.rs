@@ -1,0 +1,8 @@
+//! The operating system: pipes that are opened without waiting forever, and signals of the process.
+
+mod pipes;
+mod signals;
+
+pub use signals::ignore_file_size_signal;
+
+pub(crate) use pipes::{InputFile, open_output, read_text};
