@@ -42,8 +42,4 @@ pub use tensor_box::TensorBox;
 pub use tensor_source::TensorSource;
 
 #[cfg(test)]
-mod folder_tests;
-#[cfg(test)]
-mod load_tests;
-#[cfg(test)]
 mod tests;

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::faults::{Fault, with_fault};
-use super::names::step_of;
-use super::tests::{folder, names, save, try_save_on};
-use super::*;
+use super::super::faults::{Fault, with_fault};
+use super::super::names::step_of;
+use super::super::*;
+use super::{folder, names, save, try_save_on};
 
 /// Most operations of one call.
 const MAX_OPERATIONS: usize = 100;

@@ -1,5 +1,8 @@
 //! Saving and loading together.
 
+mod failures;
+mod loading;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::tests::{folder, refusal, save};
-use super::*;
+use super::super::*;
+use super::{folder, refusal, save};
 
 /// Timeout of a load, after which it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(30);
