@@ -9,8 +9,8 @@ use super::{CheckpointError, files, names};
 /// The folder in which a run saves checkpoints. No other run can save there while this value exists, if the file system has
 /// locks.
 ///
-/// Of a run with several processes, the first one prepares the folder, and the others
-/// [`check_writable`](Self::check_writable).
+/// The first process of a run [prepares](Self::prepare) the folder, and the others only check that they can
+/// [write](Self::check_writable) to it.
 #[derive(Debug)]
 pub struct CheckpointFolder {
     dir: PathBuf,

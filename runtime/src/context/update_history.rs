@@ -21,28 +21,6 @@ pub(crate) struct UpdateHistory {
 }
 
 impl UpdateHistory {
-    fn words(&self) -> [u32; WORDS] {
-        let (lr, factor) = self.last.get();
-        let [hash, lr] = [self.hash.borrow().finish(), lr.to_bits()];
-        let halves = |word: u64| [(word >> 32) as u32, word as u32];
-        let ([hash_high, hash_low], [lr_high, lr_low]) = (halves(hash), halves(lr));
-        [self.count.get(), hash_high, hash_low, lr_high, lr_low, factor.to_bits()]
-    }
-}
-
-/// Describes the updates behind the words of a rank.
-fn describe(words: &[u32]) -> String {
-    let lr = f64::from_bits(u64::from(words[3]) << 32 | u64::from(words[4]));
-    let factor = f32::from_bits(words[5]);
-    match words[0] {
-        0 => "none".to_owned(),
-        count => {
-            format!("{count}, the last with learning rate {lr} and {factor} times the gradients")
-        }
-    }
-}
-
-impl UpdateHistory {
     /// Notes an update by the rule `rule`, of gradients that are multiplied by `factor`.
     pub(super) fn add_update(&self, rule: &str, lr: f64, factor: f32) {
         (rule, lr.to_bits(), factor.to_bits()).hash(&mut *self.hash.borrow_mut());
@@ -79,6 +57,26 @@ impl UpdateHistory {
                 describe(by_member[0]),
                 describe(by_member[other]),
             );
+        }
+    }
+
+    fn words(&self) -> [u32; WORDS] {
+        let (lr, factor) = self.last.get();
+        let [hash, lr] = [self.hash.borrow().finish(), lr.to_bits()];
+        let halves = |word: u64| [(word >> 32) as u32, word as u32];
+        let ([hash_high, hash_low], [lr_high, lr_low]) = (halves(hash), halves(lr));
+        [self.count.get(), hash_high, hash_low, lr_high, lr_low, factor.to_bits()]
+    }
+}
+
+/// Describes the updates behind the words of a rank.
+fn describe(words: &[u32]) -> String {
+    let lr = f64::from_bits(u64::from(words[3]) << 32 | u64::from(words[4]));
+    let factor = f32::from_bits(words[5]);
+    match words[0] {
+        0 => "none".to_owned(),
+        count => {
+            format!("{count}, the last with learning rate {lr} and {factor} times the gradients")
         }
     }
 }

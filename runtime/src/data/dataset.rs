@@ -1,7 +1,9 @@
 //! Tokens, and the order in which they are trained on.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
+use super::fingerprint::hash_blocks;
 use super::{
     Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, SamplePosition, Sampler,
     TokenFile,
@@ -17,6 +19,8 @@ pub struct Dataset {
     packing: Option<Packing>,
     /// [`Packing::fingerprint`].
     packing_fingerprint: Option<String>,
+    /// See [`blocks_fingerprint`](Self::blocks_fingerprint). Hashed once: every checkpoint holds it.
+    blocks_fingerprint: OnceLock<String>,
 }
 
 impl Dataset {
@@ -38,6 +42,7 @@ impl Dataset {
                 documents: None,
                 packing: None,
                 packing_fingerprint: None,
+                blocks_fingerprint: OnceLock::new(),
             }),
             None => {
                 let (name, tokens) = (file.name().to_owned(), file.len());
@@ -72,8 +77,14 @@ impl Dataset {
             sampler,
             documents: Some(options),
             packing_fingerprint: Some(packing.fingerprint()),
+            blocks_fingerprint: OnceLock::new(),
             packing: Some(packing),
         })
+    }
+
+    /// Returns the XXH3 of blocks of all of the data, in hexadecimal.
+    pub(super) fn blocks_fingerprint(&self) -> &str {
+        self.blocks_fingerprint.get_or_init(|| format!("{:016x}", hash_blocks(self.file.bytes())))
     }
 
     /// The rows `rows` of the global batch of `step` (from 0).

@@ -9,6 +9,7 @@ mod corpus;
 mod dataset;
 mod documents;
 mod error;
+mod fingerprint;
 mod ids;
 mod packing;
 mod permutation;

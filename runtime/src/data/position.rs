@@ -1,17 +1,12 @@
 //! Progress of a run through its data, kept in checkpoints.
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DataError, Dataset, DocumentOptions, Order};
 
 /// Bytes at the start of the data that are hashed to recognize it.
 const FINGERPRINT_BYTES: usize = 1 << 20;
-
-/// Length, and largest number, of the blocks of all data that are hashed: all of a file of 64 MiB, and blocks of a longer
-/// one at equal distances, so that a terabyte is recognized without being read.
-const BLOCK_BYTES: usize = 1 << 18;
-const MOST_BLOCKS: usize = 256;
 
 /// The position in the data, and all settings that the next samples follow from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +50,7 @@ impl DataPosition {
             file: file.name().to_owned(),
             tokens: file.len(),
             fingerprint: format!("{:016x}", xxh3_64(start)),
-            blocks: Some(format!("{:016x}", hash_blocks(bytes))),
+            blocks: Some(dataset.blocks_fingerprint().to_owned()),
             seq: sampler.seq(),
             batch: sampler.batch(),
             order: sampler.order(),
@@ -119,20 +114,29 @@ impl DataPosition {
     }
 }
 
-/// Returns the XXH3 of blocks at equal distances, the last one at the end; of all bytes, if the blocks cover them.
-fn hash_blocks(bytes: &[u8]) -> u64 {
-    let blocks = MOST_BLOCKS.min(bytes.len().div_ceil(BLOCK_BYTES));
-    let last_start = bytes.len().saturating_sub(BLOCK_BYTES);
-    let mut hash = Xxh3::new();
-    for block in 0..blocks {
-        let start = (last_start as u128 * block as u128 / (blocks - 1).max(1) as u128) as usize;
-        hash.update(&bytes[start..bytes.len().min(start + BLOCK_BYTES)]);
+#[cfg(test)]
+impl DataPosition {
+    /// Returns a position in a text of 100 tokens that does not exist, for tests of checkpoints.
+    pub(crate) fn without_data(samples: u64, seed: u64) -> DataPosition {
+        DataPosition {
+            samples,
+            file: "text".into(),
+            tokens: 100,
+            fingerprint: "00".into(),
+            blocks: None,
+            seq: 8,
+            batch: 4,
+            order: Order::Shuffled,
+            seed,
+            documents: None,
+            packing: None,
+        }
     }
-    hash.digest()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fingerprint::{BLOCK_BYTES, MOST_BLOCKS, hash_blocks};
     use super::*;
     use crate::data::TokenFile;
 

@@ -20,13 +20,11 @@ where
     for input in inputs.as_ref() {
         rank.check_same(input.value().rank());
     }
-    for param in params.as_ref() {
-        rank.check_same(param.param.rank());
-        rank.segments().note_param(param.param.path());
-    }
     // Loops, because a function that is passed as a value loses the caller location of `#[track_caller]`.
     for param in params.as_ref() {
+        rank.check_same(param.param.rank());
         param.param.check_owned();
+        rank.segments().note_param(param.param.path());
     }
     for input in inputs.as_ref() {
         input.compute_before_params();

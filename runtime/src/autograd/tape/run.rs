@@ -70,8 +70,9 @@ fn run_nodes(
     let mut span: Option<(&str, Option<SpanStart>)> = None;
     while let Some(node) = nodes.pop() {
         let Some(gradient) = gradients.slots[nodes.len()].1.take() else {
-            // Dropping an operation drops its references to earlier ones.
+            // Its consumer may have passed on no gradient, although it was to be reached.
             node.dependencies.suspend_uses();
+            // Dropping an operation drops its references to earlier ones.
             if keep(&node) {
                 kept.push(node);
             }

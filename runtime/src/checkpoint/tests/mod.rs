@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
-use crate::data::{DataPosition, Order};
+use crate::data::DataPosition;
 
 /// A tensor of 6 x 4 and one of 3, filled from `step`.
 fn values(step: u64) -> (Vec<f32>, Vec<f32>) {
@@ -18,19 +18,7 @@ fn values(step: u64) -> (Vec<f32>, Vec<f32>) {
 }
 
 fn state(step: u64) -> TrainState {
-    let data = DataPosition {
-        samples: step * 4,
-        file: "text".into(),
-        tokens: 100,
-        fingerprint: "00".into(),
-        blocks: None,
-        seq: 8,
-        batch: 4,
-        order: Order::Shuffled,
-        seed: u64::MAX,
-        documents: None,
-        packing: None,
-    };
+    let data = DataPosition::without_data(step * 4, u64::MAX);
     let config = serde_json::json!({ "lr": 0.1 });
     TrainState {
         step,

@@ -80,8 +80,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             let state = TrainingStateMut { params: &params, optimizer, average };
             load_checkpoint(checkpoint, state).map_err(Error::of_flag("--resume"))?;
         }
-        let loaded_infinite =
-            find_infinite_param(&rank, &params)?.map(|param| param.path().to_owned());
+        let is_loaded = plan.resume.is_some() || plan.weights.is_some();
+        let infinite = if is_loaded { find_infinite_param(&rank, &params)? } else { None };
+        let loaded_infinite = infinite.map(|param| param.path().to_owned());
         if let (Some(path), 0) = (&loaded_infinite, rank.index()) {
             let flag = if plan.resume.is_some() { "--resume" } else { "--init-from" };
             print_line(&format!(

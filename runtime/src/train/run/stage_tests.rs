@@ -10,7 +10,7 @@ use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
 use crate::checkpoint::{
     Checkpoint, CheckpointWriter, RankFile, TensorBox, TensorSource, TrainState,
 };
-use crate::data::{DataPosition, Order};
+use crate::data::DataPosition;
 use crate::nn::Built;
 use crate::optim::{
     AdamWOptions, Ema, MuonOptions, Optimizer, OptimizerError, ParamGroups, Select, UpdateRule,
@@ -70,19 +70,7 @@ fn adamw() -> Arc<dyn UpdateRule> {
 }
 
 fn train_state(mesh: &str) -> TrainState {
-    let data = DataPosition {
-        samples: 0,
-        file: "text".into(),
-        tokens: 100,
-        fingerprint: "00".into(),
-        blocks: None,
-        seq: 8,
-        batch: 4,
-        order: Order::Shuffled,
-        seed: 0,
-        documents: None,
-        packing: None,
-    };
+    let data = DataPosition::without_data(0, 0);
     TrainState { step: 2, seed: 7, mesh: mesh.into(), mesh_order: None, data, config: Value::Null }
 }
 
