@@ -16,12 +16,10 @@ use super::widened;
 use super::{LINE, ScratchParts};
 use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
+use crate::backend::cpu::gemm::PANEL;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::Workers;
 use crate::backend::ops::attention::AttentionArgs;
-
-/// Granularity of packed operands, in keys.
-const PACKED: usize = 16;
 
 pub fn attention<T: Float>(
     workers: &Workers,
@@ -182,7 +180,7 @@ impl<T: Float> HeadForward<'_, '_, T> {
             sum.fill(0.0);
             keys
         } else {
-            keys.start / PACKED * PACKED..keys.end
+            keys.start / PANEL * PANEL..keys.end
         };
         for (index, chunk) in key_chunks(packed.clone()).enumerate() {
             let row = self.tiles.row_len(chunk.len());

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
 use half::bf16;
-pub(super) use right_operand::RightOperand;
+pub(super) use right_operand::{PANEL, RightOperand};
 
 use super::CpuBackend;
 use super::float::{Float, by_float};
@@ -68,7 +68,7 @@ impl Matmul<f32> for f32 {
         c: &mut [f32],
     ) {
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile(Level::Avx2, mnk) {
+        if let Some(tile) = own_tile(mnk) {
             return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
         }
         by_crate(workers, mnk, a, b, accumulate, c);
@@ -89,7 +89,7 @@ impl Matmul<bf16> for bf16 {
             return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
         }
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile(Level::Avx512, mnk) {
+        if let Some(tile) = own_tile(mnk) {
             return blocked::matmul_rounded(workers, tile, mnk, a, b, accumulate, c);
         }
         by_crate(workers, mnk, a, b, accumulate, c);
@@ -110,7 +110,7 @@ impl Matmul<f32> for bf16 {
             return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
         }
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile(Level::Avx512, mnk) {
+        if let Some(tile) = own_tile(mnk) {
             return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
         }
         wide::matmul(parallelism(workers), mnk, a, b, accumulate, c);
@@ -122,18 +122,10 @@ impl Matmul<f32> for bf16 {
 #[cfg(target_arch = "x86_64")]
 const MIN_SIDE: usize = 8;
 
-/// Returns the tile of our own matmul on this CPU, if its instruction set is no better than `up_to` and the result is large
-/// enough.
+/// Returns the tile of our own matmul on this CPU, if there is one for its instruction set and the result is large enough.
 #[cfg(target_arch = "x86_64")]
-fn own_tile(up_to: Level, [m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
-    if m.min(n) < MIN_SIDE { None } else { own_tile_of_cpu(up_to) }
-}
-
-/// Returns the tile of our own matmuls of any size on this CPU, if its instruction set is no better than `up_to`.
-#[cfg(target_arch = "x86_64")]
-fn own_tile_of_cpu(up_to: Level) -> Option<blocked::Tile> {
-    let level = Level::detect();
-    if level > up_to { None } else { blocked::Tile::of_level(level) }
+fn own_tile([m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
+    if m.min(n) < MIN_SIDE { None } else { blocked::Tile::of_level(Level::detect()) }
 }
 
 /// Returns the instructions of our own bf16 matmul, if this CPU has them.

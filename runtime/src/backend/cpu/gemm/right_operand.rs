@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
-use super::{Matrix, multiply};
 #[cfg(target_arch = "x86_64")]
-use super::{blocked, own_tile_of_cpu};
+use super::blocked::{self, Tile};
+use super::{Matrix, multiply};
 use crate::backend::cpu::float::{Float, cast_slice};
 #[cfg(target_arch = "x86_64")]
 use crate::backend::cpu::simd::Level;
+
+/// Columns of which the panels of every instruction set have a whole number.
+pub(crate) const PANEL: usize = 32;
 
 /// The right operand `[k, n]` of several matmuls on one thread, packed once into panels of its columns, as the GEMM of this
 /// CPU reads it fastest.
@@ -42,7 +45,7 @@ impl<'a> RightOperand<'a> {
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile_of_cpu(Level::Avx2) {
+        if let Some(tile) = Tile::of_level(Level::detect()) {
             return blocked::pack_panels(tile, sizes, from, panels);
         }
         for (index, panel) in panels.chunks_exact_mut(self.width * k).enumerate() {
@@ -53,7 +56,7 @@ impl<'a> RightOperand<'a> {
 
     /// `c = a * b`, or `c += a * b` if `accumulate`, where `b` is the part `[steps, columns]` of this operand.
     ///
-    /// The columns lie in one chunk, and the first one is a multiple of 16, the width of a panel. No size is 0.
+    /// The columns lie in one chunk, and the first one is a multiple of [`PANEL`]. No size is 0.
     pub fn multiply(
         &self,
         a: Matrix,
@@ -85,7 +88,7 @@ impl<'a> RightOperand<'a> {
         let mnk = [c.len() / columns.len(), columns.len(), steps.len()];
         let panels = &self.panels[columns.start / width * width * k + steps.start * width..];
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile_of_cpu(Level::Avx2) {
+        if let Some(tile) = Tile::of_level(Level::detect()) {
             assert_eq!(columns.start % width, 0, "columns begin at a panel");
             return blocked::matmul_by_panels(tile, mnk, a, panels, width * k, accumulate, c);
         }
@@ -101,7 +104,7 @@ impl<'a> RightOperand<'a> {
 /// a chunk may depend on the number of threads.
 fn panel_width(chunk: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if let Some(tile) = own_tile_of_cpu(Level::Avx2) {
+    if let Some(tile) = Tile::of_level(Level::detect()) {
         return tile.columns();
     }
     chunk.max(1).next_multiple_of(16)

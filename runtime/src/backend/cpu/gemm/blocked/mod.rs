@@ -1,14 +1,19 @@
-//! Matmuls in blocks that stay in the caches (Goto and van de Geijn 2008), for CPUs on which the crate's
-//! matmuls are slow: those with AVX2 only, and those with AVX-512 but no arithmetic on bf16.
-//!  Operands are packed into panels of f32, independently of their layout and type, and sums are f32 throughout.
+//! Matmuls in blocks that stay in the caches (Goto and van de Geijn 2008), for AVX2 and AVX-512.
+//!
+//! Operands are packed into panels of f32, independently of their layout and type, and sums are f32 throughout.
 
 mod lanes;
 mod pack;
+mod prefetch;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod transpose;
+
+use std::ops::Range;
 
 use pack::{PackedRegion, pack_left, pack_right};
+use prefetch::Prefetch;
 pub(super) use tile::Tile;
 use tile::{PackedLeft, PackedRight, ResultBlock, block};
 
@@ -17,13 +22,12 @@ use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::{Rows, Workers};
 
-/// The most steps of the depth that a packed block has: a panel of the right operand stays in the first-level cache.
-///
-/// The order of sums follows from this number alone, so it is the same for all CPUs.
-const DEPTH: usize = 384;
-
 /// Rows of a packed block of the left operand, which stays in the second-level cache. A multiple of a tile's rows.
 const ROWS: usize = 144;
+
+/// Elements between rows of which corresponding elements map to one set of the first-level cache: the rows of a tile evict
+/// each other there.
+const CONFLICTING: usize = 1024;
 
 /// Columns of a packed block of the right operand, which stays in the third-level cache.
 const COLUMNS: usize = 2048;
@@ -66,7 +70,7 @@ fn unpacked<'a, T: Float>(
     b: Matrix<'a, T>,
 ) -> Option<(PackedLeft<'a>, PackedRight<'a>)> {
     let whole_panels = b.col == 1 && n.is_multiple_of(tile.columns());
-    if !whole_panels || m > SMALL || k > DEPTH || n > COLUMNS {
+    if !whole_panels || m > SMALL || k > tile.depth() || n > COLUMNS {
         return None;
     }
     let (a_data, b_data) = (T::in_place(a.data)?, T::in_place(b.data)?);
@@ -106,8 +110,8 @@ fn left_in_place<'a>(tile: Tile, a: Matrix<'a>) -> PackedLeft<'a> {
 }
 
 /// Returns the depth of a block: the largest possible one, the same for all blocks except the last.
-fn block_depth(k: usize) -> usize {
-    k.div_ceil(k.div_ceil(DEPTH))
+fn block_depth(tile: Tile, k: usize) -> usize {
+    k.div_ceil(k.div_ceil(tile.depth()))
 }
 
 fn packed<T: Float>(
@@ -119,7 +123,7 @@ fn packed<T: Float>(
     accumulate: bool,
     c: &mut [f32],
 ) {
-    let depth = block_depth(k);
+    let depth = block_depth(tile, k);
     let width = n.min(COLUMNS).next_multiple_of(tile.columns());
     // Several blocks for each thread, so that none waits long for the others.
     let share = m.div_ceil(4 * workers.threads()).next_multiple_of(tile.rows());
@@ -143,17 +147,57 @@ fn packed<T: Float>(
                     panel: tile.columns() * steps.len(),
                     step: tile.columns(),
                 };
-                workers.chunks(m, rows, Rows(&mut *c, n), |lead, Rows(data, stride)| {
-                    with_scratch(ROWS * depth, |left| {
-                        pack_left(tile, a, PackedRegion { lead, depth: steps.clone() }, left);
-                        let panel = tile.rows() * steps.len();
-                        let a = PackedLeft { data: left, panel, row: 1, step: tile.rows() };
-                        let c = ResultBlock { data, stride, start, columns };
-                        block(tile, steps.len(), a, b, c, accumulate || from > 0);
-                    });
+                let rows_of_c = Rows(&mut *c, n);
+                workers.chunks(m, rows, rows_of_c, |lead, Rows(data, stride)| {
+                    let next = Prefetch::new(a, next_region([m, k], &lead, &steps));
+                    let c = ResultBlock { data, stride, start, columns };
+                    let region = PackedRegion { lead, depth: steps.clone() };
+                    multiply_rows(tile, (a, region), next, b, c, accumulate || from > 0);
                 });
             }
         }
+    });
+}
+
+/// Returns the region of the left operand `[m, k]` that is packed after rows `lead` of `steps`.
+fn next_region([m, k]: [usize; 2], lead: &Range<usize>, steps: &Range<usize>) -> PackedRegion {
+    if lead.end < m {
+        return PackedRegion { lead: lead.end..m.min(lead.end + lead.len()), depth: steps.clone() };
+    }
+    let from = if steps.end < k { steps.end } else { 0 };
+    PackedRegion { lead: 0..m.min(ROWS), depth: from..k.min(from + steps.len()) }
+}
+
+/// Multiplies some rows of the left operand with a packed block of the right one.
+fn multiply_rows<T: Float>(
+    tile: Tile,
+    (a, region): (Matrix<T>, PackedRegion),
+    next: Prefetch<T>,
+    b: PackedRight,
+    c: ResultBlock,
+    add: bool,
+) {
+    let depth = region.depth.len();
+    let mut multiply = |a: PackedLeft| {
+        let panels = c.columns.div_ceil(tile.columns());
+        for panel in 0..panels {
+            next.request(panel, panels);
+            let column = panel * tile.columns();
+            let columns = tile.columns().min(c.columns - column);
+            let c = ResultBlock { data: &mut *c.data, start: c.start + column, columns, ..c };
+            block(tile, depth, a, b.panel(panel), c, add);
+        }
+    };
+    if let Some(data) = T::in_place(a.data)
+        && a.col == 1
+        && !a.row.is_multiple_of(CONFLICTING)
+    {
+        let data = &data[region.lead.start * a.row + region.depth.start..];
+        return multiply(left_in_place(tile, Matrix { data, row: a.row, col: a.col }));
+    }
+    with_scratch(region.lead.len().next_multiple_of(tile.rows()) * depth, |left| {
+        pack_left(tile, a, region, left);
+        multiply(PackedLeft { data: left, panel: tile.rows() * depth, row: 1, step: tile.rows() });
     });
 }
 

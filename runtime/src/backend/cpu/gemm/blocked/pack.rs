@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Tile;
+use super::transpose::transpose;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::Matrix;
 
@@ -65,75 +66,53 @@ fn pack_avx512<T: Float, const W: usize>(
 #[inline(always)]
 fn pack<T: Float, const W: usize>(matrix: Matrix<T>, region: PackedRegion, panels: &mut [f32]) {
     let PackedRegion { lead, depth } = region;
-    let starts = lead.clone().step_by(W);
-    for (start, panel) in starts.zip(panels.chunks_exact_mut(W * depth.len())) {
-        let data = &matrix.data[start * matrix.row + depth.start * matrix.col..];
-        match W.min(lead.end - start) {
-            live if live < W => pack_part::<T, W>(data, matrix.row, matrix.col, live, panel),
-            _ if matrix.row == 1 => copy_panel::<T, W>(data, matrix.col, panel),
-            _ => transpose::<T, W>(data, matrix.row, panel),
+    let whole = lead.len() / W;
+    let (full, last) = panels.split_at_mut(whole * W * depth.len());
+    let data = &matrix.data[lead.start * matrix.row + depth.start * matrix.col..];
+    if matrix.row == 1 {
+        copy_panels::<T, W>(data, matrix.col, depth.len(), full);
+    } else {
+        for (index, panel) in full.chunks_exact_mut(W * depth.len()).enumerate() {
+            transpose::<T, W>(&data[index * W * matrix.row..], matrix.row, panel);
         }
+    }
+    let rest = lead.len() % W;
+    if rest > 0 {
+        let data = &data[whole * W * matrix.row..];
+        pack_part::<T, W>(data, matrix, rest, &mut last[..W * depth.len()]);
     }
 }
 
-/// Packs rows whose elements of a step are contiguous.
+/// Packs rows whose elements of a step are contiguous: step by step, so that memory is read in the order of addresses.
 #[inline(always)]
-fn copy_panel<T: Float, const W: usize>(data: &[T], step: usize, panel: &mut [f32]) {
-    for (p, to) in panel.chunks_exact_mut(W).enumerate() {
-        let from = data[p * step..].first_chunk::<W>().expect("a panel's elements are there");
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = from.widen_to_f32();
-        }
-    }
-}
-
-/// Transposes rows whose steps are contiguous, at most eight rows at a time: if `row` is a power of two, the lines of
-/// all rows map to one set of the cache, which holds eight.
-#[inline(always)]
-fn transpose<T: Float, const W: usize>(data: &[T], row: usize, panel: &mut [f32]) {
-    let depth = panel.len() / W;
-    for group in (0..W).step_by(8) {
-        let rows = &data[group * row..];
-        match W - group {
-            4 => transpose_rows::<T, 4>(rows, row, depth, W, &mut panel[group..]),
-            6 => transpose_rows::<T, 6>(rows, row, depth, W, &mut panel[group..]),
-            _ => transpose_rows::<T, 8>(rows, row, depth, W, &mut panel[group..]),
-        }
-    }
-}
-
-#[inline(always)]
-#[allow(clippy::needless_range_loop)]
-fn transpose_rows<T: Float, const N: usize>(
+fn copy_panels<T: Float, const W: usize>(
     data: &[T],
-    row: usize,
+    step: usize,
     depth: usize,
-    width: usize,
-    to: &mut [f32],
+    panels: &mut [f32],
 ) {
-    let mut rows = [&data[..depth]; N];
-    for i in 0..N {
-        rows[i] = &data[i * row..][..depth];
-    }
+    let width = panels.len() / depth;
     for p in 0..depth {
-        let to = to[p * width..].first_chunk_mut::<N>().expect("a panel has room");
-        for i in 0..N {
-            to[i] = rows[i][p].widen_to_f32();
+        let (row, _) = data[p * step..][..width].as_chunks::<W>();
+        for (from, panel) in row.iter().zip(panels.chunks_exact_mut(W * depth)) {
+            let to = panel[p * W..].first_chunk_mut::<W>().expect("a panel has all steps");
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = from.widen_to_f32();
+            }
         }
     }
 }
 
-/// The last panel, which is not full.
+/// Packs the last panel, of which only `live` rows exist.
 fn pack_part<T: Float, const W: usize>(
     data: &[T],
-    row: usize,
-    step: usize,
+    Matrix { row, col, .. }: Matrix<T>,
     live: usize,
     panel: &mut [f32],
 ) {
     for (p, to) in panel.chunks_exact_mut(W).enumerate() {
         for (i, to) in to.iter_mut().enumerate() {
-            *to = if i < live { data[i * row + p * step].widen_to_f32() } else { 0.0 };
+            *to = if i < live { data[i * row + p * col].widen_to_f32() } else { 0.0 };
         }
     }
 }

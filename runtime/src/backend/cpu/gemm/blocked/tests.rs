@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{DEPTH, Tile, matmul, matmul_rounded};
+use super::{CONFLICTING, Tile, matmul, matmul_rounded};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::Matrix;
 use crate::backend::cpu::gemm::rounded::{MAX_SUMS, MIN_ROWS};
@@ -25,12 +25,13 @@ fn matrix<T>(data: &[T], rows: usize, columns: usize, transposed: bool) -> Matri
 
 /// Sums of blocks of the depth, each a chain of its own, added to `c` in turn.
 fn chains<T: Float>(
+    tile: Tile,
     [m, n, k]: [usize; 3],
     a: Matrix<T>,
     b: Matrix<T>,
     c: Option<&[f32]>,
 ) -> Vec<f32> {
-    let depth = k.div_ceil(k.div_ceil(DEPTH));
+    let depth = k.div_ceil(k.div_ceil(tile.depth()));
     let mut out = c.map_or(vec![0.0; m * n], <[f32]>::to_vec);
     for i in 0..m {
         for j in 0..n {
@@ -48,7 +49,7 @@ fn chains<T: Float>(
 }
 
 /// Sizes below, at and beyond those of tiles, panels and blocks; small ones, which are not packed; long depths.
-const SIZES: [[usize; 3]; 9] = [
+const SIZES: [[usize; 3]; 11] = [
     [8, 8, 1],
     [13, 33, 7],
     [32, 64, 40],
@@ -57,6 +58,8 @@ const SIZES: [[usize; 3]; 9] = [
     [145, 50, 385],
     [150, 40, 800],
     [12, 2100, 10],
+    [150, 35, 513],
+    [25, 66, CONFLICTING],
     [300, 70, 65],
 ];
 
@@ -86,7 +89,7 @@ fn assert_matmuls_are_chains<T: Float>() {
         } else {
             vec![f32::NAN; mnk[0] * mnk[1]]
         };
-        let expected = chains(mnk, a, b, accumulate.then_some(&c[..]));
+        let expected = chains(tile, mnk, a, b, accumulate.then_some(&c[..]));
         for workers in &workers {
             let mut got = c.clone();
             workers.install(|| matmul(workers, tile, mnk, a, b, accumulate, &mut got));
@@ -120,7 +123,7 @@ fn results_in_bf16_are_rounded_once() {
             vec![nan; mnk[0] * mnk[1]]
         };
         let wide: Vec<f32> = c.iter().map(|c| c.widen_to_f32()).collect();
-        let expected = chains(mnk, a, b, accumulate.then_some(&wide[..]));
+        let expected = chains(tile, mnk, a, b, accumulate.then_some(&wide[..]));
         let expected: Vec<bf16> = expected.into_iter().map(bf16::narrow_from_f32).collect();
         for workers in &workers {
             let mut got = c.clone();
@@ -139,9 +142,9 @@ fn rows_beyond_the_scratch_are_rounded() {
     let mnk @ [m, n, k] = [2 * MIN_ROWS + 5, MAX_SUMS / MIN_ROWS, 3];
     let (a, b) = (values::<bf16>(m * k, 1), values::<bf16>(k * n, 2));
     let (a, b) = (Matrix::rows(&a, k), Matrix::rows(&b, n));
-    let expected: Vec<bf16> =
-        chains(mnk, a, b, None).into_iter().map(bf16::narrow_from_f32).collect();
     for tile in tiles() {
+        let expected: Vec<bf16> =
+            chains(tile, mnk, a, b, None).into_iter().map(bf16::narrow_from_f32).collect();
         let mut got = vec![bf16::ZERO; m * n];
         matmul_rounded(&Workers::ONE, tile, mnk, a, b, false, &mut got);
         assert!(same_bits(&got, &expected), "{tile:?}");
