@@ -35,7 +35,7 @@ pub use function::{Arity, Count, SavedResults};
 pub(crate) use microbatch_pass::{MicrobatchPass, PartGradients, PartIdentities};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
-pub(crate) use segment_data::{Part, PartKind, data_of_parts, parts_of};
+pub(crate) use segment_data::{Part, PartKind, at_boundary, data_of_parts, parts_of};
 pub(crate) use tape::{NodeId, TapeGradients};
 pub(crate) use token_ids::{RowDocuments, TokenIds};
 pub(crate) use value::Value;

@@ -143,6 +143,13 @@ pub(crate) fn computed_parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
     parts
 }
 
+/// Returns the data as it is behind a boundary, at which a segment or a stage may begin or end: operations that read it
+/// are not fused with those that made it. So no bit depends on which boundaries a run uses.
+pub(crate) fn at_boundary<X: SegmentData>(data: &X) -> X {
+    let parts = parts_of(data).into_iter();
+    data_of_parts(parts.map(|part| part.map_activation(Value::at_boundary)))
+}
+
 /// Computes the numbers of all activations, if they were deferred.
 #[track_caller]
 pub(super) fn compute_activations(parts: &[Part]) {

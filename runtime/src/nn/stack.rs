@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::layout::{Here, Local, Whole};
-use crate::tensor::{Rank, SegmentData, recompute};
+use crate::tensor::{Rank, SegmentData, at_boundary, recompute};
 
 use super::recompute::Segment;
 use super::{Build, Builder, Layer};
@@ -101,10 +101,10 @@ impl<X: SegmentData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
 }
 
 #[track_caller]
-fn apply_layers<X: Clone, M: Layer<X, Out = X>>(layers: &[M], x: &X) -> X {
-    let mut x = x.clone();
+fn apply_layers<X: SegmentData, M: Layer<X, Out = X>>(layers: &[M], x: &X) -> X {
+    let mut x = at_boundary(x);
     for layer in layers {
-        x = layer.forward(&x);
+        x = at_boundary(&layer.forward(&x));
     }
     x
 }

@@ -48,8 +48,8 @@ pub use crate::autograd::{
     CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
 };
 pub(crate) use crate::autograd::{
-    KeyBlock, MicrobatchPass, Part, PartGradients, PartKind, TokenIds, VisibleRows, data_of_parts,
-    parts_of,
+    KeyBlock, MicrobatchPass, Part, PartGradients, PartKind, TokenIds, VisibleRows, at_boundary,
+    data_of_parts, parts_of,
 };
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};

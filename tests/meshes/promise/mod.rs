@@ -2,6 +2,7 @@
 
 mod accumulation;
 mod attention;
+mod boundaries;
 mod checks;
 mod context;
 mod deferral;

@@ -218,7 +218,11 @@ impl Value {
         self.check_recorded();
         let is_recording = self.rank().records_operations();
         let extended = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
-            (!pointwise.is_long() && recorded == is_recording).then(|| pointwise.clone())
+            let is_extended = !pointwise.is_long() && recorded == is_recording;
+            // A value at a boundary is one leaf for all its readers, computed or not.
+            let is_leaf = pointwise.as_value().is_some();
+            is_extended
+                .then(|| if is_leaf { Pointwise::leaf(self.clone()) } else { pointwise.clone() })
         });
         if let Some(Some(pointwise)) = extended {
             return pointwise;
@@ -229,8 +233,31 @@ impl Value {
         Pointwise::leaf(self.unchanged_computed())
     }
 
+    /// Returns the value as a leaf of the expressions that read it: they do not extend its own.
+    pub(crate) fn at_boundary(&self) -> Value {
+        if self.is_deferred_matmul() {
+            return self.unchanged_computed();
+        }
+        let is_recording = self.rank().records_operations();
+        let is_extended = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
+            recorded == is_recording && pointwise.as_value().is_none()
+        });
+        if is_extended != Some(true) {
+            return self.clone();
+        }
+        Value::deferred(self.rank(), self.extents().to_vec(), Pointwise::leaf(self.clone()))
+    }
+
+    /// Returns the deferred value of which this one is the leaf that [`at_boundary`](Self::at_boundary) made.
+    fn before_boundary(&self) -> Option<Value> {
+        self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.as_value().cloned()).flatten()
+    }
+
     /// Computes the deferred matmuls of a deferred expression, which may be recorded now.
     pub(crate) fn compute_matmuls(&self) {
+        if let Some(value) = self.before_boundary() {
+            return value.compute_matmuls();
+        }
         let is_recording = self.rank().records_operations();
         self.with_deferred(|pointwise: &mut Pointwise, recorded| {
             if is_recording || !recorded {
@@ -241,6 +268,9 @@ impl Value {
 
     /// Returns true if the value is the deferred sum of two values, which may be recorded now.
     pub(crate) fn is_deferred_sum(&self) -> bool {
+        if let Some(value) = self.before_boundary() {
+            return value.is_deferred_sum();
+        }
         let is_recording = self.rank().records_operations();
         let is_sum = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
             (is_recording || !recorded) && pointwise.is_sum()
@@ -251,6 +281,9 @@ impl Value {
     /// Computes a [deferred sum](Self::is_deferred_sum) by a kernel that gets both summands and the sum to write. Returns
     /// true if the value was one.
     pub(crate) fn compute_sum(&self, kernel: impl FnOnce(View<'_>, View<'_>, ViewMut<'_>)) -> bool {
+        if let Some(value) = self.before_boundary() {
+            return value.compute_sum(kernel);
+        }
         self.is_deferred_sum()
             && self.compute_deferred(|pointwise: &mut Pointwise, recorded| {
                 pointwise.compute_by(self.rank(), self.len(), recorded, |summands, sum| {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::layout::Internal;
-use crate::tensor::{Part, SegmentData};
+use crate::tensor::{Part, SegmentData, at_boundary};
 
 use super::super::Module;
 use super::stage::{PipelineStage, StageBoundary};
@@ -127,6 +127,7 @@ impl StageVisitor for PartVisitor<'_> {
                 stage.resume(layers, received)
             }
         };
+        let output = at_boundary(&output);
         if own.end == last && !self.part.is_last {
             self.sent = Some(StageData::from_data(&output));
             return None;

@@ -1,5 +1,7 @@
 //! Forward of a whole model by its chain.
 
+use crate::tensor::at_boundary;
+
 use super::model::StagedForward;
 use super::stage::{PipelineStage, StageBoundary};
 use super::visitor::{StageValue, StageVisitor};
@@ -7,7 +9,7 @@ use super::visitor::{StageValue, StageVisitor};
 /// Runs all stages of a model in order: a `forward` without a body.
 #[doc(hidden)]
 pub fn forward_stages<M: StagedForward>(model: &M, input: &M::In) -> M::Out {
-    model.visit_fields(&mut WholeModel, StageValue::new(input.clone())).into_value()
+    model.visit_fields(&mut WholeModel, StageValue::new(at_boundary(input))).into_value()
 }
 
 /// Runs every stage.
@@ -24,6 +26,6 @@ impl StageVisitor for WholeModel {
         input: X,
     ) -> S::Output {
         let layers = stage.layer_count().map_or(0, |layers| layers.count);
-        stage.run(0..layers, input)
+        at_boundary(&stage.run(0..layers, input))
     }
 }

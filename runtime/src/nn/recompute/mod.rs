@@ -8,7 +8,7 @@ mod tests;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use crate::tensor::{CheckpointedSegment, Rank, SegmentData, recompute};
+use crate::tensor::{CheckpointedSegment, Rank, SegmentData, at_boundary, recompute};
 
 pub use policy::{Grouping, RecomputeOverride, RecomputePolicy, UnknownRecompute};
 pub(super) use segments::Segment;
@@ -88,9 +88,12 @@ impl<M: 'static> Recomputed<M> {
         M: Layer<X>,
         M::Out: SegmentData,
     {
-        let Some(segment) = &self.segment else { return self.model.forward(x) };
         let model = Rc::clone(&self.model);
-        recompute(&self.rank, segment, x, move |x| model.forward(x))
+        let forward = move |x: &X| at_boundary(&model.forward(&at_boundary(x)));
+        match &self.segment {
+            Some(segment) => recompute(&self.rank, segment, x, forward),
+            None => forward(x),
+        }
     }
 }
 

@@ -1,0 +1,144 @@
+//! Elementwise operations are fused, and a fused expression is rounded once. Where a recomputed segment or a pipeline
+//! stage begins changes nothing: not the rounding of bf16, and not the order of sums.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use meshwright::backend::DType;
+use meshwright::nn::{RecomputeOverride, build};
+use meshwright::pipeline::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
+use meshwright::prelude::*;
+use meshwright::schedule::{ScheduleKind, verify};
+use meshwright::tensor::{Mean, ParamRef, Settings, ZeroStage};
+use meshwright_tests::compare::{Tensors, assert_same_bits};
+use meshwright_tests::run::on_mesh_with;
+
+use super::harness::gradients_of;
+use super::net::{Batch, Hidden, Ids, Seq, Stream, VOCAB, Vocab, micro_batch};
+
+const LAYERS: usize = 4;
+
+const MICRO_BATCHES: usize = 2;
+
+/// A layer that begins and ends with elementwise operations, and computes its input in between.
+#[model]
+struct Elementwise {
+    gain: Param<(Hidden,)>,
+}
+
+#[forward]
+impl Elementwise {
+    fn forward(&self, x: &Stream) -> Stream {
+        let squares = x * x;
+        drop(x.mean(Hidden));
+        (x + squares.tanh() * &self.gain).tanh()
+    }
+}
+
+#[model]
+struct Net {
+    #[pipeline_stage]
+    embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
+    #[recompute]
+    first: Elementwise,
+    #[pipeline_stage]
+    #[recompute]
+    layers: Stack<Elementwise>,
+    #[pipeline_stage]
+    last: Elementwise,
+}
+
+#[forward]
+impl Net {
+    fn forward(&self, ids: &Ids) -> Stream;
+}
+
+fn sizes(recompute: Option<RecomputeOverride>) -> Sizes {
+    let mut sizes =
+        Sizes::new().with(Hidden, 8).with(Vocab, VOCAB).with(Layers, LAYERS).with(Seq, 6);
+    sizes.init_std = 0.7;
+    sizes.recompute = recompute;
+    sizes
+}
+
+fn settings(compute: DType, zero: ZeroStage) -> Settings {
+    Settings { compute, zero, ..Settings::new(7) }
+}
+
+fn batch(rank: &Rank, index: usize) -> Ids {
+    micro_batch(rank, (8, 6), (index, MICRO_BATCHES), true).tokens
+}
+
+fn squares(x: &Stream) -> Loss<(Batch, Seq, Hidden)> {
+    Loss::mean_of(&(x * x))
+}
+
+fn train(rank: &Rank, recompute: Option<RecomputeOverride>) -> Tensors {
+    let built = build::<Net>(rank, &sizes(recompute)).unwrap_or_else(|error| panic!("{error}"));
+    let mut mean = Mean::default();
+    let mut loss = |index| {
+        let loss = squares(&built.model.forward(&batch(rank, index)));
+        mean += loss.reduce();
+        loss
+    };
+    let gradients = loss(0).accumulate();
+    let gradients = gradients.backward(loss(1)).reduce();
+    let mut numbers = gradients_of(&built, &gradients);
+    numbers.insert("loss".into(), vec![mean.value() as f32]);
+    numbers
+}
+
+#[test]
+fn no_bit_depends_on_what_is_recomputed() {
+    let every = |layers| Some(RecomputeOverride::Every(NonZeroUsize::new(layers).unwrap()));
+    for compute in [DType::F32, DType::Bf16] {
+        for (mesh, zero) in [("1", ZeroStage::Replicated), ("fsdp=2", ZeroStage::Parameters)] {
+            let run = |recompute| {
+                on_mesh_with(mesh, 1, settings(compute, zero), |rank| train(rank, recompute))
+            };
+            let kept = run(Some(RecomputeOverride::Off));
+            for recompute in [None, Some(RecomputeOverride::Full), every(2), every(3)] {
+                for (found, expected) in run(recompute).iter().zip(&kept) {
+                    let label = format!("{compute:?} on {mesh}, {recompute:?}");
+                    assert_same_bits(&label, found, expected);
+                }
+            }
+        }
+    }
+}
+
+fn train_stages(rank: &Rank, kind: ScheduleKind) -> Tensors {
+    let schedule = kind.generate(2, kind.default_chunks(), MICRO_BATCHES).unwrap();
+    let schedule = Arc::new(verify(&schedule).unwrap());
+    let placement = &schedule.lowered().placement;
+    let request = StageRequest { placement, cut: &StageCut::Even, seq: 6 };
+    let sizes = sizes(None);
+    let plan = plan_stages::<Net>(rank, &sizes, &request).unwrap();
+    let built = build_stages::<Net>(rank, &sizes, &plan).unwrap();
+    let pipeline = Pipeline::new(rank, &built, &sizes, &plan, &schedule).unwrap();
+    let inputs: Vec<Ids> = (0..MICRO_BATCHES).map(|index| batch(rank, index)).collect();
+    let step = pipeline.run_step(&built.model, &inputs, |_, x, _| squares(x)).unwrap();
+    let mut mean = Mean::default();
+    step.losses.iter().for_each(|loss| mean += loss.reduce());
+    let gradients = step.gradients.reduce();
+    let owned = built.params().into_iter().filter(ParamRef::is_owned);
+    let gradient =
+        |param: ParamRef| (format!("gradient of {}", param.path()), gradients.gather(&param));
+    let mut numbers: Tensors = owned.map(gradient).collect();
+    numbers.insert("loss".into(), vec![mean.value() as f32]);
+    numbers
+}
+
+#[test]
+fn no_bit_depends_on_where_stages_begin() {
+    for compute in [DType::F32, DType::Bf16] {
+        let settings = settings(compute, ZeroStage::Replicated);
+        let one = on_mesh_with("1", 1, settings, |rank| train(rank, None)).remove(0);
+        for kind in [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleV] {
+            let found = on_mesh_with("pp=2", 1, settings, |rank| train_stages(rank, kind));
+            let all: Tensors = found.into_iter().flatten().collect();
+            assert_same_bits(&format!("{compute:?}, {kind}"), &all, &one);
+        }
+    }
+}
