@@ -266,12 +266,15 @@ impl Value {
         Computed { data: self.peek(), node: None }
     }
 
-    /// Returns the numbers and leaves the value as it is: a deferred operation that is recorded stays deferred, so that the
-    /// order of recorded operations, in which the ranks reduce gradients, does not depend on a look at the numbers.
+    /// Returns the numbers for an operation that is not recorded: a deferred operation that is recorded stays deferred, so
+    /// that the order of recorded operations, in which the ranks reduce gradients, does not depend on it.
     pub(crate) fn peek(&self) -> Arc<Buffer> {
-        if !self.is_recorded() {
-            return self.compute_with_node().data;
-        }
+        if self.is_recorded() { self.look() } else { self.compute_with_node().data }
+    }
+
+    /// Returns the numbers for a look at them. The value stays deferred, recorded or not: a computed one is rounded to the
+    /// dtype of activations, and expressions that read it would have other numbers on the ranks that have looked.
+    pub(crate) fn look(&self) -> Arc<Buffer> {
         match &mut *self.0.state.borrow_mut() {
             ValueState::Computed(computed) => Arc::clone(&computed.data),
             ValueState::Deferred(Deferred { op, peeked, .. }) => {

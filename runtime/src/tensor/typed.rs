@@ -116,7 +116,7 @@ impl<S: Dims> Tensor<S> {
 
     /// Copies this rank's block, row-major, to the host. [`gather_to_vec`](Self::gather_to_vec) returns the global tensor.
     pub fn to_local_vec(&self) -> Vec<f32> {
-        self.rank().read(self.value.peek().view())
+        self.rank().read(self.value.look().view())
     }
 
     /// Gathers the global tensor, row-major, to the host of every rank; of a micro-batch, its rows on all ranks. All ranks

@@ -1,5 +1,5 @@
 //! Elementwise operations are fused, and a fused expression is rounded once. Where a recomputed segment or a pipeline
-//! stage begins changes nothing: not the rounding of bf16, and not the order of sums.
+//! stage begins, and who looks at a tensor, changes nothing: not the rounding of bf16, and not the order of sums.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -139,6 +139,44 @@ fn no_bit_depends_on_where_stages_begin() {
             let found = on_mesh_with("pp=2", 1, settings, |rank| train_stages(rank, kind));
             let all: Tensors = found.into_iter().flatten().collect();
             assert_same_bits(&format!("{compute:?}, {kind}"), &all, &one);
+        }
+    }
+}
+
+/// Ranks of `tp` hold the same stream, whichever of them looks at a constant, or at a tensor of an evaluation.
+#[test]
+fn ranks_may_look_in_every_dtype() {
+    for compute in [DType::F32, DType::Bf16] {
+        let run = |lookers: usize| {
+            on_mesh_with("tp=2", 1, settings(compute, ZeroStage::Replicated), |rank| {
+                let looks = rank.index() < lookers;
+                let look = |x: &Stream| {
+                    if looks {
+                        drop(x.to_local_vec())
+                    }
+                };
+                let at = |at: &[usize]| (at[0] + 2 * at[1] + 3 * at[2]) as f32 * 0.37;
+                let x = Stream::from_fn(rank, &[4, 6, 8], at).tanh();
+                look(&x);
+                let built = build::<Net>(rank, &sizes(None)).unwrap();
+                let scaled = x.scale(0.3);
+                look(&scaled);
+                let y = built.model.last.forward(&(&x - &scaled * 0.7));
+                let evaluated = rank.evaluate(|| {
+                    let squares = &y * &y;
+                    look(&squares);
+                    (squares + &x).tanh()
+                });
+                let numbers = [("y", y), ("evaluated", evaluated)];
+                numbers
+                    .map(|(name, x)| (name.to_owned(), x.to_local_vec()))
+                    .into_iter()
+                    .collect::<Tensors>()
+            })
+        };
+        let expected = run(0).remove(0);
+        for found in (0..3).flat_map(run) {
+            assert_same_bits(&format!("{compute:?}"), &found, &expected);
         }
     }
 }

@@ -205,7 +205,7 @@ impl DeferredOp for Matmul {
     /// The result stays in its region, as that of every matmul that is deferred.
     fn peek(&self, rank: &Rank, len: usize) -> Buffer {
         let mut out = rank.alloc_activation(len);
-        let (x, weight) = (self.x.peek(), self.weight.peek());
+        let (x, weight) = (self.x.look(), self.weight.peek());
         rank.backend().gemm(&self.gemm(), x.view(), weight.view(), out.view_mut());
         out
     }

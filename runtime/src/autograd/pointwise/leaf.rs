@@ -31,7 +31,7 @@ impl<'a> LeafData<'a> {
     /// Returns the numbers without recording a read or computing a value for good.
     pub(super) fn peek(leaf: &'a ExprLeaf) -> LeafData<'a> {
         match leaf {
-            ExprLeaf::Value(value) => LeafData::Value(Computed { data: value.peek(), node: None }),
+            ExprLeaf::Value(value) => LeafData::Value(Computed { data: value.look(), node: None }),
             ExprLeaf::Param(param, _) => LeafData::Param(param.peek()),
         }
     }
