@@ -120,6 +120,8 @@ fn every_node_and_its_gradient_follow_the_formula() {
         vec![Leaf(0), Apply(Silu, 0), Leaf(1), Mul(1, 2)],
         vec![Leaf(0), Leaf(0), Mul(0, 1), Leaf(0), Sub(2, 3)],
         vec![Leaf(0), Apply(Tanh, 0), Mul(1, 1), Leaf(1), Mul(2, 3), Add(1, 4)],
+        // The result does not depend on the first nodes.
+        vec![Leaf(1), Row(2), Mul(0, 1), Leaf(0), Scale(3, 0.5)],
     ];
     for nodes in expressions {
         let expr = Expr { nodes };

@@ -79,7 +79,8 @@ struct BackwardPlan<'a> {
     expr: &'a Expr,
     /// Per node: true if its gradient is needed.
     needed: Vec<bool>,
-    /// Per leaf: true if its gradient is written block by block, since it is never used as a row.
+    /// Per leaf: true if its gradient is written block by block, since the result depends on it and it is never used as a
+    /// row.
     direct: Vec<bool>,
     /// Per leaf that is written directly: true if the gradient is accumulated.
     accumulate: Vec<bool>,
@@ -106,14 +107,15 @@ impl<'a> BackwardPlan<'a> {
             row_starts: vec![None; leaves.len()],
             row_total: 0,
         };
-        for node in &expr.nodes {
+        let read = read_nodes(expr);
+        for (node, read) in expr.nodes.iter().zip(read) {
             let needed = match *node {
                 Node::Leaf(leaf) | Node::Row(leaf) => leaf_grads[leaf].is_some(),
                 _ => node.operands().any(|operand| plan.needed[operand]),
             };
             plan.needed.push(needed);
             match *node {
-                Node::Leaf(leaf) if needed => plan.direct[leaf] = true,
+                Node::Leaf(leaf) if needed && read => plan.direct[leaf] = true,
                 Node::Row(leaf) if needed && plan.row_starts[leaf].is_none() => {
                     plan.row_starts[leaf] = Some(plan.row_total);
                     plan.row_total += leaves[leaf].len();
@@ -126,6 +128,20 @@ impl<'a> BackwardPlan<'a> {
         }
         plan
     }
+}
+
+/// Returns, per node, true if the result depends on it.
+fn read_nodes(expr: &Expr) -> Vec<bool> {
+    let mut read = vec![false; expr.nodes.len()];
+    if let Some(last) = read.last_mut() {
+        *last = true;
+    }
+    for (index, node) in expr.nodes.iter().enumerate().rev() {
+        if read[index] {
+            node.operands().for_each(|operand| read[operand] = true);
+        }
+    }
+    read
 }
 
 /// Gradients of leaves that are written block by block.
