@@ -24,7 +24,7 @@ pub mod tensor;
 pub mod trace;
 pub mod train;
 
-pub use os::ignore_file_size_signal;
+pub use os::{ignore_file_size_signal, read_text};
 pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, model};

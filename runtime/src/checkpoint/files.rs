@@ -65,7 +65,9 @@ pub fn is_taken(path: &Path) -> bool {
 
 /// Opens a regular file for reading.
 ///
-/// Other files are refused before they are opened: a FIFO waits for a writer, and a device may have no end.
+/// Other files are refused before they are opened. Inputs that are read once from start to end may be pipes
+/// (`InputFile`); a checkpoint may not: its files are mapped, compared with the length and the hash in
+/// the manifest, and read at any position. A FIFO has no positions and waits for a writer, and a device may have no end.
 pub fn open_regular(path: &Path) -> Result<File, CheckpointError> {
     let metadata = fs::metadata(path).map_err(CheckpointError::io_error("read", path))?;
     if !metadata.is_file() {

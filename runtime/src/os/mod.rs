@@ -3,6 +3,7 @@
 mod pipes;
 mod signals;
 
+pub use pipes::read_text;
 pub use signals::ignore_file_size_signal;
 
-pub(crate) use pipes::{InputFile, open_output, read_text};
+pub(crate) use pipes::{InputFile, open_output};

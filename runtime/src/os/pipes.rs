@@ -71,10 +71,10 @@ impl Read for InputFile {
     }
 }
 
-/// Reads the text at `path`, which may be a pipe.
+/// Reads the text at `path`: of a file, or of a pipe once it has a writer. Programs read their text inputs by it.
 ///
 /// # Errors
-/// As [`InputFile::open`], and text that is not UTF-8.
+/// A file that cannot be opened or read, a pipe to which no program writes, and text that is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     InputFile::open(path)?.read_to_string(&mut text)?;

@@ -77,7 +77,8 @@ fn schedule(matches: &ArgMatches) -> Result<Schedule, String> {
     let kind = matches.get_one::<String>("schedule").map(|name| name.parse::<ScheduleKind>());
     let kind = kind.transpose().map_err(|error| format!("--schedule: {error}"))?;
     if let Some(path) = matches.get_one::<String>("check") {
-        let text = fs::read_to_string(path).map_err(|error| format!("--check {path}: {error}"))?;
+        let text = meshwright::read_text(path.as_ref())
+            .map_err(|error| format!("--check {path}: {error}"))?;
         let read = csv::read(&text).map_err(|error| format!("--check {path}: {error}"))?;
         return Ok(Schedule { kind, ..read });
     }

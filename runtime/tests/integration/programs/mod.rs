@@ -2,4 +2,5 @@
 
 #[cfg(feature = "cuda")]
 mod meshwright;
+mod schedule_input;
 mod tokenize;
