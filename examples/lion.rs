@@ -55,4 +55,8 @@ impl UpdateRule for Lion {
         check_fraction("the second beta", self.betas.1)?;
         check_nonnegative("weight_decay", self.weight_decay)
     }
+
+    fn options(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
 }

@@ -246,8 +246,8 @@ impl Rank {
         &self.context.declared_values
     }
 
-    /// Notes an update by the rule `rule`, with learning rate `lr`, of gradients that are multiplied by `factor`.
-    pub(crate) fn note_update(&self, rule: &str, lr: f64, factor: f32) {
+    /// Notes an update by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by `factor`.
+    pub(crate) fn note_update(&self, rule: &Rc<str>, lr: f64, factor: f32) {
         self.context.update_history.add_update(rule, lr, factor);
     }
 

@@ -2,30 +2,39 @@
 
 use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
-use crate::comm::{Blocks, RankComms, Site};
+use crate::comm::{Blocks, Communicator, RankComms, Site};
 
 use super::failure::fail;
 
 /// Number of `u32` words that describe the updates of a rank.
-const WORDS: usize = 6;
+const WORDS: usize = 3;
 
 /// The updates that a rank has applied so far.
 #[derive(Default)]
 pub(crate) struct UpdateHistory {
     count: Cell<u32>,
-    /// Hash of the rules, learning rates and factors of all updates.
+    /// Hash of all updates.
     hash: RefCell<DefaultHasher>,
-    /// Learning rate, and factor on the gradients, of the last update.
-    last: Cell<(f64, f32)>,
+    last: RefCell<Option<Update>>,
+}
+
+/// An update of parameters.
+struct Update {
+    /// Name of the rule, with its options.
+    rule: Rc<str>,
+    lr: f64,
+    /// Factor on the gradients.
+    factor: f32,
 }
 
 impl UpdateHistory {
-    /// Notes an update by the rule `rule`, of gradients that are multiplied by `factor`.
-    pub(super) fn add_update(&self, rule: &str, lr: f64, factor: f32) {
-        (rule, lr.to_bits(), factor.to_bits()).hash(&mut *self.hash.borrow_mut());
+    /// Notes an update by `rule`, a name with options, of gradients that are multiplied by `factor`.
+    pub(super) fn add_update(&self, rule: &Rc<str>, lr: f64, factor: f32) {
+        (&**rule, lr.to_bits(), factor.to_bits()).hash(&mut *self.hash.borrow_mut());
         self.count.set(self.count.get() + 1);
-        self.last.set((lr, factor));
+        self.last.replace(Some(Update { rule: Rc::clone(rule), lr, factor }));
     }
 
     /// Compares the updates that all ranks have applied so far. The exchange does not count as communication of the step.
@@ -38,10 +47,11 @@ impl UpdateHistory {
         if world.size() == 1 {
             return;
         }
+        let site = Site::new("check of updates");
         let mut all = vec![0; WORDS * world.size()];
         world
             .all_gather(
-                &Site::new("check of updates"),
+                &site,
                 self.words().as_slice().into(),
                 all.as_mut_slice().into(),
                 &Blocks::even(1, WORDS, world.size()),
@@ -49,34 +59,36 @@ impl UpdateHistory {
             .unwrap_or_else(|error| fail(error));
         let by_member: Vec<&[u32]> = all.chunks_exact(WORDS).collect();
         if let Some(other) = by_member.iter().position(|words| *words != by_member[0]) {
-            let [one_rank, other_rank] = [0, other].map(|member| world.members()[member]);
-            panic!(
-                "ranks {one_rank} and {other_rank} have applied different updates so far: {}; and {}: every rank applies the \
-                 same updates, of gradients that are clipped alike; decide on an update by numbers that all ranks have, as \
-                 `Loss::reduce` and `Gradients::norm` return",
-                describe(by_member[0]),
-                describe(by_member[other]),
-            );
+            panic!("{}", self.describe_difference(&world, &site, other));
         }
     }
 
-    fn words(&self) -> [u32; WORDS] {
-        let (lr, factor) = self.last.get();
-        let [hash, lr] = [self.hash.borrow().finish(), lr.to_bits()];
-        let halves = |word: u64| [(word >> 32) as u32, word as u32];
-        let ([hash_high, hash_low], [lr_high, lr_low]) = (halves(hash), halves(lr));
-        [self.count.get(), hash_high, hash_low, lr_high, lr_low, factor.to_bits()]
+    /// Describes the updates of the first group rank and of the group rank `other`. Every rank calls it.
+    fn describe_difference(&self, world: &Communicator, site: &Site, other: usize) -> String {
+        let texts =
+            world.all_gather_texts(site, &self.describe()).unwrap_or_else(|error| fail(error));
+        let [one_rank, other_rank] = [0, other].map(|member| world.members()[member]);
+        format!(
+            "ranks {one_rank} and {other_rank} have applied different updates so far: {}; and {}: every rank applies the \
+             same updates, by a rule with the same options, of gradients that are clipped alike; decide on an update by \
+             numbers that all ranks have, as `Loss::reduce` and `Gradients::norm` return",
+            texts[0], texts[other],
+        )
     }
-}
 
-/// Describes the updates behind the words of a rank.
-fn describe(words: &[u32]) -> String {
-    let lr = f64::from_bits(u64::from(words[3]) << 32 | u64::from(words[4]));
-    let factor = f32::from_bits(words[5]);
-    match words[0] {
-        0 => "none".to_owned(),
-        count => {
-            format!("{count}, the last with learning rate {lr} and {factor} times the gradients")
+    fn words(&self) -> [u32; WORDS] {
+        let hash = self.hash.borrow().finish();
+        [self.count.get(), (hash >> 32) as u32, hash as u32]
+    }
+
+    /// Describes the number of updates and the last one.
+    fn describe(&self) -> String {
+        let count = self.count.get();
+        match &*self.last.borrow() {
+            None => "none".to_owned(),
+            Some(Update { rule, lr, factor }) => format!(
+                "{count}, the last with learning rate {lr} and {factor} times the gradients, by {rule}"
+            ),
         }
     }
 }

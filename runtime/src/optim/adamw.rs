@@ -75,4 +75,8 @@ impl UpdateRule for AdamWOptions {
         check_nonnegative("eps", eps)?;
         check_nonnegative("weight_decay", weight_decay)
     }
+
+    fn options(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
 }

@@ -20,6 +20,8 @@ pub struct Optimizer<R = Arc<dyn UpdateRule>> {
     model_update: Option<Box<dyn ModelUpdate>>,
     states: Vec<UnitState>,
     steps: u64,
+    /// The rule with its options, which ranks compare in every step.
+    compared: Rc<str>,
 }
 
 impl<R: UpdateRule> Optimizer<R> {
@@ -57,7 +59,8 @@ impl<R: UpdateRule> Optimizer<R> {
         let state = |unit| UnitState::new(rank, unit, groups, |group| rule.state_kinds(group));
         let states = units.iter().map(state).collect();
         let model_update = rule.model_update(rank, units, groups);
-        Ok(Optimizer { rule, model_update, states, steps: 0 })
+        let compared = describe_compared(&rule, groups).into();
+        Ok(Optimizer { rule, model_update, states, steps: 0, compared })
     }
 
     /// Applies `gradients` with learning rate `lr`.
@@ -98,7 +101,7 @@ impl<R: UpdateRule> Optimizer<R> {
         }
         self.steps += 1;
         let step = OptimizerStep::new(gradients, lr, self.steps);
-        step.rank().note_update(self.rule.name(), lr, step.grad_scale());
+        step.rank().note_update(&self.compared, lr, step.grad_scale());
         if let Some(model_update) = &mut self.model_update {
             model_update.update(&step, &mut self.states);
         }
@@ -140,4 +143,16 @@ impl<R: UpdateRule> Optimizer<R> {
     pub fn states_mut(&mut self) -> &mut [UnitState] {
         &mut self.states
     }
+}
+
+/// Describes a rule with its options and with parameter groups other than the default ones, as far as ranks compare them.
+fn describe_compared(rule: &dyn UpdateRule, groups: &ParamGroups) -> String {
+    let mut text = rule.name().to_owned();
+    if let Some(options) = rule.options() {
+        text += &format!(" with {options}");
+    }
+    if *groups != ParamGroups::default() {
+        text += &format!(" in {groups:?}");
+    }
+    text
 }

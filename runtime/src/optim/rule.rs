@@ -72,6 +72,13 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Returns the options as text: ranks compare that of an optimizer when they compare its updates, and a difference is an
+    /// error on all of them. A rule whose `Debug` form is the same on all ranks returns `Some(format!("{self:?}"))`. `None` if
+    /// the options are not compared.
+    fn options(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the name with the settings that the state depends on, for messages: `sgd with momentum`.
     fn describe(&self) -> String {
         self.name().to_owned()
@@ -185,6 +192,10 @@ impl<R: UpdateRule + ?Sized> UpdateRule for Arc<R> {
 
     fn check(&self) -> Result<(), String> {
         (**self).check()
+    }
+
+    fn options(&self) -> Option<String> {
+        (**self).options()
     }
 
     fn describe(&self) -> String {

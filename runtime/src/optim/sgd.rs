@@ -71,6 +71,10 @@ impl UpdateRule for SgdOptions {
         check_nonnegative("weight_decay", self.weight_decay)
     }
 
+    fn options(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn describe(&self) -> String {
         let momentum = if self.momentum == 0.0 { "without" } else { "with" };
         format!("sgd {momentum} momentum")

@@ -17,4 +17,5 @@ mod scenarios;
 mod ties;
 mod tokens;
 mod trainer;
+mod update_options;
 mod updates;

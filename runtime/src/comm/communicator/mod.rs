@@ -5,6 +5,7 @@ mod blocking;
 mod exchange;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod texts;
 
 use std::sync::Arc;
 

@@ -130,3 +130,14 @@ fn all_reduce_f64_adds_in_the_order_of_ranks() {
         assert_eq!(bits(&values), bits(&expected));
     }
 }
+
+#[test]
+fn texts_of_any_length_are_gathered() {
+    let texts = ["", "one", "zwölf", "four"];
+    for own in [texts, [""; 4]] {
+        let found = launch(&"tp=4".parse().unwrap(), |comms| {
+            comms.group(TP).all_gather_texts(&Site::new("texts"), own[comms.rank()])
+        });
+        assert!(found.unwrap().iter().all(|all| *all == own));
+    }
+}

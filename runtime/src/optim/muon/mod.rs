@@ -78,6 +78,10 @@ impl UpdateRule for MuonOptions {
         self.adamw.check()
     }
 
+    fn options(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn model_update(
         &self,
         rank: &Rank,

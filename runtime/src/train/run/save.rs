@@ -1,7 +1,7 @@
 //! Checkpoints of a run: every rank writes its own file, and rank 0 completes the folder.
 
 use crate::checkpoint::{CheckpointWriter, RankFile, TrainState};
-use crate::comm::{Blocks, CommError, Communicator, Site};
+use crate::comm::{CommError, Communicator, Site};
 use crate::data::DataPosition;
 use crate::mesh::AxisOrder;
 use crate::state_dict::{TrainingState, with_shard_entries};
@@ -40,31 +40,16 @@ pub fn save_checkpoint(
     Ok(world.barrier(&site)?)
 }
 
-/// Gathers the file descriptions of all ranks, as JSON through the communicator, since ranks may be processes.
+/// Gathers the file descriptions of all ranks.
 fn gather_rank_files(
     world: &Communicator,
     site: &Site,
     own: &RankFile,
 ) -> std::result::Result<Vec<RankFile>, CommError> {
-    let text = serde_json::to_vec(own).expect("names and numbers are JSON");
-    let mut lens = vec![0u32; world.size()];
-    let own_len = [text.len() as u32];
-    let one_each = Blocks::even(1, 1, world.size());
-    world.all_gather(site, own_len[..].into(), lens.as_mut_slice().into(), &one_each)?;
-    let words = |bytes: u32| bytes.div_ceil(4) as usize;
-    let mut own_words = vec![0u32; words(own_len[0])];
-    bytemuck::cast_slice_mut(&mut own_words)[..text.len()].copy_from_slice(&text);
-    let blocks = Blocks::new(1, lens.iter().map(|len| words(*len)).collect::<Vec<_>>());
-    let mut all = vec![0u32; blocks.total()];
-    world.all_gather(site, own_words.as_slice().into(), all.as_mut_slice().into(), &blocks)?;
-    let mut rest = all.as_slice();
-    let files = lens.iter().map(|len| {
-        let (own, others) = rest.split_at(words(*len));
-        rest = others;
-        let text = &bytemuck::cast_slice::<u32, u8>(own)[..*len as usize];
-        serde_json::from_slice(text).expect("ranks send valid JSON")
-    });
-    Ok(files.collect())
+    let text = serde_json::to_string(own).expect("names and numbers are JSON");
+    let texts = world.all_gather_texts(site, &text)?;
+    let file_of = |text: &String| serde_json::from_str(text).expect("ranks send valid JSON");
+    Ok(texts.iter().map(file_of).collect())
 }
 
 /// Returns the state of the run besides its tensors.
