@@ -13,6 +13,7 @@ mod session;
 mod settings;
 mod step_counter;
 mod update_history;
+mod updates;
 mod zero_stage;
 
 pub use rank::Rank;

@@ -246,19 +246,9 @@ impl Rank {
         &self.context.declared_values
     }
 
-    /// Notes an update by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by `factor`.
-    pub(crate) fn note_update(&self, rule: &Rc<str>, lr: f64, factor: f32) {
-        self.context.update_history.add_update(rule, lr, factor);
-    }
-
-    /// Compares the updates that the ranks have applied so far: different ones would leave the ranks with different models.
-    /// Every rank calls it.
-    ///
-    /// # Panics
-    /// If a rank has left out or repeated an update, or has applied another one; on all ranks alike.
-    #[track_caller]
-    pub(crate) fn compare_updates(&self) {
-        self.context.update_history.compare(self.comms());
+    /// Returns the updates that this rank has applied.
+    pub(super) fn update_history(&self) -> &UpdateHistory {
+        &self.context.update_history
     }
 
     /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are not

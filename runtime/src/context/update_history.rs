@@ -18,6 +18,8 @@ pub(crate) struct UpdateHistory {
     /// Hash of all updates.
     hash: RefCell<DefaultHasher>,
     last: RefCell<Option<Update>>,
+    /// True after the first comparison.
+    is_compared: Cell<bool>,
 }
 
 /// An update of parameters.
@@ -37,12 +39,18 @@ impl UpdateHistory {
         self.last.replace(Some(Update { rule: Rc::clone(rule), lr, factor }));
     }
 
+    /// Returns true if the ranks have compared their updates before, as they do in every step.
+    pub(super) fn is_compared(&self) -> bool {
+        self.is_compared.get()
+    }
+
     /// Compares the updates that all ranks have applied so far. The exchange does not count as communication of the step.
     ///
     /// # Panics
     /// If a rank has left out or repeated an update, or has applied another one; on all ranks alike.
     #[track_caller]
     pub(super) fn compare(&self, comms: &RankComms) {
+        self.is_compared.set(true);
         let world = comms.uncounted_world();
         if world.size() == 1 {
             return;

@@ -68,7 +68,12 @@ impl Ema {
     /// values are those of the average, at every ZeRO stage.
     ///
     /// `body` must neither train nor save.
+    ///
+    /// # Panics
+    /// If ranks have applied different updates.
+    #[track_caller]
     pub fn with_average<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        self.rank.compare_last_updates();
         let versions: Vec<u64> = self.states.iter().map(|state| state.unit().version()).collect();
         self.swap_values();
         let result = body();

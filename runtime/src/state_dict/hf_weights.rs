@@ -32,6 +32,10 @@ pub fn import_hf(
 ///
 /// # Errors
 /// A parameter without a name, and a file that cannot be written.
+///
+/// # Panics
+/// If ranks have applied different updates.
+#[track_caller]
 pub fn export_hf(
     rank: &Rank,
     folder: &Path,
@@ -39,6 +43,7 @@ pub fn export_hf(
     names: &[HfName],
     params: &[ParamRef],
 ) -> Result<(), StateDictError> {
+    rank.compare_last_updates();
     let mut export = match rank.index() {
         0 => Some(HfExport::create(folder, format)?),
         _ => None,

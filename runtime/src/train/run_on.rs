@@ -29,8 +29,8 @@ use super::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// A mesh that cannot be parsed, an unused axis of the mesh, and the error of the rank that failed first and stopped the
-/// others.
+/// A mesh that cannot be parsed, an unused axis of the mesh, ranks that end with different updates of their parameters, and
+/// the error of the rank that failed first and stopped the others.
 pub fn run_on<T: Send>(
     mesh: &str,
     seed: u64,
@@ -45,6 +45,7 @@ pub fn run_on<T: Send>(
         })?;
         let rank = Rank::new(comms, Box::new(backend), seed);
         let result = body(&rank)?;
+        rank.compare_last_updates();
         check_axes_used(&rank)?;
         Ok(result)
     })

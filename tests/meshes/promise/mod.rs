@@ -8,6 +8,7 @@ mod context;
 mod deferral;
 mod harness;
 mod kept;
+mod last_updates;
 mod micro;
 mod net;
 mod passes;

@@ -10,7 +10,7 @@ use super::harness::{
 use super::net::*;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Deviation {
+pub enum Deviation {
     None,
     /// An update is left out.
     Skipped,
@@ -20,16 +20,18 @@ enum Deviation {
     Faster,
 }
 
-/// Trains for some steps, in the first of which rank 1 deviates.
-fn train(rank: &Rank, deviation: Deviation) {
+pub const STEPS: u64 = 3;
+
+/// Trains for some steps, in one of which rank 1 deviates.
+pub fn train(rank: &Rank, deviation: Deviation, at: u64) {
     let net = built::<Net>(rank, &sizes());
     let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
-    for step in 0..3 {
+    for step in 0..STEPS {
         rank.set_step(step);
         let x = net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
         let loss = Loss::mean_of(&(net.model.plain.forward(&x) * &net.model.gain));
         let mut gradients: Gradients<Reduced> = loss.backward().reduce();
-        if step > 0 || rank.index() != 1 {
+        if step != at || rank.index() != 1 {
             sgd.step(0.1, &gradients);
             continue;
         }
@@ -53,7 +55,7 @@ fn train(rank: &Rank, deviation: Deviation) {
 #[test]
 fn other_updates_of_one_rank_are_refused() {
     for case in MESH_CASES {
-        on(case, |rank| train(rank, Deviation::None)).unwrap();
+        on(case, |rank| train(rank, Deviation::None, 0)).unwrap();
         for (deviation, part) in [
             (
                 Deviation::Skipped,
@@ -62,7 +64,7 @@ fn other_updates_of_one_rank_are_refused() {
             (Deviation::Repeated, "the last with learning rate 0.1"),
             (Deviation::Faster, "1, the last with learning rate 0.2"),
         ] {
-            let message = on(case, |rank| train(rank, deviation)).unwrap_err();
+            let message = on(case, |rank| train(rank, deviation, 0)).unwrap_err();
             // A rank that gathers its new parameters more often, or less, is found by that.
             let is_gathered = case.mesh.contains("fsdp") && message.contains("different calls");
             assert!(
@@ -73,7 +75,7 @@ fn other_updates_of_one_rank_are_refused() {
         }
     }
     let replicas = MeshCase { mesh: "dp=2", ..ONE };
-    let message = on(replicas, |rank| train(rank, Deviation::Clipped)).unwrap_err();
+    let message = on(replicas, |rank| train(rank, Deviation::Clipped, 0)).unwrap_err();
     for part in ["have applied different updates so far", "decide on an update by numbers that all"]
     {
         assert!(message.contains(part), "{message}");

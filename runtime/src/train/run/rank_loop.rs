@@ -174,6 +174,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             progress.finish();
         }
         let elapsed = start.elapsed();
+        rank.compare_last_updates();
         if self.saved != Some(config.steps) {
             self.check_finite(config.steps)?;
         }

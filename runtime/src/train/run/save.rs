@@ -19,6 +19,7 @@ pub fn save_checkpoint(
     keep: Option<usize>,
 ) -> Result<()> {
     let Some(save) = &plan.config.save else { return Ok(()) };
+    rank.compare_last_updates();
     let refused = || Error::of_flag("--save");
     let (world, site) = (rank.comms().world(), Site::new("--save"));
     let is_first = rank.index() == 0;

@@ -1,0 +1,36 @@
+//! Comparison of the updates of all ranks: in every step, and when the parameters are used after the last one.
+
+use std::rc::Rc;
+
+use super::rank::Rank;
+
+impl Rank {
+    /// Notes an update by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by `factor`.
+    pub(crate) fn note_update(&self, rule: &Rc<str>, lr: f64, factor: f32) {
+        self.update_history().add_update(rule, lr, factor);
+    }
+
+    /// Compares the updates that the ranks have applied so far: different ones would leave the ranks with different models.
+    /// Every rank calls it.
+    ///
+    /// # Panics
+    /// If a rank has left out or repeated an update, or has applied another one; on all ranks alike.
+    #[track_caller]
+    pub(crate) fn compare_updates(&self) {
+        self.update_history().compare(self.comms());
+    }
+
+    /// Compares the updates that no later step compares, before the parameters are saved or exported, and when the ranks end.
+    /// Without a step there is nothing to compare, and ranks may end at different times. Every rank calls it.
+    ///
+    /// An evaluation is no such place: a rank may evaluate alone if it holds everything that it reads.
+    ///
+    /// # Panics
+    /// As [`compare_updates`](Self::compare_updates).
+    #[track_caller]
+    pub(crate) fn compare_last_updates(&self) {
+        if self.update_history().is_compared() {
+            self.compare_updates();
+        }
+    }
+}
