@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{PATIENCE, SMALL, Workspace, assert_contains, fixture, program};
+use crate::{PATIENCE, SMALL, Workspace, assert_contains, fixture, numbers, program};
 
 #[test]
 fn divergence_names_the_step_and_keeps_checkpoints() {
@@ -110,6 +110,66 @@ fn parameters_that_are_not_finite_are_not_saved() {
     assert_contains(finished.error(), "error: step 2: its update has made elements of");
     assert!(workspace.path("out/step-00000002/manifest.json").is_file());
     assert!(!workspace.path("out/step-00000003").exists());
+}
+
+/// Starts the program, cuts `text.txt` off to 100 bytes in one of the first steps, and returns the result of the run.
+fn run_until_data_are_cut(workspace: &Workspace, line: &str) -> crate::Finished {
+    let metrics = workspace.path("m.jsonl");
+    let _ = std::fs::remove_file(&metrics);
+    let line = format!("{SMALL} {line} --steps 1000000000 --metrics m.jsonl");
+    let mut run = program();
+    run.args(line.split_whitespace()).current_dir(workspace.path("."));
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    let wait = |run: &mut std::process::Child| {
+        if start.elapsed() > PATIENCE {
+            run.kill().unwrap();
+            panic!("still running: {line}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    while std::fs::read(&metrics).unwrap_or_default().is_empty() {
+        wait(&mut run);
+    }
+    let data = std::fs::File::options().write(true).open(workspace.path("text.txt")).unwrap();
+    data.set_len(100).unwrap();
+    while run.try_wait().unwrap().is_none() {
+        wait(&mut run);
+    }
+    crate::Finished::new(&line, run.wait_with_output().unwrap())
+}
+
+/// All steps that were trained are in a checkpoint, from which the run continues when the file is complete again.
+#[test]
+fn truncated_data_end_the_run_with_a_checkpoint() {
+    let workspace = Workspace::new();
+    let text = workspace.read("text.txt");
+    let cut = format!(
+        "error: --data: text.txt had {} bytes when the run began and has 100 now; leave the file as it is while it is \
+         trained on; training stopped before step ",
+        text.len()
+    );
+    for mesh in ["1", "dp=2,tp=2", "fsdp=2", "pp=2 --micro-batches 2"] {
+        let line = format!("--mesh {mesh} --order shuffled");
+        let _ = std::fs::remove_dir_all(workspace.path("out"));
+        let finished = run_until_data_are_cut(&workspace, &format!("{line} --save out"));
+        let trained = workspace.metrics("m.jsonl").len();
+        let message = format!(
+            "{cut}{trained}, the state before this step is in out. Restore the data, and continue the run with --resume \
+             out/latest"
+        );
+        assert_eq!(finished.error(), message, "{mesh}");
+        assert!(workspace.path(&format!("out/step-{trained:08}/manifest.json")).is_file());
+
+        workspace.write("text.txt", &text);
+        let line = format!("{line} --steps {}", trained + 2);
+        workspace.train(&format!("{line} --resume out/latest --metrics m.jsonl"));
+        let losses = numbers(&workspace.metrics("m.jsonl"), "loss");
+        assert_eq!(losses, workspace.losses(&line), "{mesh}");
+    }
+    let finished = run_until_data_are_cut(&workspace, "--mesh dp=2");
+    assert_contains(finished.error(), &cut);
+    assert_contains(finished.error(), ", nothing was saved (--save DIR keeps the state");
 }
 
 /// Runs the program with a file size limit of `blocks` blocks of 512 bytes.

@@ -1,4 +1,5 @@
-//! Updates of parameters, which have to be the same on all ranks.
+//! Updates of parameters, which have to be the same on all ranks, and the exchange of each step that compares them. It also
+//! tells all ranks that one of them cannot train on another step.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,8 +9,9 @@ use crate::comm::{Blocks, Communicator, RankComms, Site};
 
 use super::failure::fail;
 
-/// Number of `u32` words that describe the updates of a rank.
-const WORDS: usize = 3;
+/// Number of `u32` words that a rank sends: those of its updates, and the announcement of its last step.
+const WORDS: usize = UPDATE_WORDS + 1;
+const UPDATE_WORDS: usize = 3;
 
 /// The updates that a rank has applied so far.
 #[derive(Default)]
@@ -20,6 +22,10 @@ pub(crate) struct UpdateHistory {
     last: RefCell<Option<Update>>,
     /// True after the first comparison.
     is_compared: Cell<bool>,
+    /// True if this rank cannot train on another step.
+    announces_last_step: Cell<bool>,
+    /// True if a rank announced its last step before the latest comparison.
+    is_last_step: Cell<bool>,
 }
 
 /// An update of parameters.
@@ -44,6 +50,16 @@ impl UpdateHistory {
         self.is_compared.get()
     }
 
+    /// Announces that this rank cannot train on another step.
+    pub(super) fn announce_last_step(&self) {
+        self.announces_last_step.set(true);
+    }
+
+    /// Returns true if a rank announced its last step before the latest comparison; the same on all ranks.
+    pub(super) fn is_last_step(&self) -> bool {
+        self.is_last_step.get()
+    }
+
     /// Compares the updates that all ranks have applied so far. The exchange does not count as communication of the step.
     ///
     /// # Panics
@@ -53,6 +69,7 @@ impl UpdateHistory {
         self.is_compared.set(true);
         let world = comms.uncounted_world();
         if world.size() == 1 {
+            self.is_last_step.set(self.announces_last_step.get());
             return;
         }
         let site = Site::new("check of updates");
@@ -65,8 +82,10 @@ impl UpdateHistory {
                 &Blocks::even(1, WORDS, world.size()),
             )
             .unwrap_or_else(|error| fail(error));
-        let by_member: Vec<&[u32]> = all.chunks_exact(WORDS).collect();
-        if let Some(other) = by_member.iter().position(|words| *words != by_member[0]) {
+        let by_member: Vec<_> =
+            all.chunks_exact(WORDS).map(|words| words.split_at(UPDATE_WORDS)).collect();
+        self.is_last_step.set(by_member.iter().any(|(_, last)| *last != [0]));
+        if let Some(other) = by_member.iter().position(|(words, _)| *words != by_member[0].0) {
             panic!("{}", self.describe_difference(&world, &site, other));
         }
     }
@@ -86,7 +105,8 @@ impl UpdateHistory {
 
     fn words(&self) -> [u32; WORDS] {
         let hash = self.hash.borrow().finish();
-        [self.count.get(), (hash >> 32) as u32, hash as u32]
+        let announces = u32::from(self.announces_last_step.get());
+        [self.count.get(), (hash >> 32) as u32, hash as u32, announces]
     }
 
     /// Describes the number of updates and the last one.

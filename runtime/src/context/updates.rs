@@ -33,4 +33,15 @@ impl Rank {
             self.compare_updates();
         }
     }
+
+    /// Announces that this rank cannot train on another step: its data have ended. All ranks learn of it in the next
+    /// `Gradients::reduce`, in whose exchange it takes no time, and can end the run after the same step.
+    pub(crate) fn announce_last_step(&self) {
+        self.update_history().announce_last_step();
+    }
+
+    /// Returns true if a rank had announced its last step at the latest `Gradients::reduce`; the same on all ranks.
+    pub(crate) fn is_last_step(&self) -> bool {
+        self.update_history().is_last_step()
+    }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::fingerprint::hash_blocks;
+use super::fingerprint::Fingerprints;
 use super::{
     Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, SamplePosition, Sampler,
     TokenFile,
@@ -19,8 +19,8 @@ pub struct Dataset {
     packing: Option<Packing>,
     /// [`Packing::fingerprint`].
     packing_fingerprint: Option<String>,
-    /// See [`blocks_fingerprint`](Self::blocks_fingerprint). Hashed once: every checkpoint holds it.
-    blocks_fingerprint: OnceLock<String>,
+    /// See [`fingerprints`](Self::fingerprints). Hashed once: every checkpoint holds them.
+    fingerprints: OnceLock<Fingerprints>,
 }
 
 impl Dataset {
@@ -42,7 +42,7 @@ impl Dataset {
                 documents: None,
                 packing: None,
                 packing_fingerprint: None,
-                blocks_fingerprint: OnceLock::new(),
+                fingerprints: OnceLock::new(),
             }),
             None => {
                 let (name, tokens) = (file.name().to_owned(), file.len());
@@ -77,14 +77,20 @@ impl Dataset {
             sampler,
             documents: Some(options),
             packing_fingerprint: Some(packing.fingerprint()),
-            blocks_fingerprint: OnceLock::new(),
+            fingerprints: OnceLock::new(),
             packing: Some(packing),
         })
     }
 
-    /// Returns the XXH3 of blocks of all of the data, in hexadecimal.
-    pub(super) fn blocks_fingerprint(&self) -> &str {
-        self.blocks_fingerprint.get_or_init(|| format!("{:016x}", hash_blocks(self.file.bytes())))
+    /// Hashes the data for [`DataPosition`](super::DataPosition), while the file is complete: a run that begins with it can
+    /// save its position if the file is cut off later.
+    pub(crate) fn prepare_position(&self) {
+        self.fingerprints();
+    }
+
+    /// Returns the hashes of the data.
+    pub(super) fn fingerprints(&self) -> &Fingerprints {
+        self.fingerprints.get_or_init(|| Fingerprints::new(self.file.bytes()))
     }
 
     /// The rows `rows` of the global batch of `step` (from 0).

@@ -1,12 +1,8 @@
 //! Progress of a run through its data, kept in checkpoints.
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DataError, Dataset, DocumentOptions, Order};
-
-/// Bytes at the start of the data that are hashed to recognize it.
-const FINGERPRINT_BYTES: usize = 1 << 20;
 
 /// The position in the data, and all settings that the next samples follow from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +39,13 @@ impl DataPosition {
     /// The position in `dataset` after `steps` steps.
     pub fn after(steps: u64, dataset: &Dataset) -> DataPosition {
         let (file, sampler) = (dataset.file(), dataset.sampler());
-        let bytes = file.bytes();
-        let start = &bytes[..bytes.len().min(FINGERPRINT_BYTES)];
+        let fingerprints = dataset.fingerprints();
         DataPosition {
             samples: steps * sampler.batch() as u64,
             file: file.name().to_owned(),
             tokens: file.len(),
-            fingerprint: format!("{:016x}", xxh3_64(start)),
-            blocks: Some(dataset.blocks_fingerprint().to_owned()),
+            fingerprint: fingerprints.start.clone(),
+            blocks: Some(fingerprints.blocks.clone()),
             seq: sampler.seq(),
             batch: sampler.batch(),
             order: sampler.order(),
@@ -136,7 +131,7 @@ impl DataPosition {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fingerprint::{BLOCK_BYTES, MOST_BLOCKS, hash_blocks};
+    use super::super::fingerprint::{BLOCK_BYTES, MOST_BLOCKS, START_BYTES, hash_blocks};
     use super::*;
     use crate::data::TokenFile;
 
@@ -171,7 +166,7 @@ mod tests {
     fn positions_need_the_same_data_everywhere() {
         let text = vec![b'x'; 5 * BLOCK_BYTES + 77];
         let saved = position(&text, 2, 4, 1);
-        for changed in [FINGERPRINT_BYTES, FINGERPRINT_BYTES + BLOCK_BYTES / 2, text.len() - 1] {
+        for changed in [START_BYTES, START_BYTES + BLOCK_BYTES / 2, text.len() - 1] {
             let mut other = text.clone();
             other[changed] = b'y';
             let message = saved.check_resume(&position(&other, 2, 4, 1)).unwrap_err().to_string();
@@ -179,7 +174,7 @@ mod tests {
         }
         // Checkpoints that were saved without these hashes.
         let mut other = text;
-        other[FINGERPRINT_BYTES] = b'y';
+        other[START_BYTES] = b'y';
         let older = DataPosition { blocks: None, ..saved };
         older.check_resume(&position(&other, 2, 4, 1)).unwrap();
 
@@ -194,8 +189,8 @@ mod tests {
     #[test]
     fn positions_need_the_same_packed_rows() {
         let position = |end: usize| {
-            let mut text = vec![b'x'; FINGERPRINT_BYTES + 1000];
-            text[FINGERPRINT_BYTES + end] = b' ';
+            let mut text = vec![b'x'; START_BYTES + 1000];
+            text[START_BYTES + end] = b' ';
             let file = TokenFile::from_text(text, 256, "text").unwrap();
             let options = DocumentOptions { end: b' '.into(), packs: true, masks_borders: false };
             let dataset = Dataset::of_documents(file, 64, 4, Order::Shuffled, 0, options).unwrap();

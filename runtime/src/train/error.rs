@@ -60,6 +60,9 @@ pub enum Error {
     /// The optimizer.
     #[error("{0}")]
     Optimizer(#[from] OptimizerError),
+    /// The data of a later step could not be read: training stopped after the last step whose data could.
+    #[error("{0}")]
+    DataEnded(String),
     /// Training diverged.
     #[error("{0}")]
     Diverged(String),

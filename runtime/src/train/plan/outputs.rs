@@ -83,6 +83,7 @@ impl Plan {
             return Ok(None);
         }
         let folder = CheckpointFolder::prepare(&save.dir)?;
+        self.dataset.prepare_position();
         if let Some(newest) = folder.newest_step()?.filter(|_| !self.resumes_from(&save.dir)) {
             let dir = save.dir.display();
             print_line(&format!(

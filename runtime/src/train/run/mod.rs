@@ -3,6 +3,7 @@
 mod batch_check;
 mod divergence;
 mod documents;
+mod early_stop;
 mod finite_params;
 mod rank_loop;
 mod sample;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::comm::RankComms;
-use crate::data::{MicroBatch, Prefetch};
+use crate::data::{DataError, MicroBatch, Prefetch};
 use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Rank, Settings};
 use crate::train::console::print_line;
@@ -12,11 +12,10 @@ use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
 use crate::train::report::{AttentionBalance, AttentionWork, MetricsRecorder, UsageTotals};
-use crate::train::step::{NonFinite, RankState, StepFailure, StepStats, train_step};
+use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary};
 
 use super::batch_check::check_first_batches;
-use super::divergence::divergence_origin;
 use super::documents::check_first_step_used_documents;
 use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
@@ -44,17 +43,19 @@ impl SharedFiles {
 
 /// One rank, ready to train.
 pub struct RankLoop<'a, M: LanguageModel> {
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     // Freed before the model, whose memory graphs refer to.
     graphs: CudaGraphs<(M::Batch, M::Seq)>,
-    state: RankState<M>,
+    pub(super) state: RankState<M>,
     recorder: Option<MetricsRecorder<'a>>,
     balance: Option<AttentionBalance>,
     batches: Prefetch,
+    /// The reason why the batch of the next step could not be read.
+    pub(super) data_failure: Option<DataError>,
     /// Completed steps at the last checkpoint.
-    saved: Option<u64>,
+    pub(super) saved: Option<u64>,
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked for.
-    loaded_infinite: Option<String>,
+    pub(super) loaded_infinite: Option<String>,
 }
 
 impl<'a, M: LanguageModel> RankLoop<'a, M> {
@@ -118,6 +119,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             recorder,
             balance,
             batches,
+            data_failure: None,
             saved: None,
             loaded_infinite,
         })
@@ -169,6 +171,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             grad_norms.push(stats.grad_norm);
             rates.push(rate);
             self.save_if_due(step + 1)?;
+            if rank.is_last_step() {
+                return Err(self.stop_without_data(step + 1));
+            }
         }
         if let Some(progress) = &progress {
             progress.finish();
@@ -202,6 +207,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let start = Instant::now();
         let config = &self.plan.config;
         let batch = self.batches.take_batch(step)?;
+        // All ranks have to learn in this step that one of them has no batch for the next.
+        if step + 1 < config.steps
+            && let Err(failure) = self.batches.peek(step + 1)
+        {
+            self.data_failure = Some(failure);
+            self.state.rank.announce_last_step();
+        }
         let count = config.micro_batches;
         let micro_batches: Vec<MicroBatch<'_>> =
             (0..count).map(|index| batch.micro_batch(count, index)).collect();
@@ -237,7 +249,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     }
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
-    fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+    pub(super) fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
         self.check_finite(steps)?;
         let RankState { rank, built, optimizer, average, .. } = &self.state;
         let params = built.params();
@@ -270,35 +282,5 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             steps.saturating_sub(1),
             param.path()
         )))
-    }
-
-    /// Returns an error with the step and the ranks at which a number was no longer finite. Every rank calls it. The model
-    /// is as before the step, and a checkpoint of it is saved if `--save` is given.
-    fn stop_diverged(&mut self, step: u64, found: &NonFinite) -> Error {
-        let NonFinite { quantity, value, local } = found;
-        let origin = divergence_origin(&self.state.rank, *local);
-        let saved = self.save_before_step(step);
-        let advice = match &self.loaded_infinite {
-            Some(path) => format!("The loaded `{path}` has elements that are infinite or NaN"),
-            None => "A lower --lr, a longer --warmup or cleaner data may help".to_owned(),
-        };
-        Error::Diverged(format!(
-            "step {step}: the {quantity} is {value} {origin}; training stopped, {saved}. {advice}"
-        ))
-    }
-
-    /// Saves a checkpoint of the state before `step` if `--save` is given, and describes the outcome.
-    fn save_before_step(&mut self, step: u64) -> String {
-        let Some(save) = &self.plan.config.save else {
-            return "nothing was saved (--save DIR keeps the state before such a step)".to_owned();
-        };
-        let saved = format!("the state before this step is in {}", save.dir.display());
-        if self.saved == Some(step) {
-            return saved;
-        }
-        match self.save_checkpoint(step, None) {
-            Ok(()) => saved,
-            Err(error) => format!("the state before this step could not be saved ({error})"),
-        }
     }
 }

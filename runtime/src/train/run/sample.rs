@@ -28,6 +28,7 @@ pub fn sample_continuation<M: LanguageModel>(
     let prompt_len = PROMPT.min(seq).min(file.len());
     let end = prompt_len + plan.config.sample_tokens;
     let mut tokens = vec![0; prompt_len];
+    file.check_length()?;
     file.read(0, &mut tokens)?;
     // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is quick. A
     // model with parameters over its sequence dim takes that length only.

@@ -1,0 +1,77 @@
+//! Ends of a run before its last step: the state before the step that fails is saved, if `--save` is given.
+
+use std::path::PathBuf;
+
+use crate::comm::Site;
+use crate::data::DataError;
+use crate::train::step::NonFinite;
+use crate::train::{Error, LanguageModel};
+
+use super::divergence::divergence_origin;
+use super::rank_loop::RankLoop;
+
+impl<M: LanguageModel> RankLoop<'_, M> {
+    /// Returns an error with the step and the ranks at which a number was no longer finite. Every rank calls it. The model
+    /// is as before the step, and a checkpoint of it is saved if `--save` is given.
+    pub(super) fn stop_diverged(&mut self, step: u64, found: &NonFinite) -> Error {
+        let NonFinite { quantity, value, local } = found;
+        let origin = divergence_origin(&self.state.rank, *local);
+        let saved = describe_saved(self.save_before_step(step));
+        let advice = match &self.loaded_infinite {
+            Some(path) => format!("The loaded `{path}` has elements that are infinite or NaN"),
+            None => "A lower --lr, a longer --warmup or cleaner data may help".to_owned(),
+        };
+        Error::Diverged(format!(
+            "step {step}: the {quantity} is {value} {origin}; training stopped, {saved}. {advice}"
+        ))
+    }
+
+    /// Returns the error of a run of which a rank cannot read the batch of `step`. Every rank calls it after the step before,
+    /// and all get the same result. A checkpoint is saved if `--save` is given.
+    pub(super) fn stop_without_data(&mut self, step: u64) -> Error {
+        let world = self.state.rank.comms().world();
+        let own = self.data_failure.as_ref().map(DataError::to_string).unwrap_or_default();
+        let texts = match world.all_gather_texts(&Site::new("--data"), &own) {
+            Ok(texts) => texts,
+            Err(error) => return error.into(),
+        };
+        let failure = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+        let saved = self.save_before_step(step);
+        let advice = match &saved {
+            Ok(dir) => {
+                let latest = dir.join("latest");
+                format!(
+                    ". Restore the data, and continue the run with --resume {}",
+                    latest.display()
+                )
+            }
+            Err(_) => String::new(),
+        };
+        Error::DataEnded(format!(
+            "{failure}; training stopped before step {step}, {}{advice}",
+            describe_saved(saved)
+        ))
+    }
+
+    /// Saves a checkpoint of the state before `step` if `--save` is given, and returns its folder, or the reason why there is
+    /// none.
+    fn save_before_step(&mut self, step: u64) -> std::result::Result<PathBuf, String> {
+        let Some(save) = &self.plan.config.save else {
+            return Err("nothing was saved (--save DIR keeps the state before such a step)".into());
+        };
+        if self.saved == Some(step) {
+            return Ok(save.dir.clone());
+        }
+        match self.save_checkpoint(step, None) {
+            Ok(()) => Ok(save.dir.clone()),
+            Err(error) => Err(format!("the state before this step could not be saved ({error})")),
+        }
+    }
+}
+
+fn describe_saved(saved: std::result::Result<PathBuf, String>) -> String {
+    saved.map_or_else(
+        |reason| reason,
+        |dir| format!("the state before this step is in {}", dir.display()),
+    )
+}
