@@ -165,3 +165,36 @@ fn a_continuation_has_the_requested_length() {
     assert_eq!(sampled("tp=2"), sampled("tp=2"));
     assert_eq!(sampled("dp=4").len(), 30);
 }
+
+/// The loss of a step without targets is undefined. That is not an error in a step among others, but in all of them.
+#[test]
+fn steps_without_targets_are_reported() {
+    let workspace = Workspace::new();
+    // Documents of one byte for two steps, and of two bytes after them.
+    let text = ".".repeat(2 * 4 * 16) + &"a.".repeat(2 * 4 * 16);
+    workspace.write("dots.txt", text.as_bytes());
+    let small = SMALL.replace("text.txt", "dots.txt");
+    for mesh in ["1", "dp=2,tp=2", "pp=2 --micro-batches 2"] {
+        let line = format!("{small} --mesh {mesh} --documents 46 --mask-borders --metrics m.jsonl");
+        let finished = workspace.run(&format!("{line} --steps 4"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let warning =
+            "warning: step 0: all targets are ignored, so it has no loss, which is reported as 0, ";
+        assert_contains(&finished.stderr, warning);
+        assert_eq!(
+            finished.stderr.matches("targets are ignored").count(),
+            1,
+            "{}",
+            finished.stderr
+        );
+        let steps = workspace.metrics("m.jsonl");
+        assert_eq!(numbers(&steps, "tokens"), [0.0, 0.0, 32.0, 32.0], "{mesh}");
+        let losses = numbers(&steps, "loss");
+        assert!(losses[..2] == [0.0, 0.0] && losses[2] > 1.0, "{mesh}: {losses:?}");
+
+        let finished = workspace.run(&format!("{line} --steps 2"));
+        let error = "error: --data: all targets of 2 steps of dots.txt are ignored, so nothing was learned; use a larger \
+                     --batch, data with longer documents, or leave --mask-borders out";
+        assert_eq!(finished.error(), error);
+    }
+}

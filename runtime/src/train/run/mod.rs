@@ -11,5 +11,6 @@ mod save;
 #[cfg(test)]
 mod stage_tests;
 mod stage_times;
+mod targets;
 
 pub use rank_loop::{RankLoop, SharedFiles};

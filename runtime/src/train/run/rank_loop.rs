@@ -21,6 +21,7 @@ use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
 use super::save::save_checkpoint;
 use super::stage_times::write_stage_times;
+use super::targets::TargetCount;
 
 /// Files that the ranks of this process share.
 pub struct SharedFiles {
@@ -132,7 +133,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let start = Instant::now();
         let rank = self.state.rank.clone();
         let mut progress = (rank.index() == 0).then(|| Progress::new(first, config.steps));
-        let mut usage = UsageTotals::default();
+        let (mut usage, mut targets) = (UsageTotals::default(), TargetCount::default());
         let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
         // A report that cannot be written fails the run after its results are saved.
         let mut report_failure = None;
@@ -163,6 +164,11 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                     recorded => recorded?,
                 }
             }
+            if let Some(warning) = targets.count_step(step, stats.tokens)
+                && rank.index() == 0
+            {
+                print_line(&warning);
+            }
             let rate = stats.tokens as f64 / stats.seconds;
             if let Some(progress) = &mut progress {
                 progress.show_step(step, stats.loss, rate, balance);
@@ -183,6 +189,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if self.saved != Some(config.steps) {
             self.check_finite(config.steps)?;
         }
+        targets.check_run(self.plan)?;
         usage.count_step(&rank, || rank.finish_trace());
         self.graphs.close();
         let report = usage.report(&rank, &self.plan.memory)?;

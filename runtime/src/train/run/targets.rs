@@ -1,0 +1,49 @@
+//! Steps in which every target is ignored: the mean over no targets is undefined, and is reported as 0.
+
+use crate::train::console::counted;
+use crate::train::plan::Plan;
+use crate::train::{Error, Result};
+
+/// Advice for data in which too many targets are ignored.
+const ADVICE: &str =
+    "use a larger --batch, data with longer documents, or leave --mask-borders out";
+
+/// Counts the steps of a run without targets.
+#[derive(Debug, Default)]
+pub struct TargetCount {
+    steps: usize,
+    without_targets: usize,
+}
+
+impl TargetCount {
+    /// Counts `step`, in which all ranks together have `targets` targets, and returns a warning about the first step that has
+    /// none.
+    pub fn count_step(&mut self, step: u64, targets: u64) -> Option<String> {
+        self.steps += 1;
+        if targets > 0 {
+            return None;
+        }
+        self.without_targets += 1;
+        (self.without_targets == 1).then(|| {
+            format!(
+                "warning: step {step}: all targets are ignored, so it has no loss, which is reported as 0, and its gradients \
+                 are zeros; later steps like it are not reported. If there are many, {ADVICE}"
+            )
+        })
+    }
+
+    /// Checks that a target was trained on, after the last step.
+    ///
+    /// # Errors
+    /// A run that has learned nothing, with its data.
+    pub fn check_run(&self, plan: &Plan) -> Result<()> {
+        if self.steps == 0 || self.without_targets < self.steps {
+            return Ok(());
+        }
+        Err(Error::Input(format!(
+            "--data: all targets of {} of {} are ignored, so nothing was learned; {ADVICE}",
+            counted(self.steps, "step"),
+            plan.dataset.file().name(),
+        )))
+    }
+}
