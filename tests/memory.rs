@@ -148,3 +148,36 @@ fn memory_of_1f1b_does_not_grow_with_micro_batches() {
     let (few, many) = (peaks("gpipe", 4), peaks("gpipe", 16));
     assert!(many.0 > 3 * few.0, "{few:?} with 4, {many:?} with 16");
 }
+
+/// A continuation takes the most memory of a run on tensor-parallel ranks: its logits are gathered, those of the loss are not.
+/// It has the logits, the stream that they are computed from, the ids, and the cosines and sines of rotary embeddings.
+#[test]
+fn a_continuation_uses_the_planned_memory() {
+    const WIDTH: u64 = 128;
+    const VOCAB: u64 = 4096;
+    const HIDDEN: u64 = 16;
+    const HEADS: u64 = 4;
+    let sizes = format!(
+        "--hidden {HIDDEN} --ffn 16 --layers 2 --heads {HEADS} --vocab {VOCAB} --batch 4 --seq {WIDTH} --steps 2 \
+         --threads 1 --micro-batches 2 --recompute full"
+    );
+    for (mesh, tp) in [
+        ("tp=2", 2),
+        ("tp=4", 4),
+        ("dp=2,tp=2", 2),
+        ("fsdp=2,tp=2", 2),
+        ("pp=2,tp=2", 2),
+        ("tp=4 --ema 0.9", 4),
+    ] {
+        for (dtype, element) in [("f32", 4), ("bf16", 2)] {
+            let flags = format!("--mesh {mesh} --dtype {dtype} --sample-tokens");
+            let [without, with] =
+                ["0", "100"].map(|tokens| used_with(&sizes, &format!("{flags} {tokens}")));
+            let whole_and_shard = |columns: u64| element * WIDTH * columns * (tp + 1) / tp;
+            let expected = whole_and_shard(VOCAB + HIDDEN) + 4 * WIDTH * (1 + HIDDEN / HEADS);
+            assert_eq!(with["activations"], (expected, expected), "{flags}");
+            let (planned, peak) = with["total"];
+            assert!(planned <= peak && planned > without["total"].1, "{flags}: {planned}, {peak}");
+        }
+    }
+}

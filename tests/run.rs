@@ -214,7 +214,7 @@ fn on_mesh_of<T: Send>(
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
 }
 
-/// Trains an `M` with the trainer, as by a command line of `words`, without sampling a continuation.
+/// Trains an `M` with the trainer, as by a command line of `words`, without sampling a continuation unless they say so.
 /// `--optimizer lion` is that of the examples.
 ///
 /// # Errors
@@ -222,9 +222,11 @@ fn on_mesh_of<T: Send>(
 pub fn train_with_words<'a, M: LanguageModel>(
     words: impl IntoIterator<Item = &'a OsStr>,
 ) -> meshwright::Result<Summary> {
+    let words: Vec<&OsStr> = words.into_iter().collect();
     let first = ["train", "--sample-tokens", "0"].map(OsStr::new);
+    let first = if words.contains(&first[1]) { &first[..1] } else { &first[..] };
     let optimizers = Optimizers::default().with(Lion::entry());
-    Trainer::<M>::new(Config::parse_with(first.into_iter().chain(words), &optimizers)?)?.train()
+    Trainer::<M>::new(Config::parse_with([first, &words].concat(), &optimizers)?)?.train()
 }
 
 /// Trains like [`train_with_words`], with flags that all have a value.

@@ -80,8 +80,9 @@ fn a_report_that_cannot_be_written_fails_the_run_after_its_results_are_saved() {
     .enumerate()
     {
         let [save, hf] = ["save", "hf"].map(|name| format!("{name}-{index}"));
+        let small = SMALL.replace("--sample-tokens 0", "--sample-tokens 2");
         let line =
-            format!("{SMALL} --micro-batches 2 --steps 3 --save {save} --export-hf {hf} {reports}");
+            format!("{small} --micro-batches 2 --steps 3 --save {save} --export-hf {hf} {reports}");
         let finished = workspace.run(&line);
         assert_contains(finished.error(), message);
         assert_contains(&finished.stderr, "step 3/3");

@@ -44,6 +44,8 @@ pub struct Case {
     pub ffn: usize,
     pub batch: usize,
     pub seq: usize,
+    /// The value of `--sample-tokens`.
+    pub sample_tokens: usize,
 }
 
 /// One rank, with sizes that are not multiples of the alignment.
@@ -68,6 +70,7 @@ pub const ONE: Case = Case {
     ffn: 40,
     batch: 8,
     seq: 13,
+    sample_tokens: 0,
 };
 
 /// The results of a run.
@@ -108,7 +111,8 @@ impl Case {
         let words = format!(
             "--mesh dp={dp},fsdp={fsdp},cp={cp},tp={tp},pp={pp} --zero {zero} --steps {STEPS} --batch {batch} --seq {seq} \
              --hidden {hidden} --ffn {ffn} --layers {layers} --heads {HEADS} --vocab {VOCAB} --threads 1 \
-             --micro-batches {} {} {} {} {} --dtype {} --reduce-dtype {}",
+             --sample-tokens {} --micro-batches {} {} {} {} {} --dtype {} --reduce-dtype {}",
+            self.sample_tokens,
             self.micro_batches,
             flag("schedule", self.schedule),
             flag("recompute", self.recompute),

@@ -17,6 +17,20 @@ fn the_plan_is_what_a_run_allocates() {
     }
 }
 
+/// The forward pass of a continuation is planned as the steps are.
+#[test]
+fn the_plan_is_what_a_continuation_allocates() {
+    let wide = Case { recompute: "full", seq: 37, sample_tokens: 50, ..ONE };
+    for (tp, fsdp, zero) in [(1, 1, 0), (2, 1, 0), (1, 2, 3)] {
+        for micro_batches in [1, 8 / fsdp] {
+            for bf16 in [false, true] {
+                check::<Llama>(Case { tp, fsdp, zero, micro_batches, bf16, ..wide });
+            }
+        }
+    }
+    check::<Gpt2>(Case { micro_batches: 8, ..wide });
+}
+
 #[track_caller]
 fn check_sharded<M: LanguageModel>(case: Case) {
     check::<M>(case);

@@ -3,6 +3,7 @@
 mod calls;
 mod memory;
 mod pipeline;
+mod sampling;
 mod sharded;
 
 use std::sync::mpsc;

@@ -108,9 +108,17 @@ impl ParamRef {
     /// If other pipeline stages [own](Self::is_owned) it.
     #[track_caller]
     pub fn to_local_vec(&self) -> Vec<f32> {
+        self.gather_unit().view().slice(self.range()).to_vec()
+    }
+
+    /// Gathers the values of the parameter's unit in f32: the memory that [`gather`](Self::gather) allocates.
+    ///
+    /// # Panics
+    /// If other pipeline stages [own](Self::is_owned) it.
+    #[track_caller]
+    pub(crate) fn gather_unit(&self) -> Buffer {
         self.check_owned();
-        let whole = self.unit.gather_shards(self.unit.master().view());
-        whole.view().slice(self.range()).to_vec()
+        self.unit.gather_shards(self.unit.master().view())
     }
 
     /// See [`to_local_vec`](Self::to_local_vec).

@@ -1,6 +1,7 @@
 //! Typed tensors: the type describes the global tensor, the value holds this rank's block.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::Location;
 
 use crate::autograd::{Unary, Value, tensor_parallel};
@@ -117,6 +118,11 @@ impl<S: Dims> Tensor<S> {
     /// Copies this rank's block, row-major, to the host. [`gather_to_vec`](Self::gather_to_vec) returns the global tensor.
     pub fn to_local_vec(&self) -> Vec<f32> {
         self.rank().read(self.value.look().view())
+    }
+
+    /// Copies a range of this rank's block, row-major, to the host.
+    pub(crate) fn range_to_vec(&self, range: Range<usize>) -> Vec<f32> {
+        self.rank().read(self.value.peek().view().slice(range))
     }
 
     /// Gathers the global tensor, row-major, to the host of every rank; of a micro-batch, its rows on all ranks. All ranks

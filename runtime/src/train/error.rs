@@ -63,6 +63,18 @@ pub enum Error {
     /// The data of a later step could not be read: training stopped after the last step whose data could.
     #[error("{0}")]
     DataEnded(String),
+    /// A continuation could not be sampled, after everything else was done.
+    #[error(
+        "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens 0 leaves it out): \
+         {error}{}",
+        .outputs.iter().map(|line| format!("\n{line}")).collect::<String>()
+    )]
+    Sample {
+        /// The failure.
+        error: Box<Error>,
+        /// The files that the run has written, and their use.
+        outputs: Vec<String>,
+    },
     /// Training diverged.
     #[error("{0}")]
     Diverged(String),
@@ -114,6 +126,11 @@ impl Error {
             }
             error => error,
         }
+    }
+
+    /// Adds to a failure of sampling that everything else is done; `outputs` are lines about the files of the run.
+    pub(super) fn of_sample(self, outputs: Vec<String>) -> Error {
+        Error::Sample { error: Box::new(self), outputs }
     }
 
     /// Prints the message and ends the process with exit code 2 (0 after `--help`).

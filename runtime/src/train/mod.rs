@@ -3,6 +3,7 @@
 mod auto_mesh;
 pub mod config;
 mod console;
+mod continuation;
 mod cuda_graphs;
 mod error;
 mod family;

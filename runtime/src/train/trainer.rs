@@ -11,7 +11,8 @@ use super::config::{Config, GivenSettings};
 use super::console::print_line;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{Plan, PreparedOutputs, check_auto_ranks, open_model};
-use super::run::{RankLoop, SharedFiles};
+use super::report::output_lines;
+use super::run::{RankLoop, Shared};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
 
 /// Trains a model `M` with the settings of a [`Config`].
@@ -23,7 +24,7 @@ use super::{Error, LanguageModel, Optimizers, Result, Summary};
 /// ```
 pub struct Trainer<M> {
     plan: Plan,
-    files: SharedFiles,
+    shared: Shared,
     outputs: PreparedOutputs,
     model: PhantomData<M>,
 }
@@ -98,8 +99,8 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
         let plan = Plan::new::<M>(config, machine)?;
         let outputs = plan.prepare_outputs()?;
-        let files = SharedFiles::open(&plan)?;
-        Ok(Trainer { plan, files, outputs, model: PhantomData })
+        let shared = Shared::open(&plan)?;
+        Ok(Trainer { plan, shared, outputs, model: PhantomData })
     }
 
     /// Trains, and prints a summary with a sampled continuation. A failure ends the process with one message on stderr and
@@ -134,12 +135,12 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {
-        let Trainer { plan, files, outputs, .. } = self;
+        let Trainer { plan, shared, outputs, .. } = self;
         let PreparedOutputs { trace, checkpoints } = outputs;
         let tracer = trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
-        let body = |comms| RankLoop::<M>::new(plan, files, comms)?.run_steps();
+        let body = |comms| RankLoop::<M>::new(plan, shared, comms)?.run_steps();
         let outcome = match plan.machine.own_rank() {
             Some(rank) => launch_rank(&options, mesh, rank, body),
             // All ranks return the same summary, and a mesh has at least one rank.
@@ -159,7 +160,12 @@ impl<M: LanguageModel> Trainer<M> {
                 if let Some(checkpoints) = checkpoints {
                     checkpoints.abandon();
                 }
-                Err(Error::of_ranks(error).with_memory_advice(&plan.config))
+                let error = Error::of_ranks(error);
+                Err(if shared.has_failed_in_sampling(plan) {
+                    error.of_sample(output_lines(&plan.config))
+                } else {
+                    error.with_memory_advice(&plan.config)
+                })
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Runs that need more memory than there is, or than a limit.
 
 use super::assert_refused;
-use crate::{SMALL, Workspace};
+use crate::{SMALL, Workspace, assert_contains};
 
 #[test]
 fn sizes_beyond_memory() {
@@ -65,4 +65,45 @@ fn memory_limits_of_pipelines() {
     assert_refused(&workspace, &[(&below, &["--memory-limit: ", " needs at least "])]);
     let enough = workspace.run(&line(&format!("{}kB", needed + 1)));
     assert_eq!(enough.code, Some(0), "{}", enough.stderr);
+}
+
+/// The logits of a continuation are gathered over `tp`, and need more than a training step.
+#[test]
+fn memory_limits_below_the_continuation() {
+    let workspace = Workspace::new();
+    let line = |limit: u64, tokens: usize| {
+        format!(
+            "--hidden 16 --layers 2 --heads 2 --ffn 16 --vocab 4096 --data text.txt --seq 128 --batch 1 --threads 1 \
+             --recompute full --mesh tp=2 --steps 2 --save out --memory-limit {limit}kB --sample-tokens {tokens}"
+        )
+    };
+    let refused = workspace.run(&line(2000, 100));
+    let error = refused.error();
+    assert_contains(error, "error: --memory-limit: 2.00 MB is too low: each rank needs at least ");
+    let kilobytes = |start: &str, end: &str| -> u64 {
+        let (_, after) = error.split_once(start).unwrap();
+        let number = after.split_once(end).unwrap().0;
+        (number.parse::<f64>().unwrap() * 1000.0).round() as u64
+    };
+    let needed = kilobytes(" needs at least ", " MB:");
+    let without = kilobytes(
+        "\nwithout a sampled continuation, --sample-tokens 0, it is ",
+        " MB\nto use less",
+    );
+    assert!(without + 1000 < needed, "{error}");
+    let rounding = 10;
+    for (limit, tokens, fits) in [
+        (needed + rounding, 100, true),
+        (needed - rounding, 100, false),
+        (without + rounding, 0, true),
+        (without - rounding, 0, false),
+    ] {
+        let finished = workspace.run(&line(limit, tokens));
+        if fits {
+            assert_eq!(finished.code, Some(0), "{limit}: {}", finished.stderr);
+            assert_eq!(finished.stdout.contains("--- continuation ---"), tokens > 0);
+        } else {
+            assert_contains(finished.error(), "error: --memory-limit: ");
+        }
+    }
 }

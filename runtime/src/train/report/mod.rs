@@ -13,5 +13,5 @@ pub use metrics::{MetricsError, MetricsFile, StepMetrics, check_continued};
 pub use metrics_recorder::MetricsRecorder;
 
 pub use progress::Progress;
-pub use summary::Summary;
-pub use usage::{AxisUse, MemoryUse, Report, UsageTotals};
+pub use summary::{Summary, output_lines};
+pub use usage::{AxisUse, MemoryUse, Report, UsageTotals, memory_use};

@@ -25,7 +25,7 @@ pub struct Summary {
     pub elapsed: Duration,
     /// Memory, communication and recomputation.
     pub report: Report,
-    /// Prompt, followed by the sampled tokens.
+    /// Prompt, followed by the sampled tokens; empty without `--sample-tokens`.
     pub sample: Vec<u32>,
     /// Number of prompt tokens in `sample`.
     pub prompt_len: usize,
@@ -92,7 +92,7 @@ fn usage_tables(report: &Report, steps: usize) -> String {
 }
 
 /// Lists the files that a run with these settings has written, and their use.
-fn output_lines(config: &Config) -> Vec<String> {
+pub fn output_lines(config: &Config) -> Vec<String> {
     let saved = config.save.as_ref().map(|save| {
         let latest = save.dir.join("latest");
         format!("saved {0}; to continue: --resume {0} and a larger --steps", latest.display())

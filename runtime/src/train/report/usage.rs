@@ -11,7 +11,7 @@ use crate::tensor::Rank;
 use crate::train::Result;
 use crate::train::plan::MemoryPlan;
 
-/// Resource usage of the steps of a run.
+/// Resource usage of a run: its memory, and the communication and FLOPs of its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Memory by category, then in total. Categories need not peak at the same time.
@@ -81,15 +81,8 @@ impl UsageTotals {
     pub fn report(&self, rank: &Rank, plan: &MemoryPlan) -> Result<Report> {
         let mut flops = self.flops.map(|flops| flops as f64);
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("report"), &mut flops);
-        let peaks = peak_bytes(rank)?;
-        let of = |category: &'static str, planned| MemoryUse {
-            category,
-            planned,
-            peak: peaks.get(category).copied().unwrap_or(0),
-        };
-        let memory = Category::ALL.map(|category| of(category.name(), plan.peak_of(category)));
         Ok(Report {
-            memory: memory.into_iter().chain([of(TOTAL, plan.total())]).collect(),
+            memory: memory_use(rank, plan)?,
             communication: self.communication(),
             recomputed: if flops[0] > 0.0 { flops[1] / flops[0] } else { 0.0 },
             attention: rank.backend().attention_implementations(),
@@ -106,6 +99,18 @@ impl UsageTotals {
         })
         .collect()
     }
+}
+
+/// Returns planned and peak memory so far, by category and in total. Every rank calls it.
+pub fn memory_use(rank: &Rank, plan: &MemoryPlan) -> Result<Vec<MemoryUse>> {
+    let peaks = peak_bytes(rank)?;
+    let of = |category: &'static str, planned| MemoryUse {
+        category,
+        planned,
+        peak: peaks.get(category).copied().unwrap_or(0),
+    };
+    let memory = Category::ALL.map(|category| of(category.name(), plan.peak_of(category)));
+    Ok(memory.into_iter().chain([of(TOTAL, plan.total())]).collect())
 }
 
 fn flop_counters(rank: &Rank) -> [u64; 2] {

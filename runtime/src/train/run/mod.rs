@@ -8,9 +8,11 @@ mod finite_params;
 mod rank_loop;
 mod sample;
 mod save;
+mod shared;
 #[cfg(test)]
 mod stage_tests;
 mod stage_times;
 mod targets;
 
-pub use rank_loop::{RankLoop, SharedFiles};
+pub use rank_loop::RankLoop;
+pub use shared::Shared;

@@ -1,6 +1,5 @@
 //! The run of one rank: build, load, train, checkpoint, export, sample.
 
-use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::comm::RankComms;
@@ -11,40 +10,25 @@ use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
-use crate::train::report::{AttentionBalance, AttentionWork, MetricsRecorder, UsageTotals};
+use crate::train::report::{
+    AttentionBalance, AttentionWork, MetricsRecorder, UsageTotals, memory_use,
+};
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
-use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary};
+use crate::train::{Error, LanguageModel, Progress, Result, Summary};
 
 use super::batch_check::check_first_batches;
 use super::documents::check_first_step_used_documents;
 use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
 use super::save::save_checkpoint;
+use super::shared::Shared;
 use super::stage_times::write_stage_times;
 use super::targets::TargetCount;
-
-/// Files that the ranks of this process share.
-pub struct SharedFiles {
-    /// Written by rank 0.
-    pub metrics: Option<Mutex<MetricsFile>>,
-}
-
-impl SharedFiles {
-    /// Opens the files that are written during the run.
-    pub fn open(plan: &Plan) -> Result<SharedFiles> {
-        let metrics = match &plan.config.metrics {
-            // Of several processes, that of rank 0 writes.
-            _ if plan.machine.own_rank().is_some_and(|rank| rank > 0) => None,
-            Some(path) => Some(Mutex::new(MetricsFile::open(path, plan.first_step())?)),
-            None => None,
-        };
-        Ok(SharedFiles { metrics })
-    }
-}
 
 /// One rank, ready to train.
 pub struct RankLoop<'a, M: LanguageModel> {
     pub(super) plan: &'a Plan,
+    shared: &'a Shared,
     // Freed before the model, whose memory graphs refer to.
     graphs: CudaGraphs<(M::Batch, M::Seq)>,
     pub(super) state: RankState<M>,
@@ -61,7 +45,7 @@ pub struct RankLoop<'a, M: LanguageModel> {
 
 impl<'a, M: LanguageModel> RankLoop<'a, M> {
     /// Builds the model on this rank and loads its weights.
-    pub fn new(plan: &'a Plan, files: &'a SharedFiles, comms: RankComms) -> Result<Self> {
+    pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
         let comms = plan.machine.connect(comms, &*backend)?;
@@ -92,7 +76,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             ));
         }
         let recorder = (config.metrics.as_ref())
-            .map(|_| MetricsRecorder::new(&rank, &state.built, plan, files.metrics.as_ref()));
+            .map(|_| MetricsRecorder::new(&rank, &state.built, plan, shared.metrics.as_ref()));
         let rows = data_rows(&rank, config.batch);
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         // An obstacle of the machine is first: removing one of the others may change nothing.
@@ -115,6 +99,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
         Ok(RankLoop {
             plan,
+            shared,
             graphs,
             state,
             recorder,
@@ -192,15 +177,18 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         targets.check_run(self.plan)?;
         usage.count_step(&rank, || rank.finish_trace());
         self.graphs.close();
-        let report = usage.report(&rank, &self.plan.memory)?;
+        let mut report = usage.report(&rank, &self.plan.memory)?;
+        let stage_times = match &self.state.pipeline {
+            Some(pipeline) => write_stage_times(&rank, pipeline, self.plan),
+            None => Ok(()),
+        };
         let mut average = self.state.average.take();
         let (sample, prompt_len) = match &mut average {
             Some(average) => average.with_average(|| self.export_and_sample()),
             None => self.export_and_sample(),
         }?;
-        if let Some(pipeline) = &self.state.pipeline {
-            write_stage_times(&rank, pipeline, self.plan)?;
-        }
+        report.memory = memory_use(&rank, &self.plan.memory)?;
+        stage_times?;
         if let Some(failure) = report_failure {
             return Err(failure);
         }
@@ -234,14 +222,19 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         Ok((stats, self.balance.as_ref().map(|balance| balance.work(&micro_batches))))
     }
 
-    /// Exports the model, and returns a sampled continuation with the length of its prompt.
+    /// Exports the model, and returns a sampled continuation with the length of its prompt; nothing without
+    /// `--sample-tokens`.
     fn export_and_sample(&self) -> Result<(Vec<u32>, usize)> {
         let RankState { rank, built, pipeline, .. } = &self.state;
         if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
             export_hf(rank, folder, format, M::HF_NAMES, &built.params())
                 .map_err(Error::of_flag("--export-hf"))?;
         }
-        sample_continuation(rank, &built.model, pipeline.as_ref(), self.plan)
+        if self.plan.config.sample_tokens == 0 {
+            return Ok((Vec::new(), 0));
+        }
+        let model = &built.model;
+        self.shared.sample(|| sample_continuation(rank, model, pipeline.as_ref(), self.plan))
     }
 
     fn save_if_due(&mut self, steps: u64) -> Result<()> {

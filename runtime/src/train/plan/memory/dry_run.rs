@@ -1,4 +1,5 @@
-//! Dry runs of a training step: everything is allocated as in the run, but takes no memory, and nothing is computed.
+//! Dry runs of training steps, and of the export and the continuation after them: everything is allocated as in the run, but
+//! takes no memory, and nothing is computed.
 
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::print_line;
+use crate::train::continuation::Continuation;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
@@ -42,7 +44,12 @@ impl Peaks {
 /// The results of a dry run of a rank.
 #[derive(Debug, Clone, Copy)]
 pub struct DryRunFindings {
-    pub peaks: Peaks,
+    /// Peaks of the training steps.
+    pub steps: Peaks,
+    /// Peaks up to the export, without the continuation.
+    pub without_sample: Peaks,
+    /// Peaks of the whole run.
+    pub run: Peaks,
     /// True if a layer has read documents, or if the step was too large for a dry run.
     pub uses_documents: bool,
 }
@@ -77,8 +84,7 @@ impl DryRun<'_> {
                 DeviceChoice::Cuda => DryRunBackend::on_device(),
             };
             let rank = Rank::with_settings(comms.over_nothing(), Box::new(backend), settings);
-            let failed = self.run_steps::<M>(&rank).err();
-            failed.map_or_else(|| Ok(findings_on(&rank)), Err)
+            self.run::<M>(&rank)
         });
         let mut failures = match outcome {
             Ok(findings) => return Ok(Some(findings)),
@@ -93,7 +99,8 @@ impl DryRun<'_> {
                 }
                 peaks.of[error.category as usize] += error.requested as f64;
                 peaks.total = peaks.of.iter().sum();
-                Ok(Some(DryRunFindings { peaks, uses_documents: true }))
+                let [steps, without_sample, run] = [peaks; 3];
+                Ok(Some(DryRunFindings { steps, without_sample, run, uses_documents: true }))
             }
             cause => {
                 let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
@@ -105,11 +112,47 @@ impl DryRun<'_> {
         }
     }
 
-    fn run_steps<M: LanguageModel>(&self, rank: &Rank) -> Result<()> {
-        let config = self.config;
+    fn run<M: LanguageModel>(&self, rank: &Rank) -> Result<DryRunFindings> {
         let (built, pipeline) = build_model::<M>(rank, self.sizes, self.pipeline)?;
-        let has_pipeline = pipeline.is_some();
-        let mut state = RankState::new(rank.clone(), built, pipeline, &config.optimizer)?;
+        let mut state = RankState::new(rank.clone(), built, pipeline, &self.config.optimizer)?;
+        self.run_steps(rank, &mut state)?;
+        let steps = peaks_of(rank);
+        let uses_documents = rank.has_used_documents();
+        let average = state.average.take();
+        let end = || self.export_and_sample(rank, &state);
+        let without_sample = match average {
+            Some(mut average) => average.with_average(end),
+            None => end(),
+        }?;
+        Ok(DryRunFindings { steps, without_sample, run: peaks_of(rank), uses_documents })
+    }
+
+    /// Exports and samples, and returns the peaks before the sampling.
+    fn export_and_sample<M: LanguageModel>(
+        &self,
+        rank: &Rank,
+        state: &RankState<M>,
+    ) -> Result<Peaks> {
+        if self.config.export_hf.is_some() {
+            let params = state.built.params();
+            params.iter().filter(|param| param.is_first_owner()).for_each(|param| {
+                param.gather_unit();
+            });
+        }
+        let peaks = peaks_of(rank);
+        if self.config.sample_tokens > 0 {
+            let model = (&state.built.model, state.pipeline.as_ref());
+            let continuation = Continuation::new(rank, model, self.config, self.sizes);
+            // The last rank of `cp` has the position in the middle, and so the logits.
+            let tokens = vec![0; continuation.width() / 2 + 1];
+            continuation.draw_next(&tokens, 0)?;
+        }
+        Ok(peaks)
+    }
+
+    fn run_steps<M: LanguageModel>(&self, rank: &Rank, state: &mut RankState<M>) -> Result<()> {
+        let config = self.config;
+        let has_pipeline = state.pipeline.is_some();
         let mut graphs = CudaGraphs::new(rank, false, None);
         let batch = empty_batch(config, data_rows(rank, config.batch).len());
         let count = config.micro_batches;
@@ -122,7 +165,7 @@ impl DryRun<'_> {
             let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
             // Numbers that are not finite are no failure here.
             if let Err(StepFailure::Pipeline(error)) =
-                train_step(&mut state, &mut graphs, &config.optimizer, &input)
+                train_step(state, &mut graphs, &config.optimizer, &input)
             {
                 return Err(Error::Pipeline(error));
             }
@@ -141,10 +184,11 @@ fn empty_batch(config: &Config, rows: usize) -> Batch {
     Batch { targets: tokens.clone(), tokens, starts, rows, places: Vec::new() }
 }
 
-fn findings_on(rank: &Rank) -> DryRunFindings {
+/// Returns the peaks of a rank so far.
+fn peaks_of(rank: &Rank) -> Peaks {
     let mut peaks = Peaks { total: rank.allocator().total_peak() as f64, ..Peaks::default() };
     for (category, bytes) in rank.allocator().peak() {
         peaks.of[category as usize] = bytes as f64;
     }
-    DryRunFindings { peaks, uses_documents: rank.has_used_documents() }
+    peaks
 }

@@ -1,6 +1,7 @@
 //! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
-//!  First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps allocates what the run
-//!  will allocate, without memory: on each position along `pp` the rank with the largest parts.
+//!  First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps, and of the export and the
+//!  continuation after the last one, allocates what the run will allocate, without memory: on each position along `pp` the
+//!  rank with the largest parts.
 
 mod dry_run;
 mod logits;
@@ -25,11 +26,13 @@ pub use dry_run::DryRun;
 
 /// Lower bound of a rank's memory: the peak of each category, and of all together, on the rank that needs most of it.
 ///
-/// On the CPU it is exactly the memory that the steps of the run allocate, except that buffers of transfers between ranks
+/// On the CPU it is exactly the memory that the run allocates, except that buffers of transfers between ranks
 /// may be held for longer. A GPU needs more for its libraries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
     largest: Peaks,
+    /// Total of the rank that needs most without the sampled continuation.
+    without_sample: f64,
     /// The fullest rank of a mesh with a `pp` axis, whose ranks differ.
     fullest: Option<StageMemory>,
     /// Bytes of all ranks together.
@@ -68,7 +71,8 @@ impl MemoryPlan {
             largest.total += bytes;
         }
         let all_ranks = largest.total * config.mesh.world_size() as f64;
-        MemoryPlan { largest, fullest: None, all_ranks, logits_limit: None }
+        let without_sample = largest.total;
+        MemoryPlan { largest, without_sample, fullest: None, all_ranks, logits_limit: None }
     }
 
     /// Plans the steps of a run, on a machine with `available` bytes for all ranks, by dry runs. Returns this plan if the
@@ -89,21 +93,28 @@ impl MemoryPlan {
         let logits_limit = match memory.filter(|_| config.device == DeviceChoice::Cuda) {
             None => None,
             Some(memory) => {
-                // The limit follows from all other needs, on the rank of the head.
+                // The limit follows from all other needs of the steps, on the rank of the head. It must not follow from those
+                // of the continuation, whose length may change when a run is resumed.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
                 let Some(rest) = run.on_position::<M>(head, Some(0))? else { return Ok(self) };
-                Some(logits_limit(logits, memory, rest.peaks.total))
+                Some(logits_limit(logits, memory, rest.steps.total))
             }
         };
         let ranks_each = (config.mesh.world_size() / positions) as f64;
         let largest = Peaks::default();
-        let mut plan = MemoryPlan { largest, fullest: None, all_ranks: 0.0, logits_limit };
+        let mut plan = MemoryPlan {
+            largest,
+            without_sample: 0.0,
+            fullest: None,
+            all_ranks: 0.0,
+            logits_limit,
+        };
         let mut uses_documents = false;
         for position in 0..positions {
             let found = run.on_position::<M>(position, logits_limit)?;
-            let Some(DryRunFindings { peaks, uses_documents: uses }) = found else {
-                return Ok(self);
-            };
+            let Some(found) = found else { return Ok(self) };
+            let DryRunFindings { run: peaks, without_sample, uses_documents: uses, .. } = found;
+            plan.without_sample = plan.without_sample.max(without_sample.total);
             plan.all_ranks += peaks.total * ranks_each;
             plan.largest.join(&peaks);
             if let Some(pipeline) = pipeline.filter(|_| positions > 1)
@@ -184,7 +195,7 @@ impl MemoryPlan {
                 "--memory-limit: {} is too low: {}\n{}",
                 Bytes(limit as f64),
                 self.need_of("each rank"),
-                memory_advice(config)
+                self.advice(config)
             ))),
             _ => Ok(()),
         }
@@ -204,8 +215,21 @@ impl MemoryPlan {
             Bytes(self.all_ranks),
             Bytes(available),
             self.need_of(&each),
-            memory_advice(config)
+            self.advice(config)
         )))
+    }
+
+    /// Lists settings that take less memory; first `--sample-tokens`, if the continuation takes more than the steps.
+    fn advice(&self, config: &Config) -> String {
+        let advice = memory_advice(config);
+        if self.without_sample < self.largest.total {
+            format!(
+                "without a sampled continuation, --sample-tokens 0, it is {}\n{advice}",
+                Bytes(self.without_sample)
+            )
+        } else {
+            advice
+        }
     }
 
     /// Describes the needs of `ranks`, or of the fullest ones of a pipeline: `each rank needs at least 1 MB:`, with a line

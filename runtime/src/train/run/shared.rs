@@ -1,0 +1,45 @@
+//! State that the ranks of this process share.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::train::plan::Plan;
+use crate::train::{MetricsFile, Result};
+
+/// State that the ranks of this process share.
+pub struct Shared {
+    /// Written by rank 0.
+    pub metrics: Option<Mutex<MetricsFile>>,
+    /// Ranks that have begun to sample a continuation, and those that have sampled it.
+    sampling: [AtomicUsize; 2],
+}
+
+impl Shared {
+    /// Opens the files that are written during the run.
+    pub fn open(plan: &Plan) -> Result<Shared> {
+        let metrics = match &plan.config.metrics {
+            // Of several processes, that of rank 0 writes.
+            _ if plan.machine.own_rank().is_some_and(|rank| rank > 0) => None,
+            Some(path) => Some(Mutex::new(MetricsFile::open(path, plan.first_step())?)),
+            None => None,
+        };
+        Ok(Shared { metrics, sampling: Default::default() })
+    }
+
+    /// Samples a continuation by `sample`, on a rank that has saved and exported everything.
+    pub fn sample<T>(&self, sample: impl FnOnce() -> Result<T>) -> Result<T> {
+        let [begun, sampled] = &self.sampling;
+        begun.fetch_add(1, Ordering::SeqCst);
+        let continuation = sample()?;
+        sampled.fetch_add(1, Ordering::SeqCst);
+        Ok(continuation)
+    }
+
+    /// Returns true if the run has failed while it sampled a continuation: all ranks of this process had saved and exported
+    /// everything.
+    pub fn has_failed_in_sampling(&self, plan: &Plan) -> bool {
+        let ranks = plan.machine.own_rank().map_or(plan.config.mesh.world_size(), |_| 1);
+        let [begun, sampled] = self.sampling.each_ref().map(|count| count.load(Ordering::SeqCst));
+        begun == ranks && sampled < ranks
+    }
+}
