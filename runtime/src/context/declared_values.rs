@@ -264,7 +264,7 @@ fn high_bits(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-fn describe_agreement(varies: AxisSet) -> String {
+pub(super) fn describe_agreement(varies: AxisSet) -> String {
     if varies.is_empty() {
         "the same on all ranks".to_owned()
     } else {

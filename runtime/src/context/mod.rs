@@ -12,6 +12,8 @@ pub(crate) mod scope;
 mod session;
 mod settings;
 mod step_counter;
+mod step_exchange;
+mod step_losses;
 mod update_history;
 mod updates;
 mod zero_stage;

@@ -16,7 +16,7 @@ use super::scope;
 use super::session::Session;
 use super::settings::Settings;
 use super::step_counter::StepCounter;
-use super::update_history::UpdateHistory;
+use super::step_exchange::StepExchange;
 use super::zero_stage::ZeroStage;
 
 /// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
@@ -43,7 +43,7 @@ struct Context {
     timeline: Option<Arc<Timeline>>,
     used_axes: Cell<AxisSet>,
     declared_values: DeclaredValues,
-    update_history: UpdateHistory,
+    step_exchange: StepExchange,
 }
 
 impl Drop for Context {
@@ -86,7 +86,7 @@ impl Rank {
             timeline,
             used_axes: Cell::default(),
             declared_values: DeclaredValues::default(),
-            update_history: UpdateHistory::default(),
+            step_exchange: StepExchange::default(),
         });
         Rank { context, micro_batch: None }
     }
@@ -246,9 +246,9 @@ impl Rank {
         &self.context.declared_values
     }
 
-    /// Returns the updates that this rank has applied.
-    pub(super) fn update_history(&self) -> &UpdateHistory {
-        &self.context.update_history
+    /// Returns the state that each step exchanges.
+    pub(super) fn step_exchange(&self) -> &StepExchange {
+        &self.context.step_exchange
     }
 
     /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are not

@@ -1,23 +1,32 @@
-//! Comparison of the updates of all ranks: in every step, and when the parameters are used after the last one.
+//! Comparison of the updates and losses of all ranks: in every step, and when the parameters are used after the last one.
 
+use std::panic::Location;
 use std::rc::Rc;
+
+use crate::layout::AxisSet;
 
 use super::rank::Rank;
 
 impl Rank {
     /// Notes an update by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by `factor`.
     pub(crate) fn note_update(&self, rule: &Rc<str>, lr: f64, factor: f32) {
-        self.update_history().add_update(rule, lr, factor);
+        self.step_exchange().updates.add_update(rule, lr, factor);
     }
 
-    /// Compares the updates that the ranks have applied so far: different ones would leave the ranks with different models.
-    /// Every rank calls it.
+    /// Notes a loss that is differentiated at `line`, whose `sum` is the same on ranks with equal positions along `varies`.
+    pub(crate) fn note_loss(&self, sum: f64, varies: AxisSet, line: &'static Location<'static>) {
+        self.step_exchange().losses.add_loss(sum, varies, line);
+    }
+
+    /// Compares the updates that the ranks have applied so far, of which different ones would leave the ranks with different
+    /// models, and the losses since the last comparison. Every rank calls it.
     ///
     /// # Panics
-    /// If a rank has left out or repeated an update, or has applied another one; on all ranks alike.
+    /// If a rank has left out or repeated an update, or has applied another one, on all ranks alike; and if a loss differs
+    /// between ranks on which it is the same by its type.
     #[track_caller]
     pub(crate) fn compare_updates(&self) {
-        self.update_history().compare(self.comms());
+        self.step_exchange().run(self.comms());
     }
 
     /// Compares the updates that no later step compares, before the parameters are saved or exported, and when the ranks end.
@@ -29,7 +38,7 @@ impl Rank {
     /// As [`compare_updates`](Self::compare_updates).
     #[track_caller]
     pub(crate) fn compare_last_updates(&self) {
-        if self.update_history().is_compared() {
+        if self.step_exchange().has_run() {
             self.compare_updates();
         }
     }
@@ -37,11 +46,11 @@ impl Rank {
     /// Announces that this rank cannot train on another step: its data have ended. All ranks learn of it in the next
     /// `Gradients::reduce`, in whose exchange it takes no time, and can end the run after the same step.
     pub(crate) fn announce_last_step(&self) {
-        self.update_history().announce_last_step();
+        self.step_exchange().announce_last_step();
     }
 
     /// Returns true if a rank had announced its last step at the latest `Gradients::reduce`; the same on all ranks.
     pub(crate) fn is_last_step(&self) -> bool {
-        self.update_history().is_last_step()
+        self.step_exchange().is_last_step()
     }
 }

@@ -187,11 +187,11 @@ impl Gradients<Pending> {
 
 impl<State> Gradients<State> {
     /// Waits for the gradient reductions, and divides by the count of all ranks. Ranks also compare the updates that they have
-    /// applied before, and in the first step the values that were declared the same on them.
+    /// applied before, on CPUs the losses, and in the first step the values that were declared the same on them.
     ///
     /// # Panics
-    /// If another backward has overwritten these gradients, ranks have applied different updates, values that were declared
-    /// the same on several ranks are not, or gradients of parameters that are tied across pipeline stages are not summed over their
+    /// If another backward has overwritten these gradients, ranks have applied different updates, losses or values that were
+    /// declared the same on several ranks are not, or gradients of parameters that are tied across pipeline stages are not summed over their
     /// [owners](ParamRef::is_owned).
     #[track_caller]
     pub fn reduce(self) -> Gradients<Reduced>

@@ -112,7 +112,23 @@ impl<S: Dims> From<Loss<S>> for Losses {
     #[track_caller]
     fn from(loss: Loss<S>) -> Losses {
         let root = loss.sum.recorded_node();
+        loss.note_sum();
         Losses::of_one_loss(loss.sum.rank().with_whole_batch(), root, S::VARIES, loss.count)
+    }
+}
+
+impl<S: Dims> Loss<S> {
+    /// Notes the sum, which is the same on all ranks with equal positions along the axes of `S`, unless their control flow
+    /// or a user-defined function depends on the rank.
+    ///
+    /// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it
+    /// would be waited for, too.
+    #[track_caller]
+    fn note_sum(&self) {
+        let rank = self.sum.rank();
+        if rank.allocator().device().is_none() {
+            rank.note_loss(self.metric().local_sum(), S::VARIES, Location::caller());
+        }
     }
 }
 

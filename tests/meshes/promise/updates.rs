@@ -1,8 +1,10 @@
-//! Every rank applies the same updates. One that does otherwise is an error on all of them, in the next step.
+//! Every rank applies the same updates, and ranks with the same part of a batch have the same losses. One that does otherwise
+//! is an error.
 
+use meshwright::layout::{AxisId, AxisSet};
 use meshwright::optim::{Sgd, SgdOptions};
 use meshwright::prelude::*;
-use meshwright::tensor::{Gradients, Rank, Reduced};
+use meshwright::tensor::{Gradients, Losses, Rank, Reduced};
 
 use super::harness::{
     MESH_CASES, MeshCase, ONE, Steps, assert_mesh_parity, built, gradients_of, on, params_of,
@@ -79,6 +81,55 @@ fn other_updates_of_one_rank_are_refused() {
     for part in ["have applied different updates so far", "decide on an update by numbers that all"]
     {
         assert!(message.contains(part), "{message}");
+    }
+}
+
+/// Ranks that compute the same part of a batch, but not alike, in some step.
+#[test]
+fn losses_that_differ_between_ranks_are_refused() {
+    /// Returns the loss of a rank that deviates if the flag is set.
+    type Program = fn(&Net, &Stream, bool) -> Losses;
+    let programs: [(&str, Program); 3] = [
+        ("another parameter", |net, x, deviates| {
+            let y = net.plain.forward(x);
+            let y = if deviates { y * &net.gain } else { &net.norm.forward(&y) * &net.gain };
+            Loss::mean_of(&y).into()
+        }),
+        ("another function", |net, x, deviates| {
+            let y = net.plain.forward(x) * &net.gain;
+            Loss::mean_of(&if deviates { y.tanh() } else { y.silu() }).into()
+        }),
+        ("another penalty", |net, x, deviates| {
+            let mean = net.plain.forward(x).mean(Batch).all_reduce() * &net.gain;
+            let penalty = Loss::mean_of(&if deviates { mean.tanh() } else { mean.silu() });
+            Loss::mean_of(&net.plain.forward(x)).and(penalty)
+        }),
+    ];
+    let run = |rank: &Rank, program: Program, deviates_in: Option<u64>| {
+        let net = built::<Net>(rank, &sizes());
+        let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+        for step in 0..3 {
+            rank.set_step(step);
+            let x = net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
+            let is_second = rank.position(AxisSet::of(AxisId::Tp)) == 1;
+            let losses = program(&net.model, &x, is_second && deviates_in == Some(step));
+            sgd.step(0.1, losses.backward().reduce());
+        }
+    };
+    for case in MESH_CASES {
+        for (name, program) in programs {
+            on(case, |rank| run(rank, program, None)).unwrap();
+            for step in [0, 1].into_iter().filter(|_| case.mesh.contains("tp")) {
+                let message = on(case, |rank| run(rank, program, Some(step))).unwrap_err();
+                for part in [
+                    "the losses of a step",
+                    "the same on all ranks that agree",
+                    "`if rank.index() == 0`",
+                ] {
+                    assert!(message.contains(part), "{name} on {}: {message}", case.mesh);
+                }
+            }
+        }
     }
 }
 

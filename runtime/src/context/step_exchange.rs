@@ -1,0 +1,113 @@
+//! The exchange of each step, by which ranks compare their updates and losses, and which tells all of them that one cannot
+//! train on another step.
+
+use std::cell::Cell;
+
+use crate::comm::{Blocks, Communicator, RankComms, Site};
+
+use super::failure::fail;
+use super::step_losses::{LossSum, StepLosses};
+use super::update_history::UpdateHistory;
+
+/// Number of `u32` words that a rank sends: those of its updates and losses, and the announcement of its last step.
+const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 1;
+
+/// The state of a rank that each step exchanges.
+#[derive(Default)]
+pub(crate) struct StepExchange {
+    pub(super) updates: UpdateHistory,
+    pub(super) losses: StepLosses,
+    /// True after the first exchange.
+    has_run: Cell<bool>,
+    /// True if this rank cannot train on another step.
+    announces_last_step: Cell<bool>,
+    /// True if a rank announced its last step before the latest exchange.
+    is_last_step: Cell<bool>,
+}
+
+impl StepExchange {
+    /// Returns true if the ranks have compared their updates before, as they do in every step.
+    pub(super) fn has_run(&self) -> bool {
+        self.has_run.get()
+    }
+
+    /// Announces that this rank cannot train on another step.
+    pub(super) fn announce_last_step(&self) {
+        self.announces_last_step.set(true);
+    }
+
+    /// Returns true if a rank announced its last step before the latest exchange; the same on all ranks.
+    pub(super) fn is_last_step(&self) -> bool {
+        self.is_last_step.get()
+    }
+
+    /// Compares the updates that all ranks have applied so far, and the losses since the last comparison. The exchange does
+    /// not count as communication of the step.
+    ///
+    /// # Panics
+    /// If a rank has left out or repeated an update, or has applied another one, on all ranks alike; and if a loss differs
+    /// between ranks on which it is the same by its type.
+    #[track_caller]
+    pub(super) fn run(&self, comms: &RankComms) {
+        self.has_run.set(true);
+        let world = comms.uncounted_world();
+        let losses = self.losses.take_sum(comms.shape());
+        if world.size() == 1 {
+            self.is_last_step.set(self.announces_last_step.get());
+            return;
+        }
+        let site = Site::new("check of updates");
+        let mut all = vec![0; WORDS * world.size()];
+        world
+            .all_gather(
+                &site,
+                self.words(&losses).as_slice().into(),
+                all.as_mut_slice().into(),
+                &Blocks::even(1, WORDS, world.size()),
+            )
+            .unwrap_or_else(|error| fail(error));
+        let by_member: Vec<Words> = all.chunks_exact(WORDS).map(Words::split).collect();
+        self.is_last_step.set(by_member.iter().any(|words| words.announcement != [0]));
+        let updates = |member: usize| by_member[member].updates;
+        if let Some(other) = (0..world.size()).find(|member| updates(*member) != updates(0)) {
+            panic!("{}", self.describe_difference(&world, &site, other));
+        }
+        for (other, words) in world.members().iter().zip(&by_member) {
+            losses.compare_with(words.losses, *other, comms.rank(), comms.shape());
+        }
+    }
+
+    fn words(&self, losses: &LossSum) -> Vec<u32> {
+        let announces = u32::from(self.announces_last_step.get());
+        [&self.updates.words()[..], &losses.words(), &[announces]].concat()
+    }
+
+    /// Describes the updates of the first group rank and of the group rank `other`. Every rank calls it.
+    fn describe_difference(&self, world: &Communicator, site: &Site, other: usize) -> String {
+        let texts = world
+            .all_gather_texts(site, &self.updates.describe())
+            .unwrap_or_else(|error| fail(error));
+        let [one_rank, other_rank] = [0, other].map(|member| world.members()[member]);
+        format!(
+            "ranks {one_rank} and {other_rank} have applied different updates so far: {}; and {}: every rank applies the \
+             same updates, by a rule with the same options, of gradients that are clipped alike; decide on an update by \
+             numbers that all ranks have, as `Loss::reduce` and `Gradients::norm` return",
+            texts[0], texts[other],
+        )
+    }
+}
+
+/// The words of one rank.
+struct Words<'a> {
+    updates: &'a [u32],
+    losses: &'a [u32],
+    announcement: &'a [u32],
+}
+
+impl<'a> Words<'a> {
+    fn split(all: &'a [u32]) -> Words<'a> {
+        let (updates, rest) = all.split_at(UpdateHistory::WORDS);
+        let (losses, announcement) = rest.split_at(LossSum::WORDS);
+        Words { updates, losses, announcement }
+    }
+}

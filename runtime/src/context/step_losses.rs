@@ -1,0 +1,87 @@
+//! Losses, which have to be the same on ranks that compute the same part of a batch.
+
+use std::cell::Cell;
+use std::panic::Location;
+
+use crate::layout::{AxisId, AxisSet};
+use crate::mesh::MeshShape;
+
+use super::declared_values::describe_agreement;
+
+/// The losses that a rank has differentiated since the last comparison.
+#[derive(Default)]
+pub(super) struct StepLosses(Cell<LossSum>);
+
+/// The sum of several losses.
+#[derive(Default, Clone, Copy)]
+pub(super) struct LossSum {
+    /// Sum of their sums on this rank.
+    sum: f64,
+    /// The axes over which any of them varies.
+    varies: AxisSet,
+    /// Line of the last one.
+    line: Option<&'static Location<'static>>,
+}
+
+impl StepLosses {
+    /// Notes a loss that is differentiated at `line`, whose `sum` is the same on ranks with equal positions along `varies`.
+    pub fn add_loss(&self, sum: f64, varies: AxisSet, line: &'static Location<'static>) {
+        let before = self.0.get();
+        self.0.set(LossSum {
+            sum: before.sum + sum,
+            varies: before.varies.union(varies),
+            line: Some(line),
+        });
+    }
+
+    /// Returns the sum of the losses since the last call. Losses are those of the last pipeline stage.
+    pub fn take_sum(&self, shape: &MeshShape) -> LossSum {
+        let mut losses = self.0.take();
+        if shape.degree(AxisId::Pp) > 1 {
+            losses.varies = losses.varies.union(AxisSet::of(AxisId::Pp));
+        }
+        losses
+    }
+}
+
+impl LossSum {
+    /// Number of words that [`words`](Self::words) returns.
+    pub const WORDS: usize = 3;
+
+    /// Returns the words that other ranks compare with their own.
+    pub fn words(&self) -> [u32; Self::WORDS] {
+        let sum = self.sum.to_bits();
+        [(sum >> 32) as u32, sum as u32, self.varies.number() as u32]
+    }
+
+    /// Compares the losses of this rank with the words of another one.
+    ///
+    /// # Panics
+    /// If they differ, although the ranks have the same positions along the axes over which the losses vary.
+    #[track_caller]
+    pub fn compare_with(&self, words: &[u32], other: usize, rank: usize, shape: &MeshShape) {
+        let Some(line) = self.line else { return };
+        let position = |rank| shape.index_in_group(rank, self.varies);
+        if position(other) != position(rank) || words[2] != self.varies.number() as u32 {
+            return;
+        }
+        let sum = f64::from_bits(u64::from(words[0]) << 32 | u64::from(words[1]));
+        assert!(
+            is_same_sum(self.sum, sum),
+            "the losses of a step, of which the last is differentiated at {line}, are declared {}, but they sum to {} on rank \
+             {rank} and to {sum} on rank {other}: these ranks compute the same part of the batch, so a loss may depend \
+             neither on the index of a rank nor on control flow or random numbers that differ between them, as those of `if \
+             rank.index() == 0` or of a counter that the threads share",
+            describe_agreement(self.varies),
+            self.sum,
+        );
+    }
+}
+
+/// Returns true if two ranks have the same loss. Sums may differ by rounding: a rank may have read a number from a tensor.
+fn is_same_sum(one: f64, other: f64) -> bool {
+    let difference = (one - other).abs();
+    one.to_bits() == other.to_bits()
+        || (one.is_nan() && other.is_nan())
+        || difference <= 1e-3 * one.abs().max(other.abs())
+}
