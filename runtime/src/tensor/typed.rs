@@ -80,10 +80,11 @@ impl<S> Tensor<S> {
 
     /// Creates a tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
     ///
-    /// No gradient flows into it.
+    /// No gradient flows into it. Random elements are drawn by the index, such as from a generator seeded with it: a generator
+    /// that is shared by all elements would give each rank other numbers than one rank has.
     ///
     /// # Panics
-    /// If `sizes` has another length than `S`.
+    /// If `sizes` has another length than `S`, or another call of `element` with the same index returns another number.
     #[track_caller]
     pub fn from_fn(rank: &Rank, sizes: &[usize], element: impl Fn(&[usize]) -> f32) -> Tensor<S>
     where
@@ -91,15 +92,23 @@ impl<S> Tensor<S> {
     {
         let extents = extents_of::<S>(rank, sizes);
         let mut index = vec![0; extents.len()];
-        let block: Vec<f32> = (0..local_len(&extents))
-            .map(|mut rest| {
-                for (position, extent) in index.iter_mut().zip(&extents).rev() {
-                    *position = extent.index(rest % extent.local);
-                    rest /= extent.local;
-                }
-                element(&index)
-            })
-            .collect();
+        let mut element_at = |mut rest: usize| {
+            for (position, extent) in index.iter_mut().zip(&extents).rev() {
+                *position = extent.index(rest % extent.local);
+                rest /= extent.local;
+            }
+            element(&index)
+        };
+        let block: Vec<f32> = (0..local_len(&extents)).map(&mut element_at).collect();
+        if let Some(first) = block.first() {
+            let again = element_at(0);
+            assert!(
+                first.to_bits() == again.to_bits() || (first.is_nan() && again.is_nan()),
+                "`Tensor::from_fn` got {first} for the first index of this rank, and {again} for the same index later: an \
+                 element has to follow from its index, or each rank has other numbers than one rank; draw random numbers \
+                 by the index, such as from a generator that is seeded with it"
+            );
+        }
         Tensor::from_block(rank, sizes, &block)
     }
 }

@@ -112,6 +112,29 @@ fn a_shard_typed_as_whole_is_refused() {
     });
 }
 
+/// Elements that follow from the number of calls: each rank would have those of other elements.
+#[test]
+fn elements_of_a_shared_generator_are_refused() {
+    let parts = &["for the same index later", "has to follow from its index"];
+    for mesh in [mesh("1"), mesh("dp=2"), mesh("tp=2")] {
+        refused(mesh, FILE, parts, |rank, spot| {
+            first_step(rank, |_, x| {
+                let calls = std::cell::Cell::new(0);
+                let count = |_: &[usize]| {
+                    calls.set(calls.get() + 1);
+                    calls.get() as f32
+                };
+                spot.next(line!());
+                x + Tensor::from_fn(x.rank(), &x.sizes(), count)
+            })
+        });
+        let not_a_number = |rank: &Rank| {
+            first_step(rank, |_, x| x * Tensor::from_fn(x.rank(), &x.sizes(), |_| f32::NAN))
+        };
+        assert!(on(mesh, not_a_number).is_ok());
+    }
+}
+
 /// Tensors created at different lines on different ranks.
 #[test]
 fn tensors_made_at_different_lines_are_refused() {
