@@ -1,7 +1,7 @@
 //! Losses as ratios.
 
 use std::marker::PhantomData;
-use std::ops::{Add, Div, Mul};
+use std::ops::{Add, Div, Mul, Sub};
 use std::panic::Location;
 use std::rc::Rc;
 
@@ -176,16 +176,37 @@ impl Losses {
     }
 }
 
+/// A loss that can be added to one shaped `S`: one of the same shape.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be added to a loss over `{S}`",
+    label = "not a mean over the same things",
+    note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, divided by the number of all terms",
+    note = "terms with further dims are reduced to one for each sample first: `Loss::mean_of(&terms.mean(Dim))`"
+)]
+pub trait AddsToLoss<S> {
+    #[doc(hidden)]
+    #[track_caller]
+    fn add_to(self, left: Loss<S>) -> Loss<S>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> AddsToLoss<S> for Loss<S> {
+    #[track_caller]
+    fn add_to(self, left: Loss<S>) -> Loss<S> {
+        left.sum.rank().check_same(self.sum.rank());
+        let both = left.sum.to_pointwise().binary(self.sum.to_pointwise(), Binary::Add);
+        let sum = Value::deferred(left.sum.rank(), Vec::new(), both);
+        Loss::new(sum, left.count + self.count)
+    }
+}
+
 /// Adds sums and counts: the mean over the elements of both.
-impl<S: Dims> Add for Loss<S> {
+impl<S: Dims, R: AddsToLoss<S>> Add<R> for Loss<S> {
     type Output = Loss<S>;
 
     #[track_caller]
-    fn add(self, other: Loss<S>) -> Loss<S> {
-        self.sum.rank().check_same(other.sum.rank());
-        let both = self.sum.to_pointwise().binary(other.sum.to_pointwise(), Binary::Add);
-        let sum = Value::deferred(self.sum.rank(), Vec::new(), both);
-        Loss::new(sum, self.count + other.count)
+    fn add(self, other: R) -> Loss<S> {
+        other.add_to(self)
     }
 }
 
@@ -193,7 +214,8 @@ impl<S: Dims> Add for Loss<S> {
 #[diagnostic::on_unimplemented(
     message = "a loss cannot be scaled by hand",
     label = "this is a sum and a count, divided once, after both are summed over the ranks",
-    note = "add up the losses of micro-batches: `a + b` is the mean over both; a constant factor belongs to the learning rate"
+    note = "a factor or a sign belongs to the terms: `Loss::mean_of(&(0.1 * terms))`; one of the only loss belongs to the learning rate",
+    note = "add up the losses of micro-batches: `a + b` is the mean over both"
 )]
 pub trait ScalesLoss {
     #[doc(hidden)]
@@ -216,4 +238,17 @@ macro_rules! never_scaled {
 never_scaled! {
     Mul mul;
     Div div;
+    Sub sub;
+}
+
+/// Never applies; the message of its bound explains why.
+impl<S> Mul<Loss<S>> for f32
+where
+    Loss<S>: ScalesLoss,
+{
+    type Output = Loss<S>;
+
+    fn mul(self, _: Loss<S>) -> Loss<S> {
+        Loss::<S>::never_implemented()
+    }
 }

@@ -32,7 +32,7 @@ pub use documents::Documents;
 pub use forward_pass::{ActivationGradients, ForwardPass};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
-pub use loss::{Loss, ScalesLoss};
+pub use loss::{AddsToLoss, Loss, ScalesLoss};
 pub use losses::Losses;
 pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use operators::{AfterParam, Right};
