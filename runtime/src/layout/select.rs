@@ -10,7 +10,8 @@ pub struct At<const POSITION: usize>;
 /// A shape with dim `D`, whole or split, which can be summed over it.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
-    label = "`{D}` is not a dim of `{Self}`"
+    label = "`{D}` is not one of its dims, or is both declared over an axis and split over another one",
+    note = "a dim that is declared over an axis and split over another one is gathered first: `x.gather(Dim).sum(Dim)`"
 )]
 pub trait SumOver<D, P> {
     /// The remaining dims.
@@ -26,7 +27,8 @@ pub trait SumOver<D, P> {
 /// A dim that is split in shape `S`, and can be gathered.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be gathered along `{Self}`",
-    label = "`{Self}` is not a split dim of `{S}`"
+    label = "`{Self}` is not a split dim of `{S}`",
+    note = "a dim that is declared over an axis, as `Batch @ data`, stays distributed: its sum and its mean, `.sum(Dim)` and `.mean(Dim)`, are partial sums, and a user-defined function may have an output that is `Partial` over the axis"
 )]
 pub trait GatherDim<S, P> {
     /// The shape after the dim is gathered.

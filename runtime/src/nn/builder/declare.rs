@@ -16,7 +16,8 @@ use super::{AttentionSizes, BuildError, Builder, Built};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field of a model",
     label = "not a layer, a parameter or a model",
-    note = "annotate your own struct with `#[model]`, or implement `Build` for your own layer"
+    note = "annotate your own struct with `#[model]`, or implement `Build` for your own layer",
+    note = "several layers of one type are a `Stack<Layer>`; a number is a constant of the program, or read from the `Sizes` by a layer of your own"
 )]
 pub trait Build: Sized {
     /// Declares the parameters and builds the value.
