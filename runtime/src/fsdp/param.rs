@@ -161,6 +161,13 @@ impl ParamRef {
         owned.map_or(0..0, |(range, _)| range.start - start..range.end - start)
     }
 
+    /// Returns the axes along which ranks own different elements: those over which the parameter is split, and those over
+    /// which the ZeRO stage shards it. A sum over all of its elements is the sum over these ranks of those that each
+    /// [owns](Self::owned); ranks along other axes own the same.
+    pub fn owner_axes(&self) -> AxisSet {
+        self.varies().union(self.unit.shard_axes())
+    }
+
     /// Returns the [`owned`](Self::owned) range relative to the unit's shard.
     pub(crate) fn owned_in_shard(&self) -> Range<usize> {
         self.unit.in_shard(self.range()).map_or(0..0, |(_, in_shard)| in_shard)

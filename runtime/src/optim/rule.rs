@@ -104,8 +104,10 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     }
 }
 
-/// An update of complete parameters, with communication between ranks. It runs before [`UpdateRule::update`], which is
-/// skipped for the groups that it takes.
+/// An update of complete parameters, with communication between ranks: each has the part that it
+/// [owns](crate::tensor::ParamRef::owned), and a norm is summed over the
+/// [axes of the owners](crate::tensor::ParamRef::owner_axes). It runs before [`UpdateRule::update`], which is skipped for the
+/// groups that it takes.
 pub trait ModelUpdate {
     /// Returns true if this update is that of the parameters in `group`.
     fn takes(&self, group: Group) -> bool;

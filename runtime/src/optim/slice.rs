@@ -237,7 +237,8 @@ impl<'a> FlatSlice<'a> {
     ///
     /// Each element of the update follows from that element alone: a slice is the part of a shard, so sums and norms over it
     /// depend on the mesh and the ZeRO stage, which is not detected.
-    /// [`UpdateRule::model_update`](super::UpdateRule::model_update) has whole parameters.
+    /// [`UpdateRule::model_update`](super::UpdateRule::model_update) can sum them over the
+    /// [owners](ParamRef::owner_axes) of a parameter.
     ///
     /// # Panics
     /// If `kinds` are not exactly the kinds of state of the group.

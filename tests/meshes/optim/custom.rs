@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use meshwright::backend::DType;
+use meshwright::comm::{ReduceOp, Site};
 use meshwright::nn::build;
 use meshwright::optim::{
     FlatSlice, Group, ModelUpdate, Optimizer, OptimizerStep, ParamGroups, UnitState, UpdateRule,
@@ -11,7 +12,7 @@ use meshwright::optim::{
 };
 use meshwright::tensor::{ParamRef, Rank, Settings, Unit, ZeroStage};
 use meshwright_examples::lion::Lion;
-use meshwright_tests::compare::assert_same_bits;
+use meshwright_tests::compare::{assert_same_bits, distance};
 use meshwright_tests::run::on_mesh;
 
 use super::net::{Case, Net, first, first_loss, sizes};
@@ -126,6 +127,93 @@ fn three_ways_to_write_an_update_give_the_same_bits() {
             assert_eq!(run.losses, expected.losses, "{label}");
             let (last, expected) = (run.params.last(), expected.params.last());
             assert_same_bits(&label, last.unwrap(), expected.unwrap());
+        }
+    }
+}
+
+/// Moves each parameter by its gradient, divided by the norm of the gradient of the whole parameter.
+#[derive(Debug)]
+struct Normalized;
+
+impl UpdateRule for Normalized {
+    fn name(&self) -> &str {
+        "normalized"
+    }
+
+    fn state_kinds(&self, _: Group) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn update(&self, _: FlatSlice<'_>) -> Updated {
+        panic!("the update of the model takes all groups")
+    }
+
+    fn model_update(
+        &self,
+        _: &Rank,
+        _: &[Rc<Unit>],
+        groups: &ParamGroups,
+    ) -> Option<Box<dyn ModelUpdate>> {
+        Some(Box::new(NormalizedModel { groups: groups.clone() }))
+    }
+}
+
+struct NormalizedModel {
+    groups: ParamGroups,
+}
+
+impl ModelUpdate for NormalizedModel {
+    fn takes(&self, _: Group) -> bool {
+        true
+    }
+
+    fn update(&mut self, step: &OptimizerStep<'_>, states: &mut [UnitState]) {
+        for state in states {
+            for param in state.params() {
+                let group = self.groups.of(&param);
+                let mut squares = [0.0f32];
+                if let Some(slice) = state.param_slice(step, &param, group) {
+                    let _unchanged = slice.update_views([], |views| {
+                        let gradient: Vec<f32> = views.gradient.to_vec();
+                        squares[0] = gradient.iter().map(|g| (g * step.grad_scale()).powi(2)).sum();
+                    });
+                }
+                let owners = step.rank().group(param.owner_axes());
+                let sum = owners.all_reduce(
+                    &Site::new("norm"),
+                    ReduceOp::Sum,
+                    squares.as_mut_slice().into(),
+                );
+                sum.unwrap_or_else(|error| panic!("{error}"));
+                if let Some(slice) = state.param_slice(step, &param, group) {
+                    let factor = slice.lr() / f64::from(squares[0].sqrt());
+                    let _updated = slice.update_elementwise([], |param, gradient, []| {
+                        (param - factor * gradient, [])
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_of_whole_parameters_are_the_same_on_every_mesh() {
+    let run = |mesh, zero| {
+        let mut case = Case::new(Normalized);
+        case.settings = Settings { zero, ..case.settings };
+        first(mesh, &case)
+    };
+    let one = run("1", ZeroStage::Replicated);
+    for mesh in ["tp=2", "dp=2", "fsdp=4", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
+        for zero in ZeroStage::ALL
+            .into_iter()
+            .filter(|zero| mesh.contains("fsdp") || *zero == ZeroStage::Replicated)
+        {
+            let (found, expected) = (run(mesh, zero), one.params.last().unwrap());
+            for (path, found) in found.params.last().unwrap() {
+                let distance = distance(found, &expected[path]);
+                assert!(distance < 1e-5, "`{path}` on {mesh} with {zero}: {distance:.1e}");
+            }
         }
     }
 }
