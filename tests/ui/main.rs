@@ -2,7 +2,7 @@
 //!
 //! Each file of a folder here, except `pass/`, must fail to compile with exactly the messages in its `.stderr` file.
 //! To update messages, run `TRYBUILD=overwrite cargo test --release -p meshwright-ui-tests`, and review the
-//! difference. To run one case: `.. -p meshwright-ui-tests compile_errors trybuild=partial/silu`.
+//! difference. To run one case: `.. -p meshwright-ui-tests -- compile_errors trybuild=partial/silu`.
 
 /// Models that must compile, with checks that need no training.
 mod pass;
