@@ -13,7 +13,7 @@ mod transpose;
 use std::ops::Range;
 
 use pack::{PackedRegion, pack_left, pack_right};
-use prefetch::Prefetch;
+use prefetch::PrefetchedRegion;
 pub(super) use tile::Tile;
 use tile::{PackedLeft, PackedRight, ResultBlock, block};
 
@@ -149,7 +149,7 @@ fn packed<T: Float>(
                 };
                 let rows_of_c = Rows(&mut *c, n);
                 workers.chunks(m, rows, rows_of_c, |lead, Rows(data, stride)| {
-                    let next = Prefetch::new(a, next_region([m, k], &lead, &steps));
+                    let next = PrefetchedRegion::new(a, next_region([m, k], &lead, &steps));
                     let c = ResultBlock { data, stride, start, columns };
                     let region = PackedRegion { lead, depth: steps.clone() };
                     multiply_rows(tile, (a, region), next, b, c, accumulate || from > 0);
@@ -172,7 +172,7 @@ fn next_region([m, k]: [usize; 2], lead: &Range<usize>, steps: &Range<usize>) ->
 fn multiply_rows<T: Float>(
     tile: Tile,
     (a, region): (Matrix<T>, PackedRegion),
-    next: Prefetch<T>,
+    next: PrefetchedRegion<T>,
     b: PackedRight,
     c: ResultBlock,
     add: bool,

@@ -9,14 +9,14 @@ use crate::backend::cpu::gemm::Matrix;
 const LINE: usize = 64;
 
 /// The memory of a region of an operand: runs of adjacent elements, `stride` elements apart.
-pub struct Prefetch<'a, T> {
+pub struct PrefetchedRegion<'a, T> {
     data: &'a [T],
     stride: usize,
     runs: usize,
     lines: usize,
 }
 
-impl<'a, T> Prefetch<'a, T> {
+impl<'a, T> PrefetchedRegion<'a, T> {
     pub fn new(matrix: Matrix<'a, T>, PackedRegion { lead, depth }: PackedRegion) -> Self {
         let data = &matrix.data[lead.start * matrix.row + depth.start * matrix.col..];
         let (stride, runs, length) = if matrix.row == 1 {
@@ -24,7 +24,7 @@ impl<'a, T> Prefetch<'a, T> {
         } else {
             (matrix.row, lead.len(), depth.len())
         };
-        Prefetch { data, stride, runs, lines: (length * size_of::<T>()).div_ceil(LINE) }
+        PrefetchedRegion { data, stride, runs, lines: (length * size_of::<T>()).div_ceil(LINE) }
     }
 
     /// Requests part `index` of `parts` for the second-level cache.
