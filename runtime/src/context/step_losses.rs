@@ -81,7 +81,32 @@ impl LossSum {
 /// Returns true if two ranks have the same loss. Sums may differ by rounding: a rank may have read a number from a tensor.
 fn is_same_sum(one: f64, other: f64) -> bool {
     let difference = (one - other).abs();
-    one.to_bits() == other.to_bits()
+    one == other
         || (one.is_nan() && other.is_nan())
-        || difference <= 1e-3 * one.abs().max(other.abs())
+        || (difference.is_finite() && difference <= 1e-3 * one.abs().max(other.abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same_sum;
+
+    #[test]
+    fn sums_differ_by_rounding_only() {
+        let [inf, nan] = [f64::INFINITY, f64::NAN];
+        for (one, other, expected) in [
+            (0.0, -0.0, true),
+            (1000.0, 1000.5, true),
+            (1000.0, 1002.0, false),
+            (-1.0, 1.0, false),
+            (inf, inf, true),
+            (inf, -inf, false),
+            (inf, 1.0, false),
+            (nan, nan, true),
+            (nan, 1.0, false),
+            (nan, inf, false),
+        ] {
+            assert_eq!(is_same_sum(one, other), expected, "{one} and {other}");
+            assert_eq!(is_same_sum(other, one), expected, "{other} and {one}");
+        }
+    }
 }
