@@ -6,7 +6,7 @@ use std::cell::Cell;
 use crate::comm::{Blocks, Communicator, RankComms, Site};
 
 use super::failure::fail;
-use super::step_losses::{LossSum, StepLosses};
+use super::step_losses::LossSum;
 use super::update_history::UpdateHistory;
 
 /// Number of `u32` words that a rank sends: those of its updates and losses, and the announcement of its last step.
@@ -16,7 +16,6 @@ const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 1;
 #[derive(Default)]
 pub(crate) struct StepExchange {
     pub(super) updates: UpdateHistory,
-    pub(super) losses: StepLosses,
     /// True after the first exchange.
     has_run: Cell<bool>,
     /// True if this rank cannot train on another step.
@@ -41,17 +40,17 @@ impl StepExchange {
         self.is_last_step.get()
     }
 
-    /// Compares the updates that all ranks have applied so far, and the losses since the last comparison. The exchange does
-    /// not count as communication of the step.
+    /// Compares the updates that all ranks have applied so far, and the losses of the gradients that are reduced. The exchange
+    /// does not count as communication of the step.
     ///
     /// # Panics
     /// If a rank has left out or repeated an update, or has applied another one, on all ranks alike; and if a loss differs
     /// between ranks on which it is the same by its type.
     #[track_caller]
-    pub(super) fn run(&self, comms: &RankComms) {
+    pub(super) fn run(&self, comms: &RankComms, losses: LossSum) {
         self.has_run.set(true);
         let world = comms.uncounted_world();
-        let losses = self.losses.take_sum(comms.shape());
+        let losses = losses.of_last_stage(comms.shape());
         if world.size() == 1 {
             self.is_last_step.set(self.announces_last_step.get());
             return;

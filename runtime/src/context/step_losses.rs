@@ -1,6 +1,5 @@
 //! Losses, which have to be the same on ranks that compute the same part of a batch.
 
-use std::cell::Cell;
 use std::panic::Location;
 
 use crate::layout::{AxisId, AxisSet};
@@ -8,13 +7,9 @@ use crate::mesh::MeshShape;
 
 use super::declared_values::describe_agreement;
 
-/// The losses that a rank has differentiated since the last comparison.
-#[derive(Default)]
-pub(super) struct StepLosses(Cell<LossSum>);
-
-/// The sum of several losses.
-#[derive(Default, Clone, Copy)]
-pub(super) struct LossSum {
+/// The sum of the losses of gradients.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct LossSum {
     /// Sum of their sums on this rank.
     sum: f64,
     /// The axes over which any of them varies.
@@ -23,33 +18,35 @@ pub(super) struct LossSum {
     line: Option<&'static Location<'static>>,
 }
 
-impl StepLosses {
-    /// Notes a loss that is differentiated at `line`, whose `sum` is the same on ranks with equal positions along `varies`.
-    pub fn add_loss(&self, sum: f64, varies: AxisSet, line: &'static Location<'static>) {
-        let before = self.0.get();
-        self.0.set(LossSum {
-            sum: before.sum + sum,
-            varies: before.varies.union(varies),
-            line: Some(line),
-        });
-    }
-
-    /// Returns the sum of the losses since the last call. Losses are those of the last pipeline stage.
-    pub fn take_sum(&self, shape: &MeshShape) -> LossSum {
-        let mut losses = self.0.take();
-        if shape.degree(AxisId::Pp) > 1 {
-            losses.varies = losses.varies.union(AxisSet::of(AxisId::Pp));
-        }
-        losses
-    }
-}
-
 impl LossSum {
+    /// Creates the sum of one loss that is differentiated at `line`, whose `sum` is the same on ranks with equal positions
+    /// along `varies`.
+    pub fn of_one_loss(sum: f64, varies: AxisSet, line: &'static Location<'static>) -> LossSum {
+        LossSum { sum, varies, line: Some(line) }
+    }
+
+    /// Returns the sum of both.
+    pub fn with(self, later: LossSum) -> LossSum {
+        LossSum {
+            sum: self.sum + later.sum,
+            varies: self.varies.union(later.varies),
+            line: later.line.or(self.line),
+        }
+    }
+
+    /// Returns the sum as one of losses of the last pipeline stage, on a mesh of several stages.
+    pub(super) fn of_last_stage(self, shape: &MeshShape) -> LossSum {
+        match shape.degree(AxisId::Pp) {
+            1 => self,
+            _ => LossSum { varies: self.varies.union(AxisSet::of(AxisId::Pp)), ..self },
+        }
+    }
+
     /// Number of words that [`words`](Self::words) returns.
-    pub const WORDS: usize = 3;
+    pub(super) const WORDS: usize = 3;
 
     /// Returns the words that other ranks compare with their own.
-    pub fn words(&self) -> [u32; Self::WORDS] {
+    pub(super) fn words(&self) -> [u32; Self::WORDS] {
         let sum = self.sum.to_bits();
         [(sum >> 32) as u32, sum as u32, self.varies.number() as u32]
     }
@@ -59,7 +56,7 @@ impl LossSum {
     /// # Panics
     /// If they differ, although the ranks have the same positions along the axes over which the losses vary.
     #[track_caller]
-    pub fn compare_with(&self, words: &[u32], other: usize, rank: usize, shape: &MeshShape) {
+    pub(super) fn compare_with(&self, words: &[u32], other: usize, rank: usize, shape: &MeshShape) {
         let Some(line) = self.line else { return };
         let position = |rank| shape.index_in_group(rank, self.varies);
         if position(other) != position(rank) || words[2] != self.varies.number() as u32 {

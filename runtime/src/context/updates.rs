@@ -1,11 +1,9 @@
 //! Comparison of the updates and losses of all ranks: in every step, and when the parameters are used after the last one.
 
-use std::panic::Location;
 use std::rc::Rc;
 
-use crate::layout::AxisSet;
-
 use super::rank::Rank;
+use super::step_losses::LossSum;
 
 impl Rank {
     /// Notes an update by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by `factor`.
@@ -13,20 +11,15 @@ impl Rank {
         self.step_exchange().updates.add_update(rule, lr, factor);
     }
 
-    /// Notes a loss that is differentiated at `line`, whose `sum` is the same on ranks with equal positions along `varies`.
-    pub(crate) fn note_loss(&self, sum: f64, varies: AxisSet, line: &'static Location<'static>) {
-        self.step_exchange().losses.add_loss(sum, varies, line);
-    }
-
     /// Compares the updates that the ranks have applied so far, of which different ones would leave the ranks with different
-    /// models, and the losses since the last comparison. Every rank calls it.
+    /// models, and the `losses` of the gradients that are reduced. Every rank calls it.
     ///
     /// # Panics
     /// If a rank has left out or repeated an update, or has applied another one, on all ranks alike; and if a loss differs
     /// between ranks on which it is the same by its type.
     #[track_caller]
-    pub(crate) fn compare_updates(&self) {
-        self.step_exchange().run(self.comms());
+    pub(crate) fn compare_updates(&self, losses: LossSum) {
+        self.step_exchange().run(self.comms(), losses);
     }
 
     /// Compares the updates that no later step compares, before the parameters are saved or exported, and when the ranks end.
@@ -39,7 +32,7 @@ impl Rank {
     #[track_caller]
     pub(crate) fn compare_last_updates(&self) {
         if self.step_exchange().has_run() {
-            self.compare_updates();
+            self.compare_updates(LossSum::default());
         }
     }
 

@@ -1,11 +1,11 @@
 //! The stages of a model as the executor runs them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::comm::CommError;
-use crate::layout::{AxisSet, Dims};
+use crate::layout::Dims;
 use crate::nn::{Module, PartOutput};
 use crate::tensor::{
     Accumulating, DeferredWeightGradients, Gradients, Loss, Losses, Metric, MicrobatchPass, Part,
@@ -118,20 +118,16 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
     /// head's weight are those of one micro-batch, however many passes are alive.
     fn record_loss(&mut self, pass: &mut MicrobatchPass, output: &M::Out, micro_batch: usize) {
         let (model, loss) = (self.model, &mut self.loss);
-        let (counts, metric) = pass.record_losses(&[], |_| {
+        let (totals, metric) = pass.record_losses(&[], |_| {
             let loss = loss(model, output, micro_batch);
             let metric = loss.metric();
-            let (roots, counts) = Losses::from(loss).into_parts();
-            (roots, (counts, metric))
+            let (roots, totals) = Losses::from(loss).into_parts();
+            (roots, (totals, metric))
         });
         self.losses[micro_batch] = metric.summed_over(PP);
-        self.gradients.add_counts(over_stages(counts));
+        // They are those of the last stage.
+        self.gradients.add_totals(totals.summed_over(PP));
     }
-}
-
-/// Returns the counts of losses with the axis `pp` added: they are those of the last stage.
-fn over_stages(counts: BTreeMap<AxisSet, u64>) -> BTreeMap<AxisSet, u64> {
-    counts.into_iter().map(|(axes, count)| (axes.union(PP), count)).collect()
 }
 
 impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {

@@ -1,6 +1,5 @@
 //! Forward passes of micro-batches whose backward passes run later, in any order.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use crate::autograd::{
 };
 use crate::backend::Buffer;
 use crate::context::Rank;
-use crate::layout::AxisSet;
 
+use super::losses::LossTotals;
 use super::{Accumulating, DeferredWeightGradients, Gradients, Losses, WeightGradients};
 
 /// Forward pass of one micro-batch through a model or a part of it, from an input `X` to an output `Y`. Several can be
@@ -62,8 +61,8 @@ use super::{Accumulating, DeferredWeightGradients, Gradients, Losses, WeightGrad
 #[must_use = "a recorded pass does nothing until `backward`"]
 pub struct ForwardPass<X, Y> {
     pass: MicrobatchPass,
-    /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
-    counts: BTreeMap<AxisSet, u64>,
+    /// Totals of the losses of the pass.
+    totals: LossTotals,
     data: PhantomData<fn(X) -> Y>,
 }
 
@@ -85,7 +84,7 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     pub fn record(rank: &Rank, input: &X, body: impl FnOnce(&X) -> Y) -> (Y, ForwardPass<X, Y>) {
         let body = |parts| parts_of(&body(&data_of_parts(parts)));
         let (output, pass) = MicrobatchPass::record(rank, &parts_of(input), body);
-        let pass = ForwardPass { pass, counts: BTreeMap::new(), data: PhantomData };
+        let pass = ForwardPass { pass, totals: LossTotals::default(), data: PhantomData };
         (data_of_parts(output), pass)
     }
 
@@ -97,13 +96,11 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     /// If `output` is that of another pass.
     #[track_caller]
     pub fn add_loss<L: Into<Losses>>(&mut self, output: &Y, loss: impl FnOnce(&Y) -> L) {
-        let counts = self.pass.record_losses(&parts_of(output), |parts| {
+        let totals = self.pass.record_losses(&parts_of(output), |parts| {
             let losses: Losses = loss(&data_of_parts(parts)).into();
             losses.into_parts()
         });
-        for (axes, count) in counts {
-            *self.counts.entry(axes).or_default() += count;
-        }
+        self.totals.add(totals);
     }
 
     /// Runs the backward of the losses, and of the output from its gradients. Adds the gradients of parameters to
@@ -130,7 +127,7 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
              the output of this one, of the same micro-batch and unchanged"
         );
         let output_gradients = output_gradients.map(|gradients| gradients.parts);
-        gradients.add_counts(self.counts);
+        gradients.add_totals(self.totals);
         let step = gradients.backward_pass();
         let (rank, of) = (gradients.rank().clone(), self.pass.input_identities());
         let (parts, deferred) = self.pass.backward(step, output_gradients, weights);

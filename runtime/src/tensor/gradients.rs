@@ -1,6 +1,5 @@
 //! Gradients with their state in the type: accumulating, pending, reduced. Their norm, and gradient clipping.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
@@ -13,6 +12,7 @@ use crate::fsdp::{BackwardPass, ParamRef, Unit, UnitSlice};
 use crate::layout::{AxisId, AxisSet};
 
 use super::Losses;
+use super::losses::LossTotals;
 
 /// State of gradients during gradient accumulation: further micro-batches follow.
 #[derive(Debug)]
@@ -85,8 +85,8 @@ pub struct Gradients<State> {
     rank: Rank,
     /// The backward pass whose units hold the gradients.
     pub(super) pass: Rc<BackwardPass>,
-    /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
-    pub(super) counts: BTreeMap<AxisSet, u64>,
+    /// Totals of the losses.
+    pub(super) totals: LossTotals,
     /// Factor of the numbers in the buffers.
     scale: f32,
     state: PhantomData<State>,
@@ -98,13 +98,13 @@ impl<State> Gradients<State> {
     #[track_caller]
     pub(crate) fn of_latest_backward(rank: &Rank, axes: AxisSet, count: u64) -> Gradients<State> {
         let pass = BackwardPass::latest(rank, Location::caller());
-        let counts = BTreeMap::from([(axes, count)]);
-        Gradients { rank: rank.with_whole_batch(), pass, counts, scale: 1.0, state: PhantomData }
+        let totals = LossTotals::of_count(axes, count);
+        Gradients { rank: rank.with_whole_batch(), pass, totals, scale: 1.0, state: PhantomData }
     }
 
     pub(super) fn with_state<Other>(self) -> Gradients<Other> {
-        let Gradients { rank, pass, counts, scale, .. } = self;
-        Gradients { rank, pass, counts, scale, state: PhantomData }
+        let Gradients { rank, pass, totals, scale, .. } = self;
+        Gradients { rank, pass, totals, scale, state: PhantomData }
     }
 
     /// Discards the gradients, so that another backward of the same models can begin before they are reduced.
@@ -130,7 +130,7 @@ impl Gradients<Accumulating> {
         line: &'static Location<'static>,
     ) -> Gradients<Accumulating> {
         let pass = BackwardPass::new(&rank, line, units);
-        Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
+        Gradients { rank, pass, totals: LossTotals::default(), scale: 1.0, state: PhantomData }
     }
 
     /// Accumulates the gradient of a micro-batch that is not the last one.
@@ -161,8 +161,8 @@ impl Gradients<Accumulating> {
     #[track_caller]
     pub(super) fn add<State>(mut self, losses: Losses, last: bool) -> Gradients<State> {
         self.rank.check_same(losses.rank());
-        let (roots, counts) = losses.into_parts();
-        self.add_counts(counts);
+        let (roots, totals) = losses.into_parts();
+        self.totals.add(totals);
         if last {
             self.pass.check_no_deferred();
         }
@@ -205,13 +205,13 @@ impl<State> Gradients<State> {
         self.pass.mark_reduced();
         let site = Site::here("Gradients::reduce");
         let mut total = 0.0;
-        for (axes, count) in &self.counts {
+        for (axes, count) in &self.totals.counts {
             let mut count = [*count as f64];
             self.rank.all_reduce_f64(*axes, &site, &mut count);
             total += count[0];
         }
         self.rank.compare_declared_values();
-        self.rank.compare_updates();
+        self.rank.compare_updates(self.totals.sum);
         let scale = if total > 0.0 { (1.0 / total) as f32 } else { 0.0 };
         Gradients { scale, ..self.with_state() }
     }

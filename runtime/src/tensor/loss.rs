@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use crate::autograd::{Binary, Value};
+use crate::context::LossSum;
 use crate::fsdp::Unit;
 use crate::layout::Dims;
 use crate::mesh::local_len;
@@ -112,22 +113,22 @@ impl<S: Dims> From<Loss<S>> for Losses {
     #[track_caller]
     fn from(loss: Loss<S>) -> Losses {
         let root = loss.sum.recorded_node();
-        loss.note_sum();
-        Losses::of_one_loss(loss.sum.rank().with_whole_batch(), root, S::VARIES, loss.count)
+        let sum = loss.compared_sum();
+        Losses::of_one_loss(loss.sum.rank().with_whole_batch(), root, S::VARIES, loss.count, sum)
     }
 }
 
 impl<S: Dims> Loss<S> {
-    /// Notes the sum, which is the same on all ranks with equal positions along the axes of `S`, unless their control flow
+    /// Returns the sum that ranks compare, which is the same on all ranks with equal positions along the axes of `S`, unless their control flow
     /// or a user-defined function depends on the rank.
     ///
     /// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it
     /// would be waited for, too.
     #[track_caller]
-    fn note_sum(&self) {
-        let rank = self.sum.rank();
-        if rank.allocator().device().is_none() {
-            rank.note_loss(self.metric().local_sum(), S::VARIES, Location::caller());
+    fn compared_sum(&self) -> LossSum {
+        match self.sum.rank().allocator().device() {
+            None => LossSum::of_one_loss(self.metric().local_sum(), S::VARIES, Location::caller()),
+            Some(_) => LossSum::default(),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Gradients of a step that consists of forward passes whose backward runs later.
 
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::rc::Rc;
 
@@ -8,6 +7,7 @@ use crate::context::Rank;
 use crate::fsdp::BackwardPass;
 use crate::layout::{AxisSet, Dims};
 
+use super::losses::LossTotals;
 use super::{Accumulating, Gradients, Pending};
 
 impl Gradients<Accumulating> {
@@ -22,7 +22,7 @@ impl Gradients<Accumulating> {
     #[track_caller]
     pub(crate) fn of_stages<S: Dims>(rank: &Rank, along: AxisSet) -> Gradients<Accumulating> {
         let mut gradients = Gradients::of_passes(rank);
-        gradients.counts.insert(S::VARIES.union(along), 0);
+        gradients.add_totals(LossTotals::of_count(S::VARIES.union(along), 0));
         gradients
     }
 
@@ -39,11 +39,9 @@ impl Gradients<Accumulating> {
         self.with_state()
     }
 
-    /// Adds the elements that further losses count on this rank.
-    pub(crate) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
-        for (axes, count) in counts {
-            *self.counts.entry(axes).or_default() += count;
-        }
+    /// Adds the totals of further losses.
+    pub(crate) fn add_totals(&mut self, totals: LossTotals) {
+        self.totals.add(totals);
     }
 
     /// Returns the backward pass whose units hold the gradients.

@@ -133,6 +133,36 @@ fn losses_that_differ_between_ranks_are_refused() {
     }
 }
 
+/// Losses that change no parameter may be those of one rank: their gradients are discarded, or they are not differentiated.
+#[test]
+fn losses_of_one_rank_without_an_update_are_accepted() {
+    let probe = |rank: &Rank, net: &Net| {
+        let row: Tensor<(Hidden,)> = Tensor::from_fn(rank, &[8], |at| at[0] as f32 + 1.0);
+        Loss::mean_of(&(row * &net.gain))
+    };
+    for mesh in ["dp=2", "tp=2", "dp=2,tp=2"] {
+        let outcome = meshwright::run_on(mesh, 7, |rank| {
+            let net = built::<Net>(rank, &sizes());
+            let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+            for step in 0..STEPS {
+                rank.set_step(step);
+                if rank.index() == 0 {
+                    drop(Losses::from(probe(rank, &net.model)));
+                    probe(rank, &net.model).accumulate().discard();
+                }
+                let x = net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
+                let loss = Loss::mean_of(&(net.model.plain.forward(&x) * &net.model.gain));
+                sgd.step(0.1, loss.backward().reduce());
+            }
+            if rank.index() == 0 {
+                probe(rank, &net.model).accumulate().discard();
+            }
+            Ok(())
+        });
+        outcome.unwrap_or_else(|error| panic!("{mesh}: {error}"));
+    }
+}
+
 /// A rank that waits for others in a call of its own, while asynchronous reductions wait for it.
 #[test]
 fn a_rank_that_reads_numbers_alone_is_an_error() {
