@@ -1,7 +1,7 @@
 //! The innermost loops of a matmul: one tile of the result in registers, and all tiles of a block.
 //!
-//! Each element is one chain of fused multiply-adds over the depth of a block, so its bits depend neither on the
-//! tile nor on the instruction set.
+//! Each element is one chain of fused multiply-adds over the depth of a block, so its bits depend on the tile and the
+//! instruction set by [`Tile::depth`] only.
 
 use std::arch::x86_64::{__m256, __m512, _MM_HINT_T0, _mm_prefetch};
 
