@@ -136,7 +136,9 @@ fn other_kernels_change_scores() {
 
 #[test]
 fn values_may_have_another_width_than_keys() {
-    for (dtype, dims) in [(DType::F32, [12, 5]), (DType::F32, [5, 12]), (DType::Bf16, [192, 128])] {
+    let of_f32 = [[12, 5], [5, 12]].map(|dims| (DType::F32, dims));
+    let of_bf16 = [[192, 128], [16, 64], [64, 128]].map(|dims| (DType::Bf16, dims));
+    for (dtype, dims) in of_f32.into_iter().chain(of_bf16) {
         let s = shape(1, 70, [2, 1, dims[0]], true);
         let case = Case::new(AttentionShape { value_dim: dims[1], ..s }, dtype);
         check(&case, 1);

@@ -159,5 +159,10 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
             if (lane % 4 == 0 && row < s.q_len) lse_rows[row] = max + logf(sum);
         }
     scale_rows(sums, factor);
-    store_rows(query_rows<VALUE_DIM>(out, at.batch, at.head, s), first_row, sums, warp_queries);
+    auto out_rows = query_rows<VALUE_DIM>(out, at.batch, at.head, s);
+    // Wider rows would reach into those of the next warp, which may still use them.
+    if constexpr (VALUE_STRIDE > STRIDE)
+        store_pairs(out_rows, first_row, sums);
+    else
+        store_rows(out_rows, first_row, sums, warp_queries);
 }
