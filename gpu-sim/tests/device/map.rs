@@ -210,6 +210,22 @@ fn nan_and_infinities_pass_as_on_the_host() {
 }
 
 #[test]
+fn gradients_of_large_numbers_are_those_of_the_host() {
+    let large = [-f32::MAX, -1e30, -1e20, 1e20, 1e30, f32::MAX];
+    for function in UnaryFunction::ALL {
+        let expr = Expr { nodes: vec![Leaf(0), Apply(*function, 0)] };
+        let run = |side: &Side| {
+            let [leaf, grad] = [large, [1.0; 6]].map(|values| side.put(&values));
+            let mut slopes = side.blank(DType::F32, large.len());
+            let slot = LeafGrad { view: slopes.view_mut(), accumulate: false };
+            side.backend().map_backward(&expr, &[leaf.view()], grad.view(), &mut [Some(slot)]);
+            slopes.numbers()
+        };
+        on_both(run, |got, expected| assert_same(&format!("{function:?}"), got, expected));
+    }
+}
+
+#[test]
 fn unused_leaf_has_no_gradient() {
     let case = Case::new(vec![Leaf(0), Leaf(2), Scale(0, 2.0)], 50, &[50, 50, 50]);
     for accumulate in [false, true] {

@@ -176,8 +176,9 @@ constexpr float SQRT_2_OVER_PI = 0.7978846f;
 __device__ inline float gelu_tanh_gate(float x) { return sigmoid(2.0f * SQRT_2_OVER_PI * x * (1.0f + 0.044715f * x * x)); }
 __device__ inline float gelu_tanh_forward(float x) { return x * gelu_tanh_gate(x); }
 __device__ inline float gelu_tanh_backward(float g, float x) {
-    float s = gelu_tanh_gate(x);
-    return g * (s + 2.0f * x * s * (1.0f - s) * SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * x * x));
+    // The square of a large x is infinite, so x is multiplied by the slope of the gate, which is 0 there, first.
+    float s = gelu_tanh_gate(x), part = x * s * (1.0f - s);
+    return g * (s + 2.0f * SQRT_2_OVER_PI * (part + 3.0f * 0.044715f * x * (x * part)));
 }
 ";
 
@@ -189,8 +190,10 @@ __device__ inline float gelu_tanh_backward(float g, float x) {
     #[inline(always)]
     fn backward<const FMA: bool>(g: f32, x: f32) -> f32 {
         let t = Self::tanh::<FMA>(x);
-        let slope = Self::SQRT_2_OVER_PI * fma::<FMA>(3.0 * 0.044_715 * x, x, 1.0);
-        g * 0.5 * (1.0 + t + x * (1.0 - t * t) * slope)
+        // The square of a large x is infinite, so x is multiplied by the slope of the tanh, which is 0 there, first.
+        let part = x * (1.0 - t * t);
+        let slope = Self::SQRT_2_OVER_PI * fma::<FMA>(3.0 * 0.044_715 * x, x * part, part);
+        g * 0.5 * (1.0 + t + slope)
     }
 }
 

@@ -187,6 +187,26 @@ fn nan_survives_every_function() {
     }
 }
 
+#[test]
+fn gradients_of_large_numbers_are_their_limits() {
+    use UnaryFunction::*;
+    let large = vec![-f32::MAX, -1e30, -1e20, 1e20, 1e30, f32::MAX];
+    for function in UnaryFunction::ALL {
+        let limits = match function {
+            Silu | Gelu | GeluTanh | Relu => [0.0, 1.0],
+            Tanh => [0.0, 0.0],
+            Exp => [0.0, f32::INFINITY],
+        };
+        let expr = Expr { nodes: vec![Node::Leaf(0), Node::Apply(*function, 0)] };
+        on_every_backend(|cpu| {
+            let slopes = backward(cpu, &expr, std::slice::from_ref(&large), &[1.0; 6], false);
+            for (x, slope) in large.iter().zip(&slopes[0]) {
+                assert_eq!(*slope, limits[usize::from(*x > 0.0)], "{function:?} of {x}");
+            }
+        });
+    }
+}
+
 trait MapNan {
     fn map_nan(&self) -> Vec<bool>;
 }
