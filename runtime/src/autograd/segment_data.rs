@@ -144,7 +144,8 @@ pub(crate) fn computed_parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
 }
 
 /// Returns the data as it is behind a boundary, at which a segment or a stage may begin or end: operations that read it
-/// are not fused with those that made it. So no bit depends on which boundaries a run uses.
+/// are not fused with those that made it, and their gradients are summed before others of the same tensor are added. So
+/// no bit depends on which boundaries a run uses.
 pub(crate) fn at_boundary<X: SegmentData>(data: &X) -> X {
     let parts = parts_of(data).into_iter();
     data_of_parts(parts.map(|part| part.map_activation(Value::at_boundary)))

@@ -27,11 +27,13 @@ struct ValueInner {
     extents: Vec<Extent>,
     state: RefCell<ValueState>,
     /// This value inside of the tensor-parallel regions that it has entered, by axis.
-    entered: RefCell<Vec<(AxisId, Value)>>,
+    entered: EnteredRegions,
     regather: Option<Rc<Regather>>,
     /// The checkpointed segment in whose forward, which is not recorded, the value was computed.
     unrecorded_in: Option<Rc<CheckpointedSegment>>,
 }
+
+type EnteredRegions = Rc<RefCell<Vec<(AxisId, Value)>>>;
 
 enum ValueState {
     Computed(Computed),
@@ -43,10 +45,18 @@ struct Deferred {
     /// True if the operation is recorded for backward, which is decided when it is created.
     recorded: bool,
     requires_grad: bool,
+    /// Set if the value is at a boundary: then it is a leaf of the expressions that read it.
+    boundary: Option<AtBoundary>,
     /// The numbers, if they were needed before the operation was recorded.
     peeked: Option<Arc<Buffer>>,
     /// True if parameters that the operation reads have changed since: its numbers are those of `peeked`.
     is_outdated: bool,
+}
+
+/// A deferred operation at a boundary.
+struct AtBoundary {
+    /// The operation as it was recorded at the boundary, if it requires a gradient.
+    node: Option<NodeId>,
 }
 
 /// Numbers, and the recorded operation that made them if a gradient is required.
@@ -75,6 +85,21 @@ pub(super) trait DeferredOp: Any {
 
     /// Returns true if it reads parameters, or values that require a gradient.
     fn requires_grad(&self) -> bool;
+}
+
+impl Deferred {
+    /// Returns true if the operation is recorded when it is computed.
+    fn is_to_be_recorded(&self) -> bool {
+        self.recorded && self.boundary.is_none()
+    }
+
+    /// Returns the numbers with the operation that was recorded at the boundary, if the value is at one.
+    fn with_node(&self, computed: Computed) -> Computed {
+        match &self.boundary {
+            Some(boundary) => Computed { node: boundary.node.clone(), ..computed },
+            None => computed,
+        }
+    }
 }
 
 impl PendingRead for ValueInner {
@@ -146,6 +171,7 @@ impl Value {
             op,
             recorded,
             requires_grad,
+            boundary: None,
             peeked: None,
             is_outdated: false,
         });
@@ -168,7 +194,7 @@ impl Value {
             rank: rank.clone(),
             extents,
             state: RefCell::new(state),
-            entered: RefCell::default(),
+            entered: EnteredRegions::default(),
             regather,
             unrecorded_in,
         }))
@@ -181,7 +207,7 @@ impl Value {
     }
 
     /// Returns true if the operation that made the value is recorded, or will be.
-    fn is_recorded(&self) -> bool {
+    pub(super) fn is_recorded(&self) -> bool {
         match &*self.0.state.borrow() {
             ValueState::Computed(computed) => computed.node.is_some(),
             ValueState::Deferred(deferred) => deferred.recorded && deferred.requires_grad,
@@ -312,9 +338,11 @@ impl Value {
         let mut state = self.0.state.borrow_mut();
         let computed = match &mut *state {
             ValueState::Computed(computed) => return computed.clone(),
-            ValueState::Deferred(Deferred { op, recorded, peeked, is_outdated, .. }) => {
-                let known = peeked.take().filter(|_| *is_outdated);
-                op.compute(&self.0.rank, self.len(), *recorded, known)
+            ValueState::Deferred(deferred) => {
+                let known = deferred.peeked.take().filter(|_| deferred.is_outdated);
+                let recorded = deferred.is_to_be_recorded();
+                let computed = deferred.op.compute(&self.0.rank, self.len(), recorded, known);
+                deferred.with_node(computed)
             }
         };
         *state = ValueState::Computed(computed.clone());
@@ -343,9 +371,35 @@ impl Value {
         &self,
         compute: impl FnOnce(&mut T, bool) -> Computed,
     ) -> bool {
-        let Some(computed) = self.with_deferred(compute) else { return false };
-        *self.0.state.borrow_mut() = ValueState::Computed(computed);
+        let recorded = match &*self.0.state.borrow() {
+            ValueState::Computed(_) => return false,
+            ValueState::Deferred(deferred) => deferred.is_to_be_recorded(),
+        };
+        let computed = self.with_deferred(|op, _| compute(op, recorded));
+        let mut state = self.0.state.borrow_mut();
+        let (Some(computed), ValueState::Deferred(deferred)) = (computed, &*state) else {
+            return false;
+        };
+        *state = ValueState::Computed(deferred.with_node(computed));
         true
+    }
+
+    /// Makes a deferred value a leaf of the expressions that read it, recorded as `node` from now on.
+    pub(super) fn put_at_boundary(&self, node: Option<NodeId>) {
+        if let ValueState::Deferred(deferred) = &mut *self.0.state.borrow_mut() {
+            deferred.boundary = Some(AtBoundary { node });
+        }
+    }
+
+    /// Returns the operation as which a deferred value at a boundary is recorded; `None` if the value is not deferred, or
+    /// not at a boundary.
+    pub(super) fn node_at_boundary(&self) -> Option<Option<NodeId>> {
+        match &*self.0.state.borrow() {
+            ValueState::Computed(_) => None,
+            ValueState::Deferred(deferred) => {
+                deferred.boundary.as_ref().map(|boundary| boundary.node.clone())
+            }
+        }
     }
 
     /// Returns the numbers as an unshared buffer, copied only if they have other owners.
@@ -371,6 +425,20 @@ impl Value {
     /// Returns the same numbers as the result of the operation `node`, or of none.
     pub(crate) fn made_by(&self, node: Option<NodeId>) -> Value {
         Value::alias(self.rank(), self.extents().to_vec(), self.compute_with_node().data, node)
+    }
+
+    /// Returns the value, computed, as the result of an operation `node` that changes nothing. Both share the values inside
+    /// of regions, so that there is one collective for the readers of both.
+    pub(super) fn passed_by(&self, node: NodeId) -> Value {
+        let data = self.compute_with_node().data;
+        Value(Rc::new(ValueInner {
+            rank: self.0.rank.clone(),
+            extents: self.0.extents.clone(),
+            state: RefCell::new(ValueState::Computed(Computed { data, node: Some(node) })),
+            entered: Rc::clone(&self.0.entered),
+            regather: self.0.regather.clone(),
+            unrecorded_in: None,
+        }))
     }
 
     /// Returns the value inside of a tensor-parallel region over `axis`, made by `enter` the first time.

@@ -93,17 +93,19 @@ pub trait StackInput<M>: Clone {
 impl<X: SegmentData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
     #[track_caller]
     fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, layers: Range<usize>, x: &X) -> X {
+        let x = at_boundary(x);
         let Some(checkpointed) = &stack.segments[segment].checkpointed else {
             return apply_layers(&stack.layers[layers], x);
         };
         let all = Rc::clone(&stack.layers);
-        recompute(&stack.rank, checkpointed, x, move |x| apply_layers(&all[layers.clone()], x))
+        recompute(&stack.rank, checkpointed, &x, move |x| {
+            apply_layers(&all[layers.clone()], x.clone())
+        })
     }
 }
 
 #[track_caller]
-fn apply_layers<X: SegmentData, M: Layer<X, Out = X>>(layers: &[M], x: &X) -> X {
-    let mut x = at_boundary(x);
+fn apply_layers<X: SegmentData, M: Layer<X, Out = X>>(layers: &[M], mut x: X) -> X {
     for layer in layers {
         x = at_boundary(&layer.forward(&x));
     }

@@ -18,7 +18,7 @@ use super::net::{Batch, Hidden, Ids, Seq, Stream, VOCAB, Vocab, micro_batch};
 
 const LAYERS: usize = 4;
 
-const MICRO_BATCHES: usize = 2;
+const MICRO_BATCHES: usize = 4;
 
 /// A layer that begins and ends with elementwise operations, and computes its input in between.
 #[model]
@@ -35,10 +35,93 @@ impl Elementwise {
     }
 }
 
+type Streams = (Stream, Stream, Stream);
+
+/// A stage that returns one tensor three times, and reads it itself.
+#[model]
+struct Thrice {
+    up: Linear<Hidden, Hidden>,
+    down: Linear<Hidden, Hidden>,
+}
+
+#[forward]
+impl Thrice {
+    fn forward(&self, x: &Stream) -> Streams {
+        let x = self.up.forward(x).tanh();
+        drop(self.down.forward(&x).mean(Hidden));
+        (x.clone(), x.clone(), x)
+    }
+}
+
+/// A layer that reads its first input several times, passes a tensor on that it reads itself, and returns one that no
+/// layer behind it reads.
+#[model]
+struct Reading {
+    up: Linear<Hidden, Hidden>,
+    down: Linear<Hidden, Hidden>,
+    gain: Param<(Hidden,)>,
+}
+
+#[forward]
+impl Reading {
+    fn forward(&self, (a, b, c): &Streams) -> Streams {
+        let hidden = (self.up.forward(a) + self.down.forward(b)).tanh();
+        let read = self.down.forward(&hidden) + self.up.forward(&hidden) + self.down.forward(a);
+        (a + read, hidden.clone(), c + hidden.tanh() * &self.gain)
+    }
+}
+
+/// A layer that reads one of its inputs, and passes the others on in another order.
+#[model]
+struct Passing {
+    up: Linear<Hidden, Hidden>,
+}
+
+#[forward]
+impl Passing {
+    fn forward(&self, (a, b, c): &Streams) -> Streams {
+        let a = a + self.up.forward(a);
+        (b.clone(), c.clone(), a)
+    }
+}
+
+/// A stage that reads all of its inputs several times, in turn, and a sum inside of a recomputed field and outside.
+#[model]
+struct Join {
+    #[recompute]
+    inner: Elementwise,
+    up: Linear<Hidden, Hidden>,
+    down: Linear<Hidden, Hidden>,
+}
+
+#[forward]
+impl Join {
+    fn forward(&self, (a, b, c): &Streams) -> Stream {
+        let up = [a, b, c].map(|x| self.up.forward(x).tanh());
+        let down = [a, b, c].map(|x| self.down.forward(x).tanh());
+        let sum = |[a, b, c]: &[Stream; 3]| a + b * c;
+        let joined = &sum(&up) * &sum(&down) + b;
+        let x = self.up.forward(&joined) + a;
+        (self.inner.forward(&x) + &x * &x).tanh()
+    }
+}
+
 #[model]
 struct Net {
     #[pipeline_stage]
     embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
+    #[recompute]
+    thrice: Thrice,
+    #[pipeline_stage]
+    #[recompute]
+    reading: Stack<Reading>,
+    #[pipeline_stage]
+    #[recompute]
+    passing: Stack<Passing>,
+    #[pipeline_stage]
+    #[recompute]
+    join: Join,
     #[pipeline_stage]
     #[recompute]
     first: Elementwise,
@@ -82,8 +165,11 @@ fn train(rank: &Rank, recompute: Option<RecomputeOverride>) -> Tensors {
         mean += loss.reduce();
         loss
     };
-    let gradients = loss(0).accumulate();
-    let gradients = gradients.backward(loss(1)).reduce();
+    let mut gradients = loss(0).accumulate();
+    for index in 1..MICRO_BATCHES - 1 {
+        gradients = gradients.accumulate(loss(index));
+    }
+    let gradients = gradients.backward(loss(MICRO_BATCHES - 1)).reduce();
     let mut numbers = gradients_of(&built, &gradients);
     numbers.insert("loss".into(), vec![mean.value() as f32]);
     numbers
@@ -108,12 +194,12 @@ fn no_bit_depends_on_what_is_recomputed() {
     }
 }
 
-fn train_stages(rank: &Rank, kind: ScheduleKind) -> Tensors {
+fn train_stages(rank: &Rank, recompute: Option<RecomputeOverride>, kind: ScheduleKind) -> Tensors {
     let schedule = kind.generate(2, kind.default_chunks(), MICRO_BATCHES).unwrap();
     let schedule = Arc::new(verify(&schedule).unwrap());
     let placement = &schedule.lowered().placement;
     let request = StageRequest { placement, cut: &StageCut::Even, seq: 6 };
-    let sizes = sizes(None);
+    let sizes = sizes(recompute);
     let plan = plan_stages::<Net>(rank, &sizes, &request).unwrap();
     let built = build_stages::<Net>(rank, &sizes, &plan).unwrap();
     let pipeline = Pipeline::new(rank, &built, &sizes, &plan, &schedule).unwrap();
@@ -134,11 +220,14 @@ fn train_stages(rank: &Rank, kind: ScheduleKind) -> Tensors {
 fn no_bit_depends_on_where_stages_begin() {
     for compute in [DType::F32, DType::Bf16] {
         let settings = settings(compute, ZeroStage::Replicated);
-        let one = on_mesh_with("1", 1, settings, |rank| train(rank, None)).remove(0);
-        for kind in [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleV] {
-            let found = on_mesh_with("pp=2", 1, settings, |rank| train_stages(rank, kind));
-            let all: Tensors = found.into_iter().flatten().collect();
-            assert_same_bits(&format!("{compute:?}, {kind}"), &all, &one);
+        for recompute in [None, Some(RecomputeOverride::Off)] {
+            let one = on_mesh_with("1", 1, settings, |rank| train(rank, recompute)).remove(0);
+            for kind in ScheduleKind::ALL {
+                let found =
+                    on_mesh_with("pp=2", 1, settings, |rank| train_stages(rank, recompute, kind));
+                let all: Tensors = found.into_iter().flatten().collect();
+                assert_same_bits(&format!("{compute:?}, {recompute:?}, {kind}"), &all, &one);
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::mesh::Extent;
 
 use super::super::activation_checkpointing::CheckpointedSegment;
 use super::super::matmul::{BiasEpilogue, FusableEpilogue, fusable_epilogues, replace_by_leaves};
+use super::super::tape::NodeId;
 use super::super::value::{Computed, DeferredOp, Value};
 use super::backward::record_expression;
 use super::leaf::{ExprLeaf, LeafData};
@@ -108,7 +109,7 @@ impl Pointwise {
     }
 
     /// Returns the value of an expression that consists of one value only.
-    fn as_value(&self) -> Option<&Value> {
+    pub(super) fn as_value(&self) -> Option<&Value> {
         match (&self.expr.nodes[..], &self.leaves[..]) {
             ([Node::Leaf(0)], [ExprLeaf::Value(value)]) => Some(value),
             _ => None,
@@ -147,10 +148,19 @@ impl Pointwise {
     ) -> Computed {
         let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::read).collect();
         let data = compute(&leaves);
-        let requires_grad = leaves.iter().any(LeafData::requires_grad);
-        let node = (recorded && requires_grad)
-            .then(|| record_expression(rank, &self.expr, &self.leaves, &leaves));
+        let node = recorded.then(|| self.record_read(rank, &leaves)).flatten();
         Computed { data, node }
+    }
+
+    /// Records the expression before its numbers are computed, but after those of its leaves.
+    pub(super) fn record_early(&self, rank: &Rank) -> Option<NodeId> {
+        let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::read).collect();
+        self.record_read(rank, &leaves)
+    }
+
+    fn record_read(&self, rank: &Rank, leaves: &[LeafData<'_>]) -> Option<NodeId> {
+        let requires_grad = leaves.iter().any(LeafData::requires_grad);
+        requires_grad.then(|| record_expression(rank, &self.expr, &self.leaves, leaves))
     }
 }
 
@@ -217,10 +227,9 @@ impl Value {
     pub(crate) fn to_pointwise(&self) -> Pointwise {
         self.check_recorded();
         let is_recording = self.rank().records_operations();
+        let is_leaf = self.node_at_boundary().is_some();
         let extended = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
             let is_extended = !pointwise.is_long() && recorded == is_recording;
-            // A value at a boundary is one leaf for all its readers, computed or not.
-            let is_leaf = pointwise.as_value().is_some();
             is_extended
                 .then(|| if is_leaf { Pointwise::leaf(self.clone()) } else { pointwise.clone() })
         });
@@ -231,26 +240,6 @@ impl Value {
             return Pointwise::leaf(self.clone());
         }
         Pointwise::leaf(self.unchanged_computed())
-    }
-
-    /// Returns the value as a leaf of the expressions that read it: they do not extend its own.
-    pub(crate) fn at_boundary(&self) -> Value {
-        if self.is_deferred_matmul() {
-            return self.unchanged_computed();
-        }
-        let is_recording = self.rank().records_operations();
-        let is_extended = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
-            recorded == is_recording && pointwise.as_value().is_none()
-        });
-        if is_extended != Some(true) {
-            return self.clone();
-        }
-        Value::deferred(self.rank(), self.extents().to_vec(), Pointwise::leaf(self.clone()))
-    }
-
-    /// Returns the deferred value of which this one is the leaf that [`at_boundary`](Self::at_boundary) made.
-    fn before_boundary(&self) -> Option<Value> {
-        self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.as_value().cloned()).flatten()
     }
 
     /// Computes the deferred matmuls of a deferred expression, which may be recorded now.

@@ -2,6 +2,7 @@
 //! them.
 
 mod backward;
+mod boundary;
 mod expression;
 mod leaf;
 mod merge;

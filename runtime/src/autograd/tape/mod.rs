@@ -114,6 +114,18 @@ impl CurrentTape {
         NodeId { serial, _references: references }
     }
 
+    /// Records an operation that passes its gradient on to `source`, as part of the forward function of the operation before.
+    pub(crate) fn record_identity(&self, source: NodeId) -> NodeId {
+        let scope = self.nodes.borrow().last().map(|node| node.scope);
+        let node = self.record(Dependencies::on([&source]), move |gradients, gradient| {
+            gradients.add_gradient(&source, gradient)
+        });
+        if let (Some(scope), Some(own)) = (scope, self.nodes.borrow_mut().last_mut()) {
+            own.scope = scope;
+        }
+        node
+    }
+
     /// Removes operations without references, which no backward can reach, when the tape has grown to twice its length
     /// after the last removal: forward passes that are never differentiated take no more memory than one of them.
     fn limit_unreferenced(&self) {

@@ -89,10 +89,11 @@ impl<M: 'static> Recomputed<M> {
         M::Out: SegmentData,
     {
         let model = Rc::clone(&self.model);
-        let forward = move |x: &X| at_boundary(&model.forward(&at_boundary(x)));
+        let forward = move |x: &X| at_boundary(&model.forward(x));
+        let x = at_boundary(x);
         match &self.segment {
-            Some(segment) => recompute(&self.rank, segment, x, forward),
-            None => forward(x),
+            Some(segment) => recompute(&self.rank, segment, &x, forward),
+            None => forward(&x),
         }
     }
 }
