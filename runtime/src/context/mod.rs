@@ -28,3 +28,4 @@ pub(crate) use extents::{block_index, elements_along, extents_of, gather_block};
 pub(crate) use failure::fail;
 pub(crate) use micro_batch::MicroBatch;
 pub(crate) use step_losses::LossSum;
+pub(crate) use update_history::AppliedUpdates;

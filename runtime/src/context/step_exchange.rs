@@ -7,7 +7,7 @@ use crate::comm::{Blocks, Communicator, RankComms, Site};
 
 use super::failure::fail;
 use super::step_losses::LossSum;
-use super::update_history::UpdateHistory;
+use super::update_history::{UpdateHistory, describe_difference};
 
 /// Number of `u32` words that a rank sends: those of its updates and losses, and the announcement of its last step.
 const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 1;
@@ -69,7 +69,7 @@ impl StepExchange {
         self.is_last_step.set(by_member.iter().any(|words| words.announcement != [0]));
         let updates = |member: usize| by_member[member].updates;
         if let Some(other) = (0..world.size()).find(|member| updates(*member) != updates(0)) {
-            panic!("{}", self.describe_difference(&world, &site, other));
+            panic!("{}", self.gather_difference(&world, &site, other));
         }
         for (other, words) in world.members().iter().zip(&by_member) {
             losses.compare_with(words.losses, *other, comms.rank(), comms.shape());
@@ -82,17 +82,12 @@ impl StepExchange {
     }
 
     /// Describes the updates of the first group rank and of the group rank `other`. Every rank calls it.
-    fn describe_difference(&self, world: &Communicator, site: &Site, other: usize) -> String {
+    fn gather_difference(&self, world: &Communicator, site: &Site, other: usize) -> String {
         let texts = world
             .all_gather_texts(site, &self.updates.describe())
             .unwrap_or_else(|error| fail(error));
         let [one_rank, other_rank] = [0, other].map(|member| world.members()[member]);
-        format!(
-            "ranks {one_rank} and {other_rank} have applied different updates so far: {}; and {}: every rank applies the \
-             same updates, by a rule with the same options, of gradients that are clipped alike; decide on an update by \
-             numbers that all ranks have, as `Loss::reduce` and `Gradients::norm` return",
-            texts[0], texts[other],
-        )
+        describe_difference([one_rank, other_rank], [&texts[0], &texts[other]])
     }
 }
 

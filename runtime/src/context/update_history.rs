@@ -13,6 +13,30 @@ pub(super) struct UpdateHistory {
     last: RefCell<Option<Update>>,
 }
 
+/// The updates that a rank has applied, to be compared with those of other ranks.
+pub(crate) struct AppliedUpdates {
+    words: [u32; UpdateHistory::WORDS],
+    description: String,
+}
+
+impl AppliedUpdates {
+    /// Returns the difference between the updates of ranks 0 to `all.len()`, if there is one.
+    pub(crate) fn difference(all: &[AppliedUpdates]) -> Option<String> {
+        let other = all.iter().position(|updates| updates.words != all[0].words)?;
+        Some(describe_difference([0, other], [0, other].map(|rank| &*all[rank].description)))
+    }
+}
+
+/// Describes how the updates of two ranks differ.
+pub(super) fn describe_difference([one, other]: [usize; 2], updates: [&str; 2]) -> String {
+    format!(
+        "ranks {one} and {other} have applied different updates so far: {}; and {}: every rank applies the same updates, by a \
+         rule with the same options, of gradients that are clipped alike; decide on an update by numbers that all ranks \
+         have, as `Loss::reduce` and `Gradients::norm` return",
+        updates[0], updates[1],
+    )
+}
+
 /// An update of parameters.
 struct Update {
     /// Name of the rule, with its options.
@@ -37,6 +61,11 @@ impl UpdateHistory {
     pub fn words(&self) -> [u32; Self::WORDS] {
         let hash = self.hash.borrow().finish();
         [self.count.get(), (hash >> 32) as u32, hash as u32]
+    }
+
+    /// Returns the updates so far.
+    pub fn applied(&self) -> AppliedUpdates {
+        AppliedUpdates { words: self.words(), description: self.describe() }
     }
 
     /// Describes the number of updates and the last one.

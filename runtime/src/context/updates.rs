@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::rank::Rank;
 use super::step_losses::LossSum;
+use super::update_history::AppliedUpdates;
 
 impl Rank {
     /// Notes an update by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by `factor`.
@@ -22,7 +23,12 @@ impl Rank {
         self.step_exchange().run(self.comms(), losses);
     }
 
-    /// Compares the updates that no later step compares, before the parameters are saved or exported, and when the ranks end.
+    /// Returns the updates that this rank has applied, to be compared after all ranks have ended.
+    pub(crate) fn applied_updates(&self) -> AppliedUpdates {
+        self.step_exchange().updates.applied()
+    }
+
+    /// Compares the updates that no later step compares, before the parameters are saved or exported, and when a run ends.
     /// Without a step there is nothing to compare, and ranks may end at different times. Every rank calls it.
     ///
     /// An evaluation is no such place: a rank may evaluate alone if it holds everything that it reads.

@@ -191,8 +191,8 @@ impl<State> Gradients<State> {
     ///
     /// # Panics
     /// If another backward has overwritten these gradients, ranks have applied different updates, losses or values that were
-    /// declared the same on several ranks are not, or gradients of parameters that are tied across pipeline stages are not summed over their
-    /// [owners](ParamRef::is_owned).
+    /// declared the same on several ranks are not, or gradients of parameters that are tied across pipeline stages are not
+    /// summed over their [owners](ParamRef::is_owned).
     #[track_caller]
     pub fn reduce(self) -> Gradients<Reduced>
     where

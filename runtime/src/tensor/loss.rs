@@ -119,8 +119,8 @@ impl<S: Dims> From<Loss<S>> for Losses {
 }
 
 impl<S: Dims> Loss<S> {
-    /// Returns the sum that ranks compare, which is the same on all ranks with equal positions along the axes of `S`, unless their control flow
-    /// or a user-defined function depends on the rank.
+    /// Returns the sum that ranks compare, which is the same on all ranks with equal positions along the axes of `S`, unless
+    /// their control flow or a user-defined function depends on the rank.
     ///
     /// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it
     /// would be waited for, too.

@@ -65,7 +65,7 @@ pub(crate) use crate::autograd::{
     OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,
     contract, gradient_axes, recompute,
 };
-pub(crate) use crate::context::fail;
 pub(crate) use crate::context::scope::SpanStart;
+pub(crate) use crate::context::{AppliedUpdates, fail};
 pub(crate) use crate::fsdp::{InBackward, ParamDims, Role};
 pub(crate) use crate::mesh::{check_sizes, shape_name};

@@ -75,7 +75,7 @@ fn a_rank_that_ends_early_is_an_error() {
     let early: [(End, &str); 3] = [
         (|_| Err(meshwright::Error::Input("no more data".into())), "no more data"),
         (|_| panic!("lost its way"), "rank 1 failed: panic: lost its way"),
-        (|_| Ok(true), "check of updates"),
+        (|_| Ok(true), "has returned"),
     ];
     for mesh in ["tp=2", "dp=2", "dp=2,tp=2"] {
         for (end, part) in early {
