@@ -8,7 +8,7 @@ use crate::autograd::tape::NodeId;
 use crate::backend::Buffer;
 use crate::context::Rank;
 
-/// An operation whose numbers nobody has needed yet.
+/// An operation whose numbers have not been needed yet.
 pub(super) struct Deferred {
     pub(super) op: Box<dyn DeferredOp>,
     /// True if the operation is recorded for backward, which is decided when it is created.
