@@ -125,9 +125,9 @@ fn packed<T: Float>(
 ) {
     let depth = block_depth(tile, k);
     let width = n.min(COLUMNS).next_multiple_of(tile.columns());
-    // Several blocks for each thread, so that none waits long for the others.
-    let share = m.div_ceil(4 * workers.threads()).next_multiple_of(tile.rows());
-    let rows = if workers.threads() > 1 { share.min(ROWS) } else { ROWS };
+    // As many blocks for each thread, so that none waits long for the others.
+    let share = m.div_ceil(workers.threads());
+    let rows = share.div_ceil(share.div_ceil(ROWS)).next_multiple_of(tile.rows());
     with_scratch(width * depth, |right| {
         for start in (0..n).step_by(COLUMNS) {
             let columns = COLUMNS.min(n - start);
