@@ -67,7 +67,7 @@ pub struct Mix {
 impl Mix {
     fn forward(&self, x: &Stream) -> Stream {
         let inner = x.contract(&self.read).tanh() + &self.shift;
-        let gated = inner.relu() * &inner;
+        let gated = inner.relu() / (inner.square() + 0.5) + inner.sigmoid() / &self.shift;
         let partial = inner.contract(&self.write) * 0.5 + gated.contract(&self.write_gated)
             - inner.scale(0.25).contract(&self.write_gated);
         let sum = partial.start_reduce_scatter(Seq);

@@ -56,8 +56,32 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
         Mul(12, 5),
         Sub(13, 7),
     ];
+    // Of numbers from 0.5 on, where a function needs positive ones.
+    let more = vec![
+        Leaf(0),
+        Apply(Square, 0),
+        Offset(1, 0.5),
+        Apply(Log, 2),
+        Apply(Sqrt, 2),
+        Apply(Rsqrt, 2),
+        Apply(Recip, 2),
+        Apply(Abs, 0),
+        Apply(Sigmoid, 0),
+        Apply(Softplus, 8),
+        Clamp(7, 0.25, 1.5),
+        Mul(3, 4),
+        Div(11, 2),
+        Mul(5, 6),
+        Add(12, 13),
+        Mul(9, 10),
+        Sub(14, 15),
+    ];
+    let by_row =
+        vec![Leaf(0), Row(1), Apply(Square, 1), Offset(2, 0.5), Div(0, 3), Row(1), Mul(4, 5)];
     vec![
         Case::new(vec![Leaf(0)], n, &[n]),
+        Case { roundings: 16.0, ..Case::new(more, n, &[n]) },
+        Case::new(by_row, n, &[n, cols]),
         Case::new(vec![Row(0), Leaf(1), Mul(0, 1), Mul(2, 0)], n, &[cols, n]),
         Case { roundings: 16.0, ..Case::new(functions, n, &[n, cols]) },
         Case::new(

@@ -30,10 +30,14 @@ pub enum Node {
     Sub(usize, usize),
     /// Product of two nodes.
     Mul(usize, usize),
+    /// Quotient of two nodes.
+    Div(usize, usize),
     /// A node times a constant.
     Scale(usize, f32),
     /// A node plus a constant.
     Offset(usize, f32),
+    /// A node limited to the range from the first constant to the second; NaN stays.
+    Clamp(usize, f32, f32),
     /// A function of a node.
     Apply(UnaryFunction, usize),
     /// Inverted dropout.
@@ -58,10 +62,14 @@ impl Node {
     pub fn operands(&self) -> impl Iterator<Item = usize> {
         let (first, second) = match *self {
             Node::Leaf(_) | Node::Row(_) => (None, None),
-            Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) => (Some(a), Some(b)),
-            Node::Scale(a, _) | Node::Offset(a, _) | Node::Apply(_, a) | Node::Dropout(a, _) => {
-                (Some(a), None)
+            Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) | Node::Div(a, b) => {
+                (Some(a), Some(b))
             }
+            Node::Scale(a, _)
+            | Node::Offset(a, _)
+            | Node::Clamp(a, ..)
+            | Node::Apply(_, a)
+            | Node::Dropout(a, _) => (Some(a), None),
         };
         first.into_iter().chain(second)
     }
@@ -74,8 +82,10 @@ impl Node {
             Node::Add(a, b) => Node::Add(f(a), f(b)),
             Node::Sub(a, b) => Node::Sub(f(a), f(b)),
             Node::Mul(a, b) => Node::Mul(f(a), f(b)),
+            Node::Div(a, b) => Node::Div(f(a), f(b)),
             Node::Scale(x, factor) => Node::Scale(f(x), factor),
             Node::Offset(x, offset) => Node::Offset(f(x), offset),
+            Node::Clamp(x, min, max) => Node::Clamp(f(x), min, max),
             Node::Apply(function, x) => Node::Apply(function, f(x)),
             Node::Dropout(x, dropout) => Node::Dropout(f(x), dropout),
         }

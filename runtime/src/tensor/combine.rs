@@ -1,4 +1,4 @@
-//! Rules of `+`, `-` and `*` between tensors, between partial sums, and between a tensor and a parameter over its trailing
+//! Rules of `+`, `-`, `*` and `/` between tensors, between partial sums, and between a tensor and a parameter over its trailing
 //! dims.
 
 use std::marker::PhantomData;
@@ -36,6 +36,17 @@ pub trait Product<R>: Sized {
     fn multiply_by(&self, right: &R) -> Self;
 }
 
+/// Elementwise quotient of a tensor `Self` and a tensor of its shape, a parameter over its trailing dims, or a number.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be divided by `{R}`",
+    label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
+)]
+pub trait Quotient<R>: Sized {
+    #[doc(hidden)]
+    #[track_caller]
+    fn divide_by(&self, right: &R) -> Self;
+}
+
 /// Sum or difference of a partial sum `Self` and a partial sum of the same shape over the same axis.
 #[diagnostic::on_unimplemented(
     message = "`{R}` cannot be added to a partial sum, `{Self}`",
@@ -49,17 +60,20 @@ pub trait Accumulate<R>: Sized {
     fn accumulate(&self, right: &R, op: Sign) -> Self;
 }
 
-/// Product of a partial sum `Self` and a number.
+/// Product or quotient of a partial sum `Self` and a number.
 #[diagnostic::on_unimplemented(
-    message = "a partial sum, `{Self}`, can be multiplied by a number only",
-    label = "the products of the partial sums do not add up to the product of the sum",
-    note = "reduce the partial sum first, then multiply: `.all_reduce()`, or `.reduce_scatter(Dim)` for a \
+    message = "a partial sum, `{Self}`, can be multiplied or divided by a number only",
+    label = "the products or quotients of the partial sums do not add up to that of the sum",
+    note = "reduce the partial sum first, then multiply or divide: `.all_reduce()`, or `.reduce_scatter(Dim)` for a \
             sequence-parallel stream"
 )]
 pub trait Scale<R>: Sized {
     #[doc(hidden)]
     #[track_caller]
     fn multiply_by_scalar(&self, right: &R) -> Self;
+    #[doc(hidden)]
+    #[track_caller]
+    fn divide_by_scalar(&self, right: &R) -> Self;
 }
 
 /// Never implemented: the axis of partial sums that could be combined with values.
@@ -132,6 +146,20 @@ impl<S: Trailing<P>, P: Dims> Product<Param<P>> for Tensor<S> {
     }
 }
 
+impl<S: Dims + SameShape<T>, T: Dims> Quotient<Tensor<T>> for Tensor<S> {
+    #[track_caller]
+    fn divide_by(&self, right: &Tensor<T>) -> Tensor<S> {
+        apply_binary(self, right.value(), Binary::Div)
+    }
+}
+
+impl<S: Trailing<P>, P: Dims> Quotient<Param<P>> for Tensor<S> {
+    #[track_caller]
+    fn divide_by(&self, right: &Param<P>) -> Tensor<S> {
+        with_param(self, right, Binary::Div)
+    }
+}
+
 #[diagnostic::do_not_recommend]
 impl<S: Dims> Combine<f32> for Tensor<S> {
     #[track_caller]
@@ -148,6 +176,15 @@ impl<S: Dims> Product<f32> for Tensor<S> {
     #[track_caller]
     fn multiply_by(&self, right: &f32) -> Tensor<S> {
         Tensor::scale(self, *right)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> Quotient<f32> for Tensor<S> {
+    #[track_caller]
+    fn divide_by(&self, right: &f32) -> Tensor<S> {
+        note_number::<S>(self.rank(), "divided by", *right);
+        self.apply_unary(Unary::Scale(1.0 / right))
     }
 }
 
@@ -178,16 +215,27 @@ macro_rules! partial_by_number {
             fn multiply_by_scalar(&self, right: &$right) -> Partial<S, A> {
                 let factor = right.mul(1.0);
                 note_number::<S>(self.value().rank(), "multiplied by", factor);
-                let scaled = self.value().to_pointwise().unary(Unary::Scale(factor));
-                let extents = self.value().extents().to_vec();
-                let value = Value::deferred(self.value().rank(), extents, scaled);
-                Partial::from_untyped(value, self.site().clone())
+                scale_partial(self, factor)
+            }
+
+            #[track_caller]
+            fn divide_by_scalar(&self, right: &$right) -> Partial<S, A> {
+                let divisor = right.mul(1.0);
+                note_number::<S>(self.value().rank(), "divided by", divisor);
+                scale_partial(self, 1.0 / divisor)
             }
         }
     )*};
 }
 
 partial_by_number! { f32, &f32 }
+
+fn scale_partial<S: Dims, A: AxisGroup>(partial: &Partial<S, A>, factor: f32) -> Partial<S, A> {
+    let value = partial.value();
+    let scaled = value.to_pointwise().unary(Unary::Scale(factor));
+    let value = Value::deferred(value.rank(), value.extents().to_vec(), scaled);
+    Partial::from_untyped(value, partial.site().clone())
+}
 
 /// A parameter passed by value.
 #[derive(Debug)]
@@ -211,6 +259,15 @@ macro_rules! never_combined {
             $reason: $rule,
         {
             fn multiply_by(&self, _: &$right) -> Tensor<S> {
+                <$reason as $rule>::never_implemented()
+            }
+        }
+
+        impl<S: Dims, $($param $(: $bound)?),*> Quotient<$right> for Tensor<S>
+        where
+            $reason: $rule,
+        {
+            fn divide_by(&self, _: &$right) -> Tensor<S> {
                 <$reason as $rule>::never_implemented()
             }
         }

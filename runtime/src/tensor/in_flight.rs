@@ -128,10 +128,18 @@ macro_rules! after_wait {
     };
 }
 
-after_wait! { silu gelu gelu_tanh relu tanh exp softmax }
+after_wait! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax }
 
-/// Reads that never compile, because the result is still in flight.
+/// Functions with arguments, and reads, that never compile, because the result is still in flight.
 impl<S: Dims> InFlight<Tensor<S>> {
+    #[doc(hidden)]
+    pub fn clamp(&self, _: f32, _: f32) -> Tensor<S>
+    where
+        Self: UsedBeforeWait,
+    {
+        Self::never_implemented()
+    }
+
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
     where

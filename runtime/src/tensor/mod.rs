@@ -25,7 +25,7 @@ mod tokens;
 mod typed;
 
 pub use combine::{
-    Accumulate, Combine, Moved, Product, Scale, TakenByValue, TakesValues, Trailing,
+    Accumulate, Combine, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
 };
 pub use contract::{Contract, FromValue};
 pub use documents::Documents;
@@ -38,9 +38,10 @@ pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use operators::{AfterParam, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use reduce::SumState;
-pub use scalar::{Divisor, OtherNumber};
+pub use scalar::OtherNumber;
 pub use sharing::SharedBetweenRanks;
 pub use softmax::LastLocal;
+
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 

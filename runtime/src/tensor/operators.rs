@@ -1,18 +1,18 @@
-//! The operators `+`, `-` and `*` between tensors, partial sums, parameters and numbers.
+//! The operators `+`, `-`, `*` and `/` between tensors, partial sums, parameters and numbers.
 
 use std::marker::PhantomData;
-use std::ops::{Add, Mul, Sub};
+use std::ops::{Add, Div, Mul, Sub};
 
 use crate::layout::{AxisGroup, Dims};
 
-use super::combine::{Accumulate, Combine, Moved, Product, Scale, Sign};
+use super::combine::{Accumulate, Combine, Moved, Product, Quotient, Scale, Sign};
 use super::{InFlight, Param, Partial, Tensor};
 
-/// Right operand of `+`, `-` and `*` after a tensor.
+/// Right operand of `+`, `-`, `*` and `/` after a tensor.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be added to a tensor, subtracted from it or multiplied with it",
+    message = "`{Self}` cannot be an operand of `+`, `-`, `*` or `/` after a tensor",
     label = "not a tensor, a reference to a tensor or parameter, or an `f32`",
-    note = "numbers in operations with tensors are `f32`: `x * 2.0`, `x * (n as f32)`",
+    note = "numbers in operations with tensors are `f32`: `x * 2.0`, `x / (n as f32)`",
     note = "an `Option` is opened first: `if let Some(y) = y {{ x + y }} else {{ x }}`"
 )]
 pub trait Right {
@@ -78,9 +78,9 @@ right_partials! { Partial<T, A>, &Partial<T, A> }
 
 /// Never implemented: a right operand after a parameter shaped `P`.
 #[diagnostic::on_unimplemented(
-    message = "a parameter, here one shaped `{P}`, cannot stand on the left of `+`, `-` or `*`",
+    message = "a parameter, here one shaped `{P}`, cannot stand on the left of `+`, `-`, `*` or `/`",
     label = "the tensor stands on the left, the parameter on the right",
-    note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`",
+    note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`, and `gain / x` is `x.recip() * &gain`",
     note = "two parameters are combined through a tensor: `x * &self.gain * &self.scale`"
 )]
 pub trait AfterParam<P> {
@@ -116,6 +116,7 @@ never_after_param! {
     Add add;
     Sub sub;
     Mul mul;
+    Div div;
 }
 
 macro_rules! tensor_operators {
@@ -150,6 +151,7 @@ tensor_operators! {
     Add add Combine (add_signed, Sign::Plus);
     Sub sub Combine (add_signed, Sign::Minus);
     Mul mul Product (multiply_by);
+    Div div Quotient (divide_by);
 }
 
 macro_rules! partial_operators {
@@ -184,4 +186,5 @@ partial_operators! {
     Add add Accumulate (accumulate, Sign::Plus);
     Sub sub Accumulate (accumulate, Sign::Minus);
     Mul mul Scale (multiply_by_scalar);
+    Div div Scale (divide_by_scalar);
 }

@@ -111,10 +111,18 @@ macro_rules! non_linear {
     };
 }
 
-non_linear! { silu gelu gelu_tanh relu tanh exp softmax }
+non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax }
 
-/// Reads, which never compile for a partial sum.
+/// Functions with arguments, and reads, which never compile for a partial sum.
 impl<S: Dims, A: AxisGroup> Partial<S, A> {
+    #[doc(hidden)]
+    pub fn clamp(&self, _: f32, _: f32) -> Tensor<S>
+    where
+        Self: NotAValue,
+    {
+        Self::never_implemented()
+    }
+
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
     where

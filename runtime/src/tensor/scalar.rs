@@ -1,29 +1,10 @@
-//! Numbers as operands of tensors and partial sums: `0.5 * x`, `x / 2.0`, `1.0 - x`, `-x`.
+//! Numbers on the left of tensors and partial sums, and negation: `0.5 * x`, `1.0 / x`, `1.0 - x`, `-x`.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::layout::{AxisGroup, Dims};
 
 use super::{Partial, Tensor};
-
-/// Divisor of a tensor: a number.
-#[diagnostic::on_unimplemented(
-    message = "a tensor cannot be divided by `{Self}`",
-    label = "not an `f32`",
-    note = "numbers in operations with tensors are `f32`: `x / 2.0`, `x / (n as f32)`",
-    note = "elementwise division of tensors is not supported"
-)]
-pub trait Divisor {
-    #[doc(hidden)]
-    fn to_f32(self) -> f32;
-}
-
-#[diagnostic::do_not_recommend]
-impl Divisor for f32 {
-    fn to_f32(self) -> f32 {
-        self
-    }
-}
 
 /// Never implemented: a number on the left that is not an `f32`.
 #[diagnostic::on_unimplemented(
@@ -60,6 +41,8 @@ never_on_the_left! {
         Add add &Tensor<S>;
         Sub sub Tensor<S>;
         Sub sub &Tensor<S>;
+        Div div Tensor<S>;
+        Div div &Tensor<S>;
     }
     i32 {
         Mul mul Tensor<S>;
@@ -68,6 +51,8 @@ never_on_the_left! {
         Add add &Tensor<S>;
         Sub sub Tensor<S>;
         Sub sub &Tensor<S>;
+        Div div Tensor<S>;
+        Div div &Tensor<S>;
     }
 }
 
@@ -100,12 +85,12 @@ macro_rules! scaled_tensors {
             }
         }
 
-        impl<S: Dims, D: Divisor> Div<D> for $tensor {
+        impl<S: Dims> Div<$tensor> for f32 {
             type Output = Tensor<S>;
 
             #[track_caller]
-            fn div(self, divisor: D) -> Tensor<S> {
-                self.scale(1.0 / divisor.to_f32())
+            fn div(self, tensor: $tensor) -> Tensor<S> {
+                tensor.recip().scale(self)
             }
         }
 
@@ -149,21 +134,23 @@ mod tests {
         let results = crate::run_on("tp=2", 0, |rank| {
             assert_eq!(rank.degree(AxisId::Tp), 2);
             let x: Tensor<(Wide,)> = Tensor::from_fn(rank, &[4], |at| at[0] as f32);
-            let sum = 0.5 * x.slice(Wide, Tp).sum(Wide);
+            let sum = 0.5 * x.slice(Wide, Tp).sum(Wide) * 4.0 / 4.0;
             Ok((
                 (0.5 * &x).to_local_vec(),
                 (&x / 2.0).to_local_vec(),
                 (-&x).to_local_vec(),
                 sum.all_reduce().to_local_vec(),
                 [(1.0 + &x).to_local_vec(), (&x - 1.0).to_local_vec(), (1.0 - &x).to_local_vec()],
+                (3.0 / (&x + 1.0)).to_local_vec(),
             ))
         })
         .unwrap();
-        for (left, quotient, negative, sum, moved) in results {
+        for (left, quotient, negative, sum, moved, inverse) in results {
             assert_eq!(left, [0.0, 0.5, 1.0, 1.5]);
             assert_eq!(quotient, left);
             assert_eq!(negative, [0.0, -1.0, -2.0, -3.0]);
             assert_eq!(sum, [3.0]);
+            assert_eq!(inverse, [3.0, 1.5, 1.0, 0.75]);
             let [sum, difference, mirrored] = moved;
             assert_eq!(sum, [1.0, 2.0, 3.0, 4.0]);
             assert_eq!(difference, [-1.0, 0.0, 1.0, 2.0]);

@@ -32,6 +32,7 @@ pub(crate) struct Pointwise {
 pub(crate) enum Unary {
     Scale(f32),
     Offset(f32),
+    Clamp(f32, f32),
     Apply(UnaryFunction),
     Dropout(DropoutMask),
 }
@@ -42,6 +43,7 @@ pub(crate) enum Binary {
     Add,
     Sub,
     Mul,
+    Div,
 }
 
 impl Pointwise {
@@ -71,6 +73,7 @@ impl Pointwise {
         self.expr.nodes.push(match op {
             Unary::Scale(factor) => Node::Scale(x, factor),
             Unary::Offset(offset) => Node::Offset(x, offset),
+            Unary::Clamp(min, max) => Node::Clamp(x, min, max),
             Unary::Apply(function) => Node::Apply(function, x),
             Unary::Dropout(dropout) => Node::Dropout(x, dropout),
         });

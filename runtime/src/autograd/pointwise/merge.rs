@@ -17,6 +17,7 @@ impl Pointwise {
             Binary::Add => Node::Add(a, b),
             Binary::Sub => Node::Sub(a, b),
             Binary::Mul => Node::Mul(a, b),
+            Binary::Div => Node::Div(a, b),
         });
         self
     }

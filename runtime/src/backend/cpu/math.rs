@@ -143,6 +143,34 @@ pub(super) fn log(x: f32) -> f32 {
     (n * -2.121_944_4e-4 + (s * f * tail - 0.5 * s) + f) + n * 0.693_359_375
 }
 
+/// Natural logarithm, with the results of IEEE 754 for subnormal, infinite and negative numbers and NaN.
+#[inline(always)]
+pub(in crate::backend) fn natural_log(x: f32) -> f32 {
+    const TWO_TO_23: f32 = 8_388_608.0;
+    // Subnormal numbers become normal ones.
+    let small = x < f32::MIN_POSITIVE;
+    let (normal, offset) =
+        if small { (x * TWO_TO_23, -23.0 * std::f32::consts::LN_2) } else { (x, 0.0) };
+    let log = log(normal) + offset;
+    // Infinity and NaN pass.
+    let log = if x < f32::INFINITY { log } else { x };
+    if x > 0.0 || x.is_nan() {
+        log
+    } else if x == 0.0 {
+        f32::NEG_INFINITY
+    } else {
+        f32::NAN
+    }
+}
+
+/// `log(1 + t)` for `t` in `[0, 1]`, or NaN.
+#[inline(always)]
+pub(in crate::backend) fn log_1p(t: f32) -> f32 {
+    let sum = 1.0 + t;
+    // The last term corrects for the rounding of the sum.
+    log(sum) + (t - (sum - 1.0)) / sum
+}
+
 /// `cos(2 pi u)` for `|u| <= 1/2` within 2e-7, without fused multiply-add.
 #[inline(always)]
 #[allow(clippy::excessive_precision)]

@@ -64,8 +64,14 @@ impl<'a, T: Float> ElementBlock<'a, T> {
             Node::Add(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a + b),
             Node::Sub(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a - b),
             Node::Mul(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a * b),
+            Node::Div(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a / b),
             Node::Scale(a, factor) => zip_map([value(*a)], out, |[x]| x * factor),
             Node::Offset(a, offset) => zip_map([value(*a)], out, |[x]| x + offset),
+            // Comparisons with NaN are false, so it stays.
+            Node::Clamp(a, min, max) => zip_map([value(*a)], out, |[x]| {
+                let x = if x < *min { *min } else { x };
+                if x > *max { *max } else { x }
+            }),
             Node::Apply(function, a) => by_function!(*function => F; {
                 zip_map([value(*a)], out, |[x]| F::forward::<FMA>(x));
             }),

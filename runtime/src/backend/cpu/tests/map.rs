@@ -23,8 +23,16 @@ fn apply(function: UnaryFunction, x: f64) -> f64 {
             0.5 * x * (1.0 + (root * (x + 0.044715 * x.powi(3))).tanh())
         }
         UnaryFunction::Relu => x.max(0.0),
+        UnaryFunction::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        UnaryFunction::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
         UnaryFunction::Tanh => x.tanh(),
         UnaryFunction::Exp => x.exp(),
+        UnaryFunction::Log => x.ln(),
+        UnaryFunction::Sqrt => x.sqrt(),
+        UnaryFunction::Rsqrt => 1.0 / x.sqrt(),
+        UnaryFunction::Recip => 1.0 / x,
+        UnaryFunction::Square => x * x,
+        UnaryFunction::Abs => x.abs(),
     }
 }
 
@@ -38,8 +46,10 @@ fn evaluate(expr: &Expr, leaves: &[Vec<f64>], i: usize) -> f64 {
             Node::Add(a, b) => values[a] + values[b],
             Node::Sub(a, b) => values[a] - values[b],
             Node::Mul(a, b) => values[a] * values[b],
+            Node::Div(a, b) => values[a] / values[b],
             Node::Scale(a, factor) => values[a] * f64::from(factor),
             Node::Offset(a, offset) => values[a] + f64::from(offset),
+            Node::Clamp(a, min, max) => values[a].clamp(f64::from(min), f64::from(max)),
             Node::Apply(function, a) => apply(function, values[a]),
             Node::Dropout(..) => unreachable!("no dropout in these expressions"),
         });
@@ -114,6 +124,19 @@ fn every_node_and_its_gradient_follow_the_formula() {
         vec![leaf(), Apply(Relu, 0)],
         vec![leaf(), Apply(Tanh, 0)],
         vec![leaf(), Apply(Exp, 0)],
+        vec![leaf(), Apply(Sigmoid, 0)],
+        vec![leaf(), Apply(Softplus, 0)],
+        vec![leaf(), Apply(Square, 0)],
+        vec![leaf(), Apply(Abs, 0)],
+        vec![leaf(), Clamp(0, -1.25, 0.5)],
+        // Of positive numbers, which are not too small for differences.
+        vec![leaf(), Apply(Square, 0), Offset(1, 0.5), Apply(Log, 2)],
+        vec![leaf(), Apply(Square, 0), Offset(1, 0.5), Apply(Sqrt, 2)],
+        vec![leaf(), Apply(Square, 0), Offset(1, 0.5), Apply(Rsqrt, 2)],
+        vec![leaf(), Apply(Square, 0), Offset(1, 0.5), Apply(Recip, 2)],
+        vec![Leaf(0), Leaf(1), Apply(Square, 1), Offset(2, 0.5), Div(0, 3)],
+        // A row as the divisor, which also reads the quotient.
+        vec![Leaf(0), Row(2), Apply(Square, 1), Offset(2, 0.5), Div(0, 3), Div(4, 3)],
         vec![Row(2)],
         vec![Leaf(0), Row(2), Add(0, 1), Apply(Gelu, 2), Row(2), Mul(3, 4)],
         // SwiGLU; the same leaf more than once; a value used more than once.
@@ -178,7 +201,7 @@ fn row_sums_are_the_same_on_any_number_of_threads() {
 fn nan_survives_every_function() {
     use Node::*;
     let functions = UnaryFunction::ALL.iter().map(|function| Apply(*function, 0));
-    for node in functions.chain([Scale(0, 0.0), Offset(0, 1.0)]) {
+    for node in functions.chain([Scale(0, 0.0), Offset(0, 1.0), Clamp(0, 0.0, 2.0), Div(0, 0)]) {
         let expr = Expr { nodes: vec![Leaf(0), node] };
         on_every_backend(|cpu| {
             let out = run(cpu, &expr, &[vec![1.0, f32::NAN, 1.0]], 3);
@@ -192,19 +215,42 @@ fn gradients_of_large_numbers_are_their_limits() {
     use UnaryFunction::*;
     let large = vec![-f32::MAX, -1e30, -1e20, 1e20, 1e30, f32::MAX];
     for function in UnaryFunction::ALL {
-        let limits = match function {
-            Silu | Gelu | GeluTanh | Relu => [0.0, 1.0],
-            Tanh => [0.0, 0.0],
-            Exp => [0.0, f32::INFINITY],
+        let limit = |x: f32| match function {
+            Silu | Gelu | GeluTanh | Relu | Softplus => f32::from(x > 0.0),
+            Tanh | Sigmoid => 0.0,
+            Exp if x < 0.0 => 0.0,
+            Exp => f32::INFINITY,
+            Log => 1.0 / x,
+            Sqrt | Rsqrt if x < 0.0 => f32::NAN,
+            Sqrt => (0.5 / f64::from(x).sqrt()) as f32,
+            Rsqrt => (-0.5 * f64::from(x).powf(-1.5)) as f32,
+            Recip => (-f64::from(x).powi(-2)) as f32,
+            Square => 2.0 * x,
+            Abs => x.signum(),
         };
         let expr = Expr { nodes: vec![Node::Leaf(0), Node::Apply(*function, 0)] };
         on_every_backend(|cpu| {
             let slopes = backward(cpu, &expr, std::slice::from_ref(&large), &[1.0; 6], false);
             for (x, slope) in large.iter().zip(&slopes[0]) {
-                assert_eq!(*slope, limits[usize::from(*x > 0.0)], "{function:?} of {x}");
+                let limit = limit(*x);
+                let close =
+                    (slope - limit).abs() <= 4.0 * f32::EPSILON * limit.abs() + f32::MIN_POSITIVE;
+                let same = *slope == limit || (slope.is_nan() && limit.is_nan());
+                assert!(same || close, "{function:?} of {x}: {slope}, not {limit}");
             }
         });
     }
+}
+
+#[test]
+fn clamping_passes_gradients_of_the_range_with_its_ends() {
+    let expr = Expr { nodes: vec![Node::Leaf(0), Node::Clamp(0, -1.0, 2.0)] };
+    let x = vec![-3.0, -1.0, -0.5, 2.0, 2.5, f32::INFINITY];
+    on_every_backend(|cpu| {
+        let leaf = std::slice::from_ref(&x);
+        assert_eq!(run(cpu, &expr, leaf, 6), [-1.0, -1.0, -0.5, 2.0, 2.0, 2.0]);
+        assert_eq!(backward(cpu, &expr, leaf, &[3.0; 6], false)[0], [0.0, 3.0, 3.0, 3.0, 0.0, 0.0]);
+    });
 }
 
 trait MapNan {

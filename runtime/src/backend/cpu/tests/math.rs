@@ -68,6 +68,15 @@ fn error_function() {
 fn logarithm_and_cosine() {
     assert_ulps(0.5..2.0, 3.0, math::log, f64::ln);
     assert_ulps(1e-10..1e-3, 2.0, math::log, f64::ln);
+    assert_ulps(1e-44..1e-38, 2.0, math::natural_log, f64::ln);
+    assert_ulps(1e-38..3e38, 2.0, math::natural_log, f64::ln);
+    let natural_log = math::natural_log;
+    assert_eq!([natural_log(0.0), natural_log(-0.0)], [f32::NEG_INFINITY; 2]);
+    assert_eq!(natural_log(f32::INFINITY), f32::INFINITY);
+    assert!([-1e-40, -1.0, f32::NEG_INFINITY, f32::NAN].iter().all(|x| natural_log(*x).is_nan()));
+    assert_ulps(0.0..1.0, 3.0, math::log_1p, f64::ln_1p);
+    assert_ulps(1e-30..1e-6, 2.0, math::log_1p, f64::ln_1p);
+    assert!(math::log_1p(f32::NAN).is_nan());
     for i in -1000..=1000 {
         let u = i as f32 / 2000.0;
         let exact = (std::f64::consts::TAU * f64::from(u)).cos();

@@ -69,8 +69,15 @@ impl<T: Float> BlockBackward<'_, '_, T> {
                 self.send(*a, [grad, value(*b)], |[g, y]| g * y);
                 self.send(*b, [grad, value(*a)], |[g, x]| g * x);
             }
+            Node::Div(a, b) => {
+                let quotient = &values[node * BLOCK..][..block.len];
+                self.send(*a, [grad, value(*b)], |[g, y]| g / y);
+                self.send(*b, [grad, quotient, value(*b)], |[g, q, y]| -(g * (q / y)));
+            }
             Node::Scale(a, factor) => self.send(*a, [grad], |[g]| g * factor),
             Node::Offset(a, _) => self.send(*a, [grad], |[g]| g),
+            Node::Clamp(a, min, max) => self
+                .send(*a, [grad, value(*a)], |[g, x]| if x < *min || x > *max { 0.0 } else { g }),
             Node::Apply(function, a) => by_function!(*function => F; {
                 let operand = match F::DERIVATIVE_OF {
                     DerivativeOf::Input => value(*a),

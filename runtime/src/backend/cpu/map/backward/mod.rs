@@ -241,8 +241,11 @@ dispatch! {
         let (grads, rest) = rest.split_at_mut(nodes * BLOCK);
         let (wide_grad, leaf_grads) = rest.split_at_mut(workplace_len::<T>(BLOCK));
         // The result is needed only if its derivative is a function of it.
-        let of_result = matches!(&plan.expr.nodes[nodes - 1],
-            Node::Apply(function, _) if function.derivative_of() == DerivativeOf::Output);
+        let of_result = match plan.expr.nodes[nodes - 1] {
+            Node::Apply(function, _) => function.derivative_of() == DerivativeOf::Output,
+            Node::Div(..) => true,
+            _ => false,
+        };
         let evaluated = if of_result { nodes } else { nodes - 1 };
         let mut leaf_written = vec![false; leaves.len()];
         let mut node_written = vec![false; nodes];

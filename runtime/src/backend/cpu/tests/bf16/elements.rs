@@ -66,6 +66,18 @@ fn maps() {
                 Offset(4, 0.5),
             ],
             vec![Leaf(0), Apply(Exp, 0)],
+            vec![Leaf(0), Apply(Sigmoid, 0), Apply(Softplus, 1), Apply(Log, 2), Apply(Abs, 3)],
+            vec![Leaf(0), Apply(Square, 0), Offset(1, 0.5), Apply(Sqrt, 2), Apply(Rsqrt, 3)],
+            vec![
+                Leaf(0),
+                Row(2),
+                Apply(Square, 1),
+                Offset(2, 0.5),
+                Div(0, 3),
+                Clamp(4, -0.5, 0.75),
+                Apply(Recip, 3),
+                Mul(5, 6),
+            ],
             vec![Leaf(0), Scale(0, 0.7), Dropout(1, DropoutMask { key: 7, rate: 0.3, index })],
         ] {
             for accumulate in [false, true] {

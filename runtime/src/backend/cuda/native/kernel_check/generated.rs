@@ -60,6 +60,7 @@ fn expressions() -> Vec<Expr> {
         vec![Leaf(0), Leaf(1), Row(2), Add(1, 2), Dropout(3, dropout), Add(0, 4)],
         vec![Leaf(0), Leaf(1), Sub(0, 1), Scale(2, 0.5), Offset(3, 1.0)],
         vec![Leaf(0), Row(1), Mul(0, 1)],
+        vec![Leaf(0), Row(1), Div(0, 1), Clamp(2, -1.0, 1.0)],
     ]);
     all.into_iter().map(|nodes| Expr { nodes }).collect()
 }

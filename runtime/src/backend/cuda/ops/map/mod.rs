@@ -225,6 +225,10 @@ fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) 
         match node {
             Node::Scale(_, factor) => params.push_param(format_args!("float factor{k}"), *factor),
             Node::Offset(_, offset) => params.push_param(format_args!("float offset{k}"), *offset),
+            Node::Clamp(_, min, max) => {
+                params.push_param(format_args!("float min{k}"), *min);
+                params.push_param(format_args!("float max{k}"), *max);
+            }
             Node::Dropout(_, dropout) => params.push_dropout(format_args!("dropout{k}"), dropout),
             _ => {}
         }

@@ -168,8 +168,10 @@ fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
             Node::Add(..) => write!(name, "_add"),
             Node::Sub(..) => write!(name, "_sub"),
             Node::Mul(..) => write!(name, "_mul"),
+            Node::Div(..) => write!(name, "_div"),
             Node::Scale(..) => write!(name, "_scale"),
             Node::Offset(..) => write!(name, "_offset"),
+            Node::Clamp(..) => write!(name, "_clamp"),
             Node::Apply(function, _) => write!(name, "_{}", function.name()),
             Node::Dropout(..) => write!(name, "_dropout"),
         };
@@ -218,8 +220,12 @@ fn write_values(text: &mut String, expr: &Expr) {
             Node::Add(a, b) => add(&format!("v{a}"), &format!("v{b}")),
             Node::Sub(a, b) => format!("__fsub_rn(v{a}, v{b})"),
             Node::Mul(a, b) => format!("__fmul_rn(v{a}, v{b})"),
+            Node::Div(a, b) => format!("__fdiv_rn(v{a}, v{b})"),
             Node::Scale(a, _) => format!("__fmul_rn(v{a}, p.factor{k})"),
             Node::Offset(a, _) => add(&format!("v{a}"), &format!("p.offset{k}")),
+            Node::Clamp(a, ..) => {
+                format!("v{a} < p.min{k} ? p.min{k} : v{a} > p.max{k} ? p.max{k} : v{a}")
+            }
             Node::Apply(function, a) => format!("{}_forward(v{a})", function.name()),
             Node::Dropout(a, _) => format!("__fmul_rn(v{a}, x{k}[n])"),
         };
@@ -253,8 +259,15 @@ fn write_gradients(text: &mut String, expr: &Expr, requested: &[RequestedGradien
                 sent[*a].push(format!("__fmul_rn(g{k}, v{b})"));
                 sent[*b].push(format!("__fmul_rn(g{k}, v{a})"));
             }
+            Node::Div(a, b) => {
+                sent[*a].push(format!("__fdiv_rn(g{k}, v{b})"));
+                sent[*b].push(format!("-__fmul_rn(g{k}, __fdiv_rn(v{k}, v{b}))"));
+            }
             Node::Scale(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, p.factor{k})")),
             Node::Offset(a, _) => sent[*a].push(format!("g{k}")),
+            Node::Clamp(a, ..) => {
+                sent[*a].push(format!("(v{a} < p.min{k} || v{a} > p.max{k} ? 0.0f : g{k})"));
+            }
             Node::Apply(function, a) => {
                 let operand = match function.derivative_of() {
                     DerivativeOf::Input => a,

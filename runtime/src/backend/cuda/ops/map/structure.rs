@@ -74,6 +74,8 @@ fn node_words(node: &Node) -> [u32; 3] {
             let StridedBlock { sizes, gaps, .. } = StridedBlock::from_index(&dropout.index);
             [if gaps.is_empty() { 8 } else { 9 }, *a, sizes.len()]
         }
+        Node::Div(a, b) => [10, *a, *b],
+        Node::Clamp(a, ..) => [11, *a, 0],
     };
     [kind, a, b].map(|word| word as u32)
 }

@@ -1,105 +1,11 @@
-//! Elementwise functions of one operand: name, forward, derivative and CUDA source of each.
-//!
-//! A new function is a variant of [`UnaryFunction`], a name in `by_function`, and a type that implements `Elementwise`. The
-//! method of tensors is a line in `tensor/elementwise.rs`, with its name in the lists of `tensor/partial.rs` and
-//! `tensor/in_flight.rs`.
+//! Activation functions.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use super::cpu::math::{self, fma};
+use super::{DerivativeOf, Elementwise};
+use crate::backend::cpu::math::{self, fma};
 
-macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident)*) => {
-        /// An elementwise function of one operand.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum UnaryFunction {$($(#[$doc])* $name),*}
-
-        impl UnaryFunction {
-            /// All functions.
-            pub const ALL: &[UnaryFunction] = &[$(UnaryFunction::$name),*];
-        }
-    };
-}
-
-functions! {
-    /// `x / (1 + exp(-x))`.
-    Silu
-    /// `x * (1 + erf(x / sqrt 2)) / 2`.
-    Gelu
-    /// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`.
-    GeluTanh
-    /// `max(x, 0)`.
-    Relu
-    /// Hyperbolic tangent.
-    Tanh
-    /// Exponential.
-    Exp
-}
-
-/// Evaluates an expression with `F` as the type of a [`UnaryFunction`], so that loops over its elements are compiled for
-/// each function.
-macro_rules! by_function {
-    ($function:expr => $F:ident; $body:expr) => {
-        by_function!(@ $function, $F, $body, UnaryFunction, Silu Gelu GeluTanh Relu Tanh Exp)
-    };
-    (@ $function:expr, $F:ident, $body:expr, $enum:ident, $($name:ident)*) => {
-        match $function {
-            $($crate::backend::$enum::$name => {
-                type $F = $crate::backend::unary_function::$name;
-                $body
-            })*
-        }
-    };
-}
-pub(super) use by_function;
-
-impl UnaryFunction {
-    /// Returns the name in kernels: letters, digits and underscores.
-    pub fn name(self) -> &'static str {
-        by_function!(self => F; F::NAME)
-    }
-
-    /// Returns the operand of the derivative.
-    pub(super) fn derivative_of(self) -> DerivativeOf {
-        by_function!(self => F; F::DERIVATIVE_OF)
-    }
-
-    /// Returns the CUDA C++ source of the function and its backward, see [`Elementwise::CUDA`].
-    #[cfg(feature = "cuda")]
-    pub(super) fn cuda(self) -> &'static str {
-        by_function!(self => F; F::CUDA)
-    }
-}
-
-/// The operand of a derivative.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DerivativeOf {
-    /// The input of the function.
-    Input,
-    /// The output of the function.
-    Output,
-}
-
-/// Definition of a [`UnaryFunction`]. CPU functions have no branches, so that loops over them vectorize; `FMA` is true if
-/// fused multiply-add is one instruction.
-pub(super) trait Elementwise {
-    const NAME: &'static str;
-
-    const DERIVATIVE_OF: DerivativeOf;
-
-    /// CUDA C++ functions `float NAME_forward(float x)` and `float NAME_backward(float g, float v)`, which returns the gradient
-    /// of the input; `v` is the operand of the derivative. They may use `map.cuh`.
-    #[cfg(feature = "cuda")]
-    const CUDA: &'static str;
-
-    /// Returns the output for the input `x`.
-    fn forward<const FMA: bool>(x: f32) -> f32;
-
-    /// Returns the gradient of the input, from the gradient of the output and the operand of the derivative.
-    fn backward<const FMA: bool>(gradient: f32, operand: f32) -> f32;
-}
-
-pub(super) struct Silu;
+pub(in crate::backend) struct Silu;
 
 impl Elementwise for Silu {
     const NAME: &'static str = "silu";
@@ -125,7 +31,7 @@ __device__ inline float silu_backward(float g, float x) {
     }
 }
 
-pub(super) struct Gelu;
+pub(in crate::backend) struct Gelu;
 
 impl Elementwise for Gelu {
     const NAME: &'static str = "gelu";
@@ -153,7 +59,7 @@ __device__ inline float gelu_backward(float g, float x) {
     }
 }
 
-pub(super) struct GeluTanh;
+pub(in crate::backend) struct GeluTanh;
 
 impl GeluTanh {
     const SQRT_2_OVER_PI: f32 = 0.797_884_6;
@@ -197,7 +103,7 @@ __device__ inline float gelu_tanh_backward(float g, float x) {
     }
 }
 
-pub(super) struct Relu;
+pub(in crate::backend) struct Relu;
 
 impl Elementwise for Relu {
     const NAME: &'static str = "relu";
@@ -221,46 +127,48 @@ __device__ inline float relu_backward(float g, float x) { return x <= 0.0f ? 0.0
     }
 }
 
-pub(super) struct Tanh;
+pub(in crate::backend) struct Sigmoid;
 
-impl Elementwise for Tanh {
-    const NAME: &'static str = "tanh";
+impl Elementwise for Sigmoid {
+    const NAME: &'static str = "sigmoid";
     const DERIVATIVE_OF: DerivativeOf = DerivativeOf::Output;
     #[cfg(feature = "cuda")]
     const CUDA: &'static str = "
-__device__ inline float tanh_forward(float x) { return tanhf(x); }
-__device__ inline float tanh_backward(float g, float y) { return g * (1.0f - y * y); }
+__device__ inline float sigmoid_forward(float x) { return sigmoid(x); }
+__device__ inline float sigmoid_backward(float g, float y) { return g * (y * (1.0f - y)); }
 ";
 
     #[inline(always)]
     fn forward<const FMA: bool>(x: f32) -> f32 {
-        math::tanh::<FMA>(x)
+        math::sigmoid::<FMA>(x)
     }
 
     #[inline(always)]
     fn backward<const FMA: bool>(g: f32, y: f32) -> f32 {
-        g * (1.0 - y * y)
+        g * (y * (1.0 - y))
     }
 }
 
-pub(super) struct Exp;
+pub(in crate::backend) struct Softplus;
 
-impl Elementwise for Exp {
-    const NAME: &'static str = "exp";
-    const DERIVATIVE_OF: DerivativeOf = DerivativeOf::Output;
+impl Elementwise for Softplus {
+    const NAME: &'static str = "softplus";
+    const DERIVATIVE_OF: DerivativeOf = DerivativeOf::Input;
+    // With -|x| in the exponential, neither a large nor a small x overflows, and no digits cancel.
     #[cfg(feature = "cuda")]
     const CUDA: &'static str = "
-__device__ inline float exp_forward(float x) { return expf(x); }
-__device__ inline float exp_backward(float g, float y) { return g * y; }
+__device__ inline float softplus_forward(float x) { return (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x))); }
+__device__ inline float softplus_backward(float g, float x) { return g * sigmoid(x); }
 ";
 
     #[inline(always)]
     fn forward<const FMA: bool>(x: f32) -> f32 {
-        math::exp::<FMA>(x)
+        let positive = if x > 0.0 { x } else { 0.0 };
+        positive + math::log_1p(math::exp::<FMA>(-x.abs()))
     }
 
     #[inline(always)]
-    fn backward<const FMA: bool>(g: f32, y: f32) -> f32 {
-        g * y
+    fn backward<const FMA: bool>(g: f32, x: f32) -> f32 {
+        g * math::sigmoid::<FMA>(x)
     }
 }
