@@ -13,6 +13,7 @@ use crate::layout::{AxisId, AxisSet};
 
 use super::Losses;
 use super::losses::LossTotals;
+use super::micro_batch_loss::MicroBatchLoss;
 
 /// State of gradients during gradient accumulation: further micro-batches follow.
 #[derive(Debug)]
@@ -107,6 +108,16 @@ impl<State> Gradients<State> {
         Gradients { rank, pass, totals, scale, state: PhantomData }
     }
 
+    /// Returns the factor of the numbers in the buffers.
+    pub(super) fn factor(&self) -> f32 {
+        self.scale
+    }
+
+    /// Returns the gradients with `factor` as the factor of the numbers in the buffers.
+    pub(super) fn with_factor(self, factor: f32) -> Gradients<State> {
+        Gradients { scale: factor, ..self }
+    }
+
     /// Discards the gradients, so that another backward of the same models can begin before they are reduced.
     pub fn discard(self) {
         for unit in self.pass.units().iter().filter(|unit| self.pass.owns_gradient_of(unit)) {
@@ -133,31 +144,6 @@ impl Gradients<Accumulating> {
         Gradients { rank, pass, totals: LossTotals::default(), scale: 1.0, state: PhantomData }
     }
 
-    /// Accumulates the gradient of a micro-batch that is not the last one.
-    ///
-    /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the number of
-    /// elements that all of them count.
-    ///
-    /// # Panics
-    /// If another backward has overwritten these gradients.
-    #[track_caller]
-    pub fn accumulate(self, loss: impl Into<Losses>) -> Gradients<Accumulating> {
-        self.pass.check_valid();
-        self.add(loss.into(), false)
-    }
-
-    /// Accumulates the gradient of the last micro-batch, and starts the reduction of the gradient of each FSDP unit as soon
-    /// as it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
-    /// micro-batch.
-    ///
-    /// # Panics
-    /// If another backward has overwritten these gradients.
-    #[track_caller]
-    pub fn backward(self, loss: impl Into<Losses>) -> Gradients<Pending> {
-        self.pass.check_valid();
-        self.add(loss.into(), true)
-    }
-
     #[track_caller]
     pub(super) fn add<State>(mut self, losses: Losses, last: bool) -> Gradients<State> {
         self.rank.check_same(losses.rank());
@@ -168,6 +154,33 @@ impl Gradients<Accumulating> {
         }
         run_backward(&self.rank, &self.pass, roots, last);
         self.with_state()
+    }
+}
+
+impl<State> Gradients<State> {
+    /// Accumulates the gradient of a micro-batch that is not the last one.
+    ///
+    /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the number of
+    /// elements that all of them count. [Weighted](Loss::weighted_over) losses are divided by their own counts.
+    ///
+    /// # Panics
+    /// If another backward has overwritten these gradients.
+    #[track_caller]
+    pub fn accumulate(self, loss: impl MicroBatchLoss<State>) -> Gradients<State> {
+        self.pass.check_valid();
+        loss.add_to(self, false).with_state()
+    }
+
+    /// Accumulates the gradient of the last micro-batch, and starts the reduction of the gradient of each FSDP unit as soon
+    /// as it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
+    /// micro-batch.
+    ///
+    /// # Panics
+    /// If another backward has overwritten these gradients, and if a weighted loss has not counted what is announced.
+    #[track_caller]
+    pub fn backward(self, loss: impl MicroBatchLoss<State>) -> Gradients<Pending> {
+        self.pass.check_valid();
+        loss.add_to(self, true).with_state()
     }
 }
 
@@ -212,7 +225,7 @@ impl<State> Gradients<State> {
         }
         self.rank.compare_declared_values();
         self.rank.compare_updates(self.totals.sum);
-        let scale = if total > 0.0 { (1.0 / total) as f32 } else { 0.0 };
+        let scale = if total > 0.0 { self.scale * (1.0 / total) as f32 } else { 0.0 };
         Gradients { scale, ..self.with_state() }
     }
 

@@ -6,7 +6,6 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use crate::autograd::{Binary, Value};
-use crate::context::LossSum;
 use crate::fsdp::Unit;
 use crate::layout::Dims;
 use crate::mesh::local_len;
@@ -35,6 +34,15 @@ impl<S: Dims> Loss<S> {
     pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Loss<S> {
         let terms = terms.operand();
         Loss::new(sum_of_elements(terms.value()), local_len(terms.local_extents()) as u64)
+    }
+
+    /// Returns the number of elements that this rank counts.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn into_sum_and_count(self) -> (Value, u64) {
+        (self.sum, self.count)
     }
 
     /// Reduces the mean over all ranks: one small all-reduce.
@@ -112,24 +120,7 @@ impl<S: Dims> Loss<S> {
 impl<S: Dims> From<Loss<S>> for Losses {
     #[track_caller]
     fn from(loss: Loss<S>) -> Losses {
-        let root = loss.sum.recorded_node();
-        let sum = loss.compared_sum();
-        Losses::of_one_loss(loss.sum.rank().with_whole_batch(), root, S::VARIES, loss.count, sum)
-    }
-}
-
-impl<S: Dims> Loss<S> {
-    /// Returns the sum that ranks compare, which is the same on all ranks with equal positions along the axes of `S`, unless
-    /// their control flow or a user-defined function depends on the rank.
-    ///
-    /// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it
-    /// would be waited for, too.
-    #[track_caller]
-    fn compared_sum(&self) -> LossSum {
-        match self.sum.rank().allocator().device() {
-            None => LossSum::of_one_loss(self.metric().local_sum(), S::VARIES, Location::caller()),
-            Some(_) => LossSum::default(),
-        }
+        Losses::of_sum(&loss.sum, S::VARIES, loss.count)
     }
 }
 
@@ -182,6 +173,7 @@ impl Losses {
     message = "`{Self}` cannot be added to a loss over `{S}`",
     label = "not a mean over the same things",
     note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, divided by the number of all terms",
+    note = "the weighted sum of two means is `a.weighted(1.0) + b.weighted(0.1)`",
     note = "terms with further dims are reduced to one for each sample first: `Loss::mean_of(&terms.mean(Dim))`"
 )]
 pub trait AddsToLoss<S> {
@@ -215,7 +207,8 @@ impl<S: Dims, R: AddsToLoss<S>> Add<R> for Loss<S> {
 #[diagnostic::on_unimplemented(
     message = "a loss cannot be scaled by hand",
     label = "this is a sum and a count, divided once, after both are summed over the ranks",
-    note = "a factor or a sign belongs to the terms: `Loss::mean_of(&(0.1 * terms))`; one of the only loss belongs to the learning rate",
+    note = "the weighted sum of several losses, each a mean over its own elements, is `a.weighted(1.0) + b.weighted(0.1)`",
+    note = "a factor of the only loss belongs to the learning rate, and a sign to the terms: `Loss::mean_of(&-terms)`",
     note = "add up the losses of micro-batches: `a + b` is the mean over both"
 )]
 pub trait ScalesLoss {

@@ -1,10 +1,15 @@
 //! Losses of different shapes that are differentiated together.
 
 use std::collections::BTreeMap;
+use std::panic::Location;
+use std::rc::Rc;
 
-use crate::autograd::NodeId;
+use crate::autograd::{NodeId, Value};
 use crate::context::{LossSum, Rank};
 use crate::layout::AxisSet;
+
+use super::metric::read_number;
+use super::objective::AnnouncedCount;
 
 /// Losses of different shapes that are differentiated together: the mean over everything that any of them counts.
 #[must_use = "losses do nothing until `.backward()`"]
@@ -22,12 +27,14 @@ pub(crate) struct LossTotals {
     pub(super) counts: BTreeMap<AxisSet, u64>,
     /// The sum that ranks compare when the gradients are reduced.
     pub(super) sum: LossSum,
+    /// Counts that are announced for the step.
+    announced: Vec<Rc<AnnouncedCount>>,
 }
 
 impl LossTotals {
     /// Creates the totals of losses that count `count` elements, and whose sums are not compared.
     pub(super) fn of_count(axes: AxisSet, count: u64) -> LossTotals {
-        LossTotals { counts: BTreeMap::from([(axes, count)]), sum: LossSum::default() }
+        LossTotals { counts: BTreeMap::from([(axes, count)]), ..LossTotals::default() }
     }
 
     /// Adds those of later losses.
@@ -36,6 +43,18 @@ impl LossTotals {
             *self.counts.entry(axes).or_default() += count;
         }
         self.sum = self.sum.with(later.sum);
+        self.announced.extend(later.announced);
+    }
+
+    /// Adds counts that are announced for the step.
+    pub(super) fn announce(&mut self, counts: Vec<Rc<AnnouncedCount>>) {
+        self.announced.extend(counts);
+    }
+
+    /// Checks that losses have counted what is announced.
+    #[track_caller]
+    pub(super) fn check_announced(&self) {
+        self.announced.iter().for_each(|count| count.check_complete());
     }
 
     /// Returns the totals with `along` added to the axes over which the counts are summed.
@@ -46,16 +65,20 @@ impl LossTotals {
 }
 
 impl Losses {
-    /// Creates the losses that consist of one: a sum computed by `root`, over `count` elements on this rank.
-    pub(super) fn of_one_loss(
-        rank: Rank,
-        root: Option<NodeId>,
-        axes: AxisSet,
-        count: u64,
-        sum: LossSum,
-    ) -> Losses {
-        let roots = root.into_iter().collect();
-        Losses { rank, roots, totals: LossTotals { sum, ..LossTotals::of_count(axes, count) } }
+    /// Creates the losses that consist of one: a sum over `count` elements on this rank, still to be summed over `axes`.
+    #[track_caller]
+    pub(super) fn of_sum(sum: &Value, axes: AxisSet, count: u64) -> Losses {
+        let mut losses = Losses::of_divided_sum(sum, axes);
+        losses.totals.counts.insert(axes, count);
+        losses
+    }
+
+    /// Creates the losses that consist of one, which is divided by its count already.
+    #[track_caller]
+    pub(super) fn of_divided_sum(sum: &Value, axes: AxisSet) -> Losses {
+        let roots = sum.recorded_node().into_iter().collect();
+        let totals = LossTotals { sum: compared_sum(sum, axes), ..LossTotals::default() };
+        Losses { rank: sum.rank().with_whole_batch(), roots, totals }
     }
 
     /// Returns all losses of both.
@@ -74,5 +97,18 @@ impl Losses {
     /// Returns the recorded operations that have computed the sums, and their totals.
     pub(crate) fn into_parts(self) -> (Vec<NodeId>, LossTotals) {
         (self.roots, self.totals)
+    }
+}
+
+/// Returns the sum that ranks compare, which is the same on all ranks with equal positions along `axes`, unless their control
+/// flow or a user-defined function depends on the rank.
+///
+/// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it would be
+/// waited for, too.
+#[track_caller]
+fn compared_sum(sum: &Value, axes: AxisSet) -> LossSum {
+    match sum.rank().allocator().device() {
+        None => LossSum::of_one_loss(read_number(&sum.compute().data), axes, Location::caller()),
+        Some(_) => LossSum::default(),
     }
 }

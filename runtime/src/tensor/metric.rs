@@ -172,7 +172,8 @@ pub trait MadeOfTensor {
     fn never_implemented() -> !;
 }
 
-fn read_number(buffer: &Buffer) -> f64 {
+/// Reads the only element of a buffer.
+pub(super) fn read_number(buffer: &Buffer) -> f64 {
     f64::from(buffer.view().to_vec::<f32>()[0])
 }
 

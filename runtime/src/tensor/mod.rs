@@ -13,6 +13,8 @@ mod in_flight;
 mod loss;
 mod losses;
 mod metric;
+mod micro_batch_loss;
+mod objective;
 mod operators;
 mod partial;
 mod pass_gradients;
@@ -35,6 +37,10 @@ pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{AddsToLoss, Loss, ScalesLoss};
 pub use losses::Losses;
 pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
+pub use micro_batch_loss::MicroBatchLoss;
+pub use objective::{
+    AccumulatingObjective, AddsToObjective, CountsStep, Objective, OfBatch, OfStep, StepCount,
+};
 pub use operators::{AfterParam, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use reduce::SumState;

@@ -11,6 +11,7 @@ mod kept;
 mod last_updates;
 mod micro;
 mod net;
+mod objectives;
 mod passes;
 mod programs;
 mod recomputation;

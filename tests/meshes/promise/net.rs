@@ -104,6 +104,8 @@ pub fn sizes() -> Sizes {
 pub struct Batched {
     pub tokens: Ids,
     pub targets: Ids,
+    /// Number of targets on this rank that are not ignored.
+    pub counted: u64,
     pub index: usize,
 }
 
@@ -146,6 +148,8 @@ pub fn micro_batch(
     Batched {
         tokens: Tokens::from_rows(rank, &sizes, first, &ids("tokens")),
         targets: Tokens::from_rows(rank, &sizes, first, &targets),
+        counted: targets.iter().filter(|id| **id != Targets::<(Batch, Seq)>::IGNORED).count()
+            as u64,
         index,
     }
 }

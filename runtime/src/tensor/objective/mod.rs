@@ -1,0 +1,182 @@
+//! Weighted sums of losses, each a mean over its own elements.
+
+mod step_count;
+mod terms;
+
+use std::marker::PhantomData;
+use std::ops::Add;
+use std::rc::Rc;
+
+use crate::fsdp::Unit;
+use crate::layout::{Dims, Seal};
+
+use super::{Accumulating, Gradients, Loss, MicroBatchLoss, Pending};
+use terms::Terms;
+
+pub use step_count::StepCount;
+
+pub(super) use step_count::AnnouncedCount;
+
+/// Losses of an [`Objective`] are divided by their counts in the batch that is differentiated.
+#[derive(Debug)]
+pub struct OfBatch;
+
+/// Losses of an [`Objective`] are divided by their counts in the step, of which the batch is a micro-batch.
+#[derive(Debug)]
+pub struct OfStep;
+
+/// A weighted sum of losses, each of them the mean over its own elements on all ranks:
+/// `tokens.weighted(1.0) + penalty.weighted(0.01)`. `Of` states which elements are counted: [`OfBatch`] or [`OfStep`].
+///
+/// One mean over the elements of several losses is [`Loss::and`].
+#[must_use = "an objective does nothing until `.backward()`"]
+pub struct Objective<Of = OfBatch> {
+    terms: Terms,
+    /// The counts of the terms, if they are announced.
+    counts: Vec<Rc<AnnouncedCount>>,
+    of: PhantomData<Of>,
+}
+
+impl<S: Dims> Loss<S> {
+    /// Returns the loss with a weight, as a term of a sum: the mean over all its elements times `weight`, which may be
+    /// negative and is the same on all ranks. A loss that counts nothing on any rank is 0.
+    #[track_caller]
+    pub fn weighted(self, weight: f32) -> Objective {
+        let terms = Terms::of_loss(self, weight, None);
+        Objective { terms, counts: Vec::new(), of: PhantomData }
+    }
+
+    /// Returns the loss of a micro-batch with a weight, as a term of a sum: the mean over all elements of the step times
+    /// `weight`, which is the same on all ranks. Each loss has a count of its own, also if two count the same elements.
+    #[track_caller]
+    pub fn weighted_over(self, weight: f32, count: &StepCount<S>) -> Objective<OfStep> {
+        let count = count.with_counted(self.count());
+        let terms = Terms::of_loss(self, weight, Some(count.total()));
+        Objective { terms, counts: vec![count], of: PhantomData }
+    }
+}
+
+impl<Of> Objective<Of> {
+    /// Computes the gradients of the weighted sum, as [`Loss::backward`] does those of a loss, and divides each loss by its
+    /// count on all ranks: no factor is left to the caller.
+    ///
+    /// Counts that are not announced are summed over the ranks first: one small all-reduce for each set of axes along which
+    /// losses vary.
+    ///
+    /// # Panics
+    /// As [`Loss::backward`], and if a loss has not counted what is announced.
+    #[track_caller]
+    pub fn backward(self) -> Gradients<Pending> {
+        self.backward_of(None)
+    }
+
+    /// [`backward`](Self::backward) for the parameters of `units` only, as [`Loss::backward_for`].
+    ///
+    /// # Panics
+    /// As [`backward`](Self::backward).
+    #[track_caller]
+    pub fn backward_for(self, units: &[Rc<Unit>]) -> Gradients<Pending> {
+        self.backward_of(Some(units))
+    }
+
+    #[track_caller]
+    fn backward_of(self, units: Option<&[Rc<Unit>]>) -> Gradients<Pending> {
+        self.counts.iter().for_each(|count| count.check_complete());
+        let (gradients, losses) = self.terms.begin_backward(units);
+        gradients.add(losses, true)
+    }
+
+    /// Computes the gradients of the first of several micro-batches, whose losses are divided by their counts in the step.
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn accumulate(self) -> Gradients<AccumulatingObjective>
+    where
+        Of: CountsStep,
+    {
+        let (mut gradients, losses) = self.terms.begin_backward(None);
+        gradients.totals.announce(self.counts);
+        gradients.add(losses, false)
+    }
+
+    /// Reduces the weighted sum over all ranks, and returns its value: two small all-reduces for each set of axes along which
+    /// losses vary. Of a micro-batch it is the part of the step's.
+    #[track_caller]
+    pub fn reduce(&self) -> f64 {
+        self.terms.reduce()
+    }
+}
+
+/// State of gradients of an [`Objective`] of a step during gradient accumulation: further micro-batches follow.
+#[derive(Debug)]
+pub struct AccumulatingObjective;
+
+#[diagnostic::do_not_recommend]
+impl MicroBatchLoss<AccumulatingObjective> for Objective<OfStep> {
+    #[track_caller]
+    fn add_to(
+        self,
+        mut gradients: Gradients<AccumulatingObjective>,
+        last: bool,
+    ) -> Gradients<Accumulating> {
+        gradients.totals.announce(self.counts);
+        if last {
+            gradients.totals.check_announced();
+        }
+        let losses = self.terms.into_losses(gradients.factor());
+        gradients.with_state::<Accumulating>().add(losses, last)
+    }
+}
+
+/// A term of an [`Objective`]: another one with counts of the same kind.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be added to a weighted sum of losses",
+    label = "not a weighted loss whose count is of the same kind",
+    note = "each loss takes its weight first: `a.weighted(1.0) + b.weighted(0.1)`",
+    note = "with several micro-batches, each loss takes the count of the step, too: \
+            `a.weighted_over(1.0, &tokens) + b.weighted_over(0.1, &samples)`"
+)]
+pub trait AddsToObjective<Of> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+    #[doc(hidden)]
+    fn into_objective(self) -> Objective<Of>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<Of> AddsToObjective<Of> for Objective<Of> {
+    const SEAL: Seal = Seal::new();
+
+    fn into_objective(self) -> Objective<Of> {
+        self
+    }
+}
+
+impl<Of, R: AddsToObjective<Of>> Add<R> for Objective<Of> {
+    type Output = Objective<Of>;
+
+    #[track_caller]
+    fn add(self, other: R) -> Objective<Of> {
+        let Objective { terms, mut counts, of } = self;
+        let other = other.into_objective();
+        counts.extend(other.counts);
+        Objective { terms: terms.with(other.terms), counts, of }
+    }
+}
+
+/// Counts of a step: [`OfStep`].
+#[diagnostic::on_unimplemented(
+    message = "weighted losses with counts of one micro-batch cannot be accumulated",
+    label = "each loss would be divided by the count of its micro-batch, not of the step",
+    note = "count the step first, and divide each loss by it: `let tokens = StepCount::new(rank, own);`, \
+            `loss.weighted_over(1.0, &tokens)`"
+)]
+pub trait CountsStep {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl CountsStep for OfStep {
+    const SEAL: Seal = Seal::new();
+}

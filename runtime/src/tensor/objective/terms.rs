@@ -1,0 +1,141 @@
+//! The terms of a weighted sum, and their factors.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::autograd::{Unary, Value};
+use crate::comm::Site;
+use crate::context::Rank;
+use crate::fsdp::Unit;
+use crate::layout::{AxisSet, Dims};
+use crate::mesh::shape_name;
+
+use super::super::losses::LossTotals;
+use super::super::metric::read_number;
+use super::super::{Accumulating, Gradients, Loss, Losses};
+
+/// The terms of a weighted sum, at least one.
+pub(super) struct Terms(Vec<Term>);
+
+/// A loss with its weight.
+struct Term {
+    /// One element: the sum over the elements of this rank.
+    sum: Value,
+    /// The axes over which sum and count are still to be summed.
+    axes: AxisSet,
+    /// Number of elements on this rank.
+    count: u64,
+    /// Number of elements of the step on all ranks, if it is known already.
+    total: Option<f64>,
+    weight: f32,
+}
+
+impl Terms {
+    /// Creates one term. If its elements are counted already, `total` is their number on all ranks.
+    #[track_caller]
+    pub(super) fn of_loss<S: Dims>(loss: Loss<S>, weight: f32, total: Option<f64>) -> Terms {
+        let (sum, count) = loss.into_sum_and_count();
+        let name = || format!("the weight of a loss over {}", shape_name(S::DIMS));
+        let declared = sum.rank().declared_values();
+        declared.note_number(name, AxisSet::NONE, Location::caller(), weight);
+        Terms(vec![Term { sum, axes: S::VARIES, count, total, weight }])
+    }
+
+    #[track_caller]
+    pub(super) fn with(mut self, other: Terms) -> Terms {
+        self.rank().check_same(other.rank());
+        self.0.extend(other.0);
+        self
+    }
+
+    fn rank(&self) -> &Rank {
+        self.0[0].sum.rank()
+    }
+
+    /// Begins the backward of the terms, and returns their losses, to be added to the gradients.
+    ///
+    /// The factor of the first term is left to the gradients as a whole. So the gradient of its sum is 1, as that of a single
+    /// loss, and the gradients of a loss in bf16 are not rounded by a factor that all of them have.
+    #[track_caller]
+    pub(super) fn begin_backward(
+        self,
+        units: Option<&[Rc<Unit>]>,
+    ) -> (Gradients<Accumulating>, Losses) {
+        let factors = self.rounded_factors();
+        let first = factors.iter().map(|factor| factor.abs()).find(|factor| *factor > 0.0);
+        let factor = first.unwrap_or(1.0);
+        let losses = self.losses(&factors, factor);
+        let mut gradients = Gradients::begin_backward(&losses, units, Location::caller());
+        gradients.totals.add(LossTotals::of_count(AxisSet::NONE, 1));
+        (gradients.with_factor(factor), losses)
+    }
+
+    /// Returns the losses of a later micro-batch, whose gradients are added to some that have the factor `factor`.
+    #[track_caller]
+    pub(super) fn into_losses(self, factor: f32) -> Losses {
+        self.losses(&self.rounded_factors(), factor)
+    }
+
+    /// Returns the losses whose sum is the weighted sum, divided by `factor`.
+    #[track_caller]
+    fn losses(&self, factors: &[f32], factor: f32) -> Losses {
+        let mut losses: Option<Losses> = None;
+        for (term, own) in self.0.iter().zip(factors) {
+            let scaled = term.sum.to_pointwise().unary(Unary::Scale(own / factor));
+            let sum = Value::deferred(term.sum.rank(), Vec::new(), scaled);
+            let loss = Losses::of_divided_sum(&sum, term.axes);
+            losses = Some(match losses {
+                Some(losses) => losses.merge_losses(loss),
+                None => loss,
+            });
+        }
+        losses.expect("a weighted sum has a term")
+    }
+
+    /// Returns the value of the weighted sum.
+    #[track_caller]
+    pub(super) fn reduce(&self) -> f64 {
+        let factors = self.factors();
+        let sums = self.all_reduce(|term| read_number(&term.sum.compute().data));
+        factors.iter().zip(sums).map(|(factor, sum)| factor * sum).sum()
+    }
+
+    #[track_caller]
+    fn rounded_factors(&self) -> Vec<f32> {
+        self.factors().into_iter().map(|factor| factor as f32).collect()
+    }
+
+    /// Returns the factor of the sum of each term: its weight, divided by the number of its elements on all ranks.
+    #[track_caller]
+    fn factors(&self) -> Vec<f64> {
+        let summed = self.all_reduce(|term| term.count as f64);
+        let terms = self.0.iter().zip(summed);
+        terms.map(|(term, summed)| term.factor(term.total.unwrap_or(summed))).collect()
+    }
+
+    /// Sums a number of each term over the ranks.
+    #[track_caller]
+    fn all_reduce(&self, number: impl Fn(&Term) -> f64) -> Vec<f64> {
+        let mut by_axes: BTreeMap<AxisSet, Vec<usize>> = BTreeMap::new();
+        for (index, term) in self.0.iter().enumerate() {
+            by_axes.entry(term.axes).or_default().push(index);
+        }
+        let mut all = vec![0.0; self.0.len()];
+        for (axes, indices) in by_axes {
+            let mut numbers: Vec<f64> =
+                indices.iter().map(|index| number(&self.0[*index])).collect();
+            self.rank().all_reduce_f64(axes, &Site::here("weighted losses"), &mut numbers);
+            for (index, number) in indices.into_iter().zip(numbers) {
+                all[index] = number;
+            }
+        }
+        all
+    }
+}
+
+impl Term {
+    fn factor(&self, total: f64) -> f64 {
+        if total > 0.0 { f64::from(self.weight) / total } else { 0.0 }
+    }
+}

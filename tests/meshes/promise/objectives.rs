@@ -1,0 +1,244 @@
+//! Weighted sums of losses, each divided by its own count, on every mesh and with any number of micro-batches.
+
+use meshwright::layout::Dims;
+use meshwright::prelude::*;
+use meshwright::tensor::{Objective, OfStep, StepCount};
+use meshwright_tests::compare::distance;
+
+use super::harness::{
+    Numbers, ONE, assert_mesh_parity, built, gradients_of, mesh, on, refused, stage3,
+};
+use super::net::*;
+
+/// Sequences and positions of the batch.
+const BATCH: (usize, usize) = (12, 6);
+
+fn squares<S: Dims>(x: &Tensor<S>) -> Loss<S> {
+    Loss::mean_of(&x.square())
+}
+
+/// Losses with four counts: of targets, of samples, of split positions, and of numbers that all ranks have.
+struct Terms {
+    tokens: Loss<(Batch, Seq)>,
+    samples: Loss<(Batch, Hidden)>,
+    split: Loss<(Batch, Split<Seq, Tp>, Hidden)>,
+    shared: Loss<(Hidden,)>,
+}
+
+impl Terms {
+    fn of(net: &Net, batch: &Batched) -> Terms {
+        let x = net.plain.forward(&net.embed.forward(&batch.tokens));
+        let split = net.norm.forward(&x.slice(Seq, Tp)).tanh() * &net.gain;
+        Terms {
+            tokens: net.head.loss(&x, &batch.targets),
+            samples: squares(&x.mean(Seq)),
+            split: squares(&split),
+            shared: squares(&net.bias.forward(&Tensor::from_fn(x.rank(), &[8], |at| at[0] as f32))),
+        }
+    }
+
+    fn weighted(self) -> Objective {
+        self.tokens.weighted(1.0)
+            + self.samples.weighted(0.3)
+            + self.split.weighted(-0.7)
+            + self.shared.weighted(0.01)
+    }
+
+    fn weighted_over(self, counts: &Counts) -> Objective<OfStep> {
+        self.tokens.weighted_over(1.0, &counts.tokens)
+            + self.samples.weighted_over(0.3, &counts.samples)
+            + self.split.weighted_over(-0.7, &counts.split)
+            + self.shared.weighted_over(0.01, &counts.shared)
+    }
+}
+
+/// The counts of a step.
+struct Counts {
+    tokens: StepCount<(Batch, Seq)>,
+    samples: StepCount<(Batch, Hidden)>,
+    split: StepCount<(Batch, Split<Seq, Tp>, Hidden)>,
+    shared: StepCount<(Hidden,)>,
+}
+
+impl Counts {
+    /// Counts a step of `micro_batches`, of which each has the shared loss.
+    fn of_step(net: &Net, rank: &Rank, micro_batches: u64) -> Counts {
+        let all = micro_batch(rank, BATCH, (0, 1), false);
+        let x = net.embed.forward(&all.tokens);
+        let elements = |extents: Vec<usize>| extents.into_iter().product::<usize>() as u64;
+        let local = |extents: &[meshwright::tensor::Extent]| {
+            elements(extents.iter().map(|extent| extent.local).collect())
+        };
+        Counts {
+            tokens: StepCount::new(rank, all.counted),
+            samples: StepCount::new(rank, local(x.mean(Seq).local_extents())),
+            split: StepCount::new(rank, local(x.slice(Seq, Tp).local_extents())),
+            shared: StepCount::new(rank, 8 * micro_batches),
+        }
+    }
+}
+
+/// Returns the gradients of a step of several micro-batches.
+fn of_micro_batches(rank: &Rank, count: usize) -> Numbers {
+    let net = built::<Net>(rank, &sizes());
+    let counts = Counts::of_step(&net.model, rank, count as u64);
+    let objective = |index: usize| {
+        let batch = micro_batch(rank, BATCH, (index, count), false);
+        Terms::of(&net.model, &batch).weighted_over(&counts)
+    };
+    let gradients = match count {
+        1 => objective(0).backward(),
+        _ => {
+            let first = objective(0).accumulate();
+            let middle = (1..count - 1).fold(first, |sum, index| sum.accumulate(objective(index)));
+            middle.backward(objective(count - 1))
+        }
+    };
+    gradients_of(&net, &gradients.reduce())
+}
+
+/// Returns value and gradients of the whole batch.
+fn of_batch(rank: &Rank) -> Numbers {
+    let net = built::<Net>(rank, &sizes());
+    let objective = Terms::of(&net.model, &micro_batch(rank, BATCH, (0, 1), false)).weighted();
+    let value = objective.reduce();
+    let gradients = objective.backward().reduce();
+    let mut numbers = gradients_of(&net, &gradients);
+    numbers.insert("value".into(), vec![value as f32]);
+    numbers.insert("norm".into(), vec![gradients.norm() as f32]);
+    numbers
+}
+
+#[track_caller]
+fn assert_close(name: &str, got: &Numbers, expected: &Numbers) {
+    for (param, expected) in expected.iter().filter(|(param, _)| param.starts_with("gradient")) {
+        let got = &got[param];
+        let is_noise = got.iter().chain(expected).all(|x| x.abs() < 1e-9);
+        assert!(is_noise || distance(got, expected) < 1e-5, "{name}: {param}");
+    }
+}
+
+#[test]
+fn every_mesh_has_the_gradients_of_one_rank() {
+    assert_mesh_parity("weighted losses", of_batch);
+    for count in [1, 2, 3] {
+        assert_mesh_parity(&format!("{count} micro-batches"), |rank| of_micro_batches(rank, count));
+    }
+}
+
+#[test]
+fn each_loss_is_divided_by_its_own_count() {
+    let found = on(ONE, |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let terms = || Terms::of(&net.model, &micro_batch(rank, BATCH, (0, 1), false));
+        let gradients = [
+            (1.0, gradients_of(&net, &terms().tokens.backward().reduce())),
+            (0.3, gradients_of(&net, &terms().samples.backward().reduce())),
+            (-0.7, gradients_of(&net, &terms().split.backward().reduce())),
+            (0.01, gradients_of(&net, &terms().shared.backward().reduce())),
+        ];
+        let mut expected = Numbers::new();
+        for (weight, of_term) in gradients {
+            for (name, gradient) in of_term {
+                let sum = expected.entry(name).or_insert_with(|| vec![0.0; gradient.len()]);
+                sum.iter_mut().zip(gradient).for_each(|(sum, x)| *sum += weight * x);
+            }
+        }
+        assert_close("one batch", &of_batch(rank), &expected);
+        let Terms { tokens, samples, split, shared } = terms();
+        let value = tokens.reduce().value() + 0.3 * samples.reduce().value()
+            - 0.7 * split.reduce().value()
+            + 0.01 * shared.reduce().value();
+        assert!((f64::from(of_batch(rank)["value"][0]) - value).abs() < 1e-6 * value.abs());
+    });
+    found.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The gradients of any number of micro-batches are those of the batch, although they have other numbers of targets.
+#[test]
+fn micro_batches_are_divided_by_the_counts_of_the_step() {
+    for case in [ONE, mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2,tp=2")] {
+        let found = on(case, |rank| {
+            let expected = of_batch(rank);
+            for count in [1, 2, 3] {
+                assert_close(
+                    &format!("{count} micro-batches"),
+                    &of_micro_batches(rank, count),
+                    &expected,
+                );
+            }
+        });
+        found.unwrap_or_else(|error| panic!("{}: {error}", case.mesh));
+    }
+}
+
+/// A loss that counts nothing is zero, whatever its place in the sum.
+#[test]
+fn losses_without_targets_are_zero() {
+    let found = on(mesh("dp=2"), |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let batch = micro_batch(rank, BATCH, (0, 1), false);
+        let ignored = vec![Targets::<(Batch, Seq)>::IGNORED; BATCH.0 / 2 * BATCH.1];
+        let ignored: Ids = Tokens::from_block(rank, &[BATCH.0, BATCH.1], &ignored);
+        let x = || net.model.embed.forward(&batch.tokens);
+        let alone = gradients_of(&net, &squares(&x()).backward().reduce());
+        let none = || net.model.head.loss(&x(), &ignored).weighted(2.0);
+        for objective in
+            [none() + squares(&x()).weighted(1.0), squares(&x()).weighted(1.0) + none()]
+        {
+            assert_eq!(objective.reduce(), squares(&x()).reduce().value());
+            assert_close(
+                "with targets",
+                &gradients_of(&net, &objective.backward().reduce()),
+                &alone,
+            );
+        }
+        assert_eq!(none().reduce(), 0.0);
+        let zeros = gradients_of(&net, &none().backward().reduce());
+        assert!(zeros.values().flatten().all(|x| *x == 0.0));
+    });
+    found.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn counts_other_than_announced_are_refused() {
+    for case in [ONE, mesh("dp=2"), mesh("tp=2")] {
+        for micro_batches in [1, 2] {
+            let parts = ["the losses over (Batch, Seq, Hidden) have counted", "are announced at"];
+            refused(case, file!(), &parts, |rank, spot| {
+                let net = built::<Net>(rank, &sizes());
+                let batch = micro_batch(rank, BATCH, (0, 1), false);
+                let x = || net.model.embed.forward(&batch.tokens);
+                let elements =
+                    x().local_extents().iter().map(|extent| extent.local as u64).product::<u64>();
+                spot.next(line!());
+                let count = StepCount::new(rank, elements * micro_batches + 1);
+                let objective = || squares(&x()).weighted_over(1.0, &count);
+                let _ = match micro_batches {
+                    1 => objective().backward(),
+                    _ => objective().accumulate().backward(objective()),
+                }
+                .reduce();
+            });
+        }
+    }
+}
+
+#[test]
+fn weights_that_differ_between_ranks_are_refused() {
+    for case in [mesh("dp=2"), mesh("tp=2")] {
+        refused(
+            case,
+            file!(),
+            &["the weight of a loss over (Batch, Seq, Hidden)"],
+            |rank, spot| {
+                let net = built::<Net>(rank, &sizes());
+                let batch = micro_batch(rank, BATCH, (0, 1), false);
+                let x = net.model.embed.forward(&batch.tokens);
+                spot.next(line!());
+                let objective = squares(&x).weighted(1.0 + rank.index() as f32);
+                let _ = objective.backward().reduce();
+            },
+        );
+    }
+}
