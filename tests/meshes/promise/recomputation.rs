@@ -3,9 +3,12 @@
 
 use std::cell::Cell;
 
+use meshwright::backend::DType;
 use meshwright::nn::{Build, Builder};
 use meshwright::prelude::*;
-use meshwright::tensor::Rank;
+use meshwright::tensor::{Rank, Settings, ZeroStage};
+use meshwright_tests::compare::assert_same_bits;
+use meshwright_tests::run::on_mesh_with;
 
 use super::harness::{MESH_CASES, Numbers, Steps, assert_mesh_parity, built, numbers, on};
 use super::net::{Batch, Hidden, Seq, Stream, micro_batch, sizes};
@@ -100,6 +103,23 @@ impl Asking {
     }
 }
 
+/// A layer whose evaluation reads tensors that it goes on with, and that goes on with the results of the evaluation.
+#[model]
+pub struct Evaluating {
+    norm: RmsNorm<Hidden>,
+    linear: Linear<Hidden, Hidden>,
+}
+
+#[forward]
+impl Evaluating {
+    fn forward(&self, x: &Stream) -> Stream {
+        let sum = x + self.linear.forward(x);
+        let product = &sum * x;
+        let constant = x.rank().evaluate(|| self.norm.forward(&sum).tanh() + product.scale(0.3));
+        sum.silu() * constant + self.norm.forward(&sum) + product.tanh()
+    }
+}
+
 /// A layer in a recomputed stack, or not.
 macro_rules! nets {
     ($($layer:ident: $plain:ident, $recomputed:ident;)*) => {$(
@@ -138,6 +158,7 @@ nets! {
     Scaled: PlainScaled, AgainScaled;
     Noisy: PlainNoisy, AgainNoisy;
     Asking: PlainAsking, AgainAsking;
+    Evaluating: PlainEvaluating, AgainEvaluating;
 }
 
 macro_rules! trained {
@@ -190,4 +211,24 @@ fn a_layer_cannot_tell_that_it_is_recomputed() {
         on(super::harness::ONE, trained!(AgainAsking)).unwrap(),
     ];
     assert_eq!(plain, again);
+}
+
+/// The forward pass of a recomputed layer, which is not recorded either, fused the operations of an evaluation with those
+/// after it, so that it rounded fewer results than the recomputation.
+#[test]
+fn an_evaluation_stays_apart_in_a_recomputed_layer() {
+    for (mesh, zero) in [
+        ("1", ZeroStage::Replicated),
+        ("dp=2", ZeroStage::Replicated),
+        ("fsdp=2", ZeroStage::Parameters),
+    ] {
+        for compute in [DType::F32, DType::Bf16] {
+            let settings = Settings { compute, zero, ..Settings::new(7) };
+            let plain = on_mesh_with(mesh, 1, settings, trained!(PlainEvaluating));
+            let again = on_mesh_with(mesh, 1, settings, trained!(AgainEvaluating));
+            for (again, plain) in again.iter().zip(&plain) {
+                assert_same_bits(&format!("{mesh}, {compute}"), again, plain);
+            }
+        }
+    }
 }

@@ -18,7 +18,7 @@ use super::super::function::SavedInput;
 use super::super::param_use::ParamUse;
 use super::super::tape::NodeId;
 use super::super::tensor_parallel::RegionExit;
-use super::super::value::{Computed, DeferredOp, Value};
+use super::super::value::{Computed, DeferredIn, DeferredOp, Value};
 use super::backward::{MatmulBackward, MatmulDims, backward_gelu};
 use super::epilogue::{bias_expr, gelu_expr};
 
@@ -222,21 +222,22 @@ impl DeferredOp for Matmul {
 impl Value {
     /// Returns true if the value is a deferred matmul.
     pub(in super::super) fn is_deferred_matmul(&self) -> bool {
-        self.deferred_matmul_is_recorded().is_some()
+        self.with_deferred(|_: &mut Matmul, _| ()).is_some()
     }
 
-    /// Returns true if the deferred matmul is recorded for backward; `None` if the value is not a deferred matmul.
-    pub(in super::super) fn deferred_matmul_is_recorded(&self) -> Option<bool> {
-        self.with_deferred(|_: &mut Matmul, recorded| recorded)
+    /// Returns true if the value is a deferred matmul that [may be fused](DeferredIn::is_fusable).
+    pub(in super::super) fn is_fusable_matmul(&self) -> bool {
+        let is_fusable = |_: &mut Matmul, created: DeferredIn| created.is_fusable(self.rank());
+        self.with_deferred(is_fusable) == Some(true)
     }
 
     /// Computes a deferred matmul with an epilogue. Returns `None` if the bias is not one for each column, or the matmul has
     /// other readers.
     pub(in super::super) fn with_bias(&self, epilogue: &BiasEpilogue<'_>) -> Option<Value> {
         let is_shared = self.is_shared();
-        let computed = self.with_deferred(|matmul: &mut Matmul, recorded| {
+        let computed = self.with_deferred(|matmul: &mut Matmul, created| {
             (!is_shared && epilogue.bias.param.local_len() == matmul.dims.n)
-                .then(|| matmul.compute_with_epilogue(epilogue, recorded))
+                .then(|| matmul.compute_with_epilogue(epilogue, created.recorded))
         });
         let Computed { data, node } = computed??;
         Some(Value::alias(self.rank(), self.extents().to_vec(), data, node))

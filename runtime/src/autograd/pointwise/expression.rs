@@ -229,17 +229,16 @@ impl Value {
     #[track_caller]
     pub(crate) fn to_pointwise(&self) -> Pointwise {
         self.check_recorded();
-        let is_recording = self.rank().records_operations();
         let is_leaf = self.node_at_boundary().is_some();
-        let extended = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
-            let is_extended = !pointwise.is_long() && recorded == is_recording;
+        let extended = self.with_deferred(|pointwise: &mut Pointwise, created| {
+            let is_extended = !pointwise.is_long() && created.is_fusable(self.rank());
             is_extended
                 .then(|| if is_leaf { Pointwise::leaf(self.clone()) } else { pointwise.clone() })
         });
         if let Some(Some(pointwise)) = extended {
             return pointwise;
         }
-        if self.deferred_matmul_is_recorded() == Some(is_recording) {
+        if self.is_fusable_matmul() {
             return Pointwise::leaf(self.clone());
         }
         Pointwise::leaf(self.unchanged_computed())
@@ -250,9 +249,8 @@ impl Value {
         if let Some(value) = self.before_boundary() {
             return value.compute_matmuls();
         }
-        let is_recording = self.rank().records_operations();
-        self.with_deferred(|pointwise: &mut Pointwise, recorded| {
-            if is_recording || !recorded {
+        self.with_deferred(|pointwise: &mut Pointwise, created| {
+            if created.is_computable(self.rank()) {
                 pointwise.compute_matmuls();
             }
         });
@@ -263,9 +261,8 @@ impl Value {
         if let Some(value) = self.before_boundary() {
             return value.is_deferred_sum();
         }
-        let is_recording = self.rank().records_operations();
-        let is_sum = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
-            (is_recording || !recorded) && pointwise.is_sum()
+        let is_sum = self.with_deferred(|pointwise: &mut Pointwise, created| {
+            created.is_computable(self.rank()) && pointwise.is_sum()
         });
         is_sum == Some(true)
     }

@@ -13,6 +13,8 @@ pub(super) struct Deferred {
     pub(super) op: Box<dyn DeferredOp>,
     /// True if the operation is recorded for backward, which is decided when it is created.
     pub(super) recorded: bool,
+    /// True if it was created in an evaluation, whose results are constants.
+    pub(super) in_evaluation: bool,
     pub(super) requires_grad: bool,
     /// Set if the value is at a boundary: then it is a leaf of the expressions that read it.
     pub(super) boundary: Option<AtBoundary>,
@@ -49,6 +51,28 @@ pub(in crate::autograd) trait DeferredOp: Any {
     fn requires_grad(&self) -> bool;
 }
 
+/// Where a deferred operation was created.
+#[derive(Clone, Copy)]
+pub(in crate::autograd) struct DeferredIn {
+    pub(in crate::autograd) recorded: bool,
+    in_evaluation: bool,
+}
+
+impl DeferredIn {
+    /// Returns true if an operation that is created now may be fused with it: both belong to an evaluation, or neither
+    /// does, and both are recorded, or neither is. The forward pass of a recomputed segment is not recorded either, but an
+    /// evaluation inside of it stays apart, as it does when the segment is recomputed.
+    pub(in crate::autograd) fn is_fusable(self, rank: &Rank) -> bool {
+        self.in_evaluation != rank.is_recording() && self.recorded == rank.records_operations()
+    }
+
+    /// Returns true if the operation may be computed now: not one that is recorded, or will be, by code that is not.
+    pub(in crate::autograd) fn is_computable(self, rank: &Rank) -> bool {
+        let is_looked_at = !self.in_evaluation && !rank.is_recording();
+        !is_looked_at && (rank.records_operations() || !self.recorded)
+    }
+}
+
 impl Deferred {
     /// Returns true if the operation is recorded when it is computed.
     fn is_to_be_recorded(&self) -> bool {
@@ -81,19 +105,20 @@ impl Value {
         computed
     }
 
-    /// Returns the result of `visit` on the deferred operation, and whether it is recorded, if it is a `T` that is still to
-    /// be computed.
+    /// Returns the result of `visit` on the deferred operation, and where it was created, if it is a `T` that is still to be
+    /// computed.
     pub(in crate::autograd) fn with_deferred<T: DeferredOp, R>(
         &self,
-        visit: impl FnOnce(&mut T, bool) -> R,
+        visit: impl FnOnce(&mut T, DeferredIn) -> R,
     ) -> Option<R> {
         match &mut *self.0.state.borrow_mut() {
             ValueState::Computed(_) | ValueState::Deferred(Deferred { is_outdated: true, .. }) => {
                 None
             }
-            ValueState::Deferred(Deferred { op, recorded, .. }) => {
+            ValueState::Deferred(Deferred { op, recorded, in_evaluation, .. }) => {
+                let created = DeferredIn { recorded: *recorded, in_evaluation: *in_evaluation };
                 let op: &mut dyn Any = &mut **op;
-                op.downcast_mut().map(|op| visit(op, *recorded))
+                op.downcast_mut().map(|op| visit(op, created))
             }
         }
     }

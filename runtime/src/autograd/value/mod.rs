@@ -18,7 +18,7 @@ use super::tape::NodeId;
 use super::tensor_parallel::Regather;
 
 use deferred::Deferred;
-pub(super) use deferred::DeferredOp;
+pub(super) use deferred::{DeferredIn, DeferredOp};
 
 /// A tensor without its type. Elementwise operations on it are deferred as an expression until another operation needs the
 /// numbers, so that a chain of them costs one pass over memory. That is not visible from outside: a deferred operation is
@@ -119,6 +119,7 @@ impl Value {
         let state = ValueState::Deferred(Deferred {
             op,
             recorded,
+            in_evaluation: !rank.is_recording(),
             requires_grad,
             boundary: None,
             peeked: None,
@@ -242,9 +243,15 @@ impl Value {
     }
 
     /// Returns the numbers for an operation that is not recorded: a deferred operation that is recorded stays deferred, so
-    /// that the order of recorded operations, in which the ranks reduce gradients, does not depend on it.
+    /// that the order of recorded operations, in which the ranks reduce gradients, does not depend on it. In an evaluation,
+    /// so does one that will be recorded when its segment is recomputed.
     pub(crate) fn peek(&self) -> Arc<Buffer> {
-        if self.is_recorded() { self.look() } else { self.compute_with_node().data }
+        let will_be_recorded = self.is_unrecorded() && !self.rank().is_recording();
+        if self.is_recorded() || will_be_recorded {
+            self.look()
+        } else {
+            self.compute_with_node().data
+        }
     }
 
     /// Returns the numbers for a look at them. The value stays deferred, recorded or not: a computed one is rounded to the
