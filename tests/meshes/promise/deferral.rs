@@ -3,10 +3,12 @@
 
 use std::cell::RefCell;
 
+use meshwright::backend::DType;
 use meshwright::layout::Dims;
 use meshwright::optim::{Ema, Sgd, SgdOptions};
 use meshwright::prelude::*;
-use meshwright::tensor::{Rank, Unit};
+use meshwright::tensor::{Rank, Settings, Unit};
+use meshwright_tests::run::on_mesh_with;
 
 use super::harness::{
     MESH_CASES, Numbers, ONE, OTHER_MESH_CASES, Steps, assert_mesh_parity, assert_parity_on, built,
@@ -489,4 +491,20 @@ fn recomputed_layers_may_look() {
             numbers
         });
     }
+}
+
+/// An evaluation rounded a tensor that it read, so that later operations had other numbers on the ranks that evaluate.
+#[test]
+fn an_evaluation_leaves_deferred_tensors_as_they_are() {
+    let settings = Settings { compute: DType::Bf16, ..Settings::new(7) };
+    let results = on_mesh_with("tp=2", 1, settings, |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let x: Stream = Tensor::from_fn(rank, &[8, 6, 8], |at| (at[0] + at[1] * at[2]) as f32);
+        let deferred = x.scale(0.01).tanh();
+        if rank.index() == 0 {
+            rank.evaluate(|| net.model.norm.forward(&deferred)).to_local_vec();
+        }
+        (deferred.scale(0.77) + x).to_local_vec()
+    });
+    assert_eq!(results[0], results[1]);
 }

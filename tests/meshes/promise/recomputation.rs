@@ -108,15 +108,19 @@ impl Asking {
 pub struct Evaluating {
     norm: RmsNorm<Hidden>,
     linear: Linear<Hidden, Hidden>,
+    #[recompute]
+    inner: Asking,
 }
 
 #[forward]
 impl Evaluating {
     fn forward(&self, x: &Stream) -> Stream {
         let sum = x + self.linear.forward(x);
-        let product = &sum * x;
-        let constant = x.rank().evaluate(|| self.norm.forward(&sum).tanh() + product.scale(0.3));
-        sum.silu() * constant + self.norm.forward(&sum) + product.tanh()
+        let (product, passed) = (&sum * x, x.scale(0.7).tanh());
+        let constant = x.rank().evaluate(|| {
+            self.norm.forward(&sum).tanh() + product.scale(0.3) + self.inner.forward(&passed)
+        });
+        sum.silu() * constant + self.norm.forward(&sum) + product.tanh() + passed.scale(0.3)
     }
 }
 

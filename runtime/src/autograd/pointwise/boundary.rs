@@ -18,7 +18,7 @@ impl Value {
             return self.sum_at_boundary();
         }
         if !is_recording {
-            if !self.is_recorded() {
+            if !self.is_recorded() && !self.is_looked_at() {
                 self.compute_with_node();
             }
             return self.clone();

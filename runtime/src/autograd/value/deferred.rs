@@ -66,14 +66,22 @@ impl DeferredIn {
         self.in_evaluation != rank.is_recording() && self.recorded == rank.records_operations()
     }
 
-    /// Returns true if the operation may be computed now: not one that is recorded, or will be, by code that is not.
+    /// Returns true if the operation may be computed now: not one that is recorded by code that is not, nor one of the
+    /// step by an evaluation.
     pub(in crate::autograd) fn is_computable(self, rank: &Rank) -> bool {
-        let is_looked_at = !self.in_evaluation && !rank.is_recording();
-        !is_looked_at && (rank.records_operations() || !self.recorded)
+        !self.is_looked_at(rank) && (rank.records_operations() || !self.recorded)
+    }
+
+    fn is_looked_at(self, rank: &Rank) -> bool {
+        !self.in_evaluation && !rank.is_recording()
     }
 }
 
 impl Deferred {
+    fn created_in(&self) -> DeferredIn {
+        DeferredIn { recorded: self.recorded, in_evaluation: self.in_evaluation }
+    }
+
     /// Returns true if the operation is recorded when it is computed.
     fn is_to_be_recorded(&self) -> bool {
         self.recorded && self.boundary.is_none()
@@ -89,6 +97,15 @@ impl Deferred {
 }
 
 impl Value {
+    /// Returns true if the value is deferred, and what reads it now is an evaluation to which it does not belong. That leaves
+    /// it as it is, as a [look](Self::look) does: ranks or runs of a segment that evaluate have the numbers of others.
+    pub(in crate::autograd) fn is_looked_at(&self) -> bool {
+        match &*self.0.state.borrow() {
+            ValueState::Computed(_) => false,
+            ValueState::Deferred(deferred) => deferred.created_in().is_looked_at(&self.0.rank),
+        }
+    }
+
     /// Returns the numbers, computed now if they were deferred, and the operation that made them.
     pub(crate) fn compute_with_node(&self) -> Computed {
         let mut state = self.0.state.borrow_mut();
@@ -115,9 +132,9 @@ impl Value {
             ValueState::Computed(_) | ValueState::Deferred(Deferred { is_outdated: true, .. }) => {
                 None
             }
-            ValueState::Deferred(Deferred { op, recorded, in_evaluation, .. }) => {
-                let created = DeferredIn { recorded: *recorded, in_evaluation: *in_evaluation };
-                let op: &mut dyn Any = &mut **op;
+            ValueState::Deferred(deferred) => {
+                let created = deferred.created_in();
+                let op: &mut dyn Any = &mut *deferred.op;
                 op.downcast_mut().map(|op| visit(op, created))
             }
         }

@@ -243,15 +243,10 @@ impl Value {
     }
 
     /// Returns the numbers for an operation that is not recorded: a deferred operation that is recorded stays deferred, so
-    /// that the order of recorded operations, in which the ranks reduce gradients, does not depend on it. In an evaluation,
-    /// so does one that will be recorded when its segment is recomputed.
+    /// that the order of recorded operations, in which the ranks reduce gradients, does not depend on it.
     pub(crate) fn peek(&self) -> Arc<Buffer> {
-        let will_be_recorded = self.is_unrecorded() && !self.rank().is_recording();
-        if self.is_recorded() || will_be_recorded {
-            self.look()
-        } else {
-            self.compute_with_node().data
-        }
+        let is_kept = self.is_recorded() || self.is_looked_at();
+        if is_kept { self.look() } else { self.compute_with_node().data }
     }
 
     /// Returns the numbers for a look at them. The value stays deferred, recorded or not: a computed one is rounded to the
