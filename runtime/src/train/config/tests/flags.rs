@@ -1,0 +1,188 @@
+//! Flags and their defaults.
+
+use std::sync::Arc;
+
+use crate::backend::DType;
+use crate::optim::{AdamWOptions, MuonOptions};
+use crate::train::{Decay, LrSchedule};
+
+use super::*;
+
+#[test]
+fn default_run_has_four_ranks() {
+    let config = parse("").unwrap();
+    assert_eq!(config.mesh.to_string(), "dp=2,tp=2");
+    assert_eq!((config.batch, config.seq, config.steps, config.seed), (16, 128, 600, 0));
+    assert_eq!(config.order, Order::Sequential);
+    let sizes = ModelSizes {
+        hidden: 128,
+        layers: 4,
+        heads: 4,
+        kv_heads: None,
+        ffn: None,
+        vocab: 256,
+        tied: false,
+    };
+    assert_eq!(config.model, ModelSource::New(sizes));
+    let adamw = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
+    assert_eq!(rule_of(&config), format!("{adamw:?}"));
+    assert_eq!(config.optimizer.ema, None);
+    assert_eq!((config.zero, config.recompute), (ZeroStage::Replicated, None));
+    assert_eq!((config.micro_batches, config.memory_limit), (1, None));
+    assert_eq!((config.dtype, config.reduce_dtype), (Precision::F32, Precision::F32));
+    assert_eq!(config.optimizer.clip, Some(1.0));
+    assert_eq!((config.data, config.save, config.resume), (None, None, None));
+}
+
+#[test]
+fn device_decides_defaults() {
+    let dtype = |flags: &str| parse(flags).unwrap().dtype;
+    assert_eq!((dtype(""), dtype("--device cuda")), (Precision::F32, Precision::Bf16));
+    assert_eq!(dtype("--device cuda --dtype f32"), Precision::F32);
+    assert_contains(
+        &refusal("--nondeterministic"),
+        "--nondeterministic: the CPU has no nondeterministic algorithms; use --device cuda",
+    );
+    assert_contains(
+        &refusal("--no-graphs"),
+        "--no-graphs: the CPU has no CUDA graphs; use --device cuda",
+    );
+    let graphs = |flags: &str| parse(flags).unwrap().graphs;
+    assert_eq!(["", "--device cuda"].map(graphs), [false, true]);
+}
+
+#[test]
+fn flags_reach_their_fields() {
+    let config = parse(
+        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
+         --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
+         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled \
+         --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon \
+         --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
+         --weight-decay 0 --clip 0 --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics \
+         m.jsonl --trace t.json --stage-times s.json --sample-tokens 0",
+    )
+    .unwrap();
+    let expected = Config {
+        config_file: None,
+        mesh: "fsdp=2,cp=2".parse().unwrap(),
+        zero: ZeroStage::Gradients,
+        pipeline: None,
+        micro_batches: 4,
+        recompute: Some(RecomputeOverride::Every(2.try_into().unwrap())),
+        context: Some(ContextStyle::Hybrid(Some(2))),
+        memory_limit: Some(3 << 29),
+        device: DeviceChoice::Cuda,
+        nondeterministic: true,
+        graphs: false,
+        dtype: Precision::Bf16,
+        reduce_dtype: Precision::Bf16,
+        threads: Some(3),
+        model: ModelSource::New(ModelSizes {
+            hidden: 64,
+            layers: 2,
+            heads: 8,
+            kv_heads: Some(2),
+            ffn: Some(100),
+            vocab: 300,
+            tied: true,
+        }),
+        data: Some("d.bin".into()),
+        tokenizer: Some("t.json".into()),
+        order: Order::Shuffled,
+        documents: Some(DocumentOptions { end: 7, packs: true, masks_borders: true }),
+        batch: 8,
+        seq: 32,
+        steps: 50,
+        seed: 7,
+        optimizer: OptimizerConfig {
+            lr: LrSchedule { decay: Decay::Wsd, peak: 3e-4, min: 1e-5, warmup: 5, steps: 50 },
+            choice: OptimizerChoice {
+                name: "muon".into(),
+                flags: OptimizerFlags {
+                    momentum: Some(0.8),
+                    betas: Some((0.8, 0.99)),
+                    eps: Some(1e-6),
+                    weight_decay: 0.0,
+                },
+                rule: Arc::new(MuonOptions::default()),
+            },
+            weight_decay: 0.0,
+            clip: None,
+            ema: Some(0.999),
+        },
+        save: Some(SaveConfig { dir: "out".into(), every: Some(10), keep: Some(2) }),
+        resume: Some("out/latest".into()),
+        export_hf: Some("hf".into()),
+        metrics: Some("m.jsonl".into()),
+        trace: Some("t.json".into()),
+        stage_times: Some("s.json".into()),
+        sample_tokens: 0,
+    };
+    assert_eq!(config, expected);
+    let adamw = AdamWOptions { betas: (0.8, 0.99), eps: 1e-6, weight_decay: 0.0 };
+    assert_eq!(rule_of(&config), format!("{:?}", MuonOptions { momentum: 0.8, adamw }));
+    assert_eq!(config.threads_per_rank(100), 3);
+    assert_eq!(parse("").unwrap().threads_per_rank(10_000), 1);
+    let config = parse("--init-from llama --lr=0.5").unwrap();
+    assert_eq!(config.model, ModelSource::InitFrom("llama".into()));
+    assert_eq!((config.mesh, config.optimizer.lr.peak), (MeshShape::SINGLE, 0.5));
+}
+
+#[test]
+fn rank_settings_follow_from_flags() {
+    let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --memory-limit 1kB --seed 5";
+    let settings = Settings {
+        seed: 5,
+        compute: DType::Bf16,
+        reduce: DType::F32,
+        zero: ZeroStage::Optimizer,
+        memory_limit: Some(1000),
+        logits_limit: None,
+    };
+    assert_eq!(parse(line).unwrap().settings(), settings);
+}
+
+#[test]
+fn all_contract_flags_are_known() {
+    let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
+        tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
+        keep resume export-hf metrics trace explain config";
+    for name in contract.split_whitespace() {
+        let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
+        let later = ["explain"];
+        assert_eq!(flag.kind == FlagKind::Later, later.contains(&name), "--{name}");
+    }
+}
+
+#[test]
+fn help_shows_every_flag_in_groups() {
+    let Err(ConfigError::Asked(help)) = parse("--help") else { panic!("no help") };
+    for flag in FLAGS {
+        assert_contains(&help, &format!("--{}", flag.name));
+    }
+    assert_contains(&help, "Optimizer:\n");
+    assert_contains(&help, "[default: 0.9,0.95]");
+    assert_contains(&help, "Flags of later versions, refused in this one:\n");
+    let Err(ConfigError::Asked(version)) = parse("--version") else { panic!("no version") };
+    assert_contains(&version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn defaults_are_valid() {
+    for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
+        let explicit = parse(&format!("--{} {}", flag.name, flag.default)).unwrap();
+        assert_eq!(explicit, parse("").unwrap(), "--{}", flag.name);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn only_paths_may_be_invalid_utf_8() {
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(vec![b'a', 0xff]);
+    let args = |flag: &str| ["train".into(), OsString::from(flag), odd.clone()];
+    assert_eq!(Config::parse(args("--data")).unwrap().data, Some(odd.clone().into()));
+    let text = Config::parse(args("--order")).unwrap_err().to_string();
+    assert_contains(&text, "--order: a\u{fffd} is not valid UTF-8");
+}
