@@ -99,3 +99,19 @@ fn a_rank_that_never_begins_is_missed() {
     assert!(ends[1].stderr.contains("missing.txt"), "{}", ends[1].stderr);
     assert_told(&ends, 1);
 }
+
+/// Rank 0 writes the export, after which the others sample a continuation.
+#[test]
+fn a_failed_export_reaches_the_other_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = folder.path().join("hf");
+    // The last file to be written.
+    std::fs::create_dir_all(export.join(".tmp-config.json")).unwrap();
+    let more = format!("--mesh dp=2 --steps 2 --export-hf {}{}", export.display(), recorded());
+    let ends = Job::start(2, "train", &words(folder.path(), &more), |_, _| {}).ends();
+    for (rank, end) in ends.iter().enumerate() {
+        assert_eq!(end.code, Some(2), "rank {rank}: {end:#?}");
+        assert!(end.stderr.contains("--export-hf: cannot create "), "rank {rank}: {}", end.stderr);
+        assert!(!end.stderr.contains("the run is complete"), "rank {rank}: {}", end.stderr);
+    }
+}

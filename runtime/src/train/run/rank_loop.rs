@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::comm::RankComms;
+use crate::comm::{RankComms, Site};
 use crate::data::{DataError, MicroBatch, Prefetch};
 use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Rank, Settings};
@@ -229,6 +229,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
             export_hf(rank, folder, format, M::HF_NAMES, &built.params())
                 .map_err(Error::of_flag("--export-hf"))?;
+            // Rank 0 writes: in a process of its own, another rank would otherwise take its failure for one of sampling.
+            rank.comms().world().barrier(&Site::new("--export-hf"))?;
         }
         if self.plan.config.sample_tokens == 0 {
             return Ok((Vec::new(), 0));
