@@ -198,3 +198,21 @@ fn steps_without_targets_are_reported() {
         assert_eq!(finished.error(), error);
     }
 }
+
+/// Earlier steps of a resumed run may have had targets.
+#[test]
+fn resumed_steps_without_targets_are_a_warning() {
+    let workspace = Workspace::new();
+    let text = "a.".repeat(2 * 4 * 8) + &".".repeat(3 * 4 * 16);
+    workspace.write("dots.txt", text.as_bytes());
+    let small = SMALL.replace("text.txt", "dots.txt");
+    let line = format!("{small} --documents 46 --mask-borders --save out --export-hf hf");
+    let finished = workspace.run(&format!("{line} --steps 2"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let resumed = workspace.run(&format!("{line} --steps 4 --resume out"));
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    let warning = "warning: --data: all targets of the 2 steps of dots.txt since step 2 are ignored, so nothing was learned \
+                   after --resume; use a larger --batch";
+    assert_contains(&resumed.stderr, warning);
+    assert!(workspace.path("hf/model.safetensors").is_file());
+}

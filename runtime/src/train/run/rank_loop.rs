@@ -174,7 +174,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if self.saved != Some(config.steps) {
             self.check_finite(config.steps)?;
         }
-        targets.check_run(self.plan)?;
+        if let Some(warning) = targets.check_run(self.plan)?.filter(|_| rank.index() == 0) {
+            print_line(&warning);
+        }
         usage.count_step(&rank, || rank.finish_trace());
         self.graphs.close();
         let mut report = usage.report(&rank, &self.plan.memory)?;

@@ -32,18 +32,24 @@ impl TargetCount {
         })
     }
 
-    /// Checks that a target was trained on, after the last step.
+    /// Checks that a target was trained on, after the last step. Returns a warning about a resumed run without targets, whose
+    /// earlier steps may have had some.
     ///
     /// # Errors
     /// A run that has learned nothing, with its data.
-    pub fn check_run(&self, plan: &Plan) -> Result<()> {
+    pub fn check_run(&self, plan: &Plan) -> Result<Option<String>> {
         if self.steps == 0 || self.without_targets < self.steps {
-            return Ok(());
+            return Ok(None);
         }
-        Err(Error::Input(format!(
-            "--data: all targets of {} of {} are ignored, so nothing was learned; {ADVICE}",
-            counted(self.steps, "step"),
-            plan.dataset.file().name(),
-        )))
+        let (steps, data) = (counted(self.steps, "step"), plan.dataset.file().name());
+        match plan.first_step() {
+            0 => Err(Error::Input(format!(
+                "--data: all targets of {steps} of {data} are ignored, so nothing was learned; {ADVICE}"
+            ))),
+            first => Ok(Some(format!(
+                "warning: --data: all targets of the {steps} of {data} since step {first} are ignored, so nothing was learned \
+                 after --resume; {ADVICE}"
+            ))),
+        }
     }
 }
