@@ -58,6 +58,16 @@ pub fn remove_path(path: &Path) -> Result<(), CheckpointError> {
     })
 }
 
+/// Checks that a file can be renamed to `path`, where no folder may be.
+pub fn check_replaceable(path: &Path) -> Result<(), CheckpointError> {
+    change("create", path, || match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            Err(io::Error::other("it is a folder; remove or rename it, or name another place"))
+        }
+        _ => Ok(()),
+    })
+}
+
 /// Returns true if there is a file, a folder or a link at `path`, even a link that leads nowhere.
 pub fn is_taken(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()

@@ -8,6 +8,7 @@ fn output_paths_that_cannot_be_written() {
     let workspace = Workspace::new();
     std::fs::create_dir(workspace.path("folder")).unwrap();
     std::fs::create_dir_all(workspace.path("copied/latest")).unwrap();
+    std::fs::create_dir_all(workspace.path("hf/config.json")).unwrap();
     std::os::unix::fs::symlink("nowhere", workspace.path("dangling")).unwrap();
     let with = |flags: &str| format!("{SMALL} --steps 1 {flags}");
     assert_refused(
@@ -39,6 +40,10 @@ fn output_paths_that_cannot_be_written() {
             (
                 &with("--export-hf text.txt/hf"),
                 &["--export-hf: cannot create text.txt/hf: Not a dir"],
+            ),
+            (
+                &with("--export-hf hf"),
+                &["--export-hf: cannot create hf/config.json: it is a folder; remove or rename it"],
             ),
             (&with("--metrics folder"), &["--metrics: cannot open folder: Is a directory"]),
             (

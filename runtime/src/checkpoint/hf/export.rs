@@ -8,6 +8,8 @@ use crate::checkpoint::{CheckpointError, files};
 
 const WEIGHTS: &str = "model.safetensors";
 const SETTINGS: &str = "config.json";
+/// Index of a model of several files, which an export removes.
+const INDEX: &str = "model.safetensors.index.json";
 
 /// Writes a model tensor by tensor, so that it is never in memory as a whole.
 ///
@@ -25,9 +27,12 @@ impl HfExport {
     /// reported before any work could be lost.
     ///
     /// # Errors
-    /// A folder that cannot be created or written to.
+    /// A folder that cannot be created or written to, and one in which a folder has the name of a file of the export.
     pub fn prepare(folder: &Path) -> Result<(), CheckpointError> {
         files::create_folder(folder)?;
+        for name in [WEIGHTS, SETTINGS, INDEX] {
+            files::check_replaceable(&folder.join(name))?;
+        }
         let probe = temporary_path(folder, "probe");
         files::write(&probe, b"")?;
         files::remove_path(&probe)
@@ -76,7 +81,7 @@ impl HfExport {
             files::rename_path(&temporary_path(&self.folder, name), &self.folder.join(name))?;
         }
         // The index of an earlier, sharded model in this folder would contradict the new file.
-        files::remove_path(&self.folder.join("model.safetensors.index.json"))
+        files::remove_path(&self.folder.join(INDEX))
     }
 }
 
