@@ -126,6 +126,23 @@ pub enum DataError {
         /// Bytes of a token.
         width: usize,
     },
+    /// A token file whose ids are twice as wide as they were read.
+    #[error(
+        "--data: every second id of {name} is 0 if they are read as u{}, so they are probably u{}; {}",
+        width * 8,
+        width * 16,
+        if *width == 2 {
+            "name it .u32.bin instead of .u16.bin"
+        } else {
+            "write them as u16 or u32, such as by numpy's astype(\"uint32\")"
+        }
+    )]
+    OtherWidth {
+        /// The file.
+        name: String,
+        /// Bytes of a token as it was read.
+        width: usize,
+    },
     /// Text could not be turned into tokens.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),

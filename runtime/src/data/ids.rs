@@ -54,12 +54,16 @@ impl Encoding {
         if !bytes.len().is_multiple_of(4) {
             return Encoding::U16;
         }
+        if Encoding::U16.alternates_with_zero(bytes) { Encoding::U32 } else { Encoding::U16 }
+    }
+
+    /// Returns true if every second id is 0, and not all are: such ids are probably twice as wide.
+    pub(super) fn alternates_with_zero(self, bytes: &[u8]) -> bool {
         // A megabyte is far more than chance could fill with ids that alternate with 0.
         let sample = &bytes[..bytes.len().min(1 << 20)];
-        let (pairs, _) = sample.as_chunks::<4>();
-        let high_halves_are_zero = pairs.iter().all(|[_, _, c, d]| (*c, *d) == (0, 0));
-        let all_is_zero = pairs.iter().all(|pair| *pair == [0; 4]);
-        if high_halves_are_zero && !all_is_zero { Encoding::U32 } else { Encoding::U16 }
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let mut pairs = sample.chunks_exact(2 * self.width());
+        pairs.all(|pair| is_zero(&pair[self.width()..])) && !is_zero(sample)
     }
 
     /// Bytes of one token.

@@ -15,6 +15,9 @@ use crate::os::InputFile;
 /// so that opening a file of any size stays quick.
 const CHECKED_AT_START: usize = 1 << 26;
 
+/// Fewest ids of a file that is refused because every second one is 0.
+const MIN_ALTERNATING: usize = 64;
+
 /// A sequence of tokens whose ids are below a vocabulary size.
 #[derive(Debug)]
 pub struct TokenFile {
@@ -39,8 +42,8 @@ impl TokenFile {
     ///  wide.
     ///
     /// # Errors
-    /// A file that is missing, empty, torn in the middle of a token or has ids beyond the vocabulary, and text for a
-    /// vocabulary below 256.
+    /// A file that is missing, empty, torn in the middle of a token, has ids beyond the vocabulary or of twice the width, and
+    /// text for a vocabulary below 256.
     pub fn open(path: &Path, vocab: usize) -> Result<TokenFile, DataError> {
         let name = path.display().to_string();
         let io = |source| DataError::Io { path: path.to_owned(), source };
@@ -60,11 +63,14 @@ impl TokenFile {
             input.read_to_end(&mut bytes).map_err(io)?;
             FileContent::Owned(bytes)
         };
-        let encoding = if path.extension().is_some_and(|ext| ext == "bin") {
-            Encoding::of_file(path, content.bytes(), vocab)
-        } else {
-            Encoding::Bytes
-        };
+        if path.extension().is_none_or(|ext| ext != "bin") {
+            return TokenFile::new(content, Encoding::Bytes, vocab, name);
+        }
+        let encoding = Encoding::of_file(path, content.bytes(), vocab);
+        let is_long = content.bytes().len() >= MIN_ALTERNATING * encoding.width();
+        if is_long && encoding.alternates_with_zero(content.bytes()) {
+            return Err(DataError::OtherWidth { name, width: encoding.width() });
+        }
         TokenFile::new(content, encoding, vocab, name)
     }
 
@@ -257,6 +263,26 @@ mod tests {
         assert_eq!(open("zeros.bin", &[0; 8], 1000).unwrap().encoding(), Encoding::U16);
         let text = open("text.txt", b"A\xff", 256).unwrap();
         assert_eq!((text.encoding(), all(&text)), (Encoding::Bytes, vec![65, 255]));
+    }
+
+    #[test]
+    fn ids_of_twice_the_width_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |name, bytes: &[u8]| TokenFile::open(&write(&dir, name, bytes), 1000);
+        let ids: Vec<u32> = (0..200).collect();
+        let wide: Vec<u32> = ids.iter().flat_map(|id| [*id, 0]).collect();
+        for (name, bytes, expected) in [
+            ("a.bin", u32s(&wide), "as u32, so they are probably u64; write them as u16 or u32"),
+            ("b.u32.bin", u32s(&wide), "as u32, so they are probably u64"),
+            ("c.u16.bin", u32s(&ids), "as u16, so they are probably u32; name it .u32.bin"),
+        ] {
+            let text = open(name, &bytes).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains(expected), "{text}");
+        }
+        // A few ids may alternate with 0, and all may be 0.
+        for bytes in [u32s(&[1, 0, 2, 0]), vec![0; 4000]] {
+            open("d.u32.bin", &bytes).unwrap();
+        }
     }
 
     #[test]
