@@ -96,6 +96,24 @@ fn changed_settings_of_a_resumed_run_are_shown() {
     );
 }
 
+/// The decay of a learning rate depends on the number of steps.
+#[test]
+fn changed_decays_of_a_resumed_run_are_shown() {
+    let workspace = Workspace::new();
+    for schedule in ["cosine", "wsd", "constant"] {
+        let line = format!("--lr-schedule {schedule}");
+        workspace.train(&format!("{line} --steps 2 --ema 0.9 --save {schedule}"));
+        let longer = workspace.train(&format!("{line} --steps 4 --ema 0.5 --resume {schedule}"));
+        let warning = "--ema is 0.5, and 0.9 was saved";
+        assert_contains(&longer.stderr, warning);
+        let steps = "; --steps is 4, and 2 was saved, which moves the decay of the learning rate\n";
+        assert_eq!(longer.stderr.contains(steps), schedule != "constant", "{}", longer.stderr);
+        let without = workspace.train(&format!("{line} --steps 4 --resume {schedule}"));
+        assert_eq!(without.stderr.matches("average").count(), 1, "{}", without.stderr);
+        assert!(!without.stderr.contains("--ema is"), "{}", without.stderr);
+    }
+}
+
 #[test]
 fn two_runs_save_identical_bytes() {
     let workspace = Workspace::new();

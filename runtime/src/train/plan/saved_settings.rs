@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::checkpoint::Checkpoint;
 use crate::train::config::{Config, ModelSource};
-use crate::train::{Error, Result};
+use crate::train::{Decay, Error, Result};
 
 /// Key of the architecture among the saved settings.
 const ARCHITECTURE: &str = "architecture";
@@ -96,7 +96,20 @@ pub fn changed_settings(checkpoint: &Checkpoint, config: &Config) -> Vec<String>
         let (saved, now) = (saved.pointer(path)?, now.pointer(path)?);
         (saved != now).then(|| difference(flag, saved, now))
     };
-    CHANGEABLE.into_iter().filter_map(describe).collect()
+    let mut changed: Vec<String> = CHANGEABLE.into_iter().filter_map(describe).collect();
+    let ema = "/optimizer/ema";
+    // A run that begins or stops to keep an average has a warning of its own.
+    if config.optimizer.ema.is_some() && saved.pointer(ema).is_some_and(Value::is_number) {
+        changed.extend(describe((ema, "--ema")));
+    }
+    let lr = &config.optimizer.lr;
+    // A constant rate does not depend on the number of steps.
+    if lr.decay != Decay::Constant
+        && let Some(difference) = describe(("/optimizer/lr/steps", "--steps"))
+    {
+        changed.push(format!("{difference}, which moves the decay of the learning rate"));
+    }
+    changed
 }
 
 fn difference(name: &str, saved: &Value, now: &Value) -> String {
