@@ -298,3 +298,22 @@ fn pipelines_export_the_files_of_one_rank() {
         assert!(!names.contains(&"lm_head.weight"), "{names:?}");
     }
 }
+
+/// A run that was stopped between its last checkpoint and its export.
+#[test]
+fn a_finished_run_is_exported_later() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 3 --ema 0.9 --save out --export-hf whole --metrics m.jsonl");
+    let line = "--steps 3 --ema 0.9 --resume out --metrics m.jsonl --export-hf";
+    for (mesh, save) in [("1", ""), ("dp=2,tp=2", " --save out"), ("pp=2", " --save other")] {
+        let finished = workspace.train(&format!("{line} later --mesh {mesh}{save}"));
+        assert_contains(&finished.stdout, "no step was left to train on ");
+        assert_contains(&finished.stdout, "exported later\n");
+        assert!(!finished.stdout.contains("NaN"), "{}", finished.stdout);
+        let file = |folder: &str| workspace.read(&format!("{folder}/model.safetensors"));
+        assert!(file("whole") == file("later"), "{mesh}");
+        assert_eq!(numbers(&workspace.metrics("m.jsonl"), "step"), [0.0, 1.0, 2.0], "{mesh}");
+    }
+    workspace.train("--steps 4 --ema 0.9 --resume out");
+    workspace.train("--steps 4 --ema 0.9 --resume other");
+}

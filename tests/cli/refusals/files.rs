@@ -195,7 +195,7 @@ fn checkpoints() {
                 &resume("out/latest").replace("--steps 5", "--steps 2"),
                 &[
                     "out/step-00000002 has 2 steps done, and --steps 2 counts",
-                    "use a larger --steps",
+                    "use a larger --steps, or --export-hf DIR",
                 ],
             ),
         ],

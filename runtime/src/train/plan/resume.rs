@@ -34,15 +34,7 @@ pub fn open_checkpoint(
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     let state = &checkpoint.manifest().state;
     state.data.check_resume(&DataPosition::after(state.step, dataset))?;
-    if state.step >= config.steps {
-        return Err(Error::Input(format!(
-            "--resume: {} has {} done, and --steps {} counts from the beginning: nothing is left to train; use \
-             a larger --steps",
-            checkpoint.folder().display(),
-            counted(state.step as usize, "step"),
-            config.steps
-        )));
-    }
+    check_steps_left(&checkpoint, config)?;
     for skipped in checkpoint.skipped() {
         print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
     }
@@ -65,6 +57,27 @@ pub fn open_checkpoint(
         print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
     }
     Ok(checkpoint)
+}
+
+/// Checks that a step is left to train, or that the checkpoint of the last step is resumed for its export: the saved run may
+/// have been stopped before it.
+fn check_steps_left(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
+    let done = checkpoint.manifest().state.step;
+    let is_last = done == config.steps;
+    // The export needs no steps, but measured times do.
+    if done < config.steps || is_last && config.export_hf.is_some() && config.stage_times.is_none()
+    {
+        return Ok(());
+    }
+    let or_export =
+        if is_last { ", or --export-hf DIR without --stage-times to export the model" } else { "" };
+    Err(Error::Input(format!(
+        "--resume: {} has {} done, and --steps {} counts from the beginning: nothing is left to train; use a larger \
+         --steps{or_export}",
+        checkpoint.folder().display(),
+        counted(done as usize, "step"),
+        config.steps
+    )))
 }
 
 /// Checks that the checkpoint holds exactly the state of `rule`.

@@ -40,13 +40,16 @@ impl Summary {
     fn as_text(&self, plan: &Plan) -> String {
         let [first, last] =
             [self.losses.first(), self.losses.last()].map(|loss| loss.copied().unwrap_or(f64::NAN));
-        let mut text = format!(
-            "{} on {} in {:.1} s: loss {first:.4} to {last:.4}, {:.0} tokens/s\n",
-            counted(self.losses.len(), "step"),
-            describe_mesh(&plan.config),
-            self.elapsed.as_secs_f64(),
-            self.tokens_per_s
-        );
+        let mesh = describe_mesh(&plan.config);
+        let mut text = match self.losses.len() {
+            0 => format!("no step was left to train on {mesh}\n"),
+            steps => format!(
+                "{} on {mesh} in {:.1} s: loss {first:.4} to {last:.4}, {:.0} tokens/s\n",
+                counted(steps, "step"),
+                self.elapsed.as_secs_f64(),
+                self.tokens_per_s
+            ),
+        };
         text += &usage_tables(&self.report, self.losses.len());
         for line in output_lines(&plan.config) {
             text += &format!("{line}\n");
@@ -64,6 +67,7 @@ impl Summary {
 /// Formats planned and peak memory, the communication of a step, the fraction of recomputed FLOPs, and the implementations
 /// of attention.
 fn usage_tables(report: &Report, steps: usize) -> String {
+    let steps = steps.max(1);
     let mut text =
         format!("{:<26}{:>10}{:>10}\n", "memory of the fullest rank", "at least", "peak");
     for used in &report.memory {

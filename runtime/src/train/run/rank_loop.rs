@@ -122,7 +122,12 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
         // A report that cannot be written fails the run after its results are saved.
         let mut report_failure = None;
-        check_first_batches(&rank, config.batch, self.batches.peek(first)?)?;
+        if first < config.steps {
+            check_first_batches(&rank, config.batch, self.batches.peek(first)?)?;
+        } else {
+            // Resumed for the export only; the folder of `--save` may be another one.
+            self.save_if_due(first)?;
+        }
         rank.compare_values_before_step();
         for step in first..config.steps {
             if let Some(recorder) = &mut self.recorder {
