@@ -11,6 +11,10 @@ fn sizes_beyond_memory() {
         let parts = ["not enough memory: the run needs at least ", " are available. Each of "];
         assert_refused(&workspace, &[(&line, &parts)]);
     }
+    // Small micro-batches of a batch that is read as a whole.
+    let line = "--batch 4000000000 --micro-batches 4000000000 --mesh 1";
+    let parts = ["not enough memory: the tokens of a step take 4.10 TB, and ", "a smaller --batch"];
+    assert_refused(&workspace, &[(line, &parts)]);
 }
 
 #[test]

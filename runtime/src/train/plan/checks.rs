@@ -1,5 +1,6 @@
 //! Checks of the mesh, the batch and the sequence length.
 
+use crate::backend::Bytes;
 use crate::layout::{AxisGroup, AxisId, AxisSet, Whole};
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
@@ -47,6 +48,24 @@ pub fn check_mesh(config: &Config) -> Result<()> {
         )));
     }
     check_batch(config)
+}
+
+/// Checks that the `available` memory of the host holds the batch of each rank, which is read as a whole, however many its
+/// micro-batches are.
+pub fn check_batch_memory(config: &Config, available: Option<f64>) -> Result<()> {
+    let (Some(available), DeviceChoice::Cpu) = (available, config.device) else { return Ok(()) };
+    // Tokens, targets and, if rows hold documents, their beginnings.
+    let bytes = if config.documents.is_some() { 12.0 } else { 8.0 };
+    let copies = config.mesh.world_size() / config.mesh.degree_of(AxisSet::DATA);
+    let needed = copies as f64 * config.batch as f64 * config.seq as f64 * bytes;
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "not enough memory: the tokens of a step take {}, and {} are available; use a smaller --batch or --seq",
+        Bytes(needed),
+        Bytes(available)
+    )))
 }
 
 /// Checks that `--mesh auto` is of no more ranks than this process can hold, before their meshes are enumerated.
