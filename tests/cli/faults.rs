@@ -188,6 +188,7 @@ fn a_failed_metrics_write_leaves_complete_lines() {
     let line = format!("{SMALL} --mesh dp=2,tp=2 --steps 50 --metrics m.jsonl");
     let finished = with_file_limit(&workspace, 4, &line);
     assert_contains(finished.error(), "error: --metrics: cannot write m.jsonl: File too large");
+    assert!(!workspace.metrics("m.jsonl").is_empty());
 }
 
 #[test]

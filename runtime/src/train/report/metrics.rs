@@ -61,8 +61,8 @@ pub struct MetricsError {
 pub struct MetricsFile {
     file: File,
     path: PathBuf,
-    /// True after a failed write, which may have left part of a line.
-    is_torn: bool,
+    /// True after a line that could not be written.
+    has_failed: bool,
 }
 
 impl MetricsFile {
@@ -82,7 +82,7 @@ impl MetricsFile {
             file.set_len(kept).map_err(failed("shorten"))?;
             file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
         }
-        Ok(MetricsFile { file, path: path.to_owned(), is_torn: false })
+        Ok(MetricsFile { file, path: path.to_owned(), has_failed: false })
     }
 
     /// Writes one line and flushes it; nothing, after a line that could not be written.
@@ -90,14 +90,19 @@ impl MetricsFile {
     /// # Errors
     /// A line that cannot be written.
     pub fn write_step(&mut self, step: &StepMetrics) -> Result<(), MetricsError> {
-        if self.is_torn {
+        if self.has_failed {
             return Ok(());
         }
         let failed = |source| MetricsError { action: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(step).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
+        let start = self.file.stream_position();
         let written = self.file.write_all(&line);
-        self.is_torn = written.is_err();
+        if written.is_err() {
+            self.has_failed = true;
+            // Removes the part of the line that fits on a full disk. A pipe has no position, and keeps it.
+            let _ = start.and_then(|start| self.file.set_len(start));
+        }
         written.map_err(failed)
     }
 }
