@@ -149,6 +149,22 @@ fn a_closed_pipe_is_not_an_error() {
     assert!(!stderr.contains("panic"), "{stderr}");
 }
 
+/// The summary would be written over the metrics.
+#[test]
+fn the_file_of_stdout_is_no_other_output() {
+    let workspace = Workspace::new();
+    for metrics in ["/dev/stdout", "out.txt"] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\" > out.txt", "sh"]).arg(program().get_program());
+        command.args(SMALL.split_whitespace()).args(["--steps", "2", "--metrics", metrics]);
+        let finished = workspace.finish(command, metrics);
+        let error = "error: --metrics: is also the file of stdout; name another file to write to";
+        assert_eq!(finished.error(), error);
+    }
+    let piped = workspace.train("--steps 2 --metrics /dev/stdout").stdout;
+    assert_eq!(piped.lines().filter(|line| line.starts_with("{\"step\"")).count(), 2);
+}
+
 #[test]
 fn help_goes_to_stdout() {
     let finished = Workspace::new().run("--help");

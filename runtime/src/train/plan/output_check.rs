@@ -66,7 +66,7 @@ impl<'a> NamedPath<'a> {
 pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
     let own_text = if config.data.is_none() { own_text() } else { Vec::new() };
     let inputs = inputs(config, checkpoint, &own_text);
-    let mut earlier: Vec<NamedPath<'_>> = Vec::new();
+    let mut earlier: Vec<NamedPath<'_>> = streams().collect();
     for output in outputs(config) {
         // A file where a folder is needed is refused when the folder is created.
         let is_input = |input: &&NamedPath<'_>| {
@@ -143,6 +143,13 @@ fn inputs<'a>(
         .chain(named(NamedPath::folder, [("--init-from", model), ("--resume", checkpoint)]))
         .chain(own_text)
         .collect()
+}
+
+/// Returns the files to which the streams of the process are redirected. A second file handle would write over their text.
+fn streams() -> impl Iterator<Item = NamedPath<'static>> {
+    let files = [("stdout", "/dev/stdout"), ("stderr", "/dev/stderr")];
+    let streams = files.map(|(name, path)| NamedPath::file(name, Path::new(path)));
+    streams.into_iter().filter(|stream| !stream.is_special())
 }
 
 /// Returns the outputs, except those that are devices or pipes.
