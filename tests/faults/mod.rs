@@ -5,6 +5,7 @@ mod memory;
 mod pipeline;
 mod sampling;
 mod sharded;
+mod stopped;
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -49,6 +49,9 @@ const YIELDS: u32 = if cfg!(loom) { 0 } else { 8 };
 /// Duration of a yield after which the next waits sleep directly: a thread that yields to a busy one gets its core back
 /// only milliseconds later.
 const LONG_YIELD: Duration = Duration::from_micros(50);
+/// Longest sleep, and the most that one counts in a time limit. A longer one was not a wait for another thread: the whole process
+/// was stopped, as by Ctrl-Z or with its virtual machine.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Number of waits that sleep directly after a long yield.
 const WAITS_AFTER_LONG_YIELD: u32 = 2000;
 
@@ -82,18 +85,20 @@ impl<T> Monitor<T> {
     }
 
     /// Waits until `ready` returns a value. It is called under the lock, first immediately and then after every
-    /// notification. After `limit` it is called a last time, with `true`, and must return a value.
+    /// notification. After `limit` it is called a last time, with `true`, and must return a value. Time during which the process
+    /// was stopped does not count.
     pub fn wait<'a, R>(
         &'a self,
         mut guard: Guard<'a, T>,
         limit: Duration,
         mut ready: impl FnMut(&mut T, bool) -> Option<R>,
     ) -> R {
-        let start = Instant::now();
+        let mut waited = Duration::ZERO;
         loop {
             if let Some(value) = ready(&mut guard, false) {
                 return value;
             }
+            let start = Instant::now();
             let epoch = self.epoch.load(Ordering::Acquire);
             drop(guard);
             let notified = self.wait_briefly(epoch);
@@ -101,8 +106,9 @@ impl<T> Monitor<T> {
             if notified || self.epoch.load(Ordering::Acquire) != epoch {
                 continue;
             }
-            guard = self.sleep(guard, epoch, limit.saturating_sub(start.elapsed()));
-            if start.elapsed() >= limit {
+            guard = self.sleep(guard, epoch, limit.saturating_sub(waited).min(LONGEST_SLEEP));
+            waited += start.elapsed().min(LONGEST_SLEEP);
+            if waited >= limit {
                 let value = ready(&mut guard, false).or_else(|| ready(&mut guard, true));
                 if let Some(value) = value {
                     return value;
