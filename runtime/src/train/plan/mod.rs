@@ -26,7 +26,7 @@ use super::console::print_line;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
-use checks::{check_batch_memory, check_context, check_mesh};
+use checks::{check_context, check_mesh};
 use model_plan::{ModelPlan, hf_tensors};
 use saved_settings::check_architecture;
 
@@ -76,7 +76,6 @@ impl Plan {
             print_line(&format!("warning: --init-from {}: {left_out}", folder.display()));
         }
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
-        check_batch_memory(&config, machine.memory())?;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, .. } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             print_line(&format!("warning: {warning}"));

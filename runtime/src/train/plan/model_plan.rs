@@ -7,7 +7,7 @@ use crate::tensor::ParamRef;
 use crate::train::config::Config;
 use crate::train::{Error, Family, LanguageModel, Outline, Result};
 
-use super::checks::check_length;
+use super::checks::{check_batch_memory, check_length};
 use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
 use super::memory::{DryRun, MemoryPlan};
 use super::pipeline::PipelinePlan;
@@ -49,6 +49,8 @@ impl ModelPlan {
         let parameters = estimate_parameters::<M>(&rank, &sizes)?;
         let bound = MemoryPlan::of_parameters(config, &outline, parameters);
         bound.check_bound(config, available)?;
+        // The dry run makes the tokens of a step too.
+        check_batch_memory(config, available)?;
         let built = declare_model::<M>(&rank, &sizes)?;
         let params = built.params();
         if let Some(weights) = weights {
