@@ -9,8 +9,11 @@ use super::failure::fail;
 use super::step_losses::LossSum;
 use super::update_history::{UpdateHistory, describe_difference};
 
-/// Number of `u32` words that a rank sends: those of its updates and losses, and the announcement of its last step.
-const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 1;
+/// Number of `u32` words that a rank sends: those of its updates, losses and step, and the announcement of its last step.
+const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 3;
+
+/// Step of a rank whose step does not matter.
+const NO_STEP: u64 = u64::MAX;
 
 /// The state of a rank that each step exchanges.
 #[derive(Default)]
@@ -40,14 +43,14 @@ impl StepExchange {
         self.is_last_step.get()
     }
 
-    /// Compares the updates that all ranks have applied so far, and the losses of the gradients that are reduced. The exchange
-    /// does not count as communication of the step.
+    /// Compares the updates that all ranks have applied so far, the losses of the gradients that are reduced, and in which
+    /// `step` they are, if it matters. The exchange does not count as communication of the step.
     ///
     /// # Panics
-    /// If a rank has left out or repeated an update, or has applied another one, on all ranks alike; and if a loss differs
-    /// between ranks on which it is the same by its type.
+    /// If a rank has left out or repeated an update, has applied another one, or is in another step, on all ranks alike; and
+    /// if a loss differs between ranks on which it is the same by its type.
     #[track_caller]
-    pub(super) fn run(&self, comms: &RankComms, losses: LossSum) {
+    pub(super) fn run(&self, comms: &RankComms, losses: LossSum, step: Option<u64>) {
         self.has_run.set(true);
         let world = comms.uncounted_world();
         let losses = losses.of_last_stage(comms.shape());
@@ -60,7 +63,7 @@ impl StepExchange {
         world
             .all_gather(
                 &site,
-                self.words(&losses).as_slice().into(),
+                self.words(&losses, step).as_slice().into(),
                 all.as_mut_slice().into(),
                 &Blocks::even(1, WORDS, world.size()),
             )
@@ -71,14 +74,26 @@ impl StepExchange {
         if let Some(other) = (0..world.size()).find(|member| updates(*member) != updates(0)) {
             panic!("{}", self.gather_difference(&world, &site, other));
         }
+        let steps = || by_member.iter().map(|words| words.step()).zip(world.members());
+        let known = || steps().filter_map(|(step, member)| Some((step?, *member)));
+        if let Some((first, one)) = known().next()
+            && let Some((step, other)) = known().find(|(step, _)| *step != first)
+        {
+            panic!(
+                "rank {one} trains in step {first}, and rank {other} in step {step}, so they draw different dropout masks: \
+                 every rank calls `set_step` with the same step"
+            );
+        }
         for (other, words) in world.members().iter().zip(&by_member) {
             losses.compare_with(words.losses, *other, comms.rank(), comms.shape());
         }
     }
 
-    fn words(&self, losses: &LossSum) -> Vec<u32> {
+    fn words(&self, losses: &LossSum, step: Option<u64>) -> Vec<u32> {
         let announces = u32::from(self.announces_last_step.get());
-        [&self.updates.words()[..], &losses.words(), &[announces]].concat()
+        let step = step.unwrap_or(NO_STEP);
+        let step = [(step >> 32) as u32, step as u32];
+        [&self.updates.words()[..], &losses.words(), &step, &[announces]].concat()
     }
 
     /// Describes the updates of the first group rank and of the group rank `other`. Every rank calls it.
@@ -95,13 +110,20 @@ impl StepExchange {
 struct Words<'a> {
     updates: &'a [u32],
     losses: &'a [u32],
+    step: &'a [u32],
     announcement: &'a [u32],
 }
 
 impl<'a> Words<'a> {
     fn split(all: &'a [u32]) -> Words<'a> {
         let (updates, rest) = all.split_at(UpdateHistory::WORDS);
-        let (losses, announcement) = rest.split_at(LossSum::WORDS);
-        Words { updates, losses, announcement }
+        let (losses, rest) = rest.split_at(LossSum::WORDS);
+        let (step, announcement) = rest.split_at(2);
+        Words { updates, losses, step, announcement }
+    }
+
+    fn step(&self) -> Option<u64> {
+        let step = u64::from(self.step[0]) << 32 | u64::from(self.step[1]);
+        (step != NO_STEP).then_some(step)
     }
 }

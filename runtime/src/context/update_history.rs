@@ -11,6 +11,10 @@ pub(super) struct UpdateHistory {
     /// Hash of all updates.
     hash: RefCell<DefaultHasher>,
     last: RefCell<Option<Update>>,
+    /// Number of updates of averages of the parameters.
+    averages: Cell<u32>,
+    /// Decay of the last one.
+    last_decay: Cell<f64>,
 }
 
 /// The updates that a rank has applied, to be compared with those of other ranks.
@@ -44,17 +48,26 @@ struct Update {
     lr: f64,
     /// Factor on the gradients.
     factor: f32,
+    /// Number of the update among those of its optimizer: 1 for the first.
+    number: u64,
 }
 
 impl UpdateHistory {
     /// Number of words that [`words`](Self::words) returns.
     pub const WORDS: usize = 3;
 
-    /// Notes an update by `rule`, a name with options, of gradients that are multiplied by `factor`.
-    pub fn add_update(&self, rule: &Rc<str>, lr: f64, factor: f32) {
-        (&**rule, lr.to_bits(), factor.to_bits()).hash(&mut *self.hash.borrow_mut());
+    /// Notes update `number` by `rule`, a name with options, of gradients that are multiplied by `factor`.
+    pub fn add_update(&self, rule: &Rc<str>, lr: f64, factor: f32, number: u64) {
+        (&**rule, lr.to_bits(), factor.to_bits(), number).hash(&mut *self.hash.borrow_mut());
         self.count.set(self.count.get() + 1);
-        self.last.replace(Some(Update { rule: Rc::clone(rule), lr, factor }));
+        self.last.replace(Some(Update { rule: Rc::clone(rule), lr, factor, number }));
+    }
+
+    /// Notes an update of an average of the parameters, which keeps `decay` of the old average.
+    pub fn add_average(&self, decay: f64) {
+        ("average", decay.to_bits()).hash(&mut *self.hash.borrow_mut());
+        self.averages.set(self.averages.get() + 1);
+        self.last_decay.set(decay);
     }
 
     /// Returns words that are equal on two ranks if they have applied the same updates.
@@ -71,11 +84,16 @@ impl UpdateHistory {
     /// Describes the number of updates and the last one.
     pub fn describe(&self) -> String {
         let count = self.count.get();
-        match &*self.last.borrow() {
+        let mut text = match &*self.last.borrow() {
             None => "none".to_owned(),
-            Some(Update { rule, lr, factor }) => format!(
-                "{count}, the last with learning rate {lr} and {factor} times the gradients, by {rule}"
+            Some(Update { rule, lr, factor, number }) => format!(
+                "{count}, the last with learning rate {lr} and {factor} times the gradients, by {rule}, as its step {number}"
             ),
+        };
+        if self.averages.get() > 0 {
+            let (averages, decay) = (self.averages.get(), self.last_decay.get());
+            text += &format!(", and {averages} of an average, the last with decay {decay}");
         }
+        text
     }
 }

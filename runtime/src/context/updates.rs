@@ -7,20 +7,26 @@ use super::step_losses::LossSum;
 use super::update_history::AppliedUpdates;
 
 impl Rank {
-    /// Notes an update by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by `factor`.
-    pub(crate) fn note_update(&self, rule: &Rc<str>, lr: f64, factor: f32) {
-        self.step_exchange().updates.add_update(rule, lr, factor);
+    /// Notes update `number` by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by
+    /// `factor`.
+    pub(crate) fn note_update(&self, rule: &Rc<str>, lr: f64, factor: f32, number: u64) {
+        self.step_exchange().updates.add_update(rule, lr, factor, number);
+    }
+
+    /// Notes an update of an average of the parameters, which keeps `decay` of the old average.
+    pub(crate) fn note_average(&self, decay: f64) {
+        self.step_exchange().updates.add_average(decay);
     }
 
     /// Compares the updates that the ranks have applied so far, of which different ones would leave the ranks with different
-    /// models, and the `losses` of the gradients that are reduced. Every rank calls it.
+    /// models, the `losses` of the gradients that are reduced, and the training step. Every rank calls it.
     ///
     /// # Panics
-    /// If a rank has left out or repeated an update, or has applied another one, on all ranks alike; and if a loss differs
-    /// between ranks on which it is the same by its type.
+    /// If a rank has left out or repeated an update, has applied another one, or is in another step, on all ranks alike; and
+    /// if a loss differs between ranks on which it is the same by its type.
     #[track_caller]
     pub(crate) fn compare_updates(&self, losses: LossSum) {
-        self.step_exchange().run(self.comms(), losses);
+        self.step_exchange().run(self.comms(), losses, Some(self.peek_step()));
     }
 
     /// Returns the updates that this rank has applied, to be compared after all ranks have ended.
@@ -38,7 +44,7 @@ impl Rank {
     #[track_caller]
     pub(crate) fn compare_last_updates(&self) {
         if self.step_exchange().has_run() {
-            self.compare_updates(LossSum::default());
+            self.step_exchange().run(self.comms(), LossSum::default(), None);
         }
     }
 

@@ -25,7 +25,8 @@ impl Ema {
     /// The kind of state of each parameter, which names it in checkpoints.
     pub const KIND: &'static str = "ema";
 
-    /// Creates the average of the parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`.
+    /// Creates the average of the parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`. Every rank
+    /// creates it and updates it alike: each holds a copy of the average, or a part of it.
     ///
     /// # Panics
     /// If `decay` is out of range, or a unit is given twice.
@@ -38,12 +39,17 @@ impl Ema {
         let groups = ParamGroups::default();
         let state = |unit| UnitState::new(rank, unit, &groups, |_| &KINDS);
         let mut ema = Ema { rank: rank.clone(), decay, states: units.iter().map(state).collect() };
-        ema.restart();
+        ema.copy_params();
         ema
     }
 
     /// Resets the average to the current parameters.
     pub fn restart(&mut self) {
+        self.rank.note_average(0.0);
+        self.copy_params();
+    }
+
+    fn copy_params(&mut self) {
         for index in 0..self.states.len() {
             self.blend_unit(index, 1.0);
         }
@@ -51,12 +57,18 @@ impl Ema {
 
     /// Updates the average by the current parameters, as after every step.
     pub fn update(&mut self) {
+        self.note_update();
         for index in 0..self.states.len() {
             self.blend_unit(index, 1.0 - self.decay);
         }
     }
 
-    /// Updates the average of one unit.
+    /// Notes an update of all units, which ranks compare.
+    pub(super) fn note_update(&self) {
+        self.rank.note_average(self.decay);
+    }
+
+    /// Updates the average of one unit; the update was [noted](Self::note_update).
     pub(super) fn update_unit(&mut self, unit: &Rc<Unit>) {
         let index = self.states.iter().position(|state| Rc::ptr_eq(state.unit(), unit));
         if let Some(index) = index {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::layout::AxisId;
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::rule::{ModelUpdate, check_rule, rule_error};
@@ -59,7 +60,7 @@ impl<R: UpdateRule> Optimizer<R> {
         let state = |unit| UnitState::new(rank, unit, groups, |group| rule.state_kinds(group));
         let states = units.iter().map(state).collect();
         let model_update = rule.model_update(rank, units, groups);
-        let compared = describe_compared(&rule, groups).into();
+        let compared = describe_compared(rank, units, &rule, groups).into();
         Ok(Optimizer { rule, model_update, states, steps: 0, compared })
     }
 
@@ -83,6 +84,7 @@ impl<R: UpdateRule> Optimizer<R> {
     pub fn step_and_average(&mut self, lr: f64, gradients: impl Applicable, average: &mut Ema) {
         let gradients = gradients.gradients();
         gradients.check_covers(self.states.iter().map(UnitState::unit));
+        average.note_update();
         self.update_units(lr, gradients, |unit| {
             average.update_unit(unit);
             unit.publish_values();
@@ -101,7 +103,7 @@ impl<R: UpdateRule> Optimizer<R> {
         }
         self.steps += 1;
         let step = OptimizerStep::new(gradients, lr, self.steps);
-        step.rank().note_update(&self.compared, lr, step.grad_scale());
+        step.rank().note_update(&self.compared, lr, step.grad_scale(), self.steps);
         if let Some(model_update) = &mut self.model_update {
             model_update.update(&step, &mut self.states);
         }
@@ -145,14 +147,25 @@ impl<R: UpdateRule> Optimizer<R> {
     }
 }
 
-/// Describes a rule with its options and with parameter groups other than the default ones, as far as ranks compare them.
-fn describe_compared(rule: &dyn UpdateRule, groups: &ParamGroups) -> String {
+/// Describes a rule with its options, with parameter groups other than the default ones, and with the units if they are not
+/// all of the rank, as far as ranks compare them.
+fn describe_compared(
+    rank: &Rank,
+    units: &[Rc<Unit>],
+    rule: &dyn UpdateRule,
+    groups: &ParamGroups,
+) -> String {
     let mut text = rule.name().to_owned();
     if let Some(options) = rule.options() {
         text += &format!(" with {options}");
     }
     if *groups != ParamGroups::default() {
         text += &format!(" in {groups:?}");
+    }
+    // Ranks of other pipeline stages hold other units.
+    if rank.degree(AxisId::Pp) == 1 && units.len() != rank.units().len() {
+        let names: Vec<&str> = units.iter().map(|unit| unit.name()).collect();
+        text += &format!(" of {}", names.join(", "));
     }
     text
 }

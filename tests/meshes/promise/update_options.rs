@@ -1,10 +1,12 @@
-//! Every rank updates by a rule with the same options, and with the same parameter groups.
+//! Every rank updates by a rule with the same options and parameter groups, the same units in the same steps, and averages
+//! parameters alike, in the same training step.
 
 use std::sync::Arc;
 
+use meshwright::nn::Built;
 use meshwright::optim::{
-    AdamWOptions, FlatSlice, Group, MuonOptions, Optimizer, ParamGroups, Select, SgdOptions,
-    UpdateRule, Updated,
+    AdamWOptions, Ema, FlatSlice, Group, MuonOptions, Optimizer, ParamGroups, Select, Sgd,
+    SgdOptions, UpdateRule, Updated,
 };
 use meshwright::prelude::*;
 
@@ -94,5 +96,105 @@ impl UpdateRule for Custom {
 
     fn options(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+}
+
+/// A change of optimizer or average in the second of three steps, on rank 1 alone.
+type Change = fn(&Rank, &Built<Net>, &mut Sgd, &mut Ema);
+
+/// Trains for three steps with an average of the parameters.
+fn train_with_average(mesh: &'static str, change: Option<Change>) -> Result<(), String> {
+    on(MeshCase { mesh, ..ONE }, |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+        let mut average = Ema::new(rank, &net.units, 0.5);
+        for step in 0..3 {
+            rank.set_step(step);
+            let x = net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
+            let loss = Loss::mean_of(&(net.model.plain.forward(&x) * &net.model.gain));
+            let gradients = loss.backward().reduce();
+            match change {
+                Some(change) if step == 1 && rank.index() == 1 => {
+                    change(rank, &net, &mut sgd, &mut average);
+                }
+                _ => average.update(),
+            }
+            sgd.step(0.1, &gradients);
+        }
+        average.with_average(|| ());
+    })
+    .map(drop)
+}
+
+/// Neither the state of an optimizer nor an average is compared itself.
+#[test]
+fn other_optimizers_and_averages_of_one_rank_are_refused() {
+    let changes: [(Change, &str); 6] = [
+        (|_, _, _, _| {}, "and 1 of an average, the last with decay 0.5"),
+        (|_, _, _, average| average.restart(), "and 2 of an average, the last with decay 0"),
+        (
+            |rank, net, _, average| {
+                *average = Ema::new(rank, &net.units, 0.75);
+                average.update();
+            },
+            "and 2 of an average, the last with decay 0.75",
+        ),
+        (
+            |_, _, sgd, average| {
+                average.update();
+                sgd.set_steps(5);
+            },
+            "as its step 6",
+        ),
+        (
+            |rank, net, sgd, average| {
+                average.update();
+                *sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+            },
+            "as its step 1",
+        ),
+        (
+            |rank, net, sgd, average| {
+                average.update();
+                *sgd = Sgd::new(rank, &net.units[..2], SgdOptions::default());
+                sgd.set_steps(1);
+            },
+            " of embed, norm, as its step 2",
+        ),
+    ];
+    for mesh in ["dp=2", "tp=2"] {
+        train_with_average(mesh, None).unwrap();
+        for (change, part) in changes {
+            let message = train_with_average(mesh, Some(change)).unwrap_err();
+            for part in ["ranks 0 and 1 have applied different updates so far", part] {
+                assert!(message.contains(part), "{mesh}: no `{part}` in {message}");
+            }
+        }
+    }
+}
+
+/// Dropout masks follow from the training step.
+#[test]
+fn another_step_of_one_rank_is_refused() {
+    for mesh in ["dp=2", "tp=2"] {
+        let run = |own: fn(usize, u64) -> u64| {
+            on(MeshCase { mesh, ..ONE }, |rank| {
+                let net = built::<Net>(rank, &sizes());
+                let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+                for step in 0..3 {
+                    rank.set_step(own(rank.index(), step));
+                    let x =
+                        net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
+                    let loss = Loss::mean_of(&(net.model.plain.forward(&x) * &net.model.gain));
+                    sgd.step(0.1, loss.backward().reduce());
+                }
+            })
+            .map(drop)
+        };
+        run(|_, step| step).unwrap();
+        let message = run(|rank, step| if rank == 1 { 0 } else { step }).unwrap_err();
+        for part in ["rank 0 trains in step 1, and rank 1 in step 0", "calls `set_step`"] {
+            assert!(message.contains(part), "{mesh}: {message}");
+        }
     }
 }
