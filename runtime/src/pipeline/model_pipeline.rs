@@ -135,7 +135,11 @@ impl Pipeline {
         mut loss: impl FnMut(&M, &M::Out, usize) -> Loss<S>,
     ) -> Result<PipelineStep<S>, ExecutorError> {
         let micro_batches = self.schedule.lowered().micro_batches;
-        assert_eq!(inputs.len(), micro_batches, "the micro-batches of the schedule");
+        assert_eq!(
+            inputs.len(),
+            micro_batches,
+            "a step takes one input for each micro-batch of its schedule, on every rank"
+        );
         let kinds = kinds_of::<M::In>();
         let inputs: Vec<Vec<Part>> = inputs.iter().map(parts_of).collect();
         let shapes = inputs.iter().map(|input| self.boundary_shapes(&kinds, input));
