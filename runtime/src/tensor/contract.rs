@@ -120,16 +120,41 @@ split_input! {
     <D: Whole, E: Dim> (Split<D, A>, E);
 }
 
+/// The weight of a contraction: a parameter.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a parameter, so a tensor cannot be contracted with it",
+    label = "not a `Param`",
+    note = "`x.contract(&self.weight)` takes a field `weight: Param<(Hidden, Ffn)>` of the model; a layer has a `forward`",
+    note = "two tensors are not multiplied as matrices: `Attention` does so with queries, keys and values, and a type that \
+            implements `Function` with any"
+)]
+pub trait ContractionWeight {
+    /// Shape of the parameter.
+    type Shape: Dims;
+    #[doc(hidden)]
+    fn param(&self) -> &Param<Self::Shape>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<W: Dims> ContractionWeight for Param<W> {
+    type Shape = W;
+
+    fn param(&self) -> &Param<W> {
+        self
+    }
+}
+
 impl<S: Dims> Tensor<S> {
     /// Contracts the last dim (or pair of dims) of `self` with the first of `weight`.
     ///
     /// If both are split over an axis the result is a [`Partial`] sum over it; if only the weight's output is, `self`
     /// enters the tensor-parallel region of the axis. [`Contract`] lists the cases.
     #[track_caller]
-    pub fn contract<W: Dims>(&self, weight: &Param<W>) -> S::Out
+    pub fn contract<W: ContractionWeight>(&self, weight: &W) -> S::Out
     where
-        S: Contract<W>,
+        S: Contract<W::Shape>,
     {
+        let weight = weight.param();
         let site = weight.handle().site().clone().at_location(Location::caller());
         let how = Contraction {
             reads: Reads::First(S::CONTRACTED),

@@ -8,12 +8,14 @@ mod documents;
 mod elementwise;
 mod forward_pass;
 pub mod function;
+mod gradient_operators;
 mod gradients;
 mod in_flight;
 mod loss;
 mod losses;
 mod metric;
 mod micro_batch_loss;
+mod negated_loss;
 mod objective;
 mod operators;
 mod partial;
@@ -29,15 +31,17 @@ mod typed;
 pub use combine::{
     Accumulate, Combine, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
 };
-pub use contract::{Contract, FromValue};
+pub use contract::{Contract, ContractionWeight, FromValue};
 pub use documents::Documents;
 pub use forward_pass::{ActivationGradients, ForwardPass};
+pub use gradient_operators::CombinesGradients;
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{AddsToLoss, Loss, ScalesLoss};
 pub use losses::Losses;
 pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use micro_batch_loss::MicroBatchLoss;
+pub use negated_loss::{HasSign, NegatedLoss};
 pub use objective::{
     AccumulatingObjective, AddsToObjective, CountsStep, Objective, OfBatch, OfStep, StepCount,
 };
