@@ -1,6 +1,7 @@
 //! Functions whose statements or kernels are wrong: each is refused by a message that names the function and the operand.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 use meshwright::layout::DimInfo;
 use meshwright::nn::{Sizes, build};
@@ -215,4 +216,50 @@ fn sizes_are_checked() {
         let made = apply(Ones::<Tensor<(Batch, Heads)>>::new(Some(5)), (&rows,), ());
         assert_eq!(made.sizes(), [2, 5]);
     });
+}
+
+/// `x * x`, whose backward reads what the last forward has kept.
+#[derive(Default)]
+struct KeptSquare(Mutex<Vec<f32>>);
+
+impl<B: Dim, H: Dim> Function<((B, H),)> for KeptSquare {
+    type Output = Tensor<(B, H)>;
+    type Saved = ();
+
+    fn path(&self) -> &str {
+        "kept_square"
+    }
+
+    fn forward_pass(&self, call: Forward<'_, ((B, H),), ()>) {
+        let Forward { inputs: [x], mut output, .. } = call;
+        let x = x.to_f32();
+        output.write_f32(&x.iter().map(|x| x * x).collect::<Vec<_>>());
+        *self.0.lock().unwrap() = x;
+    }
+
+    fn backward_pass(&self, call: Backward<'_, ((B, H),), (), ()>) {
+        let Backward { input_gradients: [dx], output_gradient: dy, .. } = call;
+        let kept = self.0.lock().unwrap();
+        if let Some(mut dx) = dx.target() {
+            let pairs = dy.to_f32().into_iter().zip(kept.iter().cycle());
+            dx.write_f32(&pairs.map(|(dy, x)| 2.0 * x * dy).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn numbers_that_are_kept_elsewhere_than_in_saved_are_refused() {
+    for mesh in ["1", "tp=2", "dp=2"] {
+        on_mesh(mesh, 1, |rank| {
+            let built = build::<Net>(rank, &Sizes::new().with(Hidden, 3)).unwrap();
+            let x: Tensor<(Batch, Hidden)> = numbers(rank, "x", &[4, 3]);
+            let got = message(|| {
+                let y = apply(KeptSquare::default(), (&(x * &built.model.scale),), ());
+                let _ = Loss::mean_of(&y).backward();
+            });
+            for part in ["backward of `kept_square` writes another gradient", "than in `Saved`"] {
+                assert!(got.contains(part), "{mesh}: {got}");
+            }
+        });
+    }
 }

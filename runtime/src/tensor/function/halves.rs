@@ -71,18 +71,20 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let all = I::Count::from_fn(|_| true);
         let (targets, has_backward) =
             (requires_grad.as_ref().unwrap_or(&all), requires_grad.is_some());
-        let run = |probe: &Probe<I, P>, gradient: Option<&ProbeBlock>| {
-            self.run_probe(rank, probe, targets, gradient)
-        };
         let first = ProbePart { dim, first: 0, len: len / 2 };
         let parts = [ProbePart { first: first.len, len: len - first.len, ..first }, first];
         let gradient = has_backward
             .then(|| ProbeBlock::from_fn(rank, dims, &whole.output, number_of_gradient));
-        let results = run(whole, gradient.as_ref());
+        // The calls with halves lie between the forward and the backward of the whole, as those of other micro-batches may:
+        // so a function that keeps numbers of its last forward, and not in `Saved`, has other gradients.
+        let forward = self.run_forward_probe(rank, whole);
         let halves = parts.each_ref().map(|part| {
             let gradient = gradient.as_ref().map(|gradient| gradient.part_along(part));
-            run(&whole.part_along(dims, part), gradient.as_ref())
+            let half = whole.part_along(dims, part);
+            let forward = self.run_forward_probe(rank, &half);
+            self.finish_probe(rank, &half, forward, targets, gradient.as_ref())
         });
+        let results = self.finish_probe(rank, whole, forward, targets, gradient.as_ref());
         let path = self.function.path();
         let outputs = halves.each_ref().map(|half| &half.output);
         let along = "it reads along the dim, or counts its local elements, whose number depends on the mesh; a dim \
@@ -106,7 +108,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             };
             format!(
                 "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` alone: \
-                 {along}"
+                 {along}; or it reads numbers that the last forward has kept elsewhere than in `Saved`"
             )
         })
     }

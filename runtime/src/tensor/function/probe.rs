@@ -161,19 +161,23 @@ impl<I: Shapes, P: Shapes> Probe<I, P> {
     }
 }
 
+/// The forward pass of a call, with what its backward pass reads.
+pub(super) struct ProbeForward<I: Shapes, P: Shapes, S> {
+    inputs: PerOperand<I, Buffer>,
+    params: PerOperand<P, Buffer>,
+    output: Buffer,
+    saved: S,
+}
+
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
-    /// Calls forward, and backward with `output_gradient` if one is given: with targets for the gradients of all parameters,
-    /// and of the inputs that `requires_grad` selects.
-    pub(super) fn run_probe(
+    /// Calls forward.
+    pub(super) fn run_forward_probe(
         &self,
         rank: &Rank,
         probe: &Probe<I, P>,
-        requires_grad: &PerOperand<I, bool>,
-        output_gradient: Option<&ProbeBlock>,
-    ) -> ProbeResults {
+    ) -> ProbeForward<I, P, F::Saved> {
         let path = self.function.path();
         let name = |role| OperandName::new(rank, path, role);
-        let context = FunctionContext { rank, path };
         let upload = |block: &ProbeBlock| block.upload_block(rank);
         let inputs = I::Count::map_ref(&probe.inputs, upload);
         let params = P::Count::map_ref(&probe.params, upload);
@@ -188,8 +192,27 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
                 Some(params.as_ref()[i].view())
             }),
             output: ResultView { view: output.view_mut(), extents: &probe.output, rank },
-            context,
+            context: FunctionContext { rank, path },
         });
+        ProbeForward { inputs, params, output, saved }
+    }
+
+    /// Returns the results of a forward pass, and of its backward with `output_gradient` if one is given: with targets for the
+    /// gradients of all parameters, and of the inputs that `requires_grad` selects.
+    pub(super) fn finish_probe(
+        &self,
+        rank: &Rank,
+        probe: &Probe<I, P>,
+        forward: ProbeForward<I, P, F::Saved>,
+        requires_grad: &PerOperand<I, bool>,
+        output_gradient: Option<&ProbeBlock>,
+    ) -> ProbeResults {
+        let ProbeForward { inputs, params, output, saved } = forward;
+        let path = self.function.path();
+        let name = |role| OperandName::new(rank, path, role);
+        let context = FunctionContext { rank, path };
+        let input_extents = I::Count::map_ref(&probe.inputs, |block| block.extents.clone());
+        let param_extents = P::Count::map_ref(&probe.params, |block| block.extents.clone());
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
         let result = ProbeBlock::read(rank, dims, &probe.output, output.view());
         let Some(output_gradient) = output_gradient else {
