@@ -9,7 +9,7 @@ use crate::context::{LossSum, Rank};
 use crate::layout::AxisSet;
 
 use super::metric::read_number;
-use super::objective::AnnouncedCount;
+use super::step_count::AnnouncedCount;
 
 /// Losses of different shapes that are differentiated together: the mean over everything that any of them counts.
 #[must_use = "losses do nothing until `.backward()`"]

@@ -1,6 +1,33 @@
-//! Losses of micro-batches after the first one.
+//! Gradient accumulation: losses of micro-batches after the first one.
 
-use super::{Accumulating, Gradients, Losses};
+use super::{Accumulating, Gradients, Losses, Pending};
+
+impl<State> Gradients<State> {
+    /// Accumulates the gradient of a micro-batch that is not the last one.
+    ///
+    /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the number of
+    /// elements that all of them count. [Weighted](super::Loss::weighted_over) losses are divided by their own counts.
+    ///
+    /// # Panics
+    /// If another backward has overwritten these gradients.
+    #[track_caller]
+    pub fn accumulate(self, loss: impl MicroBatchLoss<State>) -> Gradients<State> {
+        self.pass.check_valid();
+        loss.add_to(self, false).with_state()
+    }
+
+    /// Accumulates the gradient of the last micro-batch, and starts the reduction of the gradient of each FSDP unit as soon
+    /// as it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
+    /// micro-batch.
+    ///
+    /// # Panics
+    /// If another backward has overwritten these gradients, and if a weighted loss has not counted what is announced.
+    #[track_caller]
+    pub fn backward(self, loss: impl MicroBatchLoss<State>) -> Gradients<Pending> {
+        self.pass.check_valid();
+        loss.add_to(self, true).with_state()
+    }
+}
 
 /// Losses of a micro-batch after the first one, whose gradients are added to those in `State`.
 #[diagnostic::on_unimplemented(

@@ -25,6 +25,7 @@ mod scalar;
 mod segment_data;
 mod sharing;
 mod softmax;
+mod step_count;
 mod tokens;
 mod typed;
 
@@ -43,7 +44,7 @@ pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use micro_batch_loss::MicroBatchLoss;
 pub use negated_loss::{HasSign, NegatedLoss};
 pub use objective::{
-    AccumulatingObjective, AddsToObjective, CountsStep, Objective, OfBatch, OfStep, StepCount,
+    AccumulatingObjective, AddsToObjective, CountsStep, Objective, OfBatch, OfStep,
 };
 pub use operators::{AfterParam, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
@@ -51,6 +52,7 @@ pub use reduce::SumState;
 pub use scalar::OtherNumber;
 pub use sharing::SharedBetweenRanks;
 pub use softmax::LastLocal;
+pub use step_count::StepCount;
 
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};

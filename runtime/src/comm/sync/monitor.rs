@@ -103,12 +103,12 @@ impl<T> Monitor<T> {
             drop(guard);
             let notified = self.wait_briefly(epoch);
             guard = self.lock();
-            if notified || self.epoch.load(Ordering::Acquire) != epoch {
-                continue;
+            let slept = !notified && self.epoch.load(Ordering::Acquire) == epoch;
+            if slept {
+                guard = self.sleep(guard, epoch, limit.saturating_sub(waited).min(LONGEST_SLEEP));
             }
-            guard = self.sleep(guard, epoch, limit.saturating_sub(waited).min(LONGEST_SLEEP));
             waited += start.elapsed().min(LONGEST_SLEEP);
-            if waited >= limit {
+            if slept && waited >= limit {
                 let value = ready(&mut guard, false).or_else(|| ready(&mut guard, true));
                 if let Some(value) = value {
                     return value;

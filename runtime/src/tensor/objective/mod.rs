@@ -1,6 +1,5 @@
 //! Weighted sums of losses, each a mean over its own elements.
 
-mod step_count;
 mod terms;
 
 use std::marker::PhantomData;
@@ -10,12 +9,9 @@ use std::rc::Rc;
 use crate::fsdp::Unit;
 use crate::layout::{Dims, Seal};
 
-use super::{Accumulating, Gradients, Loss, MicroBatchLoss, Pending};
+use super::step_count::AnnouncedCount;
+use super::{Accumulating, Gradients, Loss, MicroBatchLoss, Pending, StepCount};
 use terms::Terms;
-
-pub use step_count::StepCount;
-
-pub(super) use step_count::AnnouncedCount;
 
 /// Losses of an [`Objective`] are divided by their counts in the batch that is differentiated.
 #[derive(Debug)]

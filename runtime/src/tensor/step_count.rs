@@ -22,7 +22,7 @@ pub struct StepCount<S> {
 
 /// A count that is announced for a step.
 #[derive(Debug)]
-pub(in super::super) struct AnnouncedCount {
+pub(super) struct AnnouncedCount {
     /// Number of elements of this rank, as announced.
     own: u64,
     /// Number of elements of all ranks.
@@ -67,7 +67,7 @@ impl AnnouncedCount {
 
     /// Checks that the losses have counted what is announced.
     #[track_caller]
-    pub(in super::super) fn check_complete(&self) {
+    pub(super) fn check_complete(&self) {
         let AnnouncedCount { own, counted, shape, line, .. } = self;
         assert!(
             counted.get() == *own,
