@@ -21,6 +21,7 @@ mod operators;
 mod partial;
 mod pass_gradients;
 mod reduce;
+mod row_range;
 mod scalar;
 mod segment_data;
 mod sharing;

@@ -73,7 +73,7 @@ impl AnnouncedCount {
             counted.get() == *own,
             "the losses over {shape} have counted {} elements on this rank in this step, but {own} are announced at {line}: \
              each loss would be divided by a number that is not its count; announce the elements of all micro-batches of \
-             this rank, for each loss and for each step anew",
+             this rank, again for each loss and each step",
             counted.get(),
         );
     }

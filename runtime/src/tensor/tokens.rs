@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use crate::autograd::TokenIds;
 use crate::backend::Buffer;
-use crate::context::{MicroBatch, Rank, extents_of};
+use crate::context::{Rank, extents_of};
 use crate::layout::{AxisSet, Dims, Shape};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
+
+use super::row_range::rows_of_block;
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {
@@ -56,6 +58,17 @@ impl<S> Tokens<S> {
     /// Creates the token ids of a micro-batch: `block` holds some of the rows of this rank's block, from row `first` on.
     /// They keep their index in the global batch, so dropout draws the same masks as without micro-batches.
     ///
+    /// Ranks of a model axis have the same rows, so the first dim is not split:
+    ///
+    /// ```compile_fail
+    /// # use meshwright::prelude::*;
+    /// # dims! { Batch @ data, Seq }
+    /// fn rows(rank: &Rank) -> Tokens<(Split<Batch, Tp>, Seq)> {
+    ///     Tokens::from_rows(rank, &[8, 16], 0, &[0; 16])
+    /// }
+    /// # let _: fn(&Rank) -> Tokens<(Split<Batch, Tp>, Seq)> = rows;
+    /// ```
+    ///
     /// # Panics
     /// If `block` does not hold whole rows, or more than follow row `first`.
     #[track_caller]
@@ -63,24 +76,8 @@ impl<S> Tokens<S> {
     where
         S: Shape,
     {
-        let rank = &rank.with_whole_batch();
-        let mut extents = extents_of::<S>(rank, sizes);
-        let row = local_len(&extents[1..]);
-        assert!(
-            row > 0,
-            "the rows of {sizes:?} have no elements on this rank, so the number of rows does not follow from `block`: \
-             use `from_block`, or a sequence of at least as many tokens as ranks split it"
-        );
-        let rows = block.len() / row;
-        assert!(
-            rows * row == block.len()
-                && first.checked_add(rows).is_some_and(|end| end <= extents[0].local),
-            "a block of {} tokens is not made of the rows of {sizes:?} from row {first} on",
-            block.len()
-        );
-        extents[0] = extents[0].sub_range(first, rows);
-        let micro_batch = MicroBatch::new(&S::DIMS[0], extents[0]);
-        Tokens::declared(&rank.with_micro_batch(micro_batch), extents, block)
+        let (rank, extents) = rows_of_block::<S>(rank, sizes, first, block.len(), "tokens");
+        Tokens::declared(&rank, extents, block)
     }
 
     /// Creates the token ids of a micro-batch of `whole` rows, of which this rank takes its positions; some of the rows of

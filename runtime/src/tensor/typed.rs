@@ -13,6 +13,8 @@ use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 use crate::random;
 
+use super::row_range::rows_of_block;
+
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is split;
 /// the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
 pub struct Tensor<S> {
@@ -70,6 +72,31 @@ impl<S> Tensor<S> {
             "a block of {} elements is not this rank's block of {sizes:?}",
             block.len()
         );
+        Tensor::declared(rank, extents, block)
+    }
+
+    /// Creates a tensor of a micro-batch: `block` holds some of the rows of this rank's block, from row `first` on. They keep
+    /// their index in the global batch, as those of [`Tokens::from_rows`](super::Tokens::from_rows) do.
+    ///
+    /// No gradient flows into it.
+    ///
+    /// # Panics
+    /// If `block` does not hold whole rows, or more than follow row `first`.
+    #[track_caller]
+    pub fn from_rows(rank: &Rank, sizes: &[usize], first: usize, block: &[f32]) -> Tensor<S>
+    where
+        S: Shape,
+    {
+        let (rank, extents) = rows_of_block::<S>(rank, sizes, first, block.len(), "elements");
+        Tensor::declared(&rank, extents, block)
+    }
+
+    /// Creates a tensor that is declared the same on ranks with equal positions along the axes of `S`.
+    #[track_caller]
+    fn declared(rank: &Rank, extents: Vec<Extent>, block: &[f32]) -> Tensor<S>
+    where
+        S: Dims,
+    {
         let name = || format!("a tensor shaped {}", shape_name(S::DIMS));
         rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
         rank.segments().note_numbers(block);

@@ -2,10 +2,14 @@
 
 use std::cell::RefCell;
 
+use meshwright::layout::AxisSet;
 use meshwright::prelude::*;
 use meshwright::tensor::Losses;
+use meshwright_tests::compare::distance;
 
-use super::harness::{Numbers, Steps, assert_mesh_parity, built, mesh, numbers, refused, stage3};
+use super::harness::{
+    Numbers, Steps, assert_mesh_parity, built, mesh, numbers, on, refused, stage3,
+};
 use super::net::*;
 
 const FILE: &str = "tests/meshes/promise/micro.rs";
@@ -422,4 +426,62 @@ fn backward_inside_of_an_evaluation() {
         assert_eq!(after, outside);
         outside
     });
+}
+
+/// Rows of floating-point inputs keep their index in the batch, on every mesh and with any number of micro-batches.
+#[test]
+fn inputs_of_numbers_in_micro_batches() {
+    const BATCH: usize = 12;
+    let number = |at: [usize; 3]| ((at[0] * 31 + at[1] * 7 + at[2]) as f32).sin();
+    let gradients = |rank: &Rank, count: usize| -> Numbers {
+        let net = built::<Net>(rank, &dropping());
+        let (at, ranks) = (rank.position(AxisSet::DATA), rank.degree_of(AxisSet::DATA));
+        let own = BATCH / ranks;
+        let mut steps = Steps::default();
+        for index in 0..count {
+            let (first, last) = (index * own / count, (index + 1) * own / count);
+            let mut block = Vec::new();
+            for row in first..last {
+                for element in 0..6 * 8 {
+                    block.push(number([at * own + row, element / 8, element % 8]));
+                }
+            }
+            let x: Stream = Tensor::from_rows(rank, &[BATCH, 6, 8], first, &block);
+            assert_eq!(x.local_extents()[0].local, last - first);
+            // A tensor of the model has the rows of the micro-batch.
+            let noise: Stream =
+                Tensor::from_fn(x.rank(), &[BATCH, 6, 8], |at| number([at[2], at[1], at[0]]));
+            let y = net.model.dropout.forward(&net.model.plain.forward(&(x + noise)));
+            steps.add(Loss::mean_of(&net.model.norm.forward(&y).tanh()));
+        }
+        numbers(&net, steps)
+    };
+    for count in [1, 2, 3] {
+        assert_mesh_parity(&format!("{count} micro-batches of numbers"), |rank| {
+            gradients(rank, count)
+        });
+    }
+    let found = on(mesh("dp=2"), |rank| [1, 2, 3].map(|count| gradients(rank, count)));
+    let found = found.unwrap_or_else(|error| panic!("{error}"));
+    for later in &found[0][1..] {
+        for (name, of_batch) in found[0][0].iter().filter(|(name, _)| name.starts_with("gradient"))
+        {
+            let is_noise = of_batch.iter().all(|x| x.abs() < 1e-9);
+            assert!(is_noise || distance(&later[name], of_batch) < 1e-5, "{name}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_numbers_that_do_not_fit_are_refused() {
+    for (first, len, part) in [
+        (0, 5, "a block of 5 elements is not made of the rows of [4, 2] from row 0 on"),
+        (3, 4, "a block of 4 elements is not made of the rows of [4, 2] from row 3 on"),
+    ] {
+        refused(mesh("1"), FILE, &[part], |rank, spot| {
+            let block = vec![0.0; len];
+            spot.next(line!());
+            let _: Tensor<(Batch, Hidden)> = Tensor::from_rows(rank, &[4, 2], first, &block);
+        });
+    }
 }

@@ -51,7 +51,7 @@ pub(in crate::autograd) trait DeferredOp: Any {
     fn requires_grad(&self) -> bool;
 }
 
-/// Where a deferred operation was created.
+/// The place in a step at which a deferred operation was created.
 #[derive(Clone, Copy)]
 pub(in crate::autograd) struct DeferredIn {
     pub(in crate::autograd) recorded: bool,

@@ -1,0 +1,46 @@
+//! Rows of a micro-batch, of which values are made.
+
+use crate::context::{MicroBatch, Rank, extents_of};
+use crate::layout::{Dims, Shape};
+use crate::mesh::{Extent, local_len};
+
+/// Returns the rank of a micro-batch and the extents of its rows: those in `len` elements, such as `kind`, of this rank's block
+/// of `sizes`, from row `first` on.
+///
+/// # Panics
+/// If the elements are not whole rows, or more than follow row `first`.
+#[track_caller]
+pub(super) fn rows_of_block<S: Shape>(
+    rank: &Rank,
+    sizes: &[usize],
+    first: usize,
+    len: usize,
+    kind: &str,
+) -> (Rank, Vec<Extent>) {
+    const { rows_are_whole::<S>() };
+    let rank = &rank.with_whole_batch();
+    let mut extents = extents_of::<S>(rank, sizes);
+    let row = local_len(&extents[1..]);
+    assert!(
+        row > 0,
+        "the rows of {sizes:?} have no elements on this rank, so the number of rows does not follow from `block`: use \
+         `from_block`, or a sequence of at least as many tokens as ranks split it"
+    );
+    let rows = len / row;
+    assert!(
+        rows * row == len && first.checked_add(rows).is_some_and(|end| end <= extents[0].local),
+        "a block of {len} {kind} is not made of the rows of {sizes:?} from row {first} on"
+    );
+    extents[0] = extents[0].sub_range(first, rows);
+    let micro_batch = MicroBatch::new(&S::DIMS[0], extents[0]);
+    (rank.with_micro_batch(micro_batch), extents)
+}
+
+/// Compiles if the first dim of `S` is that of rows, of which the ranks of a model axis have the same.
+const fn rows_are_whole<S: Dims>() {
+    assert!(
+        !S::DIMS.is_empty() && S::DIMS[0].split.is_empty(),
+        "the rows of a micro-batch are the first dim, and not split: make it of whole rows, `Tokens<(Batch, Seq)>`, and split \
+         what is computed from them, `.slice(Batch, Tp)`"
+    );
+}
