@@ -1,5 +1,6 @@
 //! Losses, which have to be the same on ranks that compute the same part of a batch.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::Location;
 
 use crate::layout::{AxisId, AxisSet};
@@ -14,6 +15,8 @@ pub(crate) struct LossSum {
     sum: f64,
     /// The axes over which any of them varies.
     varies: AxisSet,
+    /// Hash of their weights; 0 for losses without.
+    weights: u64,
     /// Line of the last one.
     line: Option<&'static Location<'static>>,
 }
@@ -22,7 +25,12 @@ impl LossSum {
     /// Creates the sum of one loss that is differentiated at `line`, whose `sum` is the same on ranks with equal positions
     /// along `varies`.
     pub fn of_one_loss(sum: f64, varies: AxisSet, line: &'static Location<'static>) -> LossSum {
-        LossSum { sum, varies, line: Some(line) }
+        LossSum { sum, varies, weights: 0, line: Some(line) }
+    }
+
+    /// Returns the sum as that of one loss with a weight, differentiated at `line`.
+    pub fn with_weight(self, weight: f32, line: &'static Location<'static>) -> LossSum {
+        LossSum { weights: hash_of([0, u64::from(weight.to_bits())]), line: Some(line), ..self }
     }
 
     /// Returns the sum of both.
@@ -30,6 +38,10 @@ impl LossSum {
         LossSum {
             sum: self.sum + later.sum,
             varies: self.varies.union(later.varies),
+            weights: match (self.weights, later.weights) {
+                (weights, 0) | (0, weights) => weights,
+                both => hash_of([both.0, both.1]),
+            },
             line: later.line.or(self.line),
         }
     }
@@ -43,26 +55,37 @@ impl LossSum {
     }
 
     /// Number of words that [`words`](Self::words) returns.
-    pub(super) const WORDS: usize = 3;
+    pub(super) const WORDS: usize = 5;
 
     /// Returns the words that other ranks compare with their own.
     pub(super) fn words(&self) -> [u32; Self::WORDS] {
-        let sum = self.sum.to_bits();
-        [(sum >> 32) as u32, sum as u32, self.varies.number() as u32]
+        let halves = |word: u64| [(word >> 32) as u32, word as u32];
+        let ([a, b], [c, d]) = (halves(self.sum.to_bits()), halves(self.weights));
+        [a, b, c, d, self.varies.number() as u32]
     }
 
     /// Compares the losses of this rank with the words of another one.
     ///
     /// # Panics
-    /// If they differ, although the ranks have the same positions along the axes over which the losses vary.
+    /// If they differ, although the ranks have the same positions along the axes over which the losses vary, or have other
+    /// weights.
     #[track_caller]
     pub(super) fn compare_with(&self, words: &[u32], other: usize, rank: usize, shape: &MeshShape) {
         let Some(line) = self.line else { return };
+        let [sum, weights] =
+            [0, 2].map(|first| u64::from(words[first]) << 32 | u64::from(words[first + 1]));
+        // Only ranks of the last pipeline stage have losses.
+        assert!(
+            weights == self.weights || shape.degree(AxisId::Pp) > 1,
+            "the weights of the losses of a step, of which the last is differentiated at {line}, differ between rank {rank} and \
+             rank {other}: a loss has one weight on all ranks; compute it from numbers that all of them have, as `Loss::reduce` \
+             and `Gradients::norm` return"
+        );
         let position = |rank| shape.index_in_group(rank, self.varies);
-        if position(other) != position(rank) || words[2] != self.varies.number() as u32 {
+        if position(other) != position(rank) || words[4] != self.varies.number() as u32 {
             return;
         }
-        let sum = f64::from_bits(u64::from(words[0]) << 32 | u64::from(words[1]));
+        let sum = f64::from_bits(sum);
         assert!(
             is_same_sum(self.sum, sum),
             "the losses of a step, of which the last is differentiated at {line}, are declared {}, but they sum to {} on rank \
@@ -73,6 +96,12 @@ impl LossSum {
             self.sum,
         );
     }
+}
+
+fn hash_of(words: [u64; 2]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    words.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Returns true if two ranks have the same loss. Sums may differ by rounding: a rank may have read a number from a tensor.

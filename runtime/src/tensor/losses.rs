@@ -68,16 +68,20 @@ impl Losses {
     /// Creates the losses that consist of one: a sum over `count` elements on this rank, still to be summed over `axes`.
     #[track_caller]
     pub(super) fn of_sum(sum: &Value, axes: AxisSet, count: u64) -> Losses {
-        let mut losses = Losses::of_divided_sum(sum, axes);
-        losses.totals.counts.insert(axes, count);
-        losses
+        let compared = compared_sum(sum, axes);
+        Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::of_count(axes, count) })
     }
 
-    /// Creates the losses that consist of one, which is divided by its count already.
+    /// Creates the losses that consist of one with a weight, which is divided by its count already.
     #[track_caller]
-    pub(super) fn of_divided_sum(sum: &Value, axes: AxisSet) -> Losses {
+    pub(super) fn of_weighted_sum(sum: &Value, axes: AxisSet, weight: f32) -> Losses {
+        let compared = compared_sum(sum, axes).with_weight(weight, Location::caller());
+        Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::default() })
+    }
+
+    #[track_caller]
+    fn of_one_loss(sum: &Value, totals: LossTotals) -> Losses {
         let roots = sum.recorded_node().into_iter().collect();
-        let totals = LossTotals { sum: compared_sum(sum, axes), ..LossTotals::default() };
         Losses { rank: sum.rank().with_whole_batch(), roots, totals }
     }
 

@@ -224,21 +224,32 @@ fn counts_other_than_announced_are_refused() {
     }
 }
 
+/// In any step, also of ranks that have other losses anyway.
 #[test]
 fn weights_that_differ_between_ranks_are_refused() {
-    for case in [mesh("dp=2"), mesh("tp=2")] {
-        refused(
-            case,
-            file!(),
-            &["the weight of a loss over (Batch, Seq, Hidden)"],
-            |rank, spot| {
+    for case in [mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2")] {
+        for announced in [false, true] {
+            let part =
+                "the weights of the losses of a step, of which the last is differentiated at";
+            refused(case, file!(), &[part], |rank, spot| {
                 let net = built::<Net>(rank, &sizes());
-                let batch = micro_batch(rank, BATCH, (0, 1), false);
-                let x = net.model.embed.forward(&batch.tokens);
-                spot.next(line!());
-                let objective = squares(&x).weighted(1.0 + rank.index() as f32);
-                let _ = objective.backward().reduce();
-            },
-        );
+                for step in 0..3 {
+                    let batch = micro_batch(rank, BATCH, (0, 1), false);
+                    let weight = if step == 2 { 1.0 + rank.index() as f32 } else { 0.5 };
+                    let x = net.model.embed.forward(&batch.tokens);
+                    let loss = squares(&x.mean(Hidden));
+                    let own = x.local_extents()[..2].iter().map(|extent| extent.local as u64);
+                    let count = StepCount::new(rank, own.product());
+                    let gradients = if announced {
+                        spot.next(line!());
+                        loss.weighted_over(weight, &count).backward()
+                    } else {
+                        spot.next(line!());
+                        loss.weighted(weight).backward()
+                    };
+                    let _ = gradients.reduce();
+                }
+            });
+        }
     }
 }

@@ -96,8 +96,8 @@ impl<Of> Objective<Of> {
         gradients.add(losses, false)
     }
 
-    /// Reduces the weighted sum over all ranks, and returns its value: two small all-reduces for each set of axes along which
-    /// losses vary. Of a micro-batch it is the part of the step's.
+    /// Reduces the weighted sum over all ranks, and returns its value: at most two small all-reduces for each set of axes along
+    /// which losses vary. Of a micro-batch it is the part of the step's.
     #[track_caller]
     pub fn reduce(&self) -> f64 {
         self.terms.reduce()

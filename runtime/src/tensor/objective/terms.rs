@@ -9,7 +9,6 @@ use crate::comm::Site;
 use crate::context::Rank;
 use crate::fsdp::Unit;
 use crate::layout::{AxisSet, Dims};
-use crate::mesh::shape_name;
 
 use super::super::losses::LossTotals;
 use super::super::metric::read_number;
@@ -36,9 +35,6 @@ impl Terms {
     #[track_caller]
     pub(super) fn of_loss<S: Dims>(loss: Loss<S>, weight: f32, total: Option<f64>) -> Terms {
         let (sum, count) = loss.into_sum_and_count();
-        let name = || format!("the weight of a loss over {}", shape_name(S::DIMS));
-        let declared = sum.rank().declared_values();
-        declared.note_number(name, AxisSet::NONE, Location::caller(), weight);
         Terms(vec![Term { sum, axes: S::VARIES, count, total, weight }])
     }
 
@@ -84,7 +80,7 @@ impl Terms {
         for (term, own) in self.0.iter().zip(factors) {
             let scaled = term.sum.to_pointwise().unary(Unary::Scale(own / factor));
             let sum = Value::deferred(term.sum.rank(), Vec::new(), scaled);
-            let loss = Losses::of_divided_sum(&sum, term.axes);
+            let loss = Losses::of_weighted_sum(&sum, term.axes, term.weight);
             losses = Some(match losses {
                 Some(losses) => losses.merge_losses(loss),
                 None => loss,
@@ -109,9 +105,9 @@ impl Terms {
     /// Returns the factor of the sum of each term: its weight, divided by the number of its elements on all ranks.
     #[track_caller]
     fn factors(&self) -> Vec<f64> {
-        let summed = self.all_reduce(|term| term.count as f64);
-        let terms = self.0.iter().zip(summed);
-        terms.map(|(term, summed)| term.factor(term.total.unwrap_or(summed))).collect()
+        let announced: Option<Vec<f64>> = self.0.iter().map(|term| term.total).collect();
+        let totals = announced.unwrap_or_else(|| self.all_reduce(|term| term.count as f64));
+        self.0.iter().zip(totals).map(|(term, total)| term.factor(total)).collect()
     }
 
     /// Sums a number of each term over the ranks.
