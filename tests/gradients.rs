@@ -53,6 +53,15 @@ const OPERATIONS: &[Operation] = &[
     ("mul", |_, x, y| probe(&(x * y))),
     ("div", |_, x, y| probe(&(x / (y.square() + 2.0)))),
     ("numbers divided and divisors", |_, x, y| probe(&(2.0 / (x.square() + 2.0) + y / 0.7))),
+    ("assignments", |ops, x, y| {
+        let mut z = x.clone();
+        z += y;
+        z *= x;
+        z -= &ops.gain;
+        z /= 1.5;
+        z /= y.square() + 2.0;
+        probe(&z)
+    }),
     ("x + x and x * x", |_, x, _| probe(&(x + x * x))),
     ("x + x", |_, x, _| probe(&(x + x))),
     ("x - x * x - x", |_, x, _| probe(&(x - x * x - x))),

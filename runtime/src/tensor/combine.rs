@@ -50,7 +50,7 @@ pub trait Quotient<R>: Sized {
 /// Sum or difference of a partial sum `Self` and a partial sum of the same shape over the same axis.
 #[diagnostic::on_unimplemented(
     message = "`{R}` cannot be added to a partial sum, `{Self}`",
-    label = "a value would be counted once per rank",
+    label = "not a partial sum of the same shape over the same axis: a value would be counted once per rank",
     note = "reduce the partial sum first, then add: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel \
             stream"
 )]
