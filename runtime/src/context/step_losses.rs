@@ -28,9 +28,10 @@ impl LossSum {
         LossSum { sum, varies, weights: 0, line: Some(line) }
     }
 
-    /// Returns the sum as that of one loss with a weight, differentiated at `line`.
-    pub fn with_weight(self, weight: f32, line: &'static Location<'static>) -> LossSum {
-        LossSum { weights: hash_of([0, u64::from(weight.to_bits())]), line: Some(line), ..self }
+    /// Returns the sum as that of one loss with a weight, differentiated at `line`. The weights of a step are compared in
+    /// their order, with the hash `term` of everything else that has to be the same on all ranks.
+    pub fn with_weight(self, weight: f32, term: u64, line: &'static Location<'static>) -> LossSum {
+        LossSum { weights: hash_of([term, u64::from(weight.to_bits())]), line: Some(line), ..self }
     }
 
     /// Returns the sum of both.
@@ -77,9 +78,10 @@ impl LossSum {
         // Only ranks of the last pipeline stage have losses.
         assert!(
             weights == self.weights || shape.degree(AxisId::Pp) > 1,
-            "the weights of the losses of a step, of which the last is differentiated at {line}, differ between rank {rank} and \
-             rank {other}: a loss has one weight on all ranks; compute it from numbers that all of them have, as `Loss::reduce` \
-             and `Gradients::norm` return"
+            "the weighted losses of a step, of which the last is differentiated at {line}, differ between rank {rank} and rank \
+             {other} in number, order, shapes or weights: all ranks add the same losses in the same order, which that of a \
+             `HashMap` is not, with weights that follow from numbers of all ranks, as `Loss::reduce` and `Gradients::norm` \
+             return"
         );
         let position = |rank| shape.index_in_group(rank, self.varies);
         if position(other) != position(rank) || words[4] != self.varies.number() as u32 {
@@ -98,7 +100,7 @@ impl LossSum {
     }
 }
 
-fn hash_of(words: [u64; 2]) -> u64 {
+fn hash_of(words: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     words.hash(&mut hasher);
     hasher.finish()

@@ -46,9 +46,12 @@ impl LossTotals {
         self.announced.extend(later.announced);
     }
 
-    /// Adds counts that are announced for the step.
-    pub(super) fn announce(&mut self, counts: Vec<Rc<AnnouncedCount>>) {
-        self.announced.extend(counts);
+    /// Adds the elements of losses to the counts that are announced for the step, which are checked after the last of them.
+    pub(super) fn announce(&mut self, counts: Vec<(Rc<AnnouncedCount>, u64)>) {
+        for (count, elements) in counts {
+            count.add_counted(elements);
+            self.announced.push(count);
+        }
     }
 
     /// Checks that losses have counted what is announced.
@@ -72,10 +75,11 @@ impl Losses {
         Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::of_count(axes, count) })
     }
 
-    /// Creates the losses that consist of one with a weight, which is divided by its count already.
+    /// Creates the losses that consist of one with a weight, which is divided by its count already; `term` is the hash of what else is the
+    /// same on all ranks.
     #[track_caller]
-    pub(super) fn of_weighted_sum(sum: &Value, axes: AxisSet, weight: f32) -> Losses {
-        let compared = compared_sum(sum, axes).with_weight(weight, Location::caller());
+    pub(super) fn of_weighted_sum(sum: &Value, axes: AxisSet, weight: f32, term: u64) -> Losses {
+        let compared = compared_sum(sum, axes).with_weight(weight, term, Location::caller());
         Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::default() })
     }
 

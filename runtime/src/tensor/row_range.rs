@@ -1,8 +1,10 @@
 //! Rows of a micro-batch, of which values are made.
 
+use std::panic::Location;
+
 use crate::context::{MicroBatch, Rank, extents_of};
 use crate::layout::{Dims, Shape};
-use crate::mesh::{Extent, local_len};
+use crate::mesh::{Extent, local_len, shape_name};
 
 /// Returns the rank of a micro-batch and the extents of its rows: those in `len` elements, such as `kind`, of this rank's block
 /// of `sizes`, from row `first` on.
@@ -31,6 +33,10 @@ pub(super) fn rows_of_block<S: Shape>(
         rows * row == len && first.checked_add(rows).is_some_and(|end| end <= extents[0].local),
         "a block of {len} {kind} is not made of the rows of {sizes:?} from row {first} on"
     );
+    let name = || format!("the first row and the number of rows of {}", shape_name(S::DIMS));
+    let range = [first, rows].map(|number| number as u32);
+    let declared = rank.declared_values();
+    declared.note_elements(name, S::DIMS[0].home, Location::caller(), &range);
     extents[0] = extents[0].sub_range(first, rows);
     let micro_batch = MicroBatch::new(&S::DIMS[0], extents[0]);
     (rank.with_micro_batch(micro_batch), extents)

@@ -52,9 +52,8 @@ impl<S: Dims> StepCount<S> {
         StepCount { count: Rc::new(count), shape: PhantomData }
     }
 
-    /// Adds the elements of a loss, and returns the count.
-    pub(super) fn with_counted(&self, elements: u64) -> Rc<AnnouncedCount> {
-        self.count.counted.set(self.count.counted.get() + elements);
+    /// Returns the announcement, to which losses that are differentiated add their elements.
+    pub(super) fn announced(&self) -> Rc<AnnouncedCount> {
         Rc::clone(&self.count)
     }
 }
@@ -63,6 +62,11 @@ impl AnnouncedCount {
     /// Returns the number of elements of all ranks.
     pub(super) fn total(&self) -> f64 {
         self.total
+    }
+
+    /// Adds the elements of a loss that is differentiated.
+    pub(super) fn add_counted(&self, elements: u64) {
+        self.counted.set(self.counted.get() + elements);
     }
 
     /// Checks that the losses have counted what is announced.

@@ -28,14 +28,17 @@ pub struct OfStep;
 #[must_use = "an objective does nothing until `.backward()`"]
 pub struct Objective<Of = OfBatch> {
     terms: Terms,
-    /// The counts of the terms, if they are announced.
-    counts: Vec<Rc<AnnouncedCount>>,
+    /// The counts of the terms, if they are announced, and their elements on this rank.
+    counts: Vec<(Rc<AnnouncedCount>, u64)>,
     of: PhantomData<Of>,
 }
 
 impl<S: Dims> Loss<S> {
     /// Returns the loss with a weight, as a term of a sum: the mean over all its elements times `weight`, which may be
     /// negative and is the same on all ranks. A loss that counts nothing on any rank is 0.
+    ///
+    /// # Panics
+    /// If the weight is infinite or NaN.
     #[track_caller]
     pub fn weighted(self, weight: f32) -> Objective {
         let terms = Terms::of_loss(self, weight, None);
@@ -44,11 +47,14 @@ impl<S: Dims> Loss<S> {
 
     /// Returns the loss of a micro-batch with a weight, as a term of a sum: the mean over all elements of the step times
     /// `weight`, which is the same on all ranks. Each loss has a count of its own, also if two count the same elements.
+    ///
+    /// # Panics
+    /// As [`weighted`](Self::weighted).
     #[track_caller]
     pub fn weighted_over(self, weight: f32, count: &StepCount<S>) -> Objective<OfStep> {
-        let count = count.with_counted(self.count());
-        let terms = Terms::of_loss(self, weight, Some(count.total()));
-        Objective { terms, counts: vec![count], of: PhantomData }
+        let counts = vec![(count.announced(), self.count())];
+        let terms = Terms::of_loss(self, weight, Some(counts[0].0.total()));
+        Objective { terms, counts, of: PhantomData }
     }
 }
 
@@ -77,7 +83,10 @@ impl<Of> Objective<Of> {
 
     #[track_caller]
     fn backward_of(self, units: Option<&[Rc<Unit>]>) -> Gradients<Pending> {
-        self.counts.iter().for_each(|count| count.check_complete());
+        for (count, elements) in &self.counts {
+            count.add_counted(*elements);
+        }
+        self.counts.iter().for_each(|(count, _)| count.check_complete());
         let (gradients, losses) = self.terms.begin_backward(units);
         gradients.add(losses, true)
     }
@@ -91,7 +100,24 @@ impl<Of> Objective<Of> {
     where
         Of: CountsStep,
     {
-        let (mut gradients, losses) = self.terms.begin_backward(None);
+        self.accumulate_of(None)
+    }
+
+    /// [`accumulate`](Self::accumulate) for the parameters of `units` only, as [`Loss::backward_for`].
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn accumulate_for(self, units: &[Rc<Unit>]) -> Gradients<AccumulatingObjective>
+    where
+        Of: CountsStep,
+    {
+        self.accumulate_of(Some(units))
+    }
+
+    #[track_caller]
+    fn accumulate_of(self, units: Option<&[Rc<Unit>]>) -> Gradients<AccumulatingObjective> {
+        let (mut gradients, losses) = self.terms.begin_backward(units);
         gradients.totals.announce(self.counts);
         gradients.add(losses, false)
     }

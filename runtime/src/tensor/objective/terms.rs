@@ -1,6 +1,7 @@
 //! The terms of a weighted sum, and their factors.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::Location;
 use std::rc::Rc;
 
@@ -9,10 +10,17 @@ use crate::comm::Site;
 use crate::context::Rank;
 use crate::fsdp::Unit;
 use crate::layout::{AxisSet, Dims};
+use crate::mesh::shape_name;
 
 use super::super::losses::LossTotals;
 use super::super::metric::read_number;
 use super::super::{Accumulating, Gradients, Loss, Losses};
+
+/// Least common factor of gradients.
+const LEAST_FACTOR: f32 = 1e-20;
+
+/// Least common factor of gradients, as a part of the largest factor of a term.
+const LEAST_RATIO: f32 = 1e-6;
 
 /// The terms of a weighted sum, at least one.
 pub(super) struct Terms(Vec<Term>);
@@ -28,14 +36,21 @@ struct Term {
     /// Number of elements of the step on all ranks, if it is known already.
     total: Option<f64>,
     weight: f32,
+    /// Hash of the shape, the total and the line at which the weight was given, which are the same on all ranks.
+    identity: u64,
 }
 
 impl Terms {
     /// Creates one term. If its elements are counted already, `total` is their number on all ranks.
     #[track_caller]
     pub(super) fn of_loss<S: Dims>(loss: Loss<S>, weight: f32, total: Option<f64>) -> Terms {
+        assert!(weight.is_finite(), "the weight of a loss is a finite number, not {weight}");
         let (sum, count) = loss.into_sum_and_count();
-        Terms(vec![Term { sum, axes: S::VARIES, count, total, weight }])
+        let line = Location::caller();
+        let mut hasher = DefaultHasher::new();
+        (shape_name(S::DIMS), total.map(f64::to_bits), line.file(), line.line()).hash(&mut hasher);
+        let identity = hasher.finish();
+        Terms(vec![Term { sum, axes: S::VARIES, count, total, weight, identity }])
     }
 
     #[track_caller]
@@ -52,15 +67,17 @@ impl Terms {
     /// Begins the backward of the terms, and returns their losses, to be added to the gradients.
     ///
     /// The factor of the first term is left to the gradients as a whole. So the gradient of its sum is 1, as that of a single
-    /// loss, and the gradients of a loss in bf16 are not rounded by a factor that all of them have.
+    /// loss, and the gradients of a loss in bf16 are not rounded by a factor that all of them have. A factor that is far below
+    /// the others is not: they would overflow.
     #[track_caller]
     pub(super) fn begin_backward(
         self,
         units: Option<&[Rc<Unit>]>,
     ) -> (Gradients<Accumulating>, Losses) {
         let factors = self.rounded_factors();
-        let first = factors.iter().map(|factor| factor.abs()).find(|factor| *factor > 0.0);
-        let factor = first.unwrap_or(1.0);
+        let sizes = || factors.iter().map(|factor| factor.abs());
+        let least = sizes().fold(LEAST_FACTOR, |least, size| least.max(LEAST_RATIO * size));
+        let factor = sizes().find(|size| *size >= least).unwrap_or(1.0);
         let losses = self.losses(&factors, factor);
         let mut gradients = Gradients::begin_backward(&losses, units, Location::caller());
         gradients.totals.add(LossTotals::of_count(AxisSet::NONE, 1));
@@ -80,7 +97,7 @@ impl Terms {
         for (term, own) in self.0.iter().zip(factors) {
             let scaled = term.sum.to_pointwise().unary(Unary::Scale(own / factor));
             let sum = Value::deferred(term.sum.rank(), Vec::new(), scaled);
-            let loss = Losses::of_weighted_sum(&sum, term.axes, term.weight);
+            let loss = Losses::of_weighted_sum(&sum, term.axes, term.weight, term.identity);
             losses = Some(match losses {
                 Some(losses) => losses.merge_losses(loss),
                 None => loss,
