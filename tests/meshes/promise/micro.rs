@@ -485,3 +485,25 @@ fn rows_of_numbers_that_do_not_fit_are_refused() {
         });
     }
 }
+
+/// Ranks that share rows make a micro-batch of the same ones, of numbers and of token ids.
+#[test]
+fn other_rows_on_ranks_that_share_them_are_refused() {
+    for of_tokens in [false, true] {
+        let part = "the first row and the number of rows of (Batch, ";
+        refused(mesh("tp=2"), FILE, &[part], |rank, spot| {
+            let net = built::<Net>(rank, &sizes());
+            let first = rank.index();
+            let x: Stream = if of_tokens {
+                spot.next(line!());
+                let ids: Ids = Tokens::from_rows(rank, &[4, 2], first, &[1, 2]);
+                net.model.embed.forward(&ids)
+            } else {
+                spot.next(line!());
+                Tensor::from_rows(rank, &[4, 2, 8], first, &[1.0; 16])
+            };
+            let loss = Loss::mean_of(&net.model.plain.forward(&x));
+            let _ = loss.backward().reduce();
+        });
+    }
+}

@@ -229,8 +229,7 @@ fn counts_other_than_announced_are_refused() {
 fn weights_that_differ_between_ranks_are_refused() {
     for case in [mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2")] {
         for announced in [false, true] {
-            let part =
-                "the weights of the losses of a step, of which the last is differentiated at";
+            let part = "the weighted losses of a step, of which the last is differentiated at";
             refused(case, file!(), &[part], |rank, spot| {
                 let net = built::<Net>(rank, &sizes());
                 for step in 0..3 {
@@ -252,4 +251,72 @@ fn weights_that_differ_between_ranks_are_refused() {
             });
         }
     }
+}
+
+/// Terms are matched between ranks by their order.
+#[test]
+fn losses_in_another_order_are_refused() {
+    for case in [mesh("dp=2"), stage3("fsdp=2")] {
+        let part = "differ between rank 0 and rank 1 in number, order, shapes or weights";
+        refused(case, file!(), &[part], |rank, spot| {
+            let net = built::<Net>(rank, &sizes());
+            let batch = micro_batch(rank, BATCH, (0, 1), false);
+            let x = net.model.embed.forward(&batch.tokens);
+            let all = squares(&x).weighted(1.0);
+            let pooled = squares(&x.mean(Hidden)).weighted(1.0);
+            let sum = if rank.index() == 0 { all + pooled } else { pooled + all };
+            spot.next(line!());
+            let gradients = sum.backward();
+            let _ = gradients.reduce();
+        });
+    }
+}
+
+/// The common factor of gradients is not that of a loss which hardly counts.
+#[test]
+fn tiny_weights_leave_finite_gradients() {
+    let found = on(ONE, |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let batch = micro_batch(rank, BATCH, (0, 1), false);
+        let of_weight = |weight: f32| {
+            let x = net.model.plain.forward(&net.model.embed.forward(&batch.tokens));
+            let sum = squares(&x.mean(Hidden)).weighted(weight) + squares(&x).weighted(1.0);
+            let gradients = sum.backward().reduce();
+            assert!(gradients.norm().is_finite(), "weight {weight}");
+            gradients_of(&net, &gradients)
+        };
+        let without = of_weight(0.0);
+        for weight in [1e-12, 1e-30, 1e-36, 1e-44] {
+            assert_close(&format!("weight {weight}"), &of_weight(weight), &without);
+        }
+        let x = net.model.embed.forward(&batch.tokens);
+        let alone = gradients_of(&net, &squares(&x).weighted(1e-36).backward().reduce());
+        assert!(alone.values().flatten().all(|x| x.abs() < 1e-34));
+    });
+    found.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Losses count when they are differentiated, not when they are made or read.
+#[test]
+fn losses_that_are_not_differentiated_do_not_count() {
+    let step = |rank: &Rank, differentiated: bool| {
+        let net = built::<Net>(rank, &sizes());
+        let batch = micro_batch(rank, BATCH, (0, 1), false);
+        let loss = || squares(&net.model.embed.forward(&batch.tokens));
+        let elements = (BATCH.0 * BATCH.1 * 8) as u64;
+        let count = StepCount::new(rank, 2 * elements);
+        let first = loss().weighted_over(1.0, &count);
+        let value = first.reduce();
+        let gradients = match differentiated {
+            true => first.accumulate().backward(loss().weighted_over(1.0, &count)),
+            false => loss().weighted_over(1.0, &count).backward(),
+        };
+        (value, gradients.reduce().norm())
+    };
+    on(ONE, |rank| step(rank, true)).unwrap_or_else(|error| panic!("{error}"));
+    let error = on(ONE, |rank| step(rank, false)).unwrap_err();
+    assert!(
+        error.contains("have counted 576 elements on this rank in this step, but 1152"),
+        "{error}"
+    );
 }
