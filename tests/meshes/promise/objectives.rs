@@ -307,9 +307,10 @@ fn losses_that_are_not_differentiated_do_not_count() {
         let count = StepCount::new(rank, 2 * elements);
         let first = loss().weighted_over(1.0, &count);
         let value = first.reduce();
-        let gradients = match differentiated {
-            true => first.accumulate().backward(loss().weighted_over(1.0, &count)),
-            false => loss().weighted_over(1.0, &count).backward(),
+        let gradients = if differentiated {
+            first.accumulate().backward(loss().weighted_over(1.0, &count))
+        } else {
+            loss().weighted_over(1.0, &count).backward()
         };
         (value, gradients.reduce().norm())
     };
