@@ -27,7 +27,7 @@ pub(crate) struct LossTotals {
     pub(super) counts: BTreeMap<AxisSet, u64>,
     /// The sum that ranks compare when the gradients are reduced.
     pub(super) sum: LossSum,
-    /// Counts that are announced for the step.
+    /// Counts that are announced for the step; losses themselves have none.
     announced: Vec<Rc<AnnouncedCount>>,
 }
 
@@ -43,7 +43,6 @@ impl LossTotals {
             *self.counts.entry(axes).or_default() += count;
         }
         self.sum = self.sum.with(later.sum);
-        self.announced.extend(later.announced);
     }
 
     /// Adds the elements of losses to the counts that are announced for the step, which are checked after the last of them.
@@ -75,8 +74,8 @@ impl Losses {
         Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::of_count(axes, count) })
     }
 
-    /// Creates the losses that consist of one with a weight, which is divided by its count already; `term` is the hash of what else is the
-    /// same on all ranks.
+    /// Creates the losses that consist of one with a weight, which is divided by its count already; `term` is the hash of
+    /// what else is the same on all ranks.
     #[track_caller]
     pub(super) fn of_weighted_sum(sum: &Value, axes: AxisSet, weight: f32, term: u64) -> Losses {
         let compared = compared_sum(sum, axes).with_weight(weight, term, Location::caller());

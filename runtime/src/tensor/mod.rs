@@ -1,6 +1,5 @@
 //! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
-mod assign_operators;
 mod captured_input;
 mod combine;
 mod contract;

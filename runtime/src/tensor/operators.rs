@@ -1,7 +1,8 @@
-//! The operators `+`, `-`, `*` and `/` between tensors, partial sums, parameters and numbers.
+//! The operators `+`, `-`, `*` and `/` between tensors, partial sums, parameters and numbers, and `+=`, `-=`, `*=` and `/=`,
+//! which replace the left side by the result.
 
 use std::marker::PhantomData;
-use std::ops::{Add, Div, Mul, Sub};
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 
 use crate::layout::{AxisGroup, Dims};
 
@@ -120,7 +121,7 @@ never_after_param! {
 }
 
 macro_rules! tensor_operators {
-    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+    ($($operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
         impl<S: Dims, R: Right> $operator<R> for Tensor<S>
         where
             Tensor<S>: $rule<R::Value>,
@@ -144,18 +145,28 @@ macro_rules! tensor_operators {
                 R::wrap_result($rule::$apply(self, right.combined() $(, $op)?))
             }
         }
+
+        impl<S: Dims, R: Right> $assign<R> for Tensor<S>
+        where
+            Tensor<S>: $rule<R::Value>,
+        {
+            #[track_caller]
+            fn $assign_method(&mut self, right: R) {
+                *self = $rule::$apply(&*self, right.combined() $(, $op)?);
+            }
+        }
     )*};
 }
 
 tensor_operators! {
-    Add add Combine (add_signed, Sign::Plus);
-    Sub sub Combine (add_signed, Sign::Minus);
-    Mul mul Product (multiply_by);
-    Div div Quotient (divide_by);
+    Add add AddAssign add_assign Combine (add_signed, Sign::Plus);
+    Sub sub SubAssign sub_assign Combine (add_signed, Sign::Minus);
+    Mul mul MulAssign mul_assign Product (multiply_by);
+    Div div DivAssign div_assign Quotient (divide_by);
 }
 
 macro_rules! partial_operators {
-    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+    ($($operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
         impl<S: Dims, A: AxisGroup, R> $operator<R> for Partial<S, A>
         where
             Partial<S, A>: $rule<R>,
@@ -179,12 +190,22 @@ macro_rules! partial_operators {
                 $rule::$apply(self, &right $(, $op)?)
             }
         }
+
+        impl<S: Dims, A: AxisGroup, R> $assign<R> for Partial<S, A>
+        where
+            Partial<S, A>: $rule<R>,
+        {
+            #[track_caller]
+            fn $assign_method(&mut self, right: R) {
+                *self = $rule::$apply(&*self, &right $(, $op)?);
+            }
+        }
     )*};
 }
 
 partial_operators! {
-    Add add Accumulate (accumulate, Sign::Plus);
-    Sub sub Accumulate (accumulate, Sign::Minus);
-    Mul mul Scale (multiply_by_scalar);
-    Div div Scale (divide_by_scalar);
+    Add add AddAssign add_assign Accumulate (accumulate, Sign::Plus);
+    Sub sub SubAssign sub_assign Accumulate (accumulate, Sign::Minus);
+    Mul mul MulAssign mul_assign Scale (multiply_by_scalar);
+    Div div DivAssign div_assign Scale (divide_by_scalar);
 }

@@ -11,10 +11,7 @@ use crate::context::Rank;
 /// An operation whose numbers have not been needed yet.
 pub(super) struct Deferred {
     pub(super) op: Box<dyn DeferredOp>,
-    /// True if the operation is recorded for backward, which is decided when it is created.
-    pub(super) recorded: bool,
-    /// True if it was created in an evaluation, whose results are constants.
-    pub(super) in_evaluation: bool,
+    pub(super) created: DeferredIn,
     pub(super) requires_grad: bool,
     /// Set if the value is at a boundary: then it is a leaf of the expressions that read it.
     pub(super) boundary: Option<AtBoundary>,
@@ -54,11 +51,18 @@ pub(in crate::autograd) trait DeferredOp: Any {
 /// The place in a step at which a deferred operation was created.
 #[derive(Clone, Copy)]
 pub(in crate::autograd) struct DeferredIn {
+    /// True if the operation is recorded for backward, which is decided when it is created.
     pub(in crate::autograd) recorded: bool,
+    /// True if it was created in an evaluation, whose results are constants.
     in_evaluation: bool,
 }
 
 impl DeferredIn {
+    /// Returns the place of an operation that is created now.
+    pub(super) fn here(rank: &Rank) -> DeferredIn {
+        DeferredIn { recorded: rank.records_operations(), in_evaluation: !rank.is_recording() }
+    }
+
     /// Returns true if an operation that is created now may be fused with it: both belong to an evaluation, or neither
     /// does, and both are recorded, or neither is. The forward pass of a recomputed segment is not recorded either, but an
     /// evaluation inside of it stays apart, as it does when the segment is recomputed.
@@ -78,13 +82,9 @@ impl DeferredIn {
 }
 
 impl Deferred {
-    fn created_in(&self) -> DeferredIn {
-        DeferredIn { recorded: self.recorded, in_evaluation: self.in_evaluation }
-    }
-
     /// Returns true if the operation is recorded when it is computed.
     fn is_to_be_recorded(&self) -> bool {
-        self.recorded && self.boundary.is_none()
+        self.created.recorded && self.boundary.is_none()
     }
 
     /// Returns the numbers with the operation that was recorded at the boundary, if the value is at one.
@@ -102,7 +102,7 @@ impl Value {
     pub(in crate::autograd) fn is_looked_at(&self) -> bool {
         match &*self.0.state.borrow() {
             ValueState::Computed(_) => false,
-            ValueState::Deferred(deferred) => deferred.created_in().is_looked_at(&self.0.rank),
+            ValueState::Deferred(deferred) => deferred.created.is_looked_at(&self.0.rank),
         }
     }
 
@@ -133,7 +133,7 @@ impl Value {
                 None
             }
             ValueState::Deferred(deferred) => {
-                let created = deferred.created_in();
+                let created = deferred.created;
                 let op: &mut dyn Any = &mut *deferred.op;
                 op.downcast_mut().map(|op| visit(op, created))
             }

@@ -115,11 +115,10 @@ impl Value {
         unrecorded_in: Option<Rc<CheckpointedSegment>>,
     ) -> Value {
         let (reads_params, requires_grad) = (op.reads_params(), op.requires_grad());
-        let (op, recorded) = (Box::new(op), rank.records_operations());
+        let (op, created) = (Box::new(op), DeferredIn::here(rank));
         let state = ValueState::Deferred(Deferred {
             op,
-            recorded,
-            in_evaluation: !rank.is_recording(),
+            created,
             requires_grad,
             boundary: None,
             peeked: None,
@@ -160,7 +159,7 @@ impl Value {
     pub(super) fn is_recorded(&self) -> bool {
         match &*self.0.state.borrow() {
             ValueState::Computed(computed) => computed.node.is_some(),
-            ValueState::Deferred(deferred) => deferred.recorded && deferred.requires_grad,
+            ValueState::Deferred(deferred) => deferred.created.recorded && deferred.requires_grad,
         }
     }
 
