@@ -123,9 +123,6 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     return bf16_bits(low) | bf16_bits(high) << 16;
 }
 
-// Prefetches into the L2 cache.
-__device__ inline void prefetch(const void*) {}
-
 __device__ inline void store_64(void* to, uint32_t a, uint32_t b) { *(uint2*)to = uint2{a, b}; }
 __device__ inline void store_128(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     *(uint4*)to = uint4{a, b, c, d};
@@ -142,10 +139,6 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
-}
-
-__device__ inline void prefetch(const void* at) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
 }
 
 // A single store to global memory; the compiler may split an assignment.

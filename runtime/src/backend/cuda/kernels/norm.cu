@@ -71,15 +71,16 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
     }
 }
 
-// Per-column sums of one group over its rows: in registers with K, else in its row of `parts`.
+// Per-column sums over the rows of a group: with K in registers, and at the end the sums of a block's groups are added.
+// Without K, in its row of `parts`.
 template <int N, int K>
 struct ColumnSums {
     float* parts;
     float kept[K > 0 ? K : 1][N];
 
-    // `parts` is null if the sums are not needed.
+    // `all_parts` is null if the sums are not needed.
     __device__ void start(const Group& group, float* all_parts, uint64_t cols) {
-        parts = all_parts ? all_parts + group.first * cols : nullptr;
+        if constexpr (K == 0) parts = all_parts ? all_parts + group.first * cols : nullptr;
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
 #pragma unroll
             for (int n = 0; n < N; n++) kept[k][n] = 0.0f;
@@ -101,65 +102,31 @@ struct ColumnSums {
         if constexpr (K == 0) store_vector(parts + i, kept[k]);
     }
 
-    __device__ void finish(const Group& group, uint64_t cols) {
+    // Writes the sums of a block in its row of `all_parts`.
+    __device__ void finish(const Group& group, float* all_parts, uint64_t cols) {
         if constexpr (K > 0) {
-            if (!parts) return;
-            group.template each_vector<N, K>(cols, [&](int k, uint64_t i) { store_vector(parts + i, kept[k]); });
-        }
-    }
-};
-
-// The rows that a lane processes in a backward pass: with K, its vectors of x, dy and dx are in shared memory, where they
-// are copied while those of the row before are processed. Without K they are read from memory.
-template <class T, int N, int K>
-struct StagedRows {
-    // An odd number of vectors, so that the lanes of a warp access different banks.
-    static constexpr int VECTORS = 3 * K | 1;
-    const T* operands[3];
-    uint64_t at;
-    // This lane's vectors of the current row, and of the next.
-    uint4 *current, *next;
-
-    __device__ StagedRows(const T* x, const T* dy, const T* dx) : operands{x, dy, dx} {
-        DYNAMIC_SHARED(uint4, shared);
-        current = shared + threadIdx.x * VECTORS;
-        next = current + blockDim.x * VECTORS;
-    }
-
-    // Starts to copy the next row; that of dx only if it is needed.
-    __device__ void copy(const Group& group, uint64_t row, uint64_t rows, uint64_t cols, bool with_dx) {
-        if constexpr (K > 0) {
-            if (row < rows) {
+            if (!all_parts) return;
+            // Of the groups before this one. Several groups have a warp each.
+            __shared__ float of_groups[32 * K * N];
+            uint32_t groups = blockDim.x / group.lanes, own = threadIdx.x / group.lanes;
+            for (uint32_t g = 0; g < groups; g++) {
+                __syncthreads();
+                if (g != own) continue;
                 group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
-                    uint64_t from = row * cols + i;
-                    cp_async_16(next + k, operands[0] + from);
-                    cp_async_16(next + K + k, operands[1] + from);
-                    if (with_dx) cp_async_16(next + 2 * K + k, operands[2] + from);
+#pragma unroll
+                    for (int n = 0; n < N; n++) {
+                        if (g > 0) kept[k][n] += of_groups[i + n];
+                        if (g + 1 < groups) of_groups[i + n] = kept[k][n];
+                    }
+                    if (g + 1 == groups) store_vector(all_parts + blockIdx.x * cols + i, kept[k]);
                 });
             }
-            cp_async_commit();
         }
-    }
-
-    // Waits for the copy of row `row`, which is now the current one.
-    __device__ void advance(uint64_t row, uint64_t cols) {
-        at = row * cols;
-        if constexpr (K > 0) {
-            cp_async_wait<0>();
-            uint4* last = current;
-            current = next, next = last;
-        }
-    }
-
-    template <int OPERAND>
-    __device__ void get(int k, uint64_t i, float (&v)[N]) const {
-        if constexpr (K > 0) load_vector((const T*)(current + OPERAND * K + k), v);
-        else load_vector(operands[OPERAND] + at + i, v);
     }
 };
 
-// With `add`, adds to `dx`, which holds the input's gradient from other uses. Each group stores its sums for the
-// parameter gradients in a row of `weight_parts` and of `bias_parts`.
+// With `add`, adds to `dx`, which holds the input's gradient from other uses. The sums for the parameter gradients are in
+// `weight_parts` and `bias_parts`, a row for each block or group.
 template <class T, int N, int K, bool MEAN>
 __device__ inline void norm_backward(const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy,
                                      T* dx, uint32_t add, float* weight_parts, float* bias_parts, uint64_t rows,
@@ -170,31 +137,37 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     ColumnSums<N, K> weight_sums, bias_sums;
     weight_sums.start(group, weight_parts, cols);
     if constexpr (MEAN) bias_sums.start(group, bias_parts, cols);
-    StagedRows<T, N, K> staged(x, dy, dx);
     float next_mu = 0.0f, next_inv = 0.0f, share = 1.0f / (float)cols;
-    auto start_next = [&](uint64_t r) {
-        staged.copy(group, r, rows, cols, add);
+    auto start_statistics = [&](uint64_t r) {
         if (r < rows) {
             next_inv = inv_std[r];
             if constexpr (MEAN) next_mu = mean[r];
         }
     };
-    start_next(group.first);
+    start_statistics(group.first);
     for (uint64_t r = group.first; r < rows; r += group.step) {
-        staged.advance(r, cols);
+        uint64_t start = r * cols;
+        // All loads come before the first use and the first store. Copies to shared memory ahead of the row before reach
+        // two thirds of this rate.
+        Row<T, N, K, LoadConstant> input, grad;
+        Row<T, N, K> sum;
+        input.read(group, x + start, cols);
+        grad.read(group, dy + start, cols);
+        if (add) sum.read(group, dx + start, cols);
         float mu = next_mu, inv = next_inv;
-        start_next(r + group.step);
+        start_statistics(r + group.step);
         // Reductions over the gradient of the normalized values: its product with them, and its sum.
         float sums[MEAN ? 2 : 1] = {};
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
             float v[N], w[N], d[N];
-            staged.template get<0>(k, i, v);
+            input.get(k, i, v);
             gain.get(k, i, w);
-            staged.template get<1>(k, i, d);
+            grad.get(k, i, d);
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                sums[0] += d[n] * w[n] * (v[n] - mu);
-                if constexpr (MEAN) sums[1] += d[n] * w[n];
+                float g = d[n] * w[n];
+                sums[0] += g * (v[n] - mu);
+                if constexpr (MEAN) sums[1] += g;
             }
         });
         group.reduce(sums, Sum());
@@ -202,9 +175,9 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
         if constexpr (MEAN) shift = sums[1] * share;
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
             float v[N], w[N], d[N], normal[N];
-            staged.template get<0>(k, i, v);
+            input.get(k, i, v);
             gain.get(k, i, w);
-            staged.template get<1>(k, i, d);
+            grad.get(k, i, d);
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 normal[n] = (v[n] - mu) * inv;
@@ -212,18 +185,18 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
             }
             if (add) {
                 float h[N];
-                staged.template get<2>(k, i, h);
+                sum.get(k, i, h);
                 // Not fused with the multiplication before it: the sum is rounded like that of a separate kernel.
 #pragma unroll
                 for (int n = 0; n < N; n++) v[n] = __fadd_rn(h[n], v[n]);
             }
-            store_vector(dx + staged.at + i, v);
+            store_vector(dx + start + i, v);
             weight_sums.add(k, i, [&](int n) { return d[n] * normal[n]; });
             if constexpr (MEAN) bias_sums.add(k, i, [&](int n) { return d[n]; });
         });
     }
-    weight_sums.finish(group, cols);
-    if constexpr (MEAN) bias_sums.finish(group, cols);
+    weight_sums.finish(group, weight_parts, cols);
+    if constexpr (MEAN) bias_sums.finish(group, bias_parts, cols);
 }
 
 // `N` elements per vector, of which a lane keeps `K` vectors in registers, or none; `ops/norm.rs` chooses.

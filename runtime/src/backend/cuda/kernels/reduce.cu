@@ -27,8 +27,8 @@ __device__ inline void sum_rows(const T* x, uint64_t outer, uint64_t n, U* y, fl
     }
 }
 
-// Rows per block of `sum_columns`, which has 32 times as many threads.
-constexpr int ROWS = 8;
+// Rows of a block of `sum_columns`, which has 32 times as many threads, and vectors that a thread loads at a time.
+constexpr int ROWS = 8, LOADS = 8;
 
 // y[outer, parts, inner] of x[outer, n, inner]: one block per 32 vectors of columns and part, whose warps take rows in
 // turn.
@@ -42,10 +42,21 @@ __device__ inline void sum_columns(const T* x, uint64_t outer, uint64_t n, uint6
         uint64_t block = quotient(tile, tiles), start = (tile - block * tiles) * 32 * N, col = start + lane * N;
         float sum[N] = {};
         if (col < inner) {
-#pragma unroll 4
-            for (uint64_t row = part.from + warp; row < part.to; row += ROWS) {
+            const T* from = x + block * n * inner + col;
+            uint64_t row = part.from + warp;
+            for (; row + (LOADS - 1) * ROWS < part.to; row += LOADS * ROWS) {
+                float v[LOADS][N];
+#pragma unroll
+                for (int i = 0; i < LOADS; i++) load_vector(from + (row + i * ROWS) * inner, v[i]);
+#pragma unroll
+                for (int i = 0; i < LOADS; i++) {
+#pragma unroll
+                    for (int k = 0; k < N; k++) sum[k] += v[i][k];
+                }
+            }
+            for (; row < part.to; row += ROWS) {
                 float v[N];
-                load_vector(x + (block * n + row) * inner + col, v);
+                load_vector(from + row * inner, v);
 #pragma unroll
                 for (int k = 0; k < N; k++) sum[k] += v[k];
             }

@@ -14,22 +14,15 @@ use crate::backend::{DType, LeafGrad, NormOps, ResidualSum, View, ViewMut};
 /// Kernels for rows of vectors, as in `kernels/norm.cu`.
 const FORWARD: [RowKernel; 1] = [RowKernel::new("", 4)];
 const BACKWARD: [RowKernel; 2] = [
-    RowKernel { shared: staged_bytes(2), ..RowKernel::new("", 2) },
+    RowKernel::new("", 2),
     // For rows like those of 768 elements, for which the other kernel would have a quarter of its lanes idle.
     RowKernel {
         most_lanes: 128,
         warp_threads: 128,
-        shared: staged_bytes(3),
         resident: 3 << 14,
         ..RowKernel::new("triple_", 3)
     },
 ];
-
-/// Returns the bytes of shared memory per thread for this many vectors of each of three operands, of two rows. An odd number
-/// avoids bank conflicts.
-const fn staged_bytes(vectors: usize) -> usize {
-    2 * 16 * ((3 * vectors) | 1)
-}
 
 impl NormOps for CudaBackend {
     fn rms_norm(&self, args: RmsNormArgs) {
@@ -85,7 +78,7 @@ fn forward(gpu: &GpuContext, args: NormForward) {
     check_statistics(rows, &[mean.unwrap_or(inv_std.as_view()), inv_std.as_view()]);
 
     let operands = &[x, added, sum, y.as_view(), weight, bias];
-    let plan = RowPlan::new(gpu, x.dtype(), cols, operands, &FORWARD);
+    let plan = RowPlan::new(x.dtype(), cols, operands, &FORWARD);
     let [added, sum] = if residual.is_some() { [address(added), address(sum)] } else { [0; 2] };
     let (grid, kind) = (plan.grid(gpu, rows), plan.form);
     let dtype = float_name(x.dtype());
@@ -141,9 +134,9 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
     }
 
     let operands = &[x, weight, dy, dx.as_view()];
-    let plan = RowPlan::new(gpu, x.dtype(), cols, operands, &BACKWARD);
-    let (grid, groups) = plan.summing_grid(rows);
-    let bytes = groups as usize * cols * DType::F32.bytes();
+    let plan = RowPlan::new(x.dtype(), cols, operands, &BACKWARD);
+    let (grid, part_count) = plan.summing_grid(rows);
+    let bytes = part_count as usize * cols * DType::F32.bytes();
     let parts = gpu.workspace(bytes * sums.len());
     let weight_parts = if requested[0] { parts } else { 0 };
     let bias_parts = match requested {
@@ -163,7 +156,7 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
             let args =
                 args![x, weight, inv_std, dy, dx, add, weight_parts, row_count, col_count, lanes];
             // SAFETY: the operands have the sizes that were checked, and the alignment of the plan; the workspace has a
-            // row of partial sums for each group.
+            // row for every partial sum.
             unsafe { gpu.launch((&NORM, &name), grid, args) };
         }
         Some(mean) => {
@@ -187,8 +180,8 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
             unsafe { gpu.launch((&NORM, &name), grid, args) };
         }
     }
-    // SAFETY: the kernel before this one has written a row for each group, of each of the sums.
-    unsafe { add_partials(gpu, sums, parts, groups) };
+    // SAFETY: the kernel before this one has written this many rows of each of the sums.
+    unsafe { add_partials(gpu, sums, parts, part_count) };
 }
 
 fn check_operands(rows: usize, cols: usize, operands: &[View], parameters: &[View]) {

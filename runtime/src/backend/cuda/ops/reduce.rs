@@ -19,8 +19,8 @@ const BLOCKS: u64 = 1024;
 const ROW_PART: u64 = 4096;
 /// Minimum rows of a part of columns.
 const COLUMN_PART: u64 = 64;
-/// Number of blocks that keep memory busy while they sum columns, each of which has few loads in flight.
-const COLUMN_BLOCKS: u64 = 512;
+/// Number of blocks that keep memory busy while they sum columns, two per multiprocessor of the largest devices.
+const COLUMN_BLOCKS: u64 = 256;
 /// Minimum vectors per thread in a sum over a whole operand.
 const VECTORS: u64 = 4;
 

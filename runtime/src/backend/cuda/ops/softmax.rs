@@ -16,7 +16,7 @@ impl SoftmaxOps for CudaBackend {
         let gpu = self.gpu();
         let y = y.as_view();
         let rows = row_count(cols, [x, y]);
-        let plan = RowPlan::new(gpu, x.dtype(), cols, &[x, y], &FORWARD);
+        let plan = RowPlan::new(x.dtype(), cols, &[x, y], &FORWARD);
         let name = format!("softmax_{}{}", plan.form, float_name(x.dtype()));
         // SAFETY: the views have `rows * cols` elements of the dtype in the name, and the alignment of the plan.
         unsafe {
@@ -32,7 +32,7 @@ impl SoftmaxOps for CudaBackend {
         let gpu = self.gpu();
         let dx = dx.as_view();
         let rows = row_count(cols, [y, dy, dx]);
-        let plan = RowPlan::new(gpu, y.dtype(), cols, &[y, dy, dx], &BACKWARD);
+        let plan = RowPlan::new(y.dtype(), cols, &[y, dy, dx], &BACKWARD);
         let name = format!("softmax_backward_{}{}", plan.form, float_name(y.dtype()));
         // SAFETY: as in `softmax`.
         unsafe {

@@ -17,14 +17,14 @@ pub(super) struct Columns {
 impl Columns {
     /// Chooses the parts from the sizes alone, on which the order of sums depends.
     pub fn new(grad: View, row_lens: &[usize]) -> Columns {
-        /// Vectors that keep the memory of the largest devices busy.
-        const ALL_VECTORS: u64 = 1 << 17;
+        /// Threads that keep the memory of the largest devices busy, each of which loads two vectors of every operand.
+        const THREADS: u64 = 1 << 16;
         /// Minimum rows of a part, so that the partial sums are small compared to the operands.
         const ROWS: u64 = 16;
         let cols = row_lens.iter().fold(1, |cols, len| lcm(cols, *len));
         let rows = (grad.len() / cols) as u64;
         let vectors = (cols / vector_width(grad.dtype())).max(1) as u64;
-        let parts = (ALL_VECTORS / vectors).clamp(1, rows.div_ceil(ROWS));
+        let parts = (THREADS / vectors).clamp(1, rows.div_ceil(ROWS));
         let part_rows = rows.div_ceil(parts);
         Columns { rows, cols, part_rows, parts: rows.div_ceil(part_rows) }
     }

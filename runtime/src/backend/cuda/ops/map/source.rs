@@ -27,11 +27,11 @@ const EACH_GRADIENT: &str = "    each_element<WIDE<T>>(
         p.head, p.vectors, p.n,
         [&](uint64_t i) {
             Sums<WIDE<T>> none;
-            element(p, i, none);
+            Element<WIDE<T>>(p, i).finish(p, i, none);
         },
         [&](uint64_t i) {
             Sums<1> none;
-            element(p, i, none);
+            Element<1>(p, i).finish(p, i, none);
         });
 ";
 
@@ -46,10 +46,17 @@ __device__ inline void columns(const Params& p) {
         uint64_t first = part * p.part_rows, last = first + p.part_rows;
         if (last > p.rows) last = p.rows;
         Sums<N> sums = {};
-        for (uint64_t row = first; row < last; row++) {
-            // Brings the next row into the L2 cache: stores keep its loads from being issued before them.
-            if (row + 1 < last) prefetch_element(p, (row + 1) * p.cols + col);
-            element(p, row * p.cols + col, sums);
+        uint64_t row = first;
+        // The loads of two rows come before the first store, which later loads are not moved ahead of.
+        for (; row + 1 < last; row += 2) {
+            uint64_t i = row * p.cols + col, j = i + p.cols;
+            Element<N> one(p, i), other(p, j);
+            one.finish(p, i, sums);
+            other.finish(p, j, sums);
+        }
+        if (row < last) {
+            uint64_t i = row * p.cols + col;
+            Element<N>(p, i).finish(p, i, sums);
         }
         sums.store(p, part * p.cols + col);
     }
@@ -76,7 +83,9 @@ pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> KernelSource {
     let last = expr.nodes.len() - 1;
     let mut text = source_head(expr, dtype, fields);
     text += "template <int N>\n__device__ inline void element(const Params& p, uint64_t i) {\n";
-    write_loads(&mut text, expr);
+    for (k, load) in loads(expr) {
+        let _ = writeln!(text, "    float x{k}[N];\n    {load}");
+    }
     text += "    float y[N];\n#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
     write_values(&mut text, expr);
     let _ =
@@ -116,26 +125,11 @@ pub(super) fn backward(
         }
         text += "    }\n";
     }
-    text += "};\n\ntemplate <int N>\n";
-    text += "__device__ inline void element(const Params& p, uint64_t i, Sums<N>& sums) {\n";
-    write_loads(&mut text, expr);
-    text += "    float g[N];\n    load_vector(p.grad + i, g);\n";
-    for leaf in &each {
-        let _ = writeln!(text, "    float d{leaf}[N];");
-        let _ = writeln!(text, "    if (p.add{leaf}) load_vector(p.grad{leaf} + i, d{leaf});");
-    }
-    text += "#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
-    write_values(&mut text, expr);
-    write_gradients(&mut text, expr, requested);
-    text += "    }\n";
-    for leaf in &each {
-        let _ = writeln!(text, "    store_vector(p.grad{leaf} + i, d{leaf});");
-    }
-    text += "}\n";
+    text += "};\n\n";
+    write_element(&mut text, expr, requested, &each);
     let body = if row_sums.is_empty() {
         EACH_GRADIENT
     } else {
-        write_prefetch(&mut text, expr);
         text += ROWS;
         COLUMNS
     };
@@ -180,36 +174,46 @@ fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
     name + suffix + "_" + dtype.name()
 }
 
-/// Returns the statements that load vectors of the leaves and of dropout factors from element `i` on.
-fn write_loads(text: &mut String, expr: &Expr) {
-    for (k, node) in expr.nodes.iter().enumerate() {
-        // A leaf that occurs twice is loaded twice in the source; the compiler merges the loads.
-        let _ = match node {
-            Node::Leaf(leaf) => {
-                writeln!(text, "    float x{k}[N];\n    load_vector(p.leaf{leaf} + i, x{k});")
-            }
-            Node::Row(leaf) => writeln!(
-                text,
-                "    float x{k}[N];\n    load_vector(p.leaf{leaf} + modulo(i, p.len{leaf}), x{k});"
-            ),
-            Node::Dropout(..) => {
-                writeln!(text, "    float x{k}[N];\n    p.dropout{k}.mask(i, x{k});")
-            }
-            _ => Ok(()),
-        };
+/// Writes the class of a vector of elements in a backward kernel: its constructor loads the operands, before any of the
+/// stores of `finish`. `each` lists the leaves whose gradients are written.
+fn write_element(text: &mut String, expr: &Expr, requested: &[RequestedGradient], each: &[usize]) {
+    *text += "template <int N>\nstruct Element {\n    float g[N];\n";
+    for (k, _) in loads(expr) {
+        let _ = writeln!(text, "    float x{k}[N];");
     }
+    for leaf in each {
+        let _ = writeln!(text, "    float d{leaf}[N];");
+    }
+    *text += "\n    __device__ Element(const Params& p, uint64_t i) {\n";
+    for (_, load) in loads(expr) {
+        let _ = writeln!(text, "        {load}");
+    }
+    *text += "        load_vector(p.grad + i, g);\n";
+    for leaf in each {
+        let _ = writeln!(text, "        if (p.add{leaf}) load_vector(p.grad{leaf} + i, d{leaf});");
+    }
+    *text += "    }\n\n    __device__ void finish(const Params& p, uint64_t i, Sums<N>& sums) {\n";
+    *text += "#pragma unroll\n        for (int n = 0; n < N; n++) {\n";
+    write_values(text, expr);
+    write_gradients(text, expr, requested);
+    *text += "        }\n";
+    for leaf in each {
+        let _ = writeln!(text, "        store_vector(p.grad{leaf} + i, d{leaf});");
+    }
+    *text += "    }\n};\n";
 }
 
-/// Writes the function that prefetches the leaves and the gradient from element `i` on.
-fn write_prefetch(text: &mut String, expr: &Expr) {
-    *text += "\n__device__ inline void prefetch_element(const Params& p, uint64_t i) {\n";
-    *text += "    prefetch(p.grad + i);\n";
-    for node in &expr.nodes {
-        if let Node::Leaf(leaf) = node {
-            let _ = writeln!(text, "    prefetch(p.leaf{leaf} + i);");
+/// Returns the nodes that are vectors of leaves and of dropout factors, with the statements that load them from element `i`
+/// on. A leaf that occurs twice is loaded twice in the source; the compiler merges the loads.
+fn loads(expr: &Expr) -> impl Iterator<Item = (usize, String)> {
+    expr.nodes.iter().enumerate().filter_map(|(k, node)| match node {
+        Node::Leaf(leaf) => Some((k, format!("load_vector(p.leaf{leaf} + i, x{k});"))),
+        Node::Row(leaf) => {
+            Some((k, format!("load_vector(p.leaf{leaf} + modulo(i, p.len{leaf}), x{k});")))
         }
-    }
-    *text += "}\n";
+        Node::Dropout(..) => Some((k, format!("p.dropout{k}.mask(i, x{k});"))),
+        _ => None,
+    })
 }
 
 /// Returns the statements that compute every node for element `n` of a vector.
