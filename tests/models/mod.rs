@@ -7,6 +7,7 @@ pub mod gated;
 pub mod gpt;
 pub mod mixer;
 pub mod operations;
+pub mod repeated;
 pub mod staged;
 pub mod token_mlp;
 

@@ -18,6 +18,7 @@ fn compile_errors() {
         "counts",
         "data_axes",
         "experts",
+        "fields",
         "forward",
         "functions",
         "gradients",

@@ -7,6 +7,7 @@ mod chain;
 mod cross_entropy;
 mod dropout;
 mod embedding;
+mod fields;
 mod fused_loss;
 mod layer;
 mod linear;
@@ -42,6 +43,7 @@ pub use chain::{
 };
 pub use cross_entropy::LogitsOf;
 pub use embedding::VocabInput;
+pub use fields::ChainedLayer;
 pub use layer::{Layer, Module, Shard};
 pub use layers::*;
 pub use linear::{ColumnInput, PlainInput, RowInput};

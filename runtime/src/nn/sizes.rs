@@ -1,7 +1,7 @@
 //! Run-time sizes and settings of a model.
 
 use std::any::TypeId;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::backend::RopeLayout;
 use crate::layout::{DimInfo, Whole};
@@ -14,6 +14,9 @@ use super::{AttentionOptions, ContextStyle, RecomputeOverride};
 pub struct Sizes {
     dims: HashMap<TypeId, usize>,
     flags: HashSet<String>,
+    /// By the name of the field, or the end of its path.
+    optional: BTreeMap<String, bool>,
+    counts: BTreeMap<String, usize>,
     /// Epsilon of norms, added under the square root.
     pub norm_eps: f32,
     /// Base, rotated part and scaling of rotary embeddings.
@@ -39,6 +42,8 @@ impl Default for Sizes {
         Sizes {
             dims: HashMap::new(),
             flags: HashSet::new(),
+            optional: BTreeMap::new(),
+            counts: BTreeMap::new(),
             norm_eps: 1e-5,
             rope: RopeParameters::default(),
             rope_layout: RopeLayout::HalfSplit,
@@ -78,6 +83,23 @@ impl Sizes {
         self
     }
 
+    /// Says whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end of a
+    /// path without numbers, such as `mlp.bias`, which takes precedence over shorter ones. Every optional field must be
+    /// set, and to name one that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_optional(mut self, field: &str, is_present: bool) -> Sizes {
+        self.optional.insert(field.to_owned(), is_present);
+        self
+    }
+
+    /// Sets how many elements the repeated fields (`Vec<Layer>`) of this name have, named as in
+    /// [`with_optional`](Self::with_optional).
+    #[must_use]
+    pub fn with_count(mut self, field: &str, count: usize) -> Sizes {
+        self.counts.insert(field.to_owned(), count);
+        self
+    }
+
     /// Sets the options of the attentions, and position biases, in fields named `field`, instead of those of
     /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
     #[must_use]
@@ -106,6 +128,16 @@ impl Sizes {
     /// Returns the names of the fields that have options of their own.
     pub(super) fn attention_fields(&self) -> impl Iterator<Item = &str> {
         self.attention_of_fields.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the settings of optional fields, by the names that are set.
+    pub(super) fn optional(&self) -> &BTreeMap<String, bool> {
+        &self.optional
+    }
+
+    /// Returns the settings of repeated fields, by the names that are set.
+    pub(super) fn counts(&self) -> &BTreeMap<String, usize> {
+        &self.counts
     }
 
     /// Returns all options of attentions as text, which is equal for equal options.

@@ -115,15 +115,8 @@ fn apply_layers<X: SegmentData, M: Layer<X, Out = X>>(layers: &[M], mut x: X) ->
 impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let declared = builder.take_policy();
-        let mut count = builder.size::<N>();
-        if builder.is_in_stack_of::<M>() {
-            let layer = std::any::type_name::<M>();
-            builder.problem(format_args!(
-                "is a stack of `{layer}` inside a `{layer}`: a model cannot contain itself; give the inner layers another \
-                 type"
-            ));
-            count = 0;
-        }
+        let size = builder.size::<N>();
+        let count = if builder.contains_itself::<M>("stack") { 0 } else { size };
         let layers = (0..count).map(|index| M::build(&mut builder.element::<M>(index))).collect();
         let segments = builder.segments(declared, count);
         Stack { layers, segments, rank: builder.rank().clone(), count: PhantomData }

@@ -9,7 +9,7 @@ use super::{Embedding, LmHead, Plain, VocabSplit};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no single weight that could be tied",
     label = "cannot be tied",
-    note = "`Embedding`, `LmHead` and `Param` can be tied"
+    note = "`Embedding`, `LmHead` and `Param` can be tied, but not in an `Option`, a `Vec` or an array"
 )]
 pub trait TiedWeight {
     /// The weight's shape.
@@ -44,7 +44,7 @@ impl<S: Dims> TiedWeight for Param<S> {
 /// A layer whose weight is shaped `W`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot share a weight shaped `{W}`",
-    label = "its own weight has another shape, or is split differently",
+    label = "its own weight has another shape, is split differently, or is not a single one",
     note = "shard both fields in the same way, or neither: `#[sharded(tp = \"vocab\")]` on an `Embedding` or `LmHead`, `#[sharded(tp = \"row\")]` on a `Param<(Vocab, Hidden)>`",
     note = "an `Embedding<Vocab, Hidden>` and an `LmHead<Hidden, Vocab>` have a weight shaped `(Vocab, Hidden)`"
 )]

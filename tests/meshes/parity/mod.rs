@@ -19,5 +19,6 @@ mod pipeline_gathers;
 mod pipeline_inputs;
 mod pipeline_refusals;
 mod pipeline_unusual;
+mod repeated;
 mod sharding;
 mod table;

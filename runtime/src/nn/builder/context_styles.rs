@@ -7,6 +7,7 @@ use crate::layout::{AxisId, AxisSet, Whole};
 use super::super::ContextStyle;
 use super::Builder;
 use super::declare::{BuildState, StyledAttention};
+use super::fields::is_index;
 
 impl Builder<'_> {
     /// Returns the style of this context-parallel attention with heads `H` and `K`, which declares `declared`.
@@ -54,8 +55,9 @@ impl BuildState<'_> {
         let params = self.params.borrow();
         let models = path.rmatch_indices('.').map(|(end, _)| &path[..=end]).chain([""]);
         let splits_in = |model: &str| {
-            // `blocks.0.attn.q.weight` is of a layer of `blocks.0.attn.`.
-            let is_of_layer = |rest: &str| rest.split('.').count() <= 2;
+            // `blocks.0.attn.q.weight` is of a layer of `blocks.0.attn.`, as is `blocks.0.attn.q.1.weight`.
+            let is_of_layer =
+                |rest: &str| rest.split('.').filter(|part| !is_index(part)).count() <= 2;
             let inside = params
                 .iter()
                 .filter(|param| param.path().strip_prefix(model).is_some_and(is_of_layer));

@@ -10,6 +10,7 @@ use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, RecomputeOverride, Sizes};
 use super::built::allocate_units;
+use super::fields::{UsedSettings, is_index};
 use super::{AttentionSizes, BuildError, Builder, Built};
 
 /// A type that can be a field of a model: it builds itself from the model's sizes.
@@ -17,7 +18,9 @@ use super::{AttentionSizes, BuildError, Builder, Built};
     message = "`{Self}` cannot be a field of a model",
     label = "not a layer, a parameter or a model",
     note = "annotate your own struct with `#[model]`, or implement `Build` for your own layer",
-    note = "several layers of one type are a `Stack<Layer>`; a number is a constant of the program, or read from the `Sizes` by a layer of your own"
+    note = "several layers of one type are a `Stack<Layer>`, a `Vec<Layer>` or an array, and a layer that only some models have is \
+            an `Option<Layer>`; a number is a constant of the program, or read from the `Sizes` \
+            by a layer of your own"
 )]
 pub trait Build: Sized {
     /// Declares the parameters and builds the value.
@@ -47,7 +50,9 @@ impl<M> Built<M> {
             let params: Vec<String> = self.params.iter().map(ParamRef::declaration).collect();
             let rope = format!("{rope:?} {rope_layout:?}");
             let attention = sizes.attention_text();
-            format!("{} {norm_eps} {rope} {init_std} {dropout} {attention} {params:?}", rank.seed())
+            let fields = format!("{:?} {:?}", sizes.optional(), sizes.counts());
+            let seed = rank.seed();
+            format!("{seed} {norm_eps} {rope} {init_std} {dropout} {attention} {fields} {params:?}")
         });
         allocate_units(&mut self.units, rank);
     }
@@ -84,12 +89,13 @@ fn declare_with(
         styled_attentions: RefCell::default(),
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
+        used_settings: RefCell::default(),
         problems: RefCell::default(),
     };
     build(&mut Builder::new(&state));
     state.check_context_styles();
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
-    let unused = unused.chain(state.unused_context_style());
+    let unused = unused.chain(state.unused_context_style()).chain(state.unused_field_settings());
     let of_sizes: Vec<String> = unused.chain(state.numbers_out_of_range()).collect();
     let recomputes = state.declares_recompute.get();
     let BuildState { units, attentions, attention_paths, matmuls, problems, params, tied, .. } =
@@ -133,6 +139,8 @@ pub(super) struct BuildState<'a> {
     pub(super) declares_recompute: Cell<bool>,
     /// True if the override has found a field to recompute.
     pub(super) is_recomputed: Cell<bool>,
+    /// The settings of optional and repeated fields that have been used.
+    pub(super) used_settings: RefCell<UsedSettings>,
     /// A sorted set, as all layers of a stack have the same problems.
     pub(super) problems: RefCell<BTreeSet<String>>,
 }
@@ -148,7 +156,7 @@ pub(super) struct StyledAttention {
 impl BuildState<'_> {
     /// Records a problem of the field at `path`; `message` continues the path. Layers of a stack have one name.
     pub(super) fn problem(&self, path: &str, message: std::fmt::Arguments<'_>) {
-        let starred = |part| if str::parse::<usize>(part).is_ok() { "*" } else { part };
+        let starred = |part| if is_index(part) { "*" } else { part };
         let path: Vec<&str> = path.split('.').map(starred).collect();
         self.problems.borrow_mut().insert(format!("`{}`: {message}", path.join(".")));
     }

@@ -3,6 +3,7 @@
 mod built;
 mod context_styles;
 mod declare;
+mod fields;
 mod unit_family;
 
 use std::any::TypeId;
@@ -29,8 +30,10 @@ pub struct Builder<'a> {
     tie: Option<(String, String)>,
     /// The recomputation policy of this field.
     recompute: Option<RecomputePolicy>,
-    /// Layer types of the stacks around this field.
-    stacked: Vec<TypeId>,
+    /// Types of the elements of stacks and repeated fields around this field.
+    elements: Vec<TypeId>,
+    /// Index of the layer in the innermost stack around this field.
+    layer: Option<usize>,
 }
 
 /// The sizes that the shards of a split dim may have.
@@ -45,9 +48,9 @@ pub enum ShardSizes {
 impl<'a> Builder<'a> {
     /// Creates the builder of the root model.
     fn new(state: &'a BuildState<'a>) -> Builder<'a> {
-        let (path, stacked) = (String::new(), Vec::new());
+        let (path, elements) = (String::new(), Vec::new());
         let units = UnitFamily::new(state, "model");
-        Builder { state, path, units, tie: None, recompute: None, stacked }
+        Builder { state, path, units, tie: None, recompute: None, elements, layer: None }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -63,7 +66,8 @@ impl<'a> Builder<'a> {
     /// Returns the builder of element `index` of a stack of `M`, which is its own FSDP unit.
     pub(crate) fn element<M: 'static>(&mut self, index: usize) -> Builder<'a> {
         let mut child = self.child(&index.to_string());
-        child.stacked.push(TypeId::of::<M>());
+        child.elements.push(TypeId::of::<M>());
+        child.layer = Some(index);
         child.unit();
         child
     }
@@ -233,14 +237,14 @@ impl<'a> Builder<'a> {
 
     /// Returns the options of attention for this field.
     pub(in crate::nn) fn attention_options(&self) -> &'a AttentionOptions {
-        let field = self.path.rsplit('.').next().unwrap_or_default();
+        let field = self.field_path().rsplit('.').next().unwrap_or_default();
         self.state.attention_fields.borrow_mut().insert(field.to_owned());
         self.state.sizes.attention_of(field)
     }
 
     /// Returns the index of the layer in the innermost stack around this field, if there is one.
     pub(in crate::nn) fn layer_index(&self) -> Option<usize> {
-        self.path.rsplit('.').find_map(|part| part.parse().ok())
+        self.layer
     }
 
     /// Records an attention, for the FLOP count and for `recompute = attn`.
@@ -248,12 +252,12 @@ impl<'a> Builder<'a> {
         self.state.attentions.borrow_mut().push(sizes);
         self.state.attention_paths.borrow_mut().push(self.path.clone());
         let mut leads = self.state.attention_inputs.borrow_mut();
-        match self.path.rsplit_once('.') {
+        match self.field_path().rsplit_once('.') {
             Some((model, _)) => {
                 leads
                     .extend(self.field_names(model).iter().map(|field| format!("{model}.{field}")));
             }
-            None => drop(leads.insert(self.path.clone())),
+            None => drop(leads.insert(self.field_path().to_owned())),
         }
     }
 
@@ -281,12 +285,20 @@ impl<'a> Builder<'a> {
 
     /// Returns true if this field is inside a stack.
     pub(in crate::nn) fn is_in_stack(&self) -> bool {
-        !self.stacked.is_empty()
+        self.layer.is_some()
     }
 
-    /// Returns true if this field is inside a stack of `M`.
-    pub(in crate::nn) fn is_in_stack_of<M: 'static>(&self) -> bool {
-        self.stacked.contains(&TypeId::of::<M>())
+    /// Returns true, and records the problem, if this field, a `container` of `M`, is inside an `M` of another container.
+    pub(in crate::nn) fn contains_itself<M: 'static>(&self, container: &str) -> bool {
+        let contains_itself = self.elements.contains(&TypeId::of::<M>());
+        if contains_itself {
+            let layer = std::any::type_name::<M>();
+            self.problem(format_args!(
+                "is a {container} of `{layer}` inside a `{layer}`: a model cannot contain itself; give the inner layers \
+                 another type"
+            ));
+        }
+        contains_itself
     }
 
     /// The path of this field.
@@ -301,7 +313,8 @@ impl<'a> Builder<'a> {
             units: Rc::clone(&self.units),
             tie: self.tie.clone(),
             recompute: None,
-            stacked: self.stacked.clone(),
+            elements: self.elements.clone(),
+            layer: self.layer,
         }
     }
 

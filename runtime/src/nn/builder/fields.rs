@@ -1,0 +1,145 @@
+//! Optional and repeated fields: which of them the model has, and how many elements.
+
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Builder;
+use super::declare::BuildState;
+
+/// The settings of optional and repeated fields that the model has used.
+#[derive(Default)]
+pub(super) struct UsedSettings {
+    optional: BTreeSet<String>,
+    counts: BTreeSet<String>,
+    /// Paths, without indices, of fields that are absent or have no elements: the fields inside them are unknown.
+    unbuilt: BTreeSet<String>,
+}
+
+impl<'a> Builder<'a> {
+    /// Returns true if the model has this optional field. A missing setting is recorded as a problem.
+    pub(in crate::nn) fn is_present(&self) -> bool {
+        let path = self.path_without_indices();
+        let setting = setting_of(self.sizes().optional(), &path);
+        let mut used = self.state.used_settings.borrow_mut();
+        let is_present = match setting {
+            Some((name, is_present)) => {
+                used.optional.insert(name.to_owned());
+                is_present
+            }
+            None => {
+                let field = self.field_name();
+                self.problem(format_args!(
+                    "is optional: say whether the model has it by `Sizes::with_optional(\"{field}\", ..)`"
+                ));
+                false
+            }
+        };
+        if !is_present {
+            used.unbuilt.insert(path);
+        }
+        is_present
+    }
+
+    /// Returns the number of elements of this repeated field. A missing setting is recorded as a problem.
+    pub(in crate::nn) fn count(&self) -> usize {
+        let path = self.path_without_indices();
+        let setting = setting_of(self.sizes().counts(), &path);
+        let mut used = self.state.used_settings.borrow_mut();
+        let count = match setting {
+            Some((name, count)) => {
+                used.counts.insert(name.to_owned());
+                count
+            }
+            None => {
+                let field = self.field_name();
+                self.problem(format_args!(
+                    "is repeated: set its number of elements by `Sizes::with_count(\"{field}\", ..)`"
+                ));
+                0
+            }
+        };
+        if count == 0 {
+            used.unbuilt.insert(path);
+        }
+        count
+    }
+
+    /// Returns the builder of element `index` of this repeated field of `L`, with the policy of the field.
+    pub(in crate::nn) fn repeated<L: 'static>(&mut self, index: usize) -> Builder<'a> {
+        let mut child = self.child(&index.to_string());
+        child.elements.push(TypeId::of::<L>());
+        child.recompute = self.recompute;
+        child
+    }
+
+    /// The path of the field that this is, or whose element this is.
+    pub(super) fn field_path(&self) -> &str {
+        let mut path = self.path.as_str();
+        while let Some((field, index)) = path.rsplit_once('.')
+            && is_index(index)
+        {
+            path = field;
+        }
+        path
+    }
+
+    /// The name of the field that this is, or whose element this is.
+    pub(super) fn field_name(&self) -> &str {
+        self.field_path().rsplit('.').next().unwrap_or_default()
+    }
+
+    fn path_without_indices(&self) -> String {
+        let parts = self.path.split('.').filter(|part| !is_index(part));
+        parts.collect::<Vec<_>>().join(".")
+    }
+}
+
+impl BuildState<'_> {
+    /// Returns the problems of settings of fields that the model does not have.
+    pub(super) fn unused_field_settings(&self) -> Vec<String> {
+        let used = self.used_settings.borrow();
+        let problem = |call: &str, container: &str, name: &str| {
+            format!(
+                "`Sizes::{call}(\"{name}\", ..)` applies to nothing: the model has no `{container}` in a field of this \
+                 name; one inside a field that the model does not have is named with it, as `absent.{name}`"
+            )
+        };
+        let unused_optional = self
+            .sizes
+            .optional()
+            .keys()
+            .filter(|name| !used.optional.contains(*name) && !used.is_inside_unbuilt(name));
+        let unused_counts = self
+            .sizes
+            .counts()
+            .keys()
+            .filter(|name| !used.counts.contains(*name) && !used.is_inside_unbuilt(name));
+        let optional = unused_optional.map(|name| problem("with_optional", "Option", name));
+        optional.chain(unused_counts.map(|name| problem("with_count", "Vec", name))).collect()
+    }
+}
+
+impl UsedSettings {
+    /// Returns true if a name is that of a field inside a field that the model does not have: it begins with the name of that
+    /// field, or with the end of its path.
+    fn is_inside_unbuilt(&self, name: &str) -> bool {
+        let outer = name.match_indices('.').map(|(end, _)| &name[..end]);
+        outer.into_iter().any(|outer| self.unbuilt.iter().any(|path| ends_with(path, outer)))
+    }
+}
+
+/// Returns true if a part of a path is the index of a layer or an element.
+pub(super) fn is_index(part: &str) -> bool {
+    part.parse::<usize>().is_ok()
+}
+
+/// Returns true if the last parts of a path are those of `end`.
+fn ends_with(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Returns the setting of the field at `path`: that of the longest name which ends the path.
+fn setting_of<'a, T: Copy>(settings: &'a BTreeMap<String, T>, path: &str) -> Option<(&'a str, T)> {
+    let found = settings.iter().filter(|(name, _)| ends_with(path, name));
+    found.max_by_key(|(name, _)| name.len()).map(|(name, value)| (name.as_str(), *value))
+}
