@@ -138,7 +138,10 @@ fn a_model_that_contains_itself_is_a_problem() {
     }
 
     let sizes = Sizes::new().with(Hidden, 4).with_count("children", 2);
-    let outcome = meshwright::run_on("1", 0, |rank| Ok(drop(build::<Tree>(rank, &sizes)?)));
+    let outcome = meshwright::run_on("1", 0, |rank| {
+        build::<Tree>(rank, &sizes)?;
+        Ok(())
+    });
     let message = outcome.unwrap_err().to_string();
     assert!(message.contains("`children.*.children`: is a `Vec` of"), "{message}");
     assert!(message.contains("a model cannot contain itself"), "{message}");
