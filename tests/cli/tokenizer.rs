@@ -117,6 +117,46 @@ mod with_files {
         assert_ne!(losses("--tokenizer bytes"), own);
     }
 
+    /// The tokens are as many, and no data but the tokenizer differs.
+    #[test]
+    fn a_resumed_run_names_another_tokenizer() {
+        let workspace = workspace();
+        workspace.train(&format!("{TOKENIZED} --steps 2 --save run"));
+        let json = String::from_utf8(workspace.read("tokenizer.json")).unwrap();
+        let mut other: serde_json::Value = serde_json::from_str(&json).unwrap();
+        // Two tokens exchange their ids.
+        let vocab = other["model"]["vocab"].as_object_mut().unwrap();
+        let [first, second] = ["1", "2"].map(|token| vocab[token].clone());
+        vocab["1"] = second;
+        vocab["2"] = first;
+        workspace.write("other.json", other.to_string().as_bytes());
+        let resumed = |tokenizer: &str, flags: &str| {
+            workspace.run(&format!(
+                "{SMALL} --tokenizer {tokenizer} --vocab 265 --steps 4 --resume run {flags}"
+            ))
+        };
+        let finished = resumed("other.json", "");
+        let names = |name: &str| {
+            let tokenizer = Tokenizer::open(&workspace.path(name)).unwrap();
+            format!("{name} (XXH3 {})", tokenizer.record().xxh3.unwrap())
+        };
+        let [saved, now] = ["tokenizer.json", "other.json"].map(names);
+        assert_ne!(saved, now);
+        let error = finished.error();
+        assert_contains(error, &format!("\n  - --tokenizer: {now} with "));
+        assert_contains(error, &format!(" tokens of text.txt, but {saved} with "));
+        assert_contains(error, "tokens of text.txt was saved; use the tokenizer of the saved run");
+        assert!(!error.contains("--data: "), "{error}");
+        let bytes = resumed("bytes", "");
+        assert_contains(bytes.error(), "\n  - --tokenizer: bytes with ");
+        // The same tokenizer by another name, with a file of another format.
+        workspace.write("moved.json", format!("{json}\n").as_bytes());
+        assert_eq!(resumed("moved.json", "").code, Some(0));
+        // The data themselves.
+        workspace.write("text.txt", &workspace.read("text.txt").to_ascii_uppercase());
+        assert_contains(resumed("tokenizer.json", "").error(), "\n  - --data: text.txt with ");
+    }
+
     #[test]
     fn mismatched_tokenizers_are_refused_before_training() {
         let workspace = workspace();

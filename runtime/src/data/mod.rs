@@ -32,7 +32,9 @@ pub use position::DataPosition;
 pub use prefetch::Prefetch;
 pub use sampler::{Order, SamplePosition, Sampler};
 pub use tokenize::{
-    DocumentDelimiters, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, tokenize_files,
-    tokenize_text,
+    DocumentDelimiters, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, TokenizerRecord,
+    tokenize_files, tokenize_text,
 };
 pub use tokens::TokenFile;
+
+pub(crate) use tokens::open_data;

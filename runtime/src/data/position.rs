@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataError, Dataset, DocumentOptions, Order};
+use super::{DataError, Dataset, DocumentOptions, Order, TokenizerRecord};
 
 /// The position in the data, and all settings that the next samples follow from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct DataPosition {
     /// XXH3 of blocks of all of the data, in hexadecimal; `None` in checkpoints that were saved without it.
     #[serde(default)]
     pub blocks: Option<String>,
+    /// The tokenizer of a text; `None` for token ids, and in checkpoints that were saved without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<TokenizerRecord>,
     /// Tokens of a sample.
     pub seq: usize,
     /// Samples of a step.
@@ -46,6 +49,7 @@ impl DataPosition {
             tokens: file.len(),
             fingerprint: fingerprints.start.clone(),
             blocks: Some(fingerprints.blocks.clone()),
+            tokenizer: file.tokenizer().cloned(),
             seq: sampler.seq(),
             batch: sampler.batch(),
             order: sampler.order(),
@@ -68,8 +72,9 @@ impl DataPosition {
                 now.file, now.tokens, self.file, self.tokens
             )
         };
+        let other_tokenizer = self.other_tokenizer(now);
         if (self.tokens, &self.fingerprint) != (now.tokens, &now.fingerprint) {
-            differences.push(other_data());
+            differences.push(other_tokenizer.clone().unwrap_or_else(other_data));
         }
         // Other options of documents have other rows, and are named below.
         let is_packed_alike = (self.seq, &self.documents) == (now.seq, &now.documents);
@@ -86,7 +91,7 @@ impl DataPosition {
         if let (true, Some(saved), Some(now)) = (differences.is_empty(), &self.blocks, &now.blocks)
             && saved != now
         {
-            differences.push(other_data());
+            differences.push(other_tokenizer.unwrap_or_else(other_data));
         }
         let mut compare = |flag: &str, saved: String, now: String| {
             if saved != now {
@@ -107,6 +112,19 @@ impl DataPosition {
         compare_documents("mask-borders", |options| options.masks_borders.to_string());
         if differences.is_empty() { Ok(()) } else { Err(DataError::OtherPosition { differences }) }
     }
+
+    /// Describes the tokenizer of `now`, if it is another one: then the tokens of the same text differ.
+    fn other_tokenizer(&self, now: &DataPosition) -> Option<String> {
+        let (saved, now_used) = (self.tokenizer.as_ref()?, now.tokenizer.as_ref()?);
+        if saved.is_same(now_used) {
+            return None;
+        }
+        Some(format!(
+            "--tokenizer: {now_used} with {} tokens of {}, but {saved} with {} tokens of {} was saved; use the tokenizer of \
+             the saved run",
+            now.tokens, now.file, self.tokens, self.file
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -119,6 +137,7 @@ impl DataPosition {
             tokens: 100,
             fingerprint: "00".into(),
             blocks: None,
+            tokenizer: None,
             seq: 8,
             batch: 4,
             order: Order::Shuffled,

@@ -1,15 +1,14 @@
 //! Files of tokens, memory-mapped: opening one costs no memory, however large it is.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
 use std::path::Path;
 
 use memmap2::Mmap;
 use rayon::prelude::*;
 
-use super::DataError;
 use super::ids::{Encoding, Ids};
-use crate::os::InputFile;
+use super::{DataError, TokenizerRecord};
+use crate::os::kind_of_special_file;
 
 /// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
 /// so that opening a file of any size stays quick.
@@ -25,6 +24,8 @@ pub struct TokenFile {
     encoding: Encoding,
     vocab: usize,
     name: String,
+    /// The tokenizer that has made the tokens of a text; `None` for token ids.
+    tokenizer: Option<TokenizerRecord>,
 }
 
 #[derive(Debug)]
@@ -42,27 +43,21 @@ impl TokenFile {
     ///  wide.
     ///
     /// # Errors
-    /// A file that is missing, empty, torn in the middle of a token, has ids beyond the vocabulary or of twice the width, and
-    /// text for a vocabulary below 256.
+    /// A file that is missing, no regular file, empty, torn in the middle of a token, has ids beyond the vocabulary or of twice
+    /// the width, and text for a vocabulary below 256.
     pub fn open(path: &Path, vocab: usize) -> Result<TokenFile, DataError> {
         let name = path.display().to_string();
         let io = |source| DataError::Io { path: path.to_owned(), source };
-        let mut input = InputFile::open(path).map_err(io)?;
-        let metadata = input.file().metadata().map_err(io)?;
-        if metadata.is_dir() {
-            return Err(io(std::io::ErrorKind::IsADirectory.into()));
+        let file = open_data(path)?;
+        if file.metadata().map_err(io)?.len() == 0 {
+            // An empty file cannot be mapped.
+            return Err(DataError::Empty { name });
         }
-        let content = if metadata.is_file() && metadata.len() > 0 {
-            // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
-            // another program has cut off would end the process with a bus error; `check_length` looks before every batch,
-            // which leaves the moment in between.
-            let map = unsafe { Mmap::map(input.file()) }.map_err(io)?;
-            FileContent::Mapped(map, input.into_file())
-        } else {
-            let mut bytes = Vec::new();
-            input.read_to_end(&mut bytes).map_err(io)?;
-            FileContent::Owned(bytes)
-        };
+        // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what another
+        // program has cut off would end the process with a bus error; `check_length` looks before every batch, which leaves
+        // the moment in between.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let content = FileContent::Mapped(map, file);
         if path.extension().is_none_or(|ext| ext != "bin") {
             return TokenFile::new(content, Encoding::Bytes, vocab, name);
         }
@@ -106,7 +101,8 @@ impl TokenFile {
         if encoding == Encoding::Bytes && vocab < 256 {
             return Err(DataError::SmallVocabulary { name, vocab });
         }
-        let file = TokenFile { content, encoding, vocab, name };
+        let tokenizer = (encoding == Encoding::Bytes).then(TokenizerRecord::bytes);
+        let file = TokenFile { content, encoding, vocab, name, tokenizer };
         file.check_start()?;
         Ok(file)
     }
@@ -130,6 +126,16 @@ impl TokenFile {
     /// The name of the file, for messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the tokenizer that has made the tokens of a text; `None` if the file has token ids.
+    pub fn tokenizer(&self) -> Option<&TokenizerRecord> {
+        self.tokenizer.as_ref()
+    }
+
+    /// Returns the file with the tokenizer that has made its tokens.
+    pub(super) fn tokenized_by(self, tokenizer: TokenizerRecord) -> TokenFile {
+        TokenFile { tokenizer: Some(tokenizer), ..self }
     }
 
     /// The stored bytes.
@@ -200,6 +206,23 @@ impl TokenFile {
     fn unknown_token(&self, id: u32, position: usize) -> DataError {
         let (name, vocab, width) = (self.name.clone(), self.vocab, self.encoding.width());
         DataError::UnknownToken { name, id, position, vocab, width }
+    }
+}
+
+/// Opens a regular file of data. Other files are refused before they are opened: a device may have no end, a pipe waits for
+/// its writer, and neither can be read again for another rank, another epoch or a resumed run.
+///
+/// # Errors
+/// A file that is missing or no regular file, and a folder.
+pub(crate) fn open_data(path: &Path) -> Result<File, DataError> {
+    let io = |source| DataError::Io { path: path.to_owned(), source };
+    let file_type = fs::metadata(path).map_err(io)?.file_type();
+    if file_type.is_dir() {
+        return Err(io(std::io::ErrorKind::IsADirectory.into()));
+    }
+    match kind_of_special_file(file_type) {
+        Some(kind) => Err(DataError::NotRegular { path: path.to_owned(), kind }),
+        None => File::open(path).map_err(io),
     }
 }
 

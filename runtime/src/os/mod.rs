@@ -1,9 +1,14 @@
-//! The operating system: pipes that are opened without waiting forever, and signals of the process.
+//! The operating system: kinds of files, pipes that are opened without waiting forever, standard output, and signals of the
+//! process.
 
+mod file_kind;
 mod pipes;
 mod signals;
+mod stdout;
 
 pub use pipes::read_text;
 pub use signals::ignore_file_size_signal;
+pub use stdout::{finish_stdout, print_text};
 
+pub(crate) use file_kind::kind_of_special_file;
 pub(crate) use pipes::{InputFile, open_output};

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// Time for another program to open the other end of a pipe: a shell may start it later.
 const PATIENCE: Duration = Duration::from_secs(2);
 const POLL_EVERY: Duration = Duration::from_millis(5);
+/// Most bytes of a text: of settings, schedules and times, which are far shorter.
+const MAX_TEXT: u64 = 64 << 20;
 
 /// A file or a pipe that is open for reading.
 #[derive(Debug)]
@@ -47,14 +49,20 @@ impl InputFile {
         Ok(InputFile { file, first })
     }
 
-    /// Returns the file of which nothing was read, if it is no pipe.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Returns the file.
-    pub fn into_file(self) -> File {
-        self.file
+    /// Reads the whole file, of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// A file that cannot be read, and one that is longer, such as a device without an end.
+    pub fn read_limited(self, limit: u64) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        self.take(limit + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > limit {
+            let mebibytes = limit >> 20;
+            return Err(io::Error::other(format!(
+                "it has more than {mebibytes} MiB, and is probably another file"
+            )));
+        }
+        Ok(content)
     }
 }
 
@@ -74,11 +82,11 @@ impl Read for InputFile {
 /// Reads the text at `path`: of a file, or of a pipe once it has a writer. Programs read their text inputs by it.
 ///
 /// # Errors
-/// A file that cannot be opened or read, a pipe to which no program writes, and text that is not UTF-8.
+/// A file that cannot be opened or read, a pipe to which no program writes, text that is not UTF-8, and more than 64 MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    InputFile::open(path)?.read_to_string(&mut text)?;
-    Ok(text)
+    let content = InputFile::open(path)?.read_limited(MAX_TEXT)?;
+    let not_utf8 = || io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text");
+    String::from_utf8(content).map_err(|_| not_utf8())
 }
 
 /// Opens the file at `path` with `options`; a pipe for writing, once it has a reader.
@@ -179,5 +187,11 @@ mod tests {
         let missing = InputFile::open(&dir.path().join("none")).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
+    }
+
+    #[test]
+    fn endless_files_are_refused() {
+        let text = read_text(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(text, "it has more than 64 MiB, and is probably another file");
     }
 }

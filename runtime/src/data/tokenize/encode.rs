@@ -45,7 +45,7 @@ pub fn tokenize_text(
         )
         .into());
     }
-    TokenFile::from_ids(tokens, vocab, name)
+    Ok(TokenFile::from_ids(tokens, vocab, name)?.tokenized_by(tokenizer.record()))
 }
 
 /// The tokens of one text so far.

@@ -1,18 +1,23 @@
 //! `tokenizer.json` files, through the library that defines them.
 
-use std::io::Read;
 use std::path::Path;
 
 use tokenizers::Tokenizer;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::TokenizeError;
 use crate::os::InputFile;
+
+/// Most bytes of a file: that of a vocabulary of 256,000 tokens has less than a tenth of them.
+const MAX_JSON: u64 = 512 << 20;
 
 /// A `tokenizer.json`.
 pub struct FileTokenizer {
     tokenizer: Tokenizer,
     vocab: usize,
     name: String,
+    /// XXH3 of the file, in hexadecimal.
+    hash: String,
 }
 
 impl FileTokenizer {
@@ -21,9 +26,8 @@ impl FileTokenizer {
             let path = path.to_owned();
             TokenizeError::Unusable { path, problem }
         };
-        let mut json = Vec::new();
-        let read = InputFile::open(path).and_then(|mut file| file.read_to_end(&mut json));
-        read.map_err(|error| unusable(error.to_string()))?;
+        let read = InputFile::open(path).and_then(|file| file.read_limited(MAX_JSON));
+        let json = read.map_err(|error| unusable(error.to_string()))?;
         let mut tokenizer =
             Tokenizer::from_bytes(&json).map_err(|error| unusable(error.to_string()))?;
         tokenizer.with_padding(None);
@@ -32,7 +36,12 @@ impl FileTokenizer {
             return Err(unusable("it has no tokens".into()));
         };
         let (vocab, name) = (largest as usize + 1, path.display().to_string());
-        Ok(FileTokenizer { tokenizer, vocab, name })
+        let hash = format!("{:016x}", xxh3_64(&json));
+        Ok(FileTokenizer { tokenizer, vocab, name, hash })
+    }
+
+    pub(super) fn hash(&self) -> &str {
+        &self.hash
     }
 
     pub(super) fn name(&self) -> &str {

@@ -20,5 +20,5 @@ pub use encode::tokenize_text;
 pub use error::TokenizeError;
 pub use pieces::DocumentDelimiters;
 pub use progress::TokenizeProgress;
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Tokenizer, TokenizerRecord};
 pub use write::{Tokenized, tokenize_files};

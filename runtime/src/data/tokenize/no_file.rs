@@ -16,6 +16,10 @@ impl FileTokenizer {
         match *self {}
     }
 
+    pub(super) fn hash(&self) -> &str {
+        match *self {}
+    }
+
     pub(super) fn vocab(&self) -> usize {
         match *self {}
     }

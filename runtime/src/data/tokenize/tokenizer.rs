@@ -1,9 +1,42 @@
 //! Tokenizers, from text to token ids and back.
 
+use std::fmt;
 use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 
 use super::TokenizeError;
 use super::file::FileTokenizer;
+
+/// Name and hash of a tokenizer, kept in checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenizerRecord {
+    /// The path of its file, which may move, or `bytes`.
+    pub name: String,
+    /// XXH3 of its file, in hexadecimal; `None` for bytes.
+    pub xxh3: Option<String>,
+}
+
+impl TokenizerRecord {
+    /// The record of the tokenizer by which every byte is a token.
+    pub fn bytes() -> TokenizerRecord {
+        TokenizerRecord { name: "bytes".to_owned(), xxh3: None }
+    }
+
+    /// Returns true if both tokenizers have the same content.
+    pub fn is_same(&self, other: &TokenizerRecord) -> bool {
+        self.xxh3 == other.xxh3
+    }
+}
+
+impl fmt::Display for TokenizerRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.xxh3 {
+            Some(hash) => write!(f, "{} (XXH3 {hash})", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
 
 /// Turns text into token ids and back.
 pub enum Tokenizer {
@@ -49,6 +82,16 @@ impl Tokenizer {
         match self {
             Tokenizer::Bytes => "bytes",
             Tokenizer::File(file) => file.name(),
+        }
+    }
+
+    /// Returns the name and the hash of the tokenizer, for checkpoints.
+    pub fn record(&self) -> TokenizerRecord {
+        match self {
+            Tokenizer::Bytes => TokenizerRecord::bytes(),
+            Tokenizer::File(file) => {
+                TokenizerRecord { name: file.name().to_owned(), xxh3: Some(file.hash().to_owned()) }
+            }
         }
     }
 

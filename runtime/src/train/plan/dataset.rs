@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::data::{
-    DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus,
-    tokenize_text,
+    DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, open_data,
+    read_corpus, tokenize_text,
 };
-use crate::os::InputFile;
 use crate::train::Result;
 use crate::train::config::{Config, ModelSource};
 
@@ -75,9 +74,9 @@ fn tokenize_file(
     vocab: usize,
 ) -> std::result::Result<TokenFile, DataError> {
     let io = |source| DataError::Io { path: path.to_owned(), source };
-    let file = InputFile::open(path).map_err(io)?;
-    let metadata = file.file().metadata().map_err(io)?;
-    let mut progress = TokenizeProgress::new(metadata.is_file().then_some(metadata.len()));
+    let file = open_data(path)?;
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut progress = TokenizeProgress::new(Some(bytes));
     let name = path.display().to_string();
     let tokens =
         tokenize_text(tokenizer, file, &name, vocab, &mut |bytes| progress.show_progress(bytes));
