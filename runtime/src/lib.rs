@@ -24,7 +24,7 @@ pub mod tensor;
 pub mod trace;
 pub mod train;
 
-pub use os::{ignore_file_size_signal, read_text};
+pub use os::{finish_stdout, ignore_file_size_signal, print_text, read_text};
 pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, model};

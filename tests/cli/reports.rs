@@ -1,8 +1,9 @@
 //! Output of a run: metrics, summary, progress, help.
 
+use std::fs::File;
 use std::process::{Command, Stdio};
 
-use crate::{SMALL, Workspace, assert_contains, program};
+use crate::{Finished, SMALL, Workspace, assert_contains, program};
 
 #[test]
 fn metrics_have_the_documented_fields() {
@@ -147,6 +148,44 @@ fn a_closed_pipe_is_not_an_error() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert!(!stderr.contains("panic"), "{stderr}");
+}
+
+/// Runs the program with a standard output that is always full.
+fn run_on_full_stdout(workspace: &Workspace, line: &str) -> Finished {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = program();
+    command.args(line.split_whitespace()).current_dir(workspace.path(""));
+    let child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    Finished::new(line, child.wait_with_output().unwrap())
+}
+
+/// The results themselves are saved.
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let workspace = Workspace::new();
+    for asked in ["--help", "--version"] {
+        let finished = run_on_full_stdout(&workspace, asked);
+        let message = "error: cannot write to standard output: No space left on device";
+        assert_contains(finished.error(), message);
+    }
+    let finished = run_on_full_stdout(&workspace, &format!("{SMALL} --steps 1 --save out"));
+    assert_contains(
+        finished.error(),
+        "error: the run is complete, but its summary is lost: cannot write to standard output: No space left on device",
+    );
+    assert_contains(finished.error(), "\nsaved out/latest; to continue: --resume out/latest");
+    assert!(workspace.path("out/step-00000001/manifest.json").is_file());
+    assert!(!workspace.path("out/.lock").exists());
+}
+
+#[test]
+fn help_into_a_closed_pipe_is_no_error() {
+    let mut command = program();
+    let mut child =
+        command.arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
 /// The summary would be written over the metrics.

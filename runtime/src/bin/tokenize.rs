@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::builder::ValueParser;
@@ -9,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::data::{
     DocumentDelimiters, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
 };
+use meshwright::{finish_stdout, print_text};
 
 const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
 
@@ -17,17 +19,27 @@ Each document is tokenized separately: an input file, or the text between two --
 A document of more than 64 KiB is split, at a line break if possible.
 The output is written to a hidden file and renamed when it is complete.";
 
-fn main() {
+fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
-    let matches = command().get_matches();
-    match tokenize_by_flags(&matches) {
-        // A closed pipe is not an error: the output file is complete.
-        Ok(report) => drop(writeln!(std::io::stdout(), "{report}")),
+    let outcome = match command().try_get_matches() {
+        Ok(matches) => tokenize_by_flags(&matches)
+            .map_err(|error| error.to_string())
+            .and_then(|report| print_report(&report)),
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => finish_stdout(help.print()).map_err(|error| error.to_string()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");
-            std::process::exit(2);
+            ExitCode::from(2)
         }
     }
+}
+
+fn print_report(report: &str) -> Result<(), String> {
+    let printed = print_text(&format!("{report}\n"));
+    printed.map_err(|error| format!("the output is complete, but its report is lost: {error}"))
 }
 
 fn command() -> Command {

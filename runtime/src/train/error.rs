@@ -75,6 +75,25 @@ pub enum Error {
         /// The files that the run has written, and their use.
         outputs: Vec<String>,
     },
+    /// The trained model could not be exported.
+    #[error("{error}\n{repeat}")]
+    Export {
+        /// The failure.
+        error: Box<Error>,
+        /// The checkpoint from which the export can be repeated, and how, or the fact that there is none.
+        repeat: String,
+    },
+    /// The summary of a run could not be printed, after everything else was done.
+    #[error(
+        "the run is complete, but its summary is lost: {error}{}",
+        .outputs.iter().map(|line| format!("\n{line}")).collect::<String>()
+    )]
+    Stdout {
+        /// The failure.
+        error: std::io::Error,
+        /// The files that the run has written, and their use.
+        outputs: Vec<String>,
+    },
     /// Training diverged.
     #[error("{0}")]
     Diverged(String),
@@ -128,12 +147,17 @@ impl Error {
         }
     }
 
+    /// Adds to a failure of an export how to repeat it.
+    pub(super) fn of_export(self, repeat: String) -> Error {
+        Error::Export { error: Box::new(self), repeat }
+    }
+
     /// Adds to a failure of sampling that everything else is done; `outputs` are lines about the files of the run.
     pub(super) fn of_sample(self, outputs: Vec<String>) -> Error {
         Error::Sample { error: Box::new(self), outputs }
     }
 
-    /// Prints the message and ends the process with exit code 2 (0 after `--help`).
+    /// Prints the message and ends the process with exit code 2 (0 after `--help` that could be printed).
     pub fn exit(self) -> ! {
         match self {
             Error::Config(error) => error.exit(),

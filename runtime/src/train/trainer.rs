@@ -114,16 +114,14 @@ impl<M: LanguageModel> Trainer<M> {
         if prints {
             print_line(&self.plan.describe());
         }
-        match self.train_on_mesh() {
-            Ok(summary) if prints => summary.print(&self.plan),
-            Ok(_) => {}
-            Err(error) => {
-                // The exit of the process would leave the lock file.
-                drop(self);
-                error.exit()
-            }
-        }
-        Ok(())
+        let printed = self
+            .train_on_mesh()
+            .and_then(|summary| if prints { summary.print(&self.plan) } else { Ok(()) });
+        printed.or_else(|error| {
+            // The exit of the process would leave the lock file.
+            drop(self);
+            error.exit()
+        })
     }
 
     /// Trains on the ranks of the mesh, which are threads of this process.

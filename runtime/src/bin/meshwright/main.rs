@@ -7,27 +7,38 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use meshwright::{finish_stdout, print_text};
 
 const ABOUT: &str = "Reports the GPUs and libraries of this machine, checks the CUDA kernels, and draws pipeline schedules";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
-    let matches = command().get_matches();
-    let outcome = match matches.subcommand() {
-        Some(("schedule", matches)) => schedule::run_command(matches),
-        _ => run_cuda(&matches),
-    };
-    match outcome {
-        Ok((text, good)) => {
-            // A closed pipe is not an error.
-            let _ = write!(std::io::stdout(), "{text}");
-            if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
-        }
+    match run_command_line() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// Runs the command line of this process and prints its text. Returns true on success.
+fn run_command_line() -> Result<bool, String> {
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => {
+            finish_stdout(help.print()).map_err(|error| error.to_string())?;
+            return Ok(true);
+        }
+    };
+    let (text, good) = match matches.subcommand() {
+        Some(("schedule", matches)) => schedule::run_command(matches),
+        _ => run_cuda(&matches),
+    }?;
+    print_text(&text).map_err(|error| error.to_string())?;
+    Ok(good)
 }
 
 fn command() -> Command {

@@ -1,8 +1,10 @@
 //! Problems with the settings, and their messages.
 
 use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
+
+use crate::os::print_text;
+use crate::train::console::print_line;
 
 /// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,19 +42,17 @@ pub enum ConfigError {
 
 impl ConfigError {
     /// Prints the message and ends the process: requested text on stdout with exit code 0, problems on stderr with exit
-    /// code 2.
+    /// code 2. So is requested text that cannot be written.
     pub fn exit(self) -> ! {
-        match self {
-            ConfigError::Asked(text) => {
-                // The reader may have closed the pipe, as `--help | head` does.
-                let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
-                std::process::exit(0)
-            }
-            ConfigError::Invalid(_) => {
-                crate::train::console::print_line(&format!("error: {self}"));
-                std::process::exit(2)
-            }
-        }
+        let message = match self {
+            ConfigError::Asked(text) => match print_text(&format!("{}\n", text.trim_end())) {
+                Ok(()) => std::process::exit(0),
+                Err(error) => error.to_string(),
+            },
+            problems @ ConfigError::Invalid(_) => problems.to_string(),
+        };
+        print_line(&format!("error: {message}"));
+        std::process::exit(2)
     }
 }
 

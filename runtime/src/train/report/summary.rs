@@ -1,14 +1,15 @@
 //! The summary of a finished run.
 
-use std::io::Write;
 use std::time::Duration;
 
 use crate::backend::Bytes;
 use crate::data::Tokenizer;
+use crate::os::print_text;
 
 use crate::train::config::Config;
 use crate::train::console::counted;
 use crate::train::plan::{Plan, describe_mesh};
+use crate::train::{Error, Result};
 
 use super::Report;
 
@@ -33,8 +34,9 @@ pub struct Summary {
 
 impl Summary {
     /// Prints to stdout. A closed pipe, as with `| head`, is not a failure of the run.
-    pub(in crate::train) fn print(&self, plan: &Plan) {
-        let _ = std::io::stdout().write_all(self.as_text(plan).as_bytes());
+    pub(in crate::train) fn print(&self, plan: &Plan) -> Result<()> {
+        let outputs = || output_lines(&plan.config);
+        print_text(&self.as_text(plan)).map_err(|error| Error::Stdout { error, outputs: outputs() })
     }
 
     fn as_text(&self, plan: &Plan) -> String {

@@ -3,4 +3,5 @@
 #[cfg(feature = "cuda")]
 mod meshwright;
 mod schedule_input;
+mod stdout;
 mod tokenize;
