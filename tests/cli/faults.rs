@@ -241,6 +241,43 @@ fn a_failed_export_leaves_no_partial_files() {
     assert_eq!(workspace.listing(), ["hf", "text.txt"]);
 }
 
+/// The message names the checkpoint and the flags, by which the export is repeated.
+#[test]
+fn a_failed_export_is_repeated_from_the_last_checkpoint() {
+    let workspace = Workspace::new();
+    // A checkpoint of two ranks fits the limit, the model in one file does not.
+    let line = format!("{SMALL} --mesh fsdp=2 --optimizer sgd --momentum 0");
+    let trained = format!("{line} --steps 2 --save out --export-hf hf");
+    let size = |line: String| {
+        let finished = workspace.run(&line);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        workspace.read("hf/model.safetensors")
+    };
+    let expected = size(trained.clone());
+    for folder in ["out", "hf"] {
+        std::fs::remove_dir_all(workspace.path(folder)).unwrap();
+    }
+    let blocks = expected.len() as u32 / 512 - 1;
+    let finished = with_file_limit(&workspace, blocks, &trained);
+    assert_contains(finished.error(), "error: --export-hf: cannot write hf/.tmp-model.safetensors");
+    let flags = "--resume out/step-00000002 --steps 2 --export-hf hf";
+    let repeat = format!(
+        "\nthe trained model is in the checkpoint out/step-00000002: remove the cause, such as a full disk, and export it by \
+         the flags of this run with `{flags}` and without --save; nothing is trained again"
+    );
+    assert_contains(finished.error(), &repeat);
+
+    let resumed = format!("{line} {flags}");
+    let finished = with_file_limit(&workspace, blocks, &resumed);
+    assert_contains(finished.error(), &repeat);
+    assert!(size(resumed) == expected);
+
+    let finished = with_file_limit(&workspace, blocks, &format!("{line} --steps 2 --export-hf hf"));
+    let lost =
+        "\nthe trained model is lost, as the run has saved no checkpoint (--save DIR keeps one";
+    assert_contains(finished.error(), lost);
+}
+
 #[test]
 fn an_export_over_an_index_replaces_it() {
     let workspace = Workspace::new();

@@ -4,6 +4,7 @@ mod batch_check;
 mod divergence;
 mod documents;
 mod early_stop;
+mod failed_export;
 mod finite_params;
 mod rank_loop;
 mod sample;

@@ -18,6 +18,7 @@ use crate::train::{Error, LanguageModel, Progress, Result, Summary};
 
 use super::batch_check::check_first_batches;
 use super::documents::check_first_step_used_documents;
+use super::failed_export::describe_repeated_export;
 use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
 use super::save::save_checkpoint;
@@ -234,10 +235,10 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     fn export_and_sample(&self) -> Result<(Vec<u32>, usize)> {
         let RankState { rank, built, pipeline, .. } = &self.state;
         if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
-            export_hf(rank, folder, format, M::HF_NAMES, &built.params())
-                .map_err(Error::of_flag("--export-hf"))?;
-            // Rank 0 writes: in a process of its own, another rank would otherwise take its failure for one of sampling.
-            rank.comms().world().barrier(&Site::new("--export-hf"))?;
+            let exported = export_hf(rank, folder, format, M::HF_NAMES, &built.params());
+            exported.map_err(Error::of_flag("--export-hf")).map_err(|error| {
+                error.of_export(describe_repeated_export(self.plan, self.saved))
+            })?;
         }
         if self.plan.config.sample_tokens == 0 {
             return Ok((Vec::new(), 0));

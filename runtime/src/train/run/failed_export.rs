@@ -1,0 +1,27 @@
+//! The way to repeat an export that has failed, from the last checkpoint.
+
+use std::path::Path;
+
+use crate::train::config::Config;
+use crate::train::plan::Plan;
+
+/// Describes how to repeat the export of a run whose last checkpoint was `saved` after this number of steps.
+pub fn describe_repeated_export(plan: &Plan, saved: Option<u64>) -> String {
+    let Config { steps, save, export_hf, .. } = &plan.config;
+    let folder = export_hf.as_deref().unwrap_or(Path::new("DIR")).display();
+    let repeat = |checkpoint: &Path| {
+        let checkpoint = checkpoint.display();
+        format!(
+            "the trained model is in the checkpoint {checkpoint}: remove the cause, such as a full disk, and export it by the \
+             flags of this run with `--resume {checkpoint} --steps {steps} --export-hf {folder}` and without --save; nothing \
+             is trained again"
+        )
+    };
+    match (&plan.resume, save) {
+        (_, Some(save)) if saved == Some(*steps) => repeat(&save.dir.join(format!("step-{steps:08}"))),
+        (Some(checkpoint), _) if plan.first_step() == *steps => repeat(checkpoint.folder()),
+        _ => "the trained model is lost, as the run has saved no checkpoint (--save DIR keeps one, from which an export can be \
+              repeated)"
+            .to_owned(),
+    }
+}
