@@ -1,7 +1,8 @@
-//! Faults of the file system, for tests: one operation fails, or it and all later ones do.
+//! Faults of the file system, for tests: one operation fails, or it and all later ones do, or all are slow.
 
 use std::cell::Cell;
 use std::io;
+use std::time::Duration;
 
 /// A planned fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,6 +16,12 @@ pub enum Fault {
 thread_local! {
     static PLANNED: Cell<Option<Fault>> = const { Cell::new(None) };
     static COUNT: Cell<usize> = const { Cell::new(0) };
+    static DELAY: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Delays every later operation of this thread.
+pub fn delay_operations(delay: Duration) {
+    DELAY.set(delay);
 }
 
 /// Runs `body` with a fault in the operations of this thread, and returns its result and true if the fault occurred.
@@ -29,6 +36,7 @@ pub fn with_fault<T>(fault: Fault, body: impl FnOnce() -> T) -> (T, bool) {
 
 /// Counts an operation, and fails if a fault is planned for it. The error names the index of the operation.
 pub fn count_operation() -> io::Result<()> {
+    std::thread::sleep(DELAY.get());
     let index = COUNT.replace(COUNT.get() + 1);
     let fails = match PLANNED.get() {
         Some(Fault::Error(planned)) => index == planned,

@@ -19,7 +19,7 @@
 
 mod error;
 #[cfg(test)]
-mod faults;
+pub(crate) mod faults;
 mod files;
 mod folder;
 pub mod hf;

@@ -17,6 +17,7 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 /// | [`Engine::process_group`] | yes | joins a process group |
 /// | [`Engine::leave`] | yes | ends the rank's communication |
 /// | [`Engine::use_allocator`] | no | takes memory from the rank's allocator |
+/// | [`Engine::suspend_time_limit`] | if calls have a time limit | lets calls wait for the files of another rank |
 /// | [`Engine::graph_pools`], [`Engine::replay`] | for CUDA graphs | lets calls be captured and replayed |
 /// | [`ProcessGroup::issue`] | yes | carries out a call |
 /// | [`ProcessGroup::issue_exchange`], [`ProcessGroup::groups_messages`] | no | submits messages as one group |
@@ -29,7 +30,8 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 /// - Reductions combine in the same order on all members, so that their results are identical to the bit.
 /// - Blocking collectives, asynchronous collectives and messages each keep their order of issue and do not wait for each
 ///   other. A blocking send matches an asynchronous receive, and the reverse.
-/// - No call waits forever: after the timeout, and when a rank has failed, it returns an error, and so do all later calls.
+/// - No call waits forever: after the timeout, unless it is [suspended](Engine::suspend_time_limit), and when a rank has failed,
+///   it returns an error, and so do all later calls.
 ///
 /// # Example
 /// An engine for meshes of one rank, where every collective is at most a copy:
@@ -87,6 +89,13 @@ pub trait Engine: Send + Sync {
     fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {
         // An engine without memory of its own needs none.
         let _ = allocator;
+    }
+
+    /// Suspends the time limit of the calls that the rank issues from now on, or restores it: see
+    /// [`RankComms::suspend_time_limit`](super::RankComms::suspend_time_limit). The failure of another rank must still end them.
+    fn suspend_time_limit(&self, is_suspended: bool) {
+        // An engine without a time limit has none to suspend.
+        let _ = is_suspended;
     }
 
     /// Returns the memory pools that CUDA graphs with calls of this engine have to keep, besides that of the

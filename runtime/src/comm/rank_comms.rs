@@ -1,6 +1,7 @@
 //! One rank's communicators and position in the mesh.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{CachingAllocator, Device, ReduceOp, ViewMut};
@@ -23,8 +24,21 @@ pub struct RankComms {
     rank: usize,
     coordinates: Coordinates,
     engine: Arc<dyn Engine>,
+    /// Number of [guards](SuspendedTimeLimit) that exist.
+    suspensions: AtomicUsize,
     /// Created at their first use.
     groups: Mutex<BTreeMap<AxisSet, Arc<Communicator>>>,
+}
+
+/// Guard of calls without a time limit: see [`RankComms::suspend_time_limit`].
+pub struct SuspendedTimeLimit<'a>(&'a RankComms);
+
+impl Drop for SuspendedTimeLimit<'_> {
+    fn drop(&mut self) {
+        if self.0.suspensions.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.engine.suspend_time_limit(false);
+        }
+    }
 }
 
 impl RankComms {
@@ -32,7 +46,8 @@ impl RankComms {
     pub(super) fn new(world: &Arc<World>, rank: usize) -> RankComms {
         let (world, coordinates) = (Arc::clone(world), world.shape().coordinates(rank));
         let engine = world.local_engine(rank);
-        RankComms { world, rank, coordinates, engine, groups: Mutex::default() }
+        let (suspensions, groups) = (AtomicUsize::new(0), Mutex::default());
+        RankComms { world, rank, coordinates, engine, suspensions, groups }
     }
 
     /// Creates the communicators of a rank that was not started by [`launch`](super::launch), over `engine`.
@@ -66,6 +81,17 @@ impl RankComms {
     /// Failure detection among the ranks of this process, for an engine.
     pub fn peers(&self) -> Arc<dyn Peers> {
         self.world.peers(self.rank)
+    }
+
+    /// Suspends the time limit of this rank's calls until the guard is dropped, for ranks that wait while another one reads or
+    /// writes files: a slow file system may take longer, and its rank is alive. A rank that fails or is lost still ends the calls
+    /// of the others, and so does a deadlock. Every rank that waits suspends its own limit.
+    #[must_use = "the limit is restored when the guard is dropped"]
+    pub fn suspend_time_limit(&self) -> SuspendedTimeLimit<'_> {
+        if self.suspensions.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.engine.suspend_time_limit(true);
+        }
+        SuspendedTimeLimit(self)
     }
 
     /// The world rank.

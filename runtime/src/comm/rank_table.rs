@@ -12,7 +12,7 @@ pub(super) struct RankTable {
     ranks: Vec<Mutex<RankRecord>>,
     /// Ranks that have ended, in the order in which they did.
     exits: Mutex<Vec<(usize, ExitCause)>>,
-    /// Longest wait of a call for other ranks.
+    /// Longest wait of a call for other ranks, unless it is [suspended](Self::suspend_time_limit).
     pub timeout: Duration,
     pub deadlock: Arc<DeadlockDetector>,
 }
@@ -22,6 +22,8 @@ struct RankRecord {
     last_call: Option<Arc<Call>>,
     /// Set when the rank got an error because another one had ended.
     stopped_by: Option<ExitCause>,
+    /// Set while the calls of the rank have no time limit.
+    is_unlimited: bool,
 }
 
 /// The root cause of a rank's end: the rank itself, or the one whose end stopped it.
@@ -45,6 +47,16 @@ impl RankTable {
     /// Number of ranks.
     pub fn world_size(&self) -> usize {
         self.ranks.len()
+    }
+
+    /// Suspends the time limit of the calls of `rank`, or restores it.
+    pub fn suspend_time_limit(&self, rank: usize, is_suspended: bool) {
+        self.lock_record(rank).is_unlimited = is_suspended;
+    }
+
+    /// Returns the longest wait of a call of `rank` for other ranks.
+    pub fn time_limit(&self, rank: usize) -> Duration {
+        if self.lock_record(rank).is_unlimited { Duration::MAX } else { self.timeout }
     }
 
     /// Notes the call that `rank` carries out now.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::checkpoint::TensorSource;
 use crate::checkpoint::hf::{HfExport, HfFolder, HfFormat};
+use crate::comm::{CommFailure, Site};
 use crate::tensor::{ParamRef, Rank};
 
 use super::{HfMapping, HfName, StateDictError};
@@ -28,7 +29,8 @@ pub fn import_hf(
     Ok(())
 }
 
-/// Writes the model as a Hugging Face folder with the `config.json` of `format`. Every rank calls it, and rank 0 writes.
+/// Writes the model as a Hugging Face folder with the `config.json` of `format`. Every rank calls it, and rank 0 writes. Returns
+/// when the files are complete: a rank that waits for them has no time limit, but learns of a failure of rank 0.
 ///
 /// # Errors
 /// A parameter without a name, and a file that cannot be written.
@@ -44,6 +46,8 @@ pub fn export_hf(
     params: &[ParamRef],
 ) -> Result<(), StateDictError> {
     rank.compare_last_updates();
+    // The others wait for the files of rank 0.
+    let _unlimited = rank.comms().suspend_time_limit();
     let mut export = match rank.index() {
         0 => Some(HfExport::create(folder, format)?),
         _ => None,
@@ -60,5 +64,9 @@ pub fn export_hf(
             export.write(&tensor.name, &values)?;
         }
     }
-    export.map_or(Ok(()), |export| Ok(export.finish()?))
+    export.map_or(Ok(()), HfExport::finish)?;
+    if let Err(error) = rank.comms().world().barrier(&Site::here("export")) {
+        CommFailure::unwind(error);
+    }
+    Ok(())
 }

@@ -117,6 +117,10 @@ impl Engine for LocalEngine {
         }
     }
 
+    fn suspend_time_limit(&self, is_suspended: bool) {
+        self.groups.ranks.suspend_time_limit(self.rank, is_suspended);
+    }
+
     /// Returns pools for a rank that is alone: calls of several ranks, which are synchronized on the host, cannot be captured.
     fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         (self.groups.ranks.world_size() == 1).then(Vec::new)

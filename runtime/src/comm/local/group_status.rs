@@ -1,6 +1,7 @@
 //! Identity and failure of a process group, and the errors of its calls.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::comm::call::{Call, CallDifference, axes_name};
 use crate::comm::rank_table::{ExitCause, RankTable, name_ranks};
@@ -48,6 +49,11 @@ impl GroupStatus {
     /// Returns the failure of the group, if any.
     pub fn failure(&self) -> Option<&CommError> {
         self.failure.get()
+    }
+
+    /// Returns the longest wait of a call of `member` for other ranks.
+    pub fn time_limit(&self, member: usize) -> Duration {
+        self.ranks.time_limit(self.world_ranks[member])
     }
 
     /// Returns the error of `member`, whose `call` was interrupted. A timeout fails the group.

@@ -223,7 +223,7 @@ impl Mailbox {
         let (call_of_receiver, target) = (Arc::clone(call), ReceiveTarget::Lent(target));
         let receiver = Receiver { number, call: call_of_receiver, target, ready };
         state.senders[from].receivers.push_back(receiver);
-        let outcome = self.monitor.wait(state, group.ranks.timeout, |state, timed_out| {
+        let outcome = self.monitor.wait(state, group.time_limit(self.owner), |state, timed_out| {
             let is_own = |filled: &Filled| filled.ticket == (from, number);
             if let Some(idx) = state.filled.iter().position(is_own) {
                 return Some(Ok(state.filled.swap_remove(idx)));

@@ -114,7 +114,7 @@ impl LocalMember {
             }
             Received::Waits(number) => {
                 let group = Arc::clone(&self.group);
-                let limit = group.ranks().timeout;
+                let limit = group.ranks().time_limit(self.world_rank());
                 let expire = move || {
                     group.run_step(|status| group.mailboxes[owner].expire(status, (from, number)));
                 };

@@ -121,7 +121,7 @@ impl RendezvousChannel {
 
         let completed = state.completed;
         let start = Instant::now();
-        let outcome = self.monitor.wait(state, group.ranks.timeout, |state, timed_out| {
+        let outcome = self.monitor.wait(state, group.time_limit(member), |state, timed_out| {
             if state.completed > completed {
                 return Some(Ok(Arc::clone(state.last.as_ref()?)));
             }

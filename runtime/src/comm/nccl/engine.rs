@@ -84,6 +84,10 @@ impl Engine for NcclEngine {
         self.resources.watchdog.leave(exit);
     }
 
+    fn suspend_time_limit(&self, is_suspended: bool) {
+        self.resources.watchdog.suspend_timeout(is_suspended);
+    }
+
     fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {
         // The rank of a CPU backend has no memory of the device.
         if allocator.device().is_some() {

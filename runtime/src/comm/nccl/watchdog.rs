@@ -1,6 +1,7 @@
 //! The watchdog of a rank's communicators: timeouts, failure detection, and abort, so that no call waits forever.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ pub struct Watchdog {
     device: Arc<dyn Device>,
     rank: usize,
     timeout: Duration,
+    /// Set while calls are submitted that have no time limit.
+    is_unlimited: AtomicBool,
     peers: Arc<dyn Peers>,
     /// Held during library calls on a communicator, which must not be aborted meanwhile.
     library_calls: Mutex<()>,
@@ -48,6 +51,8 @@ struct WatchState {
 struct InFlightCall {
     call: String,
     since: Instant,
+    /// The time limit.
+    limit: Duration,
     end: DeviceEvent,
     /// The data of a send, in use until the end.
     held: Option<Arc<Buffer>>,
@@ -75,6 +80,7 @@ impl Watchdog {
             device,
             rank,
             timeout,
+            is_unlimited: AtomicBool::new(false),
             peers: Arc::clone(peers),
             library_calls: Mutex::default(),
             state: Mutex::default(),
@@ -121,7 +127,7 @@ impl Watchdog {
         if self.device.is_capturing() {
             return;
         }
-        let call = InFlightCall { call, since: Instant::now(), end, held };
+        let call = InFlightCall { call, since: Instant::now(), limit: self.timeout(), end, held };
         self.lock_state().in_flight.push_back(call);
     }
 
@@ -191,7 +197,7 @@ impl Watchdog {
             match self.with_library(call, |library| library.comm_state(comm))? {
                 CommState::Ready => return Ok(()),
                 CommState::Busy if start.elapsed() < SPIN_TIME => std::thread::yield_now(),
-                CommState::Busy if start.elapsed() < self.timeout => {
+                CommState::Busy if start.elapsed() < self.timeout() => {
                     std::thread::sleep(Duration::from_micros(50));
                 }
                 CommState::Busy => return Err(self.time_out(call)),
@@ -219,9 +225,14 @@ impl Watchdog {
         }
     }
 
-    /// Timeout of a call.
+    /// Timeout of a call that is submitted now.
     pub fn timeout(&self) -> Duration {
-        self.timeout
+        if self.is_unlimited.load(Ordering::Relaxed) { Duration::MAX } else { self.timeout }
+    }
+
+    /// Suspends the timeout of calls that are submitted from now on, or restores it.
+    pub fn suspend_timeout(&self, is_suspended: bool) {
+        self.is_unlimited.store(is_suspended, Ordering::Relaxed);
     }
 
     /// Aborts all communicators because `call` takes too long.
@@ -257,7 +268,7 @@ impl Watchdog {
         if comms.iter().any(has_failed) || self.check_peers(next).is_err() {
             return;
         }
-        let is_late = |call: &&InFlightCall| call.since.elapsed() > self.timeout;
+        let is_late = |call: &&InFlightCall| call.since.elapsed() > call.limit;
         let late = self.lock_state().in_flight.iter().find(is_late).map(|late| late.call.clone());
         if let (Some(call), None) = (late, self.failure.get()) {
             self.time_out(&call);

@@ -11,6 +11,8 @@ mod sample;
 mod save;
 mod shared;
 #[cfg(test)]
+mod slow_file_tests;
+#[cfg(test)]
 mod stage_tests;
 mod stage_times;
 mod targets;

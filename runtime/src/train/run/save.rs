@@ -1,5 +1,7 @@
 //! Checkpoints of a run: every rank writes its own file, and rank 0 completes the folder.
 
+use std::path::Path;
+
 use crate::checkpoint::{CheckpointWriter, RankFile, TrainState};
 use crate::comm::{CommError, Communicator, Site};
 use crate::data::DataPosition;
@@ -19,16 +21,30 @@ pub fn save_checkpoint(
     keep: Option<usize>,
 ) -> Result<()> {
     let Some(save) = &plan.config.save else { return Ok(()) };
+    let state = || train_state(plan, steps);
+    save_to_folder(rank, training_state, &save.dir, (steps, &state), keep)
+}
+
+/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`.
+pub(super) fn save_to_folder(
+    rank: &Rank,
+    training_state: &TrainingState<'_>,
+    dir: &Path,
+    (steps, state): (u64, &dyn Fn() -> TrainState),
+    keep: Option<usize>,
+) -> Result<()> {
     rank.compare_last_updates();
+    // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
+    let _unlimited = rank.comms().suspend_time_limit();
     let refused = || Error::of_flag("--save");
     let (world, site) = (rank.comms().world(), Site::new("--save"));
     let is_first = rank.index() == 0;
 
     if is_first {
-        CheckpointWriter::begin_checkpoint(&save.dir, steps).map_err(refused())?;
+        CheckpointWriter::begin_checkpoint(dir, steps).map_err(refused())?;
     }
     world.barrier(&site)?;
-    let writer = CheckpointWriter::join(&save.dir, steps);
+    let writer = CheckpointWriter::join(dir, steps);
     let file = with_shard_entries(rank, training_state, |entries| {
         writer.write_rank(rank.index(), entries)
     })
@@ -36,7 +52,7 @@ pub fn save_checkpoint(
     let mut files = gather_rank_files(&world, &site, &file)?;
     if is_first {
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        writer.commit(files, train_state(plan, steps), keep).map_err(refused())?;
+        writer.commit(files, state(), keep).map_err(refused())?;
     }
     Ok(world.barrier(&site)?)
 }

@@ -26,14 +26,14 @@ use crate::state_dict::{
 use crate::tensor::{ParamRef, Rank, ZeroStage};
 
 /// Training state of the stages of one rank.
-struct StageState<M> {
-    built: Built<M>,
-    optimizer: Optimizer,
+pub(super) struct StageState<M> {
+    pub(super) built: Built<M>,
+    pub(super) optimizer: Optimizer,
     average: Ema,
 }
 
 impl<M: TestModel> StageState<M> {
-    fn new(rank: &Rank, rule: &Arc<dyn UpdateRule>, is_tied: bool) -> StageState<M> {
+    pub(super) fn new(rank: &Rank, rule: &Arc<dyn UpdateRule>, is_tied: bool) -> StageState<M> {
         let built = build_tiny::<M>(rank, is_tied);
         // Selects parameters of the first stage only.
         let groups = ParamGroups::default().decay(Select::path("embed.**"), false);
@@ -65,11 +65,11 @@ impl<M: TestModel> StageState<M> {
     }
 }
 
-fn adamw() -> Arc<dyn UpdateRule> {
+pub(super) fn adamw() -> Arc<dyn UpdateRule> {
     Arc::new(AdamWOptions::default())
 }
 
-fn train_state(mesh: &str) -> TrainState {
+pub(super) fn train_state(mesh: &str) -> TrainState {
     let data = DataPosition::without_data(0, 0);
     TrainState { step: 2, seed: 7, mesh: mesh.into(), mesh_order: None, data, config: Value::Null }
 }
@@ -205,7 +205,7 @@ fn groups_are_judged_by_the_whole_model() {
 }
 
 /// Hugging Face configuration of the tests, without settings.
-struct TinyConfig;
+pub(super) struct TinyConfig;
 
 impl HfConfig for TinyConfig {
     const MODEL_TYPE: &'static str = "tiny";
@@ -223,7 +223,7 @@ impl HfConfig for TinyConfig {
     }
 }
 
-const NAMES: &[HfName] = &[
+pub(super) const NAMES: &[HfName] = &[
     HfName::same("embed.weight", "wte"),
     HfName::same("positions.weight", "wpe"),
     HfName::same("blocks.*.norm.weight", "h.*.norm"),

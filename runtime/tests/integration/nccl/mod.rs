@@ -389,6 +389,43 @@ fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync)
     });
 }
 
+/// The limit of a call is that of its submission.
+#[test]
+fn calls_without_a_time_limit_wait() {
+    let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let (hub, device) = (&hub, &device);
+            scope.spawn(move || {
+                let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
+                let shape = "tp=2".parse().unwrap();
+                let device = if rank == 0 { Arc::clone(device) } else { Arc::default() };
+                let settings = NcclSettings { timeout, ..settings(shape, rank) };
+                let comms = connect_with(hub, &device, settings);
+                let group = comms.group(AxisSet::of(AxisId::Tp));
+                group.barrier(&Site::new("begin")).unwrap();
+                if rank == 0 {
+                    // Until the watchdog has seen that the barrier is complete.
+                    std::thread::sleep(Duration::from_millis(100));
+                    device.is_stuck.store(true, Ordering::Relaxed);
+                    let allocator = CachingAllocator::on(
+                        Some(Arc::new(Prompt::default()) as Arc<dyn Device>),
+                        usize::MAX,
+                    );
+                    let unlimited = comms.suspend_time_limit();
+                    let data = allocator.zeros(DType::F32, 0, Category::Gradients);
+                    let site = Site::new("files");
+                    drop(group.start_all_reduce(&site, ReduceOp::Sum, data));
+                    drop(unlimited);
+                    std::thread::sleep(Duration::from_millis(600));
+                    device.is_stuck.store(false, Ordering::Relaxed);
+                }
+                group.barrier(&Site::new("end")).unwrap();
+            });
+        }
+    });
+}
+
 /// Memory is registered when it is reused, and deregistered before it is freed and before finalization.
 #[test]
 fn reused_memory_is_registered() {
