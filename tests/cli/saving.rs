@@ -71,14 +71,82 @@ fn a_run_warns_of_the_checkpoints_that_it_replaces() {
     let workspace = Workspace::new();
     let first = workspace.train("--steps 4 --save out --save-every 2");
     assert!(!first.stderr.contains("warning"), "{}", first.stderr);
-    let resumed = workspace.train("--steps 6 --save out --resume out/step-00000002");
+    let resumed = workspace.train("--steps 6 --save out --resume out");
     assert!(!resumed.stderr.contains("warning"), "{}", resumed.stderr);
     let forgotten = workspace.train("--steps 2 --seed 9 --save out");
     assert_contains(
         &forgotten.stderr,
         "warning: --save: out holds checkpoints of another run, the last one of step 6; those of equal steps will be \
-         replaced; --resume out continues that run\n",
+         replaced, and the others are kept, without being counted by --keep; --resume out continues that run\n",
     );
+}
+
+/// Returns the names of the checkpoints in `out`.
+fn checkpoints(workspace: &Workspace) -> Vec<String> {
+    let names = workspace.listing().into_iter();
+    names
+        .filter_map(|name| name.strip_prefix("out/step-").map(str::to_owned))
+        .filter(|name| !name.contains('/'))
+        .collect()
+}
+
+/// Checkpoints of the run before its branch are counted by `--keep`, those of the abandoned branch are not touched.
+#[test]
+fn keep_leaves_an_abandoned_branch() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 8 --save out --save-every 2");
+    let branch = "--save out --save-every 1 --keep 2";
+    let resumed = workspace.train(&format!("--steps 4 {branch} --resume out/step-00000002"));
+    assert_contains(
+        &resumed.stderr,
+        "warning: --save: out holds checkpoints that do not lead to this run, which is resumed from step 2: steps 4, 6 and 8; \
+         those of equal steps will be replaced, and the others are kept, without being counted by --keep; remove them if they \
+         are not needed\n",
+    );
+    assert_eq!(checkpoints(&workspace), ["00000003", "00000004", "00000006", "00000008"]);
+    // The newest checkpoint is that of the branch.
+    let finished = workspace.train(&format!("--steps 9 {branch} --resume out"));
+    assert_contains(&finished.stderr, "resuming out/step-00000004: ");
+    assert!(!finished.stderr.contains("different branches"), "{}", finished.stderr);
+    assert_eq!(checkpoints(&workspace), ["00000008", "00000009"]);
+    // Another run does not remove them either.
+    workspace.train("--steps 10 --seed 9 --save out --keep 1");
+    assert_eq!(checkpoints(&workspace), ["00000008", "00000009", "00000010"]);
+}
+
+#[test]
+fn an_abandoned_branch_is_not_resumed_without_a_word() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 4 --save out --save-every 2");
+    workspace.train("--steps 5 --save out --save-every 3 --resume out/step-00000002");
+    assert_eq!(checkpoints(&workspace), ["00000002", "00000003", "00000004", "00000005"]);
+    let warning = |checkpoint: &str, other: &str| {
+        format!(
+            "warning: --resume: out/{checkpoint} and out/{other} are of different branches, as the run was resumed from an \
+             earlier step; going on from out/{checkpoint}\n"
+        )
+    };
+    // By its name.
+    let named = workspace.train("--steps 6 --resume out/step-00000004");
+    assert_contains(&named.stderr, &warning("step-00000004", "step-00000005"));
+    let before = workspace.train("--steps 6 --resume out/step-00000002");
+    assert!(!before.stderr.contains("branches"), "{}", before.stderr);
+    // Damaged checkpoints are not replaced by those of another branch.
+    let torn = "out/step-00000005/rank-00000.safetensors";
+    let content = workspace.read(torn);
+    workspace.write(torn, &content[1..]);
+    let skipped = workspace.train("--steps 6 --resume out");
+    assert_contains(&skipped.stderr, &format!("warning: {torn} is damaged: "));
+    assert_contains(
+        &skipped.stderr,
+        "warning: out/step-00000004 is of another branch of the run than the checkpoints after it; name it to continue from \
+         it; going on from out/step-00000003\n",
+    );
+    // Without the link, the largest step is taken.
+    std::fs::remove_dir_all(workspace.path("out/step-00000005")).unwrap();
+    std::fs::remove_file(workspace.path("out/latest")).unwrap();
+    let unlinked = workspace.train("--steps 6 --resume out");
+    assert_contains(&unlinked.stderr, &warning("step-00000004", "step-00000003"));
 }
 
 /// A resumed run may change its optimizer, but learns of it.

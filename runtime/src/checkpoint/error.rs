@@ -42,6 +42,15 @@ pub enum CheckpointError {
         /// The next older checkpoint.
         older: PathBuf,
     },
+    /// A checkpoint of another branch than the newest one, which is skipped for an older one of the same branch.
+    #[error(
+        "{} is of another branch of the run than the checkpoints after it; name it to continue from it",
+        path.display()
+    )]
+    OtherBranch {
+        /// The checkpoint.
+        path: PathBuf,
+    },
     /// A folder in which another run saves.
     #[error("another run saves in {} ({holder}); wait for its end, or name another folder", path.display())]
     InUse {

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::lock::FolderLock;
-use super::{CheckpointError, files, names};
+use super::{CheckpointError, Manifest, RunHistory, files, names};
 
 /// The folder in which a run saves checkpoints. No other run can save there while this value exists, if the file system has
 /// locks.
@@ -45,13 +45,14 @@ impl CheckpointFolder {
         files::remove_path(&probe)
     }
 
-    /// Returns the largest step of which the folder holds a checkpoint.
+    /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: those of other runs and branches,
+    /// and those whose manifest cannot be read.
     ///
     /// # Errors
     /// A folder that cannot be read.
-    pub fn newest_step(&self) -> Result<Option<u64>, CheckpointError> {
-        let found = files::file_names(&self.dir)?;
-        Ok(found.iter().filter_map(|name| names::step_of(name)).max())
+    pub fn other_steps(&self, history: &RunHistory) -> Result<Vec<u64>, CheckpointError> {
+        let steps = steps_in(&self.dir)?.into_iter();
+        Ok(steps.filter(|step| !is_of_history(&self.dir, *step, history)).collect())
     }
 
     /// Removes what a failed run has left incomplete, ignoring errors.
@@ -61,6 +62,20 @@ impl CheckpointFolder {
         // If both are there, the new checkpoint may not be on disk yet: the next run removes the replaced one.
         let _ = restore_replaced(&self.dir);
     }
+}
+
+/// Returns the steps of all checkpoints in `dir`, in order.
+pub(super) fn steps_in(dir: &Path) -> Result<Vec<u64>, CheckpointError> {
+    let found = files::file_names(dir)?;
+    let mut steps: Vec<u64> = found.iter().filter_map(|name| names::step_of(name)).collect();
+    steps.sort_unstable();
+    Ok(steps)
+}
+
+/// Returns true if the checkpoint of `step` in `dir` is of `history`.
+pub(super) fn is_of_history(dir: &Path, step: u64, history: &RunHistory) -> bool {
+    let found = Manifest::read_history(&dir.join(names::folder_name(step)));
+    found.is_some_and(|found| history.contains(&found, step))
 }
 
 /// Brings `dir` into order after a failure: removes incomplete checkpoints, and moves a replaced one back to its place if

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use super::folder::steps_in;
 use super::locate::{Located, locate, newest_first};
 use super::tensors::TensorFile;
-use super::{CheckpointError, Manifest, TensorBox, TensorSource, files, names};
+use super::{CheckpointError, Manifest, RunHistory, TensorBox, TensorSource, files, names};
 
 /// An open checkpoint, whose files match their hashes.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl Checkpoint {
     /// Opens `DIR/step-N` or a copy of it, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`. Links to these
     /// are followed.
     ///
-    /// In the latter forms, a checkpoint that is torn, truncated or altered is skipped for the previous one;
+    /// In the latter forms, a checkpoint that is torn, truncated or altered is skipped for the previous one of its branch;
     /// [`skipped`](Self::skipped) returns the reasons.
     ///
     /// # Errors
@@ -33,8 +34,18 @@ impl Checkpoint {
             Located::Newest { dir, latest } => (dir, latest),
         };
         let mut skipped = Vec::new();
+        // Of the newest checkpoint whose manifest can be read.
+        let mut history: Option<RunHistory> = None;
         let mut folders = newest_first(&dir, latest, path)?.into_iter();
         while let Some(folder) = folders.next() {
+            let (step, own) = (names::step_of_path(&folder), Manifest::read_history(&folder));
+            if let (Some(newest), Some(own), Some(step)) = (&history, &own, step)
+                && !newest.contains(own, step)
+            {
+                skipped.push(CheckpointError::OtherBranch { path: folder });
+                continue;
+            }
+            history = history.or(own);
             match Checkpoint::open_step(&folder) {
                 Ok(checkpoint) => return Ok(Checkpoint { skipped, ..checkpoint }),
                 Err(error) if error.is_damage() => skipped.push(error),
@@ -101,6 +112,28 @@ impl Checkpoint {
     /// Returns the reasons why newer checkpoints were skipped, newest first.
     pub fn skipped(&self) -> &[CheckpointError] {
         &self.skipped
+    }
+
+    /// Returns a checkpoint of the same folder to which this one does not lead, nor the reverse: that of the link `latest`, or any
+    /// one if there is no link. `None` if there is none.
+    pub fn other_branch(&self) -> Option<PathBuf> {
+        let (step, history) = (self.manifest.state.step, &self.manifest.state.history);
+        let dir = self.folder.parent()?;
+        let others = match dir.join(names::LATEST).read_link() {
+            Ok(latest) => vec![dir.join(latest)],
+            Err(_) => {
+                let steps = steps_in(dir).unwrap_or_default().into_iter().rev();
+                steps.map(|step| dir.join(names::folder_name(step))).collect()
+            }
+        };
+        let is_apart = |other: &PathBuf| {
+            let Some(other_step) = names::step_of_path(other) else { return false };
+            let found = Manifest::read_history(other);
+            found.is_some_and(|found| {
+                !found.contains(history, step) && !history.contains(&found, other_step)
+            })
+        };
+        others.into_iter().find(is_apart)
     }
 
     /// Compares the tensors with the names and shapes that a model expects.

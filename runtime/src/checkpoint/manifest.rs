@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::tensors::hash_of;
-use super::{CheckpointError, TensorBox, files};
+use super::{CheckpointError, RunHistory, TensorBox, files};
 use crate::data::DataPosition;
 
 const NAME: &str = "manifest.json";
@@ -28,6 +28,9 @@ pub struct TrainState {
     pub mesh_order: Option<String>,
     /// Position in the data.
     pub data: DataPosition,
+    /// The runs that have led to the checkpoint.
+    #[serde(default)]
+    pub history: RunHistory,
     /// All settings of the run, for the record.
     pub config: serde_json::Value,
 }
@@ -140,6 +143,17 @@ impl Manifest {
         }
         manifest.check_shards()?;
         Ok(manifest)
+    }
+
+    /// Reads the history of the checkpoint in `folder`, without checks. `None` if there is no manifest, or it cannot be read.
+    pub(super) fn read_history(folder: &Path) -> Option<RunHistory> {
+        #[derive(Deserialize)]
+        struct Part {
+            #[serde(default)]
+            history: RunHistory,
+        }
+        let text = files::read(&folder.join(NAME)).ok()?;
+        Some(serde_json::from_slice::<Part>(&text).ok()?.history)
     }
 
     /// Checks that the shards of every tensor are disjoint boxes that cover it.

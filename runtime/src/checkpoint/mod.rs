@@ -23,6 +23,7 @@ pub(crate) mod faults;
 mod files;
 mod folder;
 pub mod hf;
+mod history;
 mod load;
 mod locate;
 mod lock;
@@ -35,6 +36,7 @@ mod tensors;
 
 pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
+pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{Manifest, RankFile, SavedShard, TensorShape, TrainState};
 pub use save::{CheckpointWriter, ShardEntry};

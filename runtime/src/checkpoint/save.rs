@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::tensors::TensorWriter;
 use super::{
-    CheckpointError, Manifest, RankFile, SavedShard, TensorBox, TrainState, files, folder, names,
+    CheckpointError, Manifest, RankFile, RunHistory, SavedShard, TensorBox, TrainState, files,
+    folder, names,
 };
 
 /// A shard that one rank saves: a box of a global tensor.
@@ -79,7 +80,7 @@ impl CheckpointWriter {
     }
 
     /// Completes the checkpoint with the files of all ranks: writes the manifest, renames the folder, moves `latest`, and with
-    /// `keep` removes all but the newest `keep` up to this one. Returns the folder.
+    /// `keep` removes all but the newest `keep` of its history. Returns the folder.
     ///
     /// # Errors
     /// A file that cannot be written, and shards that do not cover their tensors exactly.
@@ -93,6 +94,7 @@ impl CheckpointWriter {
         keep: Option<usize>,
     ) -> Result<PathBuf, CheckpointError> {
         assert_eq!(state.step, self.step, "the step of a checkpoint");
+        let history = state.history.clone();
         Manifest::new(state, rank_files)?.write(&self.temporary)?;
         files::sync_folder(&self.temporary)?;
 
@@ -109,7 +111,7 @@ impl CheckpointWriter {
             folder::remove_checkpoint(&replaced, &self.temporary)?;
         }
         if let Some(keep) = keep {
-            remove_old_checkpoints(&self.dir, self.step, keep)?;
+            remove_old_checkpoints(&self.dir, (self.step, &history), keep)?;
         }
         Ok(folder)
     }
@@ -145,16 +147,16 @@ fn point_latest(dir: &Path, name: &str) -> Result<(), CheckpointError> {
     files::rename_path(&new_link, &dir.join(names::LATEST))
 }
 
-/// Removes all but the newest `keep` checkpoints up to `step`. Later ones, from before a resume, are kept.
-fn remove_old_checkpoints(dir: &Path, step: u64, keep: usize) -> Result<(), CheckpointError> {
-    let found = files::file_names(dir)?;
-    let mut steps: Vec<u64> = found
-        .iter()
-        .filter_map(|name| names::step_of(name))
-        .filter(|other| *other <= step)
-        .collect();
-    steps.sort_unstable();
-    for step in steps.into_iter().rev().skip(keep.max(1)) {
+/// Removes all but the newest `keep` checkpoints of `history` up to `step`. Those of other runs and branches are neither counted
+/// nor removed.
+fn remove_old_checkpoints(
+    dir: &Path,
+    (step, history): (u64, &RunHistory),
+    keep: usize,
+) -> Result<(), CheckpointError> {
+    let steps = folder::steps_in(dir)?.into_iter().rev();
+    let own = steps.filter(|own| *own <= step && folder::is_of_history(dir, *own, history));
+    for step in own.skip(keep.max(1)) {
         let old = dir.join(names::folder_name(step));
         folder::remove_checkpoint(&old, &names::temporary_folder(dir, step))?;
     }

@@ -26,6 +26,7 @@ fn state(step: u64) -> TrainState {
         mesh: "tp=2".into(),
         mesh_order: Some("tp,dp".into()),
         data,
+        history: RunHistory::default(),
         config,
     }
 }
@@ -36,6 +37,17 @@ pub(super) fn try_save_on(
     step: u64,
     ranks: usize,
     keep: Option<usize>,
+) -> Result<PathBuf, CheckpointError> {
+    save_with(dir, step, ranks, keep, &RunHistory::default())
+}
+
+/// Saves as [`try_save_on`], by a run with this history.
+fn save_with(
+    dir: &Path,
+    step: u64,
+    ranks: usize,
+    keep: Option<usize>,
+    history: &RunHistory,
 ) -> Result<PathBuf, CheckpointError> {
     let (weight, bias) = values(step);
     let rows = 6 / ranks;
@@ -62,7 +74,8 @@ pub(super) fn try_save_on(
         let ranks: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || write(rank))).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
-    writer.commit(files, state(step), keep)
+    let state = TrainState { history: history.clone(), ..state(step) };
+    writer.commit(files, state, keep)
 }
 
 fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf {
@@ -178,6 +191,37 @@ fn keep_removes_older_checkpoints_only() {
     assert_eq!(names(dir.path()), ["latest", "step-00000020", "step-00000030"]);
     save_on(dir.path(), 25, 1, Some(1));
     assert_eq!(names(dir.path()), ["latest", "step-00000025", "step-00000030"]);
+}
+
+/// Checkpoints of an abandoned branch are neither counted nor removed, and not loaded for damaged ones of another branch.
+#[test]
+fn branches_are_kept_apart() {
+    let dir = folder();
+    let first = RunHistory::begin(None);
+    for step in [10, 20, 30] {
+        save_with(dir.path(), step, 1, None, &first).unwrap();
+    }
+    let branch = RunHistory::begin(Some((&first, 10)));
+    for step in [25, 40] {
+        save_with(dir.path(), step, 1, Some(2), &branch).unwrap();
+    }
+    let kept = ["latest", "step-00000020", "step-00000025", "step-00000030", "step-00000040"];
+    assert_eq!(names(dir.path()), kept);
+    let lock = CheckpointFolder::prepare(dir.path()).unwrap();
+    assert_eq!(lock.other_steps(&branch).unwrap(), [20, 30]);
+    assert_eq!(lock.other_steps(&first).unwrap(), [25, 40]);
+    let opened = Checkpoint::open(dir.path()).unwrap();
+    assert_eq!((opened.manifest().state.step, opened.other_branch()), (40, None));
+    let abandoned = dir.path().join("step-00000030");
+    let latest = dir.path().join("step-00000040");
+    assert_eq!(Checkpoint::open(&abandoned).unwrap().other_branch(), Some(latest.clone()));
+
+    flip(&latest.join("rank-00000.safetensors"));
+    let opened = Checkpoint::open(dir.path()).unwrap();
+    assert_eq!(opened.manifest().state.step, 25);
+    assert!(
+        matches!(&opened.skipped()[1], CheckpointError::OtherBranch { path } if *path == abandoned)
+    );
 }
 
 #[test]

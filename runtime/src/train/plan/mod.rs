@@ -15,8 +15,8 @@ mod schedule;
 
 use std::sync::Arc;
 
-use crate::checkpoint::Checkpoint;
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat};
+use crate::checkpoint::{Checkpoint, RunHistory};
 use crate::data::{Dataset, Tokenizer};
 use crate::nn::Sizes;
 use crate::tensor::ParamRef;
@@ -61,6 +61,8 @@ pub struct Plan {
     pub memory: MemoryPlan,
     pub weights: Option<HfFolder>,
     pub resume: Option<Checkpoint>,
+    /// The runs that lead to the checkpoints of this one.
+    pub history: RunHistory,
     pub dataset: Arc<Dataset>,
     /// Decoder of tokens, if known.
     pub tokenizer: Option<Tokenizer>,
@@ -97,6 +99,10 @@ impl Plan {
         };
         let parameters = params.iter().map(ParamRef::global_len).sum();
         let dataset = Arc::new(dataset);
+        let history = RunHistory::begin(resume.as_ref().map(|checkpoint| {
+            let state = &checkpoint.manifest().state;
+            (&state.history, state.step)
+        }));
         Ok(Plan {
             config,
             machine,
@@ -109,6 +115,7 @@ impl Plan {
             memory,
             weights,
             resume,
+            history,
             dataset,
             tokenizer,
         })

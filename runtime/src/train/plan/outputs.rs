@@ -46,6 +46,22 @@ impl TraceFile {
     }
 }
 
+/// Most steps that a warning lists.
+const MAX_LISTED: usize = 8;
+
+/// Lists steps in order: `steps 4, 6 and 8`.
+fn describe_steps(steps: &[u64]) -> String {
+    let text = |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    match steps {
+        [] => "none".to_owned(),
+        [only] => format!("step {only}"),
+        [first @ .., last] if steps.len() <= MAX_LISTED => {
+            format!("steps {} and {last}", text(first))
+        }
+        [first, .., last] => format!("{} from step {first} to {last}", steps.len()),
+    }
+}
+
 fn unwritable_trace(path: &Path, error: &std::io::Error) -> Error {
     Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
 }
@@ -84,11 +100,25 @@ impl Plan {
         }
         let folder = CheckpointFolder::prepare(&save.dir)?;
         self.dataset.prepare_position();
-        if let Some(newest) = folder.newest_step()?.filter(|_| !self.resumes_from(&save.dir)) {
-            let dir = save.dir.display();
+        let (others, dir) = (folder.other_steps(&self.history)?, save.dir.display());
+        if let Some(newest) = others.last() {
+            let which = if self.resumes_from(&save.dir) {
+                format!(
+                    "checkpoints that do not lead to this run, which is resumed from step {}: {}",
+                    self.first_step(),
+                    describe_steps(&others)
+                )
+            } else {
+                format!("checkpoints of another run, the last one of step {newest}")
+            };
+            let advice = if self.resumes_from(&save.dir) {
+                "remove them if they are not needed".to_owned()
+            } else {
+                format!("--resume {dir} continues that run")
+            };
             print_line(&format!(
-                "warning: --save: {dir} holds checkpoints of another run, the last one of step {newest}; those of equal \
-                 steps will be replaced; --resume {dir} continues that run"
+                "warning: --save: {dir} holds {which}; those of equal steps will be replaced, and the others are kept, \
+                 without being counted by --keep; {advice}"
             ));
         }
         Ok(Some(folder))

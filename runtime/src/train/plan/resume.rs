@@ -38,6 +38,14 @@ pub fn open_checkpoint(
     for skipped in checkpoint.skipped() {
         print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
     }
+    if let Some(other) = checkpoint.other_branch() {
+        print_line(&format!(
+            "warning: --resume: {0} and {1} are of different branches, as the run was resumed from an earlier step; going on \
+             from {0}",
+            checkpoint.folder().display(),
+            other.display()
+        ));
+    }
     match (has_average, config.optimizer.ema) {
         (false, Some(_)) => print_line(&format!(
             "warning: --ema: {} holds no average of the parameters; it starts from the parameters of step {}",

@@ -79,6 +79,7 @@ fn train_state(plan: &Plan, steps: u64) -> TrainState {
         mesh: config.mesh.to_string(),
         mesh_order: (order != AxisOrder::DEFAULT).then(|| order.to_string()),
         data: DataPosition::after(steps, &plan.dataset),
+        history: plan.history.clone(),
         config: settings_to_save(config, &plan.architecture),
     }
 }

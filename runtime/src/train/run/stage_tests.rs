@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
 use crate::checkpoint::{
-    Checkpoint, CheckpointWriter, RankFile, TensorBox, TensorSource, TrainState,
+    Checkpoint, CheckpointWriter, RankFile, RunHistory, TensorBox, TensorSource, TrainState,
 };
 use crate::data::DataPosition;
 use crate::nn::Built;
@@ -71,7 +71,8 @@ pub(super) fn adamw() -> Arc<dyn UpdateRule> {
 
 pub(super) fn train_state(mesh: &str) -> TrainState {
     let data = DataPosition::without_data(0, 0);
-    TrainState { step: 2, seed: 7, mesh: mesh.into(), mesh_order: None, data, config: Value::Null }
+    let (history, config) = (RunHistory::default(), Value::Null);
+    TrainState { step: 2, seed: 7, mesh: mesh.into(), mesh_order: None, data, history, config }
 }
 
 /// Saves a checkpoint of the stages on a mesh: of a state loaded from `from`, or else trained for two steps.
