@@ -232,6 +232,33 @@ fn two_runs_do_not_save_in_one_folder() {
     assert!(!workspace.path("out/.lock").exists());
 }
 
+/// The models would be written over each other. Checkpoints of the same run may be in the folder.
+#[test]
+fn two_runs_do_not_export_to_one_folder() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --export-hf hf");
+    let mut first = program();
+    first.args(format!("{line} --steps 1000000000").split_whitespace());
+    first.current_dir(workspace.path(".")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut first = first.spawn().unwrap();
+    let start = Instant::now();
+    let holder = format!("process {} on ", first.id());
+    let lock = workspace.path("hf/.export.lock");
+    let is_locked = || std::fs::read_to_string(&lock).is_ok_and(|text| text.starts_with(&holder));
+    while !is_locked() && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = workspace.run(&format!("{line} --steps 2 --trace t.json"));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let message = format!("error: --export-hf: another run saves in hf ({holder}");
+    assert_contains(second.error(), &message);
+    assert!(!workspace.path("t.json").exists());
+    workspace.train("--export-hf hf --save hf --steps 2");
+    assert!(workspace.path("hf/model.safetensors").is_file());
+    assert!(!lock.exists());
+}
+
 #[test]
 fn a_failed_export_leaves_no_partial_files() {
     let workspace = Workspace::new();

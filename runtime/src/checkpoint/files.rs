@@ -9,7 +9,7 @@ use super::CheckpointError;
 /// Creates a folder and its parents, unless it exists.
 pub fn create_folder(path: &Path) -> Result<(), CheckpointError> {
     change("create", path, || match fs::create_dir_all(path) {
-        Err(_) if path.is_file() => Err(io::Error::other(no_folder_reason(path))),
+        Err(_) if path.exists() && !path.is_dir() => Err(io::Error::other(no_folder_reason(path))),
         Err(error) => Err(dangling_link(path).unwrap_or(error)),
         Ok(()) => Ok(()),
     })

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::lock::FolderLock;
+use super::lock::{self, FolderLock};
 use super::{CheckpointError, Manifest, RunHistory, files, names};
 
 /// The folder in which a run saves checkpoints. No other run can save there while this value exists, if the file system has
@@ -26,7 +26,10 @@ impl CheckpointFolder {
     /// file system has no symbolic links.
     pub fn prepare(dir: &Path) -> Result<CheckpointFolder, CheckpointError> {
         files::create_folder(dir)?;
-        let folder = CheckpointFolder { _lock: FolderLock::acquire(dir)?, dir: dir.to_owned() };
+        let folder = CheckpointFolder {
+            _lock: FolderLock::acquire(dir, lock::CHECKPOINTS)?,
+            dir: dir.to_owned(),
+        };
         check_latest(dir)?;
         recover(dir)?;
         CheckpointFolder::check_writable(dir, 0)?;

@@ -1,4 +1,4 @@
-//! The lock of a folder of checkpoints: one run at a time saves there.
+//! Locks of folders: one run at a time saves its checkpoints in a folder, and one exports its model to it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
 
-/// The name of the lock file.
-const NAME: &str = ".lock";
+/// Name of the lock file of a folder of checkpoints.
+pub const CHECKPOINTS: &str = ".lock";
+
+/// Name of the lock file of an exported model, which may be in a folder of checkpoints of the same run.
+pub const EXPORT: &str = ".export.lock";
 
 /// Most bytes that are read of the description of the holder.
 const MAX_HOLDER: u64 = 200;
@@ -23,12 +26,12 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks `dir`. Returns `None` if its file system has no locks.
+    /// Locks `dir` by the lock file `name`. Returns `None` if its file system has no locks.
     ///
     /// # Errors
     /// [`CheckpointError::InUse`] if another process holds the lock, and a lock file that cannot be written.
-    pub fn acquire(dir: &Path) -> Result<Option<FolderLock>, CheckpointError> {
-        let path = dir.join(NAME);
+    pub fn acquire(dir: &Path, name: &str) -> Result<Option<FolderLock>, CheckpointError> {
+        let path = dir.join(name);
         loop {
             let mut options = OpenOptions::new();
             let opened = options.read(true).write(true).create(true).truncate(false).open(&path);
@@ -96,15 +99,15 @@ mod tests {
     #[test]
     fn a_folder_has_one_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(NAME);
-        let lock = FolderLock::acquire(dir.path()).unwrap().unwrap();
-        let text = FolderLock::acquire(dir.path()).unwrap_err().to_string();
+        let path = dir.path().join(CHECKPOINTS);
+        let lock = FolderLock::acquire(dir.path(), CHECKPOINTS).unwrap().unwrap();
+        let text = FolderLock::acquire(dir.path(), CHECKPOINTS).unwrap_err().to_string();
         assert!(text.contains(&format!("process {} on ", std::process::id())), "{text}");
         drop(lock);
         assert!(!path.exists());
         // The file of a process that was killed: longer, and not locked.
         fs::write(&path, "process 1234567890 on a-host-with-a-long-name\n").unwrap();
-        let lock = FolderLock::acquire(dir.path()).unwrap().unwrap();
+        let lock = FolderLock::acquire(dir.path(), CHECKPOINTS).unwrap().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with(&format!("process {} on ", std::process::id())), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -115,12 +118,12 @@ mod tests {
     #[test]
     fn a_removed_lock_file_is_not_removed_again() {
         let dir = tempfile::tempdir().unwrap();
-        let first = FolderLock::acquire(dir.path()).unwrap().unwrap();
-        fs::remove_file(dir.path().join(NAME)).unwrap();
-        let second = FolderLock::acquire(dir.path()).unwrap().unwrap();
+        let first = FolderLock::acquire(dir.path(), CHECKPOINTS).unwrap().unwrap();
+        fs::remove_file(dir.path().join(CHECKPOINTS)).unwrap();
+        let second = FolderLock::acquire(dir.path(), CHECKPOINTS).unwrap().unwrap();
         drop(first);
-        FolderLock::acquire(dir.path()).unwrap_err();
+        FolderLock::acquire(dir.path(), CHECKPOINTS).unwrap_err();
         drop(second);
-        FolderLock::acquire(dir.path()).unwrap().unwrap();
+        FolderLock::acquire(dir.path(), CHECKPOINTS).unwrap().unwrap();
     }
 }

@@ -134,7 +134,7 @@ impl<M: LanguageModel> Trainer<M> {
 
     fn train_on_mesh(&self) -> Result<Summary> {
         let Trainer { plan, shared, outputs, .. } = self;
-        let PreparedOutputs { trace, checkpoints } = outputs;
+        let PreparedOutputs { trace, checkpoints, .. } = outputs;
         let tracer = trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;

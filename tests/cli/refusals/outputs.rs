@@ -22,6 +22,14 @@ fn output_paths_that_cannot_be_written() {
                 &with("--save text.txt/out"),
                 &["--save: cannot create text.txt/out: Not a directory"],
             ),
+            (
+                &with("--save /dev/null"),
+                &["--save: cannot create /dev/null: it is a file, not a folder"],
+            ),
+            (
+                &with("--export-hf /dev/full"),
+                &["--export-hf: cannot create /dev/full: it is a file, not a folder"],
+            ),
             (&with("--save /proc/out"), &["--save: cannot create /proc/out: "]),
             (
                 &with("--save dangling"),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::HfFormat;
+use crate::checkpoint::lock::{self, FolderLock};
 use crate::checkpoint::tensors::TensorWriter;
 use crate::checkpoint::{CheckpointError, files};
 
@@ -36,6 +37,15 @@ impl HfExport {
         let probe = temporary_path(folder, "probe");
         files::write(&probe, b"")?;
         files::remove_path(&probe)
+    }
+
+    /// Locks `folder`, so that no other run exports to it while the lock exists: they would write over each other's files. Called
+    /// by the first process of a run, after [`prepare`](Self::prepare).
+    ///
+    /// # Errors
+    /// A folder to which another run exports, and a lock file that cannot be written.
+    pub fn lock(folder: &Path) -> Result<ExportLock, CheckpointError> {
+        Ok(ExportLock { _lock: FolderLock::acquire(folder, lock::EXPORT)? })
     }
 
     /// Begins an export to `folder`, creating it if needed.
@@ -83,6 +93,13 @@ impl HfExport {
         // The index of an earlier, sharded model in this folder would contradict the new file.
         files::remove_path(&self.folder.join(INDEX))
     }
+}
+
+/// Lock of a folder to which a run exports its model.
+#[derive(Debug)]
+pub struct ExportLock {
+    /// `None` if the file system has no locks.
+    _lock: Option<FolderLock>,
 }
 
 /// Removes the temporary files of a failed export. Those of a successful one are renamed by then.

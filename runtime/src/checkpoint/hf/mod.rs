@@ -8,7 +8,7 @@ mod llama;
 mod rope;
 mod settings;
 
-pub use export::HfExport;
+pub use export::{ExportLock, HfExport};
 pub use family::{HfConfig, HfFormat};
 pub use gpt2::{Gpt2Config, Gpt2Dropout};
 pub use import::HfFolder;

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use crate::checkpoint::hf::HfExport;
+use crate::checkpoint::hf::{ExportLock, HfExport};
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
 use crate::os::open_output;
 use crate::trace::Tracer;
@@ -20,6 +20,8 @@ pub struct PreparedOutputs {
     pub trace: Option<TraceFile>,
     /// The folder of `--save`, if this process prepares it for the others. Locked to the end of the run.
     pub checkpoints: Option<CheckpointFolder>,
+    /// The lock of the folder of `--export-hf`, in the process of rank 0.
+    _export: Option<ExportLock>,
 }
 
 /// The open file of `--trace`, which is written when the run ends.
@@ -77,6 +79,7 @@ impl Plan {
         }
         // First, as a run that is refused because another one saves there must not empty the other's files.
         let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
+        let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
         let trace = self.trace_path().map(TraceFile::create).transpose()?;
         if let Some(path) = stage_times {
             // The times of an earlier run stay until those of this one are known: `--stages` may have read them.
@@ -85,10 +88,7 @@ impl Plan {
                 Error::Input(format!("--stage-times: cannot write {}: {error}", path.display()))
             })?;
         }
-        if let Some(folder) = &self.config.export_hf {
-            HfExport::prepare(folder).map_err(Error::of_flag("--export-hf"))?;
-        }
-        Ok(PreparedOutputs { trace, checkpoints })
+        Ok(PreparedOutputs { trace, checkpoints, _export: export })
     }
 
     /// Checks the folder of `--save`. Of several processes, that of rank 0 prepares it.
@@ -122,6 +122,14 @@ impl Plan {
             ));
         }
         Ok(Some(folder))
+    }
+
+    /// Checks the folder of `--export-hf`. Of several processes, that of rank 0 locks it.
+    fn prepare_export(&self) -> std::result::Result<Option<ExportLock>, CheckpointError> {
+        let Some(folder) = &self.config.export_hf else { return Ok(None) };
+        HfExport::prepare(folder)?;
+        let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
+        if is_first { HfExport::lock(folder).map(Some) } else { Ok(None) }
     }
 
     /// Returns true if the run resumes from a checkpoint in `dir`.
