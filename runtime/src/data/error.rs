@@ -15,13 +15,9 @@ pub enum DataError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A pipe, a device or a socket.
-    #[error(
-        "--data: {} is {kind}, not a regular file; data are read again for each rank, epoch and --resume, so write them to a \
-         file and name that",
-        path.display()
-    )]
-    NotRegular {
+    /// A device or a socket.
+    #[error("--data: {} is {kind}; write the data to a file, and name that", path.display())]
+    SpecialFile {
         /// The path.
         path: PathBuf,
         /// The kind of the file, with its article.

@@ -1,6 +1,7 @@
 //! Files of tokens, memory-mapped: opening one costs no memory, however large it is.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -8,7 +9,7 @@ use rayon::prelude::*;
 
 use super::ids::{Encoding, Ids};
 use super::{DataError, TokenizerRecord};
-use crate::os::kind_of_special_file;
+use crate::os::{InputFile, kind_of_special_file};
 
 /// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
 /// so that opening a file of any size stays quick.
@@ -43,21 +44,24 @@ impl TokenFile {
     ///  wide.
     ///
     /// # Errors
-    /// A file that is missing, no regular file, empty, torn in the middle of a token, has ids beyond the vocabulary or of twice
+    /// A file that is missing, a device or a socket, empty, torn in the middle of a token, has ids beyond the vocabulary or of twice
     /// the width, and text for a vocabulary below 256.
     pub fn open(path: &Path, vocab: usize) -> Result<TokenFile, DataError> {
         let name = path.display().to_string();
         let io = |source| DataError::Io { path: path.to_owned(), source };
-        let file = open_data(path)?;
-        if file.metadata().map_err(io)?.len() == 0 {
-            // An empty file cannot be mapped.
-            return Err(DataError::Empty { name });
-        }
-        // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what another
-        // program has cut off would end the process with a bus error; `check_length` looks before every batch, which leaves
-        // the moment in between.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let content = FileContent::Mapped(map, file);
+        let mut input = open_data(path)?;
+        let metadata = input.file().metadata().map_err(io)?;
+        let content = if metadata.is_file() && metadata.len() > 0 {
+            // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
+            // another program has cut off would end the process with a bus error; `check_length` looks before every batch,
+            // which leaves the moment in between.
+            let map = unsafe { Mmap::map(input.file()) }.map_err(io)?;
+            FileContent::Mapped(map, input.into_file())
+        } else {
+            let mut bytes = Vec::new();
+            input.read_to_end(&mut bytes).map_err(io)?;
+            FileContent::Owned(bytes)
+        };
         if path.extension().is_none_or(|ext| ext != "bin") {
             return TokenFile::new(content, Encoding::Bytes, vocab, name);
         }
@@ -209,20 +213,20 @@ impl TokenFile {
     }
 }
 
-/// Opens a regular file of data. Other files are refused before they are opened: a device may have no end, a pipe waits for
-/// its writer, and neither can be read again for another rank, another epoch or a resumed run.
+/// Opens a file of data, or a pipe once it has a writer. Devices, which may have no end, and sockets are refused before they
+/// are opened.
 ///
 /// # Errors
-/// A file that is missing or no regular file, and a folder.
-pub(crate) fn open_data(path: &Path) -> Result<File, DataError> {
+/// A file that is missing, a pipe to which no program writes, a device, a socket and a folder.
+pub(crate) fn open_data(path: &Path) -> Result<InputFile, DataError> {
     let io = |source| DataError::Io { path: path.to_owned(), source };
     let file_type = fs::metadata(path).map_err(io)?.file_type();
     if file_type.is_dir() {
         return Err(io(std::io::ErrorKind::IsADirectory.into()));
     }
     match kind_of_special_file(file_type) {
-        Some(kind) => Err(DataError::NotRegular { path: path.to_owned(), kind }),
-        None => File::open(path).map_err(io),
+        Some(kind) => Err(DataError::SpecialFile { path: path.to_owned(), kind }),
+        None => InputFile::open(path).map_err(io),
     }
 }
 

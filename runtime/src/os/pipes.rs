@@ -49,6 +49,16 @@ impl InputFile {
         Ok(InputFile { file, first })
     }
 
+    /// Returns the file of which nothing was read, if it is no pipe.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns the file.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// Reads the whole file, of at most `limit` bytes.
     ///
     /// # Errors

@@ -153,14 +153,21 @@ fn outputs_that_are_inputs() {
 #[test]
 fn pipes_without_another_end() {
     let workspace = Workspace::new();
-    let made = std::process::Command::new("mkfifo").arg(workspace.path("pipe")).status();
-    assert!(made.unwrap().success());
+    for name in ["pipe", "pipe.bin"] {
+        let made = std::process::Command::new("mkfifo").arg(workspace.path(name)).status();
+        assert!(made.unwrap().success());
+    }
     let unread = "it is a pipe that no program reads; start the reader first, or use a file";
     let unwritten =
         "it is a pipe to which no program writes; start the writer first, or use a file";
     assert_refused(
         &workspace,
         &[
+            (&SMALL.replace("text.txt", "pipe"), &["--data: cannot read pipe: ", unwritten]),
+            (
+                &SMALL.replace("text.txt", "pipe.bin"),
+                &["--data: cannot read pipe.bin: ", unwritten],
+            ),
             (&format!("{SMALL} --config pipe"), &["--config: cannot read pipe: ", unwritten]),
             (&format!("{SMALL} --metrics pipe"), &["--metrics: cannot open pipe: ", unread]),
             (&format!("{SMALL} --trace pipe"), &["--trace: cannot write pipe: ", unread]),

@@ -75,8 +75,8 @@ fn tokenize_file(
 ) -> std::result::Result<TokenFile, DataError> {
     let io = |source| DataError::Io { path: path.to_owned(), source };
     let file = open_data(path)?;
-    let bytes = file.metadata().map_err(io)?.len();
-    let mut progress = TokenizeProgress::new(Some(bytes));
+    let metadata = file.file().metadata().map_err(io)?;
+    let mut progress = TokenizeProgress::new(metadata.is_file().then_some(metadata.len()));
     let name = path.display().to_string();
     let tokens =
         tokenize_text(tokenizer, file, &name, vocab, &mut |bytes| progress.show_progress(bytes));
