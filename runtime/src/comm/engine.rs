@@ -17,7 +17,7 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 /// | [`Engine::process_group`] | yes | joins a process group |
 /// | [`Engine::leave`] | yes | ends the rank's communication |
 /// | [`Engine::use_allocator`] | no | takes memory from the rank's allocator |
-/// | [`Engine::suspend_time_limit`] | if calls have a time limit | lets calls wait for the files of another rank |
+/// | [`Engine::extend_time_limit`] | if calls have a time limit | lets calls wait for the files of another rank |
 /// | [`Engine::graph_pools`], [`Engine::replay`] | for CUDA graphs | lets calls be captured and replayed |
 /// | [`ProcessGroup::issue`] | yes | carries out a call |
 /// | [`ProcessGroup::issue_exchange`], [`ProcessGroup::groups_messages`] | no | submits messages as one group |
@@ -30,7 +30,7 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 /// - Reductions combine in the same order on all members, so that their results are identical to the bit.
 /// - Blocking collectives, asynchronous collectives and messages each keep their order of issue and do not wait for each
 ///   other. A blocking send matches an asynchronous receive, and the reverse.
-/// - No call waits forever: after the timeout, unless it is [suspended](Engine::suspend_time_limit), and when a rank has failed,
+/// - No call waits forever: after the timeout, which is longer where a rank [waits for files](Engine::extend_time_limit), and when a rank has failed,
 ///   it returns an error, and so do all later calls.
 ///
 /// # Example
@@ -91,11 +91,11 @@ pub trait Engine: Send + Sync {
         let _ = allocator;
     }
 
-    /// Suspends the time limit of the calls that the rank issues from now on, or restores it: see
-    /// [`RankComms::suspend_time_limit`](super::RankComms::suspend_time_limit). The failure of another rank must still end them.
-    fn suspend_time_limit(&self, is_suspended: bool) {
-        // An engine without a time limit has none to suspend.
-        let _ = is_suspended;
+    /// Extends the time limit of the calls that the rank issues from now on to [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT), or
+    /// restores it: see [`RankComms::extend_time_limit`](super::RankComms::extend_time_limit).
+    fn extend_time_limit(&self, waits_for_files: bool) {
+        // An engine without a time limit has none to extend.
+        let _ = waits_for_files;
     }
 
     /// Returns the memory pools that CUDA graphs with calls of this engine have to keep, besides that of the

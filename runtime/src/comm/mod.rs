@@ -63,7 +63,7 @@ pub use message_id::MessageId;
 pub use operands::Operands;
 pub use peers::Peers;
 pub use pending::{PendingCall, PendingResult};
-pub use rank_comms::{RankComms, SuspendedTimeLimit};
+pub use rank_comms::{ExtendedTimeLimit, FILE_TIME_LIMIT, RankComms};
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};
 pub(crate) use timeline::DeviceSpan;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::backend::{CachingAllocator, Device, ReduceOp, ViewMut};
 use crate::layout::AxisSet;
@@ -24,19 +25,22 @@ pub struct RankComms {
     rank: usize,
     coordinates: Coordinates,
     engine: Arc<dyn Engine>,
-    /// Number of [guards](SuspendedTimeLimit) that exist.
-    suspensions: AtomicUsize,
+    /// Number of [guards](ExtendedTimeLimit) that exist.
+    extensions: AtomicUsize,
     /// Created at their first use.
     groups: Mutex<BTreeMap<AxisSet, Arc<Communicator>>>,
 }
 
-/// Guard of calls without a time limit: see [`RankComms::suspend_time_limit`].
-pub struct SuspendedTimeLimit<'a>(&'a RankComms);
+/// Time limit of calls that wait while another rank reads or writes files, unless the usual one is longer.
+pub const FILE_TIME_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-impl Drop for SuspendedTimeLimit<'_> {
+/// Guard of an extended time limit: see [`RankComms::extend_time_limit`].
+pub struct ExtendedTimeLimit<'a>(&'a RankComms);
+
+impl Drop for ExtendedTimeLimit<'_> {
     fn drop(&mut self) {
-        if self.0.suspensions.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.engine.suspend_time_limit(false);
+        if self.0.extensions.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.engine.extend_time_limit(false);
         }
     }
 }
@@ -46,8 +50,8 @@ impl RankComms {
     pub(super) fn new(world: &Arc<World>, rank: usize) -> RankComms {
         let (world, coordinates) = (Arc::clone(world), world.shape().coordinates(rank));
         let engine = world.local_engine(rank);
-        let (suspensions, groups) = (AtomicUsize::new(0), Mutex::default());
-        RankComms { world, rank, coordinates, engine, suspensions, groups }
+        let (extensions, groups) = (AtomicUsize::new(0), Mutex::default());
+        RankComms { world, rank, coordinates, engine, extensions, groups }
     }
 
     /// Creates the communicators of a rank that was not started by [`launch`](super::launch), over `engine`.
@@ -83,15 +87,15 @@ impl RankComms {
         self.world.peers(self.rank)
     }
 
-    /// Suspends the time limit of this rank's calls until the guard is dropped, for ranks that wait while another one reads or
-    /// writes files: a slow file system may take longer, and its rank is alive. A rank that fails or is lost still ends the calls
-    /// of the others, and so does a deadlock. Every rank that waits suspends its own limit.
+    /// Extends the time limit of this rank's calls to [`FILE_TIME_LIMIT`] until the guard is dropped, for ranks that wait while
+    /// another one reads or writes files: its file system may be slow. A rank that fails or is lost still ends the calls of the
+    /// others, and so does a deadlock. Every rank that waits extends its own limit.
     #[must_use = "the limit is restored when the guard is dropped"]
-    pub fn suspend_time_limit(&self) -> SuspendedTimeLimit<'_> {
-        if self.suspensions.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.engine.suspend_time_limit(true);
+    pub fn extend_time_limit(&self) -> ExtendedTimeLimit<'_> {
+        if self.extensions.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.engine.extend_time_limit(true);
         }
-        SuspendedTimeLimit(self)
+        ExtendedTimeLimit(self)
     }
 
     /// The world rank.

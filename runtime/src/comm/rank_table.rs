@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::RankExit;
 use super::call::Call;
 use super::sync::DeadlockDetector;
+use super::{FILE_TIME_LIMIT, RankExit};
 
 /// State that the ranks and all process groups of one launch share.
 pub(super) struct RankTable {
     ranks: Vec<Mutex<RankRecord>>,
     /// Ranks that have ended, in the order in which they did.
     exits: Mutex<Vec<(usize, ExitCause)>>,
-    /// Longest wait of a call for other ranks, unless it is [suspended](Self::suspend_time_limit).
+    /// Longest wait of a call for other ranks, unless it is [extended](Self::extend_time_limit).
     pub timeout: Duration,
     pub deadlock: Arc<DeadlockDetector>,
 }
@@ -22,8 +22,8 @@ struct RankRecord {
     last_call: Option<Arc<Call>>,
     /// Set when the rank got an error because another one had ended.
     stopped_by: Option<ExitCause>,
-    /// Set while the calls of the rank have no time limit.
-    is_unlimited: bool,
+    /// Set while the calls of the rank may wait for files.
+    waits_for_files: bool,
 }
 
 /// The root cause of a rank's end: the rank itself, or the one whose end stopped it.
@@ -49,14 +49,15 @@ impl RankTable {
         self.ranks.len()
     }
 
-    /// Suspends the time limit of the calls of `rank`, or restores it.
-    pub fn suspend_time_limit(&self, rank: usize, is_suspended: bool) {
-        self.lock_record(rank).is_unlimited = is_suspended;
+    /// Extends the time limit of the calls of `rank` to that for files, or restores it.
+    pub fn extend_time_limit(&self, rank: usize, waits_for_files: bool) {
+        self.lock_record(rank).waits_for_files = waits_for_files;
     }
 
     /// Returns the longest wait of a call of `rank` for other ranks.
     pub fn time_limit(&self, rank: usize) -> Duration {
-        if self.lock_record(rank).is_unlimited { Duration::MAX } else { self.timeout }
+        let waits_for_files = self.lock_record(rank).waits_for_files;
+        if waits_for_files { self.timeout.max(FILE_TIME_LIMIT) } else { self.timeout }
     }
 
     /// Notes the call that `rank` carries out now.

@@ -30,7 +30,7 @@ pub fn import_hf(
 }
 
 /// Writes the model as a Hugging Face folder with the `config.json` of `format`. Every rank calls it, and rank 0 writes. Returns
-/// when the files are complete: a rank that waits for them has no time limit, but learns of a failure of rank 0.
+/// when the files are complete: a rank that waits for them has the [time limit of files](crate::comm::FILE_TIME_LIMIT), and learns of a failure of rank 0.
 ///
 /// # Errors
 /// A parameter without a name, and a file that cannot be written.
@@ -47,7 +47,7 @@ pub fn export_hf(
 ) -> Result<(), StateDictError> {
     rank.compare_last_updates();
     // The others wait for the files of rank 0.
-    let _unlimited = rank.comms().suspend_time_limit();
+    let _waits_for_files = rank.comms().extend_time_limit();
     let mut export = match rank.index() {
         0 => Some(HfExport::create(folder, format)?),
         _ => None,

@@ -117,8 +117,8 @@ impl Engine for LocalEngine {
         }
     }
 
-    fn suspend_time_limit(&self, is_suspended: bool) {
-        self.groups.ranks.suspend_time_limit(self.rank, is_suspended);
+    fn extend_time_limit(&self, waits_for_files: bool) {
+        self.groups.ranks.extend_time_limit(self.rank, waits_for_files);
     }
 
     /// Returns pools for a rank that is alone: calls of several ranks, which are synchronized on the host, cannot be captured.

@@ -82,7 +82,7 @@ impl GroupStatus {
                     self.world_ranks.iter().map(|rank| self.ranks.describe_last_call(*rank));
                 let error = CommError::Timeout {
                     call: call.to_string(),
-                    waited: self.ranks.timeout,
+                    waited: self.time_limit(member),
                     missing: missing.iter().map(|member| self.world_ranks[*member]).collect(),
                     last_calls: last_calls.collect::<Vec<_>>().join("\n"),
                 };

@@ -84,8 +84,8 @@ impl Engine for NcclEngine {
         self.resources.watchdog.leave(exit);
     }
 
-    fn suspend_time_limit(&self, is_suspended: bool) {
-        self.resources.watchdog.suspend_timeout(is_suspended);
+    fn extend_time_limit(&self, waits_for_files: bool) {
+        self.resources.watchdog.extend_timeout(waits_for_files);
     }
 
     fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Buffer, Device, DeviceEvent};
-use crate::comm::{CommError, Peers, RankExit};
+use crate::comm::{CommError, FILE_TIME_LIMIT, Peers, RankExit};
 
 use super::api::{Comm, CommState, Library, LibraryError};
 use super::settings::NcclSettings;
@@ -26,8 +26,8 @@ pub struct Watchdog {
     device: Arc<dyn Device>,
     rank: usize,
     timeout: Duration,
-    /// Set while calls are submitted that have no time limit.
-    is_unlimited: AtomicBool,
+    /// Set while calls are submitted that may wait for files.
+    waits_for_files: AtomicBool,
     peers: Arc<dyn Peers>,
     /// Held during library calls on a communicator, which must not be aborted meanwhile.
     library_calls: Mutex<()>,
@@ -80,7 +80,7 @@ impl Watchdog {
             device,
             rank,
             timeout,
-            is_unlimited: AtomicBool::new(false),
+            waits_for_files: AtomicBool::new(false),
             peers: Arc::clone(peers),
             library_calls: Mutex::default(),
             state: Mutex::default(),
@@ -200,7 +200,7 @@ impl Watchdog {
                 CommState::Busy if start.elapsed() < self.timeout() => {
                     std::thread::sleep(Duration::from_micros(50));
                 }
-                CommState::Busy => return Err(self.time_out(call)),
+                CommState::Busy => return Err(self.time_out(call, self.timeout())),
             }
         }
     }
@@ -227,17 +227,18 @@ impl Watchdog {
 
     /// Timeout of a call that is submitted now.
     pub fn timeout(&self) -> Duration {
-        if self.is_unlimited.load(Ordering::Relaxed) { Duration::MAX } else { self.timeout }
+        let waits_for_files = self.waits_for_files.load(Ordering::Relaxed);
+        if waits_for_files { self.timeout.max(FILE_TIME_LIMIT) } else { self.timeout }
     }
 
-    /// Suspends the timeout of calls that are submitted from now on, or restores it.
-    pub fn suspend_timeout(&self, is_suspended: bool) {
-        self.is_unlimited.store(is_suspended, Ordering::Relaxed);
+    /// Extends the timeout of calls that are submitted from now on to that for files, or restores it.
+    pub fn extend_timeout(&self, waits_for_files: bool) {
+        self.waits_for_files.store(waits_for_files, Ordering::Relaxed);
     }
 
     /// Aborts all communicators because `call` takes too long.
-    fn time_out(&self, call: &str) -> CommError {
-        let waited = self.timeout.as_secs_f64();
+    fn time_out(&self, call: &str, limit: Duration) -> CommError {
+        let waited = limit.as_secs_f64();
         let problem = format!(
             "it was not complete after {waited} s: a rank has failed, or issues other calls; compare the last lines of \
              all ranks"
@@ -269,9 +270,14 @@ impl Watchdog {
             return;
         }
         let is_late = |call: &&InFlightCall| call.since.elapsed() > call.limit;
-        let late = self.lock_state().in_flight.iter().find(is_late).map(|late| late.call.clone());
-        if let (Some(call), None) = (late, self.failure.get()) {
-            self.time_out(&call);
+        let late = self
+            .lock_state()
+            .in_flight
+            .iter()
+            .find(is_late)
+            .map(|late| (late.call.clone(), late.limit));
+        if let (Some((call, limit)), None) = (late, self.failure.get()) {
+            self.time_out(&call, limit);
         }
     }
 

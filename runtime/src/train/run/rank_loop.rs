@@ -59,7 +59,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         }
         let params = built.params();
         // Ranks may read their files at different speeds, and wait for the slowest one below.
-        let unlimited = rank.comms().suspend_time_limit();
+        let waits_for_files = rank.comms().extend_time_limit();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
             import_hf(folder, M::HF_NAMES, &params).map_err(Error::of_flag("--init-from"))?;
         }
@@ -72,7 +72,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let is_loaded = plan.resume.is_some() || plan.weights.is_some();
         let infinite = if is_loaded { find_infinite_param(&rank, &params)? } else { None };
         let loaded_infinite = infinite.map(|param| param.path().to_owned());
-        drop(unlimited);
+        drop(waits_for_files);
         if let (Some(path), 0) = (&loaded_infinite, rank.index()) {
             let flag = if plan.resume.is_some() { "--resume" } else { "--init-from" };
             print_line(&format!(

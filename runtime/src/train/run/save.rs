@@ -35,7 +35,7 @@ pub(super) fn save_to_folder(
 ) -> Result<()> {
     rank.compare_last_updates();
     // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
-    let _unlimited = rank.comms().suspend_time_limit();
+    let _waits_for_files = rank.comms().extend_time_limit();
     let refused = || Error::of_flag("--save");
     let (world, site) = (rank.comms().world(), Site::new("--save"));
     let is_first = rank.index() == 0;

@@ -391,7 +391,7 @@ fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync)
 
 /// The limit of a call is that of its submission.
 #[test]
-fn calls_without_a_time_limit_wait() {
+fn calls_wait_longer_for_files() {
     let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -412,11 +412,11 @@ fn calls_without_a_time_limit_wait() {
                         Some(Arc::new(Prompt::default()) as Arc<dyn Device>),
                         usize::MAX,
                     );
-                    let unlimited = comms.suspend_time_limit();
+                    let waits_for_files = comms.extend_time_limit();
                     let data = allocator.zeros(DType::F32, 0, Category::Gradients);
                     let site = Site::new("files");
                     drop(group.start_all_reduce(&site, ReduceOp::Sum, data));
-                    drop(unlimited);
+                    drop(waits_for_files);
                     std::thread::sleep(Duration::from_millis(600));
                     device.is_stuck.store(false, Ordering::Relaxed);
                 }

@@ -319,9 +319,9 @@ fn deadlock_is_detected() {
     }
 }
 
-/// A rank that waits for files of another one has no time limit, but still gets the failures of others and deadlocks.
+/// A rank that waits for files of another one has a longer time limit, but still gets the failures of others and deadlocks.
 #[test]
-fn a_suspended_limit_keeps_failure_detection() {
+fn an_extended_limit_keeps_failure_detection() {
     const TIMEOUT: Duration = Duration::from_millis(300);
     let options = LaunchOptions { timeout: TIMEOUT, ..LaunchOptions::default() };
     let site = Site::new("files");
@@ -331,8 +331,8 @@ fn a_suspended_limit_keeps_failure_detection() {
         }
     };
     let waited = launch_with(&options, &mesh(2), |comms| {
-        let outer = comms.suspend_time_limit();
-        drop(comms.suspend_time_limit());
+        let outer = comms.extend_time_limit();
+        drop(comms.extend_time_limit());
         late(&comms);
         comms.world().barrier(&site)?;
         drop(outer);
@@ -341,7 +341,7 @@ fn a_suspended_limit_keeps_failure_detection() {
     waited.unwrap_or_else(|error| panic!("{error}"));
 
     let restored = launch_with(&options, &mesh(2), |comms| {
-        drop(comms.suspend_time_limit());
+        drop(comms.extend_time_limit());
         late(&comms);
         comms.world().barrier(&site)
     });
@@ -349,7 +349,7 @@ fn a_suspended_limit_keeps_failure_detection() {
     assert!(error.to_string().contains("waited 0.3 s for ranks [0]"), "{error}");
 
     let failed = launch_with(&options, &mesh(2), |comms| {
-        let _unlimited = comms.suspend_time_limit();
+        let _waits_for_files = comms.extend_time_limit();
         late(&comms);
         if comms.rank() == 0 {
             return Err(CommError::Closed { rank: 0 });
@@ -360,7 +360,7 @@ fn a_suspended_limit_keeps_failure_detection() {
     assert_eq!(error.failures.len(), 2, "{error}");
 
     let deadlocked = launch_with(&options, &mesh(2), |comms| {
-        let _unlimited = comms.suspend_time_limit();
+        let _waits_for_files = comms.extend_time_limit();
         comms.world().recv(&site, 1 - comms.rank(), ViewMut::from(&mut [0f32][..]))
     });
     let error = deadlocked.expect_err("both wait");
