@@ -77,6 +77,15 @@ impl<'a> HfTensor<'a> {
                 self.shape
             )));
         }
+        let begins_alike =
+            |part: &&(TensorSlot, &ParamRef)| part.0.outputs_before == slot.outputs_before;
+        if let Some((_, other)) = self.parts.iter().find(begins_alike) {
+            let other = other.path();
+            return Err(StateDictError::Mapping(format!(
+                "`HF_NAMES` maps both `{other}` and `{path}` to the same part of the fused tensor `{name}`: the name has \
+                 fewer `*` than the path; give each of them an entry of its own, with its number in the path"
+            )));
+        }
         self.parts.push((slot, param));
         Ok(())
     }
@@ -248,10 +257,10 @@ mod tests {
     use super::*;
     use crate::backend::cpu::CpuBackend;
     use crate::comm::RankComms;
-    use crate::dims;
     use crate::layout::{Ep, Split, Stacked};
     use crate::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};
     use crate::tensor::{Init, Rank};
+    use crate::{dims, model};
 
     dims! { crate = crate; Vocab, Hidden, Experts }
 
@@ -336,6 +345,25 @@ mod tests {
             slot.unsharded().copy_to_tensor(&all(6, false), &mut exported);
             assert_eq!(exported, all(6, is_transposed));
         }
+    }
+
+    /// Elements that one entry maps to one tensor would overwrite each other in it.
+    #[test]
+    fn an_entry_is_one_part_of_a_fused_tensor() {
+        #[model(crate = crate)]
+        #[expect(dead_code, reason = "the model is declared only")]
+        struct Heads {
+            heads: [LmHead<Hidden, Vocab>; 2],
+        }
+        let params = params::<Heads>("1");
+        let of_both = [HfName::same("heads.*.weight", "a").fused()];
+        let text = HfMapping::new(&of_both, &params).err().unwrap().to_string();
+        let both = "`HF_NAMES` maps both `heads.0.weight` and `heads.1.weight` to the same part of";
+        assert!(text.contains(both), "{text}");
+        let of_each =
+            ["heads.0.weight", "heads.1.weight"].map(|path| HfName::same(path, "a").fused());
+        let mapping = HfMapping::new(&of_each, &params).unwrap();
+        assert_eq!(mapping.tensors().len(), 1);
     }
 
     #[test]

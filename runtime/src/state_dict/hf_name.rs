@@ -3,9 +3,9 @@
 /// The Hugging Face tensor of a parameter, and the parameter's layout in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HfName {
-    /// Path of the parameter in the model, with `*` for the number of a layer.
+    /// Path of the parameter in the model, with `*` for the number of a layer or an element.
     pub path: &'static str,
-    /// Name of the tensor, with `*` for the same number.
+    /// Name of the tensor, with `*` for the same numbers, in the same order.
     pub name: &'static str,
     /// Set if the tensor is `[out, in]`, as that of a `torch.nn.Linear`, and the parameter `(in, out)`.
     pub transposed: bool,
