@@ -6,16 +6,17 @@
 use super::{Build, Builder, Layer, Recompute, RecomputeEvery, Shard};
 
 /// Built if [`Sizes::with_optional`](super::Sizes::with_optional) says that the model has the field.
-impl<L: Build> Build for Option<L> {
+impl<L: Build + 'static> Build for Option<L> {
     fn build(builder: &mut Builder<'_>) -> Self {
-        builder.is_present().then(|| L::build(builder))
+        let is_present = !builder.contains_itself::<L>("an `Option`") && builder.is_present();
+        is_present.then(|| L::build(&mut builder.optional::<L>()))
     }
 }
 
 /// As many elements as [`Sizes::with_count`](super::Sizes::with_count) says.
 impl<L: Build + 'static> Build for Vec<L> {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let count = if builder.contains_itself::<L>("`Vec`") { 0 } else { builder.count() };
+        let count = if builder.contains_itself::<L>("a `Vec`") { 0 } else { builder.count() };
         let element = |index| L::build(&mut builder.repeated::<L>(index));
         (0..count).map(element).collect()
     }
@@ -23,6 +24,7 @@ impl<L: Build + 'static> Build for Vec<L> {
 
 impl<L: Build + 'static, const N: usize> Build for [L; N] {
     fn build(builder: &mut Builder<'_>) -> Self {
+        builder.note_elements(N);
         std::array::from_fn(|index| L::build(&mut builder.repeated::<L>(index)))
     }
 }

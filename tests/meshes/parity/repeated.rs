@@ -147,6 +147,69 @@ fn a_model_that_contains_itself_is_a_problem() {
     assert!(message.contains("a model cannot contain itself"), "{message}");
 }
 
+/// Settings of containers in a container without elements, which a program may make whatever the numbers are.
+#[test]
+fn settings_inside_of_empty_fields_apply() {
+    #[model]
+    struct Inner {
+        bias: Option<Bias<Hidden>>,
+    }
+
+    #[model]
+    struct Net {
+        gain: Param<(Hidden,)>,
+        shifts: Vec<Option<Bias<Hidden>>>,
+        more: Option<Vec<Bias<Hidden>>>,
+        none: [Inner; 0],
+    }
+
+    let sizes = Sizes::new()
+        .with(Hidden, 4)
+        .with_count("shifts", 0)
+        .with_optional("shifts", true)
+        .with_optional("more", false)
+        .with_count("more", 2)
+        .with_optional("none.bias", true);
+    let build_with = |sizes: &Sizes| {
+        let built =
+            meshwright::run_on("1", 0, |rank| Ok(build::<Net>(rank, sizes)?.params().len()));
+        built.map_err(|error| error.to_string())
+    };
+    assert_eq!(build_with(&sizes), Ok(vec![1]));
+    let message = build_with(&sizes.with_optional("bias", true)).unwrap_err();
+    assert!(
+        message.contains("`Sizes::with_optional(\"bias\", ..)` applies to nothing"),
+        "{message}"
+    );
+}
+
+/// A recomputed field is on the heap, so that a model can be declared with itself in an `Option`.
+#[test]
+fn an_optional_model_that_contains_itself_is_a_problem() {
+    #[model]
+    struct Chain {
+        gain: Param<(Hidden,)>,
+        #[recompute]
+        next: Option<Chain>,
+    }
+
+    #[forward]
+    impl Chain {
+        fn forward(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Hidden)> {
+            self.next.forward(&(x * &self.gain))
+        }
+    }
+
+    let build_with = |is_present| {
+        let sizes = Sizes::new().with(Hidden, 4).with_optional("next", is_present);
+        meshwright::run_on("1", 0, |rank| Ok(build::<Chain>(rank, &sizes)?.params().len()))
+    };
+    assert_eq!(build_with(false).unwrap(), [1]);
+    let message = build_with(true).unwrap_err().to_string();
+    assert!(message.contains("`next.next`: is an `Option` of"), "{message}");
+    assert!(message.contains("a model cannot contain itself"), "{message}");
+}
+
 /// Ranks that have the same parameters, but not the same fields, are refused.
 #[test]
 fn fields_are_those_of_every_rank() {

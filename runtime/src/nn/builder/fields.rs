@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::Builder;
 use super::declare::BuildState;
@@ -58,10 +59,17 @@ impl<'a> Builder<'a> {
                 0
             }
         };
-        if count == 0 {
-            used.unbuilt.insert(path);
-        }
+        drop(used);
+        self.note_elements(count);
         count
+    }
+
+    /// Notes that this repeated field has `count` elements: without any, the fields inside it are unknown.
+    pub(in crate::nn) fn note_elements(&self, count: usize) {
+        if count == 0 {
+            let path = self.path_without_indices();
+            self.state.used_settings.borrow_mut().unbuilt.insert(path);
+        }
     }
 
     /// Returns the builder of element `index` of this repeated field of `L`, with the policy of the field.
@@ -70,6 +78,21 @@ impl<'a> Builder<'a> {
         child.elements.push(TypeId::of::<L>());
         child.recompute = self.recompute;
         child
+    }
+
+    /// Returns the builder of the layer in this optional field of `L`.
+    pub(in crate::nn) fn optional<L: 'static>(&mut self) -> Builder<'a> {
+        let mut elements = self.elements.clone();
+        elements.push(TypeId::of::<L>());
+        Builder {
+            state: self.state,
+            path: self.path.clone(),
+            units: Rc::clone(&self.units),
+            tie: self.tie.clone(),
+            recompute: self.recompute,
+            elements,
+            layer: self.layer,
+        }
     }
 
     /// The path of the field that this is, or whose element this is.
@@ -121,10 +144,10 @@ impl BuildState<'_> {
 
 impl UsedSettings {
     /// Returns true if a name is that of a field inside a field that the model does not have: it begins with the name of that
-    /// field, or with the end of its path.
+    /// field, or with the end of its path. A container inside a container has the same name.
     fn is_inside_unbuilt(&self, name: &str) -> bool {
         let outer = name.match_indices('.').map(|(end, _)| &name[..end]);
-        outer.into_iter().any(|outer| self.unbuilt.iter().any(|path| ends_with(path, outer)))
+        outer.chain([name]).any(|outer| self.unbuilt.iter().any(|path| ends_with(path, outer)))
     }
 }
 

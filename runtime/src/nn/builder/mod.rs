@@ -30,7 +30,7 @@ pub struct Builder<'a> {
     tie: Option<(String, String)>,
     /// The recomputation policy of this field.
     recompute: Option<RecomputePolicy>,
-    /// Types of the elements of stacks and repeated fields around this field.
+    /// Types of the elements of stacks, repeated and optional fields around this field.
     elements: Vec<TypeId>,
     /// Index of the layer in the innermost stack around this field.
     layer: Option<usize>,
@@ -237,7 +237,7 @@ impl<'a> Builder<'a> {
 
     /// Returns the options of attention for this field.
     pub(in crate::nn) fn attention_options(&self) -> &'a AttentionOptions {
-        let field = self.field_path().rsplit('.').next().unwrap_or_default();
+        let field = self.field_name();
         self.state.attention_fields.borrow_mut().insert(field.to_owned());
         self.state.sizes.attention_of(field)
     }
@@ -288,13 +288,13 @@ impl<'a> Builder<'a> {
         self.layer.is_some()
     }
 
-    /// Returns true, and records the problem, if this field, a `container` of `M`, is inside an `M` of another container.
+    /// Returns true, and records the problem, if this field, `container` of `M`, is inside an `M` of another container.
     pub(in crate::nn) fn contains_itself<M: 'static>(&self, container: &str) -> bool {
         let contains_itself = self.elements.contains(&TypeId::of::<M>());
         if contains_itself {
             let layer = std::any::type_name::<M>();
             self.problem(format_args!(
-                "is a {container} of `{layer}` inside a `{layer}`: a model cannot contain itself; give the inner layers \
+                "is {container} of `{layer}` inside a `{layer}`: a model cannot contain itself; give the inner layers \
                  another type"
             ));
         }
