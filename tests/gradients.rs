@@ -53,6 +53,10 @@ const OPERATIONS: &[Operation] = &[
     ("mul", |_, x, y| probe(&(x * y))),
     ("div", |_, x, y| probe(&(x / (y.square() + 2.0)))),
     ("numbers divided and divisors", |_, x, y| probe(&(2.0 / (x.square() + 2.0) + y / 0.7))),
+    ("numbers whose reciprocals are not normal", |_, x, y| {
+        let quotient = (y.scale(1e30) / 1e38).scale(1e8);
+        probe(&(quotient + 2e38 / (x.square() + 2.0).scale(1e38)))
+    }),
     ("assignments", |ops, x, y| {
         let mut z = x.clone();
         z += y;

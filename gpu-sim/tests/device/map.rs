@@ -76,12 +76,24 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
         Mul(9, 10),
         Sub(14, 15),
     ];
+    let by_number = vec![
+        Leaf(0),
+        Constant(0.75),
+        Div(0, 1),
+        Row(1),
+        Apply(Square, 3),
+        Offset(4, 0.5),
+        Constant(-1.5),
+        Div(6, 5),
+        Mul(2, 7),
+    ];
     let by_row =
         vec![Leaf(0), Row(1), Apply(Square, 1), Offset(2, 0.5), Div(0, 3), Row(1), Mul(4, 5)];
     vec![
         Case::new(vec![Leaf(0)], n, &[n]),
         Case { roundings: 16.0, ..Case::new(more, n, &[n]) },
         Case::new(by_row, n, &[n, cols]),
+        Case::new(by_number, n, &[n, cols]),
         Case::new(vec![Row(0), Leaf(1), Mul(0, 1), Mul(2, 0)], n, &[cols, n]),
         Case { roundings: 16.0, ..Case::new(functions, n, &[n, cols]) },
         Case::new(
@@ -246,6 +258,33 @@ fn gradients_of_large_numbers_are_those_of_the_host() {
             slopes.numbers()
         };
         on_both(run, |got, expected| assert_same(&format!("{function:?}"), got, expected));
+    }
+}
+
+/// Numbers whose reciprocals are not normal divide as others do.
+#[test]
+fn quotients_of_small_and_large_numbers_are_those_of_the_host() {
+    let x = [0.0, -0.0, 1e-39, -3e-39, 2e38, 1e38, 0.3, f32::INFINITY];
+    for number in [1e-40, -1e-45, 2e-39, 1e38, f32::MAX] {
+        for quotient in [Div(0, 1), Div(1, 0)] {
+            let expr = Expr { nodes: vec![Leaf(0), Constant(number), quotient.clone()] };
+            let run = |side: &Side| {
+                let [leaf, grad] = [x, [1e-3; 8]].map(|values| side.put(&values));
+                let [mut out, mut slopes] = [(); 2].map(|()| side.blank(DType::F32, x.len()));
+                side.backend().map(&expr, &[leaf.view()], out.view_mut());
+                let slot = LeafGrad { view: slopes.view_mut(), accumulate: false };
+                side.backend().map_backward(&expr, &[leaf.view()], grad.view(), &mut [Some(slot)]);
+                [out.numbers(), slopes.numbers()]
+            };
+            on_both(run, |got, expected| {
+                let what = format!("{quotient:?} of x and {number}");
+                assert_same(&what, &got[0], &expected[0]);
+                assert_same(&format!("gradient of {what}"), &got[1], &expected[1]);
+            });
+            let exact = x.map(|x| if quotient == Div(0, 1) { x / number } else { number / x });
+            let side = crate::support::device(1, 0);
+            assert_same("the quotients", &run(&side)[0], &exact);
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Node {
     /// The leaf of this index, repeated: element `i` of the result reads element `i % len` of the leaf, whose
     /// length divides that of the result. For a bias or gain over the trailing dims.
     Row(usize),
+    /// A number, the same for all elements.
+    Constant(f32),
     /// Sum of two nodes.
     Add(usize, usize),
     /// Difference of two nodes.
@@ -61,7 +63,7 @@ impl Node {
     /// Returns the nodes that this node reads.
     pub fn operands(&self) -> impl Iterator<Item = usize> {
         let (first, second) = match *self {
-            Node::Leaf(_) | Node::Row(_) => (None, None),
+            Node::Leaf(_) | Node::Row(_) | Node::Constant(_) => (None, None),
             Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) | Node::Div(a, b) => {
                 (Some(a), Some(b))
             }
@@ -74,11 +76,27 @@ impl Node {
         first.into_iter().chain(second)
     }
 
+    /// Returns true if both compute the same: zeros of different signs are equal, but not the same constants.
+    pub(crate) fn is_same(&self, other: &Node) -> bool {
+        self == other && self.constants().map(f32::to_bits) == other.constants().map(f32::to_bits)
+    }
+
+    fn constants(&self) -> [f32; 2] {
+        match *self {
+            Node::Constant(number) | Node::Scale(_, number) | Node::Offset(_, number) => {
+                [number, 0.0]
+            }
+            Node::Clamp(_, min, max) => [min, max],
+            _ => [0.0; 2],
+        }
+    }
+
     /// Returns the node with `f` applied to each operand.
     pub fn with_operands(self, f: impl Fn(usize) -> usize) -> Node {
         match self {
             Node::Leaf(leaf) => Node::Leaf(leaf),
             Node::Row(leaf) => Node::Row(leaf),
+            Node::Constant(number) => Node::Constant(number),
             Node::Add(a, b) => Node::Add(f(a), f(b)),
             Node::Sub(a, b) => Node::Sub(f(a), f(b)),
             Node::Mul(a, b) => Node::Mul(f(a), f(b)),

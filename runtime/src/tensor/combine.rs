@@ -184,7 +184,7 @@ impl<S: Dims> Quotient<f32> for Tensor<S> {
     #[track_caller]
     fn divide_by(&self, right: &f32) -> Tensor<S> {
         note_number::<S>(self.rank(), "divided by", *right);
-        self.apply_unary(Unary::Scale(1.0 / right))
+        self.apply_unary(quotient_by(*right))
     }
 }
 
@@ -215,14 +215,14 @@ macro_rules! partial_by_number {
             fn multiply_by_scalar(&self, right: &$right) -> Partial<S, A> {
                 let factor = right.mul(1.0);
                 note_number::<S>(self.value().rank(), "multiplied by", factor);
-                scale_partial(self, factor)
+                scale_partial(self, Unary::Scale(factor))
             }
 
             #[track_caller]
             fn divide_by_scalar(&self, right: &$right) -> Partial<S, A> {
                 let divisor = right.mul(1.0);
                 note_number::<S>(self.value().rank(), "divided by", divisor);
-                scale_partial(self, 1.0 / divisor)
+                scale_partial(self, quotient_by(divisor))
             }
         }
     )*};
@@ -230,9 +230,16 @@ macro_rules! partial_by_number {
 
 partial_by_number! { f32, &f32 }
 
-fn scale_partial<S: Dims, A: AxisGroup>(partial: &Partial<S, A>, factor: f32) -> Partial<S, A> {
+/// Returns the division by `divisor`: the product with its reciprocal, unless that is not a normal number and would be
+/// rounded to few bits, to zero or to infinity.
+fn quotient_by(divisor: f32) -> Unary {
+    let reciprocal = 1.0 / divisor;
+    if reciprocal.is_normal() { Unary::Scale(reciprocal) } else { Unary::DivideBy(divisor) }
+}
+
+fn scale_partial<S: Dims, A: AxisGroup>(partial: &Partial<S, A>, op: Unary) -> Partial<S, A> {
     let value = partial.value();
-    let scaled = value.to_pointwise().unary(Unary::Scale(factor));
+    let scaled = value.to_pointwise().unary(op);
     let value = Value::deferred(value.rank(), value.extents().to_vec(), scaled);
     Partial::from_untyped(value, partial.site().clone())
 }

@@ -90,7 +90,7 @@ macro_rules! scaled_tensors {
 
             #[track_caller]
             fn div(self, tensor: $tensor) -> Tensor<S> {
-                tensor.recip().scale(self)
+                tensor.divide_into(self)
             }
         }
 
@@ -155,6 +155,36 @@ mod tests {
             assert_eq!(sum, [1.0, 2.0, 3.0, 4.0]);
             assert_eq!(difference, [-1.0, 0.0, 1.0, 2.0]);
             assert_eq!(mirrored, [1.0, 0.0, -1.0, -2.0]);
+        }
+    }
+
+    /// Also if the reciprocal of the divisor is subnormal or infinite.
+    #[test]
+    fn quotients_are_rounded_once() {
+        const NUMBERS: [f32; 8] = [0.0, -0.0, 1e-39, -3e-39, 2e38, 1e38, 0.3, f32::INFINITY];
+        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        for mesh in ["tp=1", "tp=2"] {
+            let results = crate::run_on(mesh, 0, |rank| {
+                let x: Tensor<(Wide,)> = Tensor::from_fn(rank, &[8], |at| NUMBERS[at[0]]);
+                for divisor in [1e-40, -1e-40, 1e-45, 2e-39, 1e38, -3e38, f32::MAX] {
+                    let shard = x.slice(Wide, Tp);
+                    let expected: Vec<f32> = NUMBERS.iter().map(|x| x / divisor).collect();
+                    let quotients = (&shard / divisor).gather(Wide).to_local_vec();
+                    assert_eq!(bits(quotients), bits(expected), "x / {divisor}");
+                    let sum = shard.clamp(2e-39, 2e-39).sum(Wide) / divisor;
+                    let degree = rank.degree(AxisId::Tp);
+                    let part = (0..8 / degree).map(|_| 2e-39).sum::<f32>() / divisor;
+                    let expected = (0..degree).map(|_| part).sum::<f32>();
+                    assert_eq!(sum.all_reduce().to_local_vec(), [expected], "sum / {divisor}");
+                }
+                for number in [1e-39, -1e-45, 1.0, 3.0, f32::MAX] {
+                    let expected: Vec<f32> = NUMBERS.iter().map(|x| number / x).collect();
+                    let quotients = (number / x.slice(Wide, Tp)).gather(Wide).to_local_vec();
+                    assert_eq!(bits(quotients), bits(expected), "{number} / x");
+                }
+                Ok(())
+            });
+            results.unwrap();
         }
     }
 }

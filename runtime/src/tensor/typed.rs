@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::Location;
 
 use crate::autograd::{Unary, Value, tensor_parallel};
-use crate::backend::DropoutMask;
+use crate::backend::{DropoutMask, UnaryFunction};
 use crate::comm::Site;
 use crate::context::{Rank, block_index, extents_of, gather_block, scope};
 use crate::fsdp::ParamRef;
@@ -203,6 +203,15 @@ impl<S: Dims> Tensor<S> {
     pub fn offset(&self, number: f32) -> Tensor<S> {
         note_number::<S>(self.rank(), "offset by", number);
         self.apply_unary(Unary::Offset(number))
+    }
+
+    /// Divides `number` by every element.
+    #[track_caller]
+    pub(super) fn divide_into(&self, number: f32) -> Tensor<S> {
+        note_number::<S>(self.rank(), "a divisor of", number);
+        let is_recip = number == 1.0;
+        let op = Unary::DivideInto(number);
+        self.apply_unary(if is_recip { Unary::Apply(UnaryFunction::Recip) } else { op })
     }
 
     /// Sets each element to zero with probability `rate` and divides the others by `1 - rate`.

@@ -60,17 +60,17 @@ pub(super) fn record_expression(
 
 /// Returns true if no derivative depends on a value.
 fn is_linear(expr: &Expr) -> bool {
-    expr.nodes.iter().all(|node| {
-        matches!(
-            node,
-            Node::Leaf(_)
-                | Node::Row(_)
-                | Node::Add(..)
-                | Node::Sub(..)
-                | Node::Scale(..)
-                | Node::Offset(..)
-                | Node::Dropout(..)
-        )
+    expr.nodes.iter().all(|node| match node {
+        Node::Leaf(_)
+        | Node::Row(_)
+        | Node::Constant(_)
+        | Node::Add(..)
+        | Node::Sub(..)
+        | Node::Scale(..)
+        | Node::Offset(..)
+        | Node::Dropout(..) => true,
+        Node::Div(_, divisor) => matches!(expr.nodes[*divisor], Node::Constant(_)),
+        Node::Mul(..) | Node::Clamp(..) | Node::Apply(..) => false,
     })
 }
 

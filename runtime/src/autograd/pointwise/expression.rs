@@ -35,6 +35,10 @@ pub(crate) enum Unary {
     Clamp(f32, f32),
     Apply(UnaryFunction),
     Dropout(DropoutMask),
+    /// The quotient of the element and a number.
+    DivideBy(f32),
+    /// The quotient of a number and the element.
+    DivideInto(f32),
 }
 
 /// A function of two elements with the same index.
@@ -70,12 +74,17 @@ impl Pointwise {
 
     pub(crate) fn unary(mut self, op: Unary) -> Pointwise {
         let x = self.expr.nodes.len() - 1;
+        if let Unary::DivideBy(number) | Unary::DivideInto(number) = op {
+            self.expr.nodes.push(Node::Constant(number));
+        }
         self.expr.nodes.push(match op {
             Unary::Scale(factor) => Node::Scale(x, factor),
             Unary::Offset(offset) => Node::Offset(x, offset),
             Unary::Clamp(min, max) => Node::Clamp(x, min, max),
             Unary::Apply(function) => Node::Apply(function, x),
             Unary::Dropout(dropout) => Node::Dropout(x, dropout),
+            Unary::DivideBy(_) => Node::Div(x, x + 1),
+            Unary::DivideInto(_) => Node::Div(x + 1, x),
         });
         self
     }

@@ -10,8 +10,8 @@ impl Pointwise {
     /// repeated.
     pub(crate) fn binary(mut self, other: Pointwise, op: Binary) -> Pointwise {
         let a = self.expr.nodes.len() - 1;
-        let leaves: Vec<usize> =
-            other.leaves.into_iter().map(|leaf| position_or_push(&mut self.leaves, leaf)).collect();
+        let add_leaf = |leaf| position_or_push(&mut self.leaves, leaf, ExprLeaf::eq);
+        let leaves: Vec<usize> = other.leaves.into_iter().map(add_leaf).collect();
         let b = merge(&mut self.expr, other.expr, &leaves);
         self.expr.nodes.push(match op {
             Binary::Add => Node::Add(a, b),
@@ -44,13 +44,13 @@ fn merge(expr: &mut Expr, other: Expr, leaves: &[usize]) -> usize {
             Node::Row(leaf) => Node::Row(leaves[leaf]),
             node => node.with_operands(|operand| moved[operand]),
         };
-        moved.push(position_or_push(&mut expr.nodes, node));
+        moved.push(position_or_push(&mut expr.nodes, node, Node::is_same));
     }
     moved[moved.len() - 1]
 }
 
-fn position_or_push<T: PartialEq>(items: &mut Vec<T>, item: T) -> usize {
-    items.iter().position(|known| *known == item).unwrap_or_else(|| {
+fn position_or_push<T>(items: &mut Vec<T>, item: T, is_same: impl Fn(&T, &T) -> bool) -> usize {
+    items.iter().position(|known| is_same(known, &item)).unwrap_or_else(|| {
         items.push(item);
         items.len() - 1
     })
@@ -82,5 +82,15 @@ mod tests {
         };
         assert_eq!(merge(&mut expr, other, &[0]), 6);
         assert_eq!(expr.nodes[6..], [Node::Scale(1, 3.0)]);
+    }
+
+    /// Zeros of both signs are different divisors.
+    #[test]
+    fn constants_of_different_signs_stay() {
+        let divided =
+            |number| Expr { nodes: vec![Node::Leaf(0), Node::Constant(number), Node::Div(0, 1)] };
+        let mut expr = divided(0.0);
+        assert_eq!(merge(&mut expr, divided(0.0), &[0]), 2);
+        assert_eq!(merge(&mut expr, divided(-0.0), &[0]), 4);
     }
 }

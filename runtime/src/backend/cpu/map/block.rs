@@ -61,6 +61,7 @@ impl<'a, T: Float> ElementBlock<'a, T> {
             Node::Leaf(_) if T::IS_F32 => {}
             Node::Leaf(leaf) => convert(self.leaf(*leaf), out),
             Node::Row(leaf) => repeat_row(self.leaves[*leaf], self.start, out),
+            Node::Constant(number) => out.fill(*number),
             Node::Add(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a + b),
             Node::Sub(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a - b),
             Node::Mul(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a * b),

@@ -43,6 +43,7 @@ fn evaluate(expr: &Expr, leaves: &[Vec<f64>], i: usize) -> f64 {
         values.push(match *node {
             Node::Leaf(leaf) => leaves[leaf][i],
             Node::Row(leaf) => leaves[leaf][i % leaves[leaf].len()],
+            Node::Constant(number) => f64::from(number),
             Node::Add(a, b) => values[a] + values[b],
             Node::Sub(a, b) => values[a] - values[b],
             Node::Mul(a, b) => values[a] * values[b],
@@ -137,6 +138,9 @@ fn every_node_and_its_gradient_follow_the_formula() {
         vec![Leaf(0), Leaf(1), Apply(Square, 1), Offset(2, 0.5), Div(0, 3)],
         // A row as the divisor, which also reads the quotient.
         vec![Leaf(0), Row(2), Apply(Square, 1), Offset(2, 0.5), Div(0, 3), Div(4, 3)],
+        // A number as the dividend, and as the divisor.
+        vec![Leaf(0), Apply(Square, 0), Offset(1, 0.5), Constant(-0.75), Div(3, 2)],
+        vec![Constant(0.75), Row(2), Div(1, 0), Leaf(0), Mul(2, 3)],
         vec![Row(2)],
         vec![Leaf(0), Row(2), Add(0, 1), Apply(Gelu, 2), Row(2), Mul(3, 4)],
         // SwiGLU; the same leaf more than once; a value used more than once.

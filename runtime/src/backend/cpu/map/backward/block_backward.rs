@@ -56,7 +56,7 @@ impl<T: Float> BlockBackward<'_, '_, T> {
         let block = self.block;
         let value = |node| block.value(node, values);
         match &block.expr.nodes[node] {
-            Node::Leaf(_) | Node::Row(_) => {}
+            Node::Leaf(_) | Node::Row(_) | Node::Constant(_) => {}
             Node::Add(a, b) => {
                 self.send(*a, [grad], |[g]| g);
                 self.send(*b, [grad], |[g]| g);

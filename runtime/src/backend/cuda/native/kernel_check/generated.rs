@@ -61,6 +61,7 @@ fn expressions() -> Vec<Expr> {
         vec![Leaf(0), Leaf(1), Sub(0, 1), Scale(2, 0.5), Offset(3, 1.0)],
         vec![Leaf(0), Row(1), Mul(0, 1)],
         vec![Leaf(0), Row(1), Div(0, 1), Clamp(2, -1.0, 1.0)],
+        vec![Leaf(0), Constant(2.0), Div(1, 0), Constant(1e-40), Div(2, 3)],
     ]);
     all.into_iter().map(|nodes| Expr { nodes }).collect()
 }

@@ -223,6 +223,7 @@ fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) 
     }
     for (k, node) in expr.nodes.iter().enumerate() {
         match node {
+            Node::Constant(number) => params.push_param(format_args!("float constant{k}"), *number),
             Node::Scale(_, factor) => params.push_param(format_args!("float factor{k}"), *factor),
             Node::Offset(_, offset) => params.push_param(format_args!("float offset{k}"), *offset),
             Node::Clamp(_, min, max) => {

@@ -159,6 +159,7 @@ fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
         let _ = match node {
             Node::Leaf(leaf) => write!(name, "_x{leaf}"),
             Node::Row(leaf) => write!(name, "_row{leaf}"),
+            Node::Constant(_) => write!(name, "_constant"),
             Node::Add(..) => write!(name, "_add"),
             Node::Sub(..) => write!(name, "_sub"),
             Node::Mul(..) => write!(name, "_mul"),
@@ -221,6 +222,7 @@ fn write_values(text: &mut String, expr: &Expr) {
     for (k, node) in expr.nodes.iter().enumerate() {
         let value = match node {
             Node::Leaf(_) | Node::Row(_) => format!("x{k}[n]"),
+            Node::Constant(_) => format!("p.constant{k}"),
             Node::Add(a, b) => add(&format!("v{a}"), &format!("v{b}")),
             Node::Sub(a, b) => format!("__fsub_rn(v{a}, v{b})"),
             Node::Mul(a, b) => format!("__fmul_rn(v{a}, v{b})"),
@@ -251,6 +253,7 @@ fn write_gradients(text: &mut String, expr: &Expr, requested: &[RequestedGradien
         let _ = writeln!(text, "        float g{k} = {};", sum(&sent[k]));
         match node {
             Node::Leaf(leaf) | Node::Row(leaf) => of_leaf[*leaf].push(format!("g{k}")),
+            Node::Constant(_) => {}
             Node::Add(a, b) => {
                 sent[*a].push(format!("g{k}"));
                 sent[*b].push(format!("g{k}"));

@@ -76,6 +76,7 @@ fn node_words(node: &Node) -> [u32; 3] {
         }
         Node::Div(a, b) => [10, *a, *b],
         Node::Clamp(a, ..) => [11, *a, 0],
+        Node::Constant(_) => [12, 0, 0],
     };
     [kind, a, b].map(|word| word as u32)
 }
