@@ -90,6 +90,7 @@ const OPERATIONS: &[Operation] = &[
     ("subtract a parameter", |ops, x, _| probe(&(x - &ops.gain))),
     ("multiply by a parameter", |ops, x, y| probe(&(x * &ops.gain * y))),
     ("divide by a parameter", |ops, x, y| probe(&(x / &ops.gain * y))),
+    ("a function of a parameter", |ops, x, y| probe(&(x * (y * 0.0 + &ops.gain).tanh()))),
     ("add a matrix", |ops, x, y| probe(&(x * y + &ops.other))),
     ("bias", |ops, x, y| probe(&(ops.bias.forward(&x.tanh()) * y))),
     ("dropout", |ops, x, y| probe(&ops.dropout.forward(&(x * y)))),

@@ -11,7 +11,10 @@ pub struct At<const POSITION: usize>;
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
     label = "`{D}` is not one of its dims, or is both declared over an axis and split over another one",
-    note = "a dim that is declared over an axis and split over another one is gathered first: `x.gather(Dim).sum(Dim)`"
+    note = "a dim that is declared over an axis and split over another one is gathered first: `x.gather(Dim).sum(Dim)`",
+    note = "several dims are summed over one after the other, the whole ones first: `x.mean(Seq).mean(Hidden)`; a split dim, and \
+            one that is declared over an axis, leaves a partial sum, which is reduced before another sum: \
+            `x.mean(Seq).mean(Batch).all_reduce()`"
 )]
 pub trait SumOver<D, P> {
     /// The remaining dims.

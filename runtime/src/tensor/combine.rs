@@ -47,33 +47,33 @@ pub trait Quotient<R>: Sized {
     fn divide_by(&self, right: &R) -> Self;
 }
 
-/// Sum or difference of a partial sum `Self` and a partial sum of the same shape over the same axis.
+/// Right operand of `+` and `-` after a partial sum `P`: a partial sum of the same shape over the same axis.
 #[diagnostic::on_unimplemented(
-    message = "`{R}` cannot be added to a partial sum, `{Self}`",
+    message = "`{Self}` cannot be added to a partial sum, `{P}`",
     label = "not a partial sum of the same shape over the same axis: a value would be counted once per rank",
     note = "reduce the partial sum first, then add: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel \
             stream"
 )]
-pub trait Accumulate<R>: Sized {
+pub trait Accumulate<P> {
     #[doc(hidden)]
     #[track_caller]
-    fn accumulate(&self, right: &R, op: Sign) -> Self;
+    fn accumulate(&self, left: &P, op: Sign) -> P;
 }
 
-/// Product or quotient of a partial sum `Self` and a number.
+/// Right operand of `*` and `/` after a partial sum `P`: a number.
 #[diagnostic::on_unimplemented(
-    message = "a partial sum, `{Self}`, can be multiplied or divided by a number only",
+    message = "a partial sum, `{P}`, can be multiplied or divided by a number only",
     label = "the products or quotients of the partial sums do not add up to that of the sum",
     note = "reduce the partial sum first, then multiply or divide: `.all_reduce()`, or `.reduce_scatter(Dim)` for a \
             sequence-parallel stream"
 )]
-pub trait Scale<R>: Sized {
+pub trait Scale<P> {
     #[doc(hidden)]
     #[track_caller]
-    fn multiply_by_scalar(&self, right: &R) -> Self;
+    fn multiply_by_scalar(&self, left: &P) -> P;
     #[doc(hidden)]
     #[track_caller]
-    fn divide_by_scalar(&self, right: &R) -> Self;
+    fn divide_by_scalar(&self, left: &P) -> P;
 }
 
 /// Never implemented: the axis of partial sums that could be combined with values.
@@ -191,15 +191,15 @@ impl<S: Dims> Quotient<f32> for Tensor<S> {
 macro_rules! between_partials {
     ($($right:ty),*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<S: Dims, A: AxisGroup> Accumulate<$right> for Partial<S, A> {
+        impl<S: Dims, A: AxisGroup> Accumulate<Partial<S, A>> for $right {
             #[track_caller]
-            fn accumulate(&self, right: &$right, op: Sign) -> Partial<S, A> {
-                self.value().rank().check_same(right.value().rank());
+            fn accumulate(&self, left: &Partial<S, A>, op: Sign) -> Partial<S, A> {
+                left.value().rank().check_same(self.value().rank());
                 let sizes = |partial: &Partial<S, A>| partial.value().extents().to_vec();
-                let (own, other) = (sizes(self), sizes(right));
+                let (own, other) = (sizes(left), sizes(self));
                 check_sizes(S::DIMS, ("the left partial sum", &own), ("the right one", &other));
-                let sum = pointwise_of(self.value(), right.value(), op.into());
-                Partial::from_untyped(sum, self.site().clone())
+                let sum = pointwise_of(left.value(), self.value(), op.into());
+                Partial::from_untyped(sum, left.site().clone())
             }
         }
     )*};
@@ -210,19 +210,19 @@ between_partials! { Partial<S, A>, &Partial<S, A> }
 macro_rules! partial_by_number {
     ($($right:ty),*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<S: Dims, A: AxisGroup> Scale<$right> for Partial<S, A> {
+        impl<S: Dims, A: AxisGroup> Scale<Partial<S, A>> for $right {
             #[track_caller]
-            fn multiply_by_scalar(&self, right: &$right) -> Partial<S, A> {
-                let factor = right.mul(1.0);
-                note_number::<S>(self.value().rank(), "multiplied by", factor);
-                scale_partial(self, Unary::Scale(factor))
+            fn multiply_by_scalar(&self, left: &Partial<S, A>) -> Partial<S, A> {
+                let factor = self.mul(1.0);
+                note_number::<S>(left.value().rank(), "multiplied by", factor);
+                scale_partial(left, Unary::Scale(factor))
             }
 
             #[track_caller]
-            fn divide_by_scalar(&self, right: &$right) -> Partial<S, A> {
-                let divisor = right.mul(1.0);
-                note_number::<S>(self.value().rank(), "divided by", divisor);
-                scale_partial(self, quotient_by(divisor))
+            fn divide_by_scalar(&self, left: &Partial<S, A>) -> Partial<S, A> {
+                let divisor = self.mul(1.0);
+                note_number::<S>(left.value().rank(), "divided by", divisor);
+                scale_partial(left, quotient_by(divisor))
             }
         }
     )*};

@@ -1,6 +1,7 @@
 //! Metrics as ratios, like losses: summed over the ranks, then divided once.
 
 use std::marker::PhantomData;
+use std::ops::{Add, AddAssign, Div, Mul, Sub};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -197,10 +198,76 @@ impl Mean {
 }
 
 /// Adds sums and counts: the mean over the elements of both.
-impl std::ops::AddAssign for Mean {
+impl Add for Mean {
+    type Output = Mean;
+
+    fn add(mut self, other: Mean) -> Mean {
+        self += other;
+        self
+    }
+}
+
+/// Adds sums and counts: the mean over the elements of both.
+impl AddAssign for Mean {
     fn add_assign(&mut self, other: Mean) {
         self.sum += other.sum;
         self.count += other.count;
+    }
+}
+
+/// Never implemented: an operand of a metric.
+#[diagnostic::on_unimplemented(
+    message = "a metric is not added, averaged or scaled before it is reduced",
+    label = "this is a sum and a count of this rank, divided once, after both are summed over the ranks",
+    note = "means are added: `a.reduce() + b.reduce()` is the mean over the elements of both, and `mean += metric.reduce()` adds \
+            a batch to those before",
+    note = "`.reduce().value()` is a number"
+)]
+pub trait CombinesMetrics {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+/// An operand of `+=`. The bound is one of its tuple, because the compiler shows no message of a bound of the left side's own
+/// type.
+pub trait AddsInPlace {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+impl<R> AddsInPlace for R
+where
+    (R,): CombinesMetrics,
+{
+    fn never_implemented() -> ! {
+        <(R,) as CombinesMetrics>::never_implemented()
+    }
+}
+
+macro_rules! never_combined {
+    ($($operator:ident $method:ident;)*) => {$(
+        /// Never applies; the message of its bound explains why.
+        impl<S, R: CombinesMetrics> $operator<R> for Metric<S> {
+            type Output = Metric<S>;
+
+            fn $method(self, _: R) -> Metric<S> {
+                R::never_implemented()
+            }
+        }
+    )*};
+}
+
+never_combined! {
+    Add add;
+    Sub sub;
+    Mul mul;
+    Div div;
+}
+
+/// Never applies; the message of its bound explains why.
+impl<S, R: AddsInPlace> AddAssign<R> for Metric<S> {
+    fn add_assign(&mut self, _: R) {
+        R::never_implemented()
     }
 }
 
@@ -213,4 +280,17 @@ impl std::ops::AddAssign for Mean {
 pub trait HasValue {
     #[doc(hidden)]
     fn never_implemented() -> !;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_counts_are_added() {
+        let [few, many] = [(1.0, 2), (9.0, 3)].map(|(sum, count)| Mean { sum, count });
+        assert_eq!((few + many).value(), 2.0);
+        assert_eq!((few + many).count(), 5);
+        assert_eq!((Mean::default() + few).value(), 0.5);
+    }
 }

@@ -41,13 +41,14 @@ pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summe
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{AddsToLoss, Loss, ScalesLoss};
 pub use losses::Losses;
-pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
+pub use metric::{CombinesMetrics, HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use micro_batch_loss::MicroBatchLoss;
-pub use negated_loss::{HasSign, NegatedLoss};
+pub use negated_loss::{HasSign, NegatedLoss, NegatedObjective};
 pub use objective::{
     AccumulatingObjective, AddsToObjective, CountsStep, Objective, OfBatch, OfStep,
+    ScalesObjective, WeightedSum,
 };
-pub use operators::{AfterParam, Right};
+pub use operators::{AfterParam, ParamAsTensor, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use reduce::SumState;
 pub use scalar::OtherNumber;

@@ -120,6 +120,74 @@ never_after_param! {
     Div div;
 }
 
+/// Never implemented: the shape of a parameter that could be combined with a number, or be an operand of a function.
+#[diagnostic::on_unimplemented(
+    message = "a parameter, here one shaped `{Self}`, is no operand of a number or an elementwise function",
+    label = "only tensors have elementwise functions, and numbers on their left",
+    note = "the parameter is the right operand of a tensor, and the result a tensor: `x / &self.gain`, `(x * &self.gain).sqrt()`",
+    note = "a function of the parameter alone is repeated over a tensor, too: `x * (x * 0.0 + &self.gain).sqrt()`"
+)]
+pub trait ParamAsTensor {
+    /// The result.
+    type Out;
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+macro_rules! never_before_param {
+    ($($operator:ident $method:ident;)*) => {$(
+        /// Never applies; the message of its bound explains the fix.
+        impl<P: ParamAsTensor> $operator<&Param<P>> for f32 {
+            type Output = P::Out;
+
+            fn $method(self, _: &Param<P>) -> P::Out {
+                P::never_implemented()
+            }
+        }
+    )*};
+}
+
+never_before_param! {
+    Add add;
+    Sub sub;
+    Mul mul;
+    Div div;
+}
+
+macro_rules! never_of_param {
+    ($($name:ident($($argument:ty),*);)*) => {
+        /// Functions of tensors, which never compile for a parameter; their messages explain why.
+        impl<P: Dims> Param<P> {$(
+            #[doc(hidden)]
+            pub fn $name(&self $(, _: $argument)*) -> &Param<P>
+            where
+                P: ParamAsTensor,
+            {
+                P::never_implemented()
+            }
+        )*}
+    };
+}
+
+never_of_param! {
+    silu();
+    gelu();
+    gelu_tanh();
+    relu();
+    sigmoid();
+    softplus();
+    tanh();
+    exp();
+    log();
+    sqrt();
+    rsqrt();
+    recip();
+    square();
+    abs();
+    softmax();
+    clamp(f32, f32);
+}
+
 macro_rules! tensor_operators {
     ($($operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
         impl<S: Dims, R: Right> $operator<R> for Tensor<S>
@@ -167,37 +235,28 @@ tensor_operators! {
 
 macro_rules! partial_operators {
     ($($operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
-        impl<S: Dims, A: AxisGroup, R> $operator<R> for Partial<S, A>
-        where
-            Partial<S, A>: $rule<R>,
-        {
+        impl<S: Dims, A: AxisGroup, R: $rule<Partial<S, A>>> $operator<R> for Partial<S, A> {
             type Output = Partial<S, A>;
 
             #[track_caller]
             fn $method(self, right: R) -> Partial<S, A> {
-                $rule::$apply(&self, &right $(, $op)?)
+                right.$apply(&self $(, $op)?)
             }
         }
 
-        impl<S: Dims, A: AxisGroup, R> $operator<R> for &Partial<S, A>
-        where
-            Partial<S, A>: $rule<R>,
-        {
+        impl<S: Dims, A: AxisGroup, R: $rule<Partial<S, A>>> $operator<R> for &Partial<S, A> {
             type Output = Partial<S, A>;
 
             #[track_caller]
             fn $method(self, right: R) -> Partial<S, A> {
-                $rule::$apply(self, &right $(, $op)?)
+                right.$apply(self $(, $op)?)
             }
         }
 
-        impl<S: Dims, A: AxisGroup, R> $assign<R> for Partial<S, A>
-        where
-            Partial<S, A>: $rule<R>,
-        {
+        impl<S: Dims, A: AxisGroup, R: $rule<Partial<S, A>>> $assign<R> for Partial<S, A> {
             #[track_caller]
             fn $assign_method(&mut self, right: R) {
-                *self = $rule::$apply(&*self, &right $(, $op)?);
+                *self = right.$apply(self $(, $op)?);
             }
         }
     )*};

@@ -2,7 +2,7 @@
 
 use meshwright::layout::Dims;
 use meshwright::prelude::*;
-use meshwright::tensor::{Objective, OfStep, StepCount};
+use meshwright::tensor::{Objective, OfStep, StepCount, WeightedSum};
 use meshwright_tests::compare::distance;
 
 use super::harness::{
@@ -45,10 +45,11 @@ impl Terms {
     }
 
     fn weighted_over(self, counts: &Counts) -> Objective<OfStep> {
-        self.tokens.weighted_over(1.0, &counts.tokens)
-            + self.samples.weighted_over(0.3, &counts.samples)
-            + self.split.weighted_over(-0.7, &counts.split)
-            + self.shared.weighted_over(0.01, &counts.shared)
+        let mut sum = self.tokens.weighted_over(1.0, &counts.tokens);
+        sum += self.samples.weighted_over(0.3, &counts.samples);
+        sum += self.split.weighted_over(-0.7, &counts.split)
+            + self.shared.weighted_over(0.01, &counts.shared);
+        sum
     }
 }
 
@@ -101,7 +102,7 @@ fn of_micro_batches(rank: &Rank, count: usize) -> Numbers {
 fn of_batch(rank: &Rank) -> Numbers {
     let net = built::<Net>(rank, &sizes());
     let objective = Terms::of(&net.model, &micro_batch(rank, BATCH, (0, 1), false)).weighted();
-    let value = objective.reduce();
+    let value = objective.reduce().value();
     let gradients = objective.backward().reduce();
     let mut numbers = gradients_of(&net, &gradients);
     numbers.insert("value".into(), vec![value as f32]);
@@ -172,6 +173,25 @@ fn micro_batches_are_divided_by_the_counts_of_the_step() {
     }
 }
 
+/// The value of a step is the sum of the parts that its micro-batches have.
+#[test]
+fn values_of_micro_batches_are_added() {
+    for case in [ONE, mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2,tp=2")] {
+        let found = on(case, |rank| {
+            let net = built::<Net>(rank, &sizes());
+            let counts = Counts::of_step(&net.model, rank, 3);
+            let mut sum = WeightedSum::default();
+            for index in 0..3 {
+                let batch = micro_batch(rank, BATCH, (index, 3), false);
+                sum += Terms::of(&net.model, &batch).weighted_over(&counts).reduce();
+            }
+            let expected = f64::from(of_batch(rank)["value"][0]);
+            assert!((sum.value() - expected).abs() < 1e-6 * expected.abs());
+        });
+        found.unwrap_or_else(|error| panic!("{}: {error}", case.mesh));
+    }
+}
+
 /// A loss that counts nothing is zero, whatever its place in the sum.
 #[test]
 fn losses_without_targets_are_zero() {
@@ -186,14 +206,14 @@ fn losses_without_targets_are_zero() {
         for objective in
             [none() + squares(&x()).weighted(1.0), squares(&x()).weighted(1.0) + none()]
         {
-            assert_eq!(objective.reduce(), squares(&x()).reduce().value());
+            assert_eq!(objective.reduce().value(), squares(&x()).reduce().value());
             assert_close(
                 "with targets",
                 &gradients_of(&net, &objective.backward().reduce()),
                 &alone,
             );
         }
-        assert_eq!(none().reduce(), 0.0);
+        assert_eq!(none().reduce().value(), 0.0);
         let zeros = gradients_of(&net, &none().backward().reduce());
         assert!(zeros.values().flatten().all(|x| *x == 0.0));
     });
@@ -306,7 +326,7 @@ fn losses_that_are_not_differentiated_do_not_count() {
         let elements = (BATCH.0 * BATCH.1 * 8) as u64;
         let count = StepCount::new(rank, 2 * elements);
         let first = loss().weighted_over(1.0, &count);
-        let value = first.reduce();
+        let value = first.reduce().value();
         let gradients = if differentiated {
             first.accumulate().backward(loss().weighted_over(1.0, &count))
         } else {

@@ -1,4 +1,4 @@
-//! Assignments of a partial sum, of another split, of a number of 64 bits, and of a value to a partial sum.
+//! Assignments of a partial sum, of another split, of a number of 64 bits, and of values to partial sums.
 
 use meshwright::prelude::*;
 
@@ -33,6 +33,11 @@ fn scaled(mut x: Stream, temperature: f64) -> Stream {
 
 fn biased(mut sum: Partial<(Batch, Hidden), Tp>, bias: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Hidden)> {
     sum += bias;
+    sum.all_reduce()
+}
+
+fn gated(mut sum: Partial<(Batch, Hidden), Tp>, gate: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Hidden)> {
+    sum *= gate;
     sum.all_reduce()
 }
 

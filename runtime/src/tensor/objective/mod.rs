@@ -1,17 +1,20 @@
 //! Weighted sums of losses, each a mean over its own elements.
 
+mod operators;
 mod terms;
 
 use std::marker::PhantomData;
-use std::ops::Add;
+use std::ops::AddAssign;
 use std::rc::Rc;
 
 use crate::fsdp::Unit;
 use crate::layout::{Dims, Seal};
 
 use super::step_count::AnnouncedCount;
-use super::{Accumulating, Gradients, Loss, MicroBatchLoss, Pending, StepCount};
+use super::{Accumulating, Gradients, HasValue, Loss, MicroBatchLoss, Pending, StepCount};
 use terms::Terms;
+
+pub use operators::{AddsToObjective, ScalesObjective};
 
 /// Losses of an [`Objective`] are divided by their counts in the batch that is differentiated.
 #[derive(Debug)]
@@ -125,8 +128,37 @@ impl<Of> Objective<Of> {
     /// Reduces the weighted sum over all ranks, and returns its value: at most two small all-reduces for each set of axes along
     /// which losses vary. Of a micro-batch it is the part of the step's.
     #[track_caller]
-    pub fn reduce(&self) -> f64 {
-        self.terms.reduce()
+    pub fn reduce(&self) -> WeightedSum {
+        WeightedSum { value: self.terms.reduce() }
+    }
+
+    /// Never compiles: a weighted sum has no value before the losses are reduced over the ranks.
+    #[doc(hidden)]
+    pub fn value(&self) -> f64
+    where
+        Self: HasValue,
+    {
+        Self::never_implemented()
+    }
+}
+
+/// A weighted sum of losses on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WeightedSum {
+    value: f64,
+}
+
+impl WeightedSum {
+    /// Returns the sum: each loss is the mean over its own elements, times its weight.
+    pub fn value(&self) -> f64 {
+        self.value
+    }
+}
+
+/// Adds the part of another micro-batch, whose losses are divided by their counts in the step, too.
+impl AddAssign for WeightedSum {
+    fn add_assign(&mut self, other: WeightedSum) {
+        self.value += other.value;
     }
 }
 
@@ -148,42 +180,6 @@ impl MicroBatchLoss<AccumulatingObjective> for Objective<OfStep> {
         }
         let losses = self.terms.into_losses(gradients.factor());
         gradients.with_state::<Accumulating>().add(losses, last)
-    }
-}
-
-/// A term of an [`Objective`]: another one with counts of the same kind.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be added to a weighted sum of losses",
-    label = "not a weighted loss whose count is of the same kind",
-    note = "each loss takes its weight first: `a.weighted(1.0) + b.weighted(0.1)`",
-    note = "with several micro-batches, each loss takes the count of the step, too: \
-            `a.weighted_over(1.0, &tokens) + b.weighted_over(0.1, &samples)`"
-)]
-pub trait AddsToObjective<Of> {
-    #[doc(hidden)]
-    const SEAL: Seal;
-    #[doc(hidden)]
-    fn into_objective(self) -> Objective<Of>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Of> AddsToObjective<Of> for Objective<Of> {
-    const SEAL: Seal = Seal::new();
-
-    fn into_objective(self) -> Objective<Of> {
-        self
-    }
-}
-
-impl<Of, R: AddsToObjective<Of>> Add<R> for Objective<Of> {
-    type Output = Objective<Of>;
-
-    #[track_caller]
-    fn add(self, other: R) -> Objective<Of> {
-        let Objective { terms, mut counts, of } = self;
-        let other = other.into_objective();
-        counts.extend(other.counts);
-        Objective { terms: terms.with(other.terms), counts, of }
     }
 }
 

@@ -53,11 +53,11 @@ impl Terms {
         Terms(vec![Term { sum, axes: S::VARIES, count, total, weight, identity }])
     }
 
+    /// Adds the terms of another sum.
     #[track_caller]
-    pub(super) fn with(mut self, other: Terms) -> Terms {
+    pub(super) fn append(&mut self, other: Terms) {
         self.rank().check_same(other.rank());
         self.0.extend(other.0);
-        self
     }
 
     fn rank(&self) -> &Rank {
