@@ -46,6 +46,7 @@ mod rank_table;
 mod site;
 mod stats;
 mod sync;
+mod time_limits;
 mod timeline;
 mod world;
 
@@ -63,8 +64,9 @@ pub use message_id::MessageId;
 pub use operands::Operands;
 pub use peers::Peers;
 pub use pending::{PendingCall, PendingResult};
-pub use rank_comms::{ExtendedTimeLimit, FILE_TIME_LIMIT, RankComms};
+pub use rank_comms::{ExtendedTimeLimit, RankComms};
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};
+pub use time_limits::FILE_TIME_LIMIT;
 pub(crate) use timeline::DeviceSpan;
 pub use timeline::Timeline;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::backend::{CachingAllocator, Device, ReduceOp, ViewMut};
 use crate::layout::AxisSet;
@@ -30,9 +29,6 @@ pub struct RankComms {
     /// Created at their first use.
     groups: Mutex<BTreeMap<AxisSet, Arc<Communicator>>>,
 }
-
-/// Time limit of calls that wait while another rank reads or writes files, unless the usual one is longer.
-pub const FILE_TIME_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Guard of an extended time limit: see [`RankComms::extend_time_limit`].
 pub struct ExtendedTimeLimit<'a>(&'a RankComms);
@@ -87,7 +83,7 @@ impl RankComms {
         self.world.peers(self.rank)
     }
 
-    /// Extends the time limit of this rank's calls to [`FILE_TIME_LIMIT`] until the guard is dropped, for ranks that wait while
+    /// Extends the time limit of this rank's calls to [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT) until the guard is dropped, for ranks that wait while
     /// another one reads or writes files: its file system may be slow. A rank that fails or is lost still ends the calls of the
     /// others, and so does a deadlock. Every rank that waits extends its own limit.
     #[must_use = "the limit is restored when the guard is dropped"]

@@ -151,11 +151,13 @@ fn a_model_that_contains_itself_is_a_problem() {
 #[test]
 fn settings_inside_of_empty_fields_apply() {
     #[model]
+    #[allow(dead_code, reason = "the model is declared only")]
     struct Inner {
         bias: Option<Bias<Hidden>>,
     }
 
     #[model]
+    #[allow(dead_code, reason = "the model is declared only")]
     struct Net {
         gain: Param<(Hidden,)>,
         shifts: Vec<Option<Bias<Hidden>>>,
@@ -176,6 +178,8 @@ fn settings_inside_of_empty_fields_apply() {
         built.map_err(|error| error.to_string())
     };
     assert_eq!(build_with(&sizes), Ok(vec![1]));
+    let message = build_with(&sizes.clone().with_count("shifts", usize::MAX)).unwrap_err();
+    assert!(message.contains("`shifts`: has 18446744073709551615 elements, but "), "{message}");
     let message = build_with(&sizes.with_optional("bias", true)).unwrap_err();
     assert!(
         message.contains("`Sizes::with_optional(\"bias\", ..)` applies to nothing"),

@@ -43,13 +43,22 @@ impl<'a> Builder<'a> {
 
     /// Returns the number of elements of this repeated field. A missing setting is recorded as a problem.
     pub(in crate::nn) fn count(&self) -> usize {
+        /// More than any model has, and few enough to build.
+        const MOST: usize = 1 << 20;
         let path = self.path_without_indices();
         let setting = setting_of(self.sizes().counts(), &path);
         let mut used = self.state.used_settings.borrow_mut();
         let count = match setting {
             Some((name, count)) => {
                 used.counts.insert(name.to_owned());
-                count
+                if count <= MOST {
+                    count
+                } else {
+                    self.problem(format_args!(
+                        "has {count} elements, but a field has at most {MOST}"
+                    ));
+                    0
+                }
             }
             None => {
                 let field = self.field_name();
