@@ -7,7 +7,7 @@ use crate::layout::{AxisId, AxisSet, Whole};
 use super::super::ContextStyle;
 use super::Builder;
 use super::declare::{BuildState, StyledAttention};
-use super::fields::is_index;
+use super::field_settings::is_index;
 
 impl Builder<'_> {
     /// Returns the style of this context-parallel attention with heads `H` and `K`, which declares `declared`.

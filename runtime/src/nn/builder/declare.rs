@@ -10,7 +10,7 @@ use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, RecomputeOverride, Sizes};
 use super::built::allocate_units;
-use super::fields::{UsedSettings, is_index};
+use super::field_settings::{UsedSettings, is_index};
 use super::{AttentionSizes, BuildError, Builder, Built};
 
 /// A type that can be a field of a model: it builds itself from the model's sizes.

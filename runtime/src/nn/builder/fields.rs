@@ -1,20 +1,11 @@
 //! Optional and repeated fields: which of them the model has, and how many elements.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Builder;
 use super::declare::BuildState;
-
-/// The settings of optional and repeated fields that the model has used.
-#[derive(Default)]
-pub(super) struct UsedSettings {
-    optional: BTreeSet<String>,
-    counts: BTreeSet<String>,
-    /// Paths, without indices, of fields that are absent or have no elements: the fields inside them are unknown.
-    unbuilt: BTreeSet<String>,
-}
+use super::field_settings::{is_index, setting_of};
 
 impl<'a> Builder<'a> {
     /// Returns true if the model has this optional field. A missing setting is recorded as a problem.
@@ -149,29 +140,4 @@ impl BuildState<'_> {
         let optional = unused_optional.map(|name| problem("with_optional", "Option", name));
         optional.chain(unused_counts.map(|name| problem("with_count", "Vec", name))).collect()
     }
-}
-
-impl UsedSettings {
-    /// Returns true if a name is that of a field inside a field that the model does not have: it begins with the name of that
-    /// field, or with the end of its path. A container inside a container has the same name.
-    fn is_inside_unbuilt(&self, name: &str) -> bool {
-        let outer = name.match_indices('.').map(|(end, _)| &name[..end]);
-        outer.chain([name]).any(|outer| self.unbuilt.iter().any(|path| ends_with(path, outer)))
-    }
-}
-
-/// Returns true if a part of a path is the index of a layer or an element.
-pub(super) fn is_index(part: &str) -> bool {
-    part.parse::<usize>().is_ok()
-}
-
-/// Returns true if the last parts of a path are those of `end`.
-fn ends_with(path: &str, end: &str) -> bool {
-    path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-}
-
-/// Returns the setting of the field at `path`: that of the longest name which ends the path.
-fn setting_of<'a, T: Copy>(settings: &'a BTreeMap<String, T>, path: &str) -> Option<(&'a str, T)> {
-    let found = settings.iter().filter(|(name, _)| ends_with(path, name));
-    found.max_by_key(|(name, _)| name.len()).map(|(name, value)| (name.as_str(), *value))
 }

@@ -3,6 +3,7 @@
 mod built;
 mod context_styles;
 mod declare;
+mod field_settings;
 mod fields;
 mod unit_family;
 
