@@ -1,4 +1,4 @@
-//! The runs that have led to a checkpoint, by which checkpoints of different branches are told apart.
+//! The runs that have led to a checkpoint, by which checkpoints of different branches are distinguished.
 //!
 //! A run that is resumed from a checkpoint before the last one begins a branch: the later checkpoints of the first run stay in
 //! the folder, but do not lead to those of the new one.
