@@ -13,7 +13,7 @@ impl<L: Build + 'static> Build for Option<L> {
     }
 }
 
-/// As many elements as [`Sizes::with_count`](super::Sizes::with_count) says.
+/// Builds as many elements as [`Sizes::with_count`](super::Sizes::with_count) says.
 impl<L: Build + 'static> Build for Vec<L> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let count = if builder.contains_itself::<L>("a `Vec`") { 0 } else { builder.count() };

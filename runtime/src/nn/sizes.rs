@@ -14,7 +14,7 @@ use super::{AttentionOptions, ContextStyle, RecomputeOverride};
 pub struct Sizes {
     dims: HashMap<TypeId, usize>,
     flags: HashSet<String>,
-    /// By the name of the field, or the end of its path.
+    /// Keys are names of fields, or ends of their paths.
     optional: BTreeMap<String, bool>,
     counts: BTreeMap<String, usize>,
     /// Epsilon of norms, added under the square root.
@@ -83,7 +83,7 @@ impl Sizes {
         self
     }
 
-    /// Says whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end of a
+    /// Sets whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end of a
     /// path without numbers, such as `mlp.bias`, which takes precedence over shorter ones. Every optional field must be
     /// set, and to name one that does not exist is a problem of the model.
     #[must_use]
