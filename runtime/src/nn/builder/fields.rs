@@ -1,7 +1,6 @@
 //! Optional and repeated fields: which of them the model has, and how many elements.
 
 use std::any::TypeId;
-use std::rc::Rc;
 
 use super::Builder;
 use super::declare::BuildState;
@@ -26,9 +25,8 @@ impl<'a> Builder<'a> {
                 false
             }
         };
-        if !is_present {
-            used.unbuilt.insert(path);
-        }
+        drop(used);
+        self.note_elements(usize::from(is_present));
         is_present
     }
 
@@ -64,7 +62,7 @@ impl<'a> Builder<'a> {
         count
     }
 
-    /// Notes that this repeated field has `count` elements: without any, the fields inside it are unknown.
+    /// Notes that this field has `count` elements: without any, the fields inside it are unknown.
     pub(in crate::nn) fn note_elements(&self, count: usize) {
         if count == 0 {
             let path = self.path_without_indices();
@@ -74,25 +72,19 @@ impl<'a> Builder<'a> {
 
     /// Returns the builder of element `index` of this repeated field of `L`, with the policy of the field.
     pub(in crate::nn) fn repeated<L: 'static>(&mut self, index: usize) -> Builder<'a> {
-        let mut child = self.child(&index.to_string());
+        self.contained::<L>(self.join(&index.to_string()))
+    }
+
+    /// Returns the builder of the layer in this optional field of `L`, with the policy of the field.
+    pub(in crate::nn) fn optional<L: 'static>(&mut self) -> Builder<'a> {
+        self.contained::<L>(self.path.clone())
+    }
+
+    fn contained<L: 'static>(&self, path: String) -> Builder<'a> {
+        let mut child = self.at_path(path);
         child.elements.push(TypeId::of::<L>());
         child.recompute = self.recompute;
         child
-    }
-
-    /// Returns the builder of the layer in this optional field of `L`.
-    pub(in crate::nn) fn optional<L: 'static>(&mut self) -> Builder<'a> {
-        let mut elements = self.elements.clone();
-        elements.push(TypeId::of::<L>());
-        Builder {
-            state: self.state,
-            path: self.path.clone(),
-            units: Rc::clone(&self.units),
-            tie: self.tie.clone(),
-            recompute: self.recompute,
-            elements,
-            layer: self.layer,
-        }
     }
 
     /// The path of the field that this is, or whose element this is.

@@ -308,9 +308,14 @@ impl<'a> Builder<'a> {
     }
 
     fn child(&self, name: &str) -> Builder<'a> {
+        self.at_path(self.join(name))
+    }
+
+    /// Returns the builder of what is at `path`, which is inside this field.
+    fn at_path(&self, path: String) -> Builder<'a> {
         Builder {
             state: self.state,
-            path: self.join(name),
+            path,
             units: Rc::clone(&self.units),
             tie: self.tie.clone(),
             recompute: None,
