@@ -23,7 +23,7 @@ APART = 0.02
 
 
 def items():
-    yield test_item("nccl/processes", "processes", 150)
+    yield test_item("nccl/processes", "processes", 45)
     for messages, meshes in (("edges", MESHES), ("grouped", GROUPED)):
         for mesh, ranks in meshes.items():
             yield Item(name(mesh, messages), 3 + 3 * ranks,

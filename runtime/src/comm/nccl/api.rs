@@ -146,7 +146,7 @@ pub trait Library: Send + Sync + Debug {
     ) -> Result<Option<Comm>, LibraryError>;
     /// Returns the state of a communicator, or the error that has stopped it.
     fn comm_state(&self, comm: Comm) -> Result<CommState, LibraryError>;
-    /// Aborts a communicator and its operations.
+    /// Aborts a communicator and its operations. Waits until all CUDA graphs with its operations are dropped.
     fn abort_comm(&self, comm: Comm);
     /// Finalizes a communicator whose operations are complete.
     fn finalize_comm(&self, comm: Comm);

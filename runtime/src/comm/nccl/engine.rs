@@ -127,5 +127,6 @@ impl Drop for NcclEngine {
             let _ = thread.join();
         }
         watchdog.take_comms().into_iter().for_each(|comm| library.finalize_comm(comm));
+        watchdog.wait_for_aborts();
     }
 }

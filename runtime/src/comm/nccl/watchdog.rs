@@ -16,6 +16,8 @@ use super::settings::NcclSettings;
 const PERIOD: Duration = Duration::from_millis(20);
 /// Time for failure detection to report a failed rank: the library may notice it first, but cannot name the rank.
 const DETECTION_TIME: Duration = Duration::from_millis(500);
+/// Time for the aborts of communicators to end before the engine is dropped.
+const ABORT_TIME: Duration = Duration::from_secs(5);
 /// Time for which a busy communicator is polled without sleeping: the end of a group of calls takes less.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
@@ -34,6 +36,8 @@ pub struct Watchdog {
     state: Mutex<WatchState>,
     changed: Condvar,
     failure: OnceLock<CommError>,
+    /// A thread for each communicator that is being aborted.
+    aborts: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +90,7 @@ impl Watchdog {
             state: Mutex::default(),
             changed: Condvar::new(),
             failure: OnceLock::new(),
+            aborts: Mutex::default(),
         })
     }
 
@@ -180,13 +185,33 @@ impl Watchdog {
         }
     }
 
-    /// Aborts all communicators because of `error`. Returns the first failure of the rank.
+    /// Begins to abort all communicators because of `error`. Returns the first failure of the rank.
+    ///
+    /// Each abort has its own thread. It ends the operations of its communicator immediately, but returns only after all
+    /// CUDA graphs with calls of the communicator are dropped. The rank drops them after this error, and waits for the
+    /// operations of all communicators meanwhile.
     fn abort_communicators(&self, error: CommError) -> CommError {
         let failure = self.failure.get_or_init(|| error).clone();
         let comms = std::mem::take(&mut self.lock_state().comms);
-        let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
-        comms.into_iter().for_each(|comm| self.library.abort_comm(comm));
+        // Library calls in progress end first, and later ones are refused.
+        drop(self.library_calls.lock().unwrap_or_else(PoisonError::into_inner));
+        for comm in comms {
+            let library = Arc::clone(&self.library);
+            let abort = std::thread::Builder::new().name(format!("rank {} abort", self.rank));
+            // A communicator that cannot be aborted is leaked.
+            self.lock_aborts().extend(abort.spawn(move || library.abort_comm(comm)));
+        }
         failure
+    }
+
+    /// Waits for the aborts of communicators, for a limited time.
+    pub fn wait_for_aborts(&self) {
+        let start = Instant::now();
+        while self.lock_aborts().iter().any(|abort| !abort.is_finished())
+            && start.elapsed() < ABORT_TIME
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until `comm` accepts calls.
@@ -285,6 +310,10 @@ impl Watchdog {
     pub fn take_comms(&self) -> Vec<Comm> {
         self.failure.get_or_init(|| CommError::Closed { rank: self.rank });
         std::mem::take(&mut self.lock_state().comms)
+    }
+
+    fn lock_aborts(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.aborts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_state(&self) -> MutexGuard<'_, WatchState> {

@@ -65,6 +65,8 @@ pub struct Hub {
     pub refuses_transfers: AtomicBool,
     /// Makes every send wait for its receiver, as it does for data that does not fit into NCCL's buffers.
     pub sends_wait: AtomicBool,
+    /// Makes every abort wait, as it does for CUDA graphs with calls of the communicator.
+    pub aborts_wait: AtomicBool,
     /// Numbers of aborted and of finalized communicators.
     pub ended: Mutex<(usize, usize)>,
 }
@@ -199,6 +201,9 @@ impl RendezvousTable for Arc<Hub> {
     }
 
     fn ended(&self, is_aborted: bool) {
+        while is_aborted && self.aborts_wait.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let (aborted, finished) = &mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         *if is_aborted { aborted } else { finished } += 1;
     }

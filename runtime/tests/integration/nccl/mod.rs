@@ -302,6 +302,25 @@ fn library_error_aborts_all_communicators() {
     }
 }
 
+/// The rank drops its CUDA graphs, for which the aborts wait, only after it has the error.
+#[test]
+fn error_does_not_wait_for_the_aborts() {
+    let all_are_here = std::sync::Barrier::new(2);
+    let aborted = on_ranks("dp=2", |hub, _, comms| {
+        let group = comms.group(AxisSet::of(AxisId::Dp));
+        all_are_here.wait();
+        hub.aborts_wait.store(true, Ordering::Relaxed);
+        hub.is_broken.store(true, Ordering::Relaxed);
+        let error = next_failure(&group);
+        assert!(matches!(error, CommError::Engine { .. }), "{error}");
+        let aborted = hub.ended.lock().unwrap().0;
+        all_are_here.wait();
+        hub.aborts_wait.store(false, Ordering::Relaxed);
+        aborted
+    });
+    assert_eq!(aborted, [0, 0]);
+}
+
 /// A group would hold back all later calls of its thread if it stayed open after an error.
 #[test]
 fn failed_transfer_ends_its_group() {
@@ -380,8 +399,8 @@ fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync)
                 for part in parts.iter().chain(&["rank 0: ", "after 0.15 s"]) {
                     assert!(error.contains(part), "`{part}` is not in: {error}");
                 }
-                assert_eq!(hub.ended.lock().unwrap().0, 1, "its communicator was aborted");
                 drop(comms);
+                assert_eq!(hub.ended.lock().unwrap().0, 1, "its communicator was aborted");
                 let closed = group.barrier(&Site::new("end"));
                 assert!(matches!(closed, Err(CommError::Engine { .. })));
             });
