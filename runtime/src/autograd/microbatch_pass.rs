@@ -128,7 +128,15 @@ impl MicrobatchPass {
         let parts =
             parts.map(|(part, root)| part.map_activation(|value| value.made_by(node(root))));
         let parts = parts.collect();
-        let (losses, result) = self.rank.with_tape(&mut self.tape, || body(parts));
+        self.record_more_losses(|| body(parts))
+    }
+
+    /// Records further losses, of values that the pass has computed: `body` returns the operations that have computed them,
+    /// and a result.
+    #[track_caller]
+    pub(crate) fn record_more_losses<T>(&mut self, body: impl FnOnce() -> (Vec<NodeId>, T)) -> T {
+        check_no_other_pass(&self.rank);
+        let (losses, result) = self.rank.with_tape(&mut self.tape, body);
         self.losses.get_or_insert_default().extend(losses);
         result
     }

@@ -1,16 +1,19 @@
 //! Forward passes of micro-batches whose backward passes run later, in any order.
 
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::autograd::{
-    MicrobatchPass, PartGradients, PartIdentities, SegmentData, data_of_parts, parts_of,
+    MicrobatchPass, NodeId, PartGradients, PartIdentities, SegmentData, data_of_parts, parts_of,
 };
 use crate::backend::Buffer;
 use crate::context::Rank;
 
 use super::losses::LossTotals;
-use super::{Accumulating, DeferredWeightGradients, Gradients, Losses, WeightGradients};
+use super::{
+    Accumulating, DeferredWeightGradients, Gradients, Losses, Objective, OfStep, WeightGradients,
+};
 
 /// Forward pass of one micro-batch through a model or a part of it, from an input `X` to an output `Y`. Several can be
 /// recorded before the backward of the first one, which pipeline schedules need.
@@ -61,8 +64,10 @@ use super::{Accumulating, DeferredWeightGradients, Gradients, Losses, WeightGrad
 #[must_use = "a recorded pass does nothing until `backward`"]
 pub struct ForwardPass<X, Y> {
     pass: MicrobatchPass,
-    /// Totals of the losses of the pass.
+    /// Totals of the losses of the pass that have no weights.
     totals: LossTotals,
+    /// The sum of its losses with weights.
+    objective: Option<Objective<OfStep>>,
     data: PhantomData<fn(X) -> Y>,
 }
 
@@ -84,7 +89,8 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     pub fn record(rank: &Rank, input: &X, body: impl FnOnce(&X) -> Y) -> (Y, ForwardPass<X, Y>) {
         let body = |parts| parts_of(&body(&data_of_parts(parts)));
         let (output, pass) = MicrobatchPass::record(rank, &parts_of(input), body);
-        let pass = ForwardPass { pass, totals: LossTotals::default(), data: PhantomData };
+        let totals = LossTotals::default();
+        let pass = ForwardPass { pass, totals, objective: None, data: PhantomData };
         (data_of_parts(output), pass)
     }
 
@@ -92,15 +98,22 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     /// to the pass: a stage that ends with the loss can compute it immediately before its backward, and holds what it
     /// needs for one micro-batch only.
     ///
+    /// Losses with weights have the counts of the step, as in [gradient accumulation](super::Loss::weighted_over), and all
+    /// losses of a step have weights, or none has.
+    ///
     /// # Panics
     /// If `output` is that of another pass.
     #[track_caller]
-    pub fn add_loss<L: Into<Losses>>(&mut self, output: &Y, loss: impl FnOnce(&Y) -> L) {
-        let totals = self.pass.record_losses(&parts_of(output), |parts| {
-            let losses: Losses = loss(&data_of_parts(parts)).into();
-            losses.into_parts()
+    pub fn add_loss<L: PassLoss>(&mut self, output: &Y, loss: impl FnOnce(&Y) -> L) {
+        let (totals, objective) = self.pass.record_losses(&parts_of(output), |parts| {
+            let losses = loss(&data_of_parts(parts)).into_pass_losses();
+            (losses.roots, (losses.totals, losses.objective))
         });
         self.totals.add(totals);
+        self.objective = match (self.objective.take(), objective) {
+            (Some(sum), Some(objective)) => Some(sum + objective),
+            (sum, objective) => sum.or(objective),
+        };
     }
 
     /// Runs the backward of the losses, and of the output from its gradients. Adds the gradients of parameters to
@@ -111,7 +124,8 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     /// stage 2 on, after each pass that reaches it.
     ///
     /// # Panics
-    /// If there is neither a loss nor a gradient of the output; if the gradients are those of another tensor than the output,
+    /// If there is neither a loss nor a gradient of the output; if a loss of the step has a weight, and another none; if the
+    /// gradients are those of another tensor than the output,
     /// such as one of another micro-batch, or one computed from the output between both passes; if the pass has used a tensor of another one otherwise than
     /// as its input; if parameters were changed since the forward pass; or if a unit is reached that was complete before.
     #[track_caller]
@@ -127,11 +141,60 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
              the output of this one, of the same micro-batch and unchanged"
         );
         let output_gradients = output_gradients.map(|gradients| gradients.parts);
-        gradients.add_totals(self.totals);
+        let ForwardPass { mut pass, totals, objective, .. } = self;
+        gradients.add_totals(totals);
+        if let Some(objective) = objective {
+            let line = Location::caller();
+            let factor = objective.begin_pass(gradients);
+            let record = || objective.into_losses(factor, line).into_parts();
+            let totals = pass.record_more_losses(record);
+            gradients.add_totals(totals);
+        }
         let step = gradients.backward_pass();
-        let (rank, of) = (gradients.rank().clone(), self.pass.input_identities());
-        let (parts, deferred) = self.pass.backward(step, output_gradients, weights);
+        let (rank, of) = (gradients.rank().clone(), pass.input_identities());
+        let (parts, deferred) = pass.backward(step, output_gradients, weights);
         (ActivationGradients { rank, of, parts, data: PhantomData }, deferred)
+    }
+}
+
+/// A loss of the output of a [`ForwardPass`]: one without a weight, or a weighted sum with the counts of the step.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a loss of a `ForwardPass`",
+    label = "not a loss, or a weighted sum of losses with the counts of the step",
+    note = "`Loss::mean_of(&terms)` is the loss of a tensor",
+    note = "a step of several passes counts its elements first, and divides each loss by the count of the step: \
+            `let tokens = StepCount::new(rank, own);`, `loss.weighted_over(1.0, &tokens)`"
+)]
+pub trait PassLoss {
+    #[doc(hidden)]
+    #[track_caller]
+    fn into_pass_losses(self) -> PassLosses;
+}
+
+/// Recorded losses of a pass.
+#[doc(hidden)]
+pub struct PassLosses {
+    /// The operations that have computed the losses without weights.
+    roots: Vec<NodeId>,
+    totals: LossTotals,
+    objective: Option<Objective<OfStep>>,
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Into<Losses>> PassLoss for L {
+    #[track_caller]
+    fn into_pass_losses(self) -> PassLosses {
+        let (roots, totals) = self.into().into_parts();
+        PassLosses { roots, totals, objective: None }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl PassLoss for Objective<OfStep> {
+    #[track_caller]
+    fn into_pass_losses(self) -> PassLosses {
+        self.compute_sums();
+        PassLosses { roots: Vec::new(), totals: LossTotals::default(), objective: Some(self) }
     }
 }
 

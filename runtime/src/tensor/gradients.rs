@@ -112,9 +112,9 @@ impl<State> Gradients<State> {
         self.scale
     }
 
-    /// Returns the gradients with `factor` as the factor of the numbers in the buffers.
-    pub(super) fn with_factor(self, factor: f32) -> Gradients<State> {
-        Gradients { scale: factor, ..self }
+    /// Sets the factor of the numbers in the buffers, to which nothing has been added yet.
+    pub(super) fn set_factor(&mut self, factor: f32) {
+        self.scale = factor;
     }
 
     /// Discards the gradients, so that another backward of the same models can begin before they are reduced.

@@ -38,11 +38,30 @@ impl LossTotals {
     }
 
     /// Adds those of later losses.
+    ///
+    /// # Panics
+    /// If these are totals of losses with weights, and those of losses without.
+    #[track_caller]
     pub(super) fn add(&mut self, later: LossTotals) {
+        check_alike(later.counts.is_empty() || self.announced.is_empty());
         for (axes, count) in later.counts {
             *self.counts.entry(axes).or_default() += count;
         }
         self.sum = self.sum.with(later.sum);
+    }
+
+    /// Begins the totals of losses with weights, each divided by its own count, if there are none yet. Returns true then.
+    ///
+    /// # Panics
+    /// If these are totals of losses without weights.
+    #[track_caller]
+    pub(super) fn begin_weighted(&mut self) -> bool {
+        let is_first = self.announced.is_empty();
+        if is_first {
+            check_alike(self.counts.is_empty());
+            self.add(LossTotals::of_count(AxisSet::NONE, 1));
+        }
+        is_first
     }
 
     /// Adds the elements of losses to the counts that are announced for the step, which are checked after the last of them.
@@ -56,7 +75,9 @@ impl LossTotals {
     /// Checks that losses have counted what is announced.
     #[track_caller]
     pub(super) fn check_announced(&self) {
-        self.announced.iter().for_each(|count| count.check_complete());
+        for count in &self.announced {
+            count.check_complete();
+        }
     }
 
     /// Returns the totals with `along` added to the axes over which the counts are summed.
@@ -66,19 +87,28 @@ impl LossTotals {
     }
 }
 
+/// Checks that losses of a step have weights, or none has.
+#[track_caller]
+fn check_alike(are_alike: bool) {
+    assert!(
+        are_alike,
+        "one loss of the step has a weight, and another has none, which would be divided by the count of all losses: give \
+         each of them a weight, `loss.weighted_over(1.0, &count)`, or none"
+    );
+}
+
 impl Losses {
     /// Creates the losses that consist of one: a sum over `count` elements on this rank, still to be summed over `axes`.
     #[track_caller]
     pub(super) fn of_sum(sum: &Value, axes: AxisSet, count: u64) -> Losses {
-        let compared = compared_sum(sum, axes);
+        let compared = compared_sum(sum, axes, Location::caller());
         Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::of_count(axes, count) })
     }
 
-    /// Creates the losses that consist of one with a weight, which is divided by its count already; `term` is the hash of
-    /// what else is the same on all ranks.
+    /// Creates the losses that consist of one with a weight, which is divided by its count already: the sum, and what ranks
+    /// compare of it.
     #[track_caller]
-    pub(super) fn of_weighted_sum(sum: &Value, axes: AxisSet, weight: f32, term: u64) -> Losses {
-        let compared = compared_sum(sum, axes).with_weight(weight, term, Location::caller());
+    pub(super) fn of_weighted_sum(sum: &Value, compared: LossSum) -> Losses {
         Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::default() })
     }
 
@@ -107,15 +137,19 @@ impl Losses {
     }
 }
 
-/// Returns the sum that ranks compare, which is the same on all ranks with equal positions along `axes`, unless their control
-/// flow or a user-defined function depends on the rank.
+/// Returns the sum of a loss that is differentiated at `line`, which ranks compare: it is the same on all ranks with equal
+/// positions along `axes`, unless their control flow or a user-defined function depends on the rank.
 ///
 /// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it would be
 /// waited for, too.
 #[track_caller]
-fn compared_sum(sum: &Value, axes: AxisSet) -> LossSum {
+pub(super) fn compared_sum(
+    sum: &Value,
+    axes: AxisSet,
+    line: &'static Location<'static>,
+) -> LossSum {
     match sum.rank().allocator().device() {
-        None => LossSum::of_one_loss(read_number(&sum.compute().data), axes, Location::caller()),
+        None => LossSum::of_one_loss(read_number(&sum.compute().data), axes, line),
         Some(_) => LossSum::default(),
     }
 }

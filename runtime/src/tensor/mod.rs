@@ -35,7 +35,7 @@ pub use combine::{
 };
 pub use contract::{Contract, ContractionWeight, FromValue};
 pub use documents::Documents;
-pub use forward_pass::{ActivationGradients, ForwardPass};
+pub use forward_pass::{ActivationGradients, ForwardPass, PassLoss};
 pub use gradient_operators::CombinesGradients;
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};

@@ -29,17 +29,19 @@ impl Gradients<Accumulating> {
     /// Returns the gradients after the last [`ForwardPass`](super::ForwardPass), with which all units were complete.
     ///
     /// # Panics
-    /// If a unit was listed as complete with no pass, so that its gradient would not be reduced over the ranks, or weight
-    /// gradients were deferred and not computed.
+    /// If a unit was listed as complete with no pass, so that its gradient would not be reduced over the ranks, weight
+    /// gradients were deferred and not computed, or a weighted loss has not counted what is announced.
     #[track_caller]
     pub fn complete(self) -> Gradients<Pending> {
         self.pass.check_valid();
         self.pass.check_no_deferred();
         self.pass.check_complete();
+        self.totals.check_announced();
         self.with_state()
     }
 
     /// Adds the totals of further losses.
+    #[track_caller]
     pub(crate) fn add_totals(&mut self, totals: LossTotals) {
         self.totals.add(totals);
     }

@@ -5,13 +5,14 @@ mod terms;
 
 use std::marker::PhantomData;
 use std::ops::AddAssign;
+use std::panic::Location;
 use std::rc::Rc;
 
 use crate::fsdp::Unit;
 use crate::layout::{Dims, Seal};
 
 use super::step_count::AnnouncedCount;
-use super::{Accumulating, Gradients, HasValue, Loss, MicroBatchLoss, Pending, StepCount};
+use super::{Accumulating, Gradients, HasValue, Loss, Losses, MicroBatchLoss, Pending, StepCount};
 use terms::Terms;
 
 pub use operators::{AddsToObjective, ScalesObjective};
@@ -89,7 +90,9 @@ impl<Of> Objective<Of> {
         for (count, elements) in &self.counts {
             count.add_counted(*elements);
         }
-        self.counts.iter().for_each(|(count, _)| count.check_complete());
+        for (count, _) in &self.counts {
+            count.check_complete();
+        }
         let (gradients, losses) = self.terms.begin_backward(units);
         gradients.add(losses, true)
     }
@@ -142,6 +145,33 @@ impl<Of> Objective<Of> {
     }
 }
 
+impl Objective<OfStep> {
+    /// Computes the sums of the losses, which are recorded now.
+    #[track_caller]
+    pub(super) fn compute_sums(&self) {
+        self.terms.compute_sums();
+    }
+
+    /// Begins the backward of a [`ForwardPass`](super::ForwardPass), whose gradients are added to `gradients`. Returns the
+    /// factor of the numbers in the buffers, which the first pass determines.
+    ///
+    /// # Panics
+    /// If the gradients are those of losses without weights.
+    #[track_caller]
+    pub(super) fn begin_pass(&self, gradients: &mut Gradients<Accumulating>) -> f32 {
+        if gradients.totals.begin_weighted() {
+            gradients.set_factor(self.terms.common_factor());
+        }
+        gradients.totals.announce(self.counts.clone());
+        gradients.factor()
+    }
+
+    /// Returns the losses, divided by `factor`, which are differentiated at `line`.
+    pub(super) fn into_losses(self, factor: f32, line: &'static Location<'static>) -> Losses {
+        self.terms.into_losses(factor, line)
+    }
+}
+
 /// A weighted sum of losses on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WeightedSum {
@@ -178,7 +208,7 @@ impl MicroBatchLoss<AccumulatingObjective> for Objective<OfStep> {
         if last {
             gradients.totals.check_announced();
         }
-        let losses = self.terms.into_losses(gradients.factor());
+        let losses = self.terms.into_losses(gradients.factor(), Location::caller());
         gradients.with_state::<Accumulating>().add(losses, last)
     }
 }

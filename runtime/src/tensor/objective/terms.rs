@@ -12,7 +12,7 @@ use crate::fsdp::Unit;
 use crate::layout::{AxisSet, Dims};
 use crate::mesh::shape_name;
 
-use super::super::losses::LossTotals;
+use super::super::losses::compared_sum;
 use super::super::metric::read_number;
 use super::super::{Accumulating, Gradients, Loss, Losses};
 
@@ -75,29 +75,46 @@ impl Terms {
         units: Option<&[Rc<Unit>]>,
     ) -> (Gradients<Accumulating>, Losses) {
         let factors = self.rounded_factors();
-        let sizes = || factors.iter().map(|factor| factor.abs());
-        let least = sizes().fold(LEAST_FACTOR, |least, size| least.max(LEAST_RATIO * size));
-        let factor = sizes().find(|size| *size >= least).unwrap_or(1.0);
-        let losses = self.losses(&factors, factor);
-        let mut gradients = Gradients::begin_backward(&losses, units, Location::caller());
-        gradients.totals.add(LossTotals::of_count(AxisSet::NONE, 1));
-        (gradients.with_factor(factor), losses)
+        let factor = common_factor(&factors);
+        let line = Location::caller();
+        let losses = self.losses(&factors, factor, line);
+        let mut gradients = Gradients::begin_backward(&losses, units, line);
+        gradients.totals.begin_weighted();
+        gradients.set_factor(factor);
+        (gradients, losses)
     }
 
-    /// Returns the losses of a later micro-batch, whose gradients are added to some that have the factor `factor`.
+    /// Returns the factor that is left to the gradients as a whole, of terms whose elements are counted already.
     #[track_caller]
-    pub(super) fn into_losses(self, factor: f32) -> Losses {
-        self.losses(&self.rounded_factors(), factor)
+    pub(super) fn common_factor(&self) -> f32 {
+        common_factor(&self.rounded_factors())
     }
 
-    /// Returns the losses whose sum is the weighted sum, divided by `factor`.
+    /// Computes the sums, which are recorded now, and not only when they are differentiated.
     #[track_caller]
-    fn losses(&self, factors: &[f32], factor: f32) -> Losses {
+    pub(super) fn compute_sums(&self) {
+        for term in &self.0 {
+            term.sum.recorded_node();
+        }
+    }
+
+    /// Returns the losses of a later micro-batch, whose gradients are added to some that have the factor `factor`, and
+    /// which is differentiated at `line`.
+    #[track_caller]
+    pub(super) fn into_losses(self, factor: f32, line: &'static Location<'static>) -> Losses {
+        self.losses(&self.rounded_factors(), factor, line)
+    }
+
+    /// Returns the losses whose sum is the weighted sum, divided by `factor`, and which are differentiated at `line`.
+    #[track_caller]
+    fn losses(&self, factors: &[f32], factor: f32, line: &'static Location<'static>) -> Losses {
         let mut losses: Option<Losses> = None;
         for (term, own) in self.0.iter().zip(factors) {
             let scaled = term.sum.to_pointwise().unary(Unary::Scale(own / factor));
             let sum = Value::deferred(term.sum.rank(), Vec::new(), scaled);
-            let loss = Losses::of_weighted_sum(&sum, term.axes, term.weight, term.identity);
+            let compared = compared_sum(&sum, term.axes, line);
+            let compared = compared.with_weight(term.weight, term.identity, line);
+            let loss = Losses::of_weighted_sum(&sum, compared);
             losses = Some(match losses {
                 Some(losses) => losses.merge_losses(loss),
                 None => loss,
@@ -145,6 +162,13 @@ impl Terms {
         }
         all
     }
+}
+
+/// Returns the factor of the first term that is not far below the others.
+fn common_factor(factors: &[f32]) -> f32 {
+    let sizes = || factors.iter().map(|factor| factor.abs());
+    let least = sizes().fold(LEAST_FACTOR, |least, size| least.max(LEAST_RATIO * size));
+    sizes().find(|size| *size >= least).unwrap_or(1.0)
 }
 
 impl Term {

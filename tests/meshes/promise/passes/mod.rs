@@ -2,6 +2,7 @@
 
 mod orders;
 mod refusals;
+mod weighted;
 
 use std::rc::Rc;
 

@@ -13,7 +13,7 @@ use super::Action::{self, B, F, I, W};
 use super::{Lm, Run, accumulated, batch, model};
 
 /// Meshes at all ZeRO stages.
-fn cases() -> Vec<MeshCase> {
+pub fn cases() -> Vec<MeshCase> {
     let mut cases = vec![ONE, mesh("dp=2"), mesh("tp=2")];
     for zero in ZeroStage::ALL {
         cases.push(MeshCase { mesh: "fsdp=2", zero });
@@ -22,7 +22,7 @@ fn cases() -> Vec<MeshCase> {
     cases
 }
 
-fn numbers(gradients: &Gradients<Reduced>, built: &Built<Lm>) -> Vec<(String, Vec<u32>)> {
+pub fn numbers(gradients: &Gradients<Reduced>, built: &Built<Lm>) -> Vec<(String, Vec<u32>)> {
     let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
     gradients_of(built, gradients).into_iter().map(|(name, values)| (name, bits(values))).collect()
 }
@@ -108,7 +108,7 @@ fn whole_model_as_one_pass() {
 
 /// Asserts that the program runs, and returns true on every rank.
 #[track_caller]
-fn assert_all(case: MeshCase, same: Result<Vec<bool>, String>) {
+pub fn assert_all(case: MeshCase, same: Result<Vec<bool>, String>) {
     let label = format!("{} with {}", case.mesh, case.zero);
     let same = same.unwrap_or_else(|error| panic!("{label}: {error}"));
     assert!(same.into_iter().all(|same| same), "{label}: other bits");
