@@ -15,7 +15,7 @@ pub(crate) fn compute_matmul(
     shape: &MatMul,
     operands: &MatMulOperands,
 ) -> Result<(), String> {
-    let MatMul { gemm: g, inputs, result, epilogue } = shape;
+    let MatMul { gemm: g, inputs, result, epilogue, .. } = shape;
     let MatMulOperands { a, b, c, bias, aux } = *operands;
     memory.require(a, g.m * g.k * inputs.bytes())?;
     memory.require(b, g.k * g.n * inputs.bytes())?;

@@ -32,7 +32,13 @@ impl Candidates {
         Candidates {
             driver,
             stream,
-            shape: MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain },
+            shape: MatMul {
+                gemm,
+                inputs,
+                result,
+                epilogue: MatMulEpilogue::Plain,
+                is_ragged: false,
+            },
             observed: RefCell::default(),
             runs: RefCell::default(),
             slow: None,

@@ -1,5 +1,7 @@
 //! Routing of tokens to experts, on the host and on simulated devices.
 
+mod router;
+
 use meshwright::backend::ops::routing::{
     CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };

@@ -35,8 +35,8 @@ pub use ops::{
     AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
     CopyOps, CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,
     KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, NormOps,
-    OptimizerOps, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape, RoutingOps,
-    RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,
+    OptimizerOps, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape,
+    RouterOptions, RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

@@ -45,10 +45,15 @@ impl LargeMatMul {
 
     /// Accumulates to the last operand; returns the number of library executions and the last algorithm.
     fn accumulate(&self) -> (i32, i32) {
+        self.accumulate_rows(false)
+    }
+
+    /// [`accumulate`](Self::accumulate)s as a matmul whose sizes change from call to call, or do not.
+    fn accumulate_rows(&self, is_ragged: bool) -> (i32, i32) {
         let (m, n, k) = (self.rows, LargeMatMul::SIZE, LargeMatMul::SIZE);
         let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
         let (inputs, result) = (DType::F32, DType::F32);
-        let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
+        let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_ragged };
         let before = stub_number("stub_runs");
         let [a, b, c] = self.operands;
         // SAFETY: the matrices have these sizes.
@@ -106,6 +111,17 @@ fn nondeterministic_option_permits_any_algorithm() {
     let large = LargeMatMul::new(true, 1024);
     assert_eq!(large.accumulate(), (3 + 3 + (3 + 1 + 1) + 1, 1));
     assert_eq!(large.accumulate(), (1, 1));
+}
+
+/// The rows of an expert change in every step: nothing is autotuned or kept for them.
+#[test]
+fn ragged_matmuls_are_not_autotuned() {
+    let _alone = MATMUL_LOCK.lock();
+    let large = LargeMatMul::new(false, 1030);
+    assert_eq!(large.accumulate_rows(true), (1, 0));
+    assert_eq!(large.accumulate_rows(true), (1, 0));
+    assert!(large.driver.algorithm_choices().matmuls.is_empty());
+    assert!(large.cached().is_empty());
 }
 
 /// Another process, or another driver of this one, starts from the cached choice, also during capture.

@@ -50,7 +50,7 @@ fn matmuls_are_row_major() {
         for (inputs, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
             let c = upload(&driver, stream, &vec![100.0f32; m * n]);
             let (result, epilogue) = (DType::F32, MatMulEpilogue::Plain);
-            let shape = MatMul { gemm, inputs, result, epilogue };
+            let shape = MatMul { gemm, inputs, result, epilogue, is_ragged: false };
             let operands = MatMulOperands::plain(from_a, from_b, c);
             // SAFETY: the matrices have these sizes.
             unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
@@ -85,7 +85,13 @@ fn epilogues_are_row_major() {
     let [at_a, at_b, at_bias] = [&a, &b, &bias].map(|values| upload(&driver, stream, values));
     let [c, aux] = [(); 2].map(|()| upload(&driver, stream, &vec![0f32; m * n]));
     let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
-    let with = |epilogue| MatMul { gemm, inputs: DType::F32, result: DType::F32, epilogue };
+    let with = |epilogue| MatMul {
+        gemm,
+        inputs: DType::F32,
+        result: DType::F32,
+        epilogue,
+        is_ragged: false,
+    };
     let run = |epilogue, bias, aux| {
         assert_eq!(driver.has_matmul(&with(epilogue)), Ok(true));
         let operands = MatMulOperands { a: at_a, b: at_b, c, bias, aux };
@@ -123,7 +129,13 @@ fn refused_epilogues_are_remembered() {
     let _alone = MATMUL_LOCK.lock();
     let (m, n, k) = (4, 8, 5);
     let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
-    let with = |epilogue| MatMul { gemm, inputs: DType::F32, result: DType::F32, epilogue };
+    let with = |epilogue| MatMul {
+        gemm,
+        inputs: DType::F32,
+        result: DType::F32,
+        epilogue,
+        is_ragged: false,
+    };
     for when in [1, 2] {
         let driver = driver();
         let stream = driver.new_stream(false).unwrap();
@@ -158,7 +170,8 @@ fn matmuls_without_terms_are_zero() {
     let c = upload(&driver, stream, &[5.0f32; 4]);
     let product = |k, accumulate, inputs, result| {
         let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
-        let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
+        let epilogue = MatMulEpilogue::Plain;
+        let shape = MatMul { gemm, inputs, result, epilogue, is_ragged: false };
         // SAFETY: without terms no inputs are read, and a refused matmul reads nothing.
         unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
     };

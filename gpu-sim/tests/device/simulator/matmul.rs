@@ -36,7 +36,13 @@ fn every_dtype_is_multiplied_as_on_the_host() {
         (DType::Bf16, DType::F32, narrow_a, narrow_b, wide_c()),
         (DType::Bf16, DType::Bf16, narrow_a, narrow_b, narrow_c),
     ] {
-        let shape = MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain };
+        let shape = MatMul {
+            gemm: GEMM,
+            inputs,
+            result,
+            epilogue: MatMulEpilogue::Plain,
+            is_ragged: false,
+        };
         // SAFETY: the operands have the sizes of the matmul.
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) }
             .expect("a product");
@@ -59,7 +65,8 @@ fn operands_must_be_there() {
     let (a, b) = inputs();
     let (a, b, c) = (rig.put(&a), rig.put(&b), rig.put(&[0f32; 5]));
     let (inputs, result) = (DType::F32, DType::F32);
-    let shape = MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain };
+    let shape =
+        MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain, is_ragged: false };
     // SAFETY: the driver detects that the last operand is too short.
     let submitted =
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) };

@@ -19,6 +19,7 @@ mod optim;
 mod random;
 mod reduce;
 mod rope;
+mod router;
 mod routing;
 mod scratch;
 mod simd;

@@ -3,11 +3,14 @@
 use super::CpuBackend;
 use super::float::{Float, by_float, store_rounded, workplace, workplace_len};
 use super::math::{fma, lane_sum};
+use super::router;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use crate::backend::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, RouterOptions,
+    RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
+    RouterWeightsBackwardArgs, TopKArgs,
 };
 use crate::backend::{MAX_TOP_K, RoutingOps, RoutingShape, View};
 
@@ -31,6 +34,22 @@ impl RoutingOps for CpuBackend {
 
     fn combine_weight_grad(&self, shape: RoutingShape, args: CombineWeightGradArgs) {
         by_float!(args.x.dtype() => T; combine_weight_grad::<T>(&self.workers, shape, args));
+    }
+
+    fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs) {
+        router::router_weights(&self.workers, options, args);
+    }
+
+    fn router_weights_backward(&self, options: RouterOptions, args: RouterWeightsBackwardArgs) {
+        router::router_weights_backward(&self.workers, options, args);
+    }
+
+    fn router_penalty(&self, score: RouterScore, args: RouterPenaltyArgs) {
+        router::router_penalty(&self.workers, score, args);
+    }
+
+    fn router_penalty_backward(&self, score: RouterScore, args: RouterPenaltyBackwardArgs) {
+        router::router_penalty_backward(&self.workers, score, args);
     }
 }
 

@@ -15,12 +15,15 @@ pub struct MatMul {
     pub result: DType,
     /// Operation fused into the matmul.
     pub epilogue: MatMulEpilogue,
+    /// True if the sizes change from call to call: the library's heuristic chooses the algorithm each time, and nothing is
+    /// autotuned or kept.
+    pub is_ragged: bool,
 }
 
 /// Prints sizes, transposed inputs in BLAS notation, dtypes and the epilogue.
 impl fmt::Display for MatMul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MatMul { gemm, inputs, result, epilogue } = self;
+        let MatMul { gemm, inputs, result, epilogue, .. } = self;
         let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
         let [a, b] = [trans_a, trans_b].map(|transposed| if *transposed { 'T' } else { 'N' });
         let accumulate = if *accumulate { " accumulate" } else { "" };

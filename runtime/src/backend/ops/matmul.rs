@@ -9,6 +9,12 @@ pub trait MatmulOps {
     /// `a` and `b` are of type `T`; `c` is of type `T` or f32. Sums are f32 in either case.
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut);
 
+    /// Computes a [`gemm`](Self::gemm) whose sizes change from call to call, as those of the rows of an expert do: nothing is
+    /// autotuned or kept for them.
+    fn ragged_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+        self.gemm(g, a, b, c);
+    }
+
     /// Returns true if matmuls can have [epilogues](Self::gemm_with_epilogue). Then it pays to defer a matmul until the
     /// use of its result is known.
     fn has_epilogues(&self) -> bool {

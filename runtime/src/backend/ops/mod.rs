@@ -34,7 +34,7 @@ pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
 pub use reduce::{MiddleDim, ReductionOps};
 pub use rope::{RopeLayout, RopeOps, RopeShape};
-pub use routing::{MAX_TOP_K, RoutingOps, RoutingShape};
+pub use routing::{MAX_TOP_K, RouterOptions, RouterScore, RoutingOps, RoutingShape};
 pub use softmax::SoftmaxOps;
 
 /// The kernels of one rank on one device.

@@ -30,6 +30,17 @@ pub trait RoutingOps {
     /// Computes the gradients of the weights of [`combine_tokens`](Self::combine_tokens): `dweights[c]` is the dot product
     /// of `dy[c / top_k]` and `x[positions[c]]`.
     fn combine_weight_grad(&self, shape: RoutingShape, args: CombineWeightGradArgs);
+
+    /// Computes the weight of each choice from the logits of its token; see [`RouterOptions`].
+    fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs);
+    /// Computes the backward of [`router_weights`](Self::router_weights), from the same logits and choices: the gradient of
+    /// every logit of each token.
+    fn router_weights_backward(&self, options: RouterOptions, args: RouterWeightsBackwardArgs);
+    /// Computes the penalty of each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is the
+    /// log-sum-exp of its logits and `p` its [`probabilities`](RouterScore).
+    fn router_penalty(&self, score: RouterScore, args: RouterPenaltyArgs);
+    /// Computes the backward of [`router_penalty`](Self::router_penalty): the gradient of every logit of each token.
+    fn router_penalty_backward(&self, score: RouterScore, args: RouterPenaltyBackwardArgs);
 }
 
 impl RoutingOps for DryRunBackend {
@@ -38,10 +49,45 @@ impl RoutingOps for DryRunBackend {
     fn dispatch_tokens(&self, _: RoutingShape, _: DispatchTokensArgs) {}
     fn combine_tokens(&self, _: RoutingShape, _: CombineTokensArgs) {}
     fn combine_weight_grad(&self, _: RoutingShape, _: CombineWeightGradArgs) {}
+    fn router_weights(&self, _: RouterOptions, _: RouterWeightsArgs) {}
+    fn router_weights_backward(&self, _: RouterOptions, _: RouterWeightsBackwardArgs) {}
+    fn router_penalty(&self, _: RouterScore, _: RouterPenaltyArgs) {}
+    fn router_penalty_backward(&self, _: RouterScore, _: RouterPenaltyBackwardArgs) {}
 }
 
 /// Largest number of choices per token.
 pub const MAX_TOP_K: usize = 8;
+
+/// Score of an expert for a token, a function of the token's logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RouterScore {
+    /// The softmax over all experts. The scores of a token are its probabilities.
+    #[default]
+    Softmax,
+    /// The sigmoid of the expert's own logit. The probabilities of a token are its scores, divided by their sum.
+    Sigmoid,
+}
+
+/// The way in which a router turns logits into weights.
+///
+/// A token chooses the experts with its largest logits, which have its largest scores too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RouterOptions {
+    /// Score of each expert.
+    pub score: RouterScore,
+    /// True if the scores of a token's choices are divided by their sum. For [`RouterScore::Softmax`] that is the softmax
+    /// over the chosen logits.
+    pub normalize: bool,
+    /// Factor of all weights.
+    pub scale: f32,
+}
+
+/// The softmax over the chosen logits, as in Mixtral.
+impl Default for RouterOptions {
+    fn default() -> RouterOptions {
+        RouterOptions { score: RouterScore::Softmax, normalize: true, scale: 1.0 }
+    }
+}
 
 /// Number of tokens and choices of a routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,4 +165,64 @@ pub struct CombineWeightGradArgs<'a> {
     pub dy: View<'a>,
     /// Gradient of the weight of each choice, f32 `[choices]`, written.
     pub dweights: ViewMut<'a>,
+}
+
+/// Operands of [`RoutingOps::router_weights`].
+pub struct RouterWeightsArgs<'a> {
+    /// Number of experts.
+    pub experts: usize,
+    /// Choices per token.
+    pub k: usize,
+    /// Logits, f32 `[tokens, experts]`.
+    pub logits: View<'a>,
+    /// The chosen experts, u32 `[tokens, k]`, different ones for each token.
+    pub choices: View<'a>,
+    /// The weight of each choice, f32 `[tokens, k]`, written.
+    pub weights: ViewMut<'a>,
+}
+
+/// Operands of [`RoutingOps::router_weights_backward`].
+pub struct RouterWeightsBackwardArgs<'a> {
+    /// Number of experts.
+    pub experts: usize,
+    /// Choices per token.
+    pub k: usize,
+    /// Logits, f32 `[tokens, experts]`.
+    pub logits: View<'a>,
+    /// The chosen experts, u32 `[tokens, k]`.
+    pub choices: View<'a>,
+    /// Gradient of the weight of each choice, f32 `[tokens, k]`.
+    pub dweights: View<'a>,
+    /// Gradient of the logits, f32 `[tokens, experts]`, written.
+    pub dlogits: ViewMut<'a>,
+}
+
+/// Operands of [`RoutingOps::router_penalty`].
+pub struct RouterPenaltyArgs<'a> {
+    /// Number of experts.
+    pub experts: usize,
+    /// Logits, f32 `[tokens, experts]`.
+    pub logits: View<'a>,
+    /// Factor of each expert's probability, f32 `[experts]`.
+    pub factors: View<'a>,
+    /// Factor of the squared log-sum-exp.
+    pub z: f32,
+    /// Penalty of each token, `[tokens]`, f32 or bf16, written.
+    pub out: ViewMut<'a>,
+}
+
+/// Operands of [`RoutingOps::router_penalty_backward`].
+pub struct RouterPenaltyBackwardArgs<'a> {
+    /// Number of experts.
+    pub experts: usize,
+    /// Logits, f32 `[tokens, experts]`.
+    pub logits: View<'a>,
+    /// Factor of each expert's probability, f32 `[experts]`.
+    pub factors: View<'a>,
+    /// Factor of the squared log-sum-exp.
+    pub z: f32,
+    /// Gradient of the penalty of each token, `[tokens]`, f32 or bf16.
+    pub dout: View<'a>,
+    /// Gradient of the logits, f32 `[tokens, experts]`, written.
+    pub dlogits: ViewMut<'a>,
 }

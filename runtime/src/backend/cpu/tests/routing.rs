@@ -1,3 +1,6 @@
+mod reference;
+mod router;
+
 use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
 use crate::backend::ops::routing::{
     CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,

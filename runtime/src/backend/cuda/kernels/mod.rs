@@ -33,6 +33,7 @@ pub(super) static PARTIALS: KernelSource = source!("partials");
 pub(super) static RANDOM: KernelSource = source!("random", "philox.cuh");
 pub(super) static REDUCE: KernelSource = source!("reduce");
 pub(super) static ROPE: KernelSource = source!("rope");
+pub(super) static ROUTER: KernelSource = source!("router");
 pub(super) static ROUTING: KernelSource = source!("routing");
 pub(super) static ROWS: KernelSource = source!("rows");
 pub(super) static SOFTMAX: KernelSource = source!("softmax", "row.cuh");
@@ -54,6 +55,7 @@ pub const SOURCES: &[&KernelSource] = &[
     &RANDOM,
     &REDUCE,
     &ROPE,
+    &ROUTER,
     &ROUTING,
     &ROWS,
     &SOFTMAX,

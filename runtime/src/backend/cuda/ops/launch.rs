@@ -68,3 +68,13 @@ pub(super) fn copy(gpu: &GpuContext, src: View, dst: ViewMut) {
         });
     }
 }
+
+/// Checks that an operand has these elements.
+pub(super) fn check_operand(name: &str, view: View, dtype: DType, len: usize) {
+    assert!(view.dtype() == dtype && view.len() == len, "`{name}` has {len} elements of {dtype}");
+}
+
+/// Converts a number that kernels take in 32 bits.
+pub(super) fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("experts and choices are counted in 32 bits")
+}

@@ -12,6 +12,12 @@ impl MatmulOps for CudaBackend {
         self.submit_matmul(&plain_matmul(g, a, b, &c), &operands);
     }
 
+    fn ragged_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+        let operands = MatMulOperands::plain(address(a), address(b), address(c.as_view()));
+        let shape = MatMul { is_ragged: true, ..plain_matmul(g, a, b, &c) };
+        self.submit_matmul(&shape, &operands);
+    }
+
     fn has_epilogues(&self) -> bool {
         true
     }
@@ -88,5 +94,11 @@ fn plain_matmul(g: &Gemm, a: View, b: View, c: &ViewMut) -> MatMul {
             && a.dtype() == b.dtype(),
         "operands of a matmul have its sizes and one dtype"
     );
-    MatMul { gemm: *g, inputs: a.dtype(), result: c.dtype(), epilogue: MatMulEpilogue::Plain }
+    MatMul {
+        gemm: *g,
+        inputs: a.dtype(),
+        result: c.dtype(),
+        epilogue: MatMulEpilogue::Plain,
+        is_ragged: false,
+    }
 }

@@ -14,6 +14,7 @@ mod partials;
 mod random;
 mod reduce;
 mod rope;
+mod router;
 mod routing;
 pub mod row_parts;
 mod rows;

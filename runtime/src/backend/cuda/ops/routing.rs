@@ -4,11 +4,16 @@ use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROUTING;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
 use crate::backend::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, RouterOptions,
+    RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
+    RouterWeightsBackwardArgs, TopKArgs,
 };
 use crate::backend::{DType, MAX_TOP_K, RoutingOps, RoutingShape, View, ViewMut};
 
-use super::launch::{THREADS, address, aligned, covering, float_name, vector_width};
+use super::launch::{
+    THREADS, address, aligned, check_operand, covering, float_name, to_u32, vector_width,
+};
+use super::router;
 use super::sort::SortSpace;
 
 impl RoutingOps for CudaBackend {
@@ -145,10 +150,22 @@ impl RoutingOps for CudaBackend {
             );
         }
     }
-}
 
-fn check_operand(name: &str, view: View, dtype: DType, len: usize) {
-    assert!(view.dtype() == dtype && view.len() == len, "`{name}` has {len} elements of {dtype}");
+    fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs) {
+        router::router_weights(self.gpu(), options, args);
+    }
+
+    fn router_weights_backward(&self, options: RouterOptions, args: RouterWeightsBackwardArgs) {
+        router::router_weights_backward(self.gpu(), options, args);
+    }
+
+    fn router_penalty(&self, score: RouterScore, args: RouterPenaltyArgs) {
+        router::router_penalty(self.gpu(), score, args);
+    }
+
+    fn router_penalty_backward(&self, score: RouterScore, args: RouterPenaltyBackwardArgs) {
+        router::router_penalty_backward(self.gpu(), score, args);
+    }
 }
 
 /// Returns the number of rows of `cols` elements.
@@ -164,11 +181,6 @@ fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
         check_operand("weights", weights, DType::F32, shape.choices());
         address(weights)
     })
-}
-
-/// Converts a number that kernels take in 32 bits.
-fn to_u32(n: usize) -> u32 {
-    u32::try_from(n).expect("experts and choices are counted in 32 bits")
 }
 
 /// A launch in which neighboring threads share a row.

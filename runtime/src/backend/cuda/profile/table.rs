@@ -118,7 +118,13 @@ mod tests {
             AlgorithmTiming { algorithm: 2, same_bits: false, milliseconds: None },
         ];
         let matmuls = vec![MatMulChoice {
-            shape: MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain },
+            shape: MatMul {
+                gemm,
+                inputs,
+                result,
+                epilogue: MatMulEpilogue::Plain,
+                is_ragged: false,
+            },
             alignment: [16, 16, 4],
             configuration: "tile 20".into(),
             workspace: 512,

@@ -64,7 +64,8 @@ mod tests {
         for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
             let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate: false };
             let (inputs, result) = (DType::Bf16, DType::F32);
-            let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
+            let shape =
+                MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_ragged: false };
             let matmul = ColumnMajorMatMul::from_shape(&shape);
             assert_eq!((matmul.left.dtype, matmul.result.dtype), (DType::Bf16, DType::F32));
             for row in 0..m {

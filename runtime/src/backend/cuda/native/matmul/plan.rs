@@ -56,6 +56,10 @@ impl CublasLtMatMuls {
         // The inputs change places: see `ColumnMajorMatMul`.
         let MatMulOperands { a, b, c, .. } = *operands;
         let key = PlanKey { shape: *shape, alignment: OperandAlignment::of_addresses([b, a, c]) };
+        if shape.is_ragged {
+            let descriptors = self.create_descriptors(shape, operands)?;
+            return Ok(Arc::new(self.plan_by_heuristic(&key, descriptors, true)?));
+        }
         let known = lock_unpoisoned(&self.plans).get(&key).cloned();
         let is_captured = || is_capturing(context, stream);
         match known {
@@ -88,8 +92,7 @@ impl CublasLtMatMuls {
         captured: bool,
     ) -> Result<MatMulPlan, DriverError> {
         let (shape, gemm) = (&key.shape, &key.shape.gemm);
-        let descriptors = MatMulDescriptors::new(self.api, shape)?;
-        descriptors.set_epilogue_pointers(operands.bias, operands.aux)?;
+        let descriptors = self.create_descriptors(shape, operands)?;
         let flops = 2 * gemm.m as u64 * gemm.n as u64 * gemm.k as u64;
         let should_autotune = flops >= MIN_AUTOTUNE_FLOPS;
         if should_autotune
@@ -100,9 +103,8 @@ impl CublasLtMatMuls {
             return Ok(self.make_plan(key, descriptors, cached, ChoiceOrigin::Cached, true));
         }
         if !should_autotune || captured {
-            let first = descriptors.candidates(self.handle, WORKSPACE_BYTES, &key.alignment, 1)?[0];
             let is_final = !should_autotune || self.allow_nondeterministic;
-            return Ok(self.make_plan(key, descriptors, first, ChoiceOrigin::Heuristic, is_final));
+            return self.plan_by_heuristic(key, descriptors, is_final);
         }
         let candidates =
             descriptors.candidates(self.handle, WORKSPACE_BYTES, &key.alignment, MAX_CANDIDATES)?;
@@ -145,6 +147,27 @@ impl CublasLtMatMuls {
             ),
         };
         Ok(self.make_plan(key, descriptors, candidate, origin, true))
+    }
+
+    fn create_descriptors(
+        &self,
+        shape: &MatMul,
+        operands: &MatMulOperands,
+    ) -> Result<MatMulDescriptors, DriverError> {
+        let descriptors = MatMulDescriptors::new(self.api, shape)?;
+        descriptors.set_epilogue_pointers(operands.bias, operands.aux)?;
+        Ok(descriptors)
+    }
+
+    /// Makes a plan with the heuristic's first proposal.
+    fn plan_by_heuristic(
+        &self,
+        key: &PlanKey,
+        descriptors: MatMulDescriptors,
+        is_final: bool,
+    ) -> Result<MatMulPlan, DriverError> {
+        let first = descriptors.candidates(self.handle, WORKSPACE_BYTES, &key.alignment, 1)?[0];
+        Ok(self.make_plan(key, descriptors, first, ChoiceOrigin::Heuristic, is_final))
     }
 
     fn make_plan(
