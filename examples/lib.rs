@@ -5,3 +5,4 @@ pub mod gpt2;
 pub mod lion;
 pub mod llama;
 pub mod long_context;
+pub mod mixtral;

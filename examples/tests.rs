@@ -19,6 +19,7 @@ mod mlp;
 use meshwright::schedule::ScheduleKind;
 use meshwright::train::{Config, Trainer};
 use meshwright_examples::long_context::LongLlama;
+use meshwright_examples::mixtral::Mixtral;
 
 #[test]
 fn the_mlp_learns_the_same_on_every_mesh() {
@@ -93,6 +94,26 @@ fn the_long_context_trains_the_same_on_every_mesh() {
     let alone = losses("1");
     assert!(alone[1] < alone[0]);
     for mesh in ["cp=4", "cp=4 --cp gather", "cp=2,tp=2", "fsdp=2,cp=2"] {
+        for (loss, expected) in losses(mesh).iter().zip(&alone) {
+            assert!((loss - expected).abs() < 1e-5 * expected, "{mesh}: {loss}, alone {expected}");
+        }
+    }
+}
+
+/// A new model has 8 experts, which the ranks of `ep`, `cp` and `tp` share.
+#[test]
+fn the_mixtral_trains_the_same_on_every_mesh() {
+    let losses = |mesh: &str| {
+        let words = format!(
+            "train --mesh {mesh} --seq 32 --batch 4 --steps 4 --hidden 32 --heads 4 --kv-heads 2 --layers 2 --sample-tokens 8 \
+             --threads 1"
+        );
+        let trainer = Trainer::<Mixtral>::new(Config::parse(words.split(' ')).unwrap()).unwrap();
+        trainer.train().unwrap().losses
+    };
+    let alone = losses("1");
+    assert!(alone[3] < alone[0]);
+    for mesh in ["ep=2,cp=2", "dp=2,tp=2", "cp=2,tp=2", "fsdp=2,ep=2,tp=2"] {
         for (loss, expected) in losses(mesh).iter().zip(&alone) {
             assert!((loss - expected).abs() < 1e-5 * expected, "{mesh}: {loss}, alone {expected}");
         }

@@ -1,5 +1,7 @@
 //! Parity of one rank with PyTorch, by the fixtures in `reference/`, which its README describes.
 
+mod mixtral;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -149,8 +151,20 @@ impl Case {
         assert_same_bits("imported and exported", &weights_of(&untouched), &original);
     }
 
-    /// Trains with the settings of the case, the learning rate times `factor`, and exports.
+    /// Trains on one rank with the settings of the case, the learning rate times `factor`, and exports.
     fn train<M: LanguageModel>(&self, from: &Path, to: &Path, steps: u64, factor: &str) -> Summary {
+        self.train_on::<M>("1", from, to, steps, factor)
+    }
+
+    /// Trains on a mesh as [`train`](Self::train).
+    fn train_on<M: LanguageModel>(
+        &self,
+        mesh: &str,
+        from: &Path,
+        to: &Path,
+        steps: u64,
+        factor: &str,
+    ) -> Summary {
         let lr = self.number("lr") * factor.parse::<f64>().unwrap();
         let betas = self.numbers("betas");
         let betas = format!("{},{}", betas[0], betas[1]);
@@ -161,7 +175,7 @@ impl Case {
             ("--init-from", from.as_ref()),
             ("--data", self.folder.join("tokens.bin").as_ref()),
             ("--order", "sequential".as_ref()),
-            ("--mesh", "1".as_ref()),
+            ("--mesh", mesh.as_ref()),
             ("--batch", values[0].as_ref()),
             ("--seq", values[1].as_ref()),
             ("--eps", values[2].as_ref()),
@@ -217,8 +231,16 @@ fn as_stored<M: LanguageModel>(
             M::HF_NAMES.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
         let (entry, name) = found.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
         let name = format!("grad.{name}");
-        let rows = sizes(&param.local_extents()[..param.contracted()]);
+        let reads = param.stacked()..param.stacked() + param.contracted();
+        let rows = sizes(&param.local_extents()[reads]);
         let values = values(param);
+        if entry.stacked {
+            let weights = param.local_extents()[0].global;
+            for (index, weight) in values.chunks(values.len() / weights).enumerate() {
+                stored.insert(name.replace('*', &index.to_string()), transposed(weight, rows));
+            }
+            continue;
+        }
         let values = if entry.transposed { transposed(&values, rows) } else { values };
         if entry.fused && names.contains(&name) {
             // The model declares them in the order in which they are stored.

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 
 # The test program, of which check.py runs modules, and the others that it runs.
 TEST="device"
-PROGRAMS="train_llama train_gpt2 gpu meshwright"
+PROGRAMS="train_llama train_gpt2 train_mixtral gpu meshwright"
 
 rm -rf .gpu
 mkdir -p .gpu/tests .gpu/bin .gpu/kernels
@@ -17,7 +17,7 @@ mkdir -p .gpu/tests .gpu/bin .gpu/kernels
 # One build for all, so that each crate is compiled once.
 cargo build --release --locked -p meshwright -p meshwright-device-tests -p meshwright-examples -p meshwright-bench \
     --features meshwright/cuda,meshwright-examples/cuda,meshwright-bench/cuda \
-    --example train_llama --example train_gpt2 --bin gpu --bin meshwright --test "$TEST" \
+    --example train_llama --example train_gpt2 --example train_mixtral --bin gpu --bin meshwright --test "$TEST" \
     --message-format=json-render-diagnostics | python3 -c '
 import json, sys
 for line in sys.stdin:

@@ -44,6 +44,17 @@ class Case:
         model = self.model_class.from_pretrained(folder, attn_implementation=attention)
         return model.to(dtype)
 
+    def forward(self, model, tokens):
+        return model(input_ids=tokens)
+
+    def penalty(self, output):
+        """A term of the objective that is not part of the loss."""
+        return 0.0
+
+    def stored(self, tensors):
+        """Tensors of the model's parameters under the names of the Hugging Face folder."""
+        return tensors
+
     def exact(self):
         """A context in which a model in f64 computes nothing in f32."""
         return nullcontext()

@@ -19,11 +19,12 @@ from safetensors.numpy import save_file
 
 import gpt2_cases
 import llama_cases
+import mixtral_cases
 
 BATCH, STEPS = 4, 10
 IGNORED = -100  # PyTorch's ignore index; written to the files as the largest u32.
 OPTIMIZER = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-CASES = llama_cases.CASES + gpt2_cases.CASES
+CASES = llama_cases.CASES + gpt2_cases.CASES + mixtral_cases.CASES
 
 
 def token_stream(case):
@@ -52,18 +53,18 @@ def mask_targets(case, targets):
     return targets
 
 
-def loss_and_logits(model, tokens, targets):
-    """Cross-entropy averaged over the targets that are not ignored."""
-    logits = model(input_ids=tokens).logits
-    flat = logits.reshape(-1, logits.shape[-1])
+def loss_and_logits(case, model, tokens, targets):
+    """Cross-entropy averaged over the targets that are not ignored, the objective, and the logits."""
+    output = case.forward(model, tokens)
+    flat = output.logits.reshape(-1, output.logits.shape[-1])
     loss = torch.nn.functional.cross_entropy(flat, targets.reshape(-1), ignore_index=IGNORED)
-    return loss, logits
+    return loss, loss + case.penalty(output), output.logits
 
 
-def gradients(model, tokens, targets):
+def gradients(case, model, tokens, targets):
     """Forward and backward of one batch: loss, logits and the gradient of every parameter."""
-    loss, logits = loss_and_logits(model, tokens, targets)
-    loss.backward()
+    loss, objective, logits = loss_and_logits(case, model, tokens, targets)
+    objective.backward()
     return loss.item(), logits.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
@@ -74,22 +75,22 @@ def train(case, model, stream):
     optimizer = torch.optim.AdamW(groups, **OPTIMIZER, foreach=False)
     losses, norms = [], []
     for step in range(STEPS):
-        loss, _ = loss_and_logits(model, *batch_of_step(case, stream, step))
-        loss.backward()
+        loss, objective, _ = loss_and_logits(case, model, *batch_of_step(case, stream, step))
+        objective.backward()
         losses.append(loss.item())
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), case.clip).item())
         optimizer.step()
         optimizer.zero_grad()
-    parameters = dict(model.named_parameters())
-    return losses, norms, {name: parameters[name].detach() for name in case.final_parameters}
+    parameters = case.stored({name: p.detach() for name, p in model.named_parameters()})
+    return losses, norms, {name: parameters[name] for name in case.final_parameters}
 
 
 def run(case, folder, dtype, stream, tokens, targets):
     """Everything that is expected of a case, at one precision."""
-    loss, logits, grads = gradients(case.load_model(folder, dtype), tokens, targets)
+    loss, logits, grads = gradients(case, case.load_model(folder, dtype), tokens, targets)
     losses, norms, final = train(case, case.load_model(folder, dtype), stream)
     tensors = {"logits": logits}
-    tensors |= {f"grad.{name}": value for name, value in grads.items()}
+    tensors |= {f"grad.{name}": value for name, value in case.stored(grads).items()}
     tensors |= {f"final.{name}": value for name, value in final.items()}
     return {"loss": loss, "train_losses": losses, "train_grad_norms": norms}, tensors
 

@@ -2,6 +2,7 @@
 
 mod context;
 mod divergence;
+mod experts;
 mod resharding;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use meshwright::checkpoint::{Checkpoint, TensorBox, TensorSource};
-use meshwright::train::Summary;
+use meshwright::train::{LanguageModel, Summary};
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors};
 use meshwright_tests::run::train_with_flags;
@@ -249,6 +250,16 @@ impl Run {
         more: &str,
         paths: &[(&str, PathBuf)],
     ) -> meshwright::Result<Summary> {
+        self.train_model::<Llama>(mesh, more, paths)
+    }
+
+    /// [`train`](Self::train)s an `M`.
+    fn train_model<M: LanguageModel>(
+        &self,
+        mesh: &str,
+        more: &str,
+        paths: &[(&str, PathBuf)],
+    ) -> meshwright::Result<Summary> {
         let data = self.dir("tokens.bin");
         let (batch, seq) = (BATCH.to_string(), SEQ.to_string());
         let (steps, vocab) = (STEPS.to_string(), VOCAB.to_string());
@@ -268,7 +279,7 @@ impl Run {
         if flags.contains_key("--init-from") {
             flags.retain(|flag, _| !["--layers", "--vocab"].contains(flag));
         }
-        train_with_flags::<Llama>(&flags.into_iter().collect::<Vec<_>>())
+        train_with_flags::<M>(&flags.into_iter().collect::<Vec<_>>())
     }
 }
 

@@ -18,20 +18,22 @@ MESHES = {"1": 1, f"1 {DOCUMENTS}": 1, "dp=2": 2, "tp=2": 2, "fsdp=2 --zero 3": 
 # Those whose messages are sent in rounds, which CUDA graphs capture, with their ranks. A graph with `tp` has the calls of
 # two communicators besides.
 GROUPED = {"pp=2 --micro-batches 4 --schedule interleaved": 2, "tp=2,pp=2 --micro-batches 4": 4}
+# Mixtures of experts, whose rows ranks exchange by all-to-all, with their ranks.
+EXPERTS = {"1": 1, "ep=2": 2, "fsdp=2,ep=2 --zero 3": 4, "ep=2,tp=2": 4}
 # Relative difference of losses: bf16 sums are rounded in another order.
 APART = 0.02
 
 
 def items():
     yield test_item("nccl/processes", "processes", 45)
-    for messages, meshes in (("edges", MESHES), ("grouped", GROUPED)):
+    for what, meshes in (("edges", MESHES), ("grouped", GROUPED), ("experts", EXPERTS)):
         for mesh, ranks in meshes.items():
-            yield Item(name(mesh, messages), 3 + 3 * ranks,
-                       lambda kit, mesh=mesh, ranks=ranks, messages=messages: train(kit, mesh, ranks, messages))
+            yield Item(name(mesh, what), 3 + 3 * ranks,
+                       lambda kit, mesh=mesh, ranks=ranks, what=what: train(kit, mesh, ranks, what))
 
 
-def name(mesh, messages="edges"):
-    return f"nccl/--mesh {mesh}" + ("" if messages == "edges" else f", {messages}")
+def name(mesh, what="edges"):
+    return f"nccl/--mesh {mesh}" + ("" if what == "edges" else f", {what}")
 
 
 def reference(mesh):
@@ -39,7 +41,7 @@ def reference(mesh):
     return f"1 {DOCUMENTS}" if DOCUMENTS in mesh else "1"
 
 
-def train(kit, mesh, ranks, messages="edges"):
+def train(kit, mesh, ranks, what="edges"):
     """Trains with a process per rank, all on the first GPU."""
     metrics = kit.scratch / "nccl.jsonl"
     metrics.unlink(missing_ok=True)
@@ -47,7 +49,8 @@ def train(kit, mesh, ranks, messages="edges"):
     flags = (f"--device cuda --mesh {mesh} --hidden 256 --layers 4 --heads 8 --kv-heads 4 "
              f"--ffn 512 --vocab 1024 --seq 128 --batch 8 --steps 8 --data {data} "
              f"--metrics {metrics} --sample-tokens 0 --lr 3e-4")
-    program = [kit.programs / "bin" / "train_llama", *flags.split()]
+    model, messages = ("train_mixtral", "edges") if what == "experts" else ("train_llama", what)
+    program = [kit.programs / "bin" / model, *flags.split()]
     processes = [(program, variables | {"MESHWRIGHT_NCCL_P2P": messages}) for variables in environments(ranks)]
     outcomes = kit.runner.together(processes, 45)
     for outcome in outcomes:
@@ -57,7 +60,7 @@ def train(kit, mesh, ranks, messages="edges"):
     record = {"kind": "mesh", "losses": losses, "status": "ok", "why": f"loss {losses[0]:.4f} to {losses[-1]:.4f}"}
     if ranks == 1:
         return record
-    one = kit.results.latest().get(name(reference(mesh)))
+    one = kit.results.latest().get(name(reference(mesh), what if what == "experts" else "edges"))
     if one is None or one["status"] != "ok":
         why = f"nothing to compare with: --mesh {reference(mesh)} has no losses"
         return record | {"status": "failed", "why": why}

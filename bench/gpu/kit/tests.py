@@ -15,7 +15,7 @@ SMALL = {
 # The modules of `models`. All modules run separately, so that a hung one does not affect the others.
 MODELS = {
     "llama": 5, "gpt2": 4, "graphs": 6, "operations": 10, "trainer": 4, "pipeline": 4, "functions": 8, "head": 3,
-    "context": 4, "context_windows": 12,
+    "context": 4, "context_windows": 12, "moe": 5,
 }
 # Time limit of a hung module: a multiple of its estimated time, and seconds besides.
 PATIENCE, LEAST_LIMIT = 4, 40

@@ -197,6 +197,15 @@ class Trainings(unittest.TestCase):
             self.assertEqual(nccl.MESHES[one], 1)
             self.assertLessEqual(meshes.index(one), meshes.index(mesh) if mesh in meshes else len(meshes))
 
+    def test_experts_are_compared_with_experts(self):
+        runs = {"train_llama": fakes.training([3.0, 2.0]), "train_mixtral": fakes.training([2.0, 1.0])}
+        kit = fakes.kit(fakes.FakeRunner(runs))
+        kit.results.add({"item": nccl.name("1")} | nccl.train(kit, "1", 1))
+        self.assertEqual(nccl.train(kit, "ep=2", 2, "experts")["status"], "failed")
+        kit.results.add({"item": nccl.name("1", "experts")} | nccl.train(kit, "1", 1, "experts"))
+        self.assertEqual(nccl.train(kit, "ep=2", 2, "experts")["status"], "ok")
+        self.assertEqual(list(nccl.EXPERTS)[0], "1")
+
     def test_pipelines_also_group_their_messages(self):
         kit = fakes.kit(fakes.FakeRunner({"train_": fakes.training([2.0, 1.0])}))
         kit.results.add({"item": nccl.name("1")} | nccl.train(kit, "1", 1))

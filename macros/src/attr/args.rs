@@ -147,9 +147,7 @@ impl<'a> Args<'a> {
 
     /// The keys that this version supports.
     fn names(&self) -> Vec<&'static str> {
-        let usable = |row: &&KeyRow| {
-            !matches!(row.value, Value::Later(_) | Value::Elsewhere(_) | Value::FieldPath)
-        };
+        let usable = |row: &&KeyRow| !matches!(row.value, Value::Elsewhere(_) | Value::FieldPath);
         self.attribute.keys.iter().filter(usable).map(|row| row.name).collect()
     }
 
@@ -159,10 +157,6 @@ impl<'a> Args<'a> {
         let (name, names, word) = (attribute.name, self.names(), key.unraw().to_string());
         let row_of = |word: &str| attribute.keys.iter().find(|row| row.name == word);
         let message = match row_of(&word).map(|row| row.value) {
-            Some(Value::Later(what)) => format!(
-                "`{word}` ({what}) comes in a later version; in this one `#[{name}]` takes {}",
-                one_of(names.iter().copied())
-            ),
             Some(Value::Elsewhere(hint)) => format!("`{word}` is not for `#[{name}]`: {hint}"),
             Some(_) => return row_of(&word),
             None if let Some(argument) = named_value(attribute, &word) => {

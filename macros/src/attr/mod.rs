@@ -5,6 +5,7 @@
 //! with that meaning, so that one typo does not break the rest of the program.
 
 pub mod args;
+mod fold;
 pub mod pipeline_stage;
 pub mod recompute;
 #[cfg(test)]

@@ -24,14 +24,6 @@ fn reference() -> String {
             text += &key_rows(name, key);
         }
     }
-    text += "\nWords reserved for later versions:\n\n| word | meaning |\n|---|---|\n";
-    for row in ATTRIBUTES {
-        for key in row.keys {
-            if let Value::Later(meaning) = key.value {
-                text += &format!("| `#[{}({})]` | {meaning} |\n", row.name, key.name);
-            }
-        }
-    }
     text += "\nAxes after `@` in `dims!`:\n\n| axis | meaning |\n|---|---|\n";
     for axis in AXES {
         text += &format!("| `{}` | {} |\n", axis.name, axis.meaning);
@@ -64,6 +56,7 @@ fn key_rows(attribute: &str, KeyRow { name, value, meaning }: &KeyRow) -> String
         Value::Cost => row(&format!("{name} = N"), meaning),
         Value::Flag => row(name, meaning),
         Value::Crate => row(&format!("{name} = some::path"), meaning),
-        Value::Later(_) | Value::Elsewhere(_) => String::new(),
+        Value::Axes => row(&format!("ep = \"experts\", {name} = [cp, tp]"), meaning),
+        Value::Elsewhere(_) => String::new(),
     }
 }

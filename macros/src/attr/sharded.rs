@@ -5,6 +5,7 @@ use syn::parse::ParseStream;
 use syn::{Attribute, Ident, Lit, LitStr, Path};
 
 use super::args::{self, Args, Given, Keyed, Once, Shown};
+use super::fold::Fold;
 use super::table::{self, StyleRow, Value};
 use super::unquote;
 use crate::diag::{Ctxt, expected, nearest};
@@ -26,13 +27,16 @@ pub struct Cut {
     pub style: Keyed<&'static StyleRow>,
     /// The dim along which the sum is reduce-scattered.
     pub scatter: Option<Keyed<Path>>,
+    /// Further axes, over which experts are split.
+    pub fold: Option<Keyed<Fold>>,
 }
 
 impl Sharded {
     /// Parses all `sharded` attributes of one item as one; `None` if they have no arguments.
     pub fn parse(cx: &Ctxt, attrs: &[&Attribute]) -> Option<Self> {
         let n_errors = cx.n_errors();
-        let [mut tp, mut cp] = [Once::default(), Once::default()];
+        let [mut tp, mut cp, mut ep] = [(); 3].map(|()| Once::default());
+        let mut fold = Once::default();
         let mut scatter = Once::default();
         let mut fsdp = Once::default();
         for attr in attrs {
@@ -41,15 +45,25 @@ impl Sharded {
                 let Some(row) = args.row(&key) else { return args::skip(input) };
                 match row.value {
                     Value::Style { axis, styles } => {
-                        args::equals(row, &key, input, "\"col\"")?;
+                        let example = format!("{:?}", styles[0].name);
+                        args::equals(row, &key, input, &example)?;
                         if let Some(found) = style_of(cx, &key, styles, input)? {
-                            let cut = if axis == "Cp" { &mut cp } else { &mut tp };
+                            let cut = match axis {
+                                "Cp" => &mut cp,
+                                "Ep" => &mut ep,
+                                _ => &mut tp,
+                            };
                             cut.set(args, key, (axis, found));
                         }
                     }
                     Value::Flag => {
                         args::alone(row, &key, input)?;
                         fsdp.set(args, key, Given);
+                    }
+                    Value::Axes => {
+                        args::equals(row, &key, input, "[tp]")?;
+                        let found = Fold::parse(cx, input)?;
+                        fold.set(args, key, found);
                     }
                     _ => {
                         args::equals(row, &key, input, "Seq")?;
@@ -61,7 +75,8 @@ impl Sharded {
             });
         }
         let fsdp = fsdp.value.map(|given| given.key);
-        let is_named = fsdp.is_some() || cp.value.is_some();
+        let is_named =
+            fsdp.is_some() || cp.value.is_some() || ep.value.is_some() || fold.value.is_some();
         let is_cut = tp.value.is_some() || cx.n_errors() > n_errors;
         if !is_cut
             && is_named
@@ -71,6 +86,19 @@ impl Sharded {
                 scatter.key.span(),
                 "`scatter` selects the reduction of a sharded layer, but this layer is not sharded: set its style, as \
                  in `tp = \"row\"`, or remove `scatter`",
+            );
+        }
+        if ep.value.is_none()
+            && cx.n_errors() == n_errors
+            && let Some(fold) = &fold.value
+        {
+            cx.error(
+                fold.key.span(),
+                format_args!(
+                    "`fold` splits experts over further axes, but this field has no experts that are split: write \
+                     `ep = \"experts\", fold = {}`",
+                    fold.value.shown()
+                ),
             );
         }
         if !is_cut && !is_named {
@@ -85,11 +113,12 @@ impl Sharded {
             let Keyed { key, value: (axis, style) } = given;
             // After a misspelled word, the combination is not reported as well.
             let scatter = scatter.filter(|_| style.sums || cx.n_errors() == n_errors);
-            Cut { axis, style: Keyed { key, value: style }, scatter }
+            Cut { axis, style: Keyed { key, value: style }, scatter, fold: None }
         };
         let tp = tp.value.map(|given| cut(given, scatter.value));
         let cp = cp.value.map(|given| cut(given, None));
-        let cuts: Vec<Cut> = tp.into_iter().chain(cp).collect();
+        let ep = ep.value.map(|given| Cut { fold: fold.value, ..cut(given, None) });
+        let cuts: Vec<Cut> = tp.into_iter().chain(cp).chain(ep).collect();
         (!cuts.is_empty() || fsdp.is_some()).then_some(Self { cuts, fsdp })
     }
 
@@ -106,7 +135,8 @@ impl Cut {
     pub fn shown(&self) -> String {
         let (axis, style) = (&self.style.key, self.style.value.name);
         let scatter = self.scatter.as_ref().map(|dim| format!(", scatter = {}", shown(&dim.value)));
-        format!("{axis} = \"{style}\"{}", scatter.unwrap_or_default())
+        let fold = self.fold.as_ref().map(|axes| format!(", fold = {}", axes.value.shown()));
+        format!("{axis} = \"{style}\"{}{}", scatter.unwrap_or_default(), fold.unwrap_or_default())
     }
 }
 

@@ -39,6 +39,8 @@ pub enum Value {
     ConfigKey,
     /// `every = 2`, `every = "sqrt"`: a number of layers, or a word.
     Layers { words: &'static [GroupingRow] },
+    /// `fold = [cp, tp]`: mesh axes.
+    Axes,
     /// `save = [attn.core, mlp.down]`: fields of a layer.
     FieldPaths,
     /// `cost = 1.5`: a number above 0.
@@ -47,8 +49,6 @@ pub enum Value {
     Flag,
     /// `crate = some::path`.
     Crate,
-    /// Reserved for a later version; the text describes its purpose.
-    Later(&'static str),
     /// A mesh axis that is not set by an attribute; the text names the place where it is set.
     Elsewhere(&'static str),
 }
@@ -134,6 +134,13 @@ const CP_STYLES: &[StyleRow] = &[
     },
 ];
 
+const EP_STYLES: &[StyleRow] = &[StyleRow {
+    name: "experts",
+    runtime: "ByExpert",
+    sums: false,
+    meaning: "the ranks have different experts; rows are brought to them by `routing.dispatch(x, Ep)`",
+}];
+
 const CRATE: KeyRow = KeyRow {
     name: "crate",
     value: Value::Crate,
@@ -186,7 +193,17 @@ pub const SHARDED: AttributeRow = AttributeRow {
             value: Value::Style { axis: "Cp", styles: CP_STYLES },
             meaning: "context parallelism, for an attention over a sequence declared `@ cp`",
         },
-        KeyRow { name: "ep", value: Value::Later("expert parallelism"), meaning: "" },
+        KeyRow {
+            name: "ep",
+            value: Value::Style { axis: "Ep", styles: EP_STYLES },
+            meaning: "expert parallelism",
+        },
+        KeyRow {
+            name: "fold",
+            value: Value::Axes,
+            meaning: "also splits the experts of an `ep` layer over these axes, whose ranks have other tokens: `cp`, and \
+                      `tp` for a stream that is split by `Split<Seq, Tp>`",
+        },
         KeyRow {
             name: "dp",
             value: Value::Elsewhere("data parallelism needs no attribute: set `--mesh dp=N`"),

@@ -131,6 +131,15 @@ fn recompute_trait(recompute: &Recompute, span: Span) -> Ident {
 fn style_type(private: &TokenStream, cut: &Cut, span: Span) -> TokenStream {
     let axis = Ident::new(cut.axis, span);
     let style = Ident::new(cut.style.value.runtime, span);
+    if let Some(fold) = &cut.fold {
+        let folded = fold.value.runtime_axes().map(|axis| Ident::new(axis, span));
+        // A tuple of one axis is the axis.
+        let axes: Vec<Ident> = [axis].into_iter().chain(folded).collect();
+        return match &axes[..] {
+            [axis] => quote_spanned!(span=> #private::#style<#private::#axis>),
+            axes => quote_spanned!(span=> #private::#style<(#(#private::#axes),*)>),
+        };
+    }
     if !cut.style.value.sums {
         return quote_spanned!(span=> #private::#style<#private::#axis>);
     }

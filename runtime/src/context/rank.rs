@@ -12,6 +12,7 @@ use crate::layout::AxisSet;
 use super::declared_values::DeclaredValues;
 use super::grad_mode::GradMode;
 use super::micro_batch::MicroBatch;
+use super::routed_rows::RoutedRows;
 use super::scope;
 use super::session::Session;
 use super::settings::Settings;
@@ -22,11 +23,12 @@ use super::zero_stage::ZeroStage;
 /// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
 ///
 /// The rank of a tensor ([`Tensor::rank`](crate::tensor::Tensor::rank)) also refers to the micro-batch that the tensor is
-/// computed from: new tensors made on it have the same rows.
+/// computed from: new tensors made on it have the same rows; and to the rows of a routing that the tensor has.
 #[derive(Clone)]
 pub struct Rank {
     context: Rc<Context>,
     micro_batch: Option<Rc<MicroBatch>>,
+    routed_rows: Option<Rc<RoutedRows>>,
 }
 
 /// State of one rank.
@@ -88,17 +90,22 @@ impl Rank {
             declared_values: DeclaredValues::default(),
             step_exchange: StepExchange::default(),
         });
-        Rank { context, micro_batch: None }
+        Rank { context, micro_batch: None, routed_rows: None }
     }
 
     /// Returns the rank on which tensors are computed from `micro_batch`.
     pub(crate) fn with_micro_batch(&self, micro_batch: Rc<MicroBatch>) -> Rank {
-        Rank { context: Rc::clone(&self.context), micro_batch: Some(micro_batch) }
+        Rank { micro_batch: Some(micro_batch), ..self.clone() }
     }
 
     /// Returns the rank on which tensors are computed from whole batches.
     pub(crate) fn with_whole_batch(&self) -> Rank {
-        Rank { context: Rc::clone(&self.context), micro_batch: None }
+        Rank { micro_batch: None, routed_rows: None, ..self.clone() }
+    }
+
+    /// Returns the rank on which tensors have the rows of a routing.
+    pub(crate) fn with_routed_rows(&self, rows: Rc<RoutedRows>) -> Rank {
+        Rank { routed_rows: Some(rows), ..self.clone() }
     }
 
     /// Returns the first rank of operands on which tensors are computed from a micro-batch, or else the first one: a
@@ -113,6 +120,11 @@ impl Rank {
     /// Returns the micro-batch that tensors on this rank are computed from, or `None` for whole batches.
     pub(super) fn micro_batch(&self) -> Option<&MicroBatch> {
         self.micro_batch.as_deref()
+    }
+
+    /// Returns the rows that tensors on this rank have, if they were routed to experts.
+    pub(crate) fn routed_rows(&self) -> Option<&Rc<RoutedRows>> {
+        self.routed_rows.as_ref()
     }
 
     /// Returns the state of type `T` that a module above keeps per rank.

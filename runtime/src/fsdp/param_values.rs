@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::backend::{Buffer, View};
 use crate::context::{Rank, fail, gather_block};
 use crate::layout::{AxisId, AxisSet};
+use crate::mesh::local_len;
 
 use super::param::ParamRef;
 use super::unit::UnitSlice;
@@ -81,8 +82,62 @@ impl ParamRef {
     /// calls it.
     #[track_caller]
     pub(crate) fn gather_to_rank_0(&self, rank: &Rank) -> Option<Vec<f32>> {
+        self.send_to_rank_0(rank, self.global_len(), || self.gather(rank))
+    }
+
+    /// Gathers weight `index` of a stack at the first owners of the parameter, and sends it to world rank 0; `None` on other
+    /// ranks. Every rank calls it, the first owners with their [local block](Self::to_local_vec).
+    ///
+    /// # Panics
+    /// If a first owner calls it without a block.
+    #[track_caller]
+    pub(crate) fn gather_weight_to_rank_0(
+        &self,
+        rank: &Rank,
+        index: usize,
+        block: Option<&[f32]>,
+    ) -> Option<Vec<f32>> {
+        let len = self.local_extents()[1..].iter().map(|extent| extent.global).product();
+        self.send_to_rank_0(rank, len, || {
+            let block = block.expect("first owners have a block");
+            self.gather_weight(rank, index, block)
+        })
+    }
+
+    /// Gathers weight `index` of a stack: the rank that has it in its block sends it to those with other weights.
+    #[track_caller]
+    fn gather_weight(&self, rank: &Rank, index: usize, block: &[f32]) -> Vec<f32> {
+        let (stack, weight) = (self.local_extents()[0], &self.local_extents()[1..]);
+        let len = local_len(weight);
+        let group = rank.process_group(self.dims()[0].axes());
+        let is_at = |member: usize| {
+            let held = stack.unsplit().split(member, group.size());
+            (held.offset..held.offset + held.local).contains(&index)
+        };
+        let holder = (0..group.size()).find(|member| is_at(*member));
+        let holder = holder.expect("the ranks hold all weights of the stack");
+        let mut values = if holder == group.rank() {
+            block[(index - stack.offset) * len..][..len].to_vec()
+        } else {
+            vec![0.0; len]
+        };
+        if group.size() > 1 {
+            let sent = group.broadcast(self.site(), holder, values.as_mut_slice().into());
+            sent.unwrap_or_else(|error| fail(error));
+        }
+        gather_block(rank, &self.dims()[1..], weight, values)
+    }
+
+    /// Sends `len` elements of the first owners, which `gather` returns there, to world rank 0; `None` on other ranks.
+    #[track_caller]
+    fn send_to_rank_0(
+        &self,
+        rank: &Rank,
+        len: usize,
+        gather: impl FnOnce() -> Vec<f32>,
+    ) -> Option<Vec<f32>> {
         const PP: AxisSet = AxisSet::of(AxisId::Pp);
-        let gathered = self.is_first_owner().then(|| self.gather(rank));
+        let gathered = self.is_first_owner().then(gather);
         let first_owner = self.unit.first_owner();
         let is_of_group_0 = rank.position(AxisSet::ALL.difference(PP)) == 0;
         if first_owner == 0 || !is_of_group_0 {
@@ -94,7 +149,7 @@ impl ParamRef {
             return None;
         }
         (rank.index() == 0).then(|| {
-            let mut values = vec![0.0f32; self.global_len()];
+            let mut values = vec![0.0f32; len];
             let received = group.recv(site, first_owner, values.as_mut_slice().into());
             received.unwrap_or_else(|error| fail(error));
             values

@@ -52,6 +52,7 @@ impl<D: Whole> Dim for D {
         key: TypeId::of::<D>,
         split: AxisSet::NONE,
         home: D::Home::AXES,
+        is_routed: false,
     };
     type Usage = <D::Home as AxisGroup>::Usage;
     const SEAL: Seal = Seal::new();
@@ -119,6 +120,8 @@ pub struct DimInfo {
     pub split: AxisSet,
     /// The axes that distribute it by declaration.
     pub home: AxisSet,
+    /// True if it is [`Routed`](super::Routed): its elements follow from a routing, not from a size.
+    pub is_routed: bool,
 }
 
 impl DimInfo {

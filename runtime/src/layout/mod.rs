@@ -6,6 +6,7 @@
 mod axis;
 mod dim;
 mod marker;
+mod routed;
 mod same;
 mod sealed;
 mod select;
@@ -20,6 +21,8 @@ pub use marker::{
     ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Outside, Pp,
     SequenceHome, SplitAxes, Tp,
 };
+pub(crate) use routed::refuse_routed;
+pub use routed::{DispatchAxes, ExpertsOf, Routed, TokenRows};
 pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};
 pub use select::{At, GatherDim, SplitDim, SumOver};

@@ -59,6 +59,19 @@ impl<A: 'static> Usage for Twice<A> {
     type Covers<Axis, Others> = Others;
 }
 
+/// A dim whose rows follow from a routing, [`Routed`](super::Routed). It takes the place of the count of `pp`, over which no dim
+/// of tokens is distributed.
+#[derive(Debug)]
+pub struct RowsOfRouting;
+
+impl Usage for RowsOfRouting {
+    type Next = RowsOfRouting;
+    type Plus<U: Usage> = RowsOfRouting;
+    type And<Others> = RowsOfRouting;
+    type CoveredBy<Output: Usage, Others> = RowsOfRouting;
+    type Covers<Axis, Others> = Others;
+}
+
 /// The counts of all axes: a tuple of [`Usage`]s, for `pp`, `dp`, `fsdp`, `ep`, `cp` and `tp`.
 pub trait UsageSet: 'static {
     /// Count of `pp`.
@@ -126,6 +139,17 @@ pub trait OneDimPerAxis<S> {}
 
 impl<S> OneDimPerAxis<S> for Distinct {}
 
+impl<S> OneDimPerAxis<S> for RowsOfRouting where RowsOfRouting: MadeByRouting<S> {}
+
+/// Never implemented: a shape `S` with a [`Routed`](super::Routed) dim that a program can create tensors with.
+#[diagnostic::on_unimplemented(
+    message = "tensors shaped `{S}` are made by a routing, and computed by layers only",
+    label = "ranks hold different numbers of the rows that were routed to their experts",
+    note = "`routing.group(&x)` and `routing.dispatch(&x, Ep)` make them from a tensor with a row for each token",
+    note = "new tensors have a row for each token: `routing.combine(&rows)` brings the results of experts back"
+)]
+pub trait MadeByRouting<S> {}
+
 /// The verdict of the operands of a function with the output `O`: [`Distinct`], if the output is distributed over every
 /// axis that distributes an operand, or partial over it.
 pub trait AxesCovered<O> {}
@@ -133,6 +157,38 @@ pub trait AxesCovered<O> {}
 impl<O> AxesCovered<O> for Distinct {}
 
 impl<A: InOutput<O>, O> AxesCovered<O> for Lost<A> {}
+
+impl<O> AxesCovered<O> for RowsOfRouting where RowsOfRouting: TakenByFunctions<O> {}
+
+/// Never implemented: rows of a routing as an operand of a user-defined function with the output `O`.
+#[diagnostic::on_unimplemented(
+    message = "a user-defined function with the output `{O}` cannot take rows that were routed to experts",
+    label = "ranks hold different numbers of these rows",
+    note = "a function takes a row for each token: `routing.combine(&rows)` brings the results of experts back; elementwise \
+            operations, norms and linear layers take the rows too"
+)]
+pub trait TakenByFunctions<O> {}
+
+/// The verdict of the axes that experts are split over, for tokens shaped `L`: [`Distinct`], if each axis distributes them.
+#[diagnostic::on_unimplemented(
+    message = "tokens shaped `{L}` cannot be dispatched over axes that are not known",
+    label = "these axes may have ranks with the same tokens",
+    note = "code that is generic in the axes `A` needs the bound `A: DispatchAxes<L>` for tokens shaped `L`"
+)]
+pub trait TokensDiffer<L> {}
+
+impl<L> TokensDiffer<L> for Distinct {}
+
+impl<A: InTokens<L>, L> TokensDiffer<L> for Lost<A> {}
+
+/// Never implemented: an axis whose ranks have the same tokens.
+#[diagnostic::on_unimplemented(
+    message = "tokens shaped `{L}` cannot be dispatched over `{Self}`: its ranks have the same tokens",
+    label = "an expert would get each token once for each rank of this axis",
+    note = "experts are split over axes that distribute the tokens: `Ep` for `Batch @ data`, `Cp` for `Seq @ cp`, `Tp` for a \
+            stream split by `Split<Seq, Tp>`; leave the axis out of `dispatch`, and out of `fold` of the experts"
+)]
+pub trait InTokens<L> {}
 
 /// Never implemented: an axis that is not in output `O`, although operands are distributed over it.
 #[diagnostic::on_unimplemented(

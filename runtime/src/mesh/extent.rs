@@ -20,6 +20,8 @@ pub struct Extent {
     /// The elements that a [`Split`](crate::layout::Split) of the dim cuts: the whole dim, the part that the home of the dim
     /// leaves to this rank, or the rows of a micro-batch.
     cut: Ranges,
+    /// Number of the routing that the rows of a [`Routed`](crate::layout::Routed) dim follow from; 0 of all other dims.
+    routing: u64,
 }
 
 impl Extent {
@@ -45,6 +47,18 @@ impl Extent {
         let gap = Gap { at: end - begin, len: start(late) - end };
         let len = end - begin + start(late + 1) - start(late);
         Extent::unsplit_at(size, Ranges::new(begin, len, gap))
+    }
+
+    /// Returns the extent of the `local` rows that routing number `routing` has brought to this rank, of `global` on all
+    /// ranks.
+    pub(crate) fn of_routing(routing: u64, global: usize, local: usize) -> Extent {
+        Extent { routing, ..Extent::unsplit_at(global, Ranges::one_range(0, local)) }
+    }
+
+    /// Returns the number of the routing that the rows follow from; 0 if the dim is not
+    /// [`Routed`](crate::layout::Routed).
+    pub(crate) fn routing(&self) -> u64 {
+        self.routing
     }
 
     /// Returns the index in the global tensor of element `local` of this rank.
@@ -124,11 +138,13 @@ impl Extent {
             offset,
             gap,
             cut: first.cut.scaled_by(inner),
+            routing: first.routing,
         }
     }
 
     fn unsplit_at(global: usize, held: Ranges) -> Extent {
-        Extent { global, local: held.len, offset: held.offset, gap: held.gap, cut: held }
+        let Ranges { offset, len, gap } = held;
+        Extent { global, local: len, offset, gap, cut: held, routing: 0 }
     }
 
     fn held_ranges(&self) -> Ranges {
@@ -214,7 +230,10 @@ pub(crate) fn shape_name(dims: &[DimInfo]) -> String {
 pub(crate) fn named_sizes(dims: &[DimInfo], extents: &[Extent]) -> String {
     let size = |(dim, extent): (&DimInfo, &Extent)| {
         let Extent { global, local, offset, .. } = extent;
-        if global == local {
+        if extent.routing != 0 {
+            let routing = extent.routing;
+            format!("{} = {global} ({local} of them here, of routing {routing})", dim.name)
+        } else if global == local {
             format!("{} = {global}", dim.name)
         } else if extent.is_one_range() {
             format!("{} = {global} ({local} of them here, from {offset} on)", dim.name)
@@ -327,6 +346,7 @@ mod tests {
             key: std::any::TypeId::of::<()>,
             split: AxisSet::NONE,
             home: AxisSet::NONE,
+            is_routed: false,
         };
         let sizes = named_sizes(&[SEQ], &[Extent::zig_zag(8, 0, 2)]);
         assert_eq!(sizes, "Seq = 8 (4 of them here, 0..2 and 6..8)");

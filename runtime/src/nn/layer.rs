@@ -65,7 +65,7 @@ impl<M: Module> Layer<M::In> for M {
     label = "this layer does not support the sharding style",
     note = "`Linear` and a `Param` of two dims take \"col\" and \"row\", a `Param` of one dim, `Bias`, `AttentionSinks` and \
             `RelativeBias` take \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\", `Attention` takes \
-            `cp = \"ring\"`, \"ulysses\", \"gather\" and \"hybrid\"; `scatter` applies to `Linear` and `Embedding`; norms, \
+            `cp = \"ring\"`, \"ulysses\", \"gather\" and \"hybrid\", `GroupedLinear` takes `ep = \"experts\"`; `scatter` applies to `Linear` and `Embedding`; norms, \
             `Alibi` and models inside a model need no annotation",
     note = "your own layer can be sharded once it implements `Shard<{Style}>`"
 )]

@@ -14,6 +14,7 @@ mod linear;
 mod lm_head;
 mod logit_chunks;
 mod model;
+mod moe;
 mod norm;
 mod param;
 mod positions;
@@ -53,6 +54,7 @@ pub use model::{
     FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, StageDescription,
     check_output,
 };
+pub use moe::{GroupedInput, RouterInput, TokenRouting};
 pub use norm::NormInput;
 pub use positions::{DocumentsInput, SequenceInput};
 pub use recompute::{
@@ -62,7 +64,7 @@ pub use recompute::{
 pub(crate) use rope::with_unpadded_length;
 pub use sizes::Sizes;
 pub use stack::{Layers, StackInput};
-pub use style::{AllReduce, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
+pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
 
 /// Layers and their options, all of which are also in the [prelude](crate::prelude).
@@ -77,6 +79,7 @@ pub mod layers {
     pub use crate::nn::embedding::Embedding;
     pub use crate::nn::linear::Linear;
     pub use crate::nn::lm_head::LmHead;
+    pub use crate::nn::moe::{GroupedLinear, Router, RouterOptions, RouterScore};
     pub use crate::nn::norm::{LayerNorm, RmsNorm};
     pub use crate::nn::positions::LearnedPositions;
     pub use crate::nn::rope::Rope;

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::backend::RopeLayout;
+use crate::backend::{RopeLayout, RouterOptions};
 use crate::layout::{DimInfo, Whole};
 use crate::rotary::RopeParameters;
 
@@ -31,6 +31,8 @@ pub struct Sizes {
     /// [`with_attention`](Self::with_attention).
     pub attention: AttentionOptions,
     attention_of_fields: Vec<(String, AttentionOptions)>,
+    /// Scores and weights of routers.
+    pub router: RouterOptions,
     /// Replaces the style of the context-parallel attentions of the model.
     pub context: Option<ContextStyle>,
     /// Override of the recomputation that the model's attributes declare.
@@ -51,6 +53,7 @@ impl Default for Sizes {
             dropout: 0.0,
             attention: AttentionOptions::default(),
             attention_of_fields: Vec::new(),
+            router: RouterOptions::default(),
             context: None,
             recompute: None,
         }

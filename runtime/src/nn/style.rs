@@ -20,6 +20,10 @@ pub struct Row<A, Exit = AllReduce>(PhantomData<(A, Exit)>);
 #[derive(Debug, Clone, Copy)]
 pub struct VocabSplit<A, Exit = AllReduce>(PhantomData<(A, Exit)>);
 
+/// Split over the ranks of the axes `A`, each of which has whole experts.
+#[derive(Debug, Clone, Copy)]
+pub struct ByExpert<A>(PhantomData<A>);
+
 /// Leaves a region by an all-reduce: every rank has the sum.
 #[derive(Debug, Clone, Copy)]
 pub struct AllReduce;

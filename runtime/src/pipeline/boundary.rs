@@ -149,15 +149,15 @@ pub(super) fn dims_without_size(
     kinds: &[PartKind],
     input_kinds: &[PartKind],
     sizes: &Sizes,
-) -> Vec<&'static str> {
+) -> Vec<&'static DimInfo> {
     let has_extent = |dim: &DimInfo| {
         let mut of_input = input_kinds.iter().flat_map(|kind| kind.dims());
         of_input.any(|other| (other.key)() == (dim.key)()) || sizes.dim_size(dim).is_some()
     };
     let dims = kinds.iter().flat_map(|kind| kind.dims());
-    let mut names: Vec<_> = dims.filter(|dim| !has_extent(dim)).map(|dim| dim.name).collect();
-    names.dedup();
-    names
+    let mut found: Vec<_> = dims.filter(|dim| !has_extent(dim)).collect();
+    found.dedup_by_key(|dim| dim.name);
+    found
 }
 
 /// Returns the dims of documents at a boundary that belong to no tokens of the model's input: the next stage has no others.

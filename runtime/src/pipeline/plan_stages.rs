@@ -91,6 +91,13 @@ fn check_boundaries<M: Module<In: SegmentData>>(
         let field = &chain.fields[index];
         let crosses = format!("`{}`: its output, which crosses to the next pipeline stage, has", field.name);
         let unsized_dims = dims_without_size(&field.output, &input, sizes).into_iter().map(|dim| {
+            if dim.is_routed {
+                return format!(
+                    "{crosses} rows that were routed to experts, of which ranks have different numbers: end the stage after \
+                     `routing.combine(&rows)`"
+                );
+            }
+            let dim = dim.name;
             format!("{crosses} the dim {dim}, which has no size: set it by `Sizes::with({dim}, ..)`")
         });
         let documents = documents_without_tokens(&field.output, &input).into_iter().map(|dims| {

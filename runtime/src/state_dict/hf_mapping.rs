@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 
-use crate::checkpoint::TensorBox;
-use crate::tensor::{Extent, ParamRef};
+use crate::tensor::ParamRef;
 
 use super::StateDictError;
 use super::hf_name::{HfName, numbered};
+use super::tensor_slot::{TensorSlot, matrix_sides};
 
 /// The Hugging Face tensors of a declared model, in the order in which the model declares their first parameter.
 pub struct HfMapping<'a> {
     tensors: Vec<HfTensor<'a>>,
+    params: Vec<HfParam<'a>>,
 }
 
 /// A tensor, and the parameters that it consists of.
@@ -21,29 +22,45 @@ pub(super) struct HfTensor<'a> {
     pub parts: Vec<(TensorSlot, &'a ParamRef)>,
 }
 
+/// A parameter, and the tensors that hold it.
+pub(super) struct HfParam<'a> {
+    pub param: &'a ParamRef,
+    /// Slots, with the indices of their tensors: several if each weight of a stack has a tensor of its own.
+    pub slots: Vec<(TensorSlot, usize)>,
+}
+
 impl<'a> HfMapping<'a> {
     /// Maps `params`, all parameters of a model, by its table of names.
     ///
     /// # Errors
-    /// A parameter without a name, and parameters that share a tensor without being fused or whose shapes do not fit
-    /// together.
+    /// A parameter without a name, parameters that share a tensor without being fused or whose shapes do not fit together,
+    /// and an entry of stacked weights for a parameter that has none, or without a `*` for their number.
     pub fn new(names: &[HfName], params: &'a [ParamRef]) -> Result<HfMapping<'a>, StateDictError> {
         let by_path = params.iter().map(|param| (param.path(), param)).collect();
         let table = NameTable { names, by_path };
         let mut tensors: Vec<HfTensor<'a>> = Vec::new();
         let mut index_of: HashMap<String, usize> = HashMap::new();
+        let mut mapped = Vec::new();
         for param in params {
-            let (name, slot) = table.tensor_slot(param)?;
-            let shape = slot.tensor_shape();
-            match index_of.get(&name) {
-                Some(index) => tensors[*index].add(slot, shape, param)?,
-                None => {
-                    index_of.insert(name.clone(), tensors.len());
-                    tensors.push(HfTensor { name, shape, parts: vec![(slot, param)] });
-                }
+            let mut slots = Vec::new();
+            for (name, slot) in table.tensor_slots(param)? {
+                let shape = slot.tensor_shape();
+                let index = match index_of.get(&name) {
+                    Some(index) => {
+                        tensors[*index].add(slot, shape, param)?;
+                        *index
+                    }
+                    None => {
+                        index_of.insert(name.clone(), tensors.len());
+                        tensors.push(HfTensor { name, shape, parts: vec![(slot, param)] });
+                        tensors.len() - 1
+                    }
+                };
+                slots.push((slot, index));
             }
+            mapped.push(HfParam { param, slots });
         }
-        Ok(HfMapping { tensors })
+        Ok(HfMapping { tensors, params: mapped })
     }
 
     /// Returns name and shape of every tensor.
@@ -53,6 +70,10 @@ impl<'a> HfMapping<'a> {
 
     pub(super) fn tensors(&self) -> &[HfTensor<'a>] {
         &self.tensors
+    }
+
+    pub(super) fn params(&self) -> &[HfParam<'a>] {
+        &self.params
     }
 }
 
@@ -98,8 +119,8 @@ struct NameTable<'a> {
 }
 
 impl NameTable<'_> {
-    /// Returns the tensor of a parameter, and its slot there.
-    fn tensor_slot(&self, param: &ParamRef) -> Result<(String, TensorSlot), StateDictError> {
+    /// Returns the tensors of a parameter, and its slots there.
+    fn tensor_slots(&self, param: &ParamRef) -> Result<Vec<(String, TensorSlot)>, StateDictError> {
         let path = param.path();
         let found = self.names.iter().find_map(|entry| Some((entry, entry.layer_numbers(path)?)));
         let Some((entry, numbers)) = found else {
@@ -107,21 +128,31 @@ impl NameTable<'_> {
                 "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported"
             )));
         };
-        let (inputs, outputs) = matrix_sides(param);
-        let stack = (param.stacked() > 0).then(|| param.local_extents()[0]);
-        let (outputs_before, all_outputs) =
-            if entry.fused { self.fused_outputs(entry, &numbers) } else { (0, outputs.global) };
-        let (is_transposed, is_fused) = (entry.transposed, entry.fused);
-        let slot = TensorSlot {
-            is_transposed,
-            is_fused,
-            stack,
-            inputs,
-            outputs,
-            outputs_before,
-            all_outputs,
+        let fused_outputs = entry.fused.then(|| self.fused_outputs(entry, &numbers));
+        let slot = TensorSlot::new(entry, param, fused_outputs);
+        if !entry.stacked {
+            return Ok(vec![(numbered(entry.name, &numbers), slot)]);
+        }
+        let Some(slots) = slot.of_weights() else {
+            return Err(StateDictError::Mapping(format!(
+                "`HF_NAMES` maps the weights of a stack at `{path}`, which is a single weight; give it an entry \
+                 `HfName::same` or `HfName::transposed`"
+            )));
         };
-        Ok((numbered(entry.name, &numbers), slot))
+        let stars = entry.name.split('.').filter(|part| *part == "*").count();
+        if stars != numbers.len() + 1 {
+            return Err(StateDictError::Mapping(format!(
+                "`HF_NAMES` maps the stack `{path}` to `{}`, in which {stars} `*` stand for {} numbers: those of the path, \
+                 and at last that of each weight",
+                entry.name,
+                numbers.len() + 1
+            )));
+        }
+        let named = |(index, slot): (usize, _)| {
+            let index = index.to_string();
+            (numbered(entry.name, &[&numbers[..], &[&index]].concat()), slot)
+        };
+        Ok(slots.enumerate().map(named).collect())
     }
 
     /// Counts the outputs before those of `entry` in its fused tensor, and all of them.
@@ -138,124 +169,11 @@ impl NameTable<'_> {
     }
 }
 
-/// Returns inputs and outputs of a parameter, or of each of its stacked weights: the rows and columns of its row-major
-/// block. A vector has outputs only.
-fn matrix_sides(param: &ParamRef) -> (Option<Extent>, Extent) {
-    match param.weight_sides().map(|side| &param.local_extents()[side]) {
-        [vector, []] | [[], vector] => (None, Extent::flattened(vector)),
-        [inputs, outputs] => (Some(Extent::flattened(inputs)), Extent::flattened(outputs)),
-    }
-}
-
-/// The slot of a parameter in its tensor, and this rank's shard of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TensorSlot {
-    is_transposed: bool,
-    is_fused: bool,
-    /// The first dim of tensor and parameter, if they are stacked weights.
-    stack: Option<Extent>,
-    inputs: Option<Extent>,
-    outputs: Extent,
-    /// Outputs of other parameters before this one's.
-    outputs_before: usize,
-    /// Outputs of all parameters in the tensor.
-    all_outputs: usize,
-}
-
-impl TensorSlot {
-    /// Returns the shape of the whole tensor.
-    fn tensor_shape(&self) -> Vec<usize> {
-        self.in_tensor_order(|extent| extent.global, self.all_outputs)
-    }
-
-    /// Returns this rank's part of the tensor.
-    pub fn local_box(&self) -> TensorBox {
-        let first_output = self.outputs_before + self.outputs.offset;
-        let offset = self.in_tensor_order(|extent| extent.offset, first_output);
-        let shape = self.in_tensor_order(|extent| extent.local, self.outputs.local);
-        TensorBox::new(&offset, &shape)
-    }
-
-    /// Returns a number for each dim of the tensor: `of` the stack and of the inputs, and `outputs`.
-    fn in_tensor_order(&self, of: impl Fn(&Extent) -> usize, outputs: usize) -> Vec<usize> {
-        let sides = match (&self.inputs, self.is_transposed) {
-            (None, _) => vec![outputs],
-            (Some(inputs), false) => vec![of(inputs), outputs],
-            (Some(inputs), true) => vec![outputs, of(inputs)],
-        };
-        self.stack.iter().map(of).chain(sides).collect()
-    }
-
-    /// Returns the slot of the unsharded parameter.
-    pub fn unsharded(&self) -> TensorSlot {
-        TensorSlot {
-            stack: self.stack.map(|stack| Extent::whole(stack.global)),
-            inputs: self.inputs.map(|inputs| Extent::whole(inputs.global)),
-            outputs: Extent::whole(self.outputs.global),
-            ..*self
-        }
-    }
-
-    /// Copies the local box of the tensor to the parameter's block.
-    pub fn copy_to_param(&self, values: &[f32], block: &mut [f32]) {
-        let len = self.inputs.map_or(1, |inputs| inputs.local) * self.outputs.local;
-        let weights = values.chunks_exact(len.max(1)).zip(block.chunks_exact_mut(len.max(1)));
-        weights.for_each(|(values, block)| self.copy_weight_to_param(values, block));
-    }
-
-    fn copy_weight_to_param(&self, values: &[f32], block: &mut [f32]) {
-        match self.inputs.filter(|_| self.is_transposed) {
-            Some(inputs) => transpose(self.outputs.local, inputs.local, values, block),
-            None => block.copy_from_slice(values),
-        }
-    }
-
-    /// Copies the parameter's block to its slot in the tensor.
-    pub fn copy_to_tensor(&self, block: &[f32], tensor: &mut [f32]) {
-        let len = self.inputs.map_or(1, |inputs| inputs.local) * self.outputs.local;
-        let row = self.inputs.map_or(1, |inputs| inputs.global) * self.all_outputs;
-        let first = self.stack.map_or(0, |stack| stack.offset);
-        let weights = tensor.chunks_exact_mut(row.max(1)).skip(first);
-        let weights = block.chunks_exact(len.max(1)).zip(weights);
-        weights.for_each(|(block, tensor)| self.copy_weight_to_tensor(block, tensor));
-    }
-
-    fn copy_weight_to_tensor(&self, block: &[f32], tensor: &mut [f32]) {
-        let rows = self.inputs.map_or(1, |inputs| inputs.local);
-        let (width, first) = (self.outputs.local, self.outputs_before + self.outputs.offset);
-        match self.inputs.filter(|_| self.is_transposed) {
-            Some(inputs) => {
-                let outputs = &mut tensor[first * inputs.global..][..block.len()];
-                transpose(inputs.local, width, block, outputs);
-            }
-            None => {
-                for row in 0..rows {
-                    let to = &mut tensor[row * self.all_outputs + first..][..width];
-                    to.copy_from_slice(&block[row * width..][..width]);
-                }
-            }
-        }
-    }
-}
-
-/// Transposes a matrix, `to[c, r] = from[r, c]`, in tiles that stay in the cache.
-fn transpose(rows: usize, cols: usize, from: &[f32], to: &mut [f32]) {
-    const TILE: usize = 32;
-    for row_tile in (0..rows).step_by(TILE) {
-        for col_tile in (0..cols).step_by(TILE) {
-            for row in row_tile..rows.min(row_tile + TILE) {
-                for col in col_tile..cols.min(col_tile + TILE) {
-                    to[col * rows + row] = from[row * cols + col];
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::cpu::CpuBackend;
+    use crate::checkpoint::TensorBox;
     use crate::comm::RankComms;
     use crate::layout::{Ep, Split, Stacked};
     use crate::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};

@@ -1,5 +1,6 @@
 //! Import and export of a model's weights in the Hugging Face format.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use crate::checkpoint::TensorSource;
@@ -7,6 +8,7 @@ use crate::checkpoint::hf::{HfExport, HfFolder, HfFormat};
 use crate::comm::{CommFailure, Site};
 use crate::tensor::{ParamRef, Rank};
 
+use super::hf_mapping::{HfParam, HfTensor};
 use super::{HfMapping, HfName, StateDictError};
 
 /// Loads this rank's shard of every parameter that it owns from a Hugging Face folder. `names` maps parameters to tensors.
@@ -18,13 +20,15 @@ pub fn import_hf(
     names: &[HfName],
     params: &[ParamRef],
 ) -> Result<(), StateDictError> {
-    for tensor in HfMapping::new(names, params)?.tensors() {
-        for (slot, param) in tensor.parts.iter().filter(|(_, param)| param.is_owned()) {
-            let values = folder.read(&tensor.name, &tensor.shape, &slot.local_box())?;
-            let mut block = vec![0.0; param.local_len()];
+    let mapping = HfMapping::new(names, params)?;
+    for HfParam { param, slots } in mapping.params().iter().filter(|own| own.param.is_owned()) {
+        let mut block = vec![0.0; param.local_len()];
+        for (slot, tensor) in slots.iter().filter(|(slot, _)| slot.is_held()) {
+            let HfTensor { name, shape, .. } = &mapping.tensors()[*tensor];
+            let values = folder.read(name, shape, &slot.local_box())?;
             slot.copy_to_param(&values, &mut block);
-            param.write(&block);
         }
+        param.write(&block);
     }
     Ok(())
 }
@@ -52,11 +56,22 @@ pub fn export_hf(
         0 => Some(HfExport::create(folder, format)?),
         _ => None,
     };
+    // The blocks of the stacks in the tensor, whose other weights are in the next ones.
+    let mut stacks: HashMap<&str, Option<Vec<f32>>> = HashMap::new();
     for tensor in HfMapping::new(names, params)?.tensors() {
         let len = if export.is_some() { tensor.shape.iter().product() } else { 0 };
         let mut values = vec![0.0; len];
+        stacks.retain(|path, _| tensor.parts.iter().any(|(_, param)| param.path() == *path));
         for (slot, param) in &tensor.parts {
-            if let Some(whole) = param.gather_to_rank_0(rank) {
+            let whole = match slot.weight() {
+                None => param.gather_to_rank_0(rank),
+                Some(weight) => {
+                    let held = || param.is_first_owner().then(|| param.to_local_vec());
+                    let block = stacks.entry(param.path()).or_insert_with(held);
+                    param.gather_weight_to_rank_0(rank, weight, block.as_deref())
+                }
+            };
+            if let Some(whole) = whole {
                 slot.unsharded().copy_to_tensor(&whole, &mut values);
             }
         }

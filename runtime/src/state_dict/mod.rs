@@ -2,13 +2,17 @@
 //!
 //! - `TrainingState` maps parameters, optimizer state and moving average to the shards of a checkpoint.
 //! - [`HfMapping`] maps the parameters of a declared model to Hugging Face tensors, by the model's table of [`HfName`]s:
-//!   names, shapes, transposed layouts and fused tensors follow from it.
+//!   names, shapes, transposed layouts, fused tensors and those of stacked weights follow from it.
 
 mod error;
 mod hf_mapping;
 mod hf_name;
 mod hf_weights;
+mod tensor_slot;
 mod training_state;
+
+#[cfg(test)]
+mod stacked_tests;
 
 pub use error::StateDictError;
 pub use hf_mapping::HfMapping;

@@ -20,13 +20,15 @@ use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending};
 pub struct Loss<S> {
     /// One element: the sum over the elements of this rank.
     sum: Value,
+    /// One element: the sum of the penalties of this rank.
+    penalty: Option<Value>,
     count: u64,
     shape: PhantomData<S>,
 }
 
 impl<S: Dims> Loss<S> {
     pub(crate) fn new(sum: Value, count: u64) -> Loss<S> {
-        Loss { sum, count, shape: PhantomData }
+        Loss { sum, penalty: None, count, shape: PhantomData }
     }
 
     /// Creates the mean of `terms`: the sum over every element, divided by their number on all ranks.
@@ -41,8 +43,31 @@ impl<S: Dims> Loss<S> {
         self.count
     }
 
+    /// Returns the sum, with the penalties, and the count.
     pub(super) fn into_sum_and_count(self) -> (Value, u64) {
-        (self.sum, self.count)
+        let sum = match &self.penalty {
+            Some(penalty) => sum_of_both(&self.sum, penalty),
+            None => self.sum,
+        };
+        (sum, self.count)
+    }
+
+    /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: a penalty
+    /// on activations, such as the [balance](crate::nn::TokenRouting::balance) of a router. The gradient is that of
+    /// `(sum of the loss + sum of the terms) / count of the loss`.
+    ///
+    /// [`reduce`](Self::reduce) and [`metric`](Self::metric) return the loss without it. In a weighted sum of losses, which
+    /// has one value, it counts as a part of the loss.
+    #[track_caller]
+    pub fn with_penalty<T: Operand<Shape = S>>(self, terms: &T) -> Loss<S> {
+        let terms = terms.operand();
+        self.sum.rank().check_same(terms.rank());
+        let own = sum_of_elements(terms.value());
+        let penalty = match &self.penalty {
+            Some(penalty) => sum_of_both(penalty, &own),
+            None => own,
+        };
+        Loss { penalty: Some(penalty), ..self }
     }
 
     /// Reduces the mean over all ranks: one small all-reduce.
@@ -120,7 +145,11 @@ impl<S: Dims> Loss<S> {
 impl<S: Dims> From<Loss<S>> for Losses {
     #[track_caller]
     fn from(loss: Loss<S>) -> Losses {
-        Losses::of_sum(&loss.sum, S::VARIES, loss.count)
+        let losses = Losses::of_sum(&loss.sum, S::VARIES, loss.count);
+        match &loss.penalty {
+            Some(penalty) => losses.merge_losses(Losses::of_sum(penalty, S::VARIES, 0)),
+            None => losses,
+        }
     }
 }
 
@@ -187,10 +216,20 @@ impl<S: Dims> AddsToLoss<S> for Loss<S> {
     #[track_caller]
     fn add_to(self, left: Loss<S>) -> Loss<S> {
         left.sum.rank().check_same(self.sum.rank());
-        let both = left.sum.to_pointwise().binary(self.sum.to_pointwise(), Binary::Add);
-        let sum = Value::deferred(left.sum.rank(), Vec::new(), both);
-        Loss::new(sum, left.count + self.count)
+        let sum = sum_of_both(&left.sum, &self.sum);
+        let penalty = match (left.penalty, self.penalty) {
+            (Some(left), Some(right)) => Some(sum_of_both(&left, &right)),
+            (penalty, None) | (None, penalty) => penalty,
+        };
+        Loss { sum, penalty, count: left.count + self.count, shape: PhantomData }
     }
+}
+
+/// Returns the sum of two sums of one element.
+#[track_caller]
+fn sum_of_both(left: &Value, right: &Value) -> Value {
+    let both = left.to_pointwise().binary(right.to_pointwise(), Binary::Add);
+    Value::deferred(left.rank(), Vec::new(), both)
 }
 
 /// Adds sums and counts: the mean over the elements of both.

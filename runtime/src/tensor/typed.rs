@@ -9,7 +9,7 @@ use crate::backend::{DropoutMask, UnaryFunction};
 use crate::comm::Site;
 use crate::context::{Rank, block_index, extents_of, gather_block, scope};
 use crate::fsdp::ParamRef;
-use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim};
+use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim, refuse_routed};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 use crate::random;
 
@@ -165,6 +165,7 @@ impl<S: Dims> Tensor<S> {
     /// of the axes that distribute a dim call it.
     #[track_caller]
     pub fn gather_to_vec(&self) -> Vec<f32> {
+        const { refuse_routed::<S>() };
         gather_block(self.rank(), S::DIMS, self.local_extents(), self.to_local_vec())
     }
 
@@ -219,6 +220,7 @@ impl<S: Dims> Tensor<S> {
     /// The mask is a function of the seed, the step, `name` and the element's index in the global tensor, so it is the
     /// same on every mesh. Outside training nothing happens.
     pub(crate) fn dropout(&self, name: &str, rate: f32) -> Tensor<S> {
+        const { refuse_routed::<S>() };
         let rank = self.rank();
         if !rank.is_training() || rate == 0.0 {
             return Tensor::from_untyped(self.value.unchanged());

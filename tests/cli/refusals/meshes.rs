@@ -66,9 +66,9 @@ fn meshes() {
             (&on("dpp=2"), &["unknown axis `dpp`; did you mean `dp`?"]),
             (&on("tp=0"), &["a degree is at least 1"]),
             (
-                &on("fsdp=2,pp=2,cp=2,ep=2"),
+                &on("ep=2"),
                 &[
-                    "--mesh: ep=2 comes with a later version; leave it out, or use dp, fsdp, cp, tp and pp",
+                    "--mesh: ep=2 needs a model with experts that are split over ep, by `#[sharded(ep = \"experts\")]`",
                 ],
             ),
             (

@@ -10,6 +10,7 @@ mod gpt2;
 mod graphs;
 mod head;
 mod llama;
+mod moe;
 mod nccl;
 mod nccl_captured;
 mod nccl_grouped;

@@ -4,9 +4,13 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
+use super::decoder::{
+    AttentionSizes, exported_positions, follows_from_others, refuse_attention_dropout,
+    refuse_layer_types, refuse_window,
+};
 use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, HfSettings};
-use crate::rotary::{RopeParameters, RopeScaling};
+use crate::rotary::RopeParameters;
 
 /// The sizes and constants of a Llama model.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,26 +48,8 @@ impl HfConfig for LlamaConfig {
 
     fn from_settings(keys: &HfSettings<'_>) -> Result<LlamaConfig, String> {
         refuse_unsupported(keys)?;
-        let (hidden, heads) =
-            (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
-        let kv_heads = keys.count("num_key_value_heads")?.unwrap_or(heads);
-        if !heads.is_multiple_of(kv_heads) {
-            return Err(format!(
-                "num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}"
-            ));
-        }
-        let head_dim = match keys.count("head_dim")? {
-            Some(width) => width,
-            None if hidden.is_multiple_of(heads) => hidden / heads,
-            None => {
-                return Err(format!(
-                    "num_attention_heads {heads} does not divide hidden_size {hidden}"
-                ));
-            }
-        };
-        if !head_dim.is_multiple_of(2) {
-            return Err(format!("head_dim {head_dim} is odd; rotary positions need an even width"));
-        }
+        let AttentionSizes { hidden, heads, kv_heads, head_dim } =
+            AttentionSizes::read(keys, None)?;
         let max_positions = keys.count("max_position_embeddings")?.unwrap_or(2048);
         Ok(LlamaConfig {
             hidden,
@@ -74,7 +60,7 @@ impl HfConfig for LlamaConfig {
             head_dim,
             vocab: keys.required("vocab_size")?,
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
-            rope: read_parameters(keys, head_dim, max_positions)?,
+            rope: read_parameters(keys, 10_000.0, head_dim, max_positions)?,
             tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
             max_positions,
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
@@ -83,10 +69,6 @@ impl HfConfig for LlamaConfig {
     }
 
     fn to_json(&self) -> Value {
-        let max_positions = match self.rope.scaling {
-            RopeScaling::Dynamic { trained_positions, .. } => trained_positions,
-            _ => self.max_positions,
-        };
         let mut config = json!({
             "architectures": ["LlamaForCausalLM"],
             "model_type": LlamaConfig::MODEL_TYPE,
@@ -99,7 +81,7 @@ impl HfConfig for LlamaConfig {
             "vocab_size": self.vocab,
             "rms_norm_eps": self.norm_eps,
             "tie_word_embeddings": self.tied,
-            "max_position_embeddings": max_positions,
+            "max_position_embeddings": exported_positions(&self.rope, self.max_positions),
             "bos_token_id": self.bos,
             "eos_token_id": self.eos,
             "hidden_act": "silu",
@@ -117,11 +99,8 @@ impl HfConfig for LlamaConfig {
         ("num_hidden_layers", self.layers)
     }
 
-    /// Some folders also store the rotary frequencies, and the head that is tied to the embedding.
     fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
-        let follows =
-            stored.ends_with("rotary_emb.inv_freq") || (self.tied && stored == "lm_head.weight");
-        (!follows).then_some(Cow::Borrowed(stored))
+        (!follows_from_others(stored, self.tied)).then_some(Cow::Borrowed(stored))
     }
 }
 
@@ -134,21 +113,14 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
         }
     }
     refuse_windows(keys)?;
-    match keys.number("attention_dropout")? {
-        Some(rate) if rate > 0.0 => {
-            Err(format!("attention_dropout is {rate}; only 0 is supported"))
-        }
-        _ => Ok(()),
-    }
+    refuse_attention_dropout(keys)
 }
 
 /// Refuses sliding windows, as those of Mistral, and of Qwen2 if it switches them on.
 fn refuse_windows(keys: &HfSettings<'_>) -> Result<(), String> {
     let is_used = keys.switch("use_sliding_window")?;
-    if let Some(window) = keys.get("sliding_window").filter(|_| is_used != Some(false)) {
-        return Err(format!(
-            "sliding_window is {window}; only models whose attention has no window are supported"
-        ));
+    if is_used != Some(false) {
+        refuse_window(keys)?;
     }
     if is_used == Some(true) {
         return Err(
@@ -156,11 +128,5 @@ fn refuse_windows(keys: &HfSettings<'_>) -> Result<(), String> {
                 .into(),
         );
     }
-    match keys.get("layer_types") {
-        Some(Value::Array(types)) if types.iter().all(|kind| *kind == "full_attention") => Ok(()),
-        Some(types) => {
-            Err(format!("layer_types is {types}; only layers of \"full_attention\" are supported"))
-        }
-        None => Ok(()),
-    }
+    refuse_layer_types(keys)
 }

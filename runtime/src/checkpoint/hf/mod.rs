@@ -1,10 +1,12 @@
 //! Hugging Face folders: import and export of `config.json` and safetensors.
 
+mod decoder;
 mod export;
 mod family;
 mod gpt2;
 mod import;
 mod llama;
+mod mixtral;
 mod rope;
 mod settings;
 
@@ -13,6 +15,7 @@ pub use family::{HfConfig, HfFormat};
 pub use gpt2::{Gpt2Config, Gpt2Dropout};
 pub use import::HfFolder;
 pub use llama::LlamaConfig;
+pub use mixtral::MixtralConfig;
 pub use settings::HfSettings;
 
 #[cfg(test)]

@@ -14,17 +14,19 @@ const OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 /// The names of scalings that are supported, for messages.
 const SUPPORTED: &str = "\"default\", \"linear\", \"dynamic\", \"yarn\" and \"llama3\"";
 
-/// Reads the rotary parameters of a model with heads of `head_dim` that was made for `max_positions`.
+/// Reads the rotary parameters of a model with heads of `head_dim` that was made for `max_positions`. The base is `theta` in a
+/// file without one.
 ///
 /// # Errors
 /// A scaling that is not supported, by name, numbers that are missing or out of range, and two objects that differ.
 pub(super) fn read_parameters(
     keys: &HfSettings<'_>,
+    theta: f64,
     head_dim: usize,
     max_positions: usize,
 ) -> Result<RopeParameters, String> {
     let plain = RopeParameters {
-        theta: keys.number("rope_theta")?.unwrap_or(10_000.0),
+        theta: keys.number("rope_theta")?.unwrap_or(theta),
         partial_rotary_factor: keys.number("partial_rotary_factor")?.unwrap_or(1.0),
         scaling: RopeScaling::Default,
     };

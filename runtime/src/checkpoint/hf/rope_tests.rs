@@ -9,7 +9,7 @@ use crate::rotary::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
 /// Heads of 64 elements, made for 4096 positions.
 fn read(config: &Value) -> Result<RopeParameters, String> {
     let Value::Object(config) = config else { panic!("{config} is an object") };
-    read_parameters(&HfSettings::new(config), 64, 4096)
+    read_parameters(&HfSettings::new(config), 10_000.0, 64, 4096)
 }
 
 fn scaled(scaling: RopeScaling) -> RopeParameters {

@@ -1,6 +1,6 @@
 //! The tensors that `transformers` stores for a configuration, as test expectations.
 
-use super::{Gpt2Config, HfConfig, LlamaConfig};
+use super::{Gpt2Config, HfConfig, LlamaConfig, MixtralConfig};
 
 /// A family with a list of its tensors.
 pub trait TestFamily: HfConfig {
@@ -27,6 +27,38 @@ impl TestFamily for LlamaConfig {
             ];
             let named = |(name, shape)| (format!("model.layers.{layer}.{name}.weight"), shape);
             tensors.extend(block.map(named));
+        }
+        tensors.push(("model.norm.weight".into(), vec![hidden]));
+        if !self.tied {
+            tensors.push(("lm_head.weight".into(), vec![self.vocab, hidden]));
+        }
+        tensors
+    }
+}
+
+impl TestFamily for MixtralConfig {
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let (hidden, ffn) = (self.hidden, self.ffn);
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut tensors = vec![("model.embed_tokens.weight".into(), vec![self.vocab, hidden])];
+        for layer in 0..self.layers {
+            let mut add = |name: &str, shape: [usize; 2]| {
+                tensors.push((format!("model.layers.{layer}.{name}.weight"), shape.to_vec()));
+            };
+            add("self_attn.q_proj", [q, hidden]);
+            add("self_attn.k_proj", [kv, hidden]);
+            add("self_attn.v_proj", [kv, hidden]);
+            add("self_attn.o_proj", [hidden, q]);
+            add("block_sparse_moe.gate", [self.experts, hidden]);
+            for expert in 0..self.experts {
+                let expert = format!("block_sparse_moe.experts.{expert}");
+                add(&format!("{expert}.w1"), [ffn, hidden]);
+                add(&format!("{expert}.w2"), [hidden, ffn]);
+                add(&format!("{expert}.w3"), [ffn, hidden]);
+            }
+            for norm in ["input_layernorm", "post_attention_layernorm"] {
+                tensors.push((format!("model.layers.{layer}.{norm}.weight"), vec![hidden]));
+            }
         }
         tensors.push(("model.norm.weight".into(), vec![hidden]));
         if !self.tied {

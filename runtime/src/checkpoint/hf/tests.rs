@@ -1,5 +1,7 @@
 //! Import and export of Hugging Face folders.
 
+mod mixtral;
+
 use std::fs;
 use std::path::Path;
 

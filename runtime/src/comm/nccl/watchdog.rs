@@ -187,8 +187,8 @@ impl Watchdog {
 
     /// Begins to abort all communicators because of `error`. Returns the first failure of the rank.
     ///
-    /// Each abort has its own thread. It ends the operations of its communicator immediately, but returns only after all
-    /// CUDA graphs with calls of the communicator are dropped. The rank drops them after this error, and waits for the
+    /// Each abort runs on a separate thread. It ends the operations of its communicator immediately, but returns only after
+    /// all CUDA graphs with calls of the communicator are dropped. The rank drops them after this error, and waits for the
     /// operations of all communicators meanwhile.
     fn abort_communicators(&self, error: CommError) -> CommError {
         let failure = self.failure.get_or_init(|| error).clone();

@@ -1,6 +1,7 @@
 //! The result of building a model, or the problems that prevent it.
 
-use std::collections::BTreeSet;
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::tensor::{ParamRef, Rank, Unit};
@@ -23,7 +24,11 @@ pub struct Built<M> {
     pub(super) attention_paths: Vec<String>,
     /// Paths of the tables that a matmul reads, with the field of the matmul.
     pub(super) matmuls: BTreeSet<(String, String)>,
+    pub(super) chosen: ChosenExperts,
 }
+
+/// The fraction of the experts that a token chooses, by the dim of the experts.
+pub(super) type ChosenExperts = BTreeMap<TypeId, f64>;
 
 impl<M> Built<M> {
     /// All parameters of the model, in the order of declaration. Of one that is built as pipeline stages, this rank
@@ -46,7 +51,7 @@ impl<M> Built<M> {
     ///
     /// A [table](ParamRef::is_table) counts where a matmul reads it, as that of the language-model head does. So tables
     /// that are only looked up are left out of `N`: that of positions, and the token embedding of a model whose head has a
-    /// weight of its own.
+    /// weight of its own. Of the weights of experts count those that a token chooses.
     pub(crate) fn flops_per_token(&self, seq: usize, counted: impl Fn(&str) -> bool) -> f64 {
         let has_matmul = |table: &ParamRef| {
             let mut matmuls = self.matmuls.iter();
@@ -55,11 +60,16 @@ impl<M> Built<M> {
         let is_counted = |param: &&ParamRef| {
             if param.is_table() { has_matmul(param) } else { counted(param.path()) }
         };
-        let elements: usize = self.params.iter().filter(is_counted).map(ParamRef::global_len).sum();
+        let used_elements = |param: &ParamRef| {
+            let experts = param.dims().first().filter(|_| param.stacked() > 0);
+            let chosen = experts.and_then(|experts| self.chosen.get(&(experts.key)()));
+            param.global_len() as f64 * chosen.unwrap_or(&1.0)
+        };
+        let elements: f64 = self.params.iter().filter(is_counted).map(used_elements).sum();
         let attentions = self.attention_paths.iter().zip(&self.attentions);
         let attentions = attentions.filter(|(path, _)| counted(path));
         let attention: usize = attentions.map(|(_, sizes)| sizes.products_per_query(seq)).sum();
-        6.0 * elements as f64 + 6.0 * attention as f64
+        6.0 * elements + 6.0 * attention as f64
     }
 
     /// Number of elements of all global parameters.
@@ -70,9 +80,17 @@ impl<M> Built<M> {
 
 impl Built<()> {
     pub(super) fn with_model<M>(self, model: M) -> Built<M> {
-        let Built { units, attentions, recomputes, params, tied, attention_paths, matmuls, .. } =
-            self;
-        Built { model, units, attentions, recomputes, params, tied, attention_paths, matmuls }
+        Built {
+            model,
+            units: self.units,
+            attentions: self.attentions,
+            recomputes: self.recomputes,
+            params: self.params,
+            tied: self.tied,
+            attention_paths: self.attention_paths,
+            matmuls: self.matmuls,
+            chosen: self.chosen,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, RecomputeOverride, Sizes};
-use super::built::allocate_units;
+use super::built::{ChosenExperts, allocate_units};
 use super::field_settings::{UsedSettings, is_index};
 use super::{AttentionSizes, BuildError, Builder, Built};
 
@@ -84,6 +84,7 @@ fn declare_with(
         attentions: RefCell::default(),
         attention_paths: RefCell::default(),
         matmuls: RefCell::default(),
+        chosen: RefCell::default(),
         attention_inputs: RefCell::default(),
         attention_fields: RefCell::default(),
         styled_attentions: RefCell::default(),
@@ -98,8 +99,17 @@ fn declare_with(
     let unused = unused.chain(state.unused_context_style()).chain(state.unused_field_settings());
     let of_sizes: Vec<String> = unused.chain(state.numbers_out_of_range()).collect();
     let recomputes = state.declares_recompute.get();
-    let BuildState { units, attentions, attention_paths, matmuls, problems, params, tied, .. } =
-        state;
+    let BuildState {
+        units,
+        attentions,
+        attention_paths,
+        matmuls,
+        chosen,
+        problems,
+        params,
+        tied,
+        ..
+    } = state;
     let mut problems = problems.into_inner();
     problems.extend(of_sizes);
     if !problems.is_empty() {
@@ -109,8 +119,18 @@ fn declare_with(
     units.retain(|unit| !unit.is_empty());
     let (attentions, params) = (attentions.into_inner(), params.into_inner());
     let (tied, attention_paths) = (tied.into_inner(), attention_paths.into_inner());
-    let matmuls = matmuls.into_inner();
-    Ok(Built { model: (), units, attentions, recomputes, params, tied, attention_paths, matmuls })
+    let (matmuls, chosen) = (matmuls.into_inner(), chosen.into_inner());
+    Ok(Built {
+        model: (),
+        units,
+        attentions,
+        recomputes,
+        params,
+        tied,
+        attention_paths,
+        matmuls,
+        chosen,
+    })
 }
 
 /// The state of building one model, which the builders of its fields share.
@@ -129,6 +149,8 @@ pub(super) struct BuildState<'a> {
     pub(super) attention_paths: RefCell<Vec<String>>,
     /// Paths of the tables that a matmul reads, with the field of the matmul.
     pub(super) matmuls: RefCell<BTreeSet<(String, String)>>,
+    /// The fractions of the experts that tokens choose.
+    pub(super) chosen: RefCell<ChosenExperts>,
     /// Paths of the attentions, and of the fields declared before them in the same model.
     pub(super) attention_inputs: RefCell<BTreeSet<String>>,
     /// Names of the fields that have read options of attention.

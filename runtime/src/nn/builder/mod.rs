@@ -236,6 +236,12 @@ impl<'a> Builder<'a> {
         self.state.matmuls.borrow_mut().insert(entry);
     }
 
+    /// Records that a token chooses `chosen` of the experts `E`, for the FLOP count.
+    pub(in crate::nn) fn note_router<E: Dim>(&self, chosen: usize) {
+        let fraction = chosen as f64 / self.size::<E>() as f64;
+        self.state.chosen.borrow_mut().insert((E::INFO.key)(), fraction);
+    }
+
     /// Returns the options of attention for this field.
     pub(in crate::nn) fn attention_options(&self) -> &'a AttentionOptions {
         let field = self.field_name();

@@ -38,7 +38,7 @@ enum GraphState<S> {
     Off,
     /// Eager steps left before capture.
     WarmUp(usize),
-    Captured(CapturedGraphs<S>),
+    Captured(Box<CapturedGraphs<S>>),
 }
 
 impl<S: Shape> CudaGraphs<S> {
@@ -67,7 +67,7 @@ impl<S: Shape> CudaGraphs<S> {
     ) -> T {
         if matches!(self.state, GraphState::WarmUp(0)) {
             self.state = match PassGraphs::new(rank) {
-                Some(passes) => GraphState::Captured(CapturedGraphs::new(passes)),
+                Some(passes) => GraphState::Captured(Box::new(CapturedGraphs::new(passes))),
                 None => GraphState::Off,
             };
         }

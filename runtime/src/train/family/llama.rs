@@ -4,26 +4,19 @@ use crate::checkpoint::hf::LlamaConfig;
 use crate::rotary::RopeParameters;
 use crate::train::config::ModelSizes;
 
+use super::decoder::{default_ffn, head_width};
 use super::{Family, Outline};
 
 impl Family for LlamaConfig {
     fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<LlamaConfig, String> {
         let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied } = *sizes;
-        let head_dim = hidden / heads;
-        if !head_dim.is_multiple_of(2) {
-            return Err(format!(
-                "--heads: {heads} makes heads {head_dim} wide; rotary positions need an even width"
-            ));
-        }
         Ok(LlamaConfig {
             hidden,
-            // 8/3 of the width gives a gated feed-forward the size of a plain one of 4 (GLU Variants Improve
-            // Transformer, arXiv 2002.05202, section 3).
-            ffn: ffn.unwrap_or((8 * hidden / 3).next_multiple_of(64)),
+            ffn: ffn.unwrap_or_else(|| default_ffn(hidden)),
             layers,
             heads,
             kv_heads: kv_heads.unwrap_or(heads),
-            head_dim,
+            head_dim: head_width(hidden, heads)?,
             vocab,
             norm_eps: 1e-5,
             rope: RopeParameters::default(),

@@ -3,9 +3,11 @@
 //! A family states its sizes once, in [`LanguageModel::sizes`]. Names and shapes of its tensors, parameter counts and the
 //! memory of a training step follow from the model that is declared with them.
 
+mod decoder;
 mod gpt2;
 mod language_model;
 mod llama;
+mod mixtral;
 
 use crate::checkpoint::hf::HfConfig;
 

@@ -2,6 +2,7 @@
 
 use crate::backend::Bytes;
 use crate::layout::{AxisGroup, AxisId, AxisSet, Whole};
+use crate::tensor::ParamRef;
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Outline, Result};
@@ -26,15 +27,9 @@ pub fn check_length(config: &Config, outline: &Outline, fixed: Option<usize>) ->
     Err(Error::Input(format!("--seq: {seq} does not fit: {advice}")))
 }
 
-/// Checks that this version supports the axes, that one process can hold the ranks, and that the batch divides.
+/// Checks that one process can hold the ranks, and that the batch divides.
 pub fn check_mesh(config: &Config) -> Result<()> {
     let mesh = &config.mesh;
-    let experts = mesh.degree(AxisId::Ep);
-    if experts > 1 {
-        return Err(Error::Input(format!(
-            "--mesh: ep={experts} comes with a later version; leave it out, or use dp, fsdp, cp, tp and pp"
-        )));
-    }
     let world = mesh.world_size();
     let threads = match config.device {
         DeviceChoice::Cpu => config.threads_per_rank(world),
@@ -101,6 +96,20 @@ pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Checks that the ranks of `ep` have different experts of the model with these parameters.
+pub fn check_experts(config: &Config, params: &[ParamRef]) -> Result<()> {
+    let ranks = config.mesh.degree(AxisId::Ep);
+    let is_over_ep =
+        |param: &ParamRef| param.dims().iter().any(|dim| dim.axes().contains(AxisId::Ep));
+    if ranks == 1 || params.iter().any(is_over_ep) {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "--mesh: ep={ranks} needs a model with experts that are split over ep, by `#[sharded(ep = \"experts\")]` on their \
+         layers; this one has none: use dp={ranks} or fsdp={ranks}, or leave ep out"
+    )))
 }
 
 /// Checks that a layer of the model reads the documents of `--documents`.

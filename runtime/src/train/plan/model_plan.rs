@@ -7,7 +7,7 @@ use crate::tensor::ParamRef;
 use crate::train::config::Config;
 use crate::train::{Error, Family, LanguageModel, Outline, Result};
 
-use super::checks::{check_batch_memory, check_length};
+use super::checks::{check_batch_memory, check_experts, check_length};
 use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
 use super::memory::{DryRun, MemoryPlan};
 use super::pipeline::PipelinePlan;
@@ -53,6 +53,7 @@ impl ModelPlan {
         check_batch_memory(config, available)?;
         let built = declare_model::<M>(&rank, &sizes)?;
         let params = built.params();
+        check_experts(config, &params)?;
         if let Some(weights) = weights {
             let flag = "--init-from";
             let tensors = hf_tensors::<M>(&params, flag)?;

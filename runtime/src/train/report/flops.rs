@@ -81,10 +81,10 @@ mod tests {
     use crate::mesh::MeshShape;
     use crate::nn::{
         Attention, AttentionOptions, Bidirectional, Build, Builder, Causal, Embedding,
-        LearnedPositions, LmHead, Sizes, declare,
+        GroupedLinear, LearnedPositions, LmHead, Router, Sizes, declare,
     };
 
-    dims! { crate = crate; Vocab, Hidden, Heads, KvHeads, HeadDim, Places }
+    dims! { crate = crate; Vocab, Hidden, Heads, KvHeads, HeadDim, Places, Experts, TopK }
 
     struct Tiny;
 
@@ -119,6 +119,27 @@ mod tests {
             let expected = 6.0 * 40.0 + 12.0 * (6 * 5 * 7) as f64;
             assert_eq!(model_flops_per_token(&built, 7), expected, "tied: {tied}");
         }
+    }
+
+    struct Mixture;
+
+    impl Build for Mixture {
+        fn build(builder: &mut Builder<'_>) -> Mixture {
+            Router::<Hidden, Experts, TopK>::build(&mut builder.field("router"));
+            GroupedLinear::<Experts, Hidden, Heads>::build(&mut builder.field("experts"));
+            Mixture
+        }
+    }
+
+    /// A token chooses three of eight experts of 4 x 6 elements; all of them have a logit.
+    #[test]
+    fn model_flops_count_the_chosen_experts() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let sizes = Sizes::new().with(Hidden, 4).with(Heads, 6).with(Experts, 8).with(TopK, 3);
+        let built = declare::<Mixture>(&rank, &sizes).unwrap();
+        assert_eq!(built.global_len(), 4 * 8 + 8 * 24);
+        assert_eq!(model_flops_per_token(&built, 7), 6.0 * (4 * 8 + 3 * 24) as f64);
     }
 
     struct Windows;

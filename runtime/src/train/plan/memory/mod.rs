@@ -51,11 +51,13 @@ struct StageMemory {
 
 impl MemoryPlan {
     /// Plans the state of `parameters` parameters and the residual stream at one layer: a lower bound that takes no time,
-    /// however large the sizes are. Counts dims that do not divide evenly, and pipeline stages, as if they did.
+    /// however large the sizes are. Counts dims that do not divide evenly, and pipeline stages, as if they did, and all
+    /// parameters as those of experts.
     pub fn of_parameters(config: &Config, outline: &Outline, parameters: f64) -> MemoryPlan {
         let degree = |axis| config.mesh.degree(axis) as f64;
         let each = StateBytes::per_parameter(config);
-        let parameters = parameters / (degree(AxisId::Tp) * degree(AxisId::Pp));
+        let split = [AxisId::Tp, AxisId::Pp, AxisId::Ep].map(degree);
+        let parameters = parameters / split.into_iter().product::<f64>();
         let parts = config.mesh.degree_of(AxisSet::DATA) * config.micro_batches;
         let tokens = config.batch as f64 * config.seq as f64 / parts as f64;
         let tokens = tokens / (degree(AxisId::Cp) * degree(AxisId::Tp));

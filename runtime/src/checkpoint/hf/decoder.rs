@@ -1,0 +1,93 @@
+//! Keys of `config.json` that decoders with grouped-query attention and rotary positions share: Llama and Mixtral.
+
+use serde_json::Value;
+
+use super::HfSettings;
+use crate::rotary::{RopeParameters, RopeScaling};
+
+/// The sizes of the attention.
+pub(super) struct AttentionSizes {
+    /// `hidden_size`.
+    pub hidden: usize,
+    /// `num_attention_heads`.
+    pub heads: usize,
+    /// `num_key_value_heads`.
+    pub kv_heads: usize,
+    /// `head_dim`; by default `hidden_size / num_attention_heads`.
+    pub head_dim: usize,
+}
+
+impl AttentionSizes {
+    /// Reads the sizes. A file without `num_key_value_heads` has `kv_heads` of them, or as many as query heads.
+    ///
+    /// # Errors
+    /// Sizes that are missing or do not fit together.
+    pub fn read(keys: &HfSettings<'_>, kv_heads: Option<usize>) -> Result<AttentionSizes, String> {
+        let (hidden, heads) =
+            (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
+        let kv_heads = keys.count("num_key_value_heads")?.or(kv_heads).unwrap_or(heads);
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(format!(
+                "num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}"
+            ));
+        }
+        let head_dim = match keys.count("head_dim")? {
+            Some(width) => width,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(format!(
+                    "num_attention_heads {heads} does not divide hidden_size {hidden}"
+                ));
+            }
+        };
+        if !head_dim.is_multiple_of(2) {
+            return Err(format!("head_dim {head_dim} is odd; rotary positions need an even width"));
+        }
+        Ok(AttentionSizes { hidden, heads, kv_heads, head_dim })
+    }
+}
+
+/// Returns `max_position_embeddings` of an exported file: the length that dynamic frequencies depend on, if they do.
+pub(super) fn exported_positions(rope: &RopeParameters, max_positions: usize) -> usize {
+    match rope.scaling {
+        RopeScaling::Dynamic { trained_positions, .. } => trained_positions,
+        _ => max_positions,
+    }
+}
+
+/// Returns true for a tensor that follows from others, which some folders also store: rotary frequencies, and the head that is
+/// tied to the embedding.
+pub(super) fn follows_from_others(stored: &str, tied: bool) -> bool {
+    stored.ends_with("rotary_emb.inv_freq") || (tied && stored == "lm_head.weight")
+}
+
+/// Refuses dropout of attention weights.
+pub(super) fn refuse_attention_dropout(keys: &HfSettings<'_>) -> Result<(), String> {
+    match keys.number("attention_dropout")? {
+        Some(rate) if rate > 0.0 => {
+            Err(format!("attention_dropout is {rate}; only 0 is supported"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a window of all layers.
+pub(super) fn refuse_window(keys: &HfSettings<'_>) -> Result<(), String> {
+    match keys.get("sliding_window") {
+        Some(window) => Err(format!(
+            "sliding_window is {window}; only models whose attention has no window are supported"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Refuses layers of other kinds than attention without a window.
+pub(super) fn refuse_layer_types(keys: &HfSettings<'_>) -> Result<(), String> {
+    match keys.get("layer_types") {
+        Some(Value::Array(types)) if types.iter().all(|kind| *kind == "full_attention") => Ok(()),
+        Some(types) => {
+            Err(format!("layer_types is {types}; only layers of \"full_attention\" are supported"))
+        }
+        None => Ok(()),
+    }
+}

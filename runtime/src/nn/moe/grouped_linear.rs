@@ -1,0 +1,140 @@
+//! Linear layers of experts: a weight for each expert, which reads the rows that were routed to it.
+
+use std::marker::PhantomData;
+
+use crate::layout::{
+    AxisSet, Dim, Dims, Here, OnEveryRank, Outside, Pp, Routed, Seal, Split, SplitAxes, Stacked,
+    Whole,
+};
+use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
+
+use super::super::{Build, Builder, ByExpert, Layer, Plain, Shard};
+use super::matmuls::multiply_rows;
+
+/// A linear layer without bias from `I` to `O` for each of the experts `E`; its weight is shaped `Stacked<E, I, O>`.
+///
+/// It takes rows that were routed to the experts of this rank, `(Routed<L, E>, I)`, and computes each with the weight of its
+/// expert:
+/// - plain: every rank has all experts, for the rows of [`TokenRouting::group`](super::TokenRouting::group);
+/// - `#[sharded(ep = "experts")]`: the ranks of `ep` have different experts, for the rows of
+///   [`routing.dispatch(x, Ep)`](super::TokenRouting::dispatch). With `fold = [cp, tp]` the ranks of these axes have too:
+///   `routing.dispatch(x, (Ep, Cp, Tp))`.
+pub struct GroupedLinear<E, I, O, Style = Plain> {
+    weight: ParamRef,
+    kind: PhantomData<(E, I, O, Style)>,
+}
+
+/// The result of a layer of the experts `P` for rows shaped `X`.
+type Output<X, P, I, O> = Tensor<<X as GroupedInput<P, I, O>>::Out>;
+
+impl<E: Whole, I, O> GroupedLinear<E, I, O, Plain> {
+    /// Computes the rows of every expert with its weight.
+    #[track_caller]
+    pub fn forward<T: Operand>(&self, x: &T) -> Output<T::Shape, E, I, O>
+    where
+        T::Shape: GroupedInput<E, I, O>,
+    {
+        Tensor::from_untyped(multiply_rows(
+            x.operand().value(),
+            &self.weight,
+            T::Shape::GRADIENT_AXES,
+        ))
+    }
+}
+
+impl<E: Whole, I, O, A: SplitAxes> GroupedLinear<E, I, O, ByExpert<A>> {
+    /// Computes the rows of every expert of this rank with its weight.
+    #[track_caller]
+    pub fn forward<T: Operand>(&self, x: &T) -> Output<T::Shape, Split<E, A>, I, O>
+    where
+        T::Shape: GroupedInput<Split<E, A>, I, O>,
+    {
+        Tensor::from_untyped(multiply_rows(
+            x.operand().value(),
+            &self.weight,
+            T::Shape::GRADIENT_AXES,
+        ))
+    }
+}
+
+/// Shapes of rows that were routed to the experts `P` of this rank, for a layer from `I` to `O`.
+#[diagnostic::on_unimplemented(
+    message = "a layer of the experts `{P}` from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
+    label = "not rows of `{I}` that were routed to these experts",
+    note = "rows come from a routing: `routing.group(&x)` for experts that every rank has, `routing.dispatch(&x, Ep)` for \
+            those of `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
+    note = "all layers of one group of experts have the same annotation"
+)]
+pub trait GroupedInput<P, I, O>: Dims {
+    /// Dims of the result.
+    type Out: Dims;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Dims, P: Dim, I: Whole<Home = Here>, O: Whole<Home = Here>> GroupedInput<P, I, O>
+    for (Routed<L, P>, I)
+{
+    type Out = (Routed<L, P>, O);
+    const GRADIENT_AXES: AxisSet = gradient_axes(Self::VARIES, Self::Out::VARIES, P::VARIES);
+    const SEAL: Seal = Seal::new();
+}
+
+impl<E: Whole, I: Whole, O: Whole> Build for GroupedLinear<E, I, O, Plain>
+where
+    E::Home: OnEveryRank<E>,
+    I::Home: OnEveryRank<I>,
+    O::Home: OnEveryRank<O>,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        GroupedLinear::new::<Stacked<E, I, O>>(builder)
+    }
+}
+
+impl<E: Whole, I: Whole, O: Whole, A: SplitAxes> Build for GroupedLinear<E, I, O, ByExpert<A>>
+where
+    E::Home: OnEveryRank<E>,
+    I::Home: OnEveryRank<I>,
+    O::Home: OnEveryRank<O>,
+    Pp: Outside<A>,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        GroupedLinear::new::<Stacked<Split<E, A>, I, O>>(builder)
+    }
+}
+
+impl<E, I, O, Style> GroupedLinear<E, I, O, Style> {
+    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
+        let std = builder.sizes().init_std;
+        let weight: Param<S> = builder.param("weight", Init::Normal(std));
+        GroupedLinear { weight: weight.handle().clone(), kind: PhantomData }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<E, I, O, A> Shard<ByExpert<A>> for GroupedLinear<E, I, O> {
+    type Sharded = GroupedLinear<E, I, O, ByExpert<A>>;
+}
+
+impl<E: Whole, I, O, X: GroupedInput<E, I, O>> Layer<Tensor<X>> for GroupedLinear<E, I, O, Plain> {
+    type Out = Tensor<X::Out>;
+
+    #[track_caller]
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
+        GroupedLinear::<E, I, O, Plain>::forward(self, x)
+    }
+}
+
+impl<E: Whole, I, O, A: SplitAxes, X: GroupedInput<Split<E, A>, I, O>> Layer<Tensor<X>>
+    for GroupedLinear<E, I, O, ByExpert<A>>
+{
+    type Out = Tensor<X::Out>;
+
+    #[track_caller]
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
+        GroupedLinear::<E, I, O, ByExpert<A>>::forward(self, x)
+    }
+}

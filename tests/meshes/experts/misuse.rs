@@ -1,0 +1,99 @@
+//! Wrong programs that compile, and are refused when they run.
+
+use meshwright::nn::{BuildError, Sizes, build};
+use meshwright::prelude::*;
+use meshwright_tests::data::numbers;
+use meshwright_tests::run::on_mesh;
+
+dims! { Batch @ data, Hidden, Experts, TopK }
+
+type Stream = Tensor<(Batch, Hidden)>;
+
+#[model]
+struct Moe {
+    router: Router<Hidden, Experts, TopK>,
+    #[sharded(ep = "experts")]
+    experts: GroupedLinear<Experts, Hidden, Hidden>,
+}
+
+fn sizes() -> Sizes {
+    Sizes::new().with(Hidden, 4).with(Experts, 4).with(TopK, 2)
+}
+
+/// Returns the message with which `body` ends on a rank.
+fn refusal(mesh: &str, body: impl Fn(&Rank, &Moe, &Stream) + Sync) -> String {
+    let outcome = meshwright::run_on(mesh, 0, |rank| {
+        let net = build::<Moe>(rank, &sizes())?;
+        let x: Stream = numbers(rank, "x", &[8, 4]);
+        body(rank, &net.model, &x);
+        Ok(())
+    });
+    outcome.err().map(|error| error.to_string()).expect("the program is refused")
+}
+
+#[test]
+fn rows_go_back_by_their_own_routing() {
+    let message = refusal("ep=2", |_, moe, x| {
+        let [first, second] = [(); 2].map(|()| moe.router.forward(x));
+        let _ = second.combine(&moe.experts.forward(&first.dispatch(x, Ep)));
+    });
+    assert!(message.contains("rows that another routing has dispatched"), "{message}");
+}
+
+#[test]
+fn rows_of_two_routings_are_not_added() {
+    let message = refusal("ep=2", |_, moe, x| {
+        let [first, second] = [(); 2].map(|()| moe.router.forward(x));
+        let _ = first.dispatch(x, Ep) + second.dispatch(x, Ep);
+    });
+    assert!(message.contains("of routing 1") && message.contains("of routing 2"), "{message}");
+}
+
+#[test]
+fn tokens_are_those_that_were_routed() {
+    let message = refusal("1", |rank, moe, x| {
+        let others: Stream = numbers(rank, "others", &[6, 4]);
+        let _ = moe.router.forward(x).dispatch(&others, Ep);
+    });
+    assert!(message.contains("the tensor that is dispatched has Batch = 6"), "{message}");
+}
+
+fn problems(mesh: &str, sizes: &Sizes) -> String {
+    let outcomes =
+        on_mesh(mesh, 1, |rank| -> Option<BuildError> { build::<Moe>(rank, sizes).err() });
+    outcomes[0].as_ref().expect("the model cannot be built").to_string()
+}
+
+#[test]
+fn sizes_are_checked() {
+    let message = problems("1", &sizes().with(TopK, 5));
+    assert!(message.contains("`router`: TopK = 5, but a token can choose at most 4"), "{message}");
+    let message = problems("ep=2", &sizes().with(Experts, 5));
+    assert!(message.contains("`experts`: Experts = 5 is not divisible by ep = 2"), "{message}");
+    let mut options = sizes();
+    options.router.scale = f32::NAN;
+    let message = problems("1", &options);
+    assert!(message.contains("`Sizes::router` has the scale NaN"), "{message}");
+}
+
+/// A penalty has a gradient, and leaves the value of the loss as it is.
+#[test]
+fn penalties_are_not_a_part_of_the_value() {
+    let norms = on_mesh("dp=2", 1, |rank| {
+        let net = build::<Moe>(rank, &sizes()).unwrap_or_else(|error| panic!("{error}"));
+        let x: Stream = numbers(rank, "x", &[8, 4]);
+        let loss = |weight: f32| {
+            let routing = net.model.router.forward(&x);
+            let y = routing.combine(&net.model.experts.forward(&routing.dispatch(&x, Ep)));
+            Loss::mean_of(&y.square().mean(Hidden)).with_penalty(&(routing.balance() * weight))
+        };
+        [0.0, 1.0].map(|weight| {
+            let value = loss(weight).reduce().value();
+            (value, loss(weight).backward().reduce().norm())
+        })
+    });
+    for [without, with] in norms {
+        assert_eq!(without.0, with.0);
+        assert!((without.1 - with.1).abs() > 1e-4, "{without:?} {with:?}");
+    }
+}

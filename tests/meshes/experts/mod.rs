@@ -1,0 +1,7 @@
+//! Mixtures of experts: against a dense computation in f64, with uneven and empty groups of rows, and wrong programs.
+
+mod dense;
+mod misuse;
+mod oracle;
+mod stages;
+mod uneven;

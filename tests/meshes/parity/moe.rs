@@ -1,0 +1,132 @@
+//! Mixtures of experts on every mesh, against one rank.
+
+use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::nn::RecomputeOverride;
+use meshwright::pipeline::StageCut;
+use meshwright::schedule::ScheduleKind;
+use meshwright::tensor::{Rank, Settings, ZeroStage};
+use meshwright::train::LanguageModel;
+use meshwright_tests::compare::{Report, assert_same_bits};
+use meshwright_tests::data::{TokenData, Turn};
+use meshwright_tests::models::moe::{over_ep, over_ep_cp_tp, over_ep_tp, whole};
+use meshwright_tests::models::small_gpt2;
+use meshwright_tests::pipeline_run::train_stages;
+use meshwright_tests::run::{Setup, train, without_noise};
+
+use super::table::{check_each, report_parity};
+
+const DATA: TokenData = TokenData { batch: 4, seq: 16, vocab: 29, masked: true };
+
+fn setup<M: LanguageModel<Config = Gpt2Config>>() -> Setup {
+    Setup { steps: 3, ..Setup::new(small_gpt2::<M>(&DATA, 2)) }
+}
+
+/// Compares a model on meshes, at ZeRO stages that take turns.
+#[track_caller]
+fn check<M: LanguageModel<Config = Gpt2Config>>(what: &str, meshes: &[&str]) {
+    let setup = setup::<M>();
+    let others = meshes.iter().enumerate().map(|(index, mesh)| {
+        let zero = ZeroStage::ALL[index % 4];
+        let settings = Settings { zero, ..setup.settings };
+        (*mesh, format!("{what} with {zero}"), Setup { settings, ..setup.clone() })
+    });
+    check_each(&setup, others, |model: &M, rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    });
+}
+
+#[test]
+fn experts_on_every_rank() {
+    let meshes = [
+        "dp=2",
+        "tp=2",
+        "fsdp=2",
+        "fsdp=4",
+        "cp=2",
+        "dp=2,tp=2",
+        "fsdp=2,cp=2,tp=2",
+        "fsdp=2,tp=2",
+    ];
+    check::<whole::Net>("whole experts", &meshes);
+}
+
+#[test]
+fn experts_over_ep() {
+    let meshes = [
+        "ep=2",
+        "ep=4",
+        "ep=2,tp=2",
+        "dp=2,ep=2",
+        "fsdp=2,ep=2",
+        "ep=2,cp=2",
+        "fsdp=2,ep=2,tp=2",
+        "ep=2,cp=2,tp=2",
+        "ep=4,tp=2",
+    ];
+    check::<over_ep::Net>("experts over ep", &meshes);
+}
+
+#[test]
+fn experts_folded_over_tp() {
+    let meshes = [
+        "tp=2",
+        "ep=2",
+        "ep=2,tp=2",
+        "ep=2,tp=4",
+        "fsdp=2,tp=2",
+        "dp=2,ep=2,tp=2",
+        "ep=2,cp=2,tp=2",
+    ];
+    check::<over_ep_tp::Net>("experts over ep and tp", &meshes);
+}
+
+#[test]
+fn experts_folded_over_cp_and_tp() {
+    let meshes = ["cp=2", "ep=2,cp=2", "cp=2,tp=2", "ep=2,cp=2,tp=2", "fsdp=2,cp=2,tp=2"];
+    check::<over_ep_cp_tp::Net>("experts over ep, cp and tp", &meshes);
+}
+
+/// A single micro-batch of each step has the choices of all of its tokens, so runs of several are compared with one rank that
+/// has as many.
+#[test]
+fn experts_in_pipeline_stages() {
+    let setup = Setup { micro_batches: 2, ..setup::<over_ep::Net>() };
+    let one = without_noise(train("1", &setup, |model: &over_ep::Net, rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    }));
+    let mut report = Report::default();
+    for (mesh, kind) in [
+        ("pp=2", ScheduleKind::OneFOneB),
+        ("tp=2,pp=2", ScheduleKind::ZeroBubbleH1),
+        ("cp=2,pp=2", ScheduleKind::GPipe),
+    ] {
+        let schedule = kind.generate(2, 1, 2).unwrap();
+        let got = train_stages::<over_ep::Net>(mesh, &setup, &schedule, &StageCut::Auto, DATA);
+        report_parity(&format!("experts on {mesh}"), &without_noise(got), &one, &mut report);
+    }
+    report.print();
+}
+
+/// Recomputed routers count their choices on all ranks again, for the balance of the same tokens.
+#[test]
+fn recomputed_layers_have_the_same_bits() {
+    let loss = |model: &over_ep_tp::Net, rank: &Rank, turn: Turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    };
+    for mesh in ["1", "ep=2,tp=2", "fsdp=2,ep=2"] {
+        let run = |recompute| {
+            let mut setup = Setup { micro_batches: 2, ..setup::<over_ep_tp::Net>() };
+            setup.sizes.recompute = Some(recompute);
+            train(mesh, &setup, loss)
+        };
+        let whole = run(RecomputeOverride::Off);
+        for recompute in [RecomputeOverride::Full, RecomputeOverride::Attention] {
+            let other = run(recompute);
+            assert_eq!(other.losses, whole.losses, "{mesh}, {recompute}");
+            assert_same_bits(&format!("{mesh}, {recompute}"), &other.trained, &whole.trained);
+        }
+    }
+}

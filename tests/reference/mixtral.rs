@@ -1,0 +1,91 @@
+//! Mixtrals: with the load balance loss of the example, and without one, as transformers trains them by default.
+
+use meshwright::checkpoint::hf::MixtralConfig;
+use meshwright::prelude::*;
+use meshwright_examples::mixtral::{Batch, Block, End, Flow, Hidden, Mixtral, Seq, Start, Vocab};
+use meshwright_tests::compare::assert_same_bits;
+
+use super::{Case, check, weights_of};
+
+/// A [`Mixtral`] whose objective is the loss alone.
+#[model]
+pub struct Unbalanced {
+    #[pipeline_stage]
+    start: Start,
+    #[pipeline_stage]
+    blocks: Stack<Block>,
+    #[pipeline_stage]
+    end: End,
+    #[pipeline_stage(last)]
+    #[sharded(tp = "vocab")]
+    #[tied(start.embed, when = "tie_word_embeddings")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Unbalanced {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+}
+
+impl LanguageModel for Unbalanced {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = MixtralConfig;
+
+    const HF_NAMES: &'static [HfName] = Mixtral::HF_NAMES;
+
+    fn sizes(config: &MixtralConfig) -> Sizes {
+        Mixtral::sizes(config)
+    }
+
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
+    }
+}
+
+#[test]
+fn a_mixtral_with_masked_targets_and_several_files() {
+    check::<Unbalanced>("mixtral_masked_sharded");
+}
+
+#[test]
+fn a_tied_mixtral_with_a_balance_loss() {
+    check::<Mixtral>("mixtral_balanced");
+}
+
+/// The experts of a folder come to the ranks that have them, and from there to an export, with the same bits.
+#[test]
+fn experts_are_imported_and_exported_on_any_mesh() {
+    for (name, mesh) in [
+        ("mixtral_masked_sharded", "ep=2,tp=2"),
+        ("mixtral_masked_sharded", "fsdp=2,cp=2,tp=2"),
+        ("mixtral_balanced", "pp=2,ep=2"),
+        ("mixtral_balanced", "ep=4"),
+    ] {
+        let case = Case::open(name);
+        let out = tempfile::tempdir().unwrap();
+        case.train_on::<Mixtral>(mesh, &case.folder, out.path(), 1, "0");
+        let original = weights_of(&case.folder);
+        assert_same_bits(&format!("{name} on {mesh}"), &weights_of(out.path()), &original);
+    }
+}
+
+/// A first step on meshes agrees with PyTorch too.
+#[test]
+fn a_mixtral_on_meshes_has_the_loss_of_pytorch() {
+    let case = Case::open("mixtral_balanced");
+    let expected = case.numbers("train_losses");
+    for mesh in ["ep=2,cp=2", "dp=2,tp=2", "ep=2,tp=2,pp=2"] {
+        let out = tempfile::tempdir().unwrap();
+        let summary = case.train_on::<Mixtral>(mesh, &case.folder, out.path(), 2, "1");
+        for (got, expected) in summary.losses.iter().zip(&expected) {
+            let distance = ((got - expected) / expected).abs();
+            assert!(distance < super::TRAIN_LOSS, "{mesh}: {got}, expected {expected}");
+        }
+    }
+}
