@@ -58,6 +58,26 @@ fn tokens_are_those_that_were_routed() {
     assert!(message.contains("the tensor that is dispatched has Batch = 6"), "{message}");
 }
 
+/// The parameters of experts could not be declared, but a routing does not need them.
+#[test]
+fn experts_divide_among_the_ranks() {
+    #[model]
+    struct Alone {
+        router: Router<Hidden, Experts, TopK>,
+    }
+
+    let outcome = meshwright::run_on("ep=2", 0, |rank| {
+        let net = build::<Alone>(rank, &sizes().with(Experts, 5))?;
+        let x: Stream = numbers(rank, "x", &[8, 4]);
+        let _ = net.model.router.forward(&x).dispatch(&x, Ep);
+        Ok(())
+    });
+    let message = outcome.unwrap_err().to_string();
+    let expected =
+        "`router` routes tokens to 5 experts, which do not divide among the 2 ranks of ep";
+    assert!(message.contains(expected), "{message}");
+}
+
 fn problems(mesh: &str, sizes: &Sizes) -> String {
     let outcomes =
         on_mesh(mesh, 1, |rank| -> Option<BuildError> { build::<Moe>(rank, sizes).err() });

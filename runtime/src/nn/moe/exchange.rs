@@ -37,6 +37,11 @@ impl Exchange {
     ) -> Exchange {
         let group = rank.group(axes);
         let (members, experts) = (group.size(), counts.len());
+        assert!(
+            experts.is_multiple_of(members),
+            "`{}` routes tokens to {experts} experts, which do not divide among the {members} ranks of {axes}",
+            site.field()
+        );
         let mut all = vec![0u32; members * experts];
         if members == 1 {
             all.copy_from_slice(counts);
@@ -48,7 +53,6 @@ impl Exchange {
                 .all_gather(site, counts.into(), all.as_mut_slice().into(), &blocks)
                 .unwrap_or_else(|error| fail(error));
         }
-        // The degree of the axes divides the number of experts, or their parameters cannot be declared.
         let share = experts / members;
         let sum = |counts: &[u32]| counts.iter().map(|count| *count as usize).sum::<usize>();
         let own = group.rank() * share..(group.rank() + 1) * share;
