@@ -2,6 +2,7 @@
 
 mod dense;
 mod misuse;
+mod nested;
 mod oracle;
 mod stages;
 mod uneven;
