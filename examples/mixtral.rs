@@ -33,8 +33,8 @@ pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 /// The penalties of the routers so far, one for each token.
 pub type Penalties = Tensor<(Batch, Split<Seq, Tp>)>;
 
-/// The stream and the penalties.
-pub type Flow = (Stream, Penalties);
+/// The stream, the documents in the rows of its tokens, which attention keeps apart, and the penalties.
+pub type Flow = (Stream, Documents<(Batch, Seq)>, Penalties);
 
 /// The tokens at the experts that they have chosen.
 pub type ExpertTokens =
@@ -70,7 +70,7 @@ pub struct Mixture {
 
 #[forward]
 impl Mixture {
-    fn forward(&self, x: &Stream) -> Flow {
+    fn forward(&self, x: &Stream) -> (Stream, Penalties) {
         let routing = self.router.forward(x);
         let rows = routing.dispatch(x, (Ep, Cp, Tp));
         (routing.combine(&self.experts.forward(&rows)), routing.balance() * BALANCE)
@@ -95,11 +95,11 @@ pub struct SelfAttention {
 
 #[forward]
 impl SelfAttention {
-    fn forward(&self, x: &Stream) -> Stream {
+    fn forward(&self, (x, documents): &(Stream, Documents<(Batch, Seq)>)) -> Stream {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k.forward(x));
         let v = self.v.forward(x);
-        self.o.forward(&self.core.forward(&(q, k, v)))
+        self.o.forward(&self.core.forward(&(q, k, v, documents)))
     }
 }
 
@@ -114,10 +114,10 @@ pub struct Block {
 
 #[forward]
 impl Block {
-    fn forward(&self, (x, penalties): &Flow) -> Flow {
-        let x = x + self.attn.forward(&self.attn_norm.forward(x));
+    fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
+        let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
         let (mixed, own) = self.moe.forward(&self.moe_norm.forward(&x));
-        (x + mixed, penalties + own)
+        (x + mixed, documents.clone(), penalties + own)
     }
 }
 
@@ -134,7 +134,7 @@ impl Start {
     fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
         let x = self.embed.forward(tokens);
         let none = Tensor::from_fn(x.rank(), &x.sizes()[..2], |_| 0.0);
-        (x, none)
+        (x, tokens.documents(), none)
     }
 }
 
@@ -146,8 +146,8 @@ pub struct End {
 
 #[forward]
 impl End {
-    fn forward(&self, (x, penalties): &Flow) -> Flow {
-        (self.norm.forward(x), penalties.clone())
+    fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
+        (self.norm.forward(x), documents.clone(), penalties.clone())
     }
 }
 
@@ -226,13 +226,13 @@ impl LanguageModel for Mixtral {
 
     fn loss_of_output(
         &self,
-        (x, penalties): &Flow,
+        (x, _, penalties): &Flow,
         targets: &Targets<(Batch, Seq)>,
     ) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets).with_penalty(&penalties.gather(Seq))
     }
 
-    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, (x, ..): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

@@ -100,7 +100,8 @@ fn the_long_context_trains_the_same_on_every_mesh() {
     }
 }
 
-/// A new model has 8 experts, which the ranks of `ep`, `cp` and `tp` share.
+/// A new model has 8 experts, which the ranks of `ep`, `cp` and `tp` share. With documents, attention keeps the lines of the
+/// text apart.
 #[test]
 fn the_mixtral_trains_the_same_on_every_mesh() {
     let losses = |mesh: &str| {
@@ -111,11 +112,14 @@ fn the_mixtral_trains_the_same_on_every_mesh() {
         let trainer = Trainer::<Mixtral>::new(Config::parse(words.split(' ')).unwrap()).unwrap();
         trainer.train().unwrap().losses
     };
-    let alone = losses("1");
-    assert!(alone[3] < alone[0]);
-    for mesh in ["ep=2,cp=2", "dp=2,tp=2", "cp=2,tp=2", "fsdp=2,ep=2,tp=2"] {
-        for (loss, expected) in losses(mesh).iter().zip(&alone) {
-            assert!((loss - expected).abs() < 1e-5 * expected, "{mesh}: {loss}, alone {expected}");
+    for documents in ["", " --documents 10"] {
+        let alone = losses(&format!("1{documents}"));
+        assert!(alone[3] < alone[0]);
+        for mesh in ["ep=2,cp=2", "dp=2,tp=2", "cp=2,tp=2", "fsdp=2,ep=2,tp=2"] {
+            for (loss, expected) in losses(&format!("{mesh}{documents}")).iter().zip(&alone) {
+                let apart = (loss - expected).abs();
+                assert!(apart < 1e-5 * expected, "{mesh}{documents}: {loss}, alone {expected}");
+            }
         }
     }
 }

@@ -39,11 +39,15 @@ impl LanguageModel for Unbalanced {
         Mixtral::sizes(config)
     }
 
-    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(
+        &self,
+        (x, ..): &Flow,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, (x, ..): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }
