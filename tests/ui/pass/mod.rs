@@ -5,6 +5,7 @@ mod context;
 mod contraction;
 mod custom_layer;
 mod data_axes;
+mod experts;
 mod generic;
 mod generic_helpers;
 mod gradient_axes;
