@@ -360,89 +360,89 @@ fn timed_out_replay_is_named() {
     });
 }
 
+/// Rank 0 of two, whose device has stopped after a first barrier.
+struct StuckRank<'a> {
+    hub: &'a Arc<Hub>,
+    device: &'a Prompt,
+    comms: RankComms,
+    group: Arc<Communicator>,
+    allocator: Arc<CachingAllocator>,
+}
+
+impl StuckRank<'_> {
+    fn empty_buffer(&self) -> Buffer {
+        self.allocator.zeros(DType::F32, 0, Category::Gradients)
+    }
+}
+
+/// Runs `stuck` on a rank whose device has stopped and whose calls time out after 0.15 s, and `other` on the other rank.
+fn on_stuck_device(stuck: impl Fn(StuckRank<'_>) + Sync, other: impl Fn(&Communicator) + Sync) {
+    let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
+    let connect = |rank, timeout, device: &Arc<Prompt>| {
+        let timeout = Duration::from_millis(timeout);
+        let settings = NcclSettings { timeout, ..settings("tp=2".parse().unwrap(), rank) };
+        let comms = connect_with(&hub, device, settings);
+        let group = comms.group(AxisSet::of(AxisId::Tp));
+        group.barrier(&Site::new("begin")).unwrap();
+        (comms, group)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (comms, group) = connect(0, 150, &device);
+            // Until the watchdog has seen that the barrier is complete.
+            std::thread::sleep(Duration::from_millis(100));
+            device.is_stuck.store(true, Ordering::Relaxed);
+            let other_device = Arc::new(Prompt::default()) as Arc<dyn Device>;
+            let allocator = CachingAllocator::on(Some(other_device), usize::MAX);
+            stuck(StuckRank { hub: &hub, device: &device, comms, group, allocator });
+        });
+        scope.spawn(|| {
+            let (_comms, group) = connect(1, 15_000, &Arc::default());
+            other(&group);
+        });
+    });
+}
+
 /// Issues calls on a device that is stuck, and waits for the error, which names them by these `parts`.
 fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync) {
-    let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
-    std::thread::scope(|scope| {
-        for rank in 0..2 {
-            let (hub, device, call) = (&hub, &device, &call);
-            scope.spawn(move || {
-                let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
-                let shape = "tp=2".parse().unwrap();
-                let device = if rank == 0 { Arc::clone(device) } else { Arc::default() };
-                let settings = NcclSettings { timeout, ..settings(shape, rank) };
-                let comms = connect_with(hub, &device, settings);
-                let group = comms.group(AxisSet::of(AxisId::Tp));
-                group.barrier(&Site::new("begin")).unwrap();
-                if rank == 1 {
-                    return;
-                }
-                // Until the watchdog has seen that the barrier is complete.
-                std::thread::sleep(Duration::from_millis(100));
-                device.is_stuck.store(true, Ordering::Relaxed);
-                let allocator = CachingAllocator::on(
-                    Some(Arc::new(Prompt::default()) as Arc<dyn Device>),
-                    usize::MAX,
-                );
-                let data = allocator.zeros(DType::F32, 0, Category::Gradients);
-                call(&comms, &group, data);
-                let start = Instant::now();
-                let error = loop {
-                    let data = allocator.zeros(DType::F32, 0, Category::Gradients);
-                    let next = group.start_all_reduce(&Site::new("next"), ReduceOp::Sum, data);
-                    if let Err(error) = next.wait() {
-                        break error.to_string();
-                    }
-                    assert!(start.elapsed() < Duration::from_secs(10), "nothing was noticed");
-                    std::thread::sleep(Duration::from_millis(5));
-                };
-                for part in parts.iter().chain(&["rank 0: ", "after 0.15 s"]) {
-                    assert!(error.contains(part), "`{part}` is not in: {error}");
-                }
-                drop(comms);
-                assert_eq!(hub.ended.lock().unwrap().0, 1, "its communicator was aborted");
-                let closed = group.barrier(&Site::new("end"));
-                assert!(matches!(closed, Err(CommError::Engine { .. })));
-            });
+    let stuck = |rank: StuckRank<'_>| {
+        let group = &rank.group;
+        call(&rank.comms, group, rank.empty_buffer());
+        let start = Instant::now();
+        let error = loop {
+            let data = rank.empty_buffer();
+            let next = group.start_all_reduce(&Site::new("next"), ReduceOp::Sum, data);
+            if let Err(error) = next.wait() {
+                break error.to_string();
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "nothing was noticed");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        for part in parts.iter().chain(&["rank 0: ", "after 0.15 s"]) {
+            assert!(error.contains(part), "`{part}` is not in: {error}");
         }
-    });
+        drop(rank.comms);
+        assert_eq!(rank.hub.ended.lock().unwrap().0, 1, "its communicator was aborted");
+        let closed = group.barrier(&Site::new("end"));
+        assert!(matches!(closed, Err(CommError::Engine { .. })));
+    };
+    on_stuck_device(stuck, |_| ());
 }
 
 /// The limit of a call is that of its submission.
 #[test]
 fn calls_wait_longer_for_files() {
-    let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
-    std::thread::scope(|scope| {
-        for rank in 0..2 {
-            let (hub, device) = (&hub, &device);
-            scope.spawn(move || {
-                let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
-                let shape = "tp=2".parse().unwrap();
-                let device = if rank == 0 { Arc::clone(device) } else { Arc::default() };
-                let settings = NcclSettings { timeout, ..settings(shape, rank) };
-                let comms = connect_with(hub, &device, settings);
-                let group = comms.group(AxisSet::of(AxisId::Tp));
-                group.barrier(&Site::new("begin")).unwrap();
-                if rank == 0 {
-                    // Until the watchdog has seen that the barrier is complete.
-                    std::thread::sleep(Duration::from_millis(100));
-                    device.is_stuck.store(true, Ordering::Relaxed);
-                    let allocator = CachingAllocator::on(
-                        Some(Arc::new(Prompt::default()) as Arc<dyn Device>),
-                        usize::MAX,
-                    );
-                    let waits_for_files = comms.extend_time_limit();
-                    let data = allocator.zeros(DType::F32, 0, Category::Gradients);
-                    let site = Site::new("files");
-                    drop(group.start_all_reduce(&site, ReduceOp::Sum, data));
-                    drop(waits_for_files);
-                    std::thread::sleep(Duration::from_millis(600));
-                    device.is_stuck.store(false, Ordering::Relaxed);
-                }
-                group.barrier(&Site::new("end")).unwrap();
-            });
-        }
-    });
+    let end = |group: &Communicator| group.barrier(&Site::new("end")).unwrap();
+    let stuck = |rank: StuckRank<'_>| {
+        let waits_for_files = rank.comms.extend_time_limit();
+        let (site, data) = (Site::new("files"), rank.empty_buffer());
+        drop(rank.group.start_all_reduce(&site, ReduceOp::Sum, data));
+        drop(waits_for_files);
+        std::thread::sleep(Duration::from_millis(600));
+        rank.device.is_stuck.store(false, Ordering::Relaxed);
+        end(&rank.group);
+    };
+    on_stuck_device(stuck, end);
 }
 
 /// Memory is registered when it is reused, and deregistered before it is freed and before finalization.
