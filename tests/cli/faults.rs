@@ -208,23 +208,40 @@ fn a_failed_checkpoint_keeps_the_previous_one() {
     assert!(workspace.path("out/step-00000004").is_dir());
 }
 
+/// Starts a run with the words `first`, and as soon as it has its folder, another one with the words `second`. Returns the end of
+/// the second run, and the process number of the first, which is killed.
+fn beside_a_first_run(
+    workspace: &Workspace,
+    first: &str,
+    has_folder: impl Fn(u32) -> bool,
+    second: &str,
+) -> (crate::Finished, u32) {
+    let mut running = program();
+    running.args(format!("{first} --steps 1000000000").split_whitespace());
+    running.current_dir(workspace.path(".")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = running.spawn().unwrap();
+    let start = Instant::now();
+    while !has_folder(running.id()) && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let finished = workspace.run(second);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    (finished, running.id())
+}
+
 /// The folder is free again as soon as the first run is killed.
 #[test]
 fn two_runs_do_not_save_in_one_folder() {
     let workspace = Workspace::new();
     let line = format!("{SMALL} --mesh dp=2 --save out --save-every 1");
-    let mut first = program();
-    first.args(format!("{line} --steps 1000000000 --keep 1").split_whitespace());
-    first.current_dir(workspace.path(".")).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut first = first.spawn().unwrap();
-    let start = Instant::now();
-    while !workspace.path("out/latest").exists() && start.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let second = workspace.run(&format!("{line} --steps 2 --trace t.json --metrics m.jsonl"));
-    first.kill().unwrap();
-    first.wait().unwrap();
-    let holder = format!("error: --save: another run saves in out (process {} on ", first.id());
+    let (second, first) = beside_a_first_run(
+        &workspace,
+        &format!("{line} --keep 1"),
+        |_| workspace.path("out/latest").exists(),
+        &format!("{line} --steps 2 --trace t.json --metrics m.jsonl"),
+    );
+    let holder = format!("error: --save: another run saves in out (process {first} on ");
     assert_contains(second.error(), &holder);
     assert_contains(second.error(), "); wait for its end, or name another folder");
     assert!(!workspace.path("t.json").exists() && !workspace.path("m.jsonl").exists());
@@ -237,21 +254,13 @@ fn two_runs_do_not_save_in_one_folder() {
 fn two_runs_do_not_export_to_one_folder() {
     let workspace = Workspace::new();
     let line = format!("{SMALL} --export-hf hf");
-    let mut first = program();
-    first.args(format!("{line} --steps 1000000000").split_whitespace());
-    first.current_dir(workspace.path(".")).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut first = first.spawn().unwrap();
-    let start = Instant::now();
-    let holder = format!("process {} on ", first.id());
     let lock = workspace.path("hf/.export.lock");
-    let is_locked = || std::fs::read_to_string(&lock).is_ok_and(|text| text.starts_with(&holder));
-    while !is_locked() && start.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let second = workspace.run(&format!("{line} --steps 2 --trace t.json"));
-    first.kill().unwrap();
-    first.wait().unwrap();
-    let message = format!("error: --export-hf: another run saves in hf ({holder}");
+    let holder = |first: u32| format!("process {first} on ");
+    let is_locked =
+        |first| std::fs::read_to_string(&lock).is_ok_and(|text| text.starts_with(&holder(first)));
+    let second = format!("{line} --steps 2 --trace t.json");
+    let (second, first) = beside_a_first_run(&workspace, &line, is_locked, &second);
+    let message = format!("error: --export-hf: another run saves in hf ({}", holder(first));
     assert_contains(second.error(), &message);
     assert!(!workspace.path("t.json").exists());
     workspace.train("--export-hf hf --save hf --steps 2");
