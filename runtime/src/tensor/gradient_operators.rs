@@ -3,6 +3,7 @@
 use std::ops::{Add, Div, Mul, Sub};
 
 use super::Gradients;
+use super::never_applies::never_applies;
 
 /// Never implemented: an operand of gradients.
 #[diagnostic::on_unimplemented(
@@ -18,20 +19,8 @@ pub trait CombinesGradients {
     fn never_implemented() -> !;
 }
 
-macro_rules! never_combined {
-    ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; the message of its bound explains why.
-        impl<State, R: CombinesGradients> $operator<R> for Gradients<State> {
-            type Output = Gradients<State>;
-
-            fn $method(self, _: R) -> Gradients<State> {
-                R::never_implemented()
-            }
-        }
-    )*};
-}
-
-never_combined! {
+never_applies! {
+    <State> Gradients<State>, CombinesGradients:
     Add add;
     Sub sub;
     Mul mul;

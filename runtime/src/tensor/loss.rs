@@ -11,6 +11,7 @@ use crate::layout::Dims;
 use crate::mesh::local_len;
 
 use super::losses::Losses;
+use super::never_applies::never_applies;
 use super::reduce::sum_of_elements;
 use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending};
 
@@ -255,20 +256,8 @@ pub trait ScalesLoss {
     fn never_implemented() -> !;
 }
 
-macro_rules! never_scaled {
-    ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; the message of its bound explains why.
-        impl<S, R: ScalesLoss> $operator<R> for Loss<S> {
-            type Output = Loss<S>;
-
-            fn $method(self, _: R) -> Loss<S> {
-                R::never_implemented()
-            }
-        }
-    )*};
-}
-
-never_scaled! {
+never_applies! {
+    <S> Loss<S>, ScalesLoss:
     Mul mul;
     Div div;
     Sub sub;

@@ -11,6 +11,7 @@ use crate::context::Rank;
 use crate::layout::{AxisSet, Dims, Seal};
 use crate::mesh::{local_len, shape_name};
 
+use super::never_applies::never_applies;
 use super::reduce::sum_of_elements;
 use super::{Operand, Tensor, Tokens};
 
@@ -244,31 +245,17 @@ where
     }
 }
 
-macro_rules! never_combined {
-    ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; the message of its bound explains why.
-        impl<S, R: CombinesMetrics> $operator<R> for Metric<S> {
-            type Output = Metric<S>;
-
-            fn $method(self, _: R) -> Metric<S> {
-                R::never_implemented()
-            }
-        }
-    )*};
-}
-
-never_combined! {
+never_applies! {
+    <S> Metric<S>, CombinesMetrics:
     Add add;
     Sub sub;
     Mul mul;
     Div div;
 }
 
-/// Never applies; the message of its bound explains why.
-impl<S, R: AddsInPlace> AddAssign<R> for Metric<S> {
-    fn add_assign(&mut self, _: R) {
-        R::never_implemented()
-    }
+never_applies! {
+    in place <S> Metric<S>, AddsInPlace:
+    AddAssign add_assign;
 }
 
 /// Never implemented: a loss or metric that could be read before its reduction.

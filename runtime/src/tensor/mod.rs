@@ -16,6 +16,7 @@ mod losses;
 mod metric;
 mod micro_batch_loss;
 mod negated_loss;
+mod never_applies;
 mod objective;
 mod operators;
 mod partial;

@@ -4,6 +4,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 
 use crate::layout::Seal;
 
+use super::super::never_applies::never_applies;
 use super::Objective;
 
 /// A term of an [`Objective`]: another one with counts of the same kind.
@@ -78,30 +79,18 @@ where
     }
 }
 
-macro_rules! never_scaled {
-    ($($operator:ident $method:ident $assign:ident $assign_method:ident;)*) => {$(
-        /// Never applies; the message of its bound explains why.
-        impl<Of, R: ScalesObjective> $operator<R> for Objective<Of> {
-            type Output = Objective<Of>;
-
-            fn $method(self, _: R) -> Objective<Of> {
-                R::never_implemented()
-            }
-        }
-
-        /// Never applies; the message of its bound explains why.
-        impl<Of, R: ScalesInPlace> $assign<R> for Objective<Of> {
-            fn $assign_method(&mut self, _: R) {
-                R::never_implemented()
-            }
-        }
-    )*};
+never_applies! {
+    <Of> Objective<Of>, ScalesObjective:
+    Mul mul;
+    Div div;
+    Sub sub;
 }
 
-never_scaled! {
-    Mul mul MulAssign mul_assign;
-    Div div DivAssign div_assign;
-    Sub sub SubAssign sub_assign;
+never_applies! {
+    in place <Of> Objective<Of>, ScalesInPlace:
+    MulAssign mul_assign;
+    DivAssign div_assign;
+    SubAssign sub_assign;
 }
 
 /// Never applies; the message of its bound explains why.

@@ -1,0 +1,25 @@
+//! Operators that never apply, so that the message of a bound explains the fix.
+
+/// Implements operators on `$left` for right operands with the bound `$rule`, which has no impl; `in place` those that assign.
+macro_rules! never_applies {
+    (in place <$param:ident> $left:ty, $rule:ident: $($operator:ident $method:ident;)*) => {$(
+        /// Never applies; the message of its bound explains why.
+        impl<$param, R: $rule> $operator<R> for $left {
+            fn $method(&mut self, _: R) {
+                R::never_implemented()
+            }
+        }
+    )*};
+    (<$param:ident> $left:ty, $rule:ident: $($operator:ident $method:ident;)*) => {$(
+        /// Never applies; the message of its bound explains why.
+        impl<$param, R: $rule> $operator<R> for $left {
+            type Output = $left;
+
+            fn $method(self, _: R) -> $left {
+                R::never_implemented()
+            }
+        }
+    )*};
+}
+
+pub(in crate::tensor) use never_applies;
