@@ -14,6 +14,7 @@ type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 type Folded = Split<Experts, (Ep, Cp, Tp)>;
 type Outer = Routed<(Batch, Split<Seq, Tp>), Folded>;
 type Inner = Routed<(Outer,), Folded>;
+type TokenLoss = Loss<(Batch, Split<Seq, Tp>)>;
 
 #[model]
 struct Within {
@@ -49,7 +50,7 @@ struct Net {
 
 impl Net {
     /// Returns the loss of the mean square, and of the rows themselves, each of which counts once on all ranks.
-    fn losses(&self, x: &Stream) -> (Loss<(Batch, Split<Seq, Tp>)>, Loss<(Outer,)>) {
+    fn losses(&self, x: &Stream) -> (TokenLoss, Loss<(Outer,)>) {
         let routing = self.router.forward(x);
         let rows = self.first.forward(&routing.dispatch(x, (Ep, Cp, Tp)));
         let rows = &rows + self.within.forward(&self.dense.forward(&rows)) * &self.gain;
