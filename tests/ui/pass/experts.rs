@@ -58,7 +58,7 @@ impl Networks {
     fn forward(&self, x: &ExpertTokens<Folded>) -> ExpertTokens<Folded> {
         let mut y = x.clone();
         for (up, down) in self.up.iter().zip(&self.down) {
-            y = y + down.forward(&activated(&up.forward(x)));
+            y += down.forward(&activated(&up.forward(x)));
         }
         self.norm.forward(&y)
     }
