@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 use super::sealed::Seal;
 use super::usage::UsageSet;
 use super::{
-    AxisSet, Dim, DimInfo, Dims, OnEveryRank, Outside, ParamDim, ParamShape, Pp, SameShape, Shape,
-    Split, SplitAxes, Whole,
+    AxisSet, Dim, DimInfo, Dims, Fsdp, OnEveryRank, Outside, ParamDim, ParamShape, SameShape,
+    Shape, Split, SplitAxes, Whole,
 };
 
 /// The shape of a weight `(I, O)` for each element of `E`, such as for each expert.
 ///
-/// Unlike the dims of a weight, `E` may be split over any axes but `pp`: `Stacked<Split<Experts, (Ep, Tp)>, Hidden, Ffn>`.
+/// Unlike the dims of a weight, `E` may be split over several of `ep`, `cp` and `tp`:
+/// `Stacked<Split<Experts, (Ep, Tp)>, Hidden, Ffn>`.
 /// Ranks of these axes hold the weights of different experts, and no output that leaves `E` out, or is distributed over the
 /// same axis otherwise, can be computed from them without a sum.
 pub struct Stacked<E, I, O>(PhantomData<(E, I, O)>);
@@ -26,10 +27,12 @@ impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
 
 impl<E, I, O> SameShape<Stacked<E, I, O>> for Stacked<E, I, O> {}
 
-/// A dim that counts stacked weights: declared without `@`, whole or split over any axes but `pp`.
+/// A dim that counts stacked weights: declared without `@`, whole or split over `ep`, `cp`, `tp` or several of them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot count the weights of a stack",
-    label = "not a dim declared without `@`, whole or split",
+    label = "not a dim declared without `@`, whole or split over `Ep`, `Cp` or `Tp`",
+    note = "the parameters of the ranks of `Dp` are equal, those of `Fsdp` are parts that are gathered, and those of `Pp` belong \
+            to stages: experts are split over `Ep`, `Cp`, `Tp` or several of them",
     note = "experts are `Stacked<Split<Experts, Ep>, Hidden, Ffn>`, of a dim declared without `@`"
 )]
 pub trait StackDim: Dim {
@@ -47,7 +50,7 @@ where
 impl<D: Whole, A: SplitAxes> StackDim for Split<D, A>
 where
     D::Home: OnEveryRank<D>,
-    Pp: Outside<A>,
+    Fsdp: Outside<A>,
 {
     const SEAL: Seal = Seal::new();
 }

@@ -1,10 +1,10 @@
 //! Run-time sizes and settings of a model.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::backend::{RopeLayout, RouterOptions};
-use crate::layout::{DimInfo, Whole};
+use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
 
 use super::{AttentionOptions, ContextStyle, RecomputeOverride};
@@ -12,8 +12,8 @@ use super::{AttentionOptions, ContextStyle, RecomputeOverride};
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
 pub struct Sizes {
-    dims: HashMap<TypeId, usize>,
-    flags: HashSet<String>,
+    dims: HashMap<TypeId, DimSize>,
+    flags: BTreeSet<String>,
     /// Keys are names of fields, or ends of their paths.
     optional: BTreeMap<String, bool>,
     counts: BTreeMap<String, usize>,
@@ -39,11 +39,17 @@ pub struct Sizes {
     pub recompute: Option<RecomputeOverride>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct DimSize {
+    name: &'static str,
+    size: usize,
+}
+
 impl Default for Sizes {
     fn default() -> Sizes {
         Sizes {
             dims: HashMap::new(),
-            flags: HashSet::new(),
+            flags: BTreeSet::new(),
             optional: BTreeMap::new(),
             counts: BTreeMap::new(),
             norm_eps: 1e-5,
@@ -71,7 +77,7 @@ impl Sizes {
     /// Sets the size of dim `D`: `Sizes::new().with(Hidden, 512)`.
     #[must_use]
     pub fn with<D: Whole>(mut self, _: D, size: usize) -> Sizes {
-        self.dims.insert(TypeId::of::<D>(), size);
+        self.dims.insert(TypeId::of::<D>(), DimSize { name: D::INFO.name, size });
         self
     }
 
@@ -114,7 +120,7 @@ impl Sizes {
 
     /// Returns the size of dim `D`, if it is set.
     pub fn get<D: Whole>(&self) -> Option<usize> {
-        self.dims.get(&TypeId::of::<D>()).copied()
+        self.dims.get(&TypeId::of::<D>()).map(|dim| dim.size)
     }
 
     /// Returns true if the flag `name` is set.
@@ -143,12 +149,21 @@ impl Sizes {
         &self.counts
     }
 
-    /// Returns all options of attentions as text, which is equal for equal options.
-    pub(super) fn attention_text(&self) -> String {
-        format!("{:?} {:?} {:?}", self.attention, self.attention_of_fields, self.context)
+    /// Returns everything that the results of a model depend on as text, which is equal for equal settings.
+    pub(super) fn text(&self) -> String {
+        let mut dims: Vec<&DimSize> = self.dims.values().collect();
+        dims.sort();
+        let Sizes {
+            flags, optional, counts, norm_eps, rope, rope_layout, init_std, dropout, ..
+        } = self;
+        let Sizes { attention, attention_of_fields, router, context, .. } = self;
+        format!(
+            "{dims:?} {flags:?} {optional:?} {counts:?} {norm_eps} {rope:?} {rope_layout:?} {init_std} {dropout} \
+             {attention:?} {attention_of_fields:?} {router:?} {context:?}"
+        )
     }
 
     pub(crate) fn dim_size(&self, dim: &DimInfo) -> Option<usize> {
-        self.dims.get(&(dim.key)()).copied()
+        self.dims.get(&(dim.key)()).map(|dim| dim.size)
     }
 }

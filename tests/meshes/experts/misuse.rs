@@ -1,5 +1,6 @@
 //! Wrong programs that compile, and are refused when they run.
 
+use meshwright::nn::layers::RouterScore;
 use meshwright::nn::{BuildError, Sizes, build};
 use meshwright::prelude::*;
 use meshwright_tests::data::numbers;
@@ -115,5 +116,32 @@ fn penalties_are_not_a_part_of_the_value() {
     for [without, with] in norms {
         assert_eq!(without.0, with.0);
         assert!((without.1 - with.1).abs() > 1e-4, "{without:?} {with:?}");
+    }
+}
+
+/// Ranks whose parameters are equal, but not their routers, are refused.
+#[test]
+fn routers_are_those_of_every_rank() {
+    let run = |of_second: Sizes| {
+        meshwright::run_on("dp=2", 0, |rank| {
+            let sizes = if rank.index() == 1 { &of_second } else { &sizes() };
+            let net = build::<Moe>(rank, sizes)?;
+            let x: Stream = numbers(rank, "x", &[8, 4]);
+            let routing = net.model.router.forward(&x);
+            let out = routing.combine(&net.model.experts.forward(&routing.dispatch(&x, Ep)));
+            Ok(Loss::mean_of(&out).backward().reduce().norm())
+        })
+    };
+    let norms = run(sizes()).unwrap();
+    assert!(norms[0] > 0.0 && norms[0] == norms[1], "{norms:?}");
+
+    let mut scaled = sizes();
+    scaled.router.scale = 2.0;
+    let mut by_sigmoid = sizes();
+    by_sigmoid.router.score = RouterScore::Sigmoid;
+    for of_second in [sizes().with(TopK, 1), sizes().with_flag("biased", true), scaled, by_sigmoid]
+    {
+        let message = run(of_second).map(drop).unwrap_err().to_string();
+        assert!(message.contains("the configuration of a model"), "{message}");
     }
 }

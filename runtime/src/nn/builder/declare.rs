@@ -46,13 +46,8 @@ impl<M> Built<M> {
         let name =
             "the configuration of a model (its sizes and settings, and the seed of the rank)";
         rank.declared_values().note_setting(name, Location::caller(), || {
-            let Sizes { norm_eps, rope, rope_layout, init_std, dropout, .. } = sizes;
             let params: Vec<String> = self.params.iter().map(ParamRef::declaration).collect();
-            let rope = format!("{rope:?} {rope_layout:?}");
-            let attention = sizes.attention_text();
-            let fields = format!("{:?} {:?}", sizes.optional(), sizes.counts());
-            let seed = rank.seed();
-            format!("{seed} {norm_eps} {rope} {init_std} {dropout} {attention} {fields} {params:?}")
+            format!("{} {} {params:?}", rank.seed(), sizes.text())
         });
         allocate_units(&mut self.units, rank);
     }

@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::layout::{
-    AxisSet, Dim, Dims, Here, OnEveryRank, Outside, Pp, Routed, Seal, Split, SplitAxes, Stacked,
-    Whole,
+    AxisSet, Dim, Dims, Here, OnEveryRank, Routed, Seal, Split, SplitAxes, StackDim, Stacked, Whole,
 };
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
@@ -96,10 +95,9 @@ where
 
 impl<E: Whole, I: Whole, O: Whole, A: SplitAxes> Build for GroupedLinear<E, I, O, ByExpert<A>>
 where
-    E::Home: OnEveryRank<E>,
+    Split<E, A>: StackDim,
     I::Home: OnEveryRank<I>,
     O::Home: OnEveryRank<O>,
-    Pp: Outside<A>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
         GroupedLinear::new::<Stacked<Split<E, A>, I, O>>(builder)
