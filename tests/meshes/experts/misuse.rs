@@ -1,7 +1,8 @@
 //! Wrong programs that compile, and are refused when they run.
 
+use meshwright::layout::{SplitAxes, Stacked};
 use meshwright::nn::layers::RouterScore;
-use meshwright::nn::{BuildError, Sizes, build};
+use meshwright::nn::{Build, BuildError, Builder, Sizes, build};
 use meshwright::prelude::*;
 use meshwright_tests::data::numbers;
 use meshwright_tests::run::on_mesh;
@@ -95,6 +96,35 @@ fn sizes_are_checked() {
     options.router.scale = f32::NAN;
     let message = problems("1", &options);
     assert!(message.contains("`Sizes::router` has the scale NaN"), "{message}");
+}
+
+/// Fields of a model cannot be declared so (`stack_over_dp`), but a user-defined layer chooses the shapes of its parameters.
+#[test]
+fn layers_do_not_split_experts_over_data_axes() {
+    struct Weights<A>(Param<Stacked<Split<Experts, A>, Hidden, Hidden>>);
+
+    impl<A: SplitAxes> Build for Weights<A> {
+        fn build(builder: &mut Builder<'_>) -> Self {
+            Weights(builder.param("weight", Init::Ones))
+        }
+    }
+
+    fn outcome<A: SplitAxes>(mesh: &str) -> String {
+        let outcomes = on_mesh(mesh, 1, |rank| match build::<Weights<A>>(rank, &sizes()) {
+            Ok(net) => format!("{} on this rank", net.model.0.handle().local_len()),
+            Err(error) => error.to_string(),
+        });
+        outcomes[0].clone()
+    }
+
+    assert_eq!(outcome::<(Ep, Tp)>("ep=2,tp=2"), "16 on this rank");
+    for message in [outcome::<Dp>("dp=2"), outcome::<Fsdp>("fsdp=2"), outcome::<(Fsdp, Ep)>("ep=2")]
+    {
+        assert!(
+            message.contains("or the experts of stacked weights over ep, cp and tp"),
+            "{message}"
+        );
+    }
 }
 
 /// A penalty has a gradient, and leaves the value of the loss as it is.

@@ -194,16 +194,16 @@ impl<'a> Builder<'a> {
     /// Checks that no dim of a parameter, except one that counts `stacked` weights, is distributed over an axis whose ranks
     /// compute with the same parameters.
     fn check_param_dims(&self, dims: &[DimInfo], stacked: usize) {
-        let [tp, pp] = [AxisId::Tp, AxisId::Pp].map(AxisSet::of);
+        let [ep, cp, tp] = [AxisId::Ep, AxisId::Cp, AxisId::Tp].map(AxisSet::of);
         let is_wrong = |(index, dim): &(usize, &DimInfo)| {
-            let allowed = if *index < stacked { AxisSet::ALL.difference(pp) } else { tp };
+            let allowed = if *index < stacked { ep.union(cp).union(tp) } else { tp };
             !dim.home.is_empty() || !dim.split.difference(allowed).is_empty()
         };
         if let Some((_, dim)) = dims.iter().enumerate().find(is_wrong) {
             self.problem(format_args!(
                 "a parameter cannot have the dim `{dim}`, which is distributed over {}: the ranks of the axis compute \
                  with the same parameters; declare the dims of parameters without `@`, and split them over tp if at \
-                 all",
+                 all, or the experts of stacked weights over ep, cp and tp",
                 dim.axes()
             ));
         }
