@@ -61,12 +61,20 @@ pub(super) fn follows_from_others(stored: &str, tied: bool) -> bool {
     stored.ends_with("rotary_emb.inv_freq") || (tied && stored == "lm_head.weight")
 }
 
-/// Refuses dropout of attention weights.
-pub(super) fn refuse_attention_dropout(keys: &HfSettings<'_>) -> Result<(), String> {
-    match keys.number("attention_dropout")? {
-        Some(rate) if rate > 0.0 => {
-            Err(format!("attention_dropout is {rate}; only 0 is supported"))
+/// Refuses biases, which these keys switch on.
+pub(super) fn refuse_biases(keys: &HfSettings<'_>, biases: &[&str]) -> Result<(), String> {
+    for key in biases {
+        if keys.switch(key)? == Some(true) {
+            return Err(format!("{key} is true; only models without biases are supported"));
         }
+    }
+    Ok(())
+}
+
+/// Refuses a rate above 0, such as that of dropout or of noise.
+pub(super) fn refuse_rate(keys: &HfSettings<'_>, key: &str) -> Result<(), String> {
+    match keys.number(key)? {
+        Some(rate) if rate > 0.0 => Err(format!("{key} is {rate}; only 0 is supported")),
         _ => Ok(()),
     }
 }

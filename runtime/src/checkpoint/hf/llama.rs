@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::decoder::{
-    AttentionSizes, exported_positions, follows_from_others, refuse_attention_dropout,
-    refuse_layer_types, refuse_window,
+    AttentionSizes, exported_positions, follows_from_others, refuse_biases, refuse_layer_types,
+    refuse_rate, refuse_window,
 };
 use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, HfSettings};
@@ -107,13 +107,9 @@ impl HfConfig for LlamaConfig {
 /// Refuses settings of other Llama-like models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
     keys.expect_text("hidden_act", &["silu"])?;
-    for key in ["attention_bias", "mlp_bias"] {
-        if keys.switch(key)? == Some(true) {
-            return Err(format!("{key} is true; only models without biases are supported"));
-        }
-    }
+    refuse_biases(keys, &["attention_bias", "mlp_bias"])?;
     refuse_windows(keys)?;
-    refuse_attention_dropout(keys)
+    refuse_rate(keys, "attention_dropout")
 }
 
 /// Refuses sliding windows, as those of Mistral, and of Qwen2 if it switches them on.

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::decoder::{
-    AttentionSizes, exported_positions, follows_from_others, refuse_attention_dropout,
-    refuse_layer_types, refuse_window,
+    AttentionSizes, exported_positions, follows_from_others, refuse_biases, refuse_layer_types,
+    refuse_rate, refuse_window,
 };
 use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, HfSettings};
@@ -140,16 +140,9 @@ impl HfConfig for MixtralConfig {
 /// Refuses settings of other Mixtral-like models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
     keys.expect_text("hidden_act", &["silu"])?;
-    if keys.switch("attention_bias")? == Some(true) {
-        return Err("attention_bias is true; only models without biases are supported".into());
-    }
-    match keys.number("router_jitter_noise")? {
-        Some(noise) if noise > 0.0 => {
-            return Err(format!("router_jitter_noise is {noise}; only 0 is supported"));
-        }
-        _ => {}
-    }
+    refuse_biases(keys, &["attention_bias"])?;
+    refuse_rate(keys, "router_jitter_noise")?;
     refuse_window(keys)?;
     refuse_layer_types(keys)?;
-    refuse_attention_dropout(keys)
+    refuse_rate(keys, "attention_dropout")
 }
