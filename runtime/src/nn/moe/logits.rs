@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, Gemm};
 use crate::layout::AxisSet;
+use crate::mesh::local_len;
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Operands, Operation, OperationBackward,
     OperationForward, OperationInput, OperationParam, ParamRef, Rank, Value, apply,
@@ -14,11 +15,8 @@ use crate::tensor::{
 pub(super) fn router_logits(x: &Value, weight: &ParamRef, gradient_axes: AxisSet) -> Value {
     let (tokens, read) = x.extents().split_at(x.extents().len() - 1);
     let experts = weight.local_extents()[1];
-    let operation = Logits {
-        tokens: tokens.iter().map(|extent| extent.local).product(),
-        read: read[0].local,
-        experts: experts.local,
-    };
+    let operation =
+        Logits { tokens: local_len(tokens), read: read[0].local, experts: experts.local };
     let param = OperationParam { param: weight, gradient_axes, in_backward: InBackward::Reads };
     let operands = Operands::<Count<1>, Count<1>> {
         rank: x.rank(),

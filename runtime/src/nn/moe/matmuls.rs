@@ -1,13 +1,14 @@
 //! The matmuls of the rows of each expert with its weight.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Gemm};
 use crate::layout::AxisSet;
 use crate::tensor::{
     Count, InBackward, Operands, Operation, OperationBackward, OperationForward, OperationInput,
-    OperationParam, ParamRef, Rank, Value, alloc_like, apply,
+    OperationParam, ParamRef, Rank, RoutedRows, Value, alloc_like, apply,
 };
 
 /// Multiplies the rows of each expert of this rank by its weight.
@@ -27,11 +28,8 @@ pub(super) fn multiply_rows(x: &Value, weight: &ParamRef, gradient_axes: AxisSet
         routed.of_expert.len(),
         read.local
     );
-    let operation = Multiply {
-        of_expert: routed.of_expert.clone(),
-        read: weight_in.local,
-        written: weight_out.local,
-    };
+    let operation =
+        Multiply { rows: Rc::clone(routed), read: weight_in.local, written: weight_out.local };
     let operands = Operands::<Count<1>, Count<1>> {
         rank: x.rank(),
         path: weight.path(),
@@ -44,8 +42,7 @@ pub(super) fn multiply_rows(x: &Value, weight: &ParamRef, gradient_axes: AxisSet
 
 /// Matmuls of the rows of each expert.
 struct Multiply {
-    /// Rows of each expert of this rank.
-    of_expert: Vec<usize>,
+    rows: Rc<RoutedRows>,
     read: usize,
     written: usize,
 }
@@ -54,7 +51,7 @@ impl Multiply {
     /// Iterates over the experts that have rows, with their rows.
     fn groups(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut end = 0;
-        let groups = self.of_expert.iter().enumerate().map(move |(expert, count)| {
+        let groups = self.rows.of_expert.iter().enumerate().map(move |(expert, count)| {
             end += count;
             (expert, end - count..end)
         });
@@ -80,8 +77,7 @@ impl Operation<Count<1>, Count<1>> for Multiply {
         let OperationForward { rank, inputs: [x], params: [weight], .. } = forward;
         let Multiply { read, written, .. } = *self;
         let x = x.compute().data;
-        let count: usize = self.of_expert.iter().sum();
-        let mut out = rank.alloc_activation(count * written);
+        let mut out = rank.alloc_activation(self.rows.count() * written);
         for (expert, rows) in self.groups() {
             let gemm = Gemm {
                 m: rows.len(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::ops::routing::{RouterPenaltyArgs, RouterPenaltyBackwardArgs};
 use crate::backend::{Buffer, Category, RouterScore};
+use crate::mesh::local_len;
 use crate::tensor::{
     AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
     OperationInput, Value, apply,
@@ -22,7 +23,7 @@ pub(super) fn penalty_of_tokens(
     let rank = logits.rank();
     let (tokens, _) = logits.extents().split_at(logits.extents().len() - 1);
     let operation = Penalty {
-        tokens: tokens.iter().map(|extent| extent.local).product(),
+        tokens: local_len(tokens),
         experts: factors.len(),
         score,
         factors: Arc::new(rank.allocator().copy_of(factors, Category::Activations)),

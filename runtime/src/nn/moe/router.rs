@@ -6,6 +6,7 @@ use std::panic::Location;
 use crate::backend::{MAX_TOP_K, RouterOptions, RoutingShape};
 use crate::comm::Site;
 use crate::layout::{AxisSet, Dims, Ends, Here, OnEveryRank, Seal, Whole};
+use crate::mesh::local_len;
 use crate::tensor::{Init, Operand, Param, ParamRef, gradient_axes};
 
 use super::super::{Build, Builder};
@@ -45,8 +46,7 @@ impl<I, E, C> Router<I, E, C> {
         let logits = router_logits(x, &self.weight, T::Shape::GRADIENT_AXES);
         let (weights, chosen) = choose_experts(&logits, self.chosen, self.options, path);
         let (tokens, experts) = logits.extents().split_at(logits.extents().len() - 1);
-        let count = tokens.iter().map(|extent| extent.local).product();
-        let shape = RoutingShape { tokens: count, top_k: self.chosen };
+        let shape = RoutingShape { tokens: local_len(tokens), top_k: self.chosen };
         let tokens = tokens.to_vec();
         let choices =
             Choices::new(logits.rank(), tokens, (shape, experts[0].local), &chosen, &site);

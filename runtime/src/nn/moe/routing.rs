@@ -108,17 +108,15 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     /// has its own `f`.
     #[track_caller]
     pub fn balance(&self) -> Tensor<L> {
-        let Choices { rank, shape, counts, site, .. } = &*self.choices;
-        let experts = counts.len();
+        let Choices { rank, counts, site, .. } = &*self.choices;
         let mut totals: Vec<f64> = counts.iter().map(|count| f64::from(*count)).collect();
-        totals.push(shape.choices() as f64);
         if !rank.backend().is_dry_run() {
             rank.note_use_of(L::VARIES);
             rank.all_reduce_f64(L::VARIES, site, &mut totals);
         }
-        let choices = totals[experts].max(1.0);
-        let factor = |count: &f64| (experts as f64 * count / choices) as f32;
-        let factors: Vec<f32> = totals[..experts].iter().map(factor).collect();
+        let choices = totals.iter().sum::<f64>().max(1.0);
+        let factor = |count: &f64| (counts.len() as f64 * count / choices) as f32;
+        let factors: Vec<f32> = totals.iter().map(factor).collect();
         self.penalty(&factors, 0.0)
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::ops::routing::{RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs};
 use crate::backend::{Buffer, Category, DType, RouterOptions};
+use crate::mesh::local_len;
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Operands, Operation, OperationBackward,
     OperationForward, OperationInput, Value, apply,
@@ -22,7 +23,7 @@ pub(super) fn choose_experts(
     let (tokens, experts) = logits.extents().split_at(logits.extents().len() - 1);
     let chosen = Rc::new(OnceCell::new());
     let operation = Weights {
-        tokens: tokens.iter().map(|extent| extent.local).product(),
+        tokens: local_len(tokens),
         experts: experts[0].local,
         k,
         options,
