@@ -131,17 +131,14 @@ fn recompute_trait(recompute: &Recompute, span: Span) -> Ident {
 fn style_type(private: &TokenStream, cut: &Cut, span: Span) -> TokenStream {
     let axis = Ident::new(cut.axis, span);
     let style = Ident::new(cut.style.value.runtime, span);
-    if let Some(fold) = &cut.fold {
-        let folded = fold.value.runtime_axes().map(|axis| Ident::new(axis, span));
-        // A tuple of one axis is the axis.
-        let axes: Vec<Ident> = [axis].into_iter().chain(folded).collect();
-        return match &axes[..] {
-            [axis] => quote_spanned!(span=> #private::#style<#private::#axis>),
-            axes => quote_spanned!(span=> #private::#style<(#(#private::#axes),*)>),
-        };
-    }
     if !cut.style.value.sums {
-        return quote_spanned!(span=> #private::#style<#private::#axis>);
+        let folded = cut.fold.iter().flat_map(|fold| fold.value.runtime_axes());
+        let folded: Vec<Ident> = folded.map(|axis| Ident::new(axis, span)).collect();
+        // A tuple of one axis is the axis.
+        return match &folded[..] {
+            [] => quote_spanned!(span=> #private::#style<#private::#axis>),
+            _ => quote_spanned!(span=> #private::#style<(#private::#axis #(, #private::#folded)*)>),
+        };
     }
     let end = match &cut.scatter {
         Some(scatter) => {
