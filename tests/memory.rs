@@ -149,6 +149,43 @@ fn memory_of_1f1b_does_not_grow_with_micro_batches() {
     assert!(many.0 > 3 * few.0, "{few:?} with 4, {many:?} with 16");
 }
 
+/// The copy of the state that is saved while training goes on: values and moments in f32, once for all replicas.
+#[test]
+fn a_copied_state_is_planned() {
+    let sizes = "--hidden 64 --ffn 128 --layers 4 --heads 4 --kv-heads 2 --vocab 256 --batch 8 --seq 16 --steps 3 \
+                 --threads 1 --sample-tokens 0";
+    let dir = tempfile::tempdir().unwrap();
+    for (index, flags) in [
+        "--mesh 1",
+        "--mesh dp=2 --dtype bf16",
+        "--mesh fsdp=2 --zero 3",
+        "--mesh tp=2 --ema 0.9",
+        "--mesh dp=2,pp=2 --micro-batches 2 --ema 0.9",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let save =
+            format!("--save {} --save-every 2", dir.path().join(index.to_string()).display());
+        let waits = used_with(sizes, &format!("{flags} {save}"));
+        let copies = used_with(sizes, &format!("{flags} {save} --save-async"));
+        assert_eq!(waits["offloaded"], (0, 0), "{flags}");
+        let (planned, peak) = copies["offloaded"];
+        assert_eq!(planned, peak, "{flags}");
+        let copied = if flags.contains("--dtype bf16") {
+            // The master values are a part of the optimizer state.
+            copies["optimizer"].1
+        } else {
+            copies["parameters"].1 + copies["optimizer"].1
+        };
+        // Blocks are aligned, and so are the parameters of a unit.
+        assert!(peak <= copied && peak as f64 > 0.97 * copied as f64, "{flags}: {peak}, {copied}");
+        let (planned, peak) = copies["total"];
+        assert!(planned <= peak, "{flags}: {planned}, {peak}");
+        assert!(planned > waits["total"].0, "{flags}: {planned}");
+    }
+}
+
 /// A continuation takes the most memory of a run on tensor-parallel ranks: its logits are gathered, those of the loss are not.
 /// It has the logits, the stream that they are computed from, the ids, and the cosines and sines of rotary embeddings.
 #[test]

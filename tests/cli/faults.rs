@@ -208,6 +208,31 @@ fn a_failed_checkpoint_keeps_the_previous_one() {
     assert!(workspace.path("out/step-00000004").is_dir());
 }
 
+/// All ranks end long before the last step.
+#[test]
+fn a_checkpoint_that_fails_while_training_goes_on_keeps_the_previous_one() {
+    let workspace = Workspace::new();
+    for mesh in ["1", "dp=2,tp=2", "pp=2 --micro-batches 2"] {
+        let line = format!("--mesh {mesh} --save out");
+        workspace.train(&format!("{line} --steps 2"));
+        let before = workspace.listing();
+        let finished = with_file_limit(
+            &workspace,
+            100,
+            &format!(
+                "{SMALL} {line} --resume out/latest --steps 1000000000 --save-every 3 --save-async"
+            ),
+        );
+        assert_contains(
+            finished.error(),
+            "error: --save: cannot write out/.tmp-step-00000003/rank-0000",
+        );
+        assert_contains(finished.error(), "File too large");
+        assert_eq!(workspace.listing(), before, "{mesh}");
+        std::fs::remove_dir_all(workspace.path("out")).unwrap();
+    }
+}
+
 /// Starts a run with the words `first`, and as soon as it has its folder, another one with the words `second`. Returns the end of
 /// the second run, and the process number of the first, which is killed.
 fn beside_a_first_run(

@@ -16,7 +16,8 @@ pub enum Category {
     Communication,
     /// Scratch of one kernel.
     Workspace,
-    /// Activations that are offloaded to host memory until backward.
+    /// Data in host memory: activations that are offloaded until backward, and the copy of the training state that is being
+    /// saved.
     Offloaded,
 }
 

@@ -24,6 +24,11 @@ pub fn delay_operations(delay: Duration) {
     DELAY.set(delay);
 }
 
+/// Returns the delay of operations of this thread.
+pub fn delay() -> Duration {
+    DELAY.get()
+}
+
 /// Runs `body` with a fault in the operations of this thread, and returns its result and true if the fault occurred.
 pub fn with_fault<T>(fault: Fault, body: impl FnOnce() -> T) -> (T, bool) {
     COUNT.set(0);

@@ -29,6 +29,7 @@ mod locate;
 mod lock;
 mod manifest;
 mod names;
+mod rank_files;
 mod save;
 mod tensor_box;
 mod tensor_source;

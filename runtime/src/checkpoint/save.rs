@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::rank_files::{describe_rank_file, wait_for_rank_files};
 use super::tensors::TensorWriter;
 use super::{
     CheckpointError, Manifest, RankFile, RunHistory, SavedShard, TensorBox, TrainState, files,
@@ -77,6 +78,27 @@ impl CheckpointWriter {
         }
         let (bytes, xxh3) = writer.finish()?;
         Ok(RankFile { name, bytes, xxh3, shards })
+    }
+
+    /// Writes the file of one rank like [`write_rank`](Self::write_rank), and describes it to the rank that
+    /// [waits](Self::wait_for_ranks) for all of them.
+    pub(crate) fn write_described_rank(
+        &self,
+        rank: usize,
+        entries: &[ShardEntry<'_>],
+    ) -> Result<(), CheckpointError> {
+        let file = self.write_rank(rank, entries)?;
+        describe_rank_file(&self.temporary, rank, &file)
+    }
+
+    /// Waits until all ranks have [written](Self::write_described_rank) their files, and returns these; `None` once
+    /// `is_cancelled` returns true.
+    pub(crate) fn wait_for_ranks(
+        &self,
+        ranks: usize,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Result<Option<Vec<RankFile>>, CheckpointError> {
+        wait_for_rank_files(&self.temporary, ranks, is_cancelled)
     }
 
     /// Completes the checkpoint with the files of all ranks: writes the manifest, renames the folder, moves `latest`, and with

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use crate::backend::View;
 use crate::checkpoint::{Checkpoint, CheckpointError, ShardEntry, TensorBox, TensorSource};
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::{Ema, Optimizer, UnitState};
@@ -44,24 +45,45 @@ pub fn state_kinds_in(checkpoint: &Checkpoint) -> BTreeSet<&str> {
     kinds.filter(|kind| *kind != PARAMETER).collect()
 }
 
-/// Calls `write` with the shards that this rank saves, without copying host memory. Of replicas, the first one saves: of
-/// parameters that are tied across pipeline stages, the first owner.
+/// Calls `write` with the shards that this rank saves, without copying host memory.
 pub fn with_shard_entries<T>(
     rank: &Rank,
     state: &TrainingState<'_>,
     write: impl FnOnce(&[ShardEntry<'_>]) -> T,
 ) -> T {
+    with_saved_values(rank, state, |saved| {
+        let on_host: Vec<Cow<'_, [f32]>> =
+            saved.iter().map(|saved| saved.values.on_host()).collect();
+        let shards = saved.iter().zip(&on_host);
+        write(&shards.flat_map(|(saved, data)| shard_entries(saved, data)).collect::<Vec<_>>())
+    })
+}
+
+/// Values of one kind that this rank saves of a parameter.
+pub(super) struct SavedValues<'a> {
+    param: &'a ParamRef,
+    kind: &'static str,
+    /// The elements that this rank owns.
+    pub values: View<'a>,
+}
+
+/// Calls `visit` with all values that this rank saves. Of replicas, the first one saves: of parameters that are tied across
+/// pipeline stages, the first owner.
+pub(super) fn with_saved_values<T>(
+    rank: &Rank,
+    state: &TrainingState<'_>,
+    visit: impl FnOnce(&[SavedValues<'_>]) -> T,
+) -> T {
     let within_stage = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
     let is_saved = |param: &ParamRef| {
-        let held_apart = param.varies().union(param.unit().shard_axes());
-        rank.position(within_stage.difference(held_apart)) == 0 && param.is_first_owner()
+        rank.position(within_stage.difference(saved_apart(param))) == 0 && param.is_first_owner()
     };
     let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
     let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();
-    let mut shards: Vec<(&ParamRef, &str, Cow<'_, [f32]>)> = Vec::new();
-    for (param, values) in params.iter().zip(&values) {
-        shards.push((param, PARAMETER, values.view().on_host()));
-    }
+    let params = params.into_iter().zip(&values);
+    let mut saved: Vec<SavedValues<'_>> = params
+        .map(|(param, values)| SavedValues { param, kind: PARAMETER, values: values.view() })
+        .collect();
     let average = state.average.map_or(&[][..], Ema::states);
     let unit_states: Vec<(&UnitState, Vec<ParamRef>)> = (state.optimizer.states().iter())
         .chain(average)
@@ -69,24 +91,48 @@ pub fn with_shard_entries<T>(
         .collect();
     for (unit_state, params) in &unit_states {
         for param in params.iter().filter(|param| is_saved(param)) {
-            let buffers = unit_state.states_of(param).into_iter();
-            shards.extend(buffers.map(|(kind, data)| (param, kind, data.on_host())));
+            let states = unit_state.states_of(param).into_iter();
+            saved.extend(states.map(|(kind, values)| SavedValues { param, kind, values }));
         }
     }
-    let entries = shards.iter().flat_map(|(param, kind, data)| shard_entries(param, kind, data));
-    write(&entries.collect::<Vec<_>>())
+    visit(&saved)
 }
 
-/// Returns the elements of `param` that this rank owns, box by box.
-fn shard_entries<'a>(
-    param: &ParamRef,
-    kind: &str,
+/// Returns the axes along which ranks save different elements of a parameter, besides `pp`.
+fn saved_apart(param: &ParamRef) -> AxisSet {
+    param.varies().union(param.unit().shard_axes())
+}
+
+/// Returns the number of elements that the ranks at this position along `pp` save: each of those that save most, and all of
+/// them together.
+pub fn saved_elements(rank: &Rank, state: &TrainingState<'_>) -> [usize; 2] {
+    let states =
+        || state.optimizer.states().iter().chain(state.average.map_or(&[][..], Ema::states));
+    let of_states = states().flat_map(|unit_state| {
+        let params = unit_state.params().into_iter();
+        params.map(|param| {
+            let lens = unit_state.states_of(&param).into_iter().map(|(_, values)| values.len());
+            let len: usize = lens.sum();
+            (param, len)
+        })
+    });
+    let of_params = state.params.iter().map(|param| (param.clone(), param.owned().len()));
+    let owned = of_params.chain(of_states).filter(|(param, _)| param.is_first_owner());
+    let mesh = rank.comms().shape();
+    owned.fold([0, 0], |[each, all], (param, len)| {
+        [each + len, all + len * mesh.degree_of(saved_apart(&param))]
+    })
+}
+
+/// Returns the entries of saved values whose elements are `data`, box by box.
+pub(super) fn shard_entries<'a>(
+    saved: &SavedValues<'_>,
     data: &'a [f32],
 ) -> impl Iterator<Item = ShardEntry<'a>> {
-    let name = tensor_name(kind, param);
-    let global_shape = param.sizes();
+    let name = tensor_name(saved.kind, saved.param);
+    let global_shape = saved.param.sizes();
     let mut rest = data;
-    owned_boxes(param).into_iter().map(move |tensor_box| {
+    owned_boxes(saved.param).into_iter().map(move |tensor_box| {
         let (data, after) = rest.split_at(tensor_box.len());
         rest = after;
         ShardEntry { name: name.clone(), global_shape: global_shape.clone(), tensor_box, data }

@@ -103,3 +103,22 @@ fn a_run_of_processes_goes_on_where_it_stopped() {
         assert!((got - expected).abs() < 2e-2 * expected, "{:?} and {whole:?}", rest.losses);
     }
 }
+
+/// From copies in page-locked memory. The rank that completes a checkpoint finds the files of other processes in its folder.
+#[test]
+fn processes_save_while_they_train() {
+    let files = |more: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let save = folder.path().join("run");
+        let more =
+            format!("--mesh fsdp=2 --steps 5 --save {} --save-every 2 {more}", save.display());
+        Job::start(2, "train", &words(folder.path(), &more), |_, _| {}).succeed();
+        let file = |(step, rank): (usize, usize)| {
+            let name = format!("step-{step:08}/rank-{rank:05}.safetensors");
+            std::fs::read(save.join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        [(2, 0), (2, 1), (4, 0), (4, 1)].map(file)
+    };
+    let (waits, goes_on) = (files(""), files("--save-async"));
+    assert!(waits == goes_on, "checkpoints differ");
+}

@@ -277,6 +277,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(SAVING, "save-every", POSITIVE)
         .value("N")
         .help("Also save after every N steps, not only after the last [needs --save]"),
+    Flag::new(SAVING, "save-async", FlagKind::Switch).help(
+        "Write the checkpoints of --save-every while training goes on, from a copy of the state in host memory",
+    ),
     Flag::new(SAVING, "keep", POSITIVE)
         .value("K")
         .help("Remove all but the newest K checkpoints [needs --save]"),

@@ -161,6 +161,8 @@ pub struct SaveConfig {
     pub dir: PathBuf,
     /// `--save-every`: `None` saves after the last step only.
     pub every: Option<u64>,
+    /// `--save-async`: checkpoints before the last one are written while training goes on.
+    pub asynchronous: bool,
     /// `--keep`: `None` keeps all.
     pub keep: Option<usize>,
 }

@@ -170,8 +170,13 @@ fn documents(values: &mut Values) -> Option<DocumentOptions> {
 
 fn save_config(values: &mut Values) -> Option<SaveConfig> {
     let every = values.count("save-every");
+    let asynchronous = values.switch("save-async");
     let keep = values.count("keep").map(|n| n as usize);
     let dir = values.path("save");
+    if asynchronous && every.is_none() {
+        let message = "needs --save-every N: a run waits for the checkpoint after its last step";
+        values.problem("save-async", message.into());
+    }
     if dir.is_none() {
         for name in ["save-every", "keep"] {
             if values.is_given(name) {
@@ -179,5 +184,5 @@ fn save_config(values: &mut Values) -> Option<SaveConfig> {
             }
         }
     }
-    Some(SaveConfig { dir: dir?, every, keep })
+    Some(SaveConfig { dir: dir?, every, asynchronous, keep })
 }

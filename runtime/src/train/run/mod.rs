@@ -1,6 +1,8 @@
 //! The run of one rank, from building the model to sampling a continuation.
 
+mod background_save;
 mod batch_check;
+mod checkpoints;
 mod divergence;
 mod documents;
 mod early_stop;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::comm::RankComms;
 use crate::data::{DataError, MicroBatch, Prefetch};
-use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
+use crate::state_dict::{TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Rank, Settings};
 use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
@@ -16,12 +16,12 @@ use crate::train::report::{
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Progress, Result, Summary};
 
+use super::background_save::BackgroundSave;
 use super::batch_check::check_first_batches;
 use super::documents::check_first_step_used_documents;
 use super::failed_export::describe_repeated_export;
 use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
-use super::save::save_checkpoint;
 use super::shared::Shared;
 use super::stage_times::write_stage_times;
 use super::targets::TargetCount;
@@ -38,8 +38,9 @@ pub struct RankLoop<'a, M: LanguageModel> {
     batches: Prefetch,
     /// The reason why the batch of the next step could not be read.
     pub(super) data_failure: Option<DataError>,
-    /// Completed steps at the last checkpoint.
+    /// Completed steps at the last complete checkpoint.
     pub(super) saved: Option<u64>,
+    pub(super) background_save: BackgroundSave,
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked for.
     pub(super) loaded_infinite: Option<String>,
 }
@@ -111,6 +112,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             batches,
             data_failure: None,
             saved: None,
+            background_save: BackgroundSave::default(),
             loaded_infinite,
         })
     }
@@ -180,6 +182,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         }
         let elapsed = start.elapsed();
         rank.compare_last_updates();
+        self.background_save.free();
         if self.saved != Some(config.steps) {
             self.check_finite(config.steps)?;
         }
@@ -248,52 +251,5 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         }
         let model = &built.model;
         self.shared.sample(|| sample_continuation(rank, model, pipeline.as_ref(), self.plan))
-    }
-
-    fn save_if_due(&mut self, steps: u64) -> Result<()> {
-        let config = &self.plan.config;
-        let Some(save) = &config.save else { return Ok(()) };
-        let is_due = save.every.is_some_and(|every| steps.is_multiple_of(every));
-        if is_due || steps == config.steps {
-            self.save_checkpoint(steps, save.keep)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Saves a checkpoint after `steps` steps. Every rank calls it.
-    pub(super) fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
-        self.check_finite(steps)?;
-        let RankState { rank, built, optimizer, average, .. } = &self.state;
-        let params = built.params();
-        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
-        save_checkpoint(rank, &state, self.plan, steps, keep)?;
-        self.saved = Some(steps);
-        Ok(())
-    }
-
-    /// Checks that the parameters after `steps` steps are finite. Every rank calls it.
-    fn check_finite(&self, steps: u64) -> Result<()> {
-        if self.loaded_infinite.is_some() {
-            return Ok(());
-        }
-        let params = self.state.built.params();
-        let Some(param) = find_infinite_param(&self.state.rank, &params)? else { return Ok(()) };
-        let saved = match (&self.plan.config.save, self.saved) {
-            (Some(save), Some(saved)) => {
-                format!(
-                    "the state after step {} is in {}",
-                    saved.saturating_sub(1),
-                    save.dir.display()
-                )
-            }
-            _ => "no state was saved (--save DIR --save-every N keeps earlier ones)".to_owned(),
-        };
-        Err(Error::Diverged(format!(
-            "step {}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower --lr, a longer \
-             --warmup or a larger --eps may help",
-            steps.saturating_sub(1),
-            param.path()
-        )))
     }
 }

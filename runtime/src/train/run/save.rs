@@ -12,6 +12,11 @@ use crate::tensor::Rank;
 use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};
 
+/// Returns the site of collectives for checkpoints.
+pub(super) fn site() -> Site {
+    Site::new("--save")
+}
+
 /// Saves a checkpoint after `steps` steps, and removes all but the newest `keep`. Every rank calls it.
 pub fn save_checkpoint(
     rank: &Rank,
@@ -33,28 +38,32 @@ pub(super) fn save_to_folder(
     (steps, state): (u64, &dyn Fn() -> TrainState),
     keep: Option<usize>,
 ) -> Result<()> {
-    rank.compare_last_updates();
     // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
     let _waits_for_files = rank.comms().extend_time_limit();
     let refused = || Error::of_flag("--save");
-    let (world, site) = (rank.comms().world(), Site::new("--save"));
-    let is_first = rank.index() == 0;
+    let (world, site) = (rank.comms().world(), site());
 
-    if is_first {
-        CheckpointWriter::begin_checkpoint(dir, steps).map_err(refused())?;
-    }
-    world.barrier(&site)?;
-    let writer = CheckpointWriter::join(dir, steps);
+    let writer = begin_checkpoint(rank, dir, steps)?;
     let file = with_shard_entries(rank, training_state, |entries| {
         writer.write_rank(rank.index(), entries)
     })
     .map_err(refused())?;
     let mut files = gather_rank_files(&world, &site, &file)?;
-    if is_first {
+    if rank.index() == 0 {
         files.sort_by(|a, b| a.name.cmp(&b.name));
         writer.commit(files, state(), keep).map_err(refused())?;
     }
     Ok(world.barrier(&site)?)
+}
+
+/// Begins a checkpoint after `steps` steps in the folder `dir`. Every rank calls it, after its last update.
+pub(super) fn begin_checkpoint(rank: &Rank, dir: &Path, steps: u64) -> Result<CheckpointWriter> {
+    rank.compare_last_updates();
+    if rank.index() == 0 {
+        CheckpointWriter::begin_checkpoint(dir, steps).map_err(Error::of_flag("--save"))?;
+    }
+    rank.comms().world().barrier(&site())?;
+    Ok(CheckpointWriter::join(dir, steps))
 }
 
 /// Gathers the file descriptions of all ranks.
@@ -70,7 +79,7 @@ fn gather_rank_files(
 }
 
 /// Returns the state of the run besides its tensors.
-fn train_state(plan: &Plan, steps: u64) -> TrainState {
+pub(super) fn train_state(plan: &Plan, steps: u64) -> TrainState {
     let config = &plan.config;
     let order = *config.mesh.order();
     TrainState {

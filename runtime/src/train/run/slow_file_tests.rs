@@ -6,11 +6,13 @@ use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::faults::delay_operations;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
-use crate::comm::{CommError, LaunchOptions, RankComms, launch_with};
+use crate::comm::{CommError, LaunchOptions, RankComms, Site, launch_with};
 use crate::pipeline::tests::fixture::TinyLlama;
 use crate::state_dict::{HfMapping, TrainingState, export_hf};
 use crate::tensor::{Rank, Settings};
+use crate::train::Error;
 
+use super::background_save::BackgroundSave;
 use super::save::save_to_folder;
 use super::stage_tests::{NAMES, StageState, TinyConfig, adamw, train_state};
 
@@ -49,6 +51,66 @@ fn ranks_wait_for_a_slow_checkpoint() {
     });
     assert!(time > TIMEOUT, "{time:?} is no test of the limit");
     Checkpoint::open(dir.path()).unwrap();
+}
+
+/// Ranks do not wait for files between steps, and the copy does not change.
+#[test]
+fn ranks_train_while_a_slow_checkpoint_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = tempfile::tempdir().unwrap();
+    with_slow_rank_0(|rank, state| {
+        let params = state.built.params();
+        let optimizer = &state.optimizer;
+        let training = TrainingState { params: &params, optimizer, average: None };
+        let described = || train_state("dp=2");
+        save_to_folder(rank, &training, saved.path(), (2, &described), None).unwrap();
+        let mut save = BackgroundSave::default();
+        save.start(rank, &training, dir.path(), described(), None).unwrap();
+        for param in &params {
+            param.write(&vec![f32::NAN; param.local_len()]);
+        }
+        for _ in 0..10 {
+            rank.comms().world().barrier(&Site::new("training")).unwrap();
+            save.check().unwrap();
+        }
+        assert!(!dir.path().join("latest").exists());
+        assert_eq!(save.finish(rank).unwrap(), Some(2));
+        assert!(dir.path().join("latest").exists());
+        assert_eq!(save.finish(rank).unwrap(), None);
+    });
+    let [waited, copied] = [&saved, &dir].map(|dir| {
+        let files = Checkpoint::open(dir.path()).unwrap().manifest().files.clone();
+        files.into_iter().map(|file| file.xxh3).collect::<Vec<_>>()
+    });
+    assert_eq!(waited, copied);
+}
+
+/// A run that fails does not wait for the file of a rank that never comes.
+#[test]
+fn a_checkpoint_of_a_run_that_fails_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LaunchOptions { timeout: TIMEOUT, ..LaunchOptions::default() };
+    let run = launch_with(&options, &"dp=2".parse().unwrap(), |comms: RankComms| {
+        let is_first = comms.rank() == 0;
+        let backend = Box::new(CpuBackend::new(1).unwrap());
+        let rank = Rank::with_settings(comms, backend, Settings::new(7));
+        let state = StageState::<TinyLlama>::new(&rank, &adamw(), false);
+        let params = state.built.params();
+        let optimizer = &state.optimizer;
+        let state = TrainingState { params: &params, optimizer, average: None };
+        if is_first {
+            let mut save = BackgroundSave::default();
+            save.start(&rank, &state, dir.path(), train_state("dp=2"), None)?;
+            save.finish(&rank).map(drop)
+        } else {
+            // The call of `start`, without a file.
+            rank.comms().world().barrier(&Site::new("--save"))?;
+            Err(Error::Input("the rank fails".into()))
+        }
+    });
+    let text = run.map(drop).unwrap_err().to_string();
+    assert!(text.contains("the rank fails"), "{text}");
+    assert!(!dir.path().join("latest").exists());
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn flags_reach_their_fields() {
          --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled \
          --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon \
          --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
-         --weight-decay 0 --clip 0 --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics \
+         --weight-decay 0 --clip 0 --save out --save-every 10 --save-async --keep 2 --resume out/latest --export-hf hf --metrics \
          m.jsonl --trace t.json --stage-times s.json --sample-tokens 0",
     )
     .unwrap();
@@ -111,7 +111,12 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
-        save: Some(SaveConfig { dir: "out".into(), every: Some(10), keep: Some(2) }),
+        save: Some(SaveConfig {
+            dir: "out".into(),
+            every: Some(10),
+            asynchronous: true,
+            keep: Some(2),
+        }),
         resume: Some("out/latest".into()),
         export_hf: Some("hf".into()),
         metrics: Some("m.jsonl".into()),

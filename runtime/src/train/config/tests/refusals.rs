@@ -96,6 +96,11 @@ fn values_that_do_not_go_together() {
         ("--reduce-dtype bf16", "--reduce-dtype: bf16 would discard the precision of --dtype f32"),
         ("--keep 2", "--keep: needs --save DIR"),
         ("--save-every 2", "--save-every: needs --save DIR"),
+        ("--save-every 2 --save-async", "--save-every: needs --save DIR"),
+        (
+            "--save out --save-async",
+            "--save-async: needs --save-every N: a run waits for the checkpoint after its last step",
+        ),
         ("--init-from x --hidden 4", "--hidden: cannot be combined with --init-from"),
         ("--init-from x --tied", "--tied: cannot be combined with --init-from"),
         ("--hidden 100 --heads 3", "--heads: 3 does not divide --hidden 100"),

@@ -3,11 +3,12 @@
 
 use std::time::Instant;
 
-use crate::backend::{Category, DryRunBackend};
+use crate::backend::{Category, DType, DryRunBackend};
 use crate::comm::{FailureCause, LaunchOptions, launch_rank};
 use crate::data::{Batch, MicroBatch};
 use crate::layout::AxisId;
 use crate::nn::Sizes;
+use crate::state_dict::{TrainingState, saved_elements};
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::print_line;
@@ -50,6 +51,8 @@ pub struct DryRunFindings {
     pub without_sample: Peaks,
     /// Peaks of the whole run.
     pub run: Peaks,
+    /// Bytes of the copies of the state that the ranks together do not have, as replicas are copied once.
+    pub without_copy: f64,
     /// True if a layer has read documents, or if the step was too large for a dry run.
     pub uses_documents: bool,
 }
@@ -100,7 +103,14 @@ impl DryRun<'_> {
                 peaks.of[error.category as usize] += error.requested as f64;
                 peaks.total = peaks.of.iter().sum();
                 let [steps, without_sample, run] = [peaks; 3];
-                Ok(Some(DryRunFindings { steps, without_sample, run, uses_documents: true }))
+                let (without_copy, uses_documents) = (0.0, true);
+                Ok(Some(DryRunFindings {
+                    steps,
+                    without_sample,
+                    run,
+                    without_copy,
+                    uses_documents,
+                }))
             }
             cause => {
                 let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
@@ -115,7 +125,10 @@ impl DryRun<'_> {
     fn run<M: LanguageModel>(&self, rank: &Rank) -> Result<DryRunFindings> {
         let (built, pipeline) = build_model::<M>(rank, self.sizes, self.pipeline)?;
         let mut state = RankState::new(rank.clone(), built, pipeline, &self.config.optimizer)?;
+        let [copied, copied_by_all] = self.copied_elements(rank, &state);
+        let copy = rank.allocator().alloc(DType::F32, copied, Category::Offloaded);
         self.run_steps(rank, &mut state)?;
+        drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
         let average = state.average.take();
@@ -124,7 +137,26 @@ impl DryRun<'_> {
             Some(mut average) => average.with_average(end),
             None => end(),
         }?;
-        Ok(DryRunFindings { steps, without_sample, run: peaks_of(rank), uses_documents })
+        // On a device, the copies are in other memory.
+        let ranks = rank.comms().shape().world_size() / rank.degree(AxisId::Pp);
+        let not_copied =
+            if rank.allocator().device().is_none() { copied * ranks - copied_by_all } else { 0 };
+        let without_copy = (not_copied * DType::F32.bytes()) as f64;
+        let run = peaks_of(rank);
+        Ok(DryRunFindings { steps, without_sample, run, without_copy, uses_documents })
+    }
+
+    /// Returns the elements of the state that a rank copies to save them while it trains, and of those of all ranks at its
+    /// position along `pp`.
+    fn copied_elements<M: LanguageModel>(&self, rank: &Rank, state: &RankState<M>) -> [usize; 2] {
+        let save = self.config.save.as_ref().filter(|save| save.asynchronous);
+        if save.and_then(|save| save.every).is_none_or(|every| every >= self.config.steps) {
+            return [0, 0];
+        }
+        let RankState { built, optimizer, average, .. } = state;
+        let params = built.params();
+        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
+        saved_elements(rank, &state)
     }
 
     /// Exports and samples, and returns the peaks before the sampling.

@@ -115,9 +115,10 @@ impl MemoryPlan {
         for position in 0..positions {
             let found = run.on_position::<M>(position, logits_limit)?;
             let Some(found) = found else { return Ok(self) };
-            let DryRunFindings { run: peaks, without_sample, uses_documents: uses, .. } = found;
+            let DryRunFindings { run: peaks, without_sample, without_copy, .. } = found;
+            let uses = found.uses_documents;
             plan.without_sample = plan.without_sample.max(without_sample.total);
-            plan.all_ranks += peaks.total * ranks_each;
+            plan.all_ranks += peaks.total * ranks_each - without_copy;
             plan.largest.join(&peaks);
             if let Some(pipeline) = pipeline.filter(|_| positions > 1)
                 && plan.fullest.as_ref().is_none_or(|most| peaks.total > most.peaks.total)

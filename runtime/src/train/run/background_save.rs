@@ -1,0 +1,183 @@
+//! Checkpoints that are written while training goes on: a thread of each rank writes a copy of its state.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use crate::checkpoint::{CheckpointError, CheckpointWriter, TrainState};
+use crate::state_dict::{StateSnapshot, TrainingState};
+use crate::tensor::Rank;
+use crate::train::{Error, Result};
+
+use super::save::{begin_checkpoint, site};
+
+/// The checkpoint that is being written, one at a time.
+///
+/// Each rank writes its file and describes it in the folder. The thread of rank 0 waits for these descriptions and completes
+/// the checkpoint, so that the ranks need not communicate for it between two steps. A checkpoint that is not complete when
+/// the run fails is given up.
+#[derive(Default)]
+pub struct BackgroundSave {
+    /// The memory of the copy, if no thread reads it.
+    snapshot: Option<StateSnapshot>,
+    running: Option<RunningSave>,
+}
+
+/// A checkpoint whose ranks have copied their states.
+struct RunningSave {
+    steps: u64,
+    /// `None` once the thread has ended without an error.
+    thread: Option<WriterThread>,
+}
+
+/// What a thread returns: the memory of its copy, and whether the checkpoint is written.
+type Written = (StateSnapshot, std::result::Result<(), CheckpointError>);
+
+/// A thread that writes the file of a rank, and completes the checkpoint on rank 0.
+struct WriterThread {
+    handle: Option<JoinHandle<Written>>,
+    /// Receives a message when the file of this rank is on disk.
+    written: Receiver<()>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+/// The checkpoint of one rank, for its thread.
+struct WriterTask {
+    writer: CheckpointWriter,
+    rank: usize,
+    written: Sender<()>,
+    is_cancelled: Arc<AtomicBool>,
+    /// On rank 0, what completes the checkpoint.
+    completion: Option<Completion>,
+}
+
+/// The operands of [`CheckpointWriter::commit`], and the number of ranks.
+struct Completion {
+    ranks: usize,
+    state: TrainState,
+    keep: Option<usize>,
+}
+
+impl BackgroundSave {
+    /// Copies the state after `steps` steps, and begins to write it to the folder `dir`. Every rank calls it, after the last
+    /// checkpoint [is complete](Self::finish).
+    pub fn start(
+        &mut self,
+        rank: &Rank,
+        training_state: &TrainingState<'_>,
+        dir: &Path,
+        state: TrainState,
+        keep: Option<usize>,
+    ) -> Result<()> {
+        assert!(self.running.is_none(), "one checkpoint is written at a time");
+        let steps = state.step;
+        let writer = {
+            let _waits_for_files = rank.comms().extend_time_limit();
+            begin_checkpoint(rank, dir, steps)?
+        };
+        let mut snapshot =
+            self.snapshot.take().unwrap_or_else(|| StateSnapshot::new(rank, training_state));
+        snapshot.copy(rank, training_state);
+        let ranks = rank.comms().shape().world_size();
+        let completion = (rank.index() == 0).then_some(Completion { ranks, state, keep });
+        let (sender, written) = channel();
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let task = WriterTask {
+            writer,
+            rank: rank.index(),
+            written: sender,
+            is_cancelled: Arc::clone(&is_cancelled),
+            completion,
+        };
+        #[cfg(test)]
+        let delay = crate::checkpoint::faults::delay();
+        let run = move || {
+            #[cfg(test)]
+            crate::checkpoint::faults::delay_operations(delay);
+            let outcome = task.run(&snapshot);
+            (snapshot, outcome)
+        };
+        let handle = Builder::new().name(format!("checkpoint of rank {}", rank.index())).spawn(run);
+        let handle = handle.map_err(|source| {
+            let (action, path) = ("start a thread that writes", dir.to_owned());
+            Error::of_flag("--save")(CheckpointError::Io { action, path, source })
+        })?;
+        let thread = WriterThread { handle: Some(handle), written, is_cancelled };
+        self.running = Some(RunningSave { steps, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Returns the error of the file that this rank writes, if it has failed, without waiting.
+    pub fn check(&mut self) -> Result<()> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        match running.thread.take_if(|thread| thread.is_finished()) {
+            Some(thread) => self.end_thread(thread),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the checkpoint is complete, and returns its number of steps; `None` if there is none. Every rank calls it.
+    pub fn finish(&mut self, rank: &Rank) -> Result<Option<u64>> {
+        let Some(RunningSave { steps, mut thread }) = self.running.take() else { return Ok(None) };
+        // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
+        let _waits_for_files = rank.comms().extend_time_limit();
+        let (world, site) = (rank.comms().world(), site());
+        // A thread that sends nothing has failed.
+        if let Some(failed) = thread.take_if(|thread| thread.written.recv().is_err()) {
+            self.end_thread(failed)?;
+        }
+        // Rank 0 must not wait for files that a rank which has failed never writes.
+        world.barrier(&site)?;
+        if let Some(thread) = thread {
+            self.end_thread(thread)?;
+        }
+        world.barrier(&site)?;
+        Ok(Some(steps))
+    }
+
+    /// Frees the memory of the copy.
+    pub fn free(&mut self) {
+        self.snapshot = None;
+    }
+
+    fn end_thread(&mut self, thread: WriterThread) -> Result<()> {
+        let (snapshot, outcome) = thread.join();
+        self.snapshot = Some(snapshot);
+        outcome.map_err(Error::of_flag("--save"))
+    }
+}
+
+impl WriterThread {
+    fn is_finished(&self) -> bool {
+        self.handle.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    fn join(mut self) -> Written {
+        let handle = self.handle.take().expect("a thread is joined once");
+        handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        if let Some(handle) = self.handle.take() {
+            // The run has failed for another reason, which is the one to report.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl WriterTask {
+    fn run(self, snapshot: &StateSnapshot) -> std::result::Result<(), CheckpointError> {
+        self.writer.write_described_rank(self.rank, &snapshot.entries())?;
+        // The run may have failed and not wait.
+        let _ = self.written.send(());
+        let Some(Completion { ranks, state, keep }) = self.completion else { return Ok(()) };
+        let is_cancelled = || self.is_cancelled.load(Ordering::Relaxed);
+        let Some(files) = self.writer.wait_for_ranks(ranks, is_cancelled)? else { return Ok(()) };
+        self.writer.commit(files, state, keep).map(drop)
+    }
+}

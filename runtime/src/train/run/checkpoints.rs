@@ -1,0 +1,81 @@
+//! When a run saves checkpoints, and the check of what it saves.
+
+use crate::state_dict::TrainingState;
+use crate::train::step::RankState;
+use crate::train::{Error, LanguageModel, Result};
+
+use super::finite_params::find_infinite_param;
+use super::rank_loop::RankLoop;
+use super::save::{save_checkpoint, train_state};
+
+impl<M: LanguageModel> RankLoop<'_, M> {
+    /// Saves a checkpoint after `steps` steps if one is due. Every rank calls it after each step.
+    pub(super) fn save_if_due(&mut self, steps: u64) -> Result<()> {
+        let config = &self.plan.config;
+        let Some(save) = &config.save else { return Ok(()) };
+        let (keep, is_last) = (save.keep, steps == config.steps);
+        let is_due = save.every.is_some_and(|every| steps.is_multiple_of(every));
+        match is_due || is_last {
+            true if save.asynchronous && !is_last => self.start_checkpoint(steps, keep),
+            true => self.save_checkpoint(steps, keep),
+            false => self.background_save.check(),
+        }
+    }
+
+    /// Saves a checkpoint after `steps` steps. Every rank calls it.
+    pub(super) fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+        self.finish_background_save()?;
+        self.check_finite(steps)?;
+        let RankState { rank, built, optimizer, average, .. } = &self.state;
+        let params = built.params();
+        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
+        save_checkpoint(rank, &state, self.plan, steps, keep)?;
+        self.saved = Some(steps);
+        Ok(())
+    }
+
+    /// Begins to save a checkpoint after `steps` steps, when the one before is complete. Every rank calls it.
+    fn start_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+        self.finish_background_save()?;
+        self.check_finite(steps)?;
+        let Some(save) = &self.plan.config.save else { return Ok(()) };
+        let RankState { rank, built, optimizer, average, .. } = &self.state;
+        let params = built.params();
+        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
+        let described = train_state(self.plan, steps);
+        self.background_save.start(rank, &state, &save.dir, described, keep)
+    }
+
+    /// Waits for the checkpoint that is being written, if there is one. Every rank calls it.
+    pub(super) fn finish_background_save(&mut self) -> Result<()> {
+        if let Some(steps) = self.background_save.finish(&self.state.rank)? {
+            self.saved = Some(steps);
+        }
+        Ok(())
+    }
+
+    /// Checks that the parameters after `steps` steps are finite. Every rank calls it, when no checkpoint is being written.
+    pub(super) fn check_finite(&self, steps: u64) -> Result<()> {
+        if self.loaded_infinite.is_some() {
+            return Ok(());
+        }
+        let params = self.state.built.params();
+        let Some(param) = find_infinite_param(&self.state.rank, &params)? else { return Ok(()) };
+        let saved = match (&self.plan.config.save, self.saved) {
+            (Some(save), Some(saved)) => {
+                format!(
+                    "the state after step {} is in {}",
+                    saved.saturating_sub(1),
+                    save.dir.display()
+                )
+            }
+            _ => "no state was saved (--save DIR --save-every N keeps earlier ones)".to_owned(),
+        };
+        Err(Error::Diverged(format!(
+            "step {}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower --lr, a longer \
+             --warmup or a larger --eps may help",
+            steps.saturating_sub(1),
+            param.path()
+        )))
+    }
+}
