@@ -104,7 +104,7 @@ fn a_run_of_processes_goes_on_where_it_stopped() {
     }
 }
 
-/// From copies in page-locked memory. The rank that completes a checkpoint finds the files of other processes in its folder.
+/// Copies are in page-locked memory, and the rank that completes a checkpoint finds the files of other processes in its folder.
 #[test]
 fn processes_save_while_they_train() {
     let files = |more: &str| {

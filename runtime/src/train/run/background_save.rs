@@ -32,7 +32,7 @@ struct RunningSave {
     thread: Option<WriterThread>,
 }
 
-/// What a thread returns: the memory of its copy, and whether the checkpoint is written.
+/// The result of a thread: the memory of its copy, and the error of a file that could not be written.
 type Written = (StateSnapshot, std::result::Result<(), CheckpointError>);
 
 /// A thread that writes the file of a rank, and completes the checkpoint on rank 0.
@@ -49,7 +49,7 @@ struct WriterTask {
     rank: usize,
     written: Sender<()>,
     is_cancelled: Arc<AtomicBool>,
-    /// On rank 0, what completes the checkpoint.
+    /// The operands of the completion, on rank 0.
     completion: Option<Completion>,
 }
 

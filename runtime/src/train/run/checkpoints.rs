@@ -1,4 +1,4 @@
-//! When a run saves checkpoints, and the check of what it saves.
+//! The checkpoints that are due in a run, and the check of the parameters in them.
 
 use crate::state_dict::TrainingState;
 use crate::train::step::RankState;
