@@ -1,6 +1,7 @@
 //! End-to-end tests of the training programs `train_llama` and `train_gpt2`, each run in a temporary folder.
 
 mod async_saving;
+mod explain;
 mod families;
 mod faults;
 mod meshes;

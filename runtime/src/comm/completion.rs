@@ -18,8 +18,15 @@ pub(super) type Outcome = Result<InUse<Option<Buffer>>, CommError>;
 enum CompletionState {
     /// Known, although a device may still work on the operands.
     Known(Outcome),
+    /// Known, with a function to call when the rank waits for it.
+    Observed(Box<Observed>),
     /// Reported later by the [`Promise`].
     Promised(Promised),
+}
+
+struct Observed {
+    outcome: Outcome,
+    at_wait: Box<dyn FnOnce() + Send + Sync>,
 }
 
 /// The receiving end of a [`Promise`].
@@ -40,6 +47,17 @@ impl Completion {
     /// asynchronous call, if any.
     pub fn completed(outcome: Result<Option<Buffer>, CommError>) -> Completion {
         Completion(CompletionState::Known(outcome.map(InUse::idle)))
+    }
+
+    /// Calls `at_wait` when the rank waits for this outcome, if it is known.
+    pub(super) fn and_at_wait(self, at_wait: impl FnOnce() + Send + Sync + 'static) -> Completion {
+        match self.0 {
+            CompletionState::Known(outcome) => {
+                let at_wait = Box::new(at_wait);
+                Completion(CompletionState::Observed(Box::new(Observed { outcome, at_wait })))
+            }
+            state => Completion(state),
+        }
     }
 
     /// A call that `device` has completed at `event`. Both operands are in use until then.
@@ -76,7 +94,7 @@ impl Completion {
     /// Returns true if the outcome is known.
     pub(super) fn has_outcome(&self) -> bool {
         match &self.0 {
-            CompletionState::Known(_) => true,
+            CompletionState::Known(_) | CompletionState::Observed(_) => true,
             CompletionState::Promised(promised) => promised.outcome.lock().is_some(),
         }
     }
@@ -85,6 +103,7 @@ impl Completion {
     pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
         match self.0 {
             CompletionState::Known(outcome) => Ok(outcome),
+            CompletionState::Observed(observed) => Ok(observed.claim()),
             CompletionState::Promised(promised) => {
                 let outcome = promised.outcome.lock().take();
                 outcome.ok_or(Completion(CompletionState::Promised(promised)))
@@ -96,8 +115,16 @@ impl Completion {
     pub(super) fn wait(self) -> Outcome {
         match self.0 {
             CompletionState::Known(outcome) => outcome,
+            CompletionState::Observed(observed) => observed.claim(),
             CompletionState::Promised(promised) => promised.wait(),
         }
+    }
+}
+
+impl Observed {
+    fn claim(self) -> Outcome {
+        (self.at_wait)();
+        self.outcome
     }
 }
 

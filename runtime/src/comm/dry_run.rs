@@ -10,11 +10,23 @@ const WRITTEN_BYTES: usize = 1 << 16;
 
 /// Engine of dry runs: every call completes immediately, as if all members had passed the values of this rank;
 /// reductions keep these values.
-pub(super) struct DryRunEngine;
+#[derive(Clone, Default)]
+pub(super) struct DryRunEngine {
+    pub observer: Option<Arc<dyn CallObserver>>,
+}
+
+/// An observer of the calls of a dry run.
+pub(crate) trait CallObserver: Send + Sync {
+    /// Observes a call that is issued, and returns its number.
+    fn call_issued(&self, call: &Call) -> usize;
+
+    /// Observes that the rank waits for an asynchronous call.
+    fn call_awaited(&self, number: usize);
+}
 
 impl Engine for DryRunEngine {
     fn process_group(&self, _: &Arc<GroupMember>) -> Arc<dyn ProcessGroup> {
-        Arc::new(DryRunEngine)
+        Arc::new(self.clone())
     }
 
     fn leave(&self, _: &RankExit) {}
@@ -31,7 +43,10 @@ impl ProcessGroup for DryRunEngine {
             }
         }
         let (_, dst) = operands.into_buffers();
-        Completion::completed(Ok(dst))
+        let completion = Completion::completed(Ok(dst));
+        let Some(observer) = &self.observer else { return completion };
+        let (number, observer) = (observer.call_issued(call), Arc::clone(observer));
+        completion.and_at_wait(move || observer.call_awaited(number))
     }
 
     fn is_dry_run(&self) -> bool {

@@ -55,6 +55,7 @@ pub use blocks::Blocks;
 pub use call::{Call, CommOp, Peer};
 pub use communicator::Communicator;
 pub use completion::{Completion, Promise};
+pub(crate) use dry_run::CallObserver;
 pub use engine::{Engine, ProcessGroup};
 pub use error::{CommError, CommFailure, RankExit};
 pub use group_member::GroupMember;

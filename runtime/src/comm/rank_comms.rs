@@ -11,7 +11,7 @@ use crate::trace::Lane;
 
 use super::accounting::Accounting;
 use super::call::axes_name;
-use super::dry_run::DryRunEngine;
+use super::dry_run::{CallObserver, DryRunEngine};
 use super::world::World;
 use super::{
     CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers, Site,
@@ -58,13 +58,13 @@ impl RankComms {
     /// Creates the last rank of a mesh, without the other ranks, for a [dry run](Self::over_nothing). This rank has the
     /// largest part of dims that do not divide evenly.
     pub(crate) fn unattended(shape: MeshShape) -> RankComms {
-        RankComms::with_engine(shape, shape.world_size() - 1, Arc::new(DryRunEngine))
+        RankComms::with_engine(shape, shape.world_size() - 1, Arc::new(DryRunEngine::default()))
     }
 
     /// Replaces the engine of this rank by one for dry runs: every call is complete immediately, as if the other ranks had
-    /// passed the values of this one.
-    pub(crate) fn over_nothing(self) -> RankComms {
-        self.over(Arc::new(DryRunEngine))
+    /// passed the values of this one. `observer` observes all calls.
+    pub(crate) fn over_nothing(self, observer: Option<Arc<dyn CallObserver>>) -> RankComms {
+        self.over(Arc::new(DryRunEngine { observer }))
     }
 
     /// Replaces the engine of this rank. The failure of the rank is still reported to the ranks of this process.

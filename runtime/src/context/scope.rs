@@ -1,6 +1,6 @@
 //! Scopes of forward functions: names for the messages of collectives that belong to no field, and spans of the trace.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +12,39 @@ thread_local! {
     static OPEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     static LANE: RefCell<Lane> = const { RefCell::new(Lane::disabled()) };
     static TIMELINE: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
+    static PASS: Cell<Pass> = const { Cell::new(Pass::Forward) };
+}
+
+/// The part of a training step that a thread computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// The forward pass, and everything else.
+    Forward,
+    /// The forward function of a recomputed segment.
+    Recomputation,
+    Backward,
+    /// Everything after backward: gradients are reduced and clipped, and parameters are updated.
+    Update,
+}
+
+/// Guard of a pass, which ends when it is dropped.
+#[must_use = "the pass ends when the guard is dropped"]
+pub(crate) struct PassGuard(Pass);
+
+/// Begins a pass within the current one.
+pub(crate) fn begin_pass(pass: Pass) -> PassGuard {
+    PassGuard(PASS.replace(pass))
+}
+
+/// Returns the pass that this thread computes.
+pub(crate) fn current_pass() -> Pass {
+    PASS.get()
+}
+
+impl Drop for PassGuard {
+    fn drop(&mut self) {
+        PASS.set(self.0);
+    }
 }
 
 /// Guard that names the running forward function until it is dropped. Created by `#[forward]`.

@@ -6,6 +6,7 @@ mod console;
 mod continuation;
 mod cuda_graphs;
 mod error;
+mod explain;
 mod family;
 mod machine;
 mod micro_batch;

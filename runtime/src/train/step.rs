@@ -4,7 +4,8 @@
 use crate::nn::Built;
 use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
 use crate::pipeline::{ExecutorError, Pipeline};
-use crate::tensor::{Mean, Rank, scope};
+use crate::state_dict::TrainingState;
+use crate::tensor::{Mean, ParamRef, Rank, scope};
 
 use super::LanguageModel;
 use super::config::OptimizerConfig;
@@ -40,6 +41,12 @@ impl<M> RankState<M> {
         let optimizer = Optimizer::with_groups(&rank, &built.units, rule, &groups)?;
         let average = settings.ema.map(|decay| Ema::new(&rank, &built.units, decay));
         Ok(RankState { rank, built, pipeline, optimizer, average })
+    }
+
+    /// Returns the state that checkpoints hold. `params` are the model's.
+    pub fn training_state<'a>(&'a self, params: &'a [ParamRef]) -> TrainingState<'a> {
+        let RankState { optimizer, average, .. } = self;
+        TrainingState { params, optimizer, average: average.as_ref() }
     }
 }
 
@@ -103,6 +110,7 @@ pub fn train_step<M: LanguageModel>(
         loss += mean;
     }
 
+    let _pass = scope::begin_pass(scope::Pass::Update);
     let mut gradients = gradients.reduce();
     let grad_norm = match settings.clip {
         Some(max_norm) => gradients.clip(max_norm),

@@ -3,12 +3,13 @@
 use std::marker::PhantomData;
 
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
-use crate::os::ignore_file_size_signal;
+use crate::os::{ignore_file_size_signal, print_text};
 use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh};
 use super::config::{Config, GivenSettings};
 use super::console::print_line;
+use super::explain::explain_step;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{Plan, PreparedOutputs, check_auto_ranks, open_model};
 use super::report::output_lines;
@@ -98,12 +99,16 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
         let plan = Plan::new::<M>(config, machine)?;
-        let outputs = plan.prepare_outputs()?;
-        let shared = Shared::open(&plan)?;
+        let (outputs, shared) = if plan.config.explain {
+            (PreparedOutputs::default(), Shared::default())
+        } else {
+            (plan.prepare_outputs()?, Shared::open(&plan)?)
+        };
         Ok(Trainer { plan, shared, outputs, model: PhantomData })
     }
 
-    /// Trains, and prints a summary with a sampled continuation. A failure ends the process with one message on stderr and
+    /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the [collectives](Self::explain) of a
+    /// step instead. A failure ends the process with one message on stderr and
     /// exit code 2.
     ///
     /// # Errors
@@ -114,9 +119,12 @@ impl<M: LanguageModel> Trainer<M> {
         if prints {
             print_line(&self.plan.describe());
         }
-        let printed = self
-            .train_on_mesh()
-            .and_then(|summary| if prints { summary.print(&self.plan) } else { Ok(()) });
+        let printed = if self.plan.config.explain {
+            if prints { self.print_collectives() } else { Ok(()) }
+        } else {
+            let trained = self.train_on_mesh();
+            trained.and_then(|summary| if prints { summary.print(&self.plan) } else { Ok(()) })
+        };
         printed.or_else(|error| {
             // The exit of the process would leave the lock file.
             drop(self);
@@ -127,9 +135,27 @@ impl<M: LanguageModel> Trainer<M> {
     /// Trains on the ranks of the mesh, which are threads of this process.
     ///
     /// # Errors
-    /// The error of the rank that failed first and stopped the others.
+    /// The error of the rank that failed first and stopped the others; `--explain`, which trains nothing.
     pub fn train(self) -> Result<Summary> {
+        if self.plan.config.explain {
+            let reason = "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out";
+            return Err(Error::Input(reason.to_owned()));
+        }
         self.train_on_mesh()
+    }
+
+    /// Returns a table of the collectives and messages of a training step, from a dry run, which takes no memory and computes
+    /// nothing: their fields, axes and bytes in each pass, and what asynchronous ones overlap with.
+    ///
+    /// # Errors
+    /// Of the model or the optimizer, and a model that cannot run on zeros.
+    pub fn explain(&self) -> Result<String> {
+        explain_step::<M>(&self.plan)
+    }
+
+    fn print_collectives(&self) -> Result<()> {
+        let text = self.explain()?;
+        print_text(&text).map_err(|error| Error::Stdout { error, outputs: Vec::new() })
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {

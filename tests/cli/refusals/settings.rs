@@ -17,7 +17,7 @@ fn settings() {
                 "--schedule 1f1b",
                 &["--schedule: needs a pp axis, such as --mesh pp=2", "leave it out"],
             ),
-            ("--explain", &["--explain: comes with a later version"]),
+            ("--capacity 2", &["--capacity: comes with a later version"]),
             ("--device meta", &["--device: meta comes with a later version; use cpu or cuda"]),
             (
                 "--nondeterministic",

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::context::Rank;
+use crate::context::scope::{self, Pass};
 use crate::fsdp::{StepPhase, Unit, UnitUse};
 use crate::mesh::Extent;
 
@@ -198,7 +199,10 @@ impl Recomputation {
             });
             parts.push(Part::Activation(Value::alias(&own, extents, data, leaf)));
         }
-        let outputs = rank.in_step(self.step, || f(parts));
+        let outputs = {
+            let _pass = scope::begin_pass(Pass::Recomputation);
+            rank.in_step(self.step, || f(parts))
+        };
 
         let again = rank.segments().end_recompute(rank, rank.backend().flops() - flops);
         assert!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::context::Rank;
-use crate::context::scope::{self, SpanStart};
+use crate::context::scope::{self, Pass, SpanStart};
 
 use super::gradients::{TapeGradients, WeightGradientJob};
 use super::{NodeId, TapeNode};
@@ -35,6 +35,7 @@ pub(in super::super) fn backpropagate_pass(
 
 /// Computes deferred weight gradients, in order.
 pub(in super::super) fn run_weight_gradient_jobs(rank: &Rank, jobs: Vec<WeightGradientJob>) {
+    let _pass = scope::begin_pass(Pass::Backward);
     let start = scope::begin_span();
     let gradients = TapeGradients { rank, slots: Vec::new(), seed: None, deferred: None };
     jobs.into_iter().for_each(|job| job(&gradients));
@@ -58,6 +59,7 @@ fn run_nodes(
     deferred: Option<Vec<WeightGradientJob>>,
     keep: impl Fn(&TapeNode) -> bool,
 ) -> (Vec<TapeNode>, Vec<WeightGradientJob>) {
+    let _pass = scope::begin_pass(Pass::Backward);
     let mut nodes = rank.tape().take_all();
     let slots = nodes.iter().map(|node| (node.serial, None)).collect();
     let mut gradients = TapeGradients { rank, slots, seed, deferred };

@@ -302,7 +302,12 @@ pub const FLAGS: &[Flag] = &[
         .value("N")
         .default("200")
         .help("Tokens of the continuation sampled at the end"),
-    later("explain", "the list of generated collectives"),
+    Flag::new(REPORTS, "explain", FlagKind::Switch).help(
+        "Print the collectives of a training step, with their bytes and the computations that they overlap with, and exit",
+    ),
+    later("balance", "the load balancing of experts by a flag"),
+    later("z-loss", "the router z-loss of experts by a flag"),
+    later("capacity", "a capacity of experts"),
 ];
 
 #[cfg(test)]

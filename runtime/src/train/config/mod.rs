@@ -97,6 +97,8 @@ pub struct Config {
     pub seed: u64,
     /// `--optimizer` and its settings.
     pub optimizer: OptimizerConfig,
+    /// `--explain`: the collectives of a step are printed, and nothing is trained.
+    pub explain: bool,
     /// `--save` and its settings.
     pub save: Option<SaveConfig>,
     /// `--resume`.

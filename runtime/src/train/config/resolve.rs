@@ -48,6 +48,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         steps: values.count("steps").unwrap_or(1),
         seed: values.count("seed").unwrap_or(0),
         optimizer: optimizer::optimizer(&mut values, optimizers),
+        explain: values.switch("explain"),
         save: save_config(&mut values),
         resume: values.path("resume"),
         export_hf: values.path("export-hf"),

@@ -32,7 +32,7 @@ use saved_settings::check_architecture;
 
 pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use description::describe_mesh;
-pub use memory::MemoryPlan;
+pub use memory::{DryRun, MemoryPlan};
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
 pub use saved_settings::settings_to_save;

@@ -16,6 +16,7 @@ use super::Plan;
 use super::output_check::check_outputs;
 
 /// The outputs that a run keeps open.
+#[derive(Default)]
 pub struct PreparedOutputs {
     pub trace: Option<TraceFile>,
     /// The folder of `--save`, if this process prepares it for the others. Locked to the end of the run.

@@ -1,7 +1,5 @@
 //! The checkpoints that are due in a run, and the check of the parameters in them.
 
-use crate::state_dict::TrainingState;
-use crate::train::step::RankState;
 use crate::train::{Error, LanguageModel, Result};
 
 use super::finite_params::find_infinite_param;
@@ -15,10 +13,12 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let Some(save) = &config.save else { return Ok(()) };
         let (keep, is_last) = (save.keep, steps == config.steps);
         let is_due = save.every.is_some_and(|every| steps.is_multiple_of(every));
-        match is_due || is_last {
-            true if save.asynchronous && !is_last => self.start_checkpoint(steps, keep),
-            true => self.save_checkpoint(steps, keep),
-            false => self.background_save.check(),
+        if is_last || is_due && !save.asynchronous {
+            self.save_checkpoint(steps, keep)
+        } else if is_due {
+            self.start_checkpoint(steps, keep)
+        } else {
+            self.background_save.check()
         }
     }
 
@@ -26,10 +26,9 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     pub(super) fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
         self.finish_background_save()?;
         self.check_finite(steps)?;
-        let RankState { rank, built, optimizer, average, .. } = &self.state;
-        let params = built.params();
-        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
-        save_checkpoint(rank, &state, self.plan, steps, keep)?;
+        let params = self.state.built.params();
+        let state = self.state.training_state(&params);
+        save_checkpoint(&self.state.rank, &state, self.plan, steps, keep)?;
         self.saved = Some(steps);
         Ok(())
     }
@@ -39,11 +38,10 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         self.finish_background_save()?;
         self.check_finite(steps)?;
         let Some(save) = &self.plan.config.save else { return Ok(()) };
-        let RankState { rank, built, optimizer, average, .. } = &self.state;
-        let params = built.params();
-        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
+        let params = self.state.built.params();
+        let state = self.state.training_state(&params);
         let described = train_state(self.plan, steps);
-        self.background_save.start(rank, &state, &save.dir, described, keep)
+        self.background_save.start(&self.state.rank, &state, &save.dir, described, keep)
     }
 
     /// Waits for the checkpoint that is being written, if there is one. Every rank calls it.

@@ -7,6 +7,7 @@ use crate::train::plan::Plan;
 use crate::train::{MetricsFile, Result};
 
 /// State that the ranks of this process share.
+#[derive(Default)]
 pub struct Shared {
     /// Written by rank 0.
     pub metrics: Option<Mutex<MetricsFile>>,

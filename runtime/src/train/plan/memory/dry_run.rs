@@ -1,14 +1,15 @@
 //! Dry runs of training steps, and of the export and the continuation after them: everything is allocated as in the run, but
 //! takes no memory, and nothing is computed.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::{Category, DType, DryRunBackend};
-use crate::comm::{FailureCause, LaunchOptions, launch_rank};
+use crate::comm::{CallObserver, FailureCause, LaunchError, LaunchOptions, launch_rank};
 use crate::data::{Batch, MicroBatch};
 use crate::layout::AxisId;
 use crate::nn::Sizes;
-use crate::state_dict::{TrainingState, saved_elements};
+use crate::state_dict::saved_elements;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::print_line;
@@ -78,17 +79,7 @@ impl DryRun<'_> {
         position: usize,
         logits_limit: Option<usize>,
     ) -> Result<Option<DryRunFindings>> {
-        let mesh = self.config.mesh;
-        let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
-        let settings = Settings { logits_limit, ..self.config.settings() };
-        let outcome = launch_rank(&LaunchOptions::default(), &mesh, mesh.rank_of(&last), |comms| {
-            let backend = match self.config.device {
-                DeviceChoice::Cpu => DryRunBackend::cpu(),
-                DeviceChoice::Cuda => DryRunBackend::on_device(),
-            };
-            let rank = Rank::with_settings(comms.over_nothing(), Box::new(backend), settings);
-            self.run::<M>(&rank)
-        });
+        let outcome = self.launch(position, logits_limit, None, |rank| self.run::<M>(rank));
         let mut failures = match outcome {
             Ok(findings) => return Ok(Some(findings)),
             Err(error) => error.failures,
@@ -122,12 +113,56 @@ impl DryRun<'_> {
         }
     }
 
-    fn run<M: LanguageModel>(&self, rank: &Rank) -> Result<DryRunFindings> {
+    /// Runs the steps of [`on_position`](Self::on_position) for an observer of all their calls, with all micro-batches.
+    /// `begin_step` is called before each of the two steps.
+    ///
+    /// # Errors
+    /// Of the model or the optimizer, and a failure of the dry run.
+    pub fn observe_steps<M: LanguageModel>(
+        &self,
+        position: usize,
+        logits_limit: Option<usize>,
+        observer: Arc<dyn CallObserver>,
+        begin_step: impl Fn(u64) + Sync,
+    ) -> Result<()> {
+        let outcome = self.launch(position, logits_limit, Some(observer), |rank| {
+            let mut state = self.new_state::<M>(rank)?;
+            self.run_steps(rank, &mut state, usize::MAX, &begin_step)
+        });
+        outcome.map_err(Error::of_ranks)
+    }
+
+    /// Runs `body` on the last rank at a position along `pp`.
+    fn launch<T: Send>(
+        &self,
+        position: usize,
+        logits_limit: Option<usize>,
+        observer: Option<Arc<dyn CallObserver>>,
+        body: impl Fn(&Rank) -> Result<T> + Sync,
+    ) -> std::result::Result<T, LaunchError<Error>> {
+        let mesh = self.config.mesh;
+        let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
+        let settings = Settings { logits_limit, ..self.config.settings() };
+        launch_rank(&LaunchOptions::default(), &mesh, mesh.rank_of(&last), |comms| {
+            let backend = match self.config.device {
+                DeviceChoice::Cpu => DryRunBackend::cpu(),
+                DeviceChoice::Cuda => DryRunBackend::on_device(),
+            };
+            let comms = comms.over_nothing(observer.clone());
+            body(&Rank::with_settings(comms, Box::new(backend), settings))
+        })
+    }
+
+    fn new_state<M: LanguageModel>(&self, rank: &Rank) -> Result<RankState<M>> {
         let (built, pipeline) = build_model::<M>(rank, self.sizes, self.pipeline)?;
-        let mut state = RankState::new(rank.clone(), built, pipeline, &self.config.optimizer)?;
+        Ok(RankState::new(rank.clone(), built, pipeline, &self.config.optimizer)?)
+    }
+
+    fn run<M: LanguageModel>(&self, rank: &Rank) -> Result<DryRunFindings> {
+        let mut state = self.new_state::<M>(rank)?;
         let [copied, copied_by_all] = self.copied_elements(rank, &state);
         let copy = rank.allocator().alloc(DType::F32, copied, Category::Offloaded);
-        self.run_steps(rank, &mut state)?;
+        self.run_steps(rank, &mut state, MICRO_BATCHES, &|_| {})?;
         drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
@@ -153,10 +188,7 @@ impl DryRun<'_> {
         if save.and_then(|save| save.every).is_none_or(|every| every >= self.config.steps) {
             return [0, 0];
         }
-        let RankState { built, optimizer, average, .. } = state;
-        let params = built.params();
-        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
-        saved_elements(rank, &state)
+        saved_elements(rank, &state.training_state(&state.built.params()))
     }
 
     /// Exports and samples, and returns the peaks before the sampling.
@@ -182,17 +214,25 @@ impl DryRun<'_> {
         Ok(peaks)
     }
 
-    fn run_steps<M: LanguageModel>(&self, rank: &Rank, state: &mut RankState<M>) -> Result<()> {
+    /// Runs all steps, with at most a number of micro-batches if there is no pipeline.
+    fn run_steps<M: LanguageModel>(
+        &self,
+        rank: &Rank,
+        state: &mut RankState<M>,
+        most_micro_batches: usize,
+        begin_step: &dyn Fn(u64),
+    ) -> Result<()> {
         let config = self.config;
         let has_pipeline = state.pipeline.is_some();
         let mut graphs = CudaGraphs::new(rank, false, None);
         let batch = empty_batch(config, data_rows(rank, config.batch).len());
         let count = config.micro_batches;
-        let run = if has_pipeline { count } else { count.min(MICRO_BATCHES) };
+        let run = if has_pipeline { count } else { count.min(most_micro_batches) };
         let micro_batches: Vec<MicroBatch<'_>> =
             (0..run).map(|index| batch.micro_batch(count, index)).collect();
         let sizes = [config.batch, config.seq];
         for step in 0..STEPS {
+            begin_step(step);
             let start = Instant::now();
             let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
             // Numbers that are not finite are no failure here.

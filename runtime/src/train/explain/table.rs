@@ -1,0 +1,113 @@
+//! The rows as text.
+
+use std::collections::BTreeMap;
+
+use crate::backend::Bytes;
+use crate::layout::{AxisId, AxisSet};
+use crate::mesh::MeshShape;
+
+use super::rows::{CollectiveRow, PASSES};
+
+const HEAD: [&str; 10] = [
+    "field",
+    "operation",
+    "axes",
+    "layers x calls",
+    "forward",
+    "recomputed",
+    "backward",
+    "update",
+    "overlaps with",
+    "line",
+];
+
+/// Columns whose text is aligned to the right.
+const NUMBERS: std::ops::Range<usize> = 3..8;
+
+/// Most fields that a cell lists.
+const MAX_LISTED: usize = 3;
+
+/// Returns a table of the rows, with the sums of each set of axes. Bytes are those of all layers of a row.
+pub fn table_of(rows: &[CollectiveRow], mesh: &MeshShape) -> String {
+    if rows.is_empty() {
+        return "  none: no rank communicates\n".to_owned();
+    }
+    let mut lines = vec![HEAD.map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| cells_of(row, mesh)));
+    let mut sums: BTreeMap<String, (usize, [u64; PASSES.len()])> = BTreeMap::new();
+    for row in rows {
+        let (calls, bytes) = sums.entry(axes_text(row.axes, mesh)).or_default();
+        *calls += row.count() * row.calls;
+        for (sum, bytes) in bytes.iter_mut().zip(row.bytes) {
+            *sum += bytes * row.count() as u64;
+        }
+    }
+    for (axes, (calls, bytes)) in sums {
+        let [forward, recomputed, backward, update] = bytes.map(bytes_text);
+        let [empty, overlaps, line] = [const { String::new() }; 3];
+        let all = "all".to_owned();
+        let calls = calls.to_string();
+        lines
+            .push([all, empty, axes, calls, forward, recomputed, backward, update, overlaps, line]);
+    }
+    let width = |column: usize| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let text_of = |line: &[String; HEAD.len()]| {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if NUMBERS.contains(&column) {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            }
+        });
+        let text = cells.collect::<Vec<_>>().join("  ");
+        format!("  {}\n", text.trim_end())
+    };
+    lines.iter().map(text_of).collect()
+}
+
+fn cells_of(row: &CollectiveRow, mesh: &MeshShape) -> [String; HEAD.len()] {
+    let count = row.count() as u64;
+    let [forward, recomputed, backward, update] = row.bytes.map(|bytes| bytes_text(bytes * count));
+    let overlapped = match row.overlapped() {
+        None => String::new(),
+        Some(fields) if fields.is_empty() => "(asynchronous)".to_owned(),
+        Some(fields) if fields.len() > MAX_LISTED => {
+            let more = fields.len() - MAX_LISTED;
+            format!("{} and {more} more", fields[..MAX_LISTED].join(", "))
+        }
+        Some(fields) => fields.join(", "),
+    };
+    [
+        row.field(),
+        row.op.to_owned(),
+        axes_text(row.axes, mesh),
+        format!("{} x {}", row.count(), row.calls),
+        forward,
+        recomputed,
+        backward,
+        update,
+        overlapped,
+        line_text(row),
+    ]
+}
+
+/// Returns the axes along which the mesh has several ranks.
+fn axes_text(axes: AxisSet, mesh: &MeshShape) -> String {
+    let names = axes.iter().filter(|axis| mesh.degree(*axis) > 1).map(AxisId::name);
+    names.collect::<Vec<_>>().join(" x ")
+}
+
+/// Returns the line of the call, if it is one of the program and not of this library.
+fn line_text(row: &CollectiveRow) -> String {
+    let own = file!().trim_end_matches("train/explain/table.rs");
+    let line = row.line.filter(|line| !line.file().starts_with(own));
+    line.map(|line| format!("{}:{}", line.file(), line.line())).unwrap_or_default()
+}
+
+/// Returns a number of bytes, or a dash for none.
+fn bytes_text(bytes: u64) -> String {
+    if bytes == 0 { "-".to_owned() } else { Bytes(bytes as f64).to_string() }
+}

@@ -1,0 +1,160 @@
+//! The collectives of a step: `--explain`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{Finished, SMALL, Workspace, assert_contains, command};
+
+/// Bytes that a cell shows: `16.4 kB`; a dash is none.
+fn bytes_in(cell: &str) -> f64 {
+    let Some((number, unit)) = cell.split_once(' ') else {
+        assert_eq!(cell, "-");
+        return 0.0;
+    };
+    let scale = match unit {
+        "B" => 1.0,
+        "kB" => 1e3,
+        "MB" => 1e6,
+        unit => panic!("{unit}"),
+    };
+    number.parse::<f64>().unwrap() * scale
+}
+
+/// Splits a line at two or more spaces.
+fn cells(line: &str) -> Vec<&str> {
+    line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+/// Returns the axes of a process group that have several ranks, and the sum of its bytes.
+fn sums_of(table: &str) -> BTreeMap<String, f64> {
+    let lines = table.lines().map(cells);
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for line in lines {
+        match line[..] {
+            ["all", axes, _, ref bytes @ ..] => {
+                *sums.entry(axes.to_owned()).or_default() +=
+                    bytes.iter().map(|cell| bytes_in(cell)).sum::<f64>();
+            }
+            // Checks are not counted by metrics.
+            ["check of updates", _, axes, _, ref bytes @ ..] => {
+                *sums.entry(axes.to_owned()).or_default() -=
+                    bytes.iter().map(|cell| bytes_in(cell)).sum::<f64>();
+            }
+            _ => {}
+        }
+    }
+    sums
+}
+
+/// The bytes of all rows are those that the ranks of a run send.
+#[test]
+fn the_collectives_are_those_of_a_run() {
+    let workspace = Workspace::new();
+    for (program, mesh) in [
+        ("train_llama", "dp=2"),
+        ("train_llama", "dp=2,tp=2 --micro-batches 2"),
+        ("train_llama", "tp=2 --micro-batches 4"),
+        ("train_llama", "fsdp=2 --zero 3 --recompute full"),
+        ("train_llama", "fsdp=2,tp=2 --zero 2 --dtype bf16"),
+        ("train_llama", "cp=2,tp=2"),
+        ("train_llama", "cp=2 --cp ring --recompute full"),
+        ("train_llama", "fsdp=2,pp=2 --micro-batches 2"),
+        ("train_gpt2", "tp=2 --optimizer muon"),
+    ] {
+        let run = |more: &str| -> Finished {
+            let program = match program {
+                "train_gpt2" => env!("CARGO_BIN_EXE_train_gpt2"),
+                _ => env!("CARGO_BIN_EXE_train_llama"),
+            };
+            let small = if program.ends_with("gpt2") {
+                SMALL.replace("--kv-heads 2", "")
+            } else {
+                SMALL.to_owned()
+            };
+            let finished =
+                workspace.run_program(command(program), &format!("{small} --mesh {mesh} {more}"));
+            assert_eq!(finished.code, Some(0), "{mesh}\n{}", finished.stderr);
+            finished
+        };
+        let explained = run("--explain").stdout;
+        // Metrics are those of the first rank, which is at the first position along `pp`.
+        let table = explained.split("collectives of a step").nth(1).unwrap();
+        run("--steps 2 --metrics m.jsonl");
+        let step = workspace.metrics("m.jsonl").pop().unwrap();
+        let Value::Object(sent) = &step["comm_bytes"] else { panic!("{step}") };
+        let mut expected: BTreeMap<String, f64> = BTreeMap::new();
+        for (axes, bytes) in sent {
+            let degree = |axis: &&str| mesh.contains(&format!("{axis}="));
+            let axes: Vec<&str> = axes.split(" x ").filter(degree).collect();
+            *expected.entry(axes.join(" x ")).or_default() += bytes.as_f64().unwrap();
+        }
+        let sums = sums_of(table);
+        for (axes, bytes) in expected {
+            let sum = sums.get(&axes).copied().unwrap_or_default();
+            assert!((sum - bytes).abs() <= 0.01 * bytes, "{mesh}, {axes}: {sum}, {bytes}\n{table}");
+        }
+    }
+}
+
+#[test]
+fn rows_name_layers_passes_and_overlap() {
+    let workspace = Workspace::new();
+    let explain = |line: &str| {
+        let table = workspace.train(&format!("{line} --explain")).stdout;
+        move |start: [&str; 3]| -> Vec<String> {
+            let is_found = |line: &Vec<&str>| line.starts_with(&start);
+            let lines: Vec<Vec<&str>> = table.lines().map(cells).filter(is_found).collect();
+            assert_eq!(lines.len(), 1, "{start:?}\n{table}");
+            lines[0][3..].iter().map(|cell| (*cell).to_owned()).collect()
+        }
+    };
+    // 4 sequences of 16 tokens of width 32 in f32 over two ranks: half of 8,192 bytes, for each of two layers.
+    let row = explain("--mesh tp=2");
+    let gathered = row(["blocks.0-1.mlp.gate.weight", "reduce_scatter", "tp"]);
+    assert_eq!(gathered[..5], ["2 x 1", "-", "-", "8.19 kB", "-"]);
+    assert!(gathered[5].ends_with("llama.rs:46"), "{gathered:?}");
+    // Parameters are gathered for forward and backward, while the layer before is computed.
+    let row = explain("--mesh fsdp=2 --zero 3");
+    let gathered = row(["blocks.0-1 (parameters)", "all_gather", "fsdp"]);
+    assert_eq!(gathered[0], "2 x 2");
+    assert_eq!(gathered[1], gathered[3]);
+    assert_contains(&gathered[5], "blocks.0");
+    let gradients = row(["blocks.0-1 (gradient)", "reduce_scatter", "fsdp"]);
+    assert_eq!(gradients[1..3], ["-", "-"]);
+    // The forward pass of a recomputed layer communicates again, and its backward uses what that has gathered.
+    let row = explain("--mesh tp=2 --recompute full");
+    let gathered = row(["blocks.0-1.mlp.gate.weight", "all_gather", "tp"]);
+    assert_eq!(gathered[1..4], ["8.19 kB", "8.19 kB", "-"]);
+    let one = workspace.train("--mesh 1 --explain");
+    assert_contains(
+        &one.stdout,
+        "collectives of a step on rank 0 of 1:\n  none: no rank communicates",
+    );
+}
+
+/// Each position along `pp` has a table of its own.
+#[test]
+fn pipelines_are_listed_by_position() {
+    let workspace = Workspace::new();
+    let text = workspace.train("--mesh pp=2,dp=2 --micro-batches 2 --explain").stdout;
+    for line in [
+        "collectives of a step on rank 1 of pp=2,dp=2:",
+        "collectives of a step on rank 3 of pp=2,dp=2:",
+        "  stage 0 -> stage 1",
+        "  head (gradient)",
+    ] {
+        assert_contains(&text, line);
+    }
+}
+
+#[test]
+fn nothing_is_trained_or_written() {
+    let workspace = Workspace::new();
+    let before = workspace.listing();
+    let finished = workspace
+        .train("--mesh dp=2 --explain --save out --metrics m.jsonl --trace t.json --export-hf hf");
+    assert_contains(&finished.stdout, "collectives of a step on rank 1 of dp=2:");
+    assert!(!finished.stderr.contains("step 1"), "{}", finished.stderr);
+    assert_eq!(workspace.listing(), before);
+}
