@@ -16,6 +16,7 @@ fn bytes_in(cell: &str) -> f64 {
         "B" => 1.0,
         "kB" => 1e3,
         "MB" => 1e6,
+        "GB" => 1e9,
         unit => panic!("{unit}"),
     };
     number.parse::<f64>().unwrap() * scale
@@ -146,6 +147,36 @@ fn pipelines_are_listed_by_position() {
     ] {
         assert_contains(&text, line);
     }
+}
+
+/// No rank needs a thread, a device or memory.
+#[test]
+fn runs_that_are_too_large_for_the_machine_are_listed() {
+    let workspace = Workspace::new();
+    let large = "--hidden 16384 --layers 128 --heads 128 --kv-heads 16 --batch 1024 --seq 8192 --data text.txt \
+                 --mesh pp=4,fsdp=256,tp=16 --zero 3 --micro-batches 4";
+    let refused = workspace.run(large);
+    assert_contains(refused.error(), "16384 ranks (pp=4,fsdp=256,tp=16)");
+    assert_contains(refused.error(), "are too many");
+    for device in ["cpu", "cuda"] {
+        let explained = workspace.run(&format!("{large} --device {device} --explain"));
+        assert_eq!(explained.code, Some(0), "{}", explained.stderr);
+        let tables = explained.stdout.matches("collectives of a step on rank ").count();
+        assert_eq!(tables, 4, "{device}");
+        // The parameters of 32 layers, of which tp and fsdp split each; on a GPU in bf16.
+        let layer = 16384 * (2 * 16384 + 2 * 2048) + 3 * 16384 * ffn(16384);
+        let bytes = 32 * layer / (16 * 256) * if device == "cpu" { 4 } else { 2 };
+        let memory =
+            explained.stdout.split("memory: each rank at position 0 of pp").nth(1).unwrap();
+        let parameters = memory.lines().map(cells).find(|line| line[0] == "parameters").unwrap();
+        let planned = bytes_in(parameters[1]);
+        assert!((planned / bytes as f64 - 1.0).abs() < 0.01, "{device}: {planned}, {bytes}");
+    }
+}
+
+/// Width of the feed-forward that a Llama of this width has.
+fn ffn(hidden: usize) -> usize {
+    (hidden * 8 / 3).next_multiple_of(64)
 }
 
 #[test]

@@ -35,5 +35,6 @@ pub fn explain_step<M: LanguageModel>(plan: &Plan) -> Result<String> {
         let _ = writeln!(text, "collectives of a step on rank {rank} of {mesh}:");
         text += &table_of(&rows_of(recorder.take_calls()), mesh);
     }
+    let _ = writeln!(text, "{}", memory.need_of("memory: each rank"));
     Ok(text)
 }

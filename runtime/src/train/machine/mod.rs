@@ -63,6 +63,9 @@ pub use gpus::Gpus;
 /// A device that is missing, and a failed rendezvous of processes.
 pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     match config.device {
+        _ if config.explain => {
+            Ok(Box::new(NoMachine { own_rank: rank_assignment()?.map(|own| own.rank) }))
+        }
         DeviceChoice::Cpu => {
             refuse_processes(ProcessRank::from_environment())?;
             let ranks = config.mesh.world_size();
@@ -132,6 +135,33 @@ impl Machine for CpuMachine {
 
     fn memory(&self) -> Option<f64> {
         host_memory::available_memory()
+    }
+
+    fn peak_flops(&self, _: DType) -> Option<f64> {
+        None
+    }
+}
+
+/// No machine, for a run of which only the collectives are listed.
+struct NoMachine {
+    own_rank: Option<usize>,
+}
+
+impl Machine for NoMachine {
+    fn backend(&self, _: usize) -> Result<Box<dyn Backend>> {
+        Err(Error::Input("--explain: lists collectives, and trains nothing; leave it out".into()))
+    }
+
+    fn own_rank(&self) -> Option<usize> {
+        self.own_rank
+    }
+
+    fn describe(&self) -> String {
+        "no device".to_owned()
+    }
+
+    fn memory(&self) -> Option<f64> {
+        None
     }
 
     fn peak_flops(&self, _: DType) -> Option<f64> {

@@ -27,8 +27,8 @@ pub fn check_length(config: &Config, outline: &Outline, fixed: Option<usize>) ->
     Err(Error::Input(format!("--seq: {seq} does not fit: {advice}")))
 }
 
-/// Checks that one process can hold the ranks, and that the batch divides.
-pub fn check_mesh(config: &Config) -> Result<()> {
+/// Checks that one process can hold the ranks.
+pub fn check_threads(config: &Config) -> Result<()> {
     let mesh = &config.mesh;
     let world = mesh.world_size();
     let threads = match config.device {
@@ -42,7 +42,7 @@ pub fn check_mesh(config: &Config) -> Result<()> {
             with_threads(config)
         )));
     }
-    check_batch(config)
+    Ok(())
 }
 
 /// Checks that the `available` memory of the host holds the batch of each rank, which is read as a whole, however many its
@@ -126,7 +126,7 @@ pub fn check_documents_are_used(used: bool) -> Result<()> {
 }
 
 /// Checks that the batch divides evenly into the micro-batches of all data ranks.
-fn check_batch(config: &Config) -> Result<()> {
+pub fn check_batch(config: &Config) -> Result<()> {
     let mesh = &config.mesh;
     let parts = mesh.degree_of(AxisSet::DATA).saturating_mul(config.micro_batches);
     if config.batch.is_multiple_of(parts) {

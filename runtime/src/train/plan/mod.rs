@@ -26,7 +26,7 @@ use super::console::print_line;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
-use checks::{check_context, check_mesh};
+use checks::{check_batch, check_context, check_threads};
 use model_plan::{ModelPlan, hf_tensors};
 use saved_settings::check_architecture;
 
@@ -71,7 +71,11 @@ pub struct Plan {
 impl Plan {
     /// Opens every file that the run reads, and checks the settings against them. Writes nothing.
     pub fn new<M: LanguageModel>(config: Config, machine: Box<dyn Machine>) -> Result<Plan> {
-        check_mesh(&config)?;
+        // Other ranks are processes, or do not run.
+        if machine.own_rank().is_none() && !config.explain {
+            check_threads(&config)?;
+        }
+        check_batch(&config)?;
         check_context::<M>(&config)?;
         let (family, weights) = open_model::<M::Config>(&config)?;
         if let (ModelSource::InitFrom(folder), Some(left_out)) = (&config.model, family.warning()) {
@@ -131,7 +135,8 @@ impl Plan {
         (family, weights): &(M::Config, Option<HfFolder>),
         available: Option<f64>,
     ) -> Result<()> {
-        check_mesh(config)?;
+        check_threads(config)?;
+        check_batch(config)?;
         check_context::<M>(config)?;
         let model = ModelPlan::new::<M>(config, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)

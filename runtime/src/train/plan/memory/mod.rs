@@ -237,7 +237,7 @@ impl MemoryPlan {
 
     /// Describes the needs of `ranks`, or of the fullest ones of a pipeline: `each rank needs at least 1 MB:`, with a line
     /// for each category.
-    fn need_of(&self, ranks: &str) -> String {
+    pub fn need_of(&self, ranks: &str) -> String {
         let Some(StageMemory { position, stages, peaks }) = &self.fullest else {
             return format!("{ranks} needs at least {}", self.largest);
         };
