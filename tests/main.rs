@@ -11,6 +11,7 @@ mod rotary;
 
 // Memory, communication, FLOPs and traces of a run.
 mod counting;
+mod explain;
 mod memory;
 mod trace;
 
