@@ -1,6 +1,7 @@
-//! Command-line tool that reports GPUs and libraries, checks the CUDA kernels, and draws pipeline schedules:
+//! Command-line tool that reports GPUs, libraries and checkpoints, checks the CUDA kernels, and draws pipeline schedules:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
+mod ckpt;
 mod schedule;
 
 use std::io::Write;
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Reports the GPUs and libraries of this machine, checks the CUDA kernels, and draws pipeline schedules";
+const ABOUT: &str = "Reports GPUs, libraries and checkpoints, checks the CUDA kernels, and draws pipeline schedules";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
@@ -35,6 +36,7 @@ fn run_command_line() -> Result<bool, String> {
     };
     let (text, good) = match matches.subcommand() {
         Some(("schedule", matches)) => schedule::run_command(matches),
+        Some(("ckpt", matches)) => ckpt::run_command(matches),
         _ => run_cuda(&matches),
     }?;
     print_text(&text).map_err(|error| error.to_string())?;
@@ -68,7 +70,7 @@ fn command() -> Command {
         .about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([probe, kernels, schedule::command()])
+        .subcommands([probe, kernels, schedule::command(), ckpt::command()])
 }
 
 /// Runs a subcommand that needs CUDA. Returns the text to print, and true on success.

@@ -27,13 +27,21 @@ const NUMBERS: std::ops::Range<usize> = 3..8;
 /// Most fields that a cell lists.
 const MAX_LISTED: usize = 3;
 
+/// The cells of a line.
+type Cells = [String; HEAD.len()];
+
 /// Returns a table of the rows, with the sums of each set of axes. Bytes are those of all layers of a row.
 pub fn table_of(rows: &[CollectiveRow], mesh: &MeshShape) -> String {
     if rows.is_empty() {
         return "  none: no rank communicates\n".to_owned();
     }
-    let mut lines = vec![HEAD.map(str::to_owned)];
-    lines.extend(rows.iter().map(|row| cells_of(row, mesh)));
+    let head = HEAD.map(str::to_owned);
+    let rows_and_sums = rows.iter().map(|row| cells_of(row, mesh)).chain(sums_of(rows, mesh));
+    aligned(&[head].into_iter().chain(rows_and_sums).collect::<Vec<_>>())
+}
+
+/// Returns the lines of the sums.
+fn sums_of(rows: &[CollectiveRow], mesh: &MeshShape) -> Vec<Cells> {
     let mut sums: BTreeMap<String, (usize, [u64; PASSES.len()])> = BTreeMap::new();
     for row in rows {
         let (calls, bytes) = sums.entry(axes_text(row.axes, mesh)).or_default();
@@ -42,19 +50,20 @@ pub fn table_of(rows: &[CollectiveRow], mesh: &MeshShape) -> String {
             *sum += bytes * row.count() as u64;
         }
     }
-    for (axes, (calls, bytes)) in sums {
+    let line = |(axes, (calls, bytes)): (String, (usize, [u64; PASSES.len()]))| {
         let [forward, recomputed, backward, update] = bytes.map(bytes_text);
-        let [empty, overlaps, line] = [const { String::new() }; 3];
-        let all = "all".to_owned();
-        let calls = calls.to_string();
-        lines
-            .push([all, empty, axes, calls, forward, recomputed, backward, update, overlaps, line]);
-    }
-    let width = |column: usize| {
-        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()
+        let (all, calls) = ("all".to_owned(), calls.to_string());
+        let [op, overlaps, line] = [const { String::new() }; 3];
+        [all, op, axes, calls, forward, recomputed, backward, update, overlaps, line]
     };
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    let text_of = |line: &[String; HEAD.len()]| {
+    sums.into_iter().map(line).collect()
+}
+
+/// Returns lines whose columns have the width of their longest cell.
+fn aligned(lines: &[Cells]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let text_of = |line: &Cells| {
         let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
             if NUMBERS.contains(&column) {
                 format!("{cell:>width$}")
@@ -62,13 +71,13 @@ pub fn table_of(rows: &[CollectiveRow], mesh: &MeshShape) -> String {
                 format!("{cell:<width$}")
             }
         });
-        let text = cells.collect::<Vec<_>>().join("  ");
-        format!("  {}\n", text.trim_end())
+        format!("  {}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
     lines.iter().map(text_of).collect()
 }
 
-fn cells_of(row: &CollectiveRow, mesh: &MeshShape) -> [String; HEAD.len()] {
+/// Returns the line of a row.
+fn cells_of(row: &CollectiveRow, mesh: &MeshShape) -> Cells {
     let count = row.count() as u64;
     let [forward, recomputed, backward, update] = row.bytes.map(|bytes| bytes_text(bytes * count));
     let overlapped = match row.overlapped() {

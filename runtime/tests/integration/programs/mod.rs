@@ -1,5 +1,6 @@
 //! The programs of the crate, each run in a temporary folder.
 
+mod checkpoints;
 #[cfg(feature = "cuda")]
 mod meshwright;
 mod schedule_input;
