@@ -68,11 +68,10 @@ impl BackgroundSave {
         rank: &Rank,
         training_state: &TrainingState<'_>,
         dir: &Path,
-        state: TrainState,
+        (steps, state): (u64, &dyn Fn() -> TrainState),
         keep: Option<usize>,
     ) -> Result<()> {
         assert!(self.running.is_none(), "one checkpoint is written at a time");
-        let steps = state.step;
         let writer = {
             let _waits_for_files = rank.comms().extend_time_limit();
             begin_checkpoint(rank, dir, steps)?
@@ -81,7 +80,7 @@ impl BackgroundSave {
             self.snapshot.take().unwrap_or_else(|| StateSnapshot::new(rank, training_state));
         snapshot.copy(rank, training_state);
         let ranks = rank.comms().shape().world_size();
-        let completion = (rank.index() == 0).then_some(Completion { ranks, state, keep });
+        let completion = (rank.index() == 0).then(|| Completion { ranks, state: state(), keep });
         let (sender, written) = channel();
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let task = WriterTask {

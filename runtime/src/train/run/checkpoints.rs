@@ -1,10 +1,11 @@
 //! The checkpoints that are due in a run, and the check of the parameters in them.
 
+use crate::train::config::SaveConfig;
 use crate::train::{Error, LanguageModel, Result};
 
 use super::finite_params::find_infinite_param;
 use super::rank_loop::RankLoop;
-use super::save::{save_checkpoint, train_state};
+use super::save::{save_to_folder, train_state};
 
 impl<M: LanguageModel> RankLoop<'_, M> {
     /// Saves a checkpoint after `steps` steps if one is due. Every rank calls it after each step.
@@ -16,7 +17,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         if is_last || is_due && !save.asynchronous {
             self.save_checkpoint(steps, keep)
         } else if is_due {
-            self.start_checkpoint(steps, keep)
+            self.save(steps, keep, true)
         } else {
             self.background_save.check()
         }
@@ -24,24 +25,23 @@ impl<M: LanguageModel> RankLoop<'_, M> {
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
     pub(super) fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
-        self.finish_background_save()?;
-        self.check_finite(steps)?;
-        let params = self.state.built.params();
-        let state = self.state.training_state(&params);
-        save_checkpoint(&self.state.rank, &state, self.plan, steps, keep)?;
-        self.saved = Some(steps);
-        Ok(())
+        self.save(steps, keep, false)
     }
 
-    /// Begins to save a checkpoint after `steps` steps, when the one before is complete. Every rank calls it.
-    fn start_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+    /// Saves a checkpoint after `steps` steps, or begins to save it in the background, when the one before is complete.
+    fn save(&mut self, steps: u64, keep: Option<usize>, in_background: bool) -> Result<()> {
         self.finish_background_save()?;
         self.check_finite(steps)?;
-        let Some(save) = &self.plan.config.save else { return Ok(()) };
-        let params = self.state.built.params();
-        let state = self.state.training_state(&params);
-        let described = train_state(self.plan, steps);
-        self.background_save.start(&self.state.rank, &state, &save.dir, described, keep)
+        let Some(SaveConfig { dir, .. }) = &self.plan.config.save else { return Ok(()) };
+        let (rank, params) = (&self.state.rank, self.state.built.params());
+        let training_state = self.state.training_state(&params);
+        let state = || train_state(self.plan, steps);
+        if in_background {
+            return self.background_save.start(rank, &training_state, dir, (steps, &state), keep);
+        }
+        save_to_folder(rank, &training_state, dir, (steps, &state), keep)?;
+        self.saved = Some(steps);
+        Ok(())
     }
 
     /// Waits for the checkpoint that is being written, if there is one. Every rank calls it.

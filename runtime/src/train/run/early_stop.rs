@@ -59,9 +59,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let Some(save) = &self.plan.config.save else {
             return Err("nothing was saved (--save DIR keeps the state before such a step)".into());
         };
-        let saved = self.finish_background_save().and_then(|()| match self.saved {
-            Some(saved) if saved == step => Ok(()),
-            _ => self.save_checkpoint(step, None),
+        let saved = self.finish_background_save().and_then(|()| {
+            if self.saved == Some(step) { Ok(()) } else { self.save_checkpoint(step, None) }
         });
         match saved {
             Ok(()) => Ok(save.dir.clone()),

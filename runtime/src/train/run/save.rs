@@ -17,20 +17,8 @@ pub(super) fn site() -> Site {
     Site::new("--save")
 }
 
-/// Saves a checkpoint after `steps` steps, and removes all but the newest `keep`. Every rank calls it.
-pub fn save_checkpoint(
-    rank: &Rank,
-    training_state: &TrainingState<'_>,
-    plan: &Plan,
-    steps: u64,
-    keep: Option<usize>,
-) -> Result<()> {
-    let Some(save) = &plan.config.save else { return Ok(()) };
-    let state = || train_state(plan, steps);
-    save_to_folder(rank, training_state, &save.dir, (steps, &state), keep)
-}
-
-/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`.
+/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`, and removes all but the newest
+/// `keep`. Every rank calls it.
 pub(super) fn save_to_folder(
     rank: &Rank,
     training_state: &TrainingState<'_>,

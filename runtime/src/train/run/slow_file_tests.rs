@@ -65,7 +65,7 @@ fn ranks_train_while_a_slow_checkpoint_is_written() {
         let described = || train_state("dp=2");
         save_to_folder(rank, &training, saved.path(), (2, &described), None).unwrap();
         let mut save = BackgroundSave::default();
-        save.start(rank, &training, dir.path(), described(), None).unwrap();
+        save.start(rank, &training, dir.path(), (2, &described), None).unwrap();
         for param in &params {
             param.write(&vec![f32::NAN; param.local_len()]);
         }
@@ -100,7 +100,8 @@ fn a_checkpoint_of_a_run_that_fails_is_given_up() {
         let state = TrainingState { params: &params, optimizer, average: None };
         if is_first {
             let mut save = BackgroundSave::default();
-            save.start(&rank, &state, dir.path(), train_state("dp=2"), None)?;
+            let described = || train_state("dp=2");
+            save.start(&rank, &state, dir.path(), (2, &described), None)?;
             save.finish(&rank).map(drop)
         } else {
             // The call of `start`, without a file.
