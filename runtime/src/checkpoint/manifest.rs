@@ -86,6 +86,12 @@ pub struct SavedShard {
 }
 
 impl Manifest {
+    /// Returns the kind of a tensor: the first segment of its name, which tells parameters, the states of the optimizer and the
+    /// moving average apart.
+    pub fn kind_of(tensor: &str) -> &str {
+        tensor.split_once('.').map_or(tensor, |(kind, _)| kind)
+    }
+
     /// Combines the files of all ranks.
     ///
     /// # Errors

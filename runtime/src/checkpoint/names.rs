@@ -35,6 +35,16 @@ pub fn replaced_step_of(name: &str) -> Option<u64> {
     step_of(name.strip_prefix(REPLACED)?)
 }
 
+/// Returns the name of the file of a rank.
+pub fn rank_file(rank: usize) -> String {
+    format!("rank-{rank:05}.safetensors")
+}
+
+/// Returns the path of the description of a rank's file, in the folder of an incomplete checkpoint.
+pub fn rank_description(folder: &Path, rank: usize) -> PathBuf {
+    folder.join(rank_file(rank)).with_extension("json")
+}
+
 /// Returns the path to which the checkpoint of `step` moves while a new one takes its place.
 pub fn replaced_path(dir: &Path, step: u64) -> PathBuf {
     dir.join(format!("{REPLACED}{}", folder_name(step)))

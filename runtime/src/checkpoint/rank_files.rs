@@ -3,10 +3,10 @@
 //! By these, the rank that completes a checkpoint learns that the files of others are on disk, without communication: the
 //! ranks are training meanwhile.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use super::{CheckpointError, RankFile, files};
+use super::{CheckpointError, RankFile, files, names};
 
 /// Time between two looks for a description.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -18,7 +18,7 @@ pub fn describe_rank_file(
     file: &RankFile,
 ) -> Result<(), CheckpointError> {
     let description = serde_json::to_vec(file).expect("names and numbers are JSON");
-    let path = description_path(folder, rank);
+    let path = names::rank_description(folder, rank);
     // Under its own name, it is complete.
     let incomplete = path.with_extension("tmp");
     files::write(&incomplete, &description)?;
@@ -33,7 +33,7 @@ pub fn wait_for_rank_files(
 ) -> Result<Option<Vec<RankFile>>, CheckpointError> {
     let mut found = Vec::with_capacity(ranks);
     for rank in 0..ranks {
-        let path = description_path(folder, rank);
+        let path = names::rank_description(folder, rank);
         while !files::is_taken(&path) {
             if is_cancelled() {
                 return Ok(None);
@@ -46,10 +46,6 @@ pub fn wait_for_rank_files(
         found.push(description);
     }
     Ok(Some(found))
-}
-
-fn description_path(folder: &Path, rank: usize) -> PathBuf {
-    folder.join(format!("rank-{rank:05}.json"))
 }
 
 #[cfg(test)]
@@ -100,7 +96,7 @@ mod tests {
     #[test]
     fn a_damaged_description_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(description_path(dir.path(), 0), "{").unwrap();
+        std::fs::write(names::rank_description(dir.path(), 0), "{").unwrap();
         let text = wait_for_rank_files(dir.path(), 1, || false).unwrap_err().to_string();
         assert!(text.contains("rank-00000.json is damaged: "), "{text}");
     }

@@ -69,7 +69,7 @@ impl CheckpointWriter {
         rank: usize,
         entries: &[ShardEntry<'_>],
     ) -> Result<RankFile, CheckpointError> {
-        let name = format!("rank-{rank:05}.safetensors");
+        let name = names::rank_file(rank);
         let shards = describe_shards(entries);
         let tensors = shards.iter().map(|shard| (shard.key.as_str(), &shard.tensor_box.shape[..]));
         let mut writer = TensorWriter::create(&self.temporary.join(&name), tensors)?;

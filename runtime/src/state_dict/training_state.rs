@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::backend::View;
-use crate::checkpoint::{Checkpoint, CheckpointError, ShardEntry, TensorBox, TensorSource};
+use crate::checkpoint::{
+    Checkpoint, CheckpointError, Manifest, ShardEntry, TensorBox, TensorSource,
+};
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::{Ema, Optimizer, UnitState};
 use crate::tensor::{ParamRef, Rank, UnitSlice};
@@ -40,8 +42,7 @@ pub fn training_tensors<'a>(
 
 /// Returns the kinds of state in a checkpoint, without the parameters.
 pub fn state_kinds_in(checkpoint: &Checkpoint) -> BTreeSet<&str> {
-    let names = checkpoint.manifest().tensors.keys();
-    let kinds = names.map(|name| name.split_once('.').map_or(name.as_str(), |(kind, _)| kind));
+    let kinds = checkpoint.manifest().tensors.keys().map(|name| Manifest::kind_of(name));
     kinds.filter(|kind| *kind != PARAMETER).collect()
 }
 
@@ -54,17 +55,53 @@ pub fn with_shard_entries<T>(
     with_saved_values(rank, state, |saved| {
         let on_host: Vec<Cow<'_, [f32]>> =
             saved.iter().map(|saved| saved.values.on_host()).collect();
-        let shards = saved.iter().zip(&on_host);
-        write(&shards.flat_map(|(saved, data)| shard_entries(saved, data)).collect::<Vec<_>>())
+        let shards: Vec<Vec<Shard>> = saved.iter().map(|saved| saved.shards().collect()).collect();
+        let entries =
+            shards.iter().zip(&on_host).flat_map(|(shards, data)| entries_of(shards, data));
+        write(&entries.collect::<Vec<_>>())
     })
 }
 
-/// Values of one kind that this rank saves of a parameter.
+/// Values of one kind that a rank saves of a parameter.
 pub(super) struct SavedValues<'a> {
     param: &'a ParamRef,
     kind: &'static str,
-    /// The elements that this rank owns.
+    /// The elements that the rank owns.
     pub values: View<'a>,
+}
+
+/// A shard that a rank saves, without its elements.
+pub(super) struct Shard {
+    name: String,
+    global_shape: Vec<usize>,
+    pub tensor_box: TensorBox,
+}
+
+impl SavedValues<'_> {
+    /// Returns the shards of the values, in the order of their elements.
+    pub fn shards(&self) -> impl Iterator<Item = Shard> {
+        let (name, global_shape) = (tensor_name(self.kind, self.param), self.param.sizes());
+        let boxes = owned_boxes(self.param).into_iter();
+        boxes.map(move |tensor_box| Shard {
+            name: name.clone(),
+            global_shape: global_shape.clone(),
+            tensor_box,
+        })
+    }
+}
+
+/// Returns the entries of shards, whose elements follow each other in `data`.
+pub(super) fn entries_of<'a>(
+    shards: &'a [Shard],
+    data: &'a [f32],
+) -> impl Iterator<Item = ShardEntry<'a>> {
+    let mut rest = data;
+    shards.iter().map(move |Shard { name, global_shape, tensor_box }| {
+        let (data, after) = rest.split_at(tensor_box.len());
+        rest = after;
+        let (name, global_shape) = (name.clone(), global_shape.clone());
+        ShardEntry { name, global_shape, tensor_box: tensor_box.clone(), data }
+    })
 }
 
 /// Calls `visit` with all values that this rank saves. Of replicas, the first one saves: of parameters that are tied across
@@ -75,9 +112,38 @@ pub(super) fn with_saved_values<T>(
     visit: impl FnOnce(&[SavedValues<'_>]) -> T,
 ) -> T {
     let within_stage = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
-    let is_saved = |param: &ParamRef| {
-        rank.position(within_stage.difference(saved_apart(param))) == 0 && param.is_first_owner()
-    };
+    let is_first_replica =
+        |param: &ParamRef| rank.position(within_stage.difference(saved_apart(param))) == 0;
+    with_values(state, is_first_replica, visit)
+}
+
+/// Returns the number of elements that the ranks at this position along `pp` save: each of those that save most, and all of
+/// them together.
+pub fn saved_elements(rank: &Rank, state: &TrainingState<'_>) -> [usize; 2] {
+    let mesh = rank.comms().shape();
+    with_values(
+        state,
+        |_| true,
+        |values| {
+            values.iter().fold([0, 0], |[each, all], SavedValues { param, values, .. }| {
+                [each + values.len(), all + values.len() * mesh.degree_of(saved_apart(param))]
+            })
+        },
+    )
+}
+
+/// Returns the axes along which ranks save different elements of a parameter, besides `pp`.
+fn saved_apart(param: &ParamRef) -> AxisSet {
+    param.varies().union(param.unit().shard_axes())
+}
+
+/// Calls `visit` with the values of the parameters that the first owner along `pp` saves, of those that `is_selected`.
+fn with_values<T>(
+    state: &TrainingState<'_>,
+    is_selected: impl Fn(&ParamRef) -> bool,
+    visit: impl FnOnce(&[SavedValues<'_>]) -> T,
+) -> T {
+    let is_saved = |param: &ParamRef| is_selected(param) && param.is_first_owner();
     let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
     let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();
     let params = params.into_iter().zip(&values);
@@ -96,47 +162,6 @@ pub(super) fn with_saved_values<T>(
         }
     }
     visit(&saved)
-}
-
-/// Returns the axes along which ranks save different elements of a parameter, besides `pp`.
-fn saved_apart(param: &ParamRef) -> AxisSet {
-    param.varies().union(param.unit().shard_axes())
-}
-
-/// Returns the number of elements that the ranks at this position along `pp` save: each of those that save most, and all of
-/// them together.
-pub fn saved_elements(rank: &Rank, state: &TrainingState<'_>) -> [usize; 2] {
-    let states =
-        || state.optimizer.states().iter().chain(state.average.map_or(&[][..], Ema::states));
-    let of_states = states().flat_map(|unit_state| {
-        let params = unit_state.params().into_iter();
-        params.map(|param| {
-            let lens = unit_state.states_of(&param).into_iter().map(|(_, values)| values.len());
-            let len: usize = lens.sum();
-            (param, len)
-        })
-    });
-    let of_params = state.params.iter().map(|param| (param.clone(), param.owned().len()));
-    let owned = of_params.chain(of_states).filter(|(param, _)| param.is_first_owner());
-    let mesh = rank.comms().shape();
-    owned.fold([0, 0], |[each, all], (param, len)| {
-        [each + len, all + len * mesh.degree_of(saved_apart(&param))]
-    })
-}
-
-/// Returns the entries of saved values whose elements are `data`, box by box.
-pub(super) fn shard_entries<'a>(
-    saved: &SavedValues<'_>,
-    data: &'a [f32],
-) -> impl Iterator<Item = ShardEntry<'a>> {
-    let name = tensor_name(saved.kind, saved.param);
-    let global_shape = saved.param.sizes();
-    let mut rest = data;
-    owned_boxes(saved.param).into_iter().map(move |tensor_box| {
-        let (data, after) = rest.split_at(tensor_box.len());
-        rest = after;
-        ShardEntry { name: name.clone(), global_shape: global_shape.clone(), tensor_box, data }
-    })
 }
 
 /// Loads this rank's shards of the parameters that it owns. A moving average that the checkpoint lacks starts from the

@@ -71,8 +71,7 @@ fn describe(folder: &Path, manifest: &Manifest) -> String {
     // Tensors and elements, by kind: parameters, each state of the optimizer, and the moving average.
     let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (name, tensor) in &manifest.tensors {
-        let kind = name.split_once('.').map_or(name.as_str(), |(kind, _)| kind);
-        let (tensors, elements) = kinds.entry(kind).or_default();
+        let (tensors, elements) = kinds.entry(Manifest::kind_of(name)).or_default();
         *tensors += 1;
         *elements += tensor.shape.iter().product::<usize>();
     }
