@@ -1,10 +1,11 @@
 //! The collectives of a step: `--explain`.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Finished, SMALL, Workspace, assert_contains, command};
+use crate::{Finished, SMALL, Workspace, assert_contains, gpt2_program, program};
 
 /// Bytes that a cell shows: `16.4 kB`; a dash is none.
 fn bytes_in(cell: &str) -> f64 {
@@ -52,29 +53,23 @@ fn sums_of(table: &str) -> BTreeMap<String, f64> {
 #[test]
 fn the_collectives_are_those_of_a_run() {
     let workspace = Workspace::new();
-    for (program, mesh) in [
-        ("train_llama", "dp=2"),
-        ("train_llama", "dp=2,tp=2 --micro-batches 2"),
-        ("train_llama", "tp=2 --micro-batches 4"),
-        ("train_llama", "fsdp=2 --zero 3 --recompute full"),
-        ("train_llama", "fsdp=2,tp=2 --zero 2 --dtype bf16"),
-        ("train_llama", "cp=2,tp=2"),
-        ("train_llama", "cp=2 --cp ring --recompute full"),
-        ("train_llama", "fsdp=2,pp=2 --micro-batches 2"),
-        ("train_gpt2", "tp=2 --optimizer muon"),
+    let llama = (program as fn() -> Command, SMALL.to_owned());
+    // All heads of a GPT-2 have keys and values of their own.
+    let gpt2 = (gpt2_program as fn() -> Command, SMALL.replace("--kv-heads 2", ""));
+    for ((program, sizes), mesh) in [
+        (&llama, "dp=2"),
+        (&llama, "dp=2,tp=2 --micro-batches 2"),
+        (&llama, "tp=2 --micro-batches 4"),
+        (&llama, "fsdp=2 --zero 3 --recompute full"),
+        (&llama, "fsdp=2,tp=2 --zero 2 --dtype bf16"),
+        (&llama, "cp=2,tp=2"),
+        (&llama, "cp=2 --cp ring --recompute full"),
+        (&llama, "fsdp=2,pp=2 --micro-batches 2"),
+        (&gpt2, "tp=2 --optimizer muon"),
     ] {
         let run = |more: &str| -> Finished {
-            let program = match program {
-                "train_gpt2" => env!("CARGO_BIN_EXE_train_gpt2"),
-                _ => env!("CARGO_BIN_EXE_train_llama"),
-            };
-            let small = if program.ends_with("gpt2") {
-                SMALL.replace("--kv-heads 2", "")
-            } else {
-                SMALL.to_owned()
-            };
-            let finished =
-                workspace.run_program(command(program), &format!("{small} --mesh {mesh} {more}"));
+            let line = format!("{sizes} --mesh {mesh} {more}");
+            let finished = workspace.run_program(program(), &line);
             assert_eq!(finished.code, Some(0), "{mesh}\n{}", finished.stderr);
             finished
         };

@@ -99,6 +99,13 @@ impl Workspace {
         found
     }
 
+    /// Lists what is directly in the folders of the workspace, sorted.
+    fn folder_entries(&self) -> Vec<String> {
+        let mut names = self.listing();
+        names.retain(|name| name.matches('/').count() == 1);
+        names
+    }
+
     /// Runs the program with the words of `line` as its arguments.
     fn run(&self, line: &str) -> Finished {
         self.run_program(program(), line)

@@ -1,5 +1,6 @@
 //! The collectives that a training step generates, from a dry run: `--explain`.
 
+mod layer_field;
 mod recorder;
 mod rows;
 mod table;

@@ -7,11 +7,13 @@ use crate::comm::{Call, CallObserver};
 use crate::layout::AxisSet;
 use crate::tensor::scope::{Pass, current_pass};
 
+use super::layer_field::LayerField;
+
 /// A collective or message of one step.
 #[derive(Debug, Clone)]
 pub struct RecordedCall {
     /// Path of the field, or of a unit with a purpose: `blocks.1 (parameters)`.
-    pub field: String,
+    pub field: LayerField,
     /// Line of the call, if it is known.
     pub line: Option<&'static Location<'static>>,
     /// Name of the operation.
@@ -22,7 +24,7 @@ pub struct RecordedCall {
     pub bytes: u64,
     /// The parts of the model that are computed until the rank waits for an asynchronous call, as far as they communicate:
     /// `blocks.1`, `head`. `None` for a blocking call.
-    pub overlapped: Option<Vec<String>>,
+    pub overlapped: Option<Vec<LayerField>>,
 }
 
 /// Records the calls of the last step.
@@ -37,7 +39,7 @@ struct Recording {
     /// Numbers of the asynchronous calls that the rank has not waited for.
     pending: Vec<usize>,
     /// The part whose call the rank has waited for last, in which pass.
-    awaited: Option<(String, Pass)>,
+    awaited: Option<(LayerField, Pass)>,
 }
 
 impl CallRecorder {
@@ -60,7 +62,7 @@ impl CallRecorder {
 
 impl Recording {
     /// Adds a part of the model to what each pending call overlaps with.
-    fn add_to_pending(&mut self, part: &str) {
+    fn add_to_pending(&mut self, part: &LayerField) {
         for number in &self.pending {
             self.calls[number - self.first].overlap_with(part);
         }
@@ -68,31 +70,17 @@ impl Recording {
 }
 
 impl RecordedCall {
-    /// Returns the part of the model that the call belongs to: a layer, or else the first field of its path. Messages and
-    /// functions belong to none.
-    fn part(&self) -> Option<String> {
-        if matches!(self.op, "send" | "recv") || self.field.contains("::") {
-            return None;
-        }
-        // Without the purpose of the call.
-        let path = self.field.split(" (").next()?;
-        if path.contains(' ') {
-            return None;
-        }
-        let segments: Vec<&str> = path.split('.').collect();
-        let is_number = |segment: &&str| segment.parse::<usize>().is_ok();
-        let len = segments.iter().position(is_number).map_or(1, |at| at + 1);
-        Some(segments[..len].join("."))
+    /// Returns the part of the model that the call belongs to; messages belong to none.
+    fn part(&self) -> Option<LayerField> {
+        if matches!(self.op, "send" | "recv") { None } else { self.field.part() }
     }
 
-    fn overlap_with(&mut self, part: &str) {
-        if self.part().as_deref() == Some(part) {
+    fn overlap_with(&mut self, part: &LayerField) {
+        if self.part().as_ref() == Some(part) {
             return;
         }
-        if let Some(parts) =
-            self.overlapped.as_mut().filter(|parts| !parts.iter().any(|x| x == part))
-        {
-            parts.push(part.to_owned());
+        if let Some(parts) = self.overlapped.as_mut().filter(|parts| !parts.contains(part)) {
+            parts.push(part.clone());
         }
     }
 }
@@ -102,7 +90,7 @@ impl CallObserver for CallRecorder {
         let mut recording = self.lock();
         let number = recording.first + recording.calls.len();
         let mut recorded = RecordedCall {
-            field: call.site.field().to_owned(),
+            field: LayerField::new(call.site.field()),
             line: call.site.location(),
             op: call.op.name(),
             axes: call.axes,

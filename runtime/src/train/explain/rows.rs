@@ -6,6 +6,7 @@ use std::panic::Location;
 use crate::layout::AxisSet;
 use crate::tensor::scope::Pass;
 
+use super::layer_field::LayerField;
 use super::recorder::RecordedCall;
 
 /// Passes in the order of the columns.
@@ -29,50 +30,17 @@ pub struct CollectiveRow {
     overlapped: Option<Vec<LayerField>>,
 }
 
-/// A field whose path is split at the number of a layer: `blocks.`, 3, `.mlp.down`.
-#[derive(Debug, Clone, PartialEq)]
-struct LayerField {
-    before: String,
-    layer: Option<usize>,
-    after: String,
-}
-
-impl LayerField {
-    fn new(path: &str) -> LayerField {
-        let mut start = 0;
-        for segment in path.split('.') {
-            // The last segment may be followed by a purpose: `blocks.3 (gradient)`.
-            let digits = segment.split(' ').next().unwrap_or_default();
-            if let Ok(layer) = digits.parse() {
-                let end = start + digits.len();
-                let [before, after] = [&path[..start], &path[end..]].map(str::to_owned);
-                return LayerField { before, layer: Some(layer), after };
-            }
-            start += segment.len() + 1;
-        }
-        LayerField { before: path.to_owned(), layer: None, after: String::new() }
-    }
-
-    fn is_like(&self, other: &LayerField) -> bool {
-        self.layer.is_some() == other.layer.is_some()
-            && (&self.before, &self.after) == (&other.before, &other.after)
-    }
-}
-
 impl CollectiveRow {
     fn new(call: &RecordedCall) -> CollectiveRow {
-        let field = LayerField::new(&call.field);
-        let overlapped = call.overlapped.as_ref();
         CollectiveRow {
-            layers: field.layer.into_iter().collect(),
-            field,
+            layers: call.field.layer.into_iter().collect(),
+            field: call.field.clone(),
             line: call.line,
             op: call.op,
             axes: call.axes,
             calls: 0,
             bytes: [0; PASSES.len()],
-            overlapped: overlapped
-                .map(|fields| fields.iter().map(|x| LayerField::new(x)).collect()),
+            overlapped: call.overlapped.clone(),
         }
     }
 
@@ -88,15 +56,14 @@ impl CollectiveRow {
         if let Some(pass) = PASSES.iter().position(|pass| *pass == call.pass) {
             self.bytes[pass] += call.bytes;
         }
-        let fields = call.overlapped.iter().flatten().map(|field| LayerField::new(field));
-        self.add_overlapped(fields.collect());
+        self.add_overlapped(call.overlapped.as_deref());
     }
 
-    fn add_overlapped(&mut self, fields: Vec<LayerField>) {
+    fn add_overlapped(&mut self, parts: Option<&[LayerField]>) {
         let Some(overlapped) = &mut self.overlapped else { return };
-        for field in fields {
-            if !overlapped.contains(&field) {
-                overlapped.push(field);
+        for part in parts.unwrap_or_default() {
+            if !overlapped.contains(part) {
+                overlapped.push(part.clone());
             }
         }
     }
@@ -149,7 +116,7 @@ pub fn rows_of(calls: Vec<RecordedCall>) -> Vec<CollectiveRow> {
         match rows.iter_mut().find(like) {
             Some(known) => {
                 known.layers.extend(&row.layers);
-                known.add_overlapped(row.overlapped.unwrap_or_default());
+                known.add_overlapped(row.overlapped.as_deref());
             }
             None => rows.push(row),
         }
@@ -177,9 +144,17 @@ mod tests {
     use super::*;
 
     fn call(field: &str, pass: Pass, bytes: u64, overlapped: Option<&[&str]>) -> RecordedCall {
-        let overlapped = overlapped.map(|all| all.iter().map(|x| (*x).to_owned()).collect());
+        let overlapped = overlapped.map(|all| all.iter().map(|x| LayerField::new(x)).collect());
         let (op, axes) = ("all_gather", AxisSet::ALL);
-        RecordedCall { field: field.into(), line: None, op, axes, pass, bytes, overlapped }
+        RecordedCall {
+            field: LayerField::new(field),
+            line: None,
+            op,
+            axes,
+            pass,
+            bytes,
+            overlapped,
+        }
     }
 
     #[test]

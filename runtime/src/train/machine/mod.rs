@@ -62,10 +62,11 @@ pub use gpus::Gpus;
 /// # Errors
 /// A device that is missing, and a failed rendezvous of processes.
 pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
+    if config.explain {
+        let own_rank = rank_assignment()?.map(|own| own.rank);
+        return Ok(Box::new(NoMachine { own_rank }));
+    }
     match config.device {
-        _ if config.explain => {
-            Ok(Box::new(NoMachine { own_rank: rank_assignment()?.map(|own| own.rank) }))
-        }
         DeviceChoice::Cpu => {
             refuse_processes(ProcessRank::from_environment())?;
             let ranks = config.mesh.world_size();

@@ -1,0 +1,65 @@
+//! Paths of fields, split at the number of a layer.
+
+/// A field whose path is split at the number of a layer: `blocks.`, 3, `.mlp.down`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerField {
+    pub before: String,
+    pub layer: Option<usize>,
+    pub after: String,
+}
+
+impl LayerField {
+    pub fn new(path: &str) -> LayerField {
+        let mut start = 0;
+        for segment in path.split('.') {
+            // The last segment may be followed by a purpose: `blocks.3 (gradient)`.
+            let digits = segment.split(' ').next().unwrap_or_default();
+            if let Ok(layer) = digits.parse() {
+                let end = start + digits.len();
+                let [before, after] = [&path[..start], &path[end..]].map(str::to_owned);
+                return LayerField { before, layer: Some(layer), after };
+            }
+            start += segment.len() + 1;
+        }
+        LayerField { before: path.to_owned(), layer: None, after: String::new() }
+    }
+
+    /// Returns true if both differ by the number of the layer at most.
+    pub fn is_like(&self, other: &LayerField) -> bool {
+        self.layer.is_some() == other.layer.is_some()
+            && (&self.before, &self.after) == (&other.before, &other.after)
+    }
+
+    /// Returns the part of the model that the field belongs to: a layer, or else the first field of its path. Checks and functions
+    /// of the library belong to none.
+    pub fn part(&self) -> Option<LayerField> {
+        // Without the purpose of the call.
+        let before = self.before.split(" (").next()?;
+        if before.contains([' ', ':']) {
+            return None;
+        }
+        let before = if self.layer.is_some() { before } else { before.split('.').next()? };
+        let (before, layer, after) = (before.to_owned(), self.layer, String::new());
+        Some(LayerField { before, layer, after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_belong_to_layers_or_fields_of_the_model() {
+        for (path, part) in [
+            ("blocks.3.mlp.down.weight", Some("blocks.3")),
+            ("blocks.3 (gradient)", Some("blocks.3")),
+            ("start.embed.weight", Some("start")),
+            ("head (parameters)", Some("head")),
+            ("check of updates", None),
+            ("Gradients::norm", None),
+        ] {
+            let found = LayerField::new(path).part();
+            assert_eq!(found, part.map(LayerField::new), "{path}");
+        }
+    }
+}
