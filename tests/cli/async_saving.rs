@@ -49,7 +49,7 @@ fn a_run_that_diverges_completes_its_checkpoint() {
     for mesh in ["1", "dp=2,tp=2"] {
         let line = format!("{SMALL} --mesh {mesh} --steps 9 --lr 1e30 --save out");
         let finished = workspace.run(&format!("{line} --save-every 1 --save-async"));
-        assert_contains(finished.error(), "error: step 1: the ");
+        assert_contains(finished.error(), "error: step 2: the ");
         assert_contains(finished.error(), "the state before this step is in out. A lower --lr");
         let names = workspace.folder_entries();
         assert_eq!(names, ["out/latest", "out/step-00000001"], "{mesh}");
@@ -63,7 +63,7 @@ fn parameters_that_are_not_finite_are_not_saved() {
     workspace.train("--steps 2 --save out");
     let line = format!("{SMALL} --lr 1e39 --clip 0 --weight-decay 0 --resume out --save out");
     let finished = workspace.run(&format!("{line} --save-every 1 --save-async --steps 9"));
-    assert_contains(finished.error(), "error: step 2: its update has made elements of");
+    assert_contains(finished.error(), "error: step 3: its update has made elements of");
     assert!(workspace.path("out/step-00000002/manifest.json").is_file());
     assert!(!workspace.path("out/step-00000003").exists());
 }

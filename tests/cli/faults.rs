@@ -11,7 +11,7 @@ fn divergence_names_the_step_and_keeps_checkpoints() {
     let finished =
         workspace.run(&format!("{SMALL} --mesh dp=2,tp=2 --steps 9 --lr 1e30 --save out"));
     let error = finished.error();
-    assert_contains(error, "error: step 1: the ");
+    assert_contains(error, "error: step 2: the ");
     assert_contains(error, " is NaN on rank");
     assert_contains(error, "training stopped, the state before this step is in out. A lower --lr");
     assert!(workspace.path("out/step-00000001/manifest.json").is_file());
@@ -19,7 +19,7 @@ fn divergence_names_the_step_and_keeps_checkpoints() {
     // The checkpoint loads, and the resumed run diverges at the same step.
     let finished =
         workspace.run(&format!("{SMALL} --mesh dp=2,tp=2 --steps 9 --resume out/latest"));
-    assert_contains(finished.error(), "error: step 1: the ");
+    assert_contains(finished.error(), "error: step 2: the ");
     assert_contains(finished.error(), "nothing was saved (--save DIR");
 }
 
@@ -34,7 +34,7 @@ fn nan_weights_are_reported_at_the_first_step() {
     let finished = workspace.run(
         "--init-from hf --data hf/tokens.bin --batch 4 --seq 16 --mesh dp=2 --steps 3 --save out",
     );
-    assert_contains(finished.error(), "error: step 0: the loss is NaN on ranks 0, 1;");
+    assert_contains(finished.error(), "error: step 1: the loss is NaN on ranks 0, 1;");
     assert!(workspace.path("out/step-00000000/manifest.json").is_file());
 }
 
@@ -51,7 +51,7 @@ fn nan_on_the_last_stage_names_its_rank() {
     let finished = workspace.run(
         "--init-from hf --data hf/tokens.bin --batch 4 --seq 16 --mesh pp=2 --micro-batches 2 --steps 3 --save out",
     );
-    assert_contains(finished.error(), "error: step 0: the loss is NaN on rank 1;");
+    assert_contains(finished.error(), "error: step 1: the loss is NaN on rank 1;");
     assert!(workspace.path("out/step-00000000/manifest.json").is_file());
 }
 
@@ -96,7 +96,7 @@ fn a_report_that_cannot_be_written_fails_the_run_after_its_results_are_saved() {
 fn parameters_that_are_not_finite_are_not_saved() {
     let workspace = Workspace::new();
     let line = format!("{SMALL} --lr 1e39 --optimizer sgd --momentum 0 --clip 0 --weight-decay 0");
-    let update = "error: step 0: its update has made elements of `embed.weight` infinite or NaN;";
+    let update = "error: step 1: its update has made elements of `embed.weight` infinite or NaN;";
     for mesh in ["1", "tp=2", "fsdp=2", "pp=2"] {
         let finished = workspace.run(&format!("{line} --mesh {mesh} --steps 1 --export-hf hf"));
         assert_contains(finished.error(), update);
@@ -108,7 +108,7 @@ fn parameters_that_are_not_finite_are_not_saved() {
     let line = format!("{line} --resume out --save out --keep 1 --save-every 1 --steps 9");
     let finished =
         workspace.run(&line.replace("--optimizer sgd --momentum 0", "--optimizer adamw"));
-    assert_contains(finished.error(), "error: step 2: its update has made elements of");
+    assert_contains(finished.error(), "error: step 3: its update has made elements of");
     assert!(workspace.path("out/step-00000002/manifest.json").is_file());
     assert!(!workspace.path("out/step-00000003").exists());
 }
@@ -156,8 +156,9 @@ fn truncated_data_end_the_run_with_a_checkpoint() {
         let finished = run_until_data_are_cut(&workspace, &format!("{line} --save out"));
         let trained = workspace.metrics("m.jsonl").len();
         let message = format!(
-            "{cut}{trained}, the state before this step is in out. Restore the data, and continue the run with --resume \
-             out/latest"
+            "{cut}{}, the state before this step is in out. Restore the data, and continue the run with --resume \
+             out/latest",
+            trained + 1
         );
         assert_eq!(finished.error(), message, "{mesh}");
         assert!(workspace.path(&format!("out/step-{trained:08}/manifest.json")).is_file());

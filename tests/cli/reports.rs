@@ -17,7 +17,7 @@ fn metrics_have_the_documented_fields() {
         let contract =
             "comm_bytes grad_norm hfu loss lr mfu peak_bytes step step_ms tokens tokens_per_s";
         assert_eq!(keys.join(" "), contract);
-        assert_eq!(step["step"], index);
+        assert_eq!(step["step"], index + 1);
         assert_eq!(step["tokens"], 4 * 16);
         assert_eq!(step["lr"], 1e-3);
         let [ms, rate] = ["step_ms", "tokens_per_s"].map(|key| step[key].as_f64().unwrap());

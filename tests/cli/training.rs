@@ -179,7 +179,7 @@ fn steps_without_targets_are_reported() {
         let finished = workspace.run(&format!("{line} --steps 4"));
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         let warning =
-            "warning: step 0: all targets are ignored, so it has no loss, which is reported as 0, ";
+            "warning: step 1: all targets are ignored, so it has no loss, which is reported as 0, ";
         assert_contains(&finished.stderr, warning);
         assert_eq!(
             finished.stderr.matches("targets are ignored").count(),
@@ -211,7 +211,7 @@ fn resumed_steps_without_targets_are_a_warning() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let resumed = workspace.run(&format!("{line} --steps 4 --resume out"));
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
-    let warning = "warning: --data: all targets of the 2 steps of dots.txt since step 2 are ignored, so nothing was learned \
+    let warning = "warning: --data: all targets of the 2 steps of dots.txt after step 2 are ignored, so nothing was learned \
                    after --resume; use a larger --batch";
     assert_contains(&resumed.stderr, warning);
     assert!(workspace.path("hf/model.safetensors").is_file());

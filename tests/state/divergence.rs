@@ -44,7 +44,7 @@ fn a_nan_loss_stops_all_ranks() {
             run.train(mesh, &format!("{steps} {sharding}"), &paths)
         };
         let message = train("--steps 4", &saved).unwrap_err().to_string();
-        let origin = format!("step 2: the loss is NaN on {ranks};");
+        let origin = format!("step 3: the loss is NaN on {ranks};");
         for part in [&origin, "training stopped", "the state before"] {
             assert!(message.contains(part), "{sharding}: no `{part}` in {message}");
         }
@@ -68,13 +68,13 @@ fn infinite_gradients_stop_all_ranks() {
         let saved = run.dir(&format!("saved-{index}"));
         let paths = [("--init-from", model.clone()), ("--save", saved.clone())];
         let message = run.train("fsdp=2", sharding, &paths).unwrap_err().to_string();
-        for part in ["step 0: the gradient norm is ", "training stopped", "the state before"] {
+        for part in ["step 1: the gradient norm is ", "training stopped", "the state before"] {
             assert!(message.contains(part), "{sharding}: no `{part}` in {message}");
         }
         // The checkpoint is intact: on another mesh the same step fails again, after the same loss.
         let paths = [("--resume", saved), ("--save", run.dir(&format!("again-{index}")))];
         let again = run.train("dp=2", SMALL, &paths).unwrap_err().to_string();
-        assert!(again.contains("step 0: the gradient norm is "), "{sharding}: {again}");
+        assert!(again.contains("step 1: the gradient norm is "), "{sharding}: {again}");
     }
 }
 

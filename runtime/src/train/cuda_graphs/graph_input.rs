@@ -3,9 +3,9 @@
 use crate::tensor::InputPass;
 use crate::train::micro_batch::MicroBatchInput;
 
-/// Name of the graphs of a step in messages.
+/// Name of the graphs of `step` (from 0) in messages, which count from 1.
 pub(super) fn step_name(step: u64) -> String {
-    format!("step {step}")
+    format!("step {}", step + 1)
 }
 
 /// The input of a micro-batch as a graph reads it.

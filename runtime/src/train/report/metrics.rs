@@ -12,7 +12,7 @@ use crate::os::open_output;
 /// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepMetrics {
-    /// The step, from 0.
+    /// The step, from 1: the number of steps that are done after it.
     pub step: u64,
     /// Mean loss over the tokens of the step, in nats, before its update.
     pub loss: f64,
@@ -66,19 +66,19 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Creates the file at `path`, or continues it for a run that resumes before step `first_step`: lines of steps that will
-    /// be repeated are removed, as is a torn last line.
+    /// Creates the file at `path`, or continues it for a run that resumes after `done` steps: lines of later steps, which will
+    /// be repeated, are removed, as is a torn last line.
     ///
     /// # Errors
     /// A file that cannot be created, read or written.
-    pub fn open(path: &Path, first_step: u64) -> Result<MetricsFile, MetricsError> {
+    pub fn open(path: &Path, done: u64) -> Result<MetricsFile, MetricsError> {
         let failed = |action| move |source| MetricsError { action, path: path.to_owned(), source };
         let mut options = OpenOptions::new();
-        let options = options.create(true).read(true).write(true).truncate(first_step == 0);
+        let options = options.create(true).read(true).write(true).truncate(done == 0);
         let mut file = open_output(path, options).map_err(failed("open"))?;
         // A pipe or a terminal has no earlier lines.
         if file.metadata().is_ok_and(|data| data.is_file()) {
-            let kept = bytes_before(&file, first_step).map_err(failed("read"))?;
+            let kept = bytes_of_steps(&file, done).map_err(failed("read"))?;
             file.set_len(kept).map_err(failed("shorten"))?;
             file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
         }
@@ -136,9 +136,9 @@ pub fn check_continued(path: &Path) -> Result<(), MetricsError> {
     Ok(())
 }
 
-/// Returns the length of the complete lines of steps before `first_step`.
-fn bytes_before(file: &File, first_step: u64) -> std::io::Result<u64> {
-    if first_step == 0 {
+/// Returns the length of the complete lines of the first `done` steps.
+fn bytes_of_steps(file: &File, done: u64) -> std::io::Result<u64> {
+    if done == 0 {
         return Ok(0);
     }
     let mut reader = BufReader::new(file);
@@ -147,7 +147,7 @@ fn bytes_before(file: &File, first_step: u64) -> std::io::Result<u64> {
         line.clear();
         reader.read_until(b'\n', &mut line)?;
         match step_of_line(&line) {
-            Some(step) if step < first_step && line.ends_with(b"\n") => kept += line.len() as u64,
+            Some(step) if step <= done && line.ends_with(b"\n") => kept += line.len() as u64,
             _ => return Ok(kept),
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
         let mut file = MetricsFile::open(&path, 0).unwrap();
-        file.write_step(&step(0, 5.5)).unwrap();
+        file.write_step(&step(1, 5.5)).unwrap();
         let object = &lines(&path)[0];
         let mut keys: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
@@ -209,7 +209,7 @@ mod tests {
         let path = dir.path().join("m.jsonl");
         let mut file = MetricsFile::open(&path, 0).unwrap();
         for loss in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            file.write_step(&step(0, loss)).unwrap();
+            file.write_step(&step(1, loss)).unwrap();
         }
         assert!(lines(&path).iter().all(|line| line["loss"].is_null()));
     }
@@ -220,20 +220,20 @@ mod tests {
         let path = dir.path().join("m.jsonl");
         let steps = |path| lines(path).iter().map(|line| line["step"].as_u64().unwrap()).collect();
         let mut file = MetricsFile::open(&path, 0).unwrap();
-        (0..5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
-        file.file.write_all(b"{\"step\": 5, \"lo").unwrap();
+        (1..=5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
+        file.file.write_all(b"{\"step\": 6, \"lo").unwrap();
         drop(file);
 
         let mut file = MetricsFile::open(&path, 3).unwrap();
-        file.write_step(&step(3, 2.0)).unwrap();
+        file.write_step(&step(4, 2.0)).unwrap();
         let kept: Vec<u64> = steps(&path);
-        assert_eq!(kept, [0, 1, 2, 3]);
+        assert_eq!(kept, [1, 2, 3, 4]);
         assert_eq!(lines(&path)[3]["loss"], 2.0);
 
         let mut file = MetricsFile::open(&path, 0).unwrap();
-        file.write_step(&step(0, 1.0)).unwrap();
+        file.write_step(&step(1, 1.0)).unwrap();
         let kept: Vec<u64> = steps(&path);
-        assert_eq!(kept, [0]);
+        assert_eq!(kept, [1]);
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
         check_continued(Path::new("/dev/null")).unwrap();
         let mut file = MetricsFile::open(&path, 0).unwrap();
         check_continued(&path).unwrap();
-        file.write_step(&step(0, 1.0)).unwrap();
+        file.write_step(&step(1, 1.0)).unwrap();
         for torn in ["", "{", "{\"st", "{\"step\":1,\"lo"] {
             file.file.write_all(torn.as_bytes()).unwrap();
             check_continued(&path).unwrap_or_else(|error| panic!("{torn}: {error}"));
@@ -269,7 +269,7 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("--metrics: cannot open /no/such/folder/m.jsonl"), "{text}");
         let full = MetricsFile::open(Path::new("/dev/full"), 0);
-        let text = full.unwrap().write_step(&step(0, 1.0)).unwrap_err().to_string();
+        let text = full.unwrap().write_step(&step(1, 1.0)).unwrap_err().to_string();
         assert!(text.contains("cannot write /dev/full: No space left"), "{text}");
     }
 }

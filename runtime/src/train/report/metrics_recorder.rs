@@ -66,7 +66,7 @@ impl<'a> MetricsRecorder<'a> {
         self.sent = self.comm_bytes(rank);
     }
 
-    /// Writes the line of `step`. Every rank calls it.
+    /// Writes the line of `step` (from 0). Every rank calls it.
     pub fn record_step(
         &self,
         rank: &Rank,
@@ -83,7 +83,7 @@ impl<'a> MetricsRecorder<'a> {
         let possible_flops = stats.seconds * self.peak;
         let mfu = self.flops_per_token * stats.tokens as f64 / possible_flops;
         let line = StepMetrics {
-            step,
+            step: step + 1,
             loss: stats.loss,
             grad_norm: stats.grad_norm,
             lr: stats.lr,

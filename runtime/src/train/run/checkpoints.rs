@@ -61,18 +61,13 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let Some(param) = find_infinite_param(&self.state.rank, &params)? else { return Ok(()) };
         let saved = match (&self.plan.config.save, self.saved) {
             (Some(save), Some(saved)) => {
-                format!(
-                    "the state after step {} is in {}",
-                    saved.saturating_sub(1),
-                    save.dir.display()
-                )
+                format!("the state after step {saved} is in {}", save.dir.display())
             }
             _ => "no state was saved (--save DIR --save-every N keeps earlier ones)".to_owned(),
         };
         Err(Error::Diverged(format!(
-            "step {}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower --lr, a longer \
+            "step {steps}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower --lr, a longer \
              --warmup or a larger --eps may help",
-            steps.saturating_sub(1),
             param.path()
         )))
     }

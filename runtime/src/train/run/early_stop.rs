@@ -11,24 +11,25 @@ use super::divergence::divergence_origin;
 use super::rank_loop::RankLoop;
 
 impl<M: LanguageModel> RankLoop<'_, M> {
-    /// Returns an error with the step and the ranks at which a number was no longer finite. Every rank calls it. The model
-    /// is as before the step, and a checkpoint of it is saved if `--save` is given.
+    /// Returns an error with the `step` (from 0) and the ranks at which a number was no longer finite. Every rank calls it. The
+    /// model is as before the step, and a checkpoint of it is saved if `--save` is given.
     pub(super) fn stop_diverged(&mut self, step: u64, found: &NonFinite) -> Error {
         let NonFinite { quantity, value, local } = found;
         let origin = divergence_origin(&self.state.rank, *local);
-        let saved = describe_saved(self.save_before_step(step));
+        let saved = describe_saved(self.save_state_after(step));
         let advice = match &self.loaded_infinite {
             Some(path) => format!("The loaded `{path}` has elements that are infinite or NaN"),
             None => "A lower --lr, a longer --warmup or cleaner data may help".to_owned(),
         };
         Error::Diverged(format!(
-            "step {step}: the {quantity} is {value} {origin}; training stopped, {saved}. {advice}"
+            "step {}: the {quantity} is {value} {origin}; training stopped, {saved}. {advice}",
+            step + 1
         ))
     }
 
-    /// Returns the error of a run of which a rank cannot read the batch of `step`. Every rank calls it after the step before,
-    /// and all get the same result. A checkpoint is saved if `--save` is given.
-    pub(super) fn stop_without_data(&mut self, step: u64) -> Error {
+    /// Returns the error of a run in which a rank cannot read the batch that follows the first `steps` steps. Every rank calls
+    /// it after these, and all get the same result. A checkpoint is saved if `--save` is given.
+    pub(super) fn stop_without_data(&mut self, steps: u64) -> Error {
         let world = self.state.rank.comms().world();
         let own = self.data_failure.as_ref().map(DataError::to_string).unwrap_or_default();
         let texts = match world.all_gather_texts(&Site::new("--data"), &own) {
@@ -36,7 +37,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             Err(error) => return error.into(),
         };
         let failure = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
-        let saved = self.save_before_step(step);
+        let saved = self.save_state_after(steps);
         let advice = match &saved {
             Ok(dir) => {
                 let latest = dir.join("latest");
@@ -48,19 +49,20 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             Err(_) => String::new(),
         };
         Error::DataEnded(format!(
-            "{failure}; training stopped before step {step}, {}{advice}",
+            "{failure}; training stopped before step {}, {}{advice}",
+            steps + 1,
             describe_saved(saved)
         ))
     }
 
-    /// Saves a checkpoint of the state before `step` if `--save` is given, and returns its folder, or the reason why there is
-    /// none.
-    fn save_before_step(&mut self, step: u64) -> std::result::Result<PathBuf, String> {
+    /// Saves a checkpoint of the state after `steps` steps if `--save` is given, and returns its folder, or the reason why there
+    /// is none.
+    fn save_state_after(&mut self, steps: u64) -> std::result::Result<PathBuf, String> {
         let Some(save) = &self.plan.config.save else {
             return Err("nothing was saved (--save DIR keeps the state before such a step)".into());
         };
         let saved = self.finish_background_save().and_then(|()| {
-            if self.saved == Some(step) { Ok(()) } else { self.save_checkpoint(step, None) }
+            if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, None) }
         });
         match saved {
             Ok(()) => Ok(save.dir.clone()),

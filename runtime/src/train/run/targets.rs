@@ -16,7 +16,7 @@ pub struct TargetCount {
 }
 
 impl TargetCount {
-    /// Counts `step`, in which all ranks together have `targets` targets, and returns a warning about the first step that has
+    /// Counts `step` (from 0), in which all ranks together have `targets` targets, and returns a warning about the first step that has
     /// none.
     pub fn count_step(&mut self, step: u64, targets: u64) -> Option<String> {
         self.steps += 1;
@@ -26,8 +26,9 @@ impl TargetCount {
         self.without_targets += 1;
         (self.without_targets == 1).then(|| {
             format!(
-                "warning: step {step}: all targets are ignored, so it has no loss, which is reported as 0, and its gradients \
-                 are zeros; later steps like it are not reported. If there are many, {ADVICE}"
+                "warning: step {}: all targets are ignored, so it has no loss, which is reported as 0, and its gradients \
+                 are zeros; later steps like it are not reported. If there are many, {ADVICE}",
+                step + 1
             )
         })
     }
@@ -47,7 +48,7 @@ impl TargetCount {
                 "--data: all targets of {steps} of {data} are ignored, so nothing was learned; {ADVICE}"
             ))),
             first => Ok(Some(format!(
-                "warning: --data: all targets of the {steps} of {data} since step {first} are ignored, so nothing was learned \
+                "warning: --data: all targets of the {steps} of {data} after step {first} are ignored, so nothing was learned \
                  after --resume; {ADVICE}"
             ))),
         }
