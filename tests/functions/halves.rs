@@ -7,21 +7,14 @@ use meshwright_tests::compare::distance;
 use meshwright_tests::data::numbers;
 use meshwright_tests::run::{on_mesh, on_mesh_with};
 
+use super::refusal;
+
 dims! { Batch @ data, Seq @ cp, Hidden }
 
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 type Input = ((Batch, Seq, Hidden),);
 
 const SIZES: [usize; 3] = [4, 12, 3];
-
-/// Returns the message of the refusal of `body` on `mesh`.
-#[track_caller]
-fn refusal(mesh: &str, body: impl Fn(&Rank) + Sync) -> String {
-    let run = || on_mesh(mesh, 1, |rank| body(rank));
-    let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).err();
-    let payload = payload.unwrap_or_else(|| panic!("{mesh}: nothing was refused"));
-    payload.downcast::<String>().map(|text| *text).expect("a panic has a message")
-}
 
 /// The weight of each position in a sum over the sequence.
 #[derive(Debug, Clone, Copy, PartialEq)]

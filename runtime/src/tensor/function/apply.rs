@@ -119,6 +119,7 @@ where
         inputs: input_extents,
         params: param_extents,
         output: extents,
+        called_at: Location::caller(),
         mistake: RefCell::default(),
     };
     let value = autograd::apply(operation, operands);

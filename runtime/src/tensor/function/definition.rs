@@ -43,6 +43,13 @@ pub trait Function<I: Shapes, P: Shapes = ()>: Send + Sync + 'static {
         None
     }
 
+    /// Returns the settings of the function as text, which are checked again when they change:
+    /// `Some(format!("{self:?}"))`. `None` if it has none; a setting that is not stated here is found by the checks of later
+    /// calls, which are fewer.
+    fn options(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the operands that backward reads: all inputs and parameters, but not the output. Others are not saved, and
     /// parameters that backward does not read need not be unsharded for it.
     fn backward_reads(&self) -> BackwardReads<I, P> {

@@ -7,7 +7,7 @@ use crate::backend::Buffer;
 use crate::context::Rank;
 use crate::mesh::Extent;
 
-use super::first_call::FirstCall;
+use super::call_check::CallCheck;
 use super::operands::{OperandName, ResultView};
 
 /// The gradient of one operand, which backward writes.
@@ -43,7 +43,7 @@ impl<C: Arity> GradientBuffers<C> {
     }
 
     /// Marks all elements as unwritten, for `check`.
-    pub(super) fn mark_unwritten(&mut self, check: &FirstCall) {
+    pub(super) fn mark_unwritten(&mut self, check: CallCheck) {
         C::map_mut(&mut self.buffers, |buffer| {
             if let Some(buffer) = buffer {
                 check.mark_unwritten(buffer);
@@ -79,7 +79,7 @@ impl<C: Arity> GradientBuffers<C> {
     pub(super) fn into_written(
         self,
         operand: OperandName<'_>,
-        check: &FirstCall,
+        check: CallCheck,
     ) -> C::Array<Option<Buffer>> {
         let operands = self.buffers.as_ref().iter().zip(self.taken.as_ref());
         for (index, (buffer, taken)) in operands.enumerate() {

@@ -1,35 +1,43 @@
-//! The check of a function's first calls: it treats all elements along a distributed dim alike.
+//! The check of a function: it treats all elements along a distributed dim alike, and its results follow from its operands.
 //!
 //! A rank computes its part of such a dim as one rank computes all of it. So a call with half of the elements writes that half
 //! of the output and of the gradients that have the dim, and those that sum over it are the sums of both calls. A function that
-//! reads along the dim, or counts its elements on this rank, does otherwise, on any mesh.
+//! reads along the dim, or counts its elements on this rank, does otherwise, on any mesh. One that keeps a counter or a memory
+//! of other calls has other results when it is called again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::autograd::Arity;
 use crate::backend::{DType, View};
 use crate::context::Rank;
 use crate::layout::{DimInfo, Dims};
 
+use super::call_check::CallCheck;
 use super::definition::Function;
+use super::made_up::{Draw, number_of_gradient};
 use super::output::FunctionOutput;
 use super::probe::{Probe, ProbeBlock, ProbePart, ProbeResults};
 use super::recorded::FunctionOperation;
 use super::shapes::{PerOperand, Shapes};
 
+/// Result of a check of calls: the first mistake of forward, or else of backward.
+type Checked = Result<Option<String>, String>;
+
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
-    /// Checks forward with halves of the elements along each distributed dim of these inputs and parameters, and of the
-    /// output. Backward is checked too if `requires_grad` selects inputs. Returns a description of the first mistake.
+    /// Checks forward with these inputs and parameters, and with made-up ones. Backward is checked too if `requires_grad`
+    /// selects inputs: of made-up operands with the gradients of all of them. Returns a description of its first mistake.
     ///
     /// # Panics
-    /// If the outputs of forward are not halves of the output, or do not add up to it.
-    pub(super) fn check_halves(
+    /// If forward has a mistake.
+    pub(super) fn check_call(
         &self,
         rank: &Rank,
+        check: CallCheck,
         inputs: &PerOperand<I, View<'_>>,
         params: &PerOperand<P, View<'_>>,
         requires_grad: Option<PerOperand<I, bool>>,
     ) -> Option<String> {
-        let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let call = Probe::<I, P> {
+        let real = Probe::<I, P> {
             inputs: I::Count::from_fn(|i| {
                 ProbeBlock::read(rank, I::DIMS[i], &self.inputs.as_ref()[i], inputs.as_ref()[i])
             }),
@@ -38,80 +46,154 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             }),
             output: self.output.clone(),
         };
-        let mut mistake = None;
-        for dim in distributed_dims([I::DIMS, P::DIMS].concat().into_iter().chain([dims])) {
-            let extent =
-                call.extent_along(dims, dim).expect("an operand or the output has the dim");
-            let found = match (extent.local, extent.with_neighbor()) {
-                (0, _) | (1, None) => None,
-                (1, Some(both)) => self.check_dim(
-                    rank,
-                    &call.with_neighbor(dims, dim, both),
-                    dim,
-                    2,
-                    &requires_grad,
-                ),
-                (len, _) => self.check_dim(rank, &call, dim, len, &requires_grad),
+        let mut of_backward = None;
+        for draw in Draw::of_check(check, rank.allocator().device().is_some()) {
+            let checked = match draw {
+                Draw::Real => self.check_draw(rank, &real, draw, requires_grad.as_ref()),
+                _ => self.check_made_up(rank, &real, draw, requires_grad.as_ref()),
             };
-            mistake = mistake.or(found);
+            let mistake = checked.unwrap_or_else(|mistake| panic!("{mistake}"));
+            of_backward = of_backward.or(mistake);
         }
-        mistake
+        of_backward
     }
 
-    /// Compares `whole`, a call with `len` elements along `dim`, with calls with half of them.
-    fn check_dim(
+    /// Checks calls with made-up operands. A function that refuses such operands, or the gradient of an operand that requires
+    /// none, by a panic is checked without these.
+    fn check_made_up(
+        &self,
+        rank: &Rank,
+        real: &Probe<I, P>,
+        draw: Draw,
+        requires_grad: Option<&PerOperand<I, bool>>,
+    ) -> Checked {
+        let all = I::Count::from_fn(|_| true);
+        let targets = [requires_grad.map(|_| &all), requires_grad, None];
+        let check = |targets| {
+            let check = || self.check_draw(rank, real, draw, targets);
+            catch_unwind(AssertUnwindSafe(check)).ok()
+        };
+        targets.into_iter().find_map(check).unwrap_or(Ok(None))
+    }
+
+    /// Checks calls with operands of `draw`.
+    fn check_draw(
+        &self,
+        rank: &Rank,
+        real: &Probe<I, P>,
+        draw: Draw,
+        targets: Option<&PerOperand<I, bool>>,
+    ) -> Checked {
+        let dims = <F::Output as FunctionOutput>::Shape::DIMS;
+        let all_dims = [I::DIMS, P::DIMS].concat().into_iter().chain([dims]);
+        let (mut of_backward, mut is_along) = (None, false);
+        for dim in distributed_dims(all_dims) {
+            let extent =
+                real.extent_along(dims, dim).expect("an operand or the output has the dim");
+            let (whole, len) = match (extent.local, extent.with_neighbor()) {
+                (0, _) | (1, None) => continue,
+                (1, Some(both)) => {
+                    (real.with_neighbor(dims, dim, both).with_draw(draw, Some(dim)), 2)
+                }
+                (len, _) => (real.with_draw(draw, Some(dim)), len),
+            };
+            is_along = true;
+            let first = ProbePart { dim, first: 0, len: len / 2 };
+            let parts = [ProbePart { first: first.len, len: len - first.len, ..first }, first];
+            let found = self.check_whole(rank, &whole, Some(&parts), draw, targets)?;
+            of_backward = of_backward.or(found);
+        }
+        match is_along {
+            true => Ok(of_backward),
+            false => self.check_whole(rank, &real.with_draw(draw, None), None, draw, targets),
+        }
+    }
+
+    /// Compares `whole` with a second call with the same operands, and with calls with `halves` of its elements along a dim.
+    fn check_whole(
         &self,
         rank: &Rank,
         whole: &Probe<I, P>,
-        dim: &DimInfo,
-        len: usize,
-        requires_grad: &Option<PerOperand<I, bool>>,
-    ) -> Option<String> {
+        halves: Option<&[ProbePart<'_>; 2]>,
+        draw: Draw,
+        targets: Option<&PerOperand<I, bool>>,
+    ) -> Checked {
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
-        let all = I::Count::from_fn(|_| true);
-        let (targets, has_backward) =
-            (requires_grad.as_ref().unwrap_or(&all), requires_grad.is_some());
-        let first = ProbePart { dim, first: 0, len: len / 2 };
-        let parts = [ProbePart { first: first.len, len: len - first.len, ..first }, first];
-        let gradient = has_backward
-            .then(|| ProbeBlock::from_fn(rank, dims, &whole.output, number_of_gradient));
-        // The calls with halves lie between the forward and the backward of the whole, as those of other micro-batches may:
-        // so a function that keeps numbers of its last forward, and not in `Saved`, has other gradients.
-        let forward = self.run_forward_probe(rank, whole);
-        let halves = parts.each_ref().map(|part| {
-            let gradient = gradient.as_ref().map(|gradient| gradient.part_along(part));
-            let half = whole.part_along(dims, part);
-            let forward = self.run_forward_probe(rank, &half);
-            self.finish_probe(rank, &half, forward, targets, gradient.as_ref())
-        });
-        let results = self.finish_probe(rank, whole, forward, targets, gradient.as_ref());
-        let path = self.function.path();
-        let outputs = halves.each_ref().map(|half| &half.output);
-        let along = "it reads along the dim, or counts its local elements, whose number depends on the mesh; a dim \
-                     that a function reads along is `Local` in its impl, and positions are those of the global tensor, \
-                     `x.extents()[dim].index(i)`";
-        match compare_halves(&results.output, outputs, &parts) {
-            Ok(()) => {}
-            Err(Difference::Elements) => panic!(
-                "`{path}` writes other results along `{dim}` if it is given half of these elements alone: {along}"
-            ),
-            Err(Difference::Sums) => panic!(
-                "`{path}` sums over `{dim}`, but its sums over two halves of these elements do not add up to its sum \
-                 over all of them, which ranks with parts of the dim rely on: {along}; add or divide once after the \
-                 reduction of the partial sum"
-            ),
+        let (path, of_draw) = (self.function.path(), draw.describe());
+        let gradient =
+            targets.map(|_| ProbeBlock::from_fn(rank, dims, &whole.output, number_of_gradient));
+        // The other calls lie between the forward and the backward of the whole, as those of other micro-batches may: so a
+        // function that keeps numbers of its last forward, and not in `Saved`, has other gradients.
+        let [forward, again] = [(); 2].map(|()| self.run_forward_probe(rank, whole));
+        let again_is = "if it is called again with the same operands";
+        let by_calls = "a function has no counter, and no memory of other calls, since it runs again in recomputed segments \
+                        and for each micro-batch; the index of a layer is a setting of it, and random numbers are drawn \
+                        from `random_key` by the index in the global tensor";
+        if !forward.has_output_of(rank, &again) {
+            return Err(format!("`{path}` writes other results {again_is}{of_draw}: {by_calls}"));
         }
-        gradients_differ(&results, &halves, &parts).map(|(operand, difference)| {
-            let what = match difference {
-                Difference::Elements => "writes another gradient",
-                Difference::Sums => "sums to another gradient",
-            };
-            format!(
-                "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` alone: \
-                 {along}; or it reads numbers that the last forward has kept elsewhere than in `Saved`"
-            )
-        })
+        let of_halves = halves.map(|parts| {
+            let results = parts.each_ref().map(|part| {
+                let gradient = gradient.as_ref().map(|gradient| gradient.part_along(part));
+                let half = whole.part_along(dims, part);
+                let forward = self.run_forward_probe(rank, &half);
+                self.finish_probe(rank, &half, forward, targets.zip(gradient.as_ref()))
+            });
+            (parts, results)
+        });
+        let [results, again] = [forward, again].map(|forward| {
+            self.finish_probe(rank, whole, forward, targets.zip(gradient.as_ref()))
+        });
+        if let Some((parts, halves)) = &of_halves {
+            let of_backward = describe_halves(path, parts, &results, halves, of_draw)?;
+            if of_backward.is_some() {
+                return Ok(of_backward);
+            }
+        }
+        Ok(results.differing_gradient(&again).map(|operand| {
+            format!("backward of `{path}` writes another gradient of {operand} {again_is}{of_draw}: {by_calls}")
+        }))
     }
+}
+
+/// Compares the results of `halves` with those of all elements.
+fn describe_halves(
+    path: &str,
+    parts: &[ProbePart<'_>; 2],
+    results: &ProbeResults,
+    halves: &[ProbeResults; 2],
+    of_draw: &str,
+) -> Checked {
+    let dim = parts[0].dim;
+    let outputs = halves.each_ref().map(|half| &half.output);
+    let along = "it reads along the dim, or counts its local elements, whose number depends on the mesh; a dim that a \
+                 function reads along is `Local` in its impl, and positions are those of the global tensor, \
+                 `x.extents()[dim].index(i)`";
+    match compare_halves(&results.output, outputs, parts) {
+        Ok(()) => {}
+        Err(Difference::Elements) => {
+            return Err(format!(
+                "`{path}` writes other results along `{dim}` if it is given half of these elements alone{of_draw}: {along}"
+            ));
+        }
+        Err(Difference::Sums) => {
+            return Err(format!(
+                "`{path}` sums over `{dim}`, but its sums over two halves of these elements do not add up to its sum over \
+                 all of them{of_draw}, which ranks with parts of the dim rely on: {along}; add or divide once after the \
+                 reduction of the partial sum"
+            ));
+        }
+    }
+    Ok(gradients_differ(results, halves, parts).map(|(operand, difference)| {
+        let what = match difference {
+            Difference::Elements => "writes another gradient",
+            Difference::Sums => "sums to another gradient",
+        };
+        format!(
+            "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` alone{of_draw}: \
+             {along}; or it reads numbers that the last forward has kept elsewhere than in `Saved`"
+        )
+    }))
 }
 
 /// Returns the distributed dims of these shapes, each once: without those that another operand has split otherwise, or whole.
@@ -129,12 +211,6 @@ fn distributed_dims(
     let found: Vec<_> =
         all.iter().copied().filter(|dim| !dim.axes().is_empty() && is_one(dim)).collect();
     found.into_iter()
-}
-
-/// Returns element `i` of the gradient of the output in calls that are compared: numbers between -1 and 1 without a pattern.
-fn number_of_gradient(i: usize) -> f32 {
-    let hash = (i as u32).wrapping_mul(2_654_435_761) >> 8;
-    hash as f32 / (1 << 23) as f32 - 1.0
 }
 
 /// Difference between the results of halves and the results of all elements.

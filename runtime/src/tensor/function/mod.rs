@@ -57,12 +57,13 @@
 //! ```
 
 mod apply;
+mod call_check;
 mod calls;
 mod definition;
 mod extents;
-mod first_call;
 mod gradient_target;
 mod halves;
+mod made_up;
 mod operands;
 mod output;
 mod probe;

@@ -1,4 +1,4 @@
-//! Calls of a function with some of the elements of a rank, by which its first calls are checked.
+//! Calls of a function with made-up operands, or with some of the elements of a rank, by which it is checked.
 
 use crate::autograd::Arity;
 use crate::backend::{Buffer, Category, DType, View};
@@ -9,6 +9,7 @@ use crate::mesh::{Extent, local_len};
 use super::calls::{Backward, Forward, FunctionContext};
 use super::definition::Function;
 use super::gradient_target::GradientBuffers;
+use super::made_up::{Draw, Numbers};
 use super::operands::{OperandName, OperandView, ResultView};
 use super::output::FunctionOutput;
 use super::recorded::{FunctionOperation, operand_views};
@@ -57,6 +58,21 @@ impl ProbeBlock {
     ) -> ProbeBlock {
         let elements = (0..local_len(extents)).map(number).collect();
         ProbeBlock { dims, extents: extents.to_vec(), dtype: rank.compute_dtype(), elements }
+    }
+
+    /// Returns the block with the numbers of `draw` for operand number `operand`, whose second half is that along
+    /// `dim`.
+    fn with_made_up(&self, draw: Draw, operand: usize, dim: Option<&DimInfo>) -> ProbeBlock {
+        let numbers = Numbers::of_operand(draw, &self.elements);
+        let at = dim.and_then(|dim| self.position(dim));
+        let in_second_half = |i: usize| {
+            at.is_some_and(|at| {
+                let (inner, len) = (local_len(&self.extents[at + 1..]), self.extents[at].local);
+                i / inner % len >= len / 2
+            })
+        };
+        let element = |i| numbers.number(operand, i, in_second_half(i));
+        ProbeBlock { elements: (0..self.elements.len()).map(element).collect(), ..self.clone() }
     }
 
     /// Returns the position of `dim` among the dims.
@@ -129,6 +145,20 @@ impl<I: Shapes, P: Shapes> Probe<I, P> {
         })
     }
 
+    /// Returns the call with operands of `draw`.
+    pub(super) fn with_draw(&self, draw: Draw, dim: Option<&DimInfo>) -> Probe<I, P> {
+        let (inputs, params) = (self.inputs.as_ref(), self.params.as_ref());
+        let block = |block: &ProbeBlock, operand: usize| match draw {
+            Draw::Real => block.clone(),
+            _ => block.with_made_up(draw, operand, dim),
+        };
+        Probe {
+            inputs: I::Count::from_fn(|i| block(&inputs[i], i)),
+            params: P::Count::from_fn(|i| block(&params[i], inputs.len() + i)),
+            output: self.output.clone(),
+        }
+    }
+
     /// Returns the call with part of the elements; `dims` are those of the output.
     pub(super) fn part_along(&self, dims: &[DimInfo], part: &ProbePart<'_>) -> Probe<I, P> {
         let mut output = self.output.clone();
@@ -169,6 +199,27 @@ pub(super) struct ProbeForward<I: Shapes, P: Shapes, S> {
     saved: S,
 }
 
+impl<I: Shapes, P: Shapes, S> ProbeForward<I, P, S> {
+    /// Returns true if the output has the bits of that of `other`.
+    pub(super) fn has_output_of(&self, rank: &Rank, other: &Self) -> bool {
+        have_same_bits(&rank.read(self.output.view()), &rank.read(other.output.view()))
+    }
+}
+
+impl ProbeResults {
+    /// Returns the first operand whose gradient has other bits than in `other`.
+    pub(super) fn differing_gradient(&self, other: &ProbeResults) -> Option<&str> {
+        let mut pairs = self.gradients.iter().zip(&other.gradients);
+        let (found, _) =
+            pairs.find(|((_, own), (_, other))| !have_same_bits(&own.elements, &other.elements))?;
+        Some(&found.0)
+    }
+}
+
+fn have_same_bits(one: &[f32], other: &[f32]) -> bool {
+    one.iter().zip(other).all(|(one, other)| one.to_bits() == other.to_bits())
+}
+
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
     /// Calls forward.
     pub(super) fn run_forward_probe(
@@ -197,15 +248,14 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         ProbeForward { inputs, params, output, saved }
     }
 
-    /// Returns the results of a forward pass, and of its backward with `output_gradient` if one is given: with targets for the
-    /// gradients of all parameters, and of the inputs that `requires_grad` selects.
+    /// Returns the results of a forward pass, and of its backward if `backward` has the inputs whose gradients are required, in
+    /// addition to those of all parameters, and the gradient of the output.
     pub(super) fn finish_probe(
         &self,
         rank: &Rank,
         probe: &Probe<I, P>,
         forward: ProbeForward<I, P, F::Saved>,
-        requires_grad: &PerOperand<I, bool>,
-        output_gradient: Option<&ProbeBlock>,
+        backward: Option<(&PerOperand<I, bool>, &ProbeBlock)>,
     ) -> ProbeResults {
         let ProbeForward { inputs, params, output, saved } = forward;
         let path = self.function.path();
@@ -215,7 +265,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let param_extents = P::Count::map_ref(&probe.params, |block| block.extents.clone());
         let dims = <F::Output as FunctionOutput>::Shape::DIMS;
         let result = ProbeBlock::read(rank, dims, &probe.output, output.view());
-        let Some(output_gradient) = output_gradient else {
+        let Some((requires_grad, output_gradient)) = backward else {
             return ProbeResults { output: result, gradients: Vec::new() };
         };
         let saved = saved.into_shared();

@@ -1,15 +1,17 @@
 //! A user-defined function as an untyped operation: views for its kernels, and buffers for its results.
 
 use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::autograd::{Arity, Operation, OperationBackward, OperationForward, SavedResults};
 use crate::backend::{Buffer, DType, View};
+use crate::context::Rank;
 use crate::mesh::{Extent, local_len};
 
+use super::call_check::{CallCheck, CallKey};
 use super::calls::{Backward, Forward, FunctionContext};
 use super::definition::{BackwardReads, Function};
-use super::first_call::FirstCall;
 use super::gradient_target::GradientBuffers;
 use super::operands::{OperandName, OperandView, ResultView};
 use super::saved::SavedBuffers;
@@ -22,6 +24,8 @@ pub(super) struct FunctionOperation<F, I: Shapes, P: Shapes> {
     pub(super) inputs: PerOperand<I, Vec<Extent>>,
     pub(super) params: PerOperand<P, Vec<Extent>>,
     pub(super) output: Vec<Extent>,
+    /// The line of the program that applies the function.
+    pub(super) called_at: &'static Location<'static>,
     /// The mistake of backward that a check of the forward has found.
     pub(super) mistake: RefCell<Option<String>>,
 }
@@ -42,7 +46,15 @@ where
             ["input", "parameter", "output"].map(|role| OperandName::new(rank, path, role));
         let inputs = I::Count::map_ref(&operands, |input| input.compute().data);
         let mut result = rank.alloc_activation(local_len(&self.output));
-        let check = FirstCall::new::<Self>(rank, path, "forward", vec![result.len()]);
+        // In the forward of a checkpointed segment too, whose backward may take the saved output.
+        let has_backward = rank.is_training();
+        let requires_grad =
+            I::Count::map_ref(&operands, |input| has_backward && input.requires_grad());
+        let requires_any =
+            requires_grad.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
+        let required = requires_grad.as_ref().iter().map(|required| usize::from(*required));
+        let results = required.chain([usize::from(requires_any), result.len()]).collect();
+        let check = self.begin_check(rank, "forward", results);
         check.mark_unwritten(&mut result);
         let saved = self.function.forward_pass(Forward {
             inputs: operand_views::<I::Count>(input, &self.inputs, |i| {
@@ -53,20 +65,10 @@ where
             context: FunctionContext { rank, path },
         });
         check.check_written(&result, output);
-        // In the forward of a checkpointed segment too, whose backward may take the saved output.
-        let has_backward = rank.is_training();
-        let requires_grad =
-            I::Count::map_ref(&operands, |input| has_backward && input.requires_grad());
-        let requires_any =
-            requires_grad.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
-        let lens = vec![result.len()];
-        let of_backward = requires_any
-            && FirstCall::new::<Self>(rank, path, "halves of backward", lens).is_first();
-        if check.is_first() || of_backward {
+        if check.is_checked() {
             let inputs = I::Count::from_fn(|i| inputs.as_ref()[i].view());
-            let found =
-                self.check_halves(rank, &inputs, &params, of_backward.then_some(requires_grad));
-            match found {
+            let requires_grad = requires_any.then_some(requires_grad);
+            match self.check_call(rank, check, &inputs, &params, requires_grad) {
                 // After the mistakes that the real backward shows.
                 Some(mistake) if recorded => self.mistake.replace(Some(mistake)),
                 Some(mistake) => panic!("{mistake}"),
@@ -96,9 +98,9 @@ where
             Some(rank.alloc_scratch(DType::F32, local_len(&self.params.as_ref()[i])))
         });
         let lens = input_gradients.gradient_lens().chain(param_gradients.gradient_lens()).collect();
-        let check = FirstCall::new::<Self>(rank, path, "backward", lens);
-        input_gradients.mark_unwritten(&check);
-        param_gradients.mark_unwritten(&check);
+        let check = self.begin_check(rank, "backward", lens);
+        input_gradients.mark_unwritten(check);
+        param_gradients.mark_unwritten(check);
         let result = |role, view| OperandView { view, extents: &self.output, name: name(role) };
         self.function.backward_pass(Backward {
             inputs: operand_views::<I::Count>(name("input"), &self.inputs, |i| {
@@ -115,13 +117,13 @@ where
             context: FunctionContext { rank, path },
         });
         drop(values);
-        let input_gradients = input_gradients.into_written(name("input"), &check);
+        let input_gradients = input_gradients.into_written(name("input"), check);
         for (input, gradient) in inputs.into_iter().zip(input_gradients) {
             if let Some(gradient) = gradient {
                 input.add_gradient(gradients, Arc::new(gradient));
             }
         }
-        let param_gradients = param_gradients.into_written(name("parameter"), &check);
+        let param_gradients = param_gradients.into_written(name("parameter"), check);
         if let Some(mistake) = self.mistake.into_inner() {
             panic!("{mistake}");
         }
@@ -130,6 +132,14 @@ where
                 param_use.finish_with(gradients, &gradient);
             }
         }
+    }
+}
+
+impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
+    fn begin_check(&self, rank: &Rank, pass: &'static str, results: Vec<usize>) -> CallCheck {
+        let (path, called_at) = (self.function.path(), self.called_at);
+        let key = CallKey { path, called_at, pass, results };
+        CallCheck::new::<Self>(rank, &key, self.function.options().as_deref())
     }
 }
 
