@@ -388,7 +388,8 @@ impl Function<((Batch, Hidden), (Batch,))> for ScaleRows {
         if let Some(mut dscale) = dscale.target() {
             assert!(!self.refuses, "the scale is a constant");
             let count = if self.divides { rows } else { 1 } as f32;
-            let sum = |row: usize| (row * cols..(row + 1) * cols).map(|i| dy[i] * x[i]).sum::<f32>();
+            let sum =
+                |row: usize| (row * cols..(row + 1) * cols).map(|i| dy[i] * x[i]).sum::<f32>();
             dscale.write_f32(&(0..rows).map(|row| sum(row) / count).collect::<Vec<_>>());
         }
     }

@@ -141,9 +141,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             });
             (parts, results)
         });
-        let [results, again] = [forward, again].map(|forward| {
-            self.finish_probe(rank, whole, forward, targets.zip(gradient.as_ref()))
-        });
+        let [results, again] = [forward, again]
+            .map(|forward| self.finish_probe(rank, whole, forward, targets.zip(gradient.as_ref())));
         if let Some((parts, halves)) = &of_halves {
             let of_backward = describe_halves(path, parts, &results, halves, of_draw)?;
             if of_backward.is_some() {

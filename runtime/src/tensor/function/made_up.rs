@@ -57,9 +57,8 @@ impl Numbers {
     /// Returns the numbers of a draw for an operand whose values are `real`.
     pub(super) fn of_operand(draw: Draw, real: &[f32]) -> Numbers {
         let finite = || real.iter().copied().filter(|x| x.is_finite());
-        let (low, high) = finite().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), x| {
-            (low.min(x), high.max(x))
-        });
+        let (low, high) = finite()
+            .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
         let magnitude = low.abs().max(high.abs());
         let is_constant = high - low <= 1e-3 * magnitude || magnitude < 1e-3;
         let varies = !is_constant && low <= high;
