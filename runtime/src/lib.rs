@@ -24,6 +24,7 @@ pub mod tensor;
 pub mod trace;
 pub mod train;
 
+pub use os::exit_code;
 pub use os::{finish_stdout, ignore_file_size_signal, print_text, read_text};
 pub use train::{Error, Result, run_on};
 

@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::data::{
     DocumentDelimiters, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
 };
+use meshwright::exit_code::{code_of_error, code_of_io, exit_on_panic};
 use meshwright::{finish_stdout, print_text};
 
 const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
@@ -21,25 +22,30 @@ The output is written to a hidden file and renamed when it is complete.";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
-    let outcome = match command().try_get_matches() {
+    let outcome = exit_on_panic(|| match command().try_get_matches() {
         Ok(matches) => tokenize_by_flags(&matches)
-            .map_err(|error| error.to_string())
+            .map_err(|error| (error.to_string(), code_of_error(&error)))
             .and_then(|report| print_report(&report)),
         Err(error) if error.use_stderr() => error.exit(),
-        Err(help) => finish_stdout(help.print()).map_err(|error| error.to_string()),
-    };
+        Err(help) => {
+            finish_stdout(help.print()).map_err(|error| (error.to_string(), code_of_io(&error)))
+        }
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(2)
+        Err((message, code)) => {
+            let _ = writeln!(std::io::stderr(), "error: {message}");
+            ExitCode::from(code)
         }
     }
 }
 
-fn print_report(report: &str) -> Result<(), String> {
-    let printed = print_text(&format!("{report}\n"));
-    printed.map_err(|error| format!("the output is complete, but its report is lost: {error}"))
+/// Prints the report, or returns the message and the exit code of a failure.
+fn print_report(report: &str) -> Result<(), (String, u8)> {
+    print_text(&format!("{report}\n")).map_err(|error| {
+        let message = format!("the output is complete, but its report is lost: {error}");
+        (message, code_of_io(&error))
+    })
 }
 
 fn command() -> Command {

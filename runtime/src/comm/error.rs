@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::DeviceFailure;
+use crate::os::exit_code::{FAILS_AGAIN, LOST};
 
 /// Reason why a collective failed. Ranks in the texts are world ranks.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -89,24 +90,55 @@ pub enum CommError {
     },
 }
 
+impl CommError {
+    /// Returns the exit code of a program that fails because of this error: that of the rank that ended, if one did.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CommError::PeerLeft { exit, .. } => exit.exit_code(),
+            CommError::Mismatch { .. }
+            | CommError::Deadlock { .. }
+            | CommError::Argument { .. } => FAILS_AGAIN,
+            CommError::Timeout { .. }
+            | CommError::Device { .. }
+            | CommError::Engine { .. }
+            | CommError::Closed { .. } => LOST,
+        }
+    }
+}
+
 /// Exit status of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RankExit {
     /// The body of the rank returned normally.
     Returned,
-    /// The body of the rank returned this error.
-    Failed(Arc<str>),
+    /// The rank failed.
+    Failed {
+        /// The message.
+        error: Arc<str>,
+        /// The exit code of the program.
+        code: u8,
+    },
     /// The rank panicked with this message.
     Panicked(Arc<str>),
     /// The process of the rank ended without an announcement, or cannot be reached any more.
     Lost,
 }
 
+impl RankExit {
+    /// Returns the exit code of a program that fails because of this exit.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RankExit::Failed { code, .. } => *code,
+            RankExit::Returned | RankExit::Panicked(_) | RankExit::Lost => LOST,
+        }
+    }
+}
+
 impl std::fmt::Display for RankExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             RankExit::Returned => f.write_str("has returned"),
-            RankExit::Failed(error) => write!(f, "has failed ({error})"),
+            RankExit::Failed { error, .. } => write!(f, "has failed ({error})"),
             RankExit::Panicked(message) => write!(f, "has panicked ({message})"),
             RankExit::Lost => f.write_str(
                 "was lost (its process has ended, or its host cannot be reached any more; see the last lines of its \

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use crate::backend::{DeviceFailure, OutOfMemory};
 use crate::mesh::MeshShape;
+use crate::os::exit_code::LOST;
 
 use super::panics;
 use super::rank_table::name_ranks;
@@ -38,11 +39,12 @@ pub fn launch_with<T: Send, E: Display + Send>(
     shape: &MeshShape,
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, LaunchError<E>> {
-    run_ranks(options, shape, 0..shape.world_size(), &body)
+    // Ranks of one process need no exit code of each other.
+    run_ranks(options, shape, 0..shape.world_size(), &|_| LOST, &body)
 }
 
 /// Runs `body` for one rank of `shape`, with the others in separate processes: collectives need an
-/// [engine](RankComms::over) that connects them.
+/// [engine](RankComms::over) that connects them. `exit_code` returns the exit code after an error, which others fail with too.
 ///
 /// # Errors
 /// If the rank failed.
@@ -50,9 +52,10 @@ pub fn launch_rank<T: Send, E: Display + Send>(
     options: &LaunchOptions,
     shape: &MeshShape,
     rank: usize,
+    exit_code: impl Fn(&E) -> u8 + Sync,
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
 ) -> Result<T, LaunchError<E>> {
-    let mut values = run_ranks(options, shape, rank..rank + 1, &body)?;
+    let mut values = run_ranks(options, shape, rank..rank + 1, &exit_code, &body)?;
     Ok(values.pop().expect("one rank has one result"))
 }
 
@@ -63,11 +66,12 @@ fn run_ranks<T: Send, E: Display + Send>(
     options: &LaunchOptions,
     shape: &MeshShape,
     ranks: Range<usize>,
+    exit_code: &(dyn Fn(&E) -> u8 + Sync),
     body: &(dyn Fn(RankComms) -> Result<T, E> + Sync),
 ) -> Result<Vec<T>, LaunchError<E>> {
     let values: Vec<Mutex<Option<T>>> = ranks.clone().map(|_| Mutex::new(None)).collect();
     let first = ranks.start;
-    run_fallible(options, shape, ranks, &|comms| {
+    run_fallible(options, shape, ranks, exit_code, &|comms| {
         let slot = &values[comms.rank() - first];
         let value = body(comms)?;
         *slot.lock().expect("only this rank takes the lock") = Some(value);
@@ -83,6 +87,7 @@ fn run_fallible<E: Display + Send>(
     options: &LaunchOptions,
     shape: &MeshShape,
     ranks: Range<usize>,
+    exit_code: &(dyn Fn(&E) -> u8 + Sync),
     body: &(dyn Fn(RankComms) -> Result<(), E> + Sync),
 ) -> Result<(), LaunchError<E>> {
     let errors: Vec<Mutex<Option<E>>> = ranks.clone().map(|_| Mutex::new(None)).collect();
@@ -90,7 +95,7 @@ fn run_fallible<E: Display + Send>(
     let run_rank = |comms: RankComms| {
         let slot = &errors[comms.rank() - first];
         body(comms).map_err(|error| {
-            let text = ErrorText(error.to_string());
+            let text = ErrorText { text: error.to_string(), code: exit_code(&error) };
             *slot.lock().expect("only this rank takes the lock") = Some(error);
             text
         })
@@ -107,13 +112,16 @@ fn run_fallible<E: Display + Send>(
     Err(LaunchError { failures: failures.into_iter().map(failure_of).collect() })
 }
 
-/// Message of an error that is stored separately.
+/// Message and exit code of an error that is stored separately.
 #[derive(Debug)]
-struct ErrorText(String);
+struct ErrorText {
+    text: String,
+    code: u8,
+}
 
 impl Display for ErrorText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -153,7 +161,13 @@ fn run_threads(
                     .stack_size(options.stack_size)
                     .spawn_scoped(scope, move || run_rank(rank));
                 if let Err(error) = &thread {
-                    world.leave(rank, RankExit::Failed(format!("no thread: {error}").into()));
+                    world.leave(
+                        rank,
+                        RankExit::Failed {
+                            error: format!("no thread: {error}").into(),
+                            code: LOST,
+                        },
+                    );
                 }
                 thread
             })
@@ -216,6 +230,20 @@ pub enum FailureCause<E> {
     Thread(String),
 }
 
+impl<E> FailureCause<E> {
+    /// Returns the exit code of a program that fails because of this, given that of an error.
+    pub fn exit_code(&self, of_error: impl Fn(&E) -> u8) -> u8 {
+        match self {
+            FailureCause::Error(error) => of_error(error),
+            FailureCause::Comm(error) => error.exit_code(),
+            FailureCause::OutOfMemory(_)
+            | FailureCause::Device(_)
+            | FailureCause::Panic { .. }
+            | FailureCause::Thread(_) => LOST,
+        }
+    }
+}
+
 impl FailureCause<ErrorText> {
     fn from_panic(payload: Box<dyn Any + Send>) -> Self {
         let payload = match payload.downcast::<CommFailure>() {
@@ -239,7 +267,10 @@ impl FailureCause<ErrorText> {
     fn rank_exit(&self) -> RankExit {
         match self {
             FailureCause::Panic { message, .. } => RankExit::Panicked(message.as_str().into()),
-            _ => RankExit::Failed(self.to_string().into()),
+            _ => {
+                let code = self.exit_code(|error| error.code);
+                RankExit::Failed { error: self.to_string().into(), code }
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use crate::comm::RankExit;
 
 /// Magic number at the start of a connection. It changes with the protocol.
-pub const MAGIC: [u8; 8] = *b"meshwr02";
+pub const MAGIC: [u8; 8] = *b"meshwr03";
 
 /// Longest key or value in bytes, so that a foreign connection cannot make the store allocate much memory.
 const MAX_LEN: u32 = 1 << 20;
@@ -56,24 +56,24 @@ pub fn read_byte(input: &mut impl Read) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-/// Writes an exit status: a byte, and the error text.
+/// Writes an exit status: a byte, the exit code, and the error text.
 pub fn write_exit(out: &mut impl Write, exit: &RankExit) -> io::Result<()> {
     let (kind, text) = match exit {
         RankExit::Returned => (0, ""),
-        RankExit::Failed(text) => (1, &**text),
+        RankExit::Failed { error, .. } => (1, &**error),
         RankExit::Panicked(text) => (2, &**text),
         RankExit::Lost => (3, ""),
     };
-    out.write_all(&[kind])?;
+    out.write_all(&[kind, exit.exit_code()])?;
     write_bytes(out, truncated(text).as_bytes())
 }
 
 pub fn read_exit(input: &mut impl Read) -> io::Result<RankExit> {
-    let (kind, bytes) = (read_byte(input)?, read_bytes(input)?);
+    let (kind, code, bytes) = (read_byte(input)?, read_byte(input)?, read_bytes(input)?);
     let text = String::from_utf8_lossy(&bytes);
     match kind {
         0 => Ok(RankExit::Returned),
-        1 => Ok(RankExit::Failed(text.into())),
+        1 => Ok(RankExit::Failed { error: text.into(), code }),
         2 => Ok(RankExit::Panicked(text.into())),
         3 => Ok(RankExit::Lost),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unknown exit status")),

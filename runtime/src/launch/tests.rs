@@ -203,7 +203,7 @@ fn failures_are_announced_to_other_ranks() {
     // A rank that has returned is not reported.
     fourth.announce_exit(&RankExit::Returned);
     drop(fourth);
-    let failed = RankExit::Failed("no space left".into());
+    let failed = RankExit::Failed { error: "no space left".into(), code: 4 };
     third.announce_exit(&failed);
     assert_eq!(first_failure(&first), (2, failed.clone()));
     assert_eq!(first_failure(&second), (2, failed));

@@ -1,6 +1,7 @@
-//! The operating system: kinds of files, pipes that are opened without waiting forever, standard output, and signals of the
-//! process.
+//! The operating system: kinds of files, pipes that are opened without waiting forever, standard output, signals of the
+//! process, and its exit codes.
 
+pub mod exit_code;
 mod file_kind;
 mod pipes;
 mod signals;

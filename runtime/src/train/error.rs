@@ -1,6 +1,7 @@
 //! Errors of a run, as messages to its user.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use crate::backend::OutOfMemory;
 use crate::checkpoint::CheckpointError;
@@ -9,6 +10,7 @@ use crate::data::DataError;
 use crate::mesh::MeshError;
 use crate::nn::BuildError;
 use crate::optim::{GroupsError, OptimizerError};
+use crate::os::exit_code::{self, LOST, code_of_error, code_of_io};
 use crate::pipeline::ExecutorError;
 use crate::state_dict::StateDictError;
 
@@ -61,8 +63,26 @@ pub enum Error {
     #[error("{0}")]
     Optimizer(#[from] OptimizerError),
     /// The data of a later step could not be read: training stopped after the last step whose data could.
+    #[error("{message}")]
+    DataEnded {
+        /// The cause, and the checkpoint to continue from.
+        message: String,
+        /// True if the system could not read the file.
+        is_lost: bool,
+    },
+    /// A file of the run could not be written.
+    #[error("{flag}: cannot write {}: {source}", path.display())]
+    Output {
+        /// The flag that names the file.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The processes of a run could not connect to each other.
     #[error("{0}")]
-    DataEnded(String),
+    Rendezvous(String),
     /// A continuation could not be sampled, after everything else was done.
     #[error(
         "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens 0 leaves it out): \
@@ -108,8 +128,13 @@ pub enum Error {
         advice: Option<String>,
     },
     /// A rank failed, and with it the others.
-    #[error("{0}")]
-    Ranks(String),
+    #[error("{report}")]
+    Ranks {
+        /// The failures of all ranks.
+        report: String,
+        /// The exit code of the first one.
+        code: u8,
+    },
 }
 
 impl Error {
@@ -123,9 +148,9 @@ impl Error {
 
     /// Returns the failure that caused the others; if a rank panicked, the report of all ranks.
     pub(super) fn of_ranks(mut error: LaunchError<Error>) -> Error {
-        let text = error.to_string();
+        let report = error.to_string();
         if error.failures.is_empty() {
-            return Error::Ranks(text);
+            return Error::Ranks { report, code: LOST };
         }
         let first = error.failures.swap_remove(0);
         match first.cause {
@@ -133,7 +158,7 @@ impl Error {
             FailureCause::OutOfMemory(error) => {
                 Error::OutOfMemory { rank: first.rank, error, advice: None }
             }
-            _ => Error::Ranks(text),
+            cause => Error::Ranks { report, code: cause.exit_code(Error::exit_code) },
         }
     }
 
@@ -157,13 +182,39 @@ impl Error {
         Error::Sample { error: Box::new(self), outputs }
     }
 
-    /// Prints the message and ends the process with exit code 2 (0 after `--help` that could be printed).
+    /// Returns the exit code of a program that fails because of this error, the same on all ranks. See [`exit_code`].
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Config(_)
+            | Error::Input(_)
+            | Error::Mesh(_)
+            | Error::Build(_)
+            | Error::Groups(_)
+            | Error::Optimizer(_) => exit_code::REFUSED,
+            Error::Data(error) => code_of_error(error),
+            Error::Checkpoint { error, .. } => code_of_error(error),
+            Error::Metrics(error) => code_of_error(error),
+            Error::Output { source, .. } | Error::Stdout { error: source, .. } => {
+                code_of_io(source)
+            }
+            Error::Comm(error) | Error::Pipeline(ExecutorError::Comm(error)) => error.exit_code(),
+            Error::Pipeline(_) => exit_code::REFUSED,
+            Error::Export { error, .. } | Error::Sample { error, .. } => error.exit_code(),
+            Error::DataEnded { is_lost: true, .. }
+            | Error::Rendezvous(_)
+            | Error::OutOfMemory { .. } => LOST,
+            Error::DataEnded { is_lost: false, .. } | Error::Diverged(_) => exit_code::FAILS_AGAIN,
+            Error::Ranks { code, .. } => *code,
+        }
+    }
+
+    /// Prints the message and ends the process with [its exit code](Self::exit_code) (0 after `--help` that could be printed).
     pub fn exit(self) -> ! {
         match self {
             Error::Config(error) => error.exit(),
             error => {
                 print_line(&format!("error: {error}"));
-                std::process::exit(2)
+                std::process::exit(i32::from(error.exit_code()))
             }
         }
     }
@@ -173,5 +224,75 @@ impl Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::checkpoint::CheckpointError;
+    use crate::comm::{RankComms, RankExit, Site, launch};
+
+    fn code_of_ranks(body: impl Fn(RankComms) -> Result<()> + Sync) -> u8 {
+        let Err(error) = launch(&"dp=2".parse().unwrap(), body) else { panic!("no rank failed") };
+        Error::of_ranks(error).exit_code()
+    }
+
+    /// A rank that waits for the one that fails first exits with the same code.
+    #[test]
+    fn the_root_cause_has_the_exit_code() {
+        let fail = |cause: &(dyn Fn() -> Result<()> + Sync)| {
+            code_of_ranks(|comms| {
+                if comms.rank() == 1 {
+                    return cause();
+                }
+                Ok(comms.world().barrier(&Site::new("test"))?)
+            })
+        };
+        assert_eq!(fail(&|| Err(Error::Input("a flag".into()))), exit_code::REFUSED);
+        assert_eq!(fail(&|| Err(Error::Diverged("NaN".into()))), exit_code::FAILS_AGAIN);
+        assert_eq!(fail(&|| panic!("a fault")), LOST);
+        let closed = CommError::Closed { rank: 1 };
+        assert_eq!(fail(&|| crate::comm::CommFailure::unwind(closed.clone())), LOST);
+        // Each rank waits for a call of its own.
+        let differ = code_of_ranks(|comms| {
+            let site = Site::new("test");
+            match comms.rank() {
+                0 => Ok(comms.world().barrier(&site)?),
+                _ => Ok(comms.world().all_gather_texts(&site, "").map(drop)?),
+            }
+        });
+        assert_eq!(differ, exit_code::FAILS_AGAIN);
+    }
+
+    #[test]
+    fn exits_of_other_processes_pass_their_code_on() {
+        let failed = RankExit::Failed { error: "diverged".into(), code: exit_code::FAILS_AGAIN };
+        for (exit, code) in [(failed, exit_code::FAILS_AGAIN), (RankExit::Lost, LOST)] {
+            let (call, detail) = ("barrier".into(), String::new());
+            let error = Error::Comm(CommError::PeerLeft { rank: 1, exit, call, detail });
+            assert_eq!(error.exit_code(), code);
+            let nested = Error::of_export(error, "it is lost".into());
+            assert_eq!(nested.exit_code(), code);
+        }
+    }
+
+    #[test]
+    fn files_have_the_exit_code_of_their_reason() {
+        let of_checkpoint = |number: i32| {
+            let source = io::Error::from_raw_os_error(number);
+            let error = CheckpointError::io_error("write", "out".as_ref())(source);
+            let older = PathBuf::from("step-1");
+            let source = Box::new(error);
+            let error = CheckpointError::Unreadable { source, older };
+            Error::Checkpoint { flag: "--save", error }.exit_code()
+        };
+        assert_eq!(of_checkpoint(libc::EIO), LOST);
+        assert_eq!(of_checkpoint(libc::EACCES), exit_code::REFUSED);
+        let damaged = CheckpointError::damaged("out".as_ref(), "torn");
+        let damaged = Error::Checkpoint { flag: "--resume", error: damaged };
+        assert_eq!(damaged.exit_code(), exit_code::REFUSED);
     }
 }

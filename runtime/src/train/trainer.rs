@@ -1,8 +1,10 @@
 //! The trainer: the entry point of a training program.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
+use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, print_text};
 use crate::trace::Tracer;
 
@@ -33,7 +35,8 @@ pub struct Trainer<M> {
 impl<M: LanguageModel> Trainer<M> {
     /// Creates a trainer with the settings of the command line.
     ///
-    /// Invalid settings end the process with one message on stderr and exit code 2. `--help` prints its text and ends it too.
+    /// Invalid settings end the process with one message on stderr and the [exit code](Error::exit_code) of the error. `--help`
+    /// prints its text and ends it too.
     ///
     /// # Errors
     /// None at present; the type is reserved.
@@ -51,8 +54,11 @@ impl<M: LanguageModel> Trainer<M> {
         // Before anything starts a thread.
         #[cfg(feature = "cuda")]
         crate::backend::cuda::native::request_hardware_queues();
-        let settings = GivenSettings::read(std::env::args_os(), optimizers).map_err(Error::Config);
-        Ok(settings.and_then(Trainer::with_settings).unwrap_or_else(|error| error.exit()))
+        exit_on_panic(|| {
+            let settings = GivenSettings::read(std::env::args_os(), optimizers);
+            let trainer = settings.map_err(Error::Config).and_then(Trainer::with_settings);
+            Ok(trainer.unwrap_or_else(|error| error.exit()))
+        })
     }
 
     /// Creates a trainer with these settings, for which a mesh is chosen if they leave it open: `--mesh auto=8`.
@@ -98,22 +104,30 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
-        let plan = Plan::new::<M>(config, machine)?;
-        let (outputs, shared) = if plan.config.explain {
-            (PreparedOutputs::default(), Shared::default())
-        } else {
-            (plan.prepare_outputs()?, Shared::open(&plan)?)
+        let machine: Arc<dyn Machine> = Arc::from(machine);
+        let prepare = || {
+            let plan = Plan::new::<M>(config, Arc::clone(&machine))?;
+            let (outputs, shared) = if plan.config.explain {
+                (PreparedOutputs::default(), Shared::default())
+            } else {
+                (plan.prepare_outputs()?, Shared::open(&plan)?)
+            };
+            Ok(Trainer { plan, shared, outputs, model: PhantomData })
         };
-        Ok(Trainer { plan, shared, outputs, model: PhantomData })
+        prepare().inspect_err(|error| machine.announce_failure(error))
     }
 
     /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the [collectives](Self::explain) of a
     /// step instead. A failure ends the process with one message on stderr and
-    /// exit code 2.
+    /// the [exit code](Error::exit_code) of the error.
     ///
     /// # Errors
     /// None at present; [`train`](Self::train) returns them.
     pub fn run(self) -> Result<()> {
+        exit_on_panic(|| self.run_to_end())
+    }
+
+    fn run_to_end(self) -> Result<()> {
         // Of several processes, only that of rank 0 prints.
         let prints = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
         if prints {
@@ -166,7 +180,7 @@ impl<M: LanguageModel> Trainer<M> {
         let mesh = &plan.config.mesh;
         let body = |comms| RankLoop::<M>::new(plan, shared, comms)?.run_steps();
         let outcome = match plan.machine.own_rank() {
-            Some(rank) => launch_rank(&options, mesh, rank, body),
+            Some(rank) => launch_rank(&options, mesh, rank, Error::exit_code, body),
             // All ranks return the same summary, and a mesh has at least one rank.
             None => launch_with(&options, mesh, body).map(|mut all| all.swap_remove(0)),
         };

@@ -127,7 +127,7 @@ fn run_ranks<T: Send>(mesh: &str, body: impl Fn(&Rank) -> Result<T> + Sync) -> R
             .map_err(|error| Error::Input(error.to_string()))?;
         body(&Rank::new(comms, Box::new(backend), 0))
     });
-    launched.map_err(|error| Error::Ranks(error.to_string()))
+    launched.map_err(|error| Error::Input(error.to_string()))
 }
 
 fn micro_batches(rank: &Rank) -> Vec<Micro> {

@@ -42,10 +42,15 @@ fn after_the_end_of(rank: usize, mesh: &str, ranks: usize) -> Vec<End> {
 
 /// Checks that every other rank reports that `lost` was lost, and the waiting call.
 fn assert_told(ends: &[End], lost: usize) {
-    for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != lost) {
-        assert_eq!(end.code, Some(2), "rank {rank}: {end:#?}");
+    assert_exit_is_told(ends, lost, 3, "was lost (its process has ended");
+}
+
+/// Checks that every other rank reports the exit of `failed`, with the waiting call, and exits with the same code.
+fn assert_exit_is_told(ends: &[End], failed: usize, code: i32, exit: &str) {
+    for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != failed) {
+        assert_eq!(end.code, Some(code), "rank {rank}: {end:#?}");
         assert!(end.after < SOON, "rank {rank}: {end:#?}");
-        let expected = format!("error: rank {lost} was lost (its process has ended");
+        let expected = format!("error: rank {failed} {exit}");
         let short = end.stderr.replace(&format!("rank {rank} failed: "), "");
         assert!(short.contains(&expected), "rank {rank}: {}", end.stderr);
         assert!(end.stderr.contains("; this rank's "), "rank {rank}: {}", end.stderr);
@@ -76,7 +81,7 @@ fn failure_reason_reaches_the_other_ranks() {
         }
     };
     let ends = Job::start(2, "train", &words, fault).ends();
-    assert!(ends.iter().all(|end| end.code == Some(2)), "{ends:#?}");
+    assert!(ends.iter().all(|end| end.code == Some(3)), "{ends:#?}");
     let [other, failed] = [&ends[0], &ends[1]];
     assert!(failed.stderr.contains("an illegal memory access"), "{}", failed.stderr);
     let expected =
@@ -97,7 +102,8 @@ fn a_rank_that_never_begins_is_missed() {
     };
     let ends = Job::start(2, "train", &words, change).ends();
     assert!(ends[1].stderr.contains("missing.txt"), "{}", ends[1].stderr);
-    assert_told(&ends, 1);
+    assert_eq!(ends[1].code, Some(2), "{ends:#?}");
+    assert_exit_is_told(&ends, 1, 2, "has failed (--data: cannot read missing.txt");
 }
 
 /// Rank 0 writes the export, after which the others sample a continuation.

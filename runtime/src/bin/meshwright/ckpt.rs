@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use meshwright::checkpoint::{Checkpoint, Manifest, TrainState};
 
+use super::failure::Failure;
+
 pub fn command() -> Command {
     let inspect = Command::new("inspect")
         .about("Compare the files of a checkpoint with their hashes, and print what it holds")
@@ -31,10 +33,11 @@ pub fn command() -> Command {
 }
 
 /// Runs the subcommand. Returns the text to print, and false if newer checkpoints than the reported one are damaged.
-pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), String> {
+pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let (_, matches) = matches.subcommand().expect("a subcommand is required");
     let path: &PathBuf = matches.get_one("path").expect("the argument is required");
-    let checkpoint = Checkpoint::open(path).map_err(|error| error.to_string())?;
+    let checkpoint =
+        Checkpoint::open(path).map_err(|error| Failure::new(error.to_string(), &error))?;
     let mut text = String::new();
     for skipped in checkpoint.skipped() {
         let _ = writeln!(text, "skipped: {skipped}");

@@ -2,35 +2,38 @@
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod ckpt;
+mod failure;
 mod schedule;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use failure::Failure;
+use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
 const ABOUT: &str = "Reports GPUs, libraries and checkpoints, checks the CUDA kernels, and draws pipeline schedules";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
-    match run_command_line() {
+    match exit_on_panic(run_command_line) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(2)
+        Err(Failure { message, code }) => {
+            let _ = writeln!(std::io::stderr(), "error: {message}");
+            ExitCode::from(code)
         }
     }
 }
 
-/// Runs the command line of this process and prints its text. Returns true on success.
-fn run_command_line() -> Result<bool, String> {
+/// Runs the command line of this process and prints its text. Returns false if what it checks is not in order.
+fn run_command_line() -> Result<bool, Failure> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) if error.use_stderr() => error.exit(),
         Err(help) => {
-            finish_stdout(help.print()).map_err(|error| error.to_string())?;
+            finish_stdout(help.print()).map_err(unprinted)?;
             return Ok(true);
         }
     };
@@ -39,8 +42,12 @@ fn run_command_line() -> Result<bool, String> {
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         _ => run_cuda(&matches),
     }?;
-    print_text(&text).map_err(|error| error.to_string())?;
+    print_text(&text).map_err(unprinted)?;
     Ok(good)
+}
+
+fn unprinted(error: std::io::Error) -> Failure {
+    Failure::new(error.to_string(), &error)
 }
 
 fn command() -> Command {
@@ -75,7 +82,7 @@ fn command() -> Command {
 
 /// Runs a subcommand that needs CUDA. Returns the text to print, and true on success.
 #[cfg(feature = "cuda")]
-fn run_cuda(matches: &ArgMatches) -> Result<(String, bool), String> {
+fn run_cuda(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let reported = match matches.subcommand() {
         Some(("kernels", matches)) => {
             let list = |name: &str| -> Vec<String> {
@@ -90,12 +97,14 @@ fn run_cuda(matches: &ArgMatches) -> Result<(String, bool), String> {
         }
         _ => Ok(cuda::probe()),
     };
-    reported.map_err(|error| error.to_string())
+    reported.map_err(|error| Failure::new(error.to_string(), &error))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn run_cuda(_: &ArgMatches) -> Result<(String, bool), String> {
-    Err("this program was built without GPU support: build it with `--features cuda`".to_string())
+fn run_cuda(_: &ArgMatches) -> Result<(String, bool), Failure> {
+    Err("this program was built without GPU support: build it with `--features cuda`"
+        .to_string()
+        .into())
 }
 
 #[cfg(feature = "cuda")]

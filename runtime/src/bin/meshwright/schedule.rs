@@ -8,6 +8,8 @@ use meshwright::schedule::{
     Costs, Schedule, ScheduleKind, Simulation, Verified, csv, draw, simulate, verify,
 };
 
+use super::failure::Failure;
+
 pub fn command() -> Command {
     let number = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name("N").value_parser(value_parser!(usize)).help(help)
@@ -45,7 +47,7 @@ pub fn command() -> Command {
 }
 
 /// Runs the subcommand. Returns the text to print, and false if the schedule has faults.
-pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), String> {
+pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let costs = costs(matches.get_one::<String>("costs").expect("it has a default"))?;
     let schedule = schedule(matches)?;
     let verified = match verify(&schedule) {
@@ -65,7 +67,8 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), String> {
     ];
     for (flag, text) in written {
         if let Some(path) = matches.get_one::<String>(flag) {
-            fs::write(path, text()).map_err(|error| format!("--{flag} {path}: {error}"))?;
+            fs::write(path, text())
+                .map_err(|error| Failure::new(format!("--{flag} {path}: {error}"), &error))?;
         }
     }
     let table = table(&verified, &simulation);
@@ -73,12 +76,12 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), String> {
 }
 
 /// Reads or generates the schedule.
-fn schedule(matches: &ArgMatches) -> Result<Schedule, String> {
+fn schedule(matches: &ArgMatches) -> Result<Schedule, Failure> {
     let kind = matches.get_one::<String>("schedule").map(|name| name.parse::<ScheduleKind>());
     let kind = kind.transpose().map_err(|error| format!("--schedule: {error}"))?;
     if let Some(path) = matches.get_one::<String>("check") {
         let text = meshwright::read_text(path.as_ref())
-            .map_err(|error| format!("--check {path}: {error}"))?;
+            .map_err(|error| Failure::new(format!("--check {path}: {error}"), &error))?;
         let read = csv::read(&text).map_err(|error| format!("--check {path}: {error}"))?;
         return Ok(Schedule { kind, ..read });
     }
@@ -94,9 +97,10 @@ fn schedule(matches: &ArgMatches) -> Result<Schedule, String> {
         return Err(format!(
             "--pp {ranks}, --virtual-stages {chunks} and --micro-batches {micro_batches} make {computations} forward \
              passes: at most {MOST} are drawn"
-        ));
+        )
+        .into());
     }
-    kind.generate(ranks, chunks, micro_batches).map_err(|error| error.to_string())
+    kind.generate(ranks, chunks, micro_batches).map_err(|error| error.to_string().into())
 }
 
 fn costs(text: &str) -> Result<Costs, String> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::os::exit_code::{REFUSED, code_of_io};
 use crate::os::print_text;
 use crate::train::console::print_line;
 
@@ -42,17 +43,17 @@ pub enum ConfigError {
 
 impl ConfigError {
     /// Prints the message and ends the process: requested text on stdout with exit code 0, problems on stderr with exit
-    /// code 2. So is requested text that cannot be written.
+    /// code 2. Requested text that cannot be written ends it with 3.
     pub fn exit(self) -> ! {
-        let message = match self {
+        let (message, code) = match self {
             ConfigError::Asked(text) => match print_text(&format!("{}\n", text.trim_end())) {
                 Ok(()) => std::process::exit(0),
-                Err(error) => error.to_string(),
+                Err(error) => (error.to_string(), code_of_io(&error)),
             },
-            problems @ ConfigError::Invalid(_) => problems.to_string(),
+            problems @ ConfigError::Invalid(_) => (problems.to_string(), REFUSED),
         };
         print_line(&format!("error: {message}"));
-        std::process::exit(2)
+        std::process::exit(i32::from(code))
     }
 }
 

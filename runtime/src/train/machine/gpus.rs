@@ -11,8 +11,8 @@ use crate::backend::cuda::{
     SOURCES,
 };
 use crate::backend::{Backend, DType};
-use crate::comm::{LaunchOptions, Peers, RankComms, nccl};
-use crate::launch::{RankAssignment, Store};
+use crate::comm::{LaunchOptions, Peers, RankComms, RankExit, nccl};
+use crate::launch::{RankAssignment, Store, StoreError};
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
 
@@ -150,12 +150,13 @@ impl Gpus {
         const KEY: &str = "communicator of all ranks";
         require_ranks(mesh, assignment)?;
         let messages = message_path(mesh).map_err(refused)?;
-        let store = Store::open(assignment, LaunchOptions::default().timeout).map_err(refused)?;
+        let store =
+            Store::open(assignment, LaunchOptions::default().timeout).map_err(unconnected)?;
         if assignment.rank == 0 {
             let id = library.new_id().map_err(refused)?;
-            store.set(KEY, &id).map_err(refused)?;
+            store.set(KEY, &id).map_err(unconnected)?;
         }
-        let id: nccl::Id = store.get(KEY).map_err(refused)?.try_into().map_err(|_| {
+        let id: nccl::Id = store.get(KEY).map_err(unconnected)?.try_into().map_err(|_| {
             refused("rank 0 published an id of another length; start the same program on all hosts")
         })?;
         let mut gpus = Gpus::new(vec![driver], assignment.world);
@@ -185,6 +186,13 @@ impl Machine for Gpus {
 
     fn own_rank(&self) -> Option<usize> {
         self.process.as_ref().map(|(rank, _)| *rank)
+    }
+
+    fn announce_failure(&self, error: &Error) {
+        if let Some((_, store)) = &self.process {
+            let (code, error) = (error.exit_code(), error.to_string().into());
+            store.announce_exit(&RankExit::Failed { error, code });
+        }
     }
 
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
@@ -240,9 +248,9 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
 /// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
 fn least_memory(store: &Store, assignment: &RankAssignment, own: usize) -> Result<usize> {
     let key = |rank: usize| format!("device memory of rank {rank}");
-    store.set(&key(assignment.rank), &(own as u64).to_le_bytes()).map_err(refused)?;
+    store.set(&key(assignment.rank), &(own as u64).to_le_bytes()).map_err(unconnected)?;
     (0..assignment.world).try_fold(own, |least, rank| {
-        let bytes = store.get(&key(rank)).map_err(refused)?;
+        let bytes = store.get(&key(rank)).map_err(unconnected)?;
         let bytes: [u8; 8] = bytes.try_into().map_err(|_| {
             refused(format!(
                 "rank {rank} published no memory size; start the same program on all hosts"
@@ -307,6 +315,10 @@ fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()> {
             "--mesh {mesh} has {ranks} ranks, but {world} processes were started; start {ranks}"
         )))
     }
+}
+
+fn unconnected(reason: StoreError) -> Error {
+    Error::Rendezvous(format!("--device cuda: {reason}"))
 }
 
 fn refused(reason: impl std::fmt::Display) -> Error {

@@ -30,6 +30,10 @@ pub trait Machine: Send + Sync {
         None
     }
 
+    /// Announces to the processes of the other ranks that this one fails before its rank starts; nothing if all ranks are
+    /// threads of this one.
+    fn announce_failure(&self, _error: &Error) {}
+
     /// Returns the rank's communicators over the interconnect of the devices; by default those between threads. Called
     /// once, on the thread of the rank.
     ///

@@ -44,7 +44,7 @@ const PLANNED_MEMORY: f64 = 0.8;
 pub struct Plan {
     pub config: Config,
     /// The devices of the ranks.
-    pub machine: Box<dyn Machine>,
+    pub machine: Arc<dyn Machine>,
     /// The sizes of the transformer.
     pub outline: Outline,
     /// The configuration of the model as `config.json` describes it.
@@ -70,7 +70,7 @@ pub struct Plan {
 
 impl Plan {
     /// Opens every file that the run reads, and checks the settings against them. Writes nothing.
-    pub fn new<M: LanguageModel>(config: Config, machine: Box<dyn Machine>) -> Result<Plan> {
+    pub fn new<M: LanguageModel>(config: Config, machine: Arc<dyn Machine>) -> Result<Plan> {
         // Other ranks are processes, or do not run.
         if machine.own_rank().is_none() && !config.explain {
             check_threads(&config)?;

@@ -36,7 +36,7 @@ impl TraceFile {
         let opened = open_output(&path, OpenOptions::new().create(true).write(true).truncate(true));
         match opened {
             Ok(file) => Ok(TraceFile { path, file }),
-            Err(error) => Err(unwritable_trace(&path, &error)),
+            Err(error) => Err(unwritable("--trace", &path)(error)),
         }
     }
 
@@ -45,7 +45,7 @@ impl TraceFile {
     /// # Errors
     /// A file that cannot be written.
     pub fn write_events(&self, tracer: &Tracer) -> Result<()> {
-        tracer.write_to(&self.file).map_err(|error| unwritable_trace(&self.path, &error))
+        tracer.write_to(&self.file).map_err(unwritable("--trace", &self.path))
     }
 }
 
@@ -65,8 +65,8 @@ fn describe_steps(steps: &[u64]) -> String {
     }
 }
 
-fn unwritable_trace(path: &Path, error: &std::io::Error) -> Error {
-    Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
+fn unwritable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Output { flag, path: path.to_owned(), source }
 }
 
 impl Plan {
@@ -85,9 +85,7 @@ impl Plan {
         if let Some(path) = stage_times {
             // The times of an earlier run stay until those of this one are known: `--stages` may have read them.
             let opened = open_output(path, OpenOptions::new().create(true).append(true));
-            opened.map_err(|error| {
-                Error::Input(format!("--stage-times: cannot write {}: {error}", path.display()))
-            })?;
+            opened.map_err(unwritable("--stage-times", path))?;
         }
         Ok(PreparedOutputs { trace, checkpoints, _export: export })
     }

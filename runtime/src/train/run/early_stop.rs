@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::comm::Site;
-use crate::data::DataError;
+use crate::os::exit_code::{LOST, code_of_error};
 use crate::train::step::NonFinite;
 use crate::train::{Error, LanguageModel};
 
@@ -31,12 +31,14 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     /// it after these, and all get the same result. A checkpoint is saved if `--save` is given.
     pub(super) fn stop_without_data(&mut self, steps: u64) -> Error {
         let world = self.state.rank.comms().world();
-        let own = self.data_failure.as_ref().map(DataError::to_string).unwrap_or_default();
-        let texts = match world.all_gather_texts(&Site::new("--data"), &own) {
+        let own = self.data_failure.as_ref();
+        let own = own.map(|error| format!("{}{error}", u8::from(code_of_error(error) == LOST)));
+        let texts = match world.all_gather_texts(&Site::new("--data"), &own.unwrap_or_default()) {
             Ok(texts) => texts,
             Err(error) => return error.into(),
         };
-        let failure = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+        let failure = texts.iter().find(|text| !text.is_empty()).map_or("", String::as_str);
+        let (is_lost, failure) = (failure.starts_with('1'), failure.get(1..).unwrap_or_default());
         let saved = self.save_state_after(steps);
         let advice = match &saved {
             Ok(dir) => {
@@ -48,11 +50,12 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             }
             Err(_) => String::new(),
         };
-        Error::DataEnded(format!(
+        let message = format!(
             "{failure}; training stopped before step {}, {}{advice}",
             steps + 1,
             describe_saved(saved)
-        ))
+        );
+        Error::DataEnded { message, is_lost }
     }
 
     /// Saves a checkpoint of the state after `steps` steps if `--save` is given, and returns its folder, or the reason why there

@@ -21,7 +21,6 @@ pub fn write_stage_times(rank: &Rank, pipeline: &Pipeline, plan: &Plan) -> Resul
     let points = planned.stages.chain().cut_points();
     let lines = points.iter().zip(times).map(|(point, ms)| format!("  {:?}: {ms:.6}", point.path));
     let text = format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"));
-    fs::write(path, text).map_err(|error| {
-        Error::Input(format!("--stage-times: cannot write {}: {error}", path.display()))
-    })
+    let (flag, path) = ("--stage-times", path.clone());
+    fs::write(&path, text).map_err(|source| Error::Output { flag, path, source })
 }

@@ -531,7 +531,7 @@ fn failed_peer_is_named() {
             while hub.take_log(0).is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            ending.failed.set((1, RankExit::Failed("no more".into()))).unwrap();
+            ending.failed.set((1, RankExit::Failed { error: "no more".into(), code: 3 })).unwrap();
         });
         let group = comms.group(AxisSet::of(AxisId::Tp));
         let error = group.barrier(&Site::new("x")).expect_err("rank 1 makes no barrier");

@@ -18,7 +18,7 @@ fn a_full_standard_output_is_an_error() {
         let child = Command::new(program).args(args).stdout(full).stderr(Stdio::piped()).spawn();
         let output = child.unwrap().wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{program} {args:?}: {stderr}");
+        assert_eq!(output.status.code(), Some(3), "{program} {args:?}: {stderr}");
         let message = "error: cannot write to standard output: No space left on device";
         assert!(stderr.starts_with(message), "{program} {args:?}: {stderr}");
     }

@@ -92,7 +92,7 @@ fn exit_at_any_point_stops_all_ranks() {
                     assert!(matches!(exit, RankExit::Panicked(text) if text.contains("no luck")))
                 }
                 Fault::Error => {
-                    assert!(matches!(exit, RankExit::Failed(text) if text.contains("99")))
+                    assert!(matches!(exit, RankExit::Failed { error, .. } if error.contains("99")))
                 }
                 Fault::Return => assert_eq!(*exit, RankExit::Returned),
             }

@@ -143,7 +143,8 @@ impl DryRun<'_> {
         let mesh = self.config.mesh;
         let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
         let settings = Settings { logits_limit, ..self.config.settings() };
-        launch_rank(&LaunchOptions::default(), &mesh, mesh.rank_of(&last), |comms| {
+        let (options, rank) = (LaunchOptions::default(), mesh.rank_of(&last));
+        launch_rank(&options, &mesh, rank, Error::exit_code, |comms| {
             let backend = match self.config.device {
                 DeviceChoice::Cpu => DryRunBackend::cpu(),
                 DeviceChoice::Cuda => DryRunBackend::on_device(),
