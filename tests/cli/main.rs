@@ -10,6 +10,7 @@ mod pipelines;
 mod refusals;
 mod reports;
 mod saving;
+mod stops;
 mod tokenizer;
 mod training;
 

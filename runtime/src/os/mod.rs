@@ -8,7 +8,10 @@ mod signals;
 mod stdout;
 
 pub use pipes::read_text;
-pub use signals::ignore_file_size_signal;
+pub use signals::{
+    StopPhase, begin_stop_phase, count_stoppable_step, ignore_file_size_signal, requested_stop,
+    watch_stop_signals,
+};
 pub use stdout::{finish_stdout, print_text};
 
 pub(crate) use file_kind::kind_of_special_file;

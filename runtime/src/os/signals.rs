@@ -1,8 +1,198 @@
-//! Signals of the process.
+//! Signals of the process: stops that lose nothing, and the file size limit.
+//!
+//! SIGTERM, SIGINT and SIGUSR1 ask for a stop. What the first of them does depends on the [phase](StopPhase) of the run; a second
+//! one always ends the process at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use libc::c_int;
+
+use super::exit_code::STOPPED;
+
+/// The signals that ask for a stop.
+const STOP_SIGNALS: [(c_int, &str); 3] =
+    [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT"), (libc::SIGUSR1, "SIGUSR1")];
+
+/// Milliseconds in which a repeated signal counts as the first one: `timeout` and other launchers send it to the process and to
+/// its group.
+const REPEATED_MS: u64 = 50;
+
+/// The phase of a run, which determines what the first signal does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StopPhase {
+    /// Before the first step: the process exits, and nothing is lost.
+    Starting,
+    /// In the steps of a run that saves nothing: the signal ends the process, after a line that says what is lost.
+    Unsaved,
+    /// In the steps of a run that saves: a stop is [requested](requested_stop).
+    Saved,
+    /// After the last step: the run saves, exports and ends.
+    Ending,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(StopPhase::Starting as u8);
+/// The first signal, and the time of its arrival in milliseconds times 256; 0 before.
+static FIRST: AtomicU64 = AtomicU64::new(0);
+/// Completed steps of this run.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+/// True if another process of the run prints the lines.
+static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Makes a write beyond the file size limit of the process (`ulimit -f`) fail with an error that names the file, instead
 /// of ending the process without a message. Programs call it when they start.
 pub fn ignore_file_size_signal() {
     // SAFETY: no handler is installed. The call fails for signals that do not exist or cannot be ignored only.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Installs the handler of the signals that ask for a stop. A training program calls it when it starts.
+pub fn watch_stop_signals() {
+    for (signal, _) in STOP_SIGNALS {
+        set_handler(signal, on_stop_signal as *const () as libc::sighandler_t);
+    }
+}
+
+/// Begins a phase of the run. `is_quiet` leaves the lines about signals to another process.
+pub fn begin_stop_phase(phase: StopPhase, is_quiet: bool) {
+    QUIET.store(is_quiet, Ordering::SeqCst);
+    PHASE.store(phase as u8, Ordering::SeqCst);
+}
+
+/// Counts a completed step of the run, for the line that says what is lost.
+pub fn count_stoppable_step() {
+    STEPS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Returns the name of the signal that has asked for a stop.
+pub fn requested_stop() -> Option<&'static str> {
+    match FIRST.load(Ordering::SeqCst) {
+        0 => None,
+        first => Some(name_of((first & 0xff) as c_int)),
+    }
+}
+
+fn name_of(signal: c_int) -> &'static str {
+    STOP_SIGNALS.iter().find(|(known, _)| *known == signal).map_or("a signal", |(_, name)| name)
+}
+
+fn set_handler(signal: c_int, handler: libc::sighandler_t) {
+    // SAFETY: `action` is a valid value of zeros, and `handler` is `SIG_DFL` or a function of the expected type that calls only
+    // functions which are allowed in handlers.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &action, std::ptr::null_mut());
+    }
+}
+
+/// Handles a signal. Calls only functions that are allowed in handlers, and allocates nothing.
+extern "C" fn on_stop_signal(signal: c_int) {
+    // SAFETY: the location is that of this thread. The interrupted code may be about to read it.
+    let errno = unsafe { *libc::__errno_location() };
+    let now = monotonic_ms();
+    let name = name_of(signal);
+    match FIRST.compare_exchange(0, now << 8 | signal as u64, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => begin_stop(signal, name),
+        Err(first) if now.saturating_sub(first >> 8) < REPEATED_MS => {}
+        Err(_) => {
+            let line = Line::default().text("stopped at once by a second signal, ").text(name);
+            line.text("; what was not saved before is lost\n").print();
+            end_by(signal);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn begin_stop(signal: c_int, name: &str) {
+    let line = Line::default();
+    let phase = PHASE.load(Ordering::SeqCst);
+    if phase == StopPhase::Starting as u8 {
+        line.text("stopped by ")
+            .text(name)
+            .text(" before the first step; nothing is lost\n")
+            .print();
+        // SAFETY: the call is allowed in handlers, and does not return.
+        unsafe { libc::_exit(c_int::from(STOPPED)) };
+    } else if phase == StopPhase::Unsaved as u8 {
+        let line = line.text("stopped by ").text(name).text("; the steps of this run are lost (");
+        line.number(STEPS.load(Ordering::Relaxed)).text("), as it has no --save DIR\n").print();
+        end_by(signal);
+    } else if phase == StopPhase::Saved as u8 {
+        line.text(name)
+            .text(": the run stops after this step, and saves its state")
+            .text(AGAIN)
+            .print();
+    } else {
+        line.text(name).text(": the run is complete, and writes its results").text(AGAIN).print();
+    }
+}
+
+/// The end of a line about a signal that the run obeys later.
+const AGAIN: &str = "; a second signal ends it at once\n";
+
+/// Ends the process by a signal, as if it were not handled.
+fn end_by(signal: c_int) {
+    set_handler(signal, libc::SIG_DFL);
+    // SAFETY: the call has no preconditions. The signal takes effect when the handler returns.
+    unsafe { libc::raise(signal) };
+}
+
+fn monotonic_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is writable, and the clock exists on every system.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// A line for stderr, made without allocation.
+#[derive(Clone, Copy)]
+struct Line {
+    bytes: [u8; 200],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Line {
+        Line { bytes: [0; 200], len: 0 }
+    }
+}
+
+impl Line {
+    /// Adds as much of a text as there is space for.
+    fn text(mut self, text: &str) -> Line {
+        for (to, from) in self.bytes[self.len..].iter_mut().zip(text.as_bytes()) {
+            *to = *from;
+            self.len += 1;
+        }
+        self
+    }
+
+    fn number(self, number: u64) -> Line {
+        let line = if number >= 10 { self.number(number / 10) } else { self };
+        let digit = [b'0' + (number % 10) as u8];
+        line.text(std::str::from_utf8(&digit).unwrap_or_default())
+    }
+
+    fn print(self) {
+        if !QUIET.load(Ordering::SeqCst) {
+            // SAFETY: the bytes are initialized. A line that cannot be written is left out.
+            unsafe { libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_made_of_texts_and_numbers() {
+        let text = |line: Line| String::from_utf8(line.bytes[..line.len].to_vec()).unwrap();
+        let line = Line::default().text("steps ").number(0).text(", ").number(1_234_567_890);
+        assert_eq!(text(line), "steps 0, 1234567890");
+        assert_eq!(text(Line::default().text(&"x".repeat(300))).len(), 200);
+    }
 }

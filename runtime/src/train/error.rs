@@ -83,6 +83,17 @@ pub enum Error {
     /// The processes of a run could not connect to each other.
     #[error("{0}")]
     Rendezvous(String),
+    /// A signal or `--stop-after` has stopped the run, whose state is saved.
+    #[error("{0}")]
+    Stopped(String),
+    /// The state of a run that was stopped could not be saved.
+    #[error("{stop}, but its state could not be saved: {error}")]
+    Unsaved {
+        /// The reason and the step.
+        stop: String,
+        /// The failure.
+        error: Box<Error>,
+    },
     /// A continuation could not be sampled, after everything else was done.
     #[error(
         "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens 0 leaves it out): \
@@ -172,6 +183,11 @@ impl Error {
         }
     }
 
+    /// Adds to a failure of a save the stop for which the run saves.
+    pub(super) fn of_stop(self, stop: String) -> Error {
+        Error::Unsaved { stop, error: Box::new(self) }
+    }
+
     /// Adds to a failure of an export how to repeat it.
     pub(super) fn of_export(self, repeat: String) -> Error {
         Error::Export { error: Box::new(self), repeat }
@@ -199,7 +215,10 @@ impl Error {
             }
             Error::Comm(error) | Error::Pipeline(ExecutorError::Comm(error)) => error.exit_code(),
             Error::Pipeline(_) => exit_code::REFUSED,
-            Error::Export { error, .. } | Error::Sample { error, .. } => error.exit_code(),
+            Error::Export { error, .. }
+            | Error::Sample { error, .. }
+            | Error::Unsaved { error, .. } => error.exit_code(),
+            Error::Stopped(_) => exit_code::STOPPED,
             Error::DataEnded { is_lost: true, .. }
             | Error::Rendezvous(_)
             | Error::OutOfMemory { .. } => LOST,
@@ -213,7 +232,8 @@ impl Error {
         match self {
             Error::Config(error) => error.exit(),
             error => {
-                print_line(&format!("error: {error}"));
+                let is_stop = matches!(error, Error::Stopped(_));
+                print_line(&format!("{}{error}", if is_stop { "" } else { "error: " }));
                 std::process::exit(i32::from(error.exit_code()))
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
 use crate::os::exit_code::exit_on_panic;
-use crate::os::{ignore_file_size_signal, print_text};
+use crate::os::{ignore_file_size_signal, print_text, watch_stop_signals};
 use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh};
@@ -15,7 +15,7 @@ use super::explain::explain_step;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{Plan, PreparedOutputs, check_auto_ranks, open_model};
 use super::report::output_lines;
-use super::run::{RankLoop, Shared};
+use super::run::{RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
 
 /// Trains a model `M` with the settings of a [`Config`].
@@ -50,7 +50,9 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`from_args`](Self::from_args).
     pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
+        start_clock();
         ignore_file_size_signal();
+        watch_stop_signals();
         // Before anything starts a thread.
         #[cfg(feature = "cuda")]
         crate::backend::cuda::native::request_hardware_queues();
@@ -104,6 +106,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
+        start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
             let plan = Plan::new::<M>(config, Arc::clone(&machine))?;
@@ -112,6 +115,10 @@ impl<M: LanguageModel> Trainer<M> {
             } else {
                 (plan.prepare_outputs()?, Shared::open(&plan)?)
             };
+            // Other processes wait for this one from now on, so it ends with them.
+            if plan.machine.own_rank().is_some() && !plan.config.explain {
+                begin_steps(&plan);
+            }
             Ok(Trainer { plan, shared, outputs, model: PhantomData })
         };
         prepare().inspect_err(|error| machine.announce_failure(error))
@@ -142,6 +149,9 @@ impl<M: LanguageModel> Trainer<M> {
         printed.or_else(|error| {
             // The exit of the process would leave the lock file.
             drop(self);
+            if !prints && matches!(error, Error::Stopped(_)) {
+                std::process::exit(i32::from(error.exit_code()));
+            }
             error.exit()
         })
     }
@@ -149,7 +159,8 @@ impl<M: LanguageModel> Trainer<M> {
     /// Trains on the ranks of the mesh, which are threads of this process.
     ///
     /// # Errors
-    /// The error of the rank that failed first and stopped the others; `--explain`, which trains nothing.
+    /// The error of the rank that failed first and stopped the others; [`Error::Stopped`] after `--stop-after`; `--explain`, which
+    /// trains nothing.
     pub fn train(self) -> Result<Summary> {
         if self.plan.config.explain {
             let reason = "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out";
@@ -190,9 +201,13 @@ impl<M: LanguageModel> Trainer<M> {
             _ => Ok(()),
         };
         match outcome {
-            Ok(summary) => {
+            Ok(RunEnd::Complete(summary)) => {
                 traced?;
                 Ok(summary)
+            }
+            Ok(RunEnd::Stopped(report)) => {
+                traced?;
+                Err(Error::Stopped(report))
             }
             Err(error) => {
                 if let Some(checkpoints) = checkpoints {

@@ -286,6 +286,10 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(SAVING, "resume", FlagKind::Path)
         .value("DIR/latest")
         .help("Continue from a checkpoint: DIR/latest, DIR/step-N or DIR"),
+    Flag::new(SAVING, "stop-after", FlagKind::Text).value("TIME").help(
+        "Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code 75 [needs \
+         --save]",
+    ),
     Flag::new(SAVING, "export-hf", FlagKind::Path)
         .value("DIR")
         .help("At the end, write the model as a Hugging Face folder"),

@@ -26,6 +26,7 @@ mod optimizers;
 mod pipeline;
 mod resolve;
 mod sharding;
+mod time_limit;
 mod values;
 
 pub use error::{ConfigError, Problem, SettingSource};
@@ -37,6 +38,7 @@ pub use optimizer::{OptimizerChoice, OptimizerConfig};
 pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use pipeline::{PipelineConfig, ScheduleSource};
 pub use sharding::Precision;
+pub use time_limit::TimeLimit;
 
 /// The checked settings of a run.
 ///
@@ -103,6 +105,9 @@ pub struct Config {
     pub save: Option<SaveConfig>,
     /// `--resume`.
     pub resume: Option<PathBuf>,
+    /// `--stop-after`: time from the start of the program until the run stops after a step.
+    #[serde(skip)]
+    pub stop_after: Option<TimeLimit>,
     /// `--export-hf`.
     pub export_hf: Option<PathBuf>,
     /// `--metrics`.

@@ -4,8 +4,8 @@ use super::flags::{FLAGS, FlagKind};
 use super::given::GivenMap;
 use super::values::Values;
 use super::{
-    Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
-    pipeline, sharding,
+    Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, Optimizers, SaveConfig, TimeLimit,
+    optimizer, pipeline, sharding,
 };
 use crate::data::{DocumentOptions, Order};
 use crate::mesh::{MeshError, MeshShape};
@@ -51,6 +51,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         explain: values.switch("explain"),
         save: save_config(&mut values),
         resume: values.path("resume"),
+        stop_after: stop_after(&mut values),
         export_hf: values.path("export-hf"),
         metrics: values.path("metrics"),
         trace: values.path("trace"),
@@ -186,4 +187,12 @@ fn save_config(values: &mut Values) -> Option<SaveConfig> {
         }
     }
     Some(SaveConfig { dir: dir?, every, asynchronous, keep })
+}
+
+fn stop_after(values: &mut Values) -> Option<TimeLimit> {
+    let limit = values.time("stop-after")?;
+    if !values.is_given("save") {
+        values.problem("stop-after", "needs --save DIR, from which the run is continued".into());
+    }
+    Some(limit)
 }

@@ -9,7 +9,7 @@ use crate::backend::Bytes;
 
 use super::flags::{Flag, FlagKind};
 use super::given::GivenMap;
-use super::{Problem, SettingSource};
+use super::{Problem, SettingSource, TimeLimit};
 
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
@@ -135,6 +135,11 @@ impl Values {
     pub fn bytes(&mut self, name: &str) -> Option<usize> {
         let wanted = "a number of bytes such as 2GB or 512MiB";
         self.parsed(name, wanted, |bytes: &Bytes| bytes.0 >= 1.0).map(|bytes| bytes.0 as usize)
+    }
+
+    /// Returns a length of time; `None` if it was not given.
+    pub fn time(&mut self, name: &str) -> Option<TimeLimit> {
+        self.parsed(name, "a time such as 3h50m, 90s or 2d", |_| true)
     }
 
     pub fn pair(&mut self, name: &str) -> (f64, f64) {

@@ -1,14 +1,36 @@
-//! Ends of a run before its last step: the state before the step that fails is saved, if `--save` is given.
+//! Ends of a run before its last step: the state before the next step is saved, if `--save` is given.
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::comm::Site;
+use crate::data::DataError;
 use crate::os::exit_code::{LOST, code_of_error};
 use crate::train::step::NonFinite;
-use crate::train::{Error, LanguageModel};
+use crate::train::{Error, LanguageModel, Result};
 
 use super::divergence::divergence_origin;
 use super::rank_loop::RankLoop;
+
+/// The reason why a rank trains no further step.
+#[derive(Serialize, Deserialize)]
+pub enum EndCause {
+    /// The data of the next step cannot be read.
+    Data {
+        message: String,
+        /// True if the system could not read the file.
+        is_lost: bool,
+    },
+    /// A signal, or `--stop-after`.
+    Stop(String),
+}
+
+impl EndCause {
+    pub(super) fn of_data(error: &DataError) -> EndCause {
+        EndCause::Data { message: error.to_string(), is_lost: code_of_error(error) == LOST }
+    }
+}
 
 impl<M: LanguageModel> RankLoop<'_, M> {
     /// Returns an error with the `step` (from 0) and the ranks at which a number was no longer finite. Every rank calls it. The
@@ -27,18 +49,33 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         ))
     }
 
-    /// Returns the error of a run in which a rank cannot read the batch that follows the first `steps` steps. Every rank calls
-    /// it after these, and all get the same result. A checkpoint is saved if `--save` is given.
-    pub(super) fn stop_without_data(&mut self, steps: u64) -> Error {
+    /// Ends a run after `steps` steps, as a rank cannot or need not train another one. Every rank calls it, and all get the same
+    /// result: the report of a stop, whose state is saved.
+    ///
+    /// # Errors
+    /// Data that cannot be read, after a checkpoint is saved if `--save` is given, and a stop whose state cannot be saved.
+    pub(super) fn end_early(&mut self, steps: u64) -> Result<String> {
         let world = self.state.rank.comms().world();
-        let own = self.data_failure.as_ref();
-        let own = own.map(|error| format!("{}{error}", u8::from(code_of_error(error) == LOST)));
-        let texts = match world.all_gather_texts(&Site::new("--data"), &own.unwrap_or_default()) {
-            Ok(texts) => texts,
-            Err(error) => return error.into(),
+        let own = serde_json::to_string(&self.end_cause).expect("texts are JSON");
+        let texts = world.all_gather_texts(&Site::new("end of the run"), &own)?;
+        let cause_of = |text: &String| -> Option<EndCause> {
+            serde_json::from_str(text).expect("ranks send valid JSON")
         };
-        let failure = texts.iter().find(|text| !text.is_empty()).map_or("", String::as_str);
-        let (is_lost, failure) = (failure.starts_with('1'), failure.get(1..).unwrap_or_default());
+        // A run whose data have ended must not be continued by the same command.
+        let causes = || texts.iter().filter_map(cause_of);
+        let data = causes().find(|cause| matches!(cause, EndCause::Data { .. }));
+        match data.or_else(|| causes().next()) {
+            Some(EndCause::Data { message, is_lost }) => {
+                Err(self.stop_without_data(steps, &message, is_lost))
+            }
+            Some(EndCause::Stop(reason)) => self.save_for_stop(steps, &reason),
+            None => unreachable!("a rank has announced its last step"),
+        }
+    }
+
+    /// Returns the error of a run in which a rank cannot read the batch that follows the first `steps` steps, because of
+    /// `failure`. Every rank calls it.
+    fn stop_without_data(&mut self, steps: u64, failure: &str, is_lost: bool) -> Error {
         let saved = self.save_state_after(steps);
         let advice = match &saved {
             Ok(dir) => {

@@ -17,7 +17,9 @@ mod slow_file_tests;
 #[cfg(test)]
 mod stage_tests;
 mod stage_times;
+mod stop;
 mod targets;
 
-pub use rank_loop::RankLoop;
+pub use rank_loop::{RankLoop, RunEnd};
 pub use shared::Shared;
+pub use stop::{begin_steps, start_clock};

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use crate::comm::RankComms;
-use crate::data::{DataError, MicroBatch, Prefetch};
+use crate::data::{MicroBatch, Prefetch};
+use crate::os::count_stoppable_step;
 use crate::state_dict::{TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Rank, Settings};
 use crate::train::console::print_line;
@@ -19,12 +20,22 @@ use crate::train::{Error, LanguageModel, Progress, Result, Summary};
 use super::background_save::BackgroundSave;
 use super::batch_check::check_first_batches;
 use super::documents::check_first_step_used_documents;
+use super::early_stop::EndCause;
 use super::failed_export::describe_repeated_export;
 use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
 use super::shared::Shared;
 use super::stage_times::write_stage_times;
+use super::stop::{begin_end, begin_steps, stop_reason};
 use super::targets::TargetCount;
+
+/// The end of the run of a rank, the same on all ranks.
+pub enum RunEnd {
+    /// All steps are trained.
+    Complete(Summary),
+    /// A signal or `--stop-after` has stopped the run, whose state is saved: a report of it.
+    Stopped(String),
+}
 
 /// One rank, ready to train.
 pub struct RankLoop<'a, M: LanguageModel> {
@@ -36,8 +47,8 @@ pub struct RankLoop<'a, M: LanguageModel> {
     recorder: Option<MetricsRecorder<'a>>,
     balance: Option<AttentionBalance>,
     batches: Prefetch,
-    /// The reason why the batch of the next step could not be read.
-    pub(super) data_failure: Option<DataError>,
+    /// The reason why this rank trains no step after the present one.
+    pub(super) end_cause: Option<EndCause>,
     /// Completed steps at the last complete checkpoint.
     pub(super) saved: Option<u64>,
     pub(super) background_save: BackgroundSave,
@@ -110,15 +121,15 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             recorder,
             balance,
             batches,
-            data_failure: None,
+            end_cause: None,
             saved: None,
             background_save: BackgroundSave::default(),
             loaded_infinite,
         })
     }
 
-    /// Trains to the last step.
-    pub fn run_steps(mut self) -> Result<Summary> {
+    /// Trains to the last step, or until the run is stopped.
+    pub fn run_steps(mut self) -> Result<RunEnd> {
         let config = &self.plan.config;
         let first = self.plan.first_step();
         let start = Instant::now();
@@ -135,6 +146,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             self.save_if_due(first)?;
         }
         rank.compare_values_before_step();
+        begin_steps(self.plan);
         for step in first..config.steps {
             if let Some(recorder) = &mut self.recorder {
                 recorder.begin_step(&rank);
@@ -172,11 +184,21 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             losses.push(stats.loss);
             grad_norms.push(stats.grad_norm);
             rates.push(rate);
+            if rank.index() == 0 {
+                count_stoppable_step();
+            }
             self.save_if_due(step + 1)?;
             if rank.is_last_step() {
-                return Err(self.stop_without_data(step + 1));
+                if let Some(progress) = &progress {
+                    progress.finish();
+                }
+                let report = self.end_early(step + 1)?;
+                rank.finish_trace();
+                self.graphs.close();
+                return Ok(RunEnd::Stopped(report));
             }
         }
+        begin_end(self.plan);
         if let Some(progress) = &progress {
             progress.finish();
         }
@@ -208,7 +230,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         }
         rates.sort_by(f64::total_cmp);
         let tokens_per_s = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
-        Ok(Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len })
+        let summary =
+            Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len };
+        Ok(RunEnd::Complete(summary))
     }
 
     /// Trains on the batch of a step; also returns the work of its attention, if ranks of `cp` share it.
@@ -216,12 +240,15 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let start = Instant::now();
         let config = &self.plan.config;
         let batch = self.batches.take_batch(step)?;
-        // All ranks have to learn in this step that one of them has no batch for the next.
-        if step + 1 < config.steps
-            && let Err(failure) = self.batches.peek(step + 1)
-        {
-            self.data_failure = Some(failure);
-            self.state.rank.announce_last_step();
+        // All ranks have to learn in this step that one of them trains no other.
+        if step + 1 < config.steps {
+            self.end_cause = match self.batches.peek(step + 1) {
+                Err(error) => Some(EndCause::of_data(&error)),
+                Ok(_) => stop_reason(config).map(EndCause::Stop),
+            };
+            if self.end_cause.is_some() {
+                self.state.rank.announce_last_step();
+            }
         }
         let count = config.micro_batches;
         let micro_batches: Vec<MicroBatch<'_>> =

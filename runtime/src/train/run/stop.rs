@@ -1,0 +1,67 @@
+//! Stops of a run by a signal or by `--stop-after`: all ranks complete the step, and save the state.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use crate::os::{StopPhase, begin_stop_phase, requested_stop};
+use crate::train::config::Config;
+use crate::train::plan::Plan;
+use crate::train::{Error, LanguageModel, Result};
+
+use super::rank_loop::RankLoop;
+
+/// The start of the program.
+static START: OnceLock<Instant> = OnceLock::new();
+
+/// Starts the clock of `--stop-after`, unless it runs.
+pub fn start_clock() {
+    START.get_or_init(Instant::now);
+}
+
+/// Begins the phase of the steps, in which a run that saves stops after its step.
+pub fn begin_steps(plan: &Plan) {
+    begin(plan, if plan.config.save.is_some() { StopPhase::Saved } else { StopPhase::Unsaved });
+}
+
+/// Begins the phase after the last step, in which a run with results completes them.
+pub(super) fn begin_end(plan: &Plan) {
+    if plan.config.save.is_some() || plan.config.export_hf.is_some() {
+        begin(plan, StopPhase::Ending);
+    }
+}
+
+fn begin(plan: &Plan, phase: StopPhase) {
+    begin_stop_phase(phase, plan.machine.own_rank().is_some_and(|rank| rank > 0));
+}
+
+/// Returns the reason why this rank stops after its step, if there is one.
+pub(super) fn stop_reason(config: &Config) -> Option<String> {
+    if let Some(signal) = requested_stop() {
+        return Some(signal.to_owned());
+    }
+    let limit = config.stop_after?;
+    let is_over = START.get().is_some_and(|start| start.elapsed() >= limit.0);
+    is_over.then(|| format!("--stop-after {limit}"))
+}
+
+impl<M: LanguageModel> RankLoop<'_, M> {
+    /// Saves the state after `steps` steps, of a run that stops for `reason`. Every rank calls it.
+    pub(super) fn save_for_stop(&mut self, steps: u64, reason: &str) -> Result<String> {
+        let Some(save) = &self.plan.config.save else {
+            return Err(Error::Input(format!("stopped by {reason}, without --save DIR")));
+        };
+        let saved = self.finish_background_save().and_then(|()| {
+            if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, save.keep) }
+        });
+        match saved {
+            Ok(()) => Ok(format!(
+                "stopped by {reason} after step {steps} of {}; its state is saved in {}, and the same command with --resume auto \
+                 continues from it",
+                self.plan.config.steps,
+                save.dir.join("latest").display()
+            )),
+            Err(error @ Error::Diverged(_)) => Err(error),
+            Err(error) => Err(error.of_stop(format!("stopped by {reason} after step {steps}"))),
+        }
+    }
+}
