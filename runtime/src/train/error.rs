@@ -303,15 +303,16 @@ mod tests {
     fn files_have_the_exit_code_of_their_reason() {
         let of_checkpoint = |number: i32| {
             let source = io::Error::from_raw_os_error(number);
-            let error = CheckpointError::io_error("write", "out".as_ref())(source);
+            let (action, path) = ("write", PathBuf::from("out"));
+            let source = Box::new(CheckpointError::Io { action, path, source });
             let older = PathBuf::from("step-1");
-            let source = Box::new(error);
             let error = CheckpointError::Unreadable { source, older };
             Error::Checkpoint { flag: "--save", error }.exit_code()
         };
         assert_eq!(of_checkpoint(libc::EIO), LOST);
         assert_eq!(of_checkpoint(libc::EACCES), exit_code::REFUSED);
-        let damaged = CheckpointError::damaged("out".as_ref(), "torn");
+        let (path, reason) = (PathBuf::from("out"), "torn".to_owned());
+        let damaged = CheckpointError::Damaged { path, reason };
         let damaged = Error::Checkpoint { flag: "--resume", error: damaged };
         assert_eq!(damaged.exit_code(), exit_code::REFUSED);
     }
