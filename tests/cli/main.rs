@@ -5,6 +5,7 @@ mod exit_codes;
 mod explain;
 mod families;
 mod faults;
+mod forged;
 mod meshes;
 mod pipelines;
 mod refusals;

@@ -2,9 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
+use crate::os::InputFile;
+
+/// Most bytes of a JSON file that describes a model or the file of one rank.
+pub const MAX_JSON_BYTES: u64 = 1 << 30;
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 1 << 20;
 
 /// Creates a folder and its parents, unless it exists.
 pub fn create_folder(path: &Path) -> Result<(), CheckpointError> {
@@ -73,25 +80,56 @@ pub fn is_taken(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
+/// Returns the path of a file of the checkpoint in `folder`, which may be a link to another file in it, but to none elsewhere.
+pub fn path_in(folder: &Path, name: &str) -> Result<PathBuf, CheckpointError> {
+    let path = folder.join(name);
+    let failed = |error| CheckpointError::io_error("read", &path)(error);
+    if path.is_symlink() {
+        let (real, real_folder) = (path.canonicalize(), folder.canonicalize());
+        if real.map_err(failed)?.parent() != Some(&real_folder.map_err(failed)?) {
+            return Err(CheckpointError::damaged(&path, "it is a link out of its checkpoint"));
+        }
+    }
+    Ok(path)
+}
+
 /// Opens a regular file for reading.
 ///
 /// Other files are refused before they are opened. Inputs that are read once from start to end may be pipes
 /// (`InputFile`); a checkpoint may not: its files are mapped, compared with the length and the hash in
 /// the manifest, and read at any position. A FIFO has no positions and waits for a writer, and a device may have no end.
-pub fn open_regular(path: &Path) -> Result<File, CheckpointError> {
+pub fn open_regular(path: &Path) -> Result<InputFile, CheckpointError> {
     let metadata = fs::metadata(path).map_err(CheckpointError::io_error("read", path))?;
     if !metadata.is_file() {
         return Err(CheckpointError::damaged(path, "it is not a regular file"));
     }
-    File::open(path).map_err(CheckpointError::io_error("read", path))
+    InputFile::open(path).map_err(CheckpointError::io_error("read", path))
 }
 
-/// Reads a regular file.
-pub fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
-    let mut content = Vec::new();
-    let read = open_regular(path)?.read_to_end(&mut content);
-    read.map_err(CheckpointError::io_error("read", path))?;
-    Ok(content)
+/// Reads a regular file of at most `limit` bytes of text, without a byte of value 0: so the empty part of a sparse file, which
+/// may be of any length, is not read.
+pub fn read_text(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
+    let io = || CheckpointError::io_error("read", path);
+    let mut file = open_regular(path)?;
+    let length = file.file().metadata().map_err(io())?.len();
+    if length > limit {
+        return Err(CheckpointError::damaged(
+            path,
+            format!("it has {length} bytes, at most {limit} are read"),
+        ));
+    }
+    let (mut content, mut chunk) = (Vec::new(), vec![0; READ_BYTES]);
+    loop {
+        let count = file.read(&mut chunk).map_err(io())?;
+        let chunk = &chunk[..count];
+        if chunk.is_empty() {
+            return Ok(content);
+        }
+        if chunk.contains(&0) {
+            return Err(CheckpointError::damaged(path, "it has bytes of value 0, and is not text"));
+        }
+        content.extend_from_slice(chunk);
+    }
 }
 
 /// Checks that `path` is a folder.

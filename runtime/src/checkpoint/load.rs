@@ -89,7 +89,7 @@ impl Checkpoint {
         let mut open_files = Vec::new();
         let mut shards: HashMap<String, Vec<_>> = HashMap::new();
         for (file_index, file) in manifest.files.iter().enumerate() {
-            let path = folder.join(&file.name);
+            let path = files::path_in(folder, &file.name)?;
             open_files.push(TensorFile::open_verified(&path, file.bytes, &file.xxh3)?);
             for (shard_index, shard) in file.shards.iter().enumerate() {
                 shards.entry(shard.tensor.clone()).or_default().push((file_index, shard_index));
@@ -169,7 +169,8 @@ impl TensorSource for Checkpoint {
             return Err(refuse(format!("has shape {found:?}, the model expects {shape:?}")));
         }
         let mut copied = 0;
-        for (file, shard) in &self.shards[name] {
+        // A tensor without elements may have no shard.
+        for (file, shard) in self.shards.get(name).into_iter().flatten() {
             let shard = &self.manifest.files[*file].shards[*shard];
             copied +=
                 self.files[*file].copy_common(&shard.key, &shard.tensor_box, out, tensor_box)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::shard_check::{check_files, check_tensors};
 use super::tensors::hash_of;
 use super::{CheckpointError, RunHistory, TensorBox, files};
 use crate::data::DataPosition;
@@ -13,6 +14,11 @@ const NAME: &str = "manifest.json";
 const HASH_NAME: &str = "manifest.xxh3";
 const FORMAT: &str = "meshwright-checkpoint";
 const VERSION: u32 = 1;
+
+/// Most bytes of a manifest: those of tens of thousands of ranks have less.
+const MAX_BYTES: u64 = 16 << 30;
+/// Most bytes of the file of its hash.
+const MAX_HASH_BYTES: u64 = 1 << 10;
 
 /// The state of a run besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,7 +112,7 @@ impl Manifest {
             tensors.entry(shard.tensor.clone()).or_insert(shape);
         }
         let manifest = Manifest { format: FORMAT.into(), version: VERSION, state, tensors, files };
-        manifest.check_shards()?;
+        check_tensors(&manifest.tensors, &manifest.files)?;
         Ok(manifest)
     }
 
@@ -131,11 +137,11 @@ impl Manifest {
     /// # Errors
     /// A file that is missing, damaged, altered or of another format.
     pub fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
-        let read = |name| files::read(&folder.join(name));
-        let (path, text) = (folder.join(NAME), read(NAME)?);
+        let read = |name, limit| files::read_text(&files::path_in(folder, name)?, limit);
+        let (path, text) = (folder.join(NAME), read(NAME, MAX_BYTES)?);
         let damaged = |reason: String| CheckpointError::damaged(&path, reason);
         let hash = hash_of(&text);
-        if read(HASH_NAME)?.trim_ascii() != hash.as_bytes() {
+        if read(HASH_NAME, MAX_HASH_BYTES)?.trim_ascii() != hash.as_bytes() {
             return Err(damaged(format!("its content differs from the hash in {HASH_NAME}")));
         }
         let manifest: Manifest =
@@ -147,7 +153,9 @@ impl Manifest {
             );
             return Err(CheckpointError::settings(&path, reason));
         }
-        manifest.check_shards()?;
+        let checked = check_tensors(&manifest.tensors, &manifest.files);
+        checked.map_err(|error| damaged(error.to_string()))?;
+        check_files(&manifest.files).map_err(damaged)?;
         Ok(manifest)
     }
 
@@ -158,64 +166,7 @@ impl Manifest {
             #[serde(default)]
             history: RunHistory,
         }
-        let text = files::read(&folder.join(NAME)).ok()?;
+        let text = files::read_text(&files::path_in(folder, NAME).ok()?, MAX_BYTES).ok()?;
         Some(serde_json::from_slice::<Part>(&text).ok()?.history)
-    }
-
-    /// Checks that the shards of every tensor are disjoint boxes that cover it.
-    fn check_shards(&self) -> Result<(), CheckpointError> {
-        let mut by_tensor: BTreeMap<&str, Vec<(&SavedShard, &str)>> = BTreeMap::new();
-        for file in &self.files {
-            for shard in &file.shards {
-                by_tensor.entry(&shard.tensor).or_default().push((shard, &file.name));
-            }
-        }
-        for (name, tensor) in &self.tensors {
-            let shards = by_tensor.remove(name.as_str()).unwrap_or_default();
-            check_cover(&tensor.shape, shards)
-                .map_err(|reason| CheckpointError::Shards { name: name.clone(), reason })?;
-        }
-        match by_tensor.into_keys().next() {
-            None => Ok(()),
-            Some(name) => {
-                let reason = "the manifest does not list the tensor".into();
-                Err(CheckpointError::Shards { name: name.into(), reason })
-            }
-        }
-    }
-}
-
-/// Checks that `shards` are disjoint boxes that cover a tensor of `shape`.
-fn check_cover(shape: &[usize], mut shards: Vec<(&SavedShard, &str)>) -> Result<(), String> {
-    for (shard, file) in &shards {
-        if shard.global_shape != shape {
-            return Err(format!(
-                "{file} says its shape is {:?}, another file says {shape:?}",
-                shard.global_shape
-            ));
-        }
-        if !shard.tensor_box.is_inside(shape) {
-            return Err(format!("{file} holds {}, outside its shape {shape:?}", shard.tensor_box));
-        }
-    }
-    let held: usize = shards.iter().map(|(shard, _)| shard.tensor_box.len()).sum();
-    shards.retain(|(shard, _)| !shard.tensor_box.is_empty());
-    // Sorted by first index, a box can only overlap boxes that begin before its end.
-    shards.sort_by(|a, b| a.0.tensor_box.cmp(&b.0.tensor_box));
-    for (i, (shard, file)) in shards.iter().enumerate() {
-        for (other, other_file) in &shards[i + 1..] {
-            if !shape.is_empty() && other.tensor_box.offset[0] >= shard.tensor_box.end(0) {
-                break;
-            }
-            if let Some(common) = shard.tensor_box.intersection(&other.tensor_box) {
-                return Err(format!("{file} and {other_file} both hold {common}"));
-            }
-        }
-    }
-    let whole = TensorBox::whole(shape).checked_len();
-    if whole == Some(held) {
-        Ok(())
-    } else {
-        Err(format!("the files hold {held} elements of a tensor of shape {shape:?}"))
     }
 }

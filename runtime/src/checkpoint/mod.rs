@@ -31,6 +31,7 @@ mod manifest;
 mod names;
 mod rank_files;
 mod save;
+mod shard_check;
 mod tensor_box;
 mod tensor_source;
 mod tensors;

@@ -40,6 +40,13 @@ pub fn rank_file(rank: usize) -> String {
     format!("rank-{rank:05}.safetensors")
 }
 
+/// Returns true for the name of the file of a rank.
+pub fn is_rank_file(name: &str) -> bool {
+    let digits = name.strip_prefix("rank-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    let rank = digits.and_then(|digits| digits.parse().ok());
+    rank.is_some_and(|rank| rank_file(rank) == name)
+}
+
 /// Returns the path of the description of a rank's file, in the folder of an incomplete checkpoint.
 pub fn rank_description(folder: &Path, rank: usize) -> PathBuf {
     folder.join(rank_file(rank)).with_extension("json")
@@ -82,6 +89,25 @@ pub fn is_temporary(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_names_of_ranks_are_rank_files() {
+        for rank in [0, 7, 12_345, 123_456] {
+            assert!(is_rank_file(&rank_file(rank)));
+        }
+        for name in [
+            "",
+            "rank-0.safetensors",
+            "rank-000001.safetensors",
+            "rank-+0001.safetensors",
+            "rank-00001.json",
+            "../rank-00001.safetensors",
+            "/etc/passwd",
+            "rank-00001.safetensors\0",
+        ] {
+            assert!(!is_rank_file(name), "{name}");
+        }
+    }
 
     #[test]
     fn only_names_of_runs_are_temporary() {

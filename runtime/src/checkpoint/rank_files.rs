@@ -40,7 +40,7 @@ pub fn wait_for_rank_files(
             }
             std::thread::sleep(INTERVAL);
         }
-        let description = serde_json::from_slice(&files::read(&path)?)
+        let description = serde_json::from_slice(&files::read_text(&path, files::MAX_JSON_BYTES)?)
             .map_err(|error| CheckpointError::damaged(&path, error.to_string()))?;
         files::remove_path(&path)?;
         found.push(description);

@@ -122,9 +122,9 @@ impl TensorBox {
         Some(common)
     }
 
-    /// Returns one past the last index of `dim`.
+    /// Returns one past the last index of `dim`. Saturates, as the numbers of a file may be any.
     pub fn end(&self, dim: usize) -> usize {
-        self.offset[dim] + self.shape[dim]
+        self.offset[dim].saturating_add(self.shape[dim])
     }
 
     /// Returns the position of the global index `at` in the row-major elements of this box.
@@ -139,8 +139,10 @@ impl TensorBox {
 
 impl std::fmt::Display for TensorBox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let dims: Vec<_> =
-            (0..self.shape.len()).map(|d| format!("{}..{}", self.offset[d], self.end(d))).collect();
+        let range = |(start, extent): (&usize, &usize)| {
+            format!("{start}..{}", start.saturating_add(*extent))
+        };
+        let dims: Vec<_> = self.offset.iter().zip(&self.shape).map(range).collect();
         write!(f, "[{}]", dims.join(", "))
     }
 }

@@ -19,6 +19,9 @@ use super::{CheckpointError, TensorBox, files};
 
 const _: () = assert!(cfg!(target_endian = "little"), "tensors are written in their memory layout");
 
+/// Most bytes of a file besides its tensors: the longest header that is read, and its length.
+pub const MAX_HEADER_BYTES: u64 = 100_000_000 + size_of::<u64>() as u64;
+
 /// Writes a file of f32 tensors, whose names and shapes are known at the start.
 pub struct TensorWriter {
     file: BufWriter<File>,
@@ -108,7 +111,7 @@ pub struct TensorFile {
 impl TensorFile {
     /// Opens a file and checks its header against its length.
     pub fn open(path: &Path) -> Result<TensorFile, CheckpointError> {
-        TensorFile::parse(path, map_file(path)?)
+        TensorFile::parse(path, map_file(path, &files::open_regular(path)?.into_file())?)
     }
 
     /// Opens a file that must have this length and hash.
@@ -117,11 +120,14 @@ impl TensorFile {
         bytes: u64,
         xxh3: &str,
     ) -> Result<TensorFile, CheckpointError> {
-        let map = map_file(path)?;
-        if map.len() as u64 != bytes {
-            let reason = format!("it has {} bytes, the manifest says {bytes}", map.len());
+        let file = files::open_regular(path)?.into_file();
+        // Before it is mapped: another file may be too long for the address space.
+        let found = length_of(path, &file)?;
+        if found != bytes {
+            let reason = format!("it has {found} bytes, the manifest says {bytes}");
             return Err(CheckpointError::damaged(path, reason));
         }
+        let map = map_file(path, &file)?;
         if hash_of(&map) != xxh3 {
             let reason = "its content differs from the hash in the manifest";
             return Err(CheckpointError::damaged(path, reason));
@@ -174,19 +180,22 @@ impl TensorFile {
             }
         };
         let (start, end) = info.data_offsets;
-        let bytes = &self.map[self.data_start + start..self.data_start + end];
+        let bytes = self.map.get(self.data_start..).and_then(|data| data.get(start..end));
+        let bytes = bytes.ok_or_else(|| fail(format!("is at {start}..{end}, beyond the file")))?;
         Ok(copy_common(bytes, stored, held, out, requested))
     }
 }
 
-fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
-    let file = files::open_regular(path)?;
-    let metadata = file.metadata().map_err(CheckpointError::io_error("read", path))?;
-    if metadata.len() == 0 {
+fn length_of(path: &Path, file: &File) -> Result<u64, CheckpointError> {
+    Ok(file.metadata().map_err(CheckpointError::io_error("read", path))?.len())
+}
+
+fn map_file(path: &Path, file: &File) -> Result<Mmap, CheckpointError> {
+    if length_of(path, file)? == 0 {
         return Err(CheckpointError::damaged(path, "it is empty"));
     }
     // SAFETY: the map is read only; as for every mapped file, the file must not be shortened while it is open.
-    unsafe { Mmap::map(&file) }.map_err(CheckpointError::io_error("read", path))
+    unsafe { Mmap::map(file) }.map_err(CheckpointError::io_error("read", path))
 }
 
 /// Returns the hash of bytes in the format of manifests: XXH3, 128 bits, hexadecimal.

@@ -44,7 +44,7 @@ impl DataPosition {
         let (file, sampler) = (dataset.file(), dataset.sampler());
         let fingerprints = dataset.fingerprints();
         DataPosition {
-            samples: steps * sampler.batch() as u64,
+            samples: steps.saturating_mul(sampler.batch() as u64),
             file: file.name().to_owned(),
             tokens: file.len(),
             fingerprint: fingerprints.start.clone(),

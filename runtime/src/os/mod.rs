@@ -3,11 +3,12 @@
 
 pub mod exit_code;
 mod file_kind;
+mod input_file;
 mod pipes;
 mod signals;
 mod stdout;
 
-pub use pipes::read_text;
+pub use input_file::read_text;
 pub use signals::{
     StopPhase, begin_stop_phase, count_stoppable_step, ignore_file_size_signal, requested_stop,
     watch_stop_signals,
@@ -15,4 +16,5 @@ pub use signals::{
 pub use stdout::{finish_stdout, print_text};
 
 pub(crate) use file_kind::kind_of_special_file;
-pub(crate) use pipes::{InputFile, open_output};
+pub(crate) use input_file::InputFile;
+pub(crate) use pipes::open_output;

@@ -76,6 +76,40 @@ fn data_of_devices_and_sockets() {
     );
 }
 
+/// Files of the system that say that they are empty, and have no end.
+#[test]
+fn files_of_the_system_without_an_end() {
+    let workspace = Workspace::new();
+    workspace.copy_fixture("tied_gqa", "model");
+    let config = workspace.path("model/config.json");
+    std::fs::remove_file(&config).unwrap();
+    symlink("/proc/self/pagemap", config).unwrap();
+    let endless = "/proc/self/pagemap: it is a file of the system without an end";
+    let on = |file: &str| SMALL.replace("text.txt", file);
+    assert_refused(
+        &workspace,
+        &[
+            (&on("/proc/self/pagemap"), &[&format!("--data: cannot read {endless}")]),
+            (
+                &format!("{SMALL} --config /proc/self/pagemap"),
+                &["--config: cannot read /proc/self/pagemap: it "],
+            ),
+            (
+                &format!("{SMALL} --tokenizer /proc/self/pagemap"),
+                &["--tokenizer: cannot read /proc/self/pagemap: "],
+            ),
+            (
+                "--init-from model --data text.txt",
+                &["--init-from: model/config.json is damaged: it has bytes of value 0"],
+            ),
+        ],
+    );
+    // Its reader waits for the next message of the kernel. Others than its owner cannot open it.
+    for line in [on("/proc/kmsg"), format!("{SMALL} --config /proc/kmsg")] {
+        assert_contains(workspace.run(&line).error(), "cannot read /proc/kmsg: ");
+    }
+}
+
 /// A link, and the standard input, as a file and as a pipe.
 #[test]
 fn data_by_other_paths() {

@@ -41,7 +41,7 @@ pub trait HfConfig: Sized {
     /// refuses.
     fn read(folder: &Path) -> Result<Self, CheckpointError> {
         let path = folder.join("config.json");
-        let text = files::read(&path)?;
+        let text = files::read_text(&path, files::MAX_JSON_BYTES)?;
         let settings = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
         let config = settings.and_then(|settings: Map<String, Value>| {
             let settings = HfSettings::new(&settings);

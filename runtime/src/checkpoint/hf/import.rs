@@ -139,7 +139,7 @@ fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let parsed: Index = serde_json::from_slice(&files::read(index)?)
+    let parsed: Index = serde_json::from_slice(&files::read_text(index, files::MAX_JSON_BYTES)?)
         .map_err(|error| CheckpointError::settings(index, format!("not an index: {error}")))?;
     let mut names: Vec<String> = parsed.weight_map.into_values().collect();
     names.sort();

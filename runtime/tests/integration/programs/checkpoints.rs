@@ -110,3 +110,25 @@ fn damage_is_reported() {
     assert_eq!(code, 2);
     assert!(stderr.starts_with("error: no checkpoint at none: "), "{stderr}");
 }
+
+#[test]
+fn forged_manifests_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    save(&dir.path().join("out"), 2);
+    let checkpoint = dir.path().join("out/step-00000002");
+    let text = std::fs::read_to_string(checkpoint.join("manifest.json")).unwrap();
+    for (from, to, expected) in [
+        ("rank-00000.safetensors", "../../../etc/passwd", "it names \"../../../etc/passwd\""),
+        ("\"step\": 2", "\"step\": -2", "invalid value"),
+        ("\"offset\": [", "\"offset\": [7,", "outside its shape"),
+    ] {
+        let forged = text.replace(from, to);
+        assert_ne!(forged, text);
+        let hash = xxhash_rust::xxh3::xxh3_128(forged.as_bytes());
+        std::fs::write(checkpoint.join("manifest.json"), forged).unwrap();
+        std::fs::write(checkpoint.join("manifest.xxh3"), format!("{hash:032x}")).unwrap();
+        let (code, stdout, stderr) = inspect(&["out"], dir.path());
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{stderr}");
+    }
+}
