@@ -9,8 +9,6 @@ pub struct ProcessRank {
     pub rank: usize,
     /// World size.
     pub world: usize,
-    /// Rank among the processes of the same host.
-    pub local_rank: usize,
 }
 
 /// An invalid rank assignment in the environment.
@@ -26,6 +24,15 @@ pub enum RankAssignmentError {
         /// The missing variable.
         missing: &'static str,
     },
+    /// The launcher gives ranks, but does not tell how many.
+    #[error(
+        "the environment has {present}, so a launcher has started this process, but no number of processes: each would \
+         train the whole run; start them by mpirun, srun or torchrun, or set RANK and WORLD_SIZE (0 and 1 for one process)"
+    )]
+    UnknownWorld {
+        /// The variable with the rank.
+        present: &'static str,
+    },
     /// A variable is not a number, or out of range.
     #[error("{name}={value} is not {expected}")]
     Invalid {
@@ -40,89 +47,207 @@ pub enum RankAssignmentError {
 
 /// The environment variables of one launcher.
 pub struct LauncherVars {
+    /// World rank, by which the launcher is recognized.
     pub rank: &'static str,
-    world: &'static str,
-    local_rank: &'static str,
+    /// Candidates for the world size; none if the launcher does not tell it.
+    world: &'static [&'static str],
+    /// Candidates for the rank among the processes of the same host; none if it has one process.
+    pub local_rank: &'static [&'static str],
+    /// Candidates for the number of processes of the same host.
+    pub local_size: &'static [&'static str],
     /// Candidates for the job identifier.
     pub job: &'static [&'static str],
 }
 
-/// torchrun and compatible launchers first: they often run under the other launchers.
-const LAUNCHERS: [LauncherVars; 3] = [
-    LauncherVars {
-        rank: "RANK",
-        world: "WORLD_SIZE",
-        local_rank: "LOCAL_RANK",
-        job: &["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"],
-    },
+/// The variables of torchrun, which other tools set too. `RANK` alone may mean anything.
+const TORCHRUN: LauncherVars = LauncherVars {
+    rank: "RANK",
+    world: &["WORLD_SIZE"],
+    local_rank: &["LOCAL_RANK"],
+    local_size: &["LOCAL_WORLD_SIZE"],
+    job: &["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"],
+};
+
+/// In the order of precedence. torchrun and compatible launchers are first, as they often run under the others; SLURM and PMIx
+/// are last, as other launchers run in a job of SLURM, or set the variables of PMIx too.
+const LAUNCHERS: [LauncherVars; 8] = [
+    TORCHRUN,
+    // Open MPI.
     LauncherVars {
         rank: "OMPI_COMM_WORLD_RANK",
-        world: "OMPI_COMM_WORLD_SIZE",
-        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        world: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
+        local_size: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
         job: &["SLURM_JOB_ID", "PMIX_NAMESPACE"],
     },
+    // MPICH and Intel MPI.
+    LauncherVars {
+        rank: "PMI_RANK",
+        world: &["PMI_SIZE"],
+        local_rank: &[
+            "MPI_LOCALRANKID",
+            "PALS_LOCAL_RANKID",
+            "FLUX_TASK_LOCAL_ID",
+            "SLURM_LOCALID",
+        ],
+        local_size: &["MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"],
+        job: &["SLURM_JOB_ID", "PMI_JOBID"],
+    },
+    // PALS.
+    LauncherVars {
+        rank: "PALS_RANKID",
+        world: &["PMI_SIZE"],
+        local_rank: &["PALS_LOCAL_RANKID"],
+        local_size: &["PALS_LOCAL_SIZE"],
+        job: &["PALS_APID"],
+    },
+    // Flux.
+    LauncherVars {
+        rank: "FLUX_TASK_RANK",
+        world: &["FLUX_JOB_SIZE"],
+        local_rank: &["FLUX_TASK_LOCAL_ID"],
+        local_size: &[],
+        job: &["FLUX_JOB_ID"],
+    },
+    // Indexed jobs of Kubernetes, with one process for each pod.
+    LauncherVars {
+        rank: "JOB_COMPLETION_INDEX",
+        world: &["MESHWRIGHT_WORLD_SIZE"],
+        local_rank: &[],
+        local_size: &[],
+        job: &[],
+    },
+    // A step has its own number of tasks.
     LauncherVars {
         rank: "SLURM_PROCID",
-        world: "SLURM_NTASKS",
-        local_rank: "SLURM_LOCALID",
+        world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        local_rank: &["SLURM_LOCALID"],
+        local_size: &[],
         job: &["SLURM_JOB_ID"],
     },
+    LauncherVars {
+        rank: "PMIX_RANK",
+        world: &[],
+        local_rank: &[],
+        local_size: &[],
+        job: &["PMIX_NAMESPACE"],
+    },
 ];
+
+/// Numbers from which on SLURM counts steps that are no task: batch scripts, interactive shells and others.
+const FIRST_SPECIAL_STEP: u64 = 0xffff_fff0;
 
 impl ProcessRank {
     /// Returns the rank of this process; `None` if it was not started by a launcher.
     ///
     /// # Errors
-    /// If variables are missing or inconsistent.
+    /// If variables are missing or inconsistent. `RANK` without `WORLD_SIZE` is none of a launcher.
     pub fn from_environment() -> Result<Option<ProcessRank>, RankAssignmentError> {
-        ProcessRank::from_variables(|name| env::var(name).ok())
+        ProcessRank::from_variables(&|name| env::var(name).ok())
     }
 
-    /// Returns the rank in the given environment variables; `None` in the batch script of a SLURM job, which has the
-    /// variables of the first of its tasks, but is not one of them: only `srun` starts tasks, and sets `SLURM_STEP_ID`.
+    /// Returns the rank in the given environment variables. Empty ones count as not set.
     ///
     /// # Errors
     /// As [`from_environment`](Self::from_environment).
     pub fn from_variables(
-        variable: impl Fn(&str) -> Option<String>,
+        variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<ProcessRank>, RankAssignmentError> {
-        let Some(launcher) = LauncherVars::find(&variable) else { return Ok(None) };
-        let process = launcher.process_rank(&variable)?;
-        let is_slurm = launcher.rank == "SLURM_PROCID";
-        let is_batch_script = is_slurm && process.rank == 0 && variable("SLURM_STEP_ID").is_none();
-        Ok((!is_batch_script).then_some(process))
+        let variables = Variables::new(variable);
+        match LauncherVars::find(&variables) {
+            Some(launcher) if launcher.rank == TORCHRUN.rank && !launcher.is_sized(&variables) => {
+                Ok(None)
+            }
+            found => found.map(|launcher| launcher.process_rank(&variables)).transpose(),
+        }
+    }
+}
+
+/// Environment variables; empty ones count as not set.
+pub struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl<'a> Variables<'a> {
+    /// Wraps a function that returns the value of a variable.
+    pub fn new(variable: &'a dyn Fn(&str) -> Option<String>) -> Variables<'a> {
+        Variables(variable)
+    }
+
+    /// Returns the value of a variable.
+    pub fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    /// Returns the first of the variables that is set, with its value.
+    pub fn first_of(&self, names: &[&'static str]) -> Option<(&'static str, String)> {
+        names.iter().find_map(|name| Some((*name, self.get(name)?)))
     }
 }
 
 impl LauncherVars {
-    /// Returns the launcher whose variables are set.
-    pub fn find(variable: &impl Fn(&str) -> Option<String>) -> Option<&'static LauncherVars> {
-        LAUNCHERS.iter().find(|launcher| variable(launcher.rank).is_some())
+    /// Returns the launcher whose variables are set: the first one that tells the number of processes, else the last one.
+    pub fn find(variables: &Variables<'_>) -> Option<&'static LauncherVars> {
+        let has_started = |launcher: &&LauncherVars| launcher.has_started(variables);
+        let mut sized = LAUNCHERS.iter().filter(has_started);
+        sized
+            .find(|launcher| launcher.is_sized(variables))
+            .or_else(|| LAUNCHERS.iter().rev().find(has_started))
+    }
+
+    /// Returns true if the launcher has started this process.
+    ///
+    /// The batch script of a SLURM job has the variables of the first of its tasks, but is not one of them: only `srun` starts
+    /// tasks, and sets `SLURM_STEP_ID`.
+    fn has_started(&self, variables: &Variables<'_>) -> bool {
+        let Some(rank) = variables.get(self.rank) else { return false };
+        if self.rank != "SLURM_PROCID" {
+            return true;
+        }
+        match variables.get("SLURM_STEP_ID") {
+            Some(step) => step.trim().parse().is_ok_and(|step: u64| step < FIRST_SPECIAL_STEP),
+            None => rank.trim() != "0",
+        }
+    }
+
+    /// Returns true if the launcher tells the number of processes.
+    fn is_sized(&self, variables: &Variables<'_>) -> bool {
+        variables.first_of(self.world).is_some()
     }
 
     /// Returns the rank in the variables of this launcher.
     pub fn process_rank(
         &self,
-        variable: &impl Fn(&str) -> Option<String>,
+        variables: &Variables<'_>,
     ) -> Result<ProcessRank, RankAssignmentError> {
-        let number = |name: &'static str| {
-            let Some(value) = variable(name) else {
-                return Err(RankAssignmentError::Missing { present: self.rank, missing: name });
-            };
-            value.trim().parse::<usize>().map_err(|_| RankAssignmentError::Invalid {
-                name,
-                value,
-                expected: "a number".into(),
-            })
-        };
-        let (rank, world) = (number(self.rank)?, number(self.world)?);
+        if self.world.is_empty() {
+            return Err(RankAssignmentError::UnknownWorld { present: self.rank });
+        }
+        let (size, world) = self.number(variables, self.world)?;
+        let (_, rank) = self.number(variables, &[self.rank])?;
         if rank >= world {
             return Err(RankAssignmentError::Invalid {
                 name: self.rank,
                 value: rank.to_string(),
-                expected: format!("below {}={world}", self.world),
+                expected: format!("below {size}={world}"),
             });
         }
-        Ok(ProcessRank { rank, world, local_rank: number(self.local_rank)? })
+        Ok(ProcessRank { rank, world })
+    }
+
+    /// Returns the number in the first of `names` that is set, with its name.
+    pub fn number(
+        &self,
+        variables: &Variables<'_>,
+        names: &[&'static str],
+    ) -> Result<(&'static str, usize), RankAssignmentError> {
+        let Some((name, value)) = variables.first_of(names) else {
+            let missing = names.first().copied().unwrap_or_default();
+            return Err(RankAssignmentError::Missing { present: self.rank, missing });
+        };
+        match value.trim().parse() {
+            Ok(number) => Ok((name, number)),
+            Err(_) => {
+                Err(RankAssignmentError::Invalid { name, value, expected: "a number".into() })
+            }
+        }
     }
 }

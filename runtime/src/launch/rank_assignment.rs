@@ -2,7 +2,7 @@
 
 use std::env;
 
-use super::process_rank::{LauncherVars, ProcessRank, RankAssignmentError};
+use super::process_rank::{LauncherVars, ProcessRank, RankAssignmentError, Variables};
 
 /// Port of the store if the launcher does not set `MASTER_PORT`.
 const DEFAULT_PORT: u16 = 29_500;
@@ -31,23 +31,26 @@ impl RankAssignment {
     /// # Errors
     /// If variables are missing or inconsistent.
     pub fn from_environment() -> Result<Option<RankAssignment>, RankAssignmentError> {
-        RankAssignment::from_variables(|name| env::var(name).ok())
+        RankAssignment::from_variables(&|name| env::var(name).ok())
     }
 
-    /// Returns the rank assignment in the given environment variables.
+    /// Returns the rank assignment in the given environment variables. Empty ones count as not set.
     ///
     /// # Errors
     /// As [`from_environment`](Self::from_environment).
     pub fn from_variables(
-        variable: impl Fn(&str) -> Option<String>,
+        variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<RankAssignment>, RankAssignmentError> {
-        let Some(launcher) = LauncherVars::find(&variable) else { return Ok(None) };
-        let ProcessRank { rank, world, local_rank } = launcher.process_rank(&variable)?;
-        let host = match variable("MASTER_ADDR") {
+        let variables = &Variables::new(variable);
+        let Some(launcher) = LauncherVars::find(variables) else { return Ok(None) };
+        let ProcessRank { rank, world } = launcher.process_rank(variables)?;
+        let local_rank = match launcher.local_rank {
+            [] => 0,
+            names => launcher.number(variables, names)?.1,
+        };
+        let host = match variables.get("MASTER_ADDR") {
             Some(host) => host,
-            None if local_rank == rank && is_one_host(&variable, launcher, world) => {
-                "127.0.0.1".into()
-            }
+            None if is_one_host(variables, launcher, world) => "127.0.0.1".into(),
             None => {
                 return Err(RankAssignmentError::Missing {
                     present: launcher.rank,
@@ -55,7 +58,7 @@ impl RankAssignment {
                 });
             }
         };
-        let port = match variable("MASTER_PORT") {
+        let port = match variables.get("MASTER_PORT") {
             Some(value) => {
                 value.trim().parse::<u16>().map_err(|_| RankAssignmentError::Invalid {
                     name: "MASTER_PORT",
@@ -66,26 +69,24 @@ impl RankAssignment {
             None => DEFAULT_PORT,
         };
         // torchrun itself listens on that port.
-        let is_taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|used| used == "True");
+        let agent_store = variables.get("TORCHELASTIC_USE_AGENT_STORE");
+        let is_taken = agent_store.is_some_and(|used| used == "True");
         let port = if is_taken { port.checked_add(1).unwrap_or(DEFAULT_PORT) } else { port };
-        let job =
-            std::iter::once(&JOB_VARIABLE).chain(launcher.job).find_map(|name| variable(name));
+        let job = variables.get(JOB_VARIABLE);
+        let job = job.or_else(|| variables.first_of(launcher.job).map(|(_, job)| job));
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let master = format!("{host}:{port}");
         Ok(Some(RankAssignment { rank, world, local_rank, master, job: job.unwrap_or_default() }))
     }
 }
 
-/// Returns `true` if all ranks are on one host according to the launcher.
-fn is_one_host(
-    variable: &impl Fn(&str) -> Option<String>,
-    launcher: &LauncherVars,
-    world: usize,
-) -> bool {
-    let size = match launcher.rank {
-        "RANK" => variable("LOCAL_WORLD_SIZE"),
-        "SLURM_PROCID" => return variable("SLURM_NNODES").as_deref() == Some("1"),
-        _ => variable("OMPI_COMM_WORLD_LOCAL_SIZE"),
-    };
-    size.and_then(|size| size.parse().ok()) == Some(world)
+/// Returns `true` if all ranks are on one host according to the launcher, which may number them otherwise within the host.
+fn is_one_host(variables: &Variables<'_>, launcher: &LauncherVars, world: usize) -> bool {
+    let local_size = variables.first_of(launcher.local_size);
+    let size = local_size.and_then(|(_, size)| size.trim().parse().ok());
+    let nodes = ["SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
+    world == 1
+        || size == Some(world)
+        || launcher.rank == "SLURM_PROCID"
+            && variables.first_of(&nodes).is_some_and(|(_, nodes)| nodes.trim() == "1")
 }

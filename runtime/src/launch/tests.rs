@@ -13,7 +13,7 @@ fn assignment_of(
 ) -> Result<Option<RankAssignment>, RankAssignmentError> {
     let value =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
-    RankAssignment::from_variables(|name| value(name).map(|value| value.to_string()))
+    RankAssignment::from_variables(&|name| value(name).map(|value| value.to_string()))
 }
 
 #[test]
@@ -60,12 +60,96 @@ fn every_launcher_is_recognized() {
     assert_eq!(assignment_of(&[("HOME", "/root")]), Ok(None));
 }
 
+/// The variables of further launchers, and the rank, world size, local rank and address in them.
+#[test]
+fn launchers_of_clusters_are_recognized() {
+    let node = ("MASTER_ADDR", "node7");
+    for (variables, expected) in [
+        // Open MPI 5 numbers the ranks of a host in another order.
+        (
+            vec![
+                ("OMPI_COMM_WORLD_RANK", "1"),
+                ("OMPI_COMM_WORLD_SIZE", "4"),
+                ("OMPI_COMM_WORLD_LOCAL_RANK", "2"),
+                ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+                ("PMIX_RANK", "1"),
+            ],
+            (1, 4, 2, "127.0.0.1:29500"),
+        ),
+        (
+            vec![
+                ("PMI_RANK", "1"),
+                ("PMI_SIZE", "2"),
+                ("MPI_LOCALRANKID", "1"),
+                ("MPI_LOCALNRANKS", "2"),
+            ],
+            (1, 2, 1, "127.0.0.1:29500"),
+        ),
+        // PALS, with and without the rank of PMI.
+        (
+            vec![
+                ("PMI_RANK", "3"),
+                ("PALS_RANKID", "3"),
+                ("PMI_SIZE", "4"),
+                ("PALS_LOCAL_RANKID", "1"),
+                node,
+            ],
+            (3, 4, 1, "node7:29500"),
+        ),
+        (
+            vec![("PALS_RANKID", "3"), ("PMI_SIZE", "4"), ("PALS_LOCAL_RANKID", "1"), node],
+            (3, 4, 1, "node7:29500"),
+        ),
+        // Flux in a job of SLURM.
+        (
+            vec![
+                ("FLUX_TASK_RANK", "2"),
+                ("FLUX_JOB_SIZE", "3"),
+                ("FLUX_TASK_LOCAL_ID", "0"),
+                ("SLURM_PROCID", "0"),
+                ("SLURM_STEP_ID", "0"),
+                ("SLURM_NTASKS", "1"),
+                node,
+            ],
+            (2, 3, 0, "node7:29500"),
+        ),
+        (
+            vec![("JOB_COMPLETION_INDEX", "1"), ("MESHWRIGHT_WORLD_SIZE", "2"), node],
+            (1, 2, 0, "node7:29500"),
+        ),
+        // One process needs no address.
+        (
+            vec![("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")],
+            (0, 1, 0, "127.0.0.1:29500"),
+        ),
+        // A step with fewer tasks than its job.
+        (
+            vec![
+                ("SLURM_PROCID", "1"),
+                ("SLURM_NTASKS", "8"),
+                ("SLURM_STEP_NUM_TASKS", "2"),
+                ("SLURM_STEP_ID", "3"),
+                ("SLURM_LOCALID", "1"),
+                ("SLURM_NNODES", "4"),
+                ("SLURM_STEP_NUM_NODES", "1"),
+            ],
+            (1, 2, 1, "127.0.0.1:29500"),
+        ),
+    ] {
+        let found = assignment_of(&variables).unwrap().expect("a rank");
+        let found = (found.rank, found.world, found.local_rank, found.master.as_str());
+        assert_eq!(found, expected, "{variables:?}");
+    }
+    let unknown = RankAssignmentError::UnknownWorld { present: "PMIX_RANK" };
+    assert_eq!(assignment_of(&[("PMIX_RANK", "1")]), Err(unknown));
+}
+
 #[test]
 fn a_slurm_batch_script_is_no_task() {
     let rank_of = |variables: &[(&str, &str)]| {
         let value =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
-        ProcessRank::from_variables(|name| value(name).map(|value| value.to_string()))
+        ProcessRank::from_variables(&|name| value(name).map(|value| value.to_string()))
     };
     let script = [
         ("SLURM_PROCID", "0"),
@@ -75,9 +159,14 @@ fn a_slurm_batch_script_is_no_task() {
         ("SLURM_JOB_ID", "77"),
     ];
     assert_eq!(rank_of(&script), Ok(None));
-    let first = Some(ProcessRank { rank: 0, world: 4, local_rank: 0 });
+    // The steps of batch scripts and of interactive shells.
+    for step in ["4294967291", "4294967290"] {
+        assert_eq!(rank_of(&[&script[..], &[("SLURM_STEP_ID", step)]].concat()), Ok(None));
+        assert_eq!(assignment_of(&[&script[..], &[("SLURM_STEP_ID", step)]].concat()), Ok(None));
+    }
+    let first = Some(ProcessRank { rank: 0, world: 4 });
     assert_eq!(rank_of(&[&script[..], &[("SLURM_STEP_ID", "0")]].concat()), Ok(first));
-    let later = Some(ProcessRank { rank: 3, world: 4, local_rank: 0 });
+    let later = Some(ProcessRank { rank: 3, world: 4 });
     assert_eq!(rank_of(&[&[("SLURM_PROCID", "3")], &script[1..]].concat()), Ok(later));
     // Other launchers start their processes from such a script.
     let torchrun = [("RANK", "0"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "0")];

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
 use super::assert_refused;
-use crate::{Finished, SMALL, Workspace, fixture, program};
+use crate::{Finished, SMALL, Workspace, assert_contains, fixture, program};
 
 #[test]
 fn data() {

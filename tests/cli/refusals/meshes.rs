@@ -228,4 +228,51 @@ fn processes_of_a_launcher() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let task = run(&[&script[..], &[("SLURM_STEP_ID", "0")]].concat());
     assert_contains(task.error(), "error: this process was started as rank 0 of 4, but on the CPU");
+    // MPICH started from the script of a job.
+    let mpich = run(&[&script[..], &[("PMI_RANK", "1"), ("PMI_SIZE", "2")]].concat());
+    assert_contains(
+        mpich.error(),
+        "error: this process was started as rank 1 of 2, but on the CPU",
+    );
+    let unknown = run(&[&script[..], &[("PMIX_RANK", "1")]].concat());
+    assert_contains(unknown.error(), "has PMIX_RANK, so a launcher has started this process");
+    let pod = run(&[("JOB_COMPLETION_INDEX", "1")]);
+    assert_contains(pod.error(), "has JOB_COMPLETION_INDEX, but no MESHWRIGHT_WORLD_SIZE");
+    let single =
+        run(&[("JOB_COMPLETION_INDEX", "0"), ("MESHWRIGHT_WORLD_SIZE", "1"), ("RANK", "")]);
+    assert_eq!(single.code, Some(0), "{}", single.stderr);
+}
+
+/// What needs no ranks reads no variables of launchers, however incomplete these are.
+#[test]
+fn launchers_matter_only_for_ranks() {
+    let workspace = Workspace::new();
+    let slurm = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_NNODES", "2"),
+    ];
+    for variables in [
+        &slurm[..],
+        &[("JOB_COMPLETION_INDEX", "0")],
+        &[("RANK", "")],
+        &[("RANK", "0")],
+        &[("RANK", "x"), ("WORLD_SIZE", "y")],
+        &[("PMIX_RANK", "0")],
+        &[("OMPI_COMM_WORLD_RANK", "0")],
+    ] {
+        for (line, part) in [
+            ("--help", "--mesh"),
+            (&format!("{SMALL} --explain --mesh dp=2"), "all_reduce"),
+            (&format!("{SMALL} --explain --mesh auto=2"), "all_reduce"),
+            (&format!("{SMALL} --explain --mesh dp=2 --device cuda"), "all_reduce"),
+        ] {
+            let mut command = program();
+            command.envs(variables.iter().copied());
+            let finished = workspace.run_program(command, line);
+            assert_eq!(finished.code, Some(0), "{variables:?} {line}\n{}", finished.stderr);
+            assert_contains(&finished.stdout, part);
+        }
+    }
 }

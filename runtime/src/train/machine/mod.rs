@@ -67,7 +67,8 @@ pub use gpus::Gpus;
 /// A device that is missing, and a failed rendezvous of processes.
 pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     if config.explain {
-        let own_rank = rank_assignment()?.map(|own| own.rank);
+        // Only the first of several processes prints. One that a launcher has not started has no rank.
+        let own_rank = ProcessRank::from_environment().ok().flatten().map(|own| own.rank);
         return Ok(Box::new(NoMachine { own_rank }));
     }
     match config.device {
@@ -109,11 +110,10 @@ fn refuse_processes(
 ) -> Result<()> {
     match found {
         Ok(Some(ProcessRank { rank, world, .. })) if world > 1 => Err(Error::Input(format!(
-            "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one process; \
-             start one process and set its ranks with --mesh, or use --device cuda"
+            "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one process, \
+             and each process would train the whole run; start one process and set its ranks with --mesh, or use --device cuda"
         ))),
-        // Without the others, a variable may have been set for another purpose.
-        Ok(_) | Err(RankAssignmentError::Missing { .. }) => Ok(()),
+        Ok(_) => Ok(()),
         Err(error) => Err(Error::Input(error.to_string())),
     }
 }
@@ -211,20 +211,43 @@ mod tests {
 
     #[test]
     fn several_processes_are_refused() {
-        let found = |world: &str, local_rank: Option<&str>| {
-            let of = |name: &str| match name {
-                "RANK" => Some("0".to_owned()),
-                "LOCAL_RANK" => local_rank.map(str::to_owned),
-                "WORLD_SIZE" => Some(world.to_owned()),
-                _ => None,
+        let found = |variables: &[(&str, &str)]| {
+            let of = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| value.to_string())
             };
-            refuse_processes(ProcessRank::from_variables(of)).map_err(|error| error.to_string())
+            refuse_processes(ProcessRank::from_variables(&of)).map_err(|error| error.to_string())
         };
-        // Also without an address, which the CPU would not need.
-        let text = found("4", Some("0")).unwrap_err();
-        assert!(text.contains("started as rank 0 of 4"), "{text}");
-        assert_eq!(found("0", Some("0")), Err("RANK=0 is not below WORLD_SIZE=0".into()));
-        assert_eq!([found("1", Some("0")), found("4", None)], [Ok(()), Ok(())]);
-        refuse_processes(Ok(None)).unwrap();
+        // Also without an address or a local rank, which the CPU would not need.
+        for (rank, world) in [
+            ("RANK", "WORLD_SIZE"),
+            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+            ("PMI_RANK", "PMI_SIZE"),
+            ("PALS_RANKID", "PMI_SIZE"),
+            ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+            ("JOB_COMPLETION_INDEX", "MESHWRIGHT_WORLD_SIZE"),
+        ] {
+            let text = found(&[(rank, "0"), (world, "4")]).unwrap_err();
+            assert!(text.contains("started as rank 0 of 4"), "{text}");
+            assert_eq!(
+                found(&[(rank, "0"), (world, "0")]),
+                Err(format!("{rank}=0 is not below {world}=0"))
+            );
+            assert_eq!(found(&[(rank, "0"), (world, "1")]), Ok(()));
+            // Set for another purpose.
+            assert_eq!(found(&[(rank, ""), (world, "")]), Ok(()));
+        }
+        let task = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_STEP_ID", "0")];
+        found(&task).unwrap_err();
+        found(&task[..2]).unwrap();
+        // A rank without the number of processes.
+        let text = found(&[("PMIX_RANK", "0")]).unwrap_err();
+        assert!(text.contains("has PMIX_RANK") && text.contains("train the whole run"), "{text}");
+        found(&[&task[..2], &[("PMIX_RANK", "0")]].concat()).unwrap_err();
+        found(&[("RANK", "gold"), ("PMIX_RANK", "0")]).unwrap_err();
+        let text = found(&[("JOB_COMPLETION_INDEX", "2")]).unwrap_err();
+        assert!(text.contains("no MESHWRIGHT_WORLD_SIZE"), "{text}");
+        // `RANK` alone may mean anything.
+        assert_eq!([found(&[("RANK", "gold")]), found(&[])], [Ok(()), Ok(())]);
     }
 }
