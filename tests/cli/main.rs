@@ -7,6 +7,7 @@ mod families;
 mod faults;
 mod forged;
 mod meshes;
+mod outputs;
 mod pipelines;
 mod refusals;
 mod reports;

@@ -117,14 +117,17 @@ fn tokenize_by_flags(matches: &ArgMatches) -> Result<String, TokenizeError> {
     progress.finish();
     let done = done?;
     let seconds = start.elapsed().as_secs_f64();
+    let moved =
+        done.moved.map(|path| format!("; its earlier content is now in {}", path.display()));
     Ok(format!(
-        "{}: {} tokens of {} bits, from {} documents with {} bytes; {seconds:.1} s, {:.1} MB/s",
+        "{}: {} tokens of {} bits, from {} documents with {} bytes; {seconds:.1} s, {:.1} MB/s{}",
         output.display(),
         done.tokens,
         8 * width.width(),
         done.documents,
         done.bytes,
         done.bytes as f64 / seconds / 1e6,
+        moved.unwrap_or_default(),
     ))
 }
 

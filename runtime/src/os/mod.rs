@@ -1,9 +1,10 @@
-//! The operating system: kinds of files, pipes that are opened without waiting forever, standard output, signals of the
-//! process, and its exit codes.
+//! The operating system: kinds of files, pipes that are opened without waiting forever, files with one writer, standard output,
+//! signals of the process, and its exit codes.
 
 pub mod exit_code;
 mod file_kind;
 mod input_file;
+mod output_file;
 mod pipes;
 mod signals;
 mod stdout;
@@ -17,4 +18,4 @@ pub use stdout::{finish_stdout, print_text};
 
 pub(crate) use file_kind::kind_of_special_file;
 pub(crate) use input_file::InputFile;
-pub(crate) use pipes::open_output;
+pub(crate) use output_file::{ClaimedFile, move_aside};

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +20,17 @@ pub struct TraceError {
     pub path: PathBuf,
     /// The I/O error.
     pub source: std::io::Error,
+}
+
+/// The start of each trace.
+const START: &[u8] = br#"{"displayTimeUnit":"ms","otherData":{"dropped_spans":{"#;
+
+/// Returns true for the content of a trace, or the start of one that could not be written as a whole.
+pub fn is_trace(content: &mut dyn std::io::Read) -> bool {
+    let mut start = Vec::new();
+    let is_read = content.take(START.len() as u64).read_to_end(&mut start).is_ok();
+    let end = start.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    is_read && START.starts_with(&start[..end])
 }
 
 /// Writes `lanes`, which are grouped by rank.

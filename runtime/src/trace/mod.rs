@@ -28,6 +28,7 @@ mod tracer;
 
 pub use event::{Arg, Name};
 pub use file::TraceError;
+pub(crate) use file::is_trace;
 pub use lane::{Lane, Span};
 pub use tracer::Tracer;
 

@@ -4,11 +4,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Arg, Lane, Name, Tracer};
+use super::{Arg, Lane, Name, Tracer, is_trace};
 
 fn file(tracer: &Tracer) -> Value {
     let mut bytes = Vec::new();
     tracer.write_to(&mut bytes).unwrap();
+    // Also one whose writing was cut off, with the zeros of a power failure.
+    for content in [&bytes[..], &bytes[..30], &[&bytes[..30], &[0; 99]].concat()] {
+        assert!(is_trace(&mut &content[..]));
+    }
     serde_json::from_slice(&bytes).unwrap()
 }
 
@@ -125,4 +129,13 @@ fn write_errors_name_the_file() {
         error.contains(&format!("the trace `{}` cannot be written: ", path.display())),
         "{error}"
     );
+}
+
+#[test]
+fn other_files_are_no_traces() {
+    for content in
+        [&b"{\"traceEvents\":[]}"[..], b"text", &[0, 1, 2], b"{\"displayTimeUnit\":\"ns\""]
+    {
+        assert!(!is_trace(&mut &content[..]));
+    }
 }

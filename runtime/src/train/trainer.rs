@@ -110,11 +110,12 @@ impl<M: LanguageModel> Trainer<M> {
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
             let plan = Plan::new::<M>(config, Arc::clone(&machine))?;
-            let (outputs, shared) = if plan.config.explain {
-                (PreparedOutputs::default(), Shared::default())
+            let mut outputs = if plan.config.explain {
+                PreparedOutputs::default()
             } else {
-                (plan.prepare_outputs()?, Shared::open(&plan)?)
+                plan.prepare_outputs()?
             };
+            let shared = Shared::new(outputs.metrics.take());
             // Other processes wait for this one from now on, so it ends with them.
             if plan.machine.own_rank().is_some() && !plan.config.explain {
                 begin_steps(&plan);

@@ -8,10 +8,10 @@ use super::encode::Encoder;
 use super::output_name::{check_output, check_width};
 use super::{DocumentDelimiters, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
-use crate::os::InputFile;
+use crate::os::{InputFile, move_aside};
 
 /// Results of [`tokenize_files`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokenized {
     /// Bytes of text.
     pub bytes: u64,
@@ -19,12 +19,15 @@ pub struct Tokenized {
     pub documents: u64,
     /// Tokens that were written, those after documents included.
     pub tokens: u64,
+    /// The file to which the earlier content of the output was moved, if there was any.
+    pub moved: Option<PathBuf>,
 }
 
 /// Tokenizes the files `inputs` (`-` is standard input) into `output`, one after the other, as little-endian ids of 16
 /// or 32 bits. `progress` is called with the number of bytes of all inputs that are done.
 ///
-/// The output is written under another name, in the same folder, and renamed when it is complete.
+/// The output is written under another name, in the same folder, and renamed when it is complete. Earlier content of the output
+/// is moved to `NAME.1` and so on.
 ///
 /// # Errors
 /// An output that does not end in `.bin`, states another width by its name, or is an input; ids that `width` does not
@@ -40,7 +43,7 @@ pub fn tokenize_files(
     check_output(output, inputs)?;
     check_width(tokenizer, output, width)?;
     let mut file = UnfinishedFiles::create(output)?;
-    let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0 };
+    let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0, moved: None };
     let mut buffer = Ids::new(width);
     let encoder = Encoder::new(tokenizer, documents);
     for input in inputs {
@@ -62,7 +65,7 @@ pub fn tokenize_files(
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
         return Err(TokenizeError::without_tokens(tokenizer.name(), names.join(", "), done.bytes));
     }
-    file.finish_file()?;
+    done.moved = file.finish_file()?;
     Ok(done)
 }
 
@@ -96,15 +99,16 @@ impl UnfinishedFiles {
         self.writer.write_all(bytes).map_err(|source| self.error(source))
     }
 
-    fn finish_file(mut self) -> Result<(), TokenizeError> {
+    fn finish_file(mut self) -> Result<Option<PathBuf>, TokenizeError> {
         let rename = |this: &mut UnfinishedFiles| {
             this.writer.flush()?;
             this.writer.get_ref().sync_all()?;
-            std::fs::rename(&this.path, &this.output)
+            let moved = move_aside(&this.output)?;
+            std::fs::rename(&this.path, &this.output).map(|()| moved)
         };
-        rename(&mut self).map_err(|source| self.error(source))?;
+        let moved = rename(&mut self).map_err(|source| self.error(source))?;
         self.is_finished = true;
-        Ok(())
+        Ok(moved)
     }
 
     fn error(&self, source: std::io::Error) -> TokenizeError {
@@ -179,7 +183,8 @@ mod tests {
                 width,
                 &mut |bytes| shown.push(bytes),
             );
-            assert_eq!(done.unwrap(), Tokenized { bytes: 5, documents: 3, tokens: 7 });
+            let expected = Tokenized { bytes: 5, documents: 3, tokens: 7, moved: None };
+            assert_eq!(done.unwrap(), expected);
             assert!(shown.is_sorted() && shown.last() == Some(&5), "{shown:?}");
             let file = TokenFile::open(&output, 256).unwrap();
             assert_eq!(file.encoding(), width);

@@ -1,16 +1,18 @@
 //! Files and folders that the run writes, checked before any work could be lost.
 
-use std::fs::{File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::{ExportLock, HfExport};
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
-use crate::os::open_output;
-use crate::trace::Tracer;
+use crate::os::ClaimedFile;
+use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
 use crate::train::console::print_line;
-use crate::train::report::check_continued;
-use crate::train::{Error, Result};
+use crate::train::report::ClaimedMetrics;
+use crate::train::{Error, MetricsFile, Result};
 
 use super::Plan;
 use super::output_check::check_outputs;
@@ -18,11 +20,15 @@ use super::output_check::check_outputs;
 /// The outputs that a run keeps open.
 #[derive(Default)]
 pub struct PreparedOutputs {
+    /// In the process of rank 0.
+    pub metrics: Option<MetricsFile>,
     pub trace: Option<TraceFile>,
     /// The folder of `--save`, if this process prepares it for the others. Locked to the end of the run.
     pub checkpoints: Option<CheckpointFolder>,
     /// The lock of the folder of `--export-hf`, in the process of rank 0.
     _export: Option<ExportLock>,
+    /// The locked file of `--stage-times`, in the process of rank 0.
+    _stage_times: Option<File>,
 }
 
 /// The open file of `--trace`, which is written when the run ends.
@@ -32,12 +38,13 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    fn create(path: PathBuf) -> Result<TraceFile> {
-        let opened = open_output(&path, OpenOptions::new().create(true).write(true).truncate(true));
-        match opened {
-            Ok(file) => Ok(TraceFile { path, file }),
-            Err(error) => Err(unwritable("--trace", &path)(error)),
+    /// Opens the claimed file at `path`, and moves an earlier trace aside.
+    fn open(path: PathBuf, claimed: ClaimedFile) -> Result<TraceFile> {
+        let (file, aside) = claimed.replace().map_err(unwritable("--trace", &path))?;
+        if let Some(aside) = aside {
+            print_line(&format!("--trace: the trace of an earlier run is now {}", aside.display()));
         }
+        Ok(TraceFile { path, file })
     }
 
     /// Writes all events of a run.
@@ -69,25 +76,58 @@ fn unwritable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) ->
     move |source| Error::Output { flag, path: path.to_owned(), source }
 }
 
+/// Locks the file of a flag, whose content must be one that earlier runs have written.
+fn claim(
+    flag: &'static str,
+    path: PathBuf,
+    is_own: fn(&mut dyn Read) -> bool,
+) -> Result<(ClaimedFile, PathBuf)> {
+    let claimed = ClaimedFile::claim(&path, |mut file| {
+        let problem = "it was written by another program, and would be lost; name another file, or remove this one";
+        if is_own(&mut file) { Ok(()) } else { Err(std::io::Error::other(problem)) }
+    });
+    match claimed {
+        Ok(claimed) => Ok((claimed, path)),
+        Err(error) => Err(unwritable(flag, &path)(error)),
+    }
+}
+
+/// Returns true for the times of stages: a number for each path.
+fn is_stage_times(file: &mut dyn Read) -> bool {
+    serde_json::from_reader::<_, BTreeMap<String, f64>>(file).is_ok()
+}
+
 impl Plan {
     /// Creates or opens every output but the metrics, and refuses outputs that are also inputs.
     pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
         let Config { metrics, stage_times, .. } = &self.config;
-        let checkpoint = self.resume.as_ref();
-        check_outputs(&self.config, checkpoint.map(Checkpoint::folder))?;
-        if let (Some(_), Some(path)) = (checkpoint, metrics) {
-            check_continued(path)?;
-        }
-        // First, as a run that is refused because another one saves there must not empty the other's files.
+        check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
+        // Of several processes, that of rank 0 writes.
+        let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
+        let of_first = |path: &Option<PathBuf>| path.clone().filter(|_| is_first);
+        // All are locked before one is changed, by this run or by one that is refused.
+        let claim_metrics = |path: PathBuf| ClaimedMetrics::claim(&path, self.first_step());
+        let metrics = of_first(metrics).map(claim_metrics).transpose()?;
+        let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
+        let trace = self.trace_path().map(claim_trace).transpose()?;
+        let claim_times = |path: PathBuf| claim("--stage-times", path, is_stage_times);
+        let stage_times = of_first(stage_times).map(claim_times).transpose()?;
         let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
-        let trace = self.trace_path().map(TraceFile::create).transpose()?;
-        if let Some(path) = stage_times {
-            // The times of an earlier run stay until those of this one are known: `--stages` may have read them.
-            let opened = open_output(path, OpenOptions::new().create(true).append(true));
-            opened.map_err(unwritable("--stage-times", path))?;
-        }
-        Ok(PreparedOutputs { trace, checkpoints, _export: export })
+        let metrics = metrics.map(ClaimedMetrics::open).transpose()?;
+        let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
+        // The times of an earlier run stay until those of this one are known: `--stages` may have read them.
+        let keep_times = |(claimed, path): (ClaimedFile, PathBuf)| {
+            claimed.keep().map_err(unwritable("--stage-times", &path))
+        };
+        let stage_times = stage_times.map(keep_times).transpose()?;
+        Ok(PreparedOutputs {
+            metrics,
+            trace,
+            checkpoints,
+            _export: export,
+            _stage_times: stage_times,
+        })
     }
 
     /// Checks the folder of `--save`. Of several processes, that of rank 0 prepares it.

@@ -1,13 +1,14 @@
 //! `--metrics`: one JSON object per step, one step per line.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::os::open_output;
+use crate::os::ClaimedFile;
+use crate::train::console::print_line;
 
 /// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -66,23 +67,14 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Creates the file at `path`, or continues it for a run that resumes after `done` steps: lines of later steps, which will
-    /// be repeated, are removed, as is a torn last line.
+    /// Opens the file at `path` for a run that resumes after `done` steps. A run from the beginning moves the lines of an earlier
+    /// one aside, to `NAME.1` and so on. A resumed run continues the file: lines of later steps, which will be repeated, are removed, as
+    /// is a torn last line.
     ///
     /// # Errors
-    /// A file that cannot be created, read or written.
+    /// A file with other content than metrics, one to which another run writes, and one that cannot be created, read or written.
     pub fn open(path: &Path, done: u64) -> Result<MetricsFile, MetricsError> {
-        let failed = |action| move |source| MetricsError { action, path: path.to_owned(), source };
-        let mut options = OpenOptions::new();
-        let options = options.create(true).read(true).write(true).truncate(done == 0);
-        let mut file = open_output(path, options).map_err(failed("open"))?;
-        // A pipe or a terminal has no earlier lines.
-        if file.metadata().is_ok_and(|data| data.is_file()) {
-            let kept = bytes_of_steps(&file, done).map_err(failed("read"))?;
-            file.set_len(kept).map_err(failed("shorten"))?;
-            file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
-        }
-        Ok(MetricsFile { file, path: path.to_owned(), has_failed: false })
+        ClaimedMetrics::claim(path, done)?.open()
     }
 
     /// Writes one line and flushes it; nothing, after a line that could not be written.
@@ -107,33 +99,93 @@ impl MetricsFile {
     }
 }
 
-/// Checks that a resumed run can continue the file at `path`: that every line is of a step, and the last one at most torn.
-/// A missing file, a device and a pipe have no lines.
-///
-/// # Errors
-/// A file with other lines, which continuing it would remove, and one that cannot be read.
-pub fn check_continued(path: &Path) -> Result<(), MetricsError> {
-    let failed = |action| move |source| MetricsError { action, path: path.to_owned(), source };
-    if !path.is_file() {
-        return Ok(());
+/// A metrics file that is locked for a run, and has not been changed.
+#[derive(Debug)]
+pub struct ClaimedMetrics {
+    claimed: ClaimedFile,
+    path: PathBuf,
+    done: u64,
+}
+
+impl ClaimedMetrics {
+    /// Checks that a run that resumes after `done` steps can write the file at `path`: that every line is of a step, and the
+    /// last one at most torn.
+    ///
+    /// # Errors
+    /// A file with other lines, one to which another run writes, and one that cannot be read.
+    pub fn claim(path: &Path, done: u64) -> Result<ClaimedMetrics, MetricsError> {
+        let path = path.to_owned();
+        let mut action = "open";
+        let claimed = ClaimedFile::claim(&path, |file| {
+            action = if done == 0 { "replace" } else { "continue" };
+            check_lines(file)
+        });
+        match claimed {
+            Ok(claimed) => Ok(ClaimedMetrics { claimed, path, done }),
+            Err(source) => Err(MetricsError { action, path, source }),
+        }
     }
-    let mut reader = BufReader::new(File::open(path).map_err(failed("read"))?);
+
+    /// Opens the file, as [`MetricsFile::open`].
+    ///
+    /// # Errors
+    /// A file that cannot be created, read or written.
+    pub fn open(self) -> Result<MetricsFile, MetricsError> {
+        let ClaimedMetrics { claimed, path, done } = self;
+        let failed = |action| {
+            let path = path.clone();
+            move |source| MetricsError { action, path, source }
+        };
+        let mut file = if done == 0 {
+            let (file, aside) = claimed.replace().map_err(failed("open"))?;
+            if let Some(aside) = aside {
+                let aside = aside.display();
+                print_line(&format!("--metrics: the metrics of an earlier run are now in {aside}"));
+            }
+            file
+        } else {
+            claimed.keep().map_err(failed("open"))?
+        };
+        // A pipe or a terminal has no earlier lines.
+        if file.metadata().is_ok_and(|data| data.is_file()) {
+            let kept = bytes_of_steps(&file, done).map_err(failed("read"))?;
+            file.set_len(kept).map_err(failed("shorten"))?;
+            file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
+        }
+        Ok(MetricsFile { file, path, has_failed: false })
+    }
+}
+
+/// Most bytes of a line, or of the torn end of a file.
+const MAX_LINE: u64 = 64 << 20;
+
+/// Checks that every line of a file is of a step, and the last one at most torn.
+fn check_lines(file: &File) -> std::io::Result<()> {
+    let mut reader = BufReader::new(file);
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(failed("read"))? == 0 {
+        if (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        const START: &[u8] = b"{\"step\"";
-        let is_torn = !line.ends_with(b"\n") && START.iter().zip(&line).all(|(a, b)| a == b);
-        if step_of_line(&line).is_none() && !is_torn {
-            let problem = format!(
+        if step_of_line(&line).is_none() && !is_torn(&line) {
+            return Err(std::io::Error::other(format!(
                 "its line {number} has no metrics of a step, and would be lost; name another file, or remove this one"
-            );
-            return Err(failed("continue")(std::io::Error::other(problem)));
+            )));
         }
     }
     Ok(())
+}
+
+/// Returns true for the start of a line that a failure has cut off. A power failure can leave bytes of value 0 at its end, or
+/// instead of it.
+fn is_torn(line: &[u8]) -> bool {
+    const START: &[u8] = b"{\"step\"";
+    let end = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let written = &line[..end];
+    !line.ends_with(b"\n")
+        && !written.contains(&0)
+        && START.iter().zip(written).all(|(a, b)| a == b)
 }
 
 /// Returns the length of the complete lines of the first `done` steps.
@@ -142,10 +194,11 @@ fn bytes_of_steps(file: &File, done: u64) -> std::io::Result<u64> {
         return Ok(0);
     }
     let mut reader = BufReader::new(file);
+    reader.rewind()?;
     let (mut line, mut kept) = (Vec::new(), 0);
     loop {
         line.clear();
-        reader.read_until(b'\n', &mut line)?;
+        (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)?;
         match step_of_line(&line) {
             Some(step) if step <= done && line.ends_with(b"\n") => kept += line.len() as u64,
             _ => return Ok(kept),
@@ -214,11 +267,14 @@ mod tests {
         assert!(lines(&path).iter().all(|line| line["loss"].is_null()));
     }
 
+    fn steps(path: &Path) -> Vec<u64> {
+        lines(path).iter().map(|line| line["step"].as_u64().unwrap()).collect()
+    }
+
     #[test]
     fn resumed_runs_continue_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
-        let steps = |path| lines(path).iter().map(|line| line["step"].as_u64().unwrap()).collect();
         let mut file = MetricsFile::open(&path, 0).unwrap();
         (1..=5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
         file.file.write_all(b"{\"step\": 6, \"lo").unwrap();
@@ -226,41 +282,65 @@ mod tests {
 
         let mut file = MetricsFile::open(&path, 3).unwrap();
         file.write_step(&step(4, 2.0)).unwrap();
-        let kept: Vec<u64> = steps(&path);
-        assert_eq!(kept, [1, 2, 3, 4]);
+        assert_eq!(steps(&path), [1, 2, 3, 4]);
         assert_eq!(lines(&path)[3]["loss"], 2.0);
+        let text = MetricsFile::open(&path, 3).unwrap_err().to_string();
+        assert!(text.contains("m.jsonl: another run writes to it"), "{text}");
+        drop(file);
 
         let mut file = MetricsFile::open(&path, 0).unwrap();
         file.write_step(&step(1, 1.0)).unwrap();
-        let kept: Vec<u64> = steps(&path);
-        assert_eq!(kept, [1]);
+        assert_eq!(steps(&path), [1]);
+        assert_eq!(steps(&dir.path().join("m.jsonl.1")), [1, 2, 3, 4]);
     }
 
     #[test]
-    fn only_metrics_are_continued() {
+    fn torn_ends_are_mended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
-        check_continued(&path).unwrap();
-        check_continued(Path::new("/dev/null")).unwrap();
         let mut file = MetricsFile::open(&path, 0).unwrap();
-        check_continued(&path).unwrap();
         file.write_step(&step(1, 1.0)).unwrap();
-        for torn in ["", "{", "{\"st", "{\"step\":1,\"lo"] {
-            file.file.write_all(torn.as_bytes()).unwrap();
-            check_continued(&path).unwrap_or_else(|error| panic!("{torn}: {error}"));
-            file = MetricsFile::open(&path, 1).unwrap();
+        drop(file);
+        let line = std::fs::read(&path).unwrap();
+        for torn in ["", "{", "{\"st", "{\"step\":2,\"lo", "\0", "\0\0\0\0", "{\"step\":2,\0\0"] {
+            std::fs::write(&path, [&line, torn.as_bytes()].concat()).unwrap();
+            let mut file = MetricsFile::open(&path, 1).unwrap_or_else(|e| panic!("{torn}: {e}"));
+            file.write_step(&step(2, 2.0)).unwrap();
+            assert_eq!(steps(&path), [1, 2], "{torn:?}");
         }
-        for other in
-            ["a note", "a note\n", "\n", "{\"stage\": 1", "{\"loss\": 1}\n", "{\"step\":1,\n"]
-        {
-            file.file.write_all(other.as_bytes()).unwrap();
-            let text = check_continued(&path).unwrap_err().to_string();
-            assert!(
-                text.contains("m.jsonl: its line 2 has no metrics of a step"),
-                "{other}: {text}"
-            );
-            file = MetricsFile::open(&path, 1).unwrap();
+    }
+
+    #[test]
+    fn only_metrics_are_continued_or_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        let mut file = MetricsFile::open(&path, 0).unwrap();
+        file.write_step(&step(1, 1.0)).unwrap();
+        drop(file);
+        let line = std::fs::read(&path).unwrap();
+        for other in [
+            "a note",
+            "a note\n",
+            "\n",
+            "\0\n",
+            "{\"stage\": 1",
+            "{\"loss\": 1}\n",
+            "{\"step\":1,\n",
+            "{\"s\0ep",
+        ] {
+            let content = [&line, other.as_bytes()].concat();
+            std::fs::write(&path, &content).unwrap();
+            for (done, action) in [(0, "replace"), (1, "continue")] {
+                let text = MetricsFile::open(&path, done).unwrap_err().to_string();
+                let expected = format!(
+                    "cannot {action} {}: its line 2 has no metrics of a step",
+                    path.display()
+                );
+                assert!(text.contains(&expected), "{other}: {text}");
+                assert_eq!(std::fs::read(&path).unwrap(), content);
+            }
         }
+        MetricsFile::open(Path::new("/dev/null"), 1).unwrap();
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod summary;
 mod usage;
 
 pub use attention_balance::{AttentionBalance, AttentionWork};
-pub use metrics::{MetricsError, MetricsFile, StepMetrics, check_continued};
+pub use metrics::{ClaimedMetrics, MetricsError, MetricsFile, StepMetrics};
 pub use metrics_recorder::MetricsRecorder;
 
 pub use progress::Progress;

@@ -16,15 +16,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Opens the files that are written during the run.
-    pub fn open(plan: &Plan) -> Result<Shared> {
-        let metrics = match &plan.config.metrics {
-            // Of several processes, that of rank 0 writes.
-            _ if plan.machine.own_rank().is_some_and(|rank| rank > 0) => None,
-            Some(path) => Some(Mutex::new(MetricsFile::open(path, plan.first_step())?)),
-            None => None,
-        };
-        Ok(Shared { metrics, sampling: Default::default() })
+    /// Shares the open metrics file, in the process of rank 0.
+    pub fn new(metrics: Option<MetricsFile>) -> Shared {
+        Shared { metrics: metrics.map(Mutex::new), sampling: Default::default() }
     }
 
     /// Samples a continuation by `sample`, on a rank that has saved and exported everything.

@@ -49,6 +49,8 @@ fn every_width_can_be_asked_for() {
         assert!(tokenize(dir.path(), &args, b"").status.success());
         assert_eq!(std::fs::metadata(dir.path().join("out.bin")).unwrap().len(), bytes);
     }
+    // The earlier output is still there.
+    assert_eq!(std::fs::metadata(dir.path().join("out.bin.1")).unwrap().len(), 6);
 }
 
 #[test]
