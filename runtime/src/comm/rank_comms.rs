@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{CachingAllocator, Device, ReduceOp, ViewMut};
 use crate::layout::AxisSet;
@@ -28,6 +28,8 @@ pub struct RankComms {
     extensions: AtomicUsize,
     /// Created at their first use.
     groups: Mutex<BTreeMap<AxisSet, Arc<Communicator>>>,
+    /// Created at its first use.
+    uncounted_world: OnceLock<Arc<Communicator>>,
 }
 
 /// Guard of an extended time limit: see [`RankComms::extend_time_limit`].
@@ -46,8 +48,15 @@ impl RankComms {
     pub(super) fn new(world: &Arc<World>, rank: usize) -> RankComms {
         let (world, coordinates) = (Arc::clone(world), world.shape().coordinates(rank));
         let engine = world.local_engine(rank);
-        let (extensions, groups) = (AtomicUsize::new(0), Mutex::default());
-        RankComms { world, rank, coordinates, engine, extensions, groups }
+        RankComms {
+            world,
+            rank,
+            coordinates,
+            engine,
+            extensions: AtomicUsize::new(0),
+            groups: Mutex::default(),
+            uncounted_world: OnceLock::new(),
+        }
     }
 
     /// Creates the communicators of a rank that was not started by [`launch`](super::launch), over `engine`.
@@ -70,7 +79,7 @@ impl RankComms {
     /// Replaces the engine of this rank. The failure of the rank is still reported to the ranks of this process.
     pub fn over(self, engine: Arc<dyn Engine>) -> RankComms {
         self.world.add_engine(self.rank, &engine);
-        RankComms { engine, groups: Mutex::default(), ..self }
+        RankComms { engine, groups: Mutex::default(), uncounted_world: OnceLock::new(), ..self }
     }
 
     /// The engine of this rank, for an engine [over](Self::over) it.
@@ -125,11 +134,14 @@ impl RankComms {
         self.group(AxisSet::ALL)
     }
 
-    /// Creates a communicator with all ranks whose calls are not counted in [`stats`](Self::stats), for checks that are not
-    /// part of training.
-    pub(crate) fn uncounted_world(&self) -> Communicator {
-        let uncounted = Accounting::new(Arc::clone(self.world.clock(self.rank)));
-        self.communicator(AxisSet::ALL, uncounted)
+    /// Returns the communicator with all ranks whose calls are not counted in [`stats`](Self::stats), for checks that are not
+    /// part of training. Every call returns the same one: the engine keeps the process group of each until the rank leaves.
+    pub(crate) fn uncounted_world(&self) -> Arc<Communicator> {
+        let create = || {
+            let uncounted = Accounting::new(Arc::clone(self.world.clock(self.rank)));
+            Arc::new(self.communicator(AxisSet::ALL, uncounted))
+        };
+        Arc::clone(self.uncounted_world.get_or_init(create))
     }
 
     /// The trace lane of the rank's main thread. Communicators add their waits to it.

@@ -1,0 +1,116 @@
+//! The memory of a run does not grow with its steps.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use meshwright::optim::{AdamWOptions, FlatSlice, Group, UpdateRule, Updated};
+use meshwright::train::{Config, LanguageModel, OptimizerEntry, Optimizers, Trainer};
+use meshwright_examples::llama::Llama;
+use meshwright_examples::mixtral::Mixtral;
+
+/// The allocator of the system, which counts what is allocated.
+struct Counting;
+
+/// Allocations that live, and their bytes.
+static LIVE: [AtomicI64; 2] = [AtomicI64::new(0), AtomicI64::new(0)];
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn count(allocations: i64, bytes: i64) {
+    LIVE[0].fetch_add(allocations, Ordering::Relaxed);
+    LIVE[1].fetch_add(bytes, Ordering::Relaxed);
+}
+
+// SAFETY: the allocator of the system does all the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size() as i64);
+        // SAFETY: as the caller guarantees.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-1, -(layout.size() as i64));
+        // SAFETY: as the caller guarantees.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count(0, new_size as i64 - layout.size() as i64);
+        // SAFETY: as the caller guarantees.
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+}
+
+/// The smallest number of allocations, and of their bytes, in each window of steps: at any other time a rank may be ahead of
+/// others, and hold more.
+static LEAST: Mutex<Vec<[i64; 2]>> = Mutex::new(Vec::new());
+
+/// Steps of a window.
+const WINDOW: u64 = 200;
+
+/// AdamW, which notes the allocations that live at each update on rank 0.
+#[derive(Debug)]
+struct Observed(AdamWOptions);
+
+impl UpdateRule for Observed {
+    fn name(&self) -> &str {
+        "observed"
+    }
+
+    fn state_kinds(&self, group: Group) -> &'static [&'static str] {
+        self.0.state_kinds(group)
+    }
+
+    fn update(&self, slice: FlatSlice<'_>) -> Updated {
+        if slice.step().rank().index() == 0 {
+            let window = ((slice.step().number() - 1) / WINDOW) as usize;
+            let mut least = LEAST.lock().unwrap();
+            if least.len() <= window {
+                least.resize(window + 1, [i64::MAX; 2]);
+            }
+            for (least, live) in least[window].iter_mut().zip(&LIVE) {
+                *least = (*least).min(live.load(Ordering::Relaxed));
+            }
+        }
+        self.0.update(slice)
+    }
+}
+
+/// Trains for `steps` steps with `flags`, and compares the last window with the second.
+fn assert_constant<M: LanguageModel>(steps: u64, flags: &str) {
+    let entry = OptimizerEntry::new("observed", |_| Observed(AdamWOptions::default()));
+    let line = format!(
+        "train --hidden 16 --layers 2 --heads 4 --kv-heads 2 --ffn 16 --vocab 256 --seq 8 --batch 8 --threads 1 \
+         --optimizer observed --sample-tokens 0 --steps {steps} {flags}"
+    );
+    let config = Config::parse_with(line.split_whitespace(), &Optimizers::default().with(entry));
+    let summary = Trainer::<M>::new(config.unwrap()).unwrap().train().unwrap();
+    assert_eq!(summary.losses.len() as u64, steps);
+    let least = std::mem::take(&mut *LEAST.lock().unwrap());
+    let ([allocations, bytes], last) = (least[1], least[least.len() - 1]);
+    let grown = [last[0] - allocations, last[1] - bytes];
+    println!("{flags}: {allocations} allocations of {bytes} bytes, and {grown:?} more at the end");
+    // One allocation of a few bytes in every tenth step would be more.
+    assert!(grown[0] < (steps / 10) as i64, "{flags}: {} more allocations", grown[0]);
+    // Rank 0 keeps loss, gradient norm and rate, in vectors that double their capacity.
+    assert!(grown[1] < (2 * 3 * 8 * steps + 4096) as i64, "{flags}: {} more bytes", grown[1]);
+}
+
+/// One test, because the tests of a program share its allocator.
+#[test]
+fn memory_is_constant_over_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    assert_constant::<Llama>(2400, "--mesh dp=2,tp=2");
+    let metrics = file("metrics.jsonl");
+    let flags = format!("--mesh fsdp=4 --zero 3 --micro-batches 2 --metrics {metrics}");
+    assert_constant::<Llama>(1000, &flags);
+    let pipeline = "--mesh pp=2,dp=2 --zero 2 --micro-batches 4 --schedule zero-bubble";
+    assert_constant::<Llama>(1000, &format!("{pipeline} --ema-decay 0.9"));
+    let save = format!("--save {} --save-every 50 --keep 2 --save-async", file("run"));
+    assert_constant::<Llama>(1000, &format!("--mesh cp=2,fsdp=2 --recompute full {save}"));
+    assert_constant::<Mixtral>(1000, "--mesh ep=2,dp=2 --micro-batches 2");
+}
