@@ -10,10 +10,11 @@ use std::panic::Location;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::backend::Element;
-use crate::comm::{Blocks, RankComms, Site};
+use crate::comm::{Blocks, Communicator, RankComms, Site};
 use crate::layout::{AxisId, AxisSet};
 
 use super::failure::fail;
+use super::value_digests::{are_alike, digests_of};
 
 /// Limits of the values, and of the numbers, that a rank records for the comparison.
 const LIMITS: [usize; 2] = [4096, 1024];
@@ -180,7 +181,8 @@ impl DeclaredValues {
     }
 
     /// Compares the values of all ranks that were recorded so far, in training step `step`, and ends the recording if
-    /// `is_last`. Does nothing if the recording has ended. Every rank calls it.
+    /// `is_last`. Does nothing if the recording has ended. Every rank calls it. The exchange does not count as communication
+    /// of the step, and is short unless values differ.
     ///
     /// # Panics
     /// If a value differs between ranks on which it was declared the same; on all ranks alike.
@@ -194,7 +196,17 @@ impl DeclaredValues {
         self.counts.take();
         self.made_at.take();
         let own = self.values.take();
-        let words = gather_words(comms, &own);
+        let world = comms.uncounted_world();
+        if world.is_dry_run() {
+            // The other ranks would have made the same values.
+            return;
+        }
+        let digests = digests_of(own.iter().map(|value| (value.varies, &value.words[..])));
+        if are_alike(comms.shape(), &gather_words(&world, &digests)) {
+            return;
+        }
+        let own_words: Vec<u32> = own.iter().flat_map(|value| value.words).collect();
+        let words = gather_words(&world, &own_words);
         let shape = comms.shape();
         let by_key: Vec<HashMap<[u32; 3], &[u32]>> = words
             .iter()
@@ -272,11 +284,9 @@ pub(super) fn describe_agreement(varies: AxisSet) -> String {
     }
 }
 
-/// Gathers the words of the values of all ranks, by world rank. The exchange does not count as communication of the step.
-fn gather_words(comms: &RankComms, own: &[Declared]) -> Vec<Vec<u32>> {
-    let world = comms.uncounted_world();
+/// Gathers the words of all ranks, by world rank.
+fn gather_words(world: &Communicator, own: &[u32]) -> Vec<Vec<u32>> {
     let site = Site::new("check of declared values");
-    let own: Vec<u32> = own.iter().flat_map(|value| value.words).collect();
     let mut lens = vec![0u32; world.size()];
     world
         .all_gather(
@@ -291,7 +301,7 @@ fn gather_words(comms: &RankComms, own: &[Declared]) -> Vec<Vec<u32>> {
     if !all.is_empty() {
         let blocks = Blocks::new(1, lens.clone());
         world
-            .all_gather(&site, own.as_slice().into(), all.as_mut_slice().into(), &blocks)
+            .all_gather(&site, own.into(), all.as_mut_slice().into(), &blocks)
             .unwrap_or_else(|error| fail(error));
     }
     let mut rest = all.as_slice();

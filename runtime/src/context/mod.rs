@@ -17,6 +17,7 @@ mod step_exchange;
 mod step_losses;
 mod update_history;
 mod updates;
+mod value_digests;
 mod zero_stage;
 
 pub use rank::Rank;

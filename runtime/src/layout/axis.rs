@@ -73,6 +73,11 @@ impl AxisSet {
         self.0 as usize
     }
 
+    /// Returns the set with this [number](Self::number).
+    pub(crate) const fn from_number(number: usize) -> AxisSet {
+        AxisSet(number as u8)
+    }
+
     /// Returns the union of both sets.
     pub const fn union(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 | other.0)
