@@ -1,6 +1,7 @@
 //! End-to-end tests of the training programs `train_llama` and `train_gpt2`, each run in a temporary folder.
 
 mod async_saving;
+mod dry_runs;
 mod exit_codes;
 mod explain;
 mod families;
@@ -37,6 +38,11 @@ fn program() -> Command {
 /// The training program for GPT-2.
 fn gpt2_program() -> Command {
     command(env!("CARGO_BIN_EXE_train_gpt2"))
+}
+
+/// The training program for Mixtral.
+fn mixtral_program() -> Command {
+    command(env!("CARGO_BIN_EXE_train_mixtral"))
 }
 
 fn command(program: &str) -> Command {

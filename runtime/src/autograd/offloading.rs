@@ -31,6 +31,9 @@ impl Offloaded {
             return Offloaded(rank.copy_buffer(&data, Category::Offloaded));
         };
         let mut copy = rank.allocator().alloc(data.dtype(), data.len(), Category::Offloaded);
+        if rank.backend().is_dry_run() {
+            return Offloaded(copy);
+        }
         device.wait_for(StreamKind::Transfer, &device.mark_stream(StreamKind::Compute));
         let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the data is written by work already queued on the compute stream, and both buffers stay in place: the
@@ -51,6 +54,9 @@ impl Offloaded {
         };
         rank.offloading().finish_transfers(rank);
         let mut data = rank.allocator().alloc(self.0.dtype(), self.0.len(), Category::Activations);
+        if rank.backend().is_dry_run() {
+            return data;
+        }
         device.wait_for(StreamKind::Transfer, &device.mark_stream(StreamKind::Compute));
         let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the memory of `data` is free after the work queued on the compute stream so far, and is used only after

@@ -29,9 +29,14 @@ pub(super) enum MemorySource {
     Device(Arc<dyn Device>),
     /// Host memory that a device has page-locked.
     PageLocked(Arc<dyn Device>),
-    /// Host addresses whose pages are committed on first write, for dry runs.
+    /// Host addresses whose pages are committed on first write.
     Reserved,
+    /// Memory of a dry run on the host: reserved if it is small, otherwise addresses that only stand for it.
+    DryRun(Arc<dyn Device>),
 }
+
+/// Size of the largest block of a dry run that has memory: what the ranks compare with each other fits into it.
+pub(crate) const DRY_RUN_BLOCK: usize = 1 << 16;
 
 // SAFETY: a block owns its memory like a `Box<[u8]>`.
 unsafe impl Send for MemoryBlock {}
@@ -71,6 +76,10 @@ impl MemoryBlock {
             MemorySource::Host => return MemoryBlock::new(bytes),
             _ if bytes == 0 => MemoryBlock::empty().ptr,
             MemorySource::Reserved => reserve(bytes)?,
+            MemorySource::DryRun(_) if bytes <= DRY_RUN_BLOCK => {
+                return MemoryBlock::allocate(&MemorySource::Reserved, bytes);
+            }
+            MemorySource::DryRun(host) => host.alloc(bytes)?,
             MemorySource::Device(device) => device.alloc(bytes)?,
             MemorySource::PageLocked(device) => {
                 let ptr = device.alloc_page_locked(bytes)?;
@@ -82,10 +91,10 @@ impl MemoryBlock {
         Some(MemoryBlock { ptr, bytes, source: source.clone() })
     }
 
-    /// Returns the device that owns the memory; `None` for host memory.
+    /// Returns what accesses the memory: its device, or a dry run; `None` for host memory.
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
-            MemorySource::Device(device) => Some(device),
+            MemorySource::Device(device) | MemorySource::DryRun(device) => Some(device),
             MemorySource::Host | MemorySource::PageLocked(_) | MemorySource::Reserved => None,
         }
     }
@@ -138,7 +147,7 @@ impl Drop for MemoryBlock {
     fn drop(&mut self) {
         // SAFETY: allocated in `allocate` with this size, and freed once.
         match (&self.source, self.bytes) {
-            (MemorySource::Device(device), 1..) => {
+            (MemorySource::Device(device) | MemorySource::DryRun(device), 1..) => {
                 return unsafe { device.free(self.ptr, self.bytes) };
             }
             (MemorySource::PageLocked(device), 1..) => {

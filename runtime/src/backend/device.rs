@@ -35,6 +35,22 @@ pub trait Device: Send + Sync + Debug {
     /// `memory` came from [`alloc`](Self::alloc) with these `bytes`.
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize);
 
+    /// Returns true if the addresses stand for memory of the host, in a dry run.
+    fn stands_for_host(&self) -> bool {
+        false
+    }
+    /// Returns true if an address has no memory, and so reads as zeros, in a dry run.
+    fn reads_as_zeros(&self, address: *const u8) -> bool {
+        let _ = address;
+        false
+    }
+    /// Returns the memory behind an address that [stands for memory of the host](Self::stands_for_host), up to the end of what
+    /// was allocated with it; `None` if that is more than a dry run may take.
+    fn host_memory(&self, address: *const u8) -> Option<NonNull<u8>> {
+        let _ = address;
+        None
+    }
+
     /// Allocates `bytes` bytes, at least one, of page-locked host memory, which the device copies asynchronously; `None`
     /// if the host is out of memory.
     fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>>;

@@ -21,6 +21,7 @@ mod update_expr;
 mod view;
 
 pub use allocator::{Buffer, CachingAllocator};
+pub(crate) use block::DRY_RUN_BLOCK;
 pub(crate) use bytes::Bytes;
 pub use category::Category;
 pub use cuda_graph::{CapturedGraph, GraphBuffer, GraphPool};

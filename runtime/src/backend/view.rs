@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{DType, Device, Element, StreamKind};
+use super::{Bytes, DType, Device, Element, StreamKind};
 
 /// A shared slice of elements of one dtype.
 #[derive(Clone, Copy)]
@@ -107,7 +107,7 @@ impl<'a> View<'a> {
 
     /// Returns the device that holds the elements; `None` for host memory.
     pub fn device(&self) -> Option<&'a Arc<dyn Device>> {
-        self.device
+        self.device.filter(|device| !device.stands_for_host())
     }
 
     /// Returns the address of the elements, in host or device memory.
@@ -139,7 +139,10 @@ impl<'a> View<'a> {
     /// Returns a copy of the elements on the host. As [`read`](Self::read).
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         let mut values = vec![T::zeroed(); self.len];
-        self.read(&mut values);
+        // Zeros take no memory before they are written.
+        if self.device.is_none_or(|device| !device.reads_as_zeros(self.ptr)) {
+            self.read(&mut values);
+        }
         values
     }
 
@@ -148,13 +151,27 @@ impl<'a> View<'a> {
     /// # Panics
     /// When they are on a device.
     pub fn bytes(&self) -> &'a [u8] {
-        self.require_host();
         // SAFETY: made from a `&'a [T]` of `len` elements of `dtype`, and every `Element` is plain old data.
-        unsafe { std::slice::from_raw_parts(self.ptr, self.len * self.dtype.bytes()) }
+        unsafe { std::slice::from_raw_parts(self.host_memory(), self.len * self.dtype.bytes()) }
     }
 
-    fn require_host(&self) {
-        assert!(self.device.is_none(), "device memory was used as host memory");
+    /// Returns true if the elements are in host memory, which large buffers of a dry run are not.
+    pub(crate) fn has_host_memory(&self) -> bool {
+        self.device.is_none()
+    }
+
+    /// Returns the host memory of the elements.
+    fn host_memory(&self) -> *const u8 {
+        let Some(device) = self.device else { return self.ptr };
+        assert!(device.stands_for_host(), "device memory was used as host memory");
+        let Some(memory) = device.host_memory(self.ptr) else {
+            let bytes = Bytes(self.byte_len() as f64);
+            panic!(
+                "a dry run has no memory for a slice of {bytes}: larger operands are read by `View::read`, `to_vec` or \
+                 kernels of the backend"
+            );
+        };
+        memory.as_ptr()
     }
 
     /// Returns the elements as `T`.
@@ -164,9 +181,8 @@ impl<'a> View<'a> {
     /// user input.
     pub fn typed<T: Element>(&self) -> &'a [T] {
         assert_eq!(self.dtype, T::DTYPE, "a view was read as another dtype");
-        self.require_host();
         // SAFETY: made from a `&'a [T]` of `len` elements, as the dtype shows.
-        unsafe { std::slice::from_raw_parts(self.ptr.cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.host_memory().cast(), self.len) }
     }
 }
 
@@ -263,7 +279,7 @@ impl<'a> ViewMut<'a> {
 
     /// Returns the device that holds the elements; `None` for host memory.
     pub fn device(&self) -> Option<&'a Arc<dyn Device>> {
-        self.device
+        self.device.filter(|device| !device.stands_for_host())
     }
 
     /// Returns the address of the elements, in host or device memory.
@@ -303,9 +319,9 @@ impl<'a> ViewMut<'a> {
     /// # Panics
     /// When they are on a device.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.as_view().require_host();
+        let (memory, bytes) = (self.as_view().host_memory().cast_mut(), self.byte_len());
         // SAFETY: made from a `&'a mut [T]` of `len` elements, reborrowed here; plain old data.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr, self.len * self.dtype.bytes()) }
+        unsafe { std::slice::from_raw_parts_mut(memory, bytes) }
     }
 
     /// Returns the elements as `T`.
@@ -319,8 +335,8 @@ impl<'a> ViewMut<'a> {
     /// Returns the elements as `T` with the lifetime of this view, like [`typed`](Self::typed).
     pub fn into_typed<T: Element>(self) -> &'a mut [T] {
         assert_eq!(self.dtype, T::DTYPE, "a view was written as another dtype");
-        self.as_view().require_host();
+        let memory = self.as_view().host_memory().cast_mut();
         // SAFETY: `len` initialized elements of host memory, as checked by the dtype, exclusive for `'a`.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(memory.cast(), self.len) }
     }
 }

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Call, Completion, Engine, GroupMember, Operands, ProcessGroup, RankExit};
+use crate::backend::DRY_RUN_BLOCK;
 
-/// Operands of at most this many bytes are written: among them is everything that ranks compare with each other. Larger ones
-/// keep their values, since the buffers of a dry run have no memory.
-const WRITTEN_BYTES: usize = 1 << 16;
+use super::{Call, Completion, Engine, GroupMember, Operands, ProcessGroup, RankExit};
 
 /// Engine of dry runs: every call completes immediately, as if all members had passed the values of this rank;
 /// reductions keep these values.
@@ -34,9 +32,12 @@ impl Engine for DryRunEngine {
 
 impl ProcessGroup for DryRunEngine {
     fn issue(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
+        // Larger ones keep their values: the buffers of a dry run have no memory.
         if let (false, (Some(src), Some(mut dst))) = (call.on_device, operands.views_mut())
-            && (1..=WRITTEN_BYTES).contains(&src.byte_len())
-            && dst.byte_len() <= WRITTEN_BYTES
+            && (1..=DRY_RUN_BLOCK).contains(&src.byte_len())
+            && dst.byte_len() <= DRY_RUN_BLOCK
+            && src.has_host_memory()
+            && dst.as_view().has_host_memory()
         {
             for part in dst.bytes_mut().chunks_mut(src.byte_len()) {
                 part.copy_from_slice(&src.bytes()[..part.len()]);

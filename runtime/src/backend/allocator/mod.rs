@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::{ALIGN, MemoryBlock, MemorySource};
+use super::dry_run::DryRunDevice;
 use super::{Category, DType, Device, Element, MemoryCache, OutOfMemory};
 
 mod buffer;
@@ -73,8 +74,9 @@ impl CachingAllocator {
     /// Creates an allocator for a [dry run](super::DryRunBackend) on the host or on `device`: it accounts for memory as
     /// others do, but takes none.
     pub(crate) fn for_dry_run(device: Option<Arc<dyn Device>>) -> Arc<Self> {
-        let offloaded = device.as_ref().map(|_| MemorySource::Reserved);
-        let source = device.map_or(MemorySource::Reserved, MemorySource::Device);
+        let host = || MemorySource::DryRun(Arc::new(DryRunDevice::host()));
+        let offloaded = device.as_ref().map(|_| host());
+        let source = device.map_or_else(host, MemorySource::Device);
         CachingAllocator::with_sources(source, offloaded, usize::MAX)
     }
 
@@ -94,7 +96,10 @@ impl CachingAllocator {
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
             MemorySource::Device(device) => Some(device),
-            MemorySource::Host | MemorySource::PageLocked(_) | MemorySource::Reserved => None,
+            MemorySource::Host
+            | MemorySource::PageLocked(_)
+            | MemorySource::Reserved
+            | MemorySource::DryRun(_) => None,
         }
     }
 
@@ -121,8 +126,8 @@ impl CachingAllocator {
     /// Allocates a buffer of `len` zeros. Fails as [`alloc`](Self::alloc).
     pub fn zeros(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
         let mut buffer = self.alloc(dtype, len, category);
-        // Reserved addresses would take memory.
-        if !matches!(self.source, MemorySource::Reserved) {
+        // Small blocks of a dry run would take memory.
+        if !matches!(self.source, MemorySource::DryRun(_)) {
             buffer.view_mut().clear();
         }
         buffer
@@ -162,6 +167,10 @@ impl CachingAllocator {
     fn release(&self, block: MemoryBlock, category: Category, number: u64) {
         let mut state = self.lock_state();
         state.live[category as usize] -= block.len();
+        if matches!(self.source, MemorySource::DryRun(_)) && block.device().is_some() {
+            // There is nothing to use again, and what was touched counts until it is freed.
+            return;
+        }
         match &mut state.private {
             Some(private) if private.may_use(number) => private.free.put_block(block),
             _ => state.free.put_block(block),

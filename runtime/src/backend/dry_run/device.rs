@@ -1,4 +1,4 @@
-//! A device for dry runs: addresses without memory, and streams without work.
+//! Memory for dry runs: addresses of a device or of the host without memory, and streams without work.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -8,11 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::backend::block::ALIGN;
 use crate::backend::{DType, Device, DeviceEvent, ReduceOp, StreamKind};
 
-/// Device of a dry run: returns unique addresses, which are never accessed.
+use super::touched_memory::TouchedMemory;
+
+/// Memory of a dry run: returns unique addresses. Those of a device are never accessed; those that stand for memory of the
+/// host get memory when code of a user reads or writes them as a slice.
 #[derive(Debug, Default)]
-pub(super) struct DryRunDevice {
+pub(crate) struct DryRunDevice {
     /// Bytes given out so far.
     used: AtomicUsize,
+    /// `None` for a device.
+    host: Option<TouchedMemory>,
+}
+
+impl DryRunDevice {
+    /// Creates addresses that stand for memory of the host.
+    pub fn host() -> DryRunDevice {
+        DryRunDevice { host: Some(TouchedMemory::default()), ..DryRunDevice::default() }
+    }
 }
 
 fn no_event() -> DeviceEvent {
@@ -24,12 +36,32 @@ impl Device for DryRunDevice {
         let taken = bytes.checked_next_multiple_of(ALIGN)?;
         let end = |used: usize| used.checked_add(taken).filter(|end| *end < isize::MAX as usize);
         let start = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).ok()?;
-        Some(NonNull::without_provenance(NonZeroUsize::new(start + ALIGN)?))
+        let address = NonZeroUsize::new(start + ALIGN)?;
+        if let Some(host) = &self.host {
+            host.add_block(address.get(), bytes);
+        }
+        Some(NonNull::without_provenance(address))
     }
 
-    unsafe fn free(&self, _: NonNull<u8>, _: usize) {}
+    unsafe fn free(&self, memory: NonNull<u8>, _: usize) {
+        if let Some(host) = &self.host {
+            host.remove_block(memory.as_ptr().addr());
+        }
+    }
 
-    /// Returns `None`: the allocator of a dry run reserves addresses of the host instead.
+    fn stands_for_host(&self) -> bool {
+        self.host.is_some()
+    }
+
+    fn reads_as_zeros(&self, address: *const u8) -> bool {
+        self.host.as_ref().is_none_or(|host| host.touched(address.addr()).is_none())
+    }
+
+    fn host_memory(&self, address: *const u8) -> Option<NonNull<u8>> {
+        self.host.as_ref()?.touch(address.addr())
+    }
+
+    /// Returns `None`: the allocator of a dry run has addresses that stand for such memory.
     fn alloc_page_locked(&self, _: usize) -> Option<NonNull<u8>> {
         None
     }
@@ -37,11 +69,24 @@ impl Device for DryRunDevice {
     unsafe fn free_page_locked(&self, _: NonNull<u8>, _: usize) {}
     unsafe fn copy_out(&self, _: &mut [u8], _: *const u8) {}
     unsafe fn copy_in(&self, _: *mut u8, _: &[u8]) {}
-    unsafe fn upload(&self, _: *mut u8, _: &[u8]) {}
 
-    /// Writes zeros.
-    unsafe fn download(&self, _: *const u8, dst: &mut [u8]) {
-        dst.fill(0);
+    /// Writes to memory that was touched; does nothing otherwise.
+    unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
+        if let Some(memory) = self.host.as_ref().and_then(|host| host.touched(dst.addr())) {
+            // SAFETY: the caller writes into one block, exclusively, all of which was touched.
+            unsafe { memory.as_ptr().copy_from_nonoverlapping(src.as_ptr(), src.len()) };
+        }
+    }
+
+    /// Reads memory that was touched; writes zeros otherwise.
+    unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
+        match self.host.as_ref().and_then(|host| host.touched(src.addr())) {
+            // SAFETY: as in `upload`.
+            Some(memory) => unsafe {
+                memory.as_ptr().copy_to_nonoverlapping(dst.as_mut_ptr(), dst.len());
+            },
+            None => dst.fill(0),
+        }
     }
 
     unsafe fn zero(&self, _: StreamKind, _: *mut u8, _: usize) {}

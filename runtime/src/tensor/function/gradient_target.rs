@@ -51,6 +51,11 @@ impl<C: Arity> GradientBuffers<C> {
         });
     }
 
+    /// Notes that all gradients are taken.
+    pub(super) fn take_all(&self) {
+        self.taken.as_ref().iter().for_each(|taken| taken.set(true));
+    }
+
     /// Returns one target per operand.
     pub(super) fn gradient_targets<'a>(
         &'a mut self,

@@ -22,6 +22,14 @@ pub trait SavedBuffers: 'static {
     type Shared: SavedResults;
     /// Views of the buffers, for backward: `()`, a [`View`], or an array of them.
     type Views<'a>;
+    /// Returns what a forward saves that saves nothing; `None` for buffers.
+    #[doc(hidden)]
+    fn nothing() -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
     #[doc(hidden)]
     fn into_computed(self) -> <Self::Shared as SavedResults>::Computed;
     #[doc(hidden)]
@@ -35,6 +43,10 @@ pub trait SavedBuffers: 'static {
 impl SavedBuffers for () {
     type Shared = [Arc<Buffer>; 0];
     type Views<'a> = ();
+
+    fn nothing() -> Option<()> {
+        Some(())
+    }
 
     fn into_computed(self) -> [Buffer; 0] {
         []
