@@ -14,8 +14,7 @@ fn metrics_have_the_documented_fields() {
     for (index, step) in steps.iter().enumerate() {
         let mut keys: Vec<_> = step.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
-        let contract =
-            "comm_bytes grad_norm hfu loss lr mfu peak_bytes step step_ms tokens tokens_per_s";
+        let contract = "comm_bytes grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms tokens tokens_per_s";
         assert_eq!(keys.join(" "), contract);
         assert_eq!(step["step"], index + 1);
         assert_eq!(step["tokens"], 4 * 16);
@@ -24,7 +23,7 @@ fn metrics_have_the_documented_fields() {
         assert!((rate * ms / 64e3 - 1.0).abs() < 1e-9, "{step}");
         for key in ["mfu", "hfu"] {
             let share = step[key].as_f64().unwrap();
-            assert!(share > 0.0 && share < 1.2, "{key} {share}");
+            assert!(share > 0.0 && share <= 1.0, "{key} {share}");
         }
         let peak = step["peak_bytes"].as_object().unwrap();
         let mut categories: Vec<_> = peak.keys().map(String::as_str).collect();

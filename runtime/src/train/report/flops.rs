@@ -10,17 +10,19 @@ use crate::layout::AxisSet;
 use crate::nn::Built;
 use crate::tensor::Rank;
 
+use super::PeakFlops;
+
 /// Returns the model FLOPs of training on one token in sequences of `seq`.
 pub fn model_flops_per_token<M>(built: &Built<M>, seq: usize) -> f64 {
     built.flops_per_token(seq, |_| true)
 }
 
-/// Measures the peak FLOP/s of large matmuls in the compute dtype, on all cores or devices of the ranks. Every rank calls
-/// it.
+/// Measures the peak FLOP/s of large matmuls in the compute dtype, on all cores or devices of the ranks: the largest of several
+/// measurements. Every rank calls it.
 ///
 /// Rank 0 measures while the others wait. With more threads than cores, separate measurements would count a core several
 /// times.
-pub fn measure_peak(rank: &Rank) -> f64 {
+pub fn measure_peak(rank: &Rank) -> PeakFlops {
     let mut peak = [0.0];
     if rank.index() == 0 {
         let threads = rank.backend().threads();
@@ -28,15 +30,16 @@ pub fn measure_peak(rank: &Rank) -> f64 {
         let all = (threads * rank.degree_of(AxisSet::ALL)).min(cores);
         // The ranks of a device share it.
         let share = if rank.allocator().device().is_some() { 1 } else { all };
-        peak[0] = fastest_matmul(rank) / threads.min(cores) as f64 * share as f64;
+        let fastest = PeakFlops::measured(|| fastest_matmul(rank)).flops;
+        peak[0] = fastest / threads.min(cores) as f64 * share as f64;
     }
     rank.all_reduce_f64(AxisSet::ALL, &Site::new("peak FLOP/s"), &mut peak);
-    peak[0]
+    PeakFlops { flops: peak[0], is_of_data_sheet: false }
 }
 
 /// Returns the FLOP/s of the fastest of several matmuls. Other work on the machine only makes them slower.
 fn fastest_matmul(rank: &Rank) -> f64 {
-    const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(100));
+    const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(60));
     // A separate allocator: these buffers are not part of the memory of training.
     let device = rank.allocator().device();
     let allocator = CachingAllocator::on(device.cloned(), usize::MAX);

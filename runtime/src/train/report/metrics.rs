@@ -31,6 +31,8 @@ pub struct StepMetrics {
     pub mfu: f64,
     /// Hardware FLOPs utilization: `mfu`, with recomputed FLOPs added.
     pub hfu: f64,
+    /// The peak that both refer to, in FLOP/s of all ranks together.
+    pub peak_flops: f64,
     /// Peak memory of any rank so far in bytes, by category.
     pub peak_bytes: BTreeMap<&'static str, u64>,
     /// Bytes that rank 0 sent in this step, by mesh axis (`dp x tp` for collectives over both).
@@ -225,6 +227,7 @@ mod tests {
             tokens_per_s: 5120.0,
             mfu: 0.25,
             hfu: 0.3,
+            peak_flops: 2e11,
             peak_bytes: BTreeMap::from([("parameters", 4096), ("gradients", 2048)]),
             comm_bytes: BTreeMap::from([("dp".into(), 128), ("tp".into(), 0)]),
             bubble: None,

@@ -16,7 +16,7 @@ use crate::train::step::StepStats;
 
 use super::flops::{measure_peak, model_flops_per_token};
 use super::usage::peak_bytes;
-use super::{MetricsFile, StepMetrics};
+use super::{MetricsFile, PeakFlops, StepMetrics};
 
 /// Records the metrics of steps. Every rank has one, and rank 0 writes.
 pub struct MetricsRecorder<'a> {
@@ -24,8 +24,7 @@ pub struct MetricsRecorder<'a> {
     file: Option<&'a Mutex<MetricsFile>>,
     dataset: Arc<Dataset>,
     flops_per_token: f64,
-    /// Peak FLOP/s of the machine.
-    peak: f64,
+    peak: PeakFlops,
     /// Counters at the start of the step.
     recomputed: u64,
     bytes: BTreeMap<AxisSet, u64>,
@@ -45,10 +44,10 @@ impl<'a> MetricsRecorder<'a> {
             file,
             dataset: Arc::clone(&plan.dataset),
             flops_per_token: model_flops_per_token(built, plan.config.seq),
-            peak: plan
-                .machine
-                .peak_flops(rank.compute_dtype())
-                .unwrap_or_else(|| measure_peak(rank)),
+            peak: match plan.machine.peak_flops(rank.compute_dtype()) {
+                Some(flops) => PeakFlops { flops, is_of_data_sheet: true },
+                None => measure_peak(rank),
+            },
             recomputed: 0,
             bytes: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -66,9 +65,14 @@ impl<'a> MetricsRecorder<'a> {
         self.sent = self.comm_bytes(rank);
     }
 
+    /// Returns the peak that `mfu` refers to so far.
+    pub fn peak(&self) -> PeakFlops {
+        self.peak
+    }
+
     /// Writes the line of `step` (from 0). Every rank calls it.
     pub fn record_step(
-        &self,
+        &mut self,
         rank: &Rank,
         step: u64,
         stats: &StepStats,
@@ -80,8 +84,8 @@ impl<'a> MetricsRecorder<'a> {
         let has_stages = rank.degree(AxisId::Pp) > 1;
         let bubble = stats.pipeline.filter(|_| has_stages).map(|times| bubble(rank, times));
         let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
-        let possible_flops = stats.seconds * self.peak;
-        let mfu = self.flops_per_token * stats.tokens as f64 / possible_flops;
+        let model = self.flops_per_token * stats.tokens as f64;
+        let [mfu, hfu] = self.peak.utilization(model, recomputed[0], stats.seconds);
         let line = StepMetrics {
             step: step + 1,
             loss: stats.loss,
@@ -91,7 +95,8 @@ impl<'a> MetricsRecorder<'a> {
             step_ms: stats.seconds * 1e3,
             tokens_per_s: stats.tokens as f64 / stats.seconds,
             mfu,
-            hfu: mfu + recomputed[0] / possible_flops,
+            hfu,
+            peak_flops: self.peak.flops,
             peak_bytes,
             comm_bytes: self.sent.clone(),
             bubble,

@@ -4,14 +4,17 @@ mod attention_balance;
 mod flops;
 mod metrics;
 mod metrics_recorder;
+mod peak;
 mod progress;
+mod step_history;
 mod summary;
 mod usage;
 
 pub use attention_balance::{AttentionBalance, AttentionWork};
 pub use metrics::{ClaimedMetrics, MetricsError, MetricsFile, StepMetrics};
 pub use metrics_recorder::MetricsRecorder;
-
+pub use peak::PeakFlops;
 pub use progress::Progress;
+pub use step_history::StepHistory;
 pub use summary::{Summary, output_lines};
 pub use usage::{AxisUse, MemoryUse, Report, UsageTotals, memory_use};

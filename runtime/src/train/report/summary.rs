@@ -16,11 +16,11 @@ use super::Report;
 /// Results of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// Loss of every step of this run.
+    /// Loss of every step of this run; empty in a process that does not have rank 0.
     pub losses: Vec<f64>,
-    /// Gradient norm before clipping of every step of this run.
+    /// Gradient norm before clipping of every step of this run; empty in a process that does not have rank 0.
     pub grad_norms: Vec<f64>,
-    /// Median of tokens per second over all ranks.
+    /// Median of tokens per second over all ranks, of the last 4,096 steps; 0 in a process that does not have rank 0.
     pub tokens_per_s: f64,
     /// Time of all steps, including metrics and checkpoints.
     pub elapsed: Duration,
@@ -66,8 +66,8 @@ impl Summary {
     }
 }
 
-/// Formats planned and peak memory, the communication of a step, the fraction of recomputed FLOPs, and the implementations
-/// of attention.
+/// Formats planned and peak memory, the communication of a step, the fraction of recomputed FLOPs, the implementations of
+/// attention, and the peak FLOP/s.
 fn usage_tables(report: &Report, steps: usize) -> String {
     let steps = steps.max(1);
     let mut text =
@@ -93,6 +93,9 @@ fn usage_tables(report: &Report, steps: usize) -> String {
     }
     if let Some(implementations) = &report.attention {
         text += &format!("attention: {implementations}\n");
+    }
+    if let Some(peak) = &report.peak {
+        text += &format!("mfu and hfu are fractions of {peak}\n");
     }
     text
 }
@@ -120,7 +123,7 @@ fn decode_tokens(tokens: &[u32], tokenizer: Option<&Tokenizer>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AxisUse, MemoryUse};
+    use super::super::{AxisUse, MemoryUse, PeakFlops};
     use super::*;
 
     #[test]
@@ -140,6 +143,7 @@ mod tests {
             }],
             recomputed: 0.25,
             attention: Some("cuDNN".into()),
+            peak: Some(PeakFlops { flops: 67e12, is_of_data_sheet: true }),
         };
         let expected = "\
 memory of the fullest rank  at least      peak
@@ -149,6 +153,7 @@ communication of a step        bytes  overlapped   exposed
   dp x fsdp                  1.25 MB     6.25 ms   0.17 ms
 25.0 % of all FLOPs were recomputation
 attention: cuDNN
+mfu and hfu are fractions of 67.0 TFLOP/s, by the data sheet
 ";
         assert_eq!(usage_tables(&report, 4), expected);
     }

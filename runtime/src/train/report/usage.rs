@@ -11,6 +11,8 @@ use crate::tensor::Rank;
 use crate::train::Result;
 use crate::train::plan::MemoryPlan;
 
+use super::PeakFlops;
+
 /// Resource usage of a run: its memory, and the communication and FLOPs of its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
@@ -23,6 +25,8 @@ pub struct Report {
     /// The implementations of attention on the device of rank 0, and why they run, such as `own kernels (scores have a bias)`;
     /// `None` on a CPU, which has one.
     pub attention: Option<String>,
+    /// The peak that `mfu` and `hfu` of `--metrics` refer to; `None` without them.
+    pub peak: Option<PeakFlops>,
 }
 
 /// Communication over some axes; times are those of [`CommTimes`].
@@ -86,6 +90,7 @@ impl UsageTotals {
             communication: self.communication(),
             recomputed: if flops[0] > 0.0 { flops[1] / flops[0] } else { 0.0 },
             attention: rank.backend().attention_implementations(),
+            peak: None,
         })
     }
 

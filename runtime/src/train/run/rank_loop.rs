@@ -12,7 +12,7 @@ use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
 use crate::train::report::{
-    AttentionBalance, AttentionWork, MetricsRecorder, UsageTotals, memory_use,
+    AttentionBalance, AttentionWork, MetricsRecorder, StepHistory, UsageTotals, memory_use,
 };
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Progress, Result, Summary};
@@ -136,7 +136,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let rank = self.state.rank.clone();
         let mut progress = (rank.index() == 0).then(|| Progress::new(first, config.steps));
         let (mut usage, mut targets) = (UsageTotals::default(), TargetCount::default());
-        let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+        let mut history = (rank.index() == 0).then(StepHistory::default);
         // A report that cannot be written fails the run after its results are saved.
         let mut report_failure = None;
         if first < config.steps {
@@ -163,7 +163,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             if step == first && self.plan.dataset.documents().is_some() {
                 check_first_step_used_documents(&rank)?;
             }
-            if let Some(recorder) = &self.recorder {
+            if let Some(recorder) = &mut self.recorder {
                 match recorder.record_step(&rank, step, &stats, balance) {
                     Err(Error::Metrics(error)) => {
                         print_line(&format!("warning: {error}; training goes on without metrics"));
@@ -181,9 +181,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             if let Some(progress) = &mut progress {
                 progress.show_step(step, stats.loss, rate, balance);
             }
-            losses.push(stats.loss);
-            grad_norms.push(stats.grad_norm);
-            rates.push(rate);
+            if let Some(history) = &mut history {
+                history.add_step(stats.loss, stats.grad_norm, rate);
+            }
             if rank.index() == 0 {
                 count_stoppable_step();
             }
@@ -214,6 +214,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         usage.count_step(&rank, || rank.finish_trace());
         self.graphs.close();
         let mut report = usage.report(&rank, &self.plan.memory)?;
+        report.peak = self.recorder.as_ref().map(MetricsRecorder::peak);
         let stage_times = match &self.state.pipeline {
             Some(pipeline) => write_stage_times(&rank, pipeline, self.plan),
             None => Ok(()),
@@ -228,8 +229,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if let Some(failure) = report_failure {
             return Err(failure);
         }
-        rates.sort_by(f64::total_cmp);
-        let tokens_per_s = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
+        let history = history.unwrap_or_default();
+        let tokens_per_s = history.median_rate();
+        let StepHistory { losses, grad_norms, .. } = history;
         let summary =
             Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len };
         Ok(RunEnd::Complete(summary))
