@@ -109,7 +109,7 @@ fn memory_is_constant_over_steps() {
     let flags = format!("--mesh fsdp=4 --zero 3 --micro-batches 2 --metrics {metrics}");
     assert_constant::<Llama>(1000, &flags);
     let pipeline = "--mesh pp=2,dp=2 --zero 2 --micro-batches 4 --schedule zero-bubble";
-    assert_constant::<Llama>(1000, &format!("{pipeline} --ema-decay 0.9"));
+    assert_constant::<Llama>(1000, &format!("{pipeline} --ema 0.9"));
     let save = format!("--save {} --save-every 50 --keep 2 --save-async", file("run"));
     assert_constant::<Llama>(1000, &format!("--mesh cp=2,fsdp=2 --recompute full {save}"));
     assert_constant::<Mixtral>(1000, "--mesh ep=2,dp=2 --micro-batches 2");

@@ -15,7 +15,7 @@ const LLAMA_70B: &str = "--hidden 8192 --layers 80 --heads 64 --kv-heads 8 --ffn
                          --seq 4096 --data text.txt";
 const LLAMA_405B: &str = "--hidden 16384 --layers 126 --heads 128 --kv-heads 8 --ffn 53248 --vocab 128256 \
                           --seq 8192 --data text.txt";
-const MIXTRAL_8X22B: &str = "--hidden 6144 --layers 56 --heads 48 --kv-heads 8 --ffn 16384 --experts 8 --top-k 2 \
+const MIXTRAL_8X22B: &str = "--hidden 6144 --layers 56 --heads 48 --kv-heads 8 --ffn 16384 \
                              --vocab 32768 --seq 4096 --data text.txt";
 
 /// Lists the collectives of a step under the limits, and returns what is printed.
@@ -67,7 +67,7 @@ fn a_70b_needs_little_memory_at_every_zero_stage() {
         "--mesh dp=2,fsdp=4 --batch 8 --zero 2 --dtype bf16 --reduce-dtype bf16",
         "--mesh 1 --batch 1",
         "--mesh fsdp=8 --batch 8 --optimizer muon --zero 2",
-        "--mesh fsdp=2,cp=2,tp=2 --batch 8 --recompute full:offload --documents 10 --ema-decay 0.99",
+        "--mesh fsdp=2,cp=2,tp=2 --batch 8 --recompute full --documents 10 --ema 0.99",
         "--mesh fsdp=4,tp=2 --batch 8 --zero 3 --save run --save-every 1 --save-async --export-hf folder",
     ] {
         dry_run(&program(), &format!("{LLAMA_70B} {flags}"));
@@ -76,9 +76,15 @@ fn a_70b_needs_little_memory_at_every_zero_stage() {
 
 #[test]
 fn a_mesh_is_chosen_for_a_70b() {
-    for ranks in [8, 64] {
-        let text = dry_run(&program(), &format!("{LLAMA_70B} --batch 64 --mesh auto={ranks}"));
-        println!("{text}");
+    for (ranks, limit, chosen) in [
+        (8, "", "dp=8, the cheapest mesh of 8 ranks"),
+        (64, "", "dp=64, the cheapest mesh of 64 ranks"),
+        (8, "--memory-limit 400GB", "fsdp=8; cheaper ones do not fit:"),
+        (64, "--memory-limit 80GB", "fsdp=64; cheaper ones do not fit:"),
+    ] {
+        let flags = format!("--batch 64 --recompute full --mesh auto={ranks} {limit}");
+        let text = dry_run(&program(), &format!("{LLAMA_70B} {flags}"));
+        assert_contains(&text, &format!("--mesh auto: {chosen}"));
     }
 }
 
@@ -90,14 +96,13 @@ fn a_405b_on_sixteen_thousand_ranks_needs_little_memory() {
 
 #[test]
 fn experts_long_sequences_and_other_families_need_little_memory() {
-    for flags in ["--mesh ep=8 --batch 8", "--mesh fsdp=2,ep=4,tp=2 --batch 16 --zero 3"] {
+    for flags in
+        ["--mesh ep=8 --batch 8", "--mesh fsdp=2,ep=4,tp=2 --batch 16 --zero 3 --micro-batches 2"]
+    {
         dry_run(&mixtral_program(), &format!("{MIXTRAL_8X22B} {flags}"));
     }
     let long = LLAMA_70B.replace("--seq 4096", "--seq 32768");
     dry_run(&program(), &format!("{long} --mesh cp=8,tp=8 --batch 1"));
     let gpt2 = "--hidden 12288 --layers 96 --heads 96 --ffn 49152 --vocab 50257 --seq 2048 --data text.txt";
-    dry_run(
-        &gpt2_program(),
-        &format!("{gpt2} --mesh fsdp=8,tp=8 --batch 8 --zero 3 --dropout 0.1"),
-    );
+    dry_run(&gpt2_program(), &format!("{gpt2} --mesh fsdp=8,tp=8 --batch 8 --zero 3"));
 }

@@ -74,11 +74,11 @@ impl MemoryBlock {
     pub fn allocate(source: &MemorySource, bytes: usize) -> Option<MemoryBlock> {
         let ptr = match source {
             MemorySource::Host => return MemoryBlock::new(bytes),
-            _ if bytes == 0 => MemoryBlock::empty().ptr,
-            MemorySource::Reserved => reserve(bytes)?,
             MemorySource::DryRun(_) if bytes <= DRY_RUN_BLOCK => {
                 return MemoryBlock::allocate(&MemorySource::Reserved, bytes);
             }
+            _ if bytes == 0 => MemoryBlock::empty().ptr,
+            MemorySource::Reserved => reserve(bytes)?,
             MemorySource::DryRun(host) => host.alloc(bytes)?,
             MemorySource::Device(device) => device.alloc(bytes)?,
             MemorySource::PageLocked(device) => {

@@ -164,6 +164,9 @@ impl<'a> View<'a> {
     fn host_memory(&self) -> *const u8 {
         let Some(device) = self.device else { return self.ptr };
         assert!(device.stands_for_host(), "device memory was used as host memory");
+        if self.len == 0 {
+            return self.ptr;
+        }
         let Some(memory) = device.host_memory(self.ptr) else {
             let bytes = Bytes(self.byte_len() as f64);
             panic!(

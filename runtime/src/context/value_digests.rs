@@ -47,7 +47,12 @@ pub(super) fn are_alike(shape: &MeshShape, by_rank: &[Vec<u32>]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::Location;
+
     use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::comm::{CommError, launch};
+    use crate::context::Rank;
     use crate::layout::AxisId;
 
     /// The mesh of a 405B: each rank has 2,000 values that are the same everywhere, as many of its part of the batch, and
@@ -81,6 +86,37 @@ mod tests {
         assert!(are_alike(&shape, &by_rank));
         by_rank[9000].truncate(2 * WORDS);
         assert!(!are_alike(&shape, &by_rank));
+    }
+
+    /// Values that are the same, and those that are different parts by their type, are not sent.
+    #[test]
+    fn ranks_send_a_few_words() {
+        let sent = |odd_rank: usize| {
+            let shape: MeshShape = "dp=2,tp=2".parse().unwrap();
+            let bytes = launch(&shape, |comms| -> Result<u64, CommError> {
+                let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+                let tp = AxisSet::of(AxisId::Tp);
+                for number in 0..1000u32 {
+                    let name = || "a number".to_owned();
+                    let values = rank.declared_values();
+                    values.note_number(name, AxisSet::NONE, Location::caller(), number as f32);
+                    let part = [number, rank.position(tp) as u32];
+                    values.note_elements(name, tp, Location::caller(), &part);
+                }
+                if rank.index() == odd_rank {
+                    let name = || "of one rank".to_owned();
+                    let line = Location::caller();
+                    rank.declared_values().note_number(name, AxisSet::NONE, line, 1.0);
+                }
+                rank.compare_declared_values();
+                Ok(rank.comms().uncounted_world().stats().bytes)
+            });
+            bytes.unwrap().into_iter().max().unwrap()
+        };
+        // Four digests: of what is the same everywhere and along `tp`.
+        assert!(sent(usize::MAX) < 1000, "{}", sent(usize::MAX));
+        // Not the same list on every rank, so all values are compared.
+        assert!(sent(2) > 50_000, "{}", sent(2));
     }
 
     fn positions(shape: &MeshShape, rank: usize) -> [usize; 2] {
