@@ -1,8 +1,11 @@
 //! Synthetic training data as a function of the global position, so that every mesh reads the same samples.
 
+use std::ops::Range;
+
+use meshwright::data::rows_of_rank;
 use meshwright::layout::{AxisSet, Shape};
 use meshwright::random;
-use meshwright::tensor::{Extent, Rank, Targets, Tensor, Tokens};
+use meshwright::tensor::{Rank, Targets, Tensor, Tokens};
 
 /// The index of a micro-batch.
 #[derive(Debug, Clone, Copy)]
@@ -87,22 +90,18 @@ impl Batches for PackedData {
 }
 
 impl TokenData {
-    /// Returns the rows of the global batch in a micro-batch of this rank.
-    fn rows(&self, rank: &Rank, turn: Turn) -> std::ops::Range<usize> {
-        let own = data_extent(self.batch, rank);
-        let part = Extent::part(own.local, turn.index, turn.count);
-        own.offset + part.offset..own.offset + part.offset + part.local
+    /// Returns the rows of the global batch that this rank has of a micro-batch.
+    fn rows(&self, rank: &Rank, turn: Turn) -> Range<usize> {
+        let (position, ranks) = (rank.position(AxisSet::DATA), rank.degree_of(AxisSet::DATA));
+        rows_of_rank(self.batch, turn.count, position, ranks).swap_remove(turn.index)
     }
 
     /// Returns this rank's tokens and targets of a micro-batch.
     pub fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
-        let own = data_extent(self.batch, rank);
         let rows = self.rows(rank, turn);
-        let step = turn.step;
-        let sequence = Extent::of_dim(&S::DIMS[1], self.seq, rank);
-        let row_positions = || {
-            rows.clone().flat_map(|row| sequence.positions().map(move |position| (row, position)))
-        };
+        let (step, seq) = (turn.step, self.seq);
+        let row_positions =
+            || rows.clone().flat_map(move |row| (0..seq).map(move |position| (row, position)));
         let token = |row: usize, position: usize| {
             let key = random::subkey(random::key(step, "tokens"), (row * 1000 + position) as u64);
             (key % self.vocab as u64) as u32
@@ -119,7 +118,8 @@ impl TokenData {
             })
             .collect();
         let sizes = [self.batch, self.seq];
-        let from_rows = |ids: &[u32]| Tokens::from_rows(rank, &sizes, rows.start - own.offset, ids);
+        let place = [turn.index, turn.count];
+        let from_rows = |ids: &[u32]| Tokens::from_micro_batch(rank, &sizes, place, ids);
         (from_rows(&tokens), from_rows(&targets))
     }
 }
@@ -140,9 +140,4 @@ pub fn numbers<S: Shape>(rank: &Rank, name: &str, sizes: &[usize]) -> Tensor<S> 
         let key = index.iter().fold(key, |key, position| random::subkey(key, *position as u64));
         (key >> 40) as f32 / (1 << 23) as f32 - 1.0
     })
-}
-
-/// Returns this rank's range of sequences of a global batch.
-fn data_extent(batch: usize, rank: &Rank) -> Extent {
-    Extent::part(batch, rank.position(AxisSet::DATA), rank.degree_of(AxisSet::DATA))
 }

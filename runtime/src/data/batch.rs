@@ -17,9 +17,11 @@ pub struct Batch {
     pub rows: usize,
     /// Position of each sample in the data.
     pub places: Vec<SamplePosition>,
+    /// The samples of each micro-batch, which follow one another, as rows of the global batch.
+    pub micro_batches: Vec<Range<usize>>,
 }
 
-/// Some rows of a [`Batch`], from [`Batch::micro_batch`].
+/// The samples of a micro-batch in a [`Batch`], from [`Batch::micro_batch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MicroBatch<'a> {
     /// Inputs: rows x seq.
@@ -28,33 +30,60 @@ pub struct MicroBatch<'a> {
     pub targets: &'a [u32],
     /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<&'a [u32]>,
-    /// Rows of the micro-batch in the batch.
+    /// The samples as rows of the global batch.
     pub rows: Range<usize>,
+    /// Index of the micro-batch, and the number of micro-batches.
+    pub place: [usize; 2],
 }
 
 impl Batch {
     /// A target that does not count in losses, as [`Targets::IGNORED`](crate::tensor::Targets::IGNORED).
     pub const IGNORED: u32 = u32::MAX;
 
-    /// Returns micro-batch `index` of `count`, with the rows of [`micro_batch_rows`].
+    /// Returns the samples of micro-batch `index`.
     ///
     /// # Panics
-    /// If `index` is not below `count`: a fault of the calling code.
-    pub fn micro_batch(&self, count: usize, index: usize) -> MicroBatch<'_> {
-        let rows = micro_batch_rows(self.rows, count, index);
+    /// If there are not that many micro-batches: a fault of the calling code.
+    pub fn micro_batch(&self, index: usize) -> MicroBatch<'_> {
+        let rows = self.micro_batches[index].clone();
+        let before: usize = self.micro_batches[..index].iter().map(Range::len).sum();
         let seq = self.tokens.len().checked_div(self.rows).unwrap_or(0);
-        let elements = rows.start * seq..rows.end * seq;
+        let elements = before * seq..(before + rows.len()) * seq;
         MicroBatch {
             tokens: &self.tokens[elements.clone()],
             targets: &self.targets[elements.clone()],
             starts: self.starts.as_ref().map(|starts| &starts[elements]),
             rows,
+            place: [index, self.micro_batches.len()],
         }
     }
 }
 
-/// The rows of micro-batch `index` when a rank's `rows` are split, in order, into `count`: row `r` is in micro-batch
-/// `r * count / rows`, rounded down. Sizes differ by at most one row.
+/// The rows of a global batch of `rows` rows that data rank `rank` of `ranks` trains on: its part of each of `count`
+/// micro-batches. So a micro-batch has the same rows on every mesh, which matters where a number follows from all rows of a
+/// micro-batch together, as a balance loss does.
+///
+/// ```
+/// use meshwright::data::rows_of_rank;
+///
+/// assert_eq!(rows_of_rank(8, 2, 0, 1), [0..4, 4..8]);
+/// assert_eq!(rows_of_rank(8, 2, 0, 2), [0..2, 4..6]);
+/// assert_eq!(rows_of_rank(8, 2, 1, 2), [2..4, 6..8]);
+/// ```
+///
+/// # Panics
+/// If there are no ranks: a fault of the calling code.
+pub fn rows_of_rank(rows: usize, count: usize, rank: usize, ranks: usize) -> Vec<Range<usize>> {
+    let part = |index: usize| {
+        let Range { start, end } = micro_batch_rows(rows, count, index);
+        let before = |rank: usize| start + rank * (end - start) / ranks;
+        before(rank)..before(rank + 1)
+    };
+    (0..count).map(part).collect()
+}
+
+/// The rows of micro-batch `index` when a global batch of `rows` rows is split, in order, into `count`: row `r` is in
+/// micro-batch `r * count / rows`, rounded down. Sizes differ by at most one row.
 ///
 /// ```
 /// use meshwright::data::micro_batch_rows;
@@ -114,16 +143,24 @@ mod tests {
                     let whole = dataset.rows(step, 0..batch).unwrap();
                     let (mut tokens, mut targets) = (Vec::<u32>::new(), Vec::<u32>::new());
                     let mut places = Vec::<SamplePosition>::new();
-                    for reader in 0..readers {
-                        let rows = reader * batch / readers..(reader + 1) * batch / readers;
-                        let own = dataset.rows(step, rows).unwrap();
-                        for index in 0..micro_batches {
-                            let part = own.micro_batch(micro_batches, index);
+                    let read = |reader| {
+                        let rows = rows_of_rank(batch, micro_batches, reader, readers);
+                        dataset.micro_batches(step, &rows).unwrap()
+                    };
+                    let own: Vec<Batch> = (0..readers).map(read).collect();
+                    for index in 0..micro_batches {
+                        for own in &own {
+                            let part = own.micro_batch(index);
                             tokens.extend(part.tokens);
                             targets.extend(part.targets);
-                            places.extend(&own.places[part.rows]);
+                            assert_eq!(
+                                part.tokens,
+                                dataset.rows(step, part.rows.clone()).unwrap().tokens
+                            );
+                            places.extend(&dataset.rows(step, part.rows).unwrap().places);
                         }
                     }
+                    assert_eq!(own.iter().map(|own| own.places.len()).sum::<usize>(), batch);
                     assert_eq!(tokens, whole.tokens, "{readers} x {micro_batches}");
                     assert_eq!((targets, &places), (whole.targets, &whole.places));
                     places.sort_unstable();

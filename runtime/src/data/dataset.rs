@@ -98,14 +98,27 @@ impl Dataset {
     /// # Errors
     /// A token beyond the vocabulary, and a file that has become shorter.
     pub fn rows(&self, step: u64, rows: Range<usize>) -> Result<Batch, DataError> {
+        self.micro_batches(step, &[rows][..])
+    }
+
+    /// The rows of the global batch of `step` (from 0) that a rank has of each micro-batch, of
+    /// [`rows_of_rank`](super::rows_of_rank).
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows).
+    pub fn micro_batches(
+        &self,
+        step: u64,
+        micro_batches: &[Range<usize>],
+    ) -> Result<Batch, DataError> {
         self.file.check_length()?;
         let seq = self.sampler.seq();
-        let n_rows = rows.len();
+        let n_rows = micro_batches.iter().map(Range::len).sum::<usize>();
         let mut tokens = vec![0; n_rows * seq];
         let mut targets = vec![0; n_rows * seq];
         let mut starts = self.documents.map(|_| vec![0; n_rows * seq]);
         let mut places = Vec::with_capacity(n_rows);
-        for (index, row) in rows.enumerate() {
+        for (index, row) in micro_batches.iter().cloned().flatten().enumerate() {
             let elements = index * seq..(index + 1) * seq;
             let (tokens, targets) = (&mut tokens[elements.clone()], &mut targets[elements.clone()]);
             let place = match (&self.documents, &mut starts) {
@@ -117,7 +130,8 @@ impl Dataset {
             };
             places.push(place?);
         }
-        Ok(Batch { tokens, targets, starts, rows: n_rows, places })
+        let micro_batches = micro_batches.to_vec();
+        Ok(Batch { tokens, targets, starts, rows: n_rows, places, micro_batches })
     }
 
     /// Reads tokens and targets of a row of the global batch of `step`, which follow one another in the file, and

@@ -19,7 +19,7 @@ mod sampler;
 mod tokenize;
 mod tokens;
 
-pub use batch::{Batch, MicroBatch, micro_batch_rows};
+pub use batch::{Batch, MicroBatch, micro_batch_rows, rows_of_rank};
 pub use check::{BatchHash, RankBatch, check_batches};
 pub use corpus::read_corpus;
 pub use dataset::Dataset;

@@ -18,11 +18,11 @@ const WAITING: usize = 1;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use meshwright::data::{Dataset, Order, Prefetch, TokenFile};
+/// use meshwright::data::{Dataset, Order, Prefetch, TokenFile, rows_of_rank};
 ///
 /// let file = TokenFile::from_text((0..100).collect(), 256, "numbers")?;
 /// let dataset = Arc::new(Dataset::new(file, 4, 2, Order::Sequential, 0)?);
-/// let mut batches = Prefetch::start(&dataset, 0..2, 0..3)?;
+/// let mut batches = Prefetch::start(&dataset, rows_of_rank(2, 1, 0, 1), 0..3)?;
 /// for step in 0..3 {
 ///     assert_eq!(batches.take_batch(step)?, dataset.rows(step, 0..2)?);
 /// }
@@ -44,17 +44,18 @@ struct Ahead {
 }
 
 impl Prefetch {
-    /// Reads the rows `rows` of the global batches of `steps` in order.
+    /// Reads the rows of each of the `micro_batches` of a rank in the global batches of `steps`, in order.
     ///
     /// # Errors
     /// A thread that the system does not start.
     pub fn start(
         dataset: &Arc<Dataset>,
-        rows: Range<usize>,
+        micro_batches: Vec<Range<usize>>,
         steps: Range<u64>,
     ) -> Result<Prefetch, DataError> {
         let dataset = Arc::clone(dataset);
-        Prefetch::start_with(Arc::new(move |step| dataset.rows(step, rows.clone())), steps)
+        let read = move |step| dataset.micro_batches(step, &micro_batches);
+        Prefetch::start_with(Arc::new(read), steps)
     }
 
     fn start_with(read: Arc<Read>, steps: Range<u64>) -> Result<Prefetch, DataError> {
@@ -129,7 +130,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::data::{Order, TokenFile};
+    use crate::data::{Order, TokenFile, rows_of_rank};
 
     fn dataset(order: Order) -> Arc<Dataset> {
         let text = (0..100u8).collect();
@@ -140,20 +141,21 @@ mod tests {
     /// Creates a batch with its step in it.
     fn numbered(step: u64) -> Batch {
         let tokens = vec![step as u32];
-        Batch { targets: tokens.clone(), tokens, starts: None, rows: 1, places: Vec::new() }
+        let micro_batches = rows_of_rank(1, 1, 0, 1);
+        let (targets, places) = (tokens.clone(), Vec::new());
+        Batch { targets, tokens, starts: None, rows: 1, places, micro_batches }
     }
 
     #[test]
     fn batches_are_those_of_reading_on_the_spot() {
         for order in [Order::Sequential, Order::Shuffled] {
             let dataset = dataset(order);
-            for (rows, steps) in [(0..4, 0..40), (1..3, 7..30), (2..2, 3..5), (3..4, 9..9)] {
+            for (ranks, steps) in [(1, 0..40), (2, 7..30), (4, 3..5), (2, 9..9)] {
+                let rows = rows_of_rank(4, 2, ranks - 1, ranks);
                 let mut batches = Prefetch::start(&dataset, rows.clone(), steps.clone()).unwrap();
                 for step in steps {
-                    assert_eq!(
-                        batches.take_batch(step).unwrap(),
-                        dataset.rows(step, rows.clone()).unwrap()
-                    );
+                    let batch = batches.take_batch(step).unwrap();
+                    assert_eq!(batch, dataset.micro_batches(step, &rows).unwrap());
                 }
             }
         }
@@ -180,7 +182,7 @@ mod tests {
         let text = (0..100u8).map(|i| if i == 61 { 200 } else { i }).collect();
         let file = TokenFile::from_text(text, 256, "numbers").unwrap().with_vocab(100);
         let dataset = Arc::new(Dataset::new(file, 10, 1, Order::Sequential, 0).unwrap());
-        let mut batches = Prefetch::start(&dataset, 0..1, 0..9).unwrap();
+        let mut batches = Prefetch::start(&dataset, rows_of_rank(1, 1, 0, 1), 0..9).unwrap();
         for step in 0..6 {
             batches.take_batch(step).unwrap();
         }

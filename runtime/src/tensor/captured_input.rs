@@ -15,8 +15,8 @@ use super::Tokens;
 pub(crate) struct InputPass<'a> {
     /// Sizes of the global batch.
     pub sizes: &'a [usize],
-    /// First row of this rank's block.
-    pub first: usize,
+    /// Index of the micro-batch, and the number of micro-batches.
+    pub micro_batch: [usize; 2],
     pub tokens: &'a [u32],
     pub targets: &'a [u32],
     /// Starts of the documents of the tokens, if rows hold several.
@@ -47,7 +47,7 @@ impl CapturedInput {
         recordings: &Arc<GraphPool>,
         pass: &InputPass<'_>,
     ) -> ([Tokens<S>; 2], CapturedInput) {
-        let of = |ids| Tokens::<S>::from_whole_rows(rank, pass.sizes, pass.first, ids);
+        let of = |ids| Tokens::<S>::from_micro_batch(rank, pass.sizes, pass.micro_batch, ids);
         let (mut tokens, targets) = (of(pass.tokens), of(pass.targets));
         if let Some(starts) = pass.starts {
             tokens = tokens.with_documents(starts);

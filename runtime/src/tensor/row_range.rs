@@ -3,8 +3,42 @@
 use std::panic::Location;
 
 use crate::context::{MicroBatch, Rank, extents_of};
-use crate::layout::{Dims, Shape};
+use crate::layout::{AxisSet, Dims, Shape};
 use crate::mesh::{Extent, local_len, shape_name};
+
+/// Returns the rank of micro-batch `index` of `count` and the extents of its rows on this rank, which `len` elements, such as
+/// `kind`, of a tensor of `sizes` are.
+///
+/// # Panics
+/// If the micro-batch has other rows on this rank.
+#[track_caller]
+pub(super) fn rows_of_micro_batch<S: Shape>(
+    rank: &Rank,
+    sizes: &[usize],
+    [index, count]: [usize; 2],
+    len: usize,
+    kind: &str,
+) -> (Rank, Vec<Extent>) {
+    const { rows_are_whole::<S>() };
+    assert!(index < count, "there is no micro-batch {index} of {count}");
+    let rank = &rank.with_whole_batch();
+    let mut extents = extents_of::<S>(rank, sizes);
+    let (rows, home) = (extents[0].global, S::DIMS[0].home);
+    let start = |index: usize| (index * rows).div_ceil(count);
+    let all = Extent::whole(rows).sub_range(start(index), start(index + 1) - start(index));
+    let own = all.split(rank.position(home), rank.degree_of(home));
+    extents[0] = own.sub_range(0, usize::MAX);
+    assert!(
+        len == local_len(&extents),
+        "a block of {len} {kind} is not this rank's part of micro-batch {index} of {count} of {sizes:?}: it has {} rows, \
+         as `rows_of_rank` returns them",
+        own.local
+    );
+    let name = || format!("the number of the micro-batch of {}", shape_name(S::DIMS));
+    let place = [index, count].map(|number| number as u32);
+    rank.declared_values().note_elements(name, AxisSet::NONE, Location::caller(), &place);
+    (rank.with_micro_batch(MicroBatch::new(&S::DIMS[0], extents[0])), extents)
+}
 
 /// Returns the rank of a micro-batch and the extents of its rows: those in `len` elements, such as `kind`, of this rank's block
 /// of `sizes`, from row `first` on.

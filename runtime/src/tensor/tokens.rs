@@ -10,7 +10,7 @@ use crate::context::{Rank, extents_of};
 use crate::layout::{AxisSet, Dims, Shape};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 
-use super::row_range::rows_of_block;
+use super::row_range::{rows_of_block, rows_of_micro_batch};
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {
@@ -90,12 +90,45 @@ impl<S> Tokens<S> {
     where
         S: Shape,
     {
+        Tokens::from_rows(rank, sizes, first, &Tokens::<S>::declared_rows(rank, sizes, whole))
+    }
+
+    /// Creates the token ids of micro-batch `index` of `count` of a global batch: `whole` holds this rank's rows of it,
+    /// [`rows_of_rank`](crate::data::rows_of_rank), of which it takes its positions. A micro-batch has the same rows on every
+    /// mesh, unlike one of [`from_whole_rows`](Self::from_whole_rows), whose rows are those of each rank's block.
+    ///
+    /// Other tensors of the micro-batch are made on the [rank](Self::rank) of its tokens, by `from_block` or `from_fn`.
+    ///
+    /// # Panics
+    /// If `whole` has other rows than the micro-batch has on this rank, and if `index` is not below `count`.
+    #[track_caller]
+    pub fn from_micro_batch(
+        rank: &Rank,
+        sizes: &[usize],
+        [index, count]: [usize; 2],
+        whole: &[u32],
+    ) -> Tokens<S>
+    where
+        S: Shape,
+    {
+        let own = Tokens::<S>::declared_rows(rank, sizes, whole);
+        let (rank, extents) =
+            rows_of_micro_batch::<S>(rank, sizes, [index, count], own.len(), "tokens");
+        Tokens::declared(&rank, extents, &own)
+    }
+
+    /// Returns this rank's positions of whole rows, which are declared the same on ranks with the same rows.
+    #[track_caller]
+    fn declared_rows(rank: &Rank, sizes: &[usize], whole: &[u32]) -> Vec<u32>
+    where
+        S: Dims,
+    {
         if S::VARIES != Tokens::<S>::VARIES_OF_ROWS {
             let name = || format!("whole rows of token ids shaped {}", shape_name(S::DIMS));
             let varies = Tokens::<S>::VARIES_OF_ROWS;
             rank.declared_values().note_elements(name, varies, Location::caller(), whole);
         }
-        Tokens::from_rows(rank, sizes, first, &Tokens::<S>::own_positions(rank, sizes, whole))
+        Tokens::<S>::own_positions(rank, sizes, whole)
     }
 
     /// Returns this rank's positions of whole rows.

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use crate::data::MicroBatch;
+use crate::data::{MicroBatch, rows_of_rank};
 use crate::layout::{AxisSet, Shape};
-use crate::tensor::{Accumulating, Extent, Gradients, Loss, Metric, Pending, Rank, Tokens};
+use crate::tensor::{Accumulating, Gradients, Loss, Metric, Pending, Rank, Tokens};
 
 /// The input of one training step on this rank.
 pub struct StepInput<'a> {
@@ -109,11 +109,10 @@ impl<S: Shape> MicroBatchLauncher<S> for EagerLauncher<'_> {
     }
 }
 
-/// Returns the rows of a global batch of `batch` rows that this data rank reads.
-pub fn data_rows(rank: &Rank, batch: usize) -> Range<usize> {
+/// Returns the rows of a global batch of `batch` rows that this data rank reads, by micro-batch.
+pub fn data_rows(rank: &Rank, batch: usize, micro_batches: usize) -> Vec<Range<usize>> {
     let data = AxisSet::DATA;
-    let rows = Extent::part(batch, rank.position(data), rank.degree_of(data));
-    rows.offset..rows.offset + rows.local
+    rows_of_rank(batch, micro_batches, rank.position(data), rank.degree_of(data))
 }
 
 /// Creates the tokens of a micro-batch, with their documents, and its targets.
@@ -123,7 +122,7 @@ pub fn tokens_and_targets<S: Shape>(
     data: &MicroBatch<'_>,
 ) -> (Tokens<S>, Tokens<S>) {
     // Targets are those of whole rows, so they are right at the borders of a rank's positions, too.
-    let from_rows = |ids: &[u32]| Tokens::from_whole_rows(rank, sizes, data.rows.start, ids);
+    let from_rows = |ids: &[u32]| Tokens::from_micro_batch(rank, sizes, data.place, ids);
     let (tokens, targets) = (from_rows(data.tokens), from_rows(data.targets));
     match data.starts {
         Some(starts) => (tokens.with_documents(starts), targets),

@@ -11,7 +11,7 @@ use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::models::moe::{over_ep, over_ep_cp_tp, over_ep_tp, whole};
 use meshwright_tests::models::small_gpt2;
 use meshwright_tests::pipeline_run::train_stages;
-use meshwright_tests::run::{Setup, train, without_noise};
+use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
 use super::table::{check_each, report_parity};
 
@@ -87,24 +87,64 @@ fn experts_folded_over_cp_and_tp() {
     check::<over_ep_cp_tp::Net>("experts over ep, cp and tp", &meshes);
 }
 
-/// A single micro-batch of each step has the choices of all of its tokens, so runs of several are compared with one rank that
-/// has as many.
+/// The batch of several micro-batches, of which every data rank has rows of each.
+const LARGER: TokenData = TokenData { batch: 16, ..DATA };
+
+/// Trains a model on one rank, with a number of micro-batches: their balance losses follow from the choices of all of their
+/// tokens.
+fn train_alone<M: LanguageModel<Config = Gpt2Config>>(micro_batches: usize) -> (Setup, Outcome) {
+    let setup = Setup { micro_batches, ..setup::<M>() };
+    let one = train("1", &setup, |model: &M, rank, turn| {
+        let (tokens, targets) = LARGER.block(rank, turn);
+        model.loss(&tokens, &targets)
+    });
+    (setup, without_noise(one))
+}
+
+/// A micro-batch has the same rows on every mesh.
+#[test]
+fn experts_in_several_micro_batches() {
+    let mut report = Report::default();
+    for micro_batches in [2, 4] {
+        let (setup, one) = train_alone::<over_ep::Net>(micro_batches);
+        for (index, mesh) in
+            ["dp=2", "fsdp=2", "ep=2", "cp=2", "tp=2", "dp=2,ep=2", "fsdp=2,cp=2,tp=2", "ep=4"]
+                .into_iter()
+                .enumerate()
+        {
+            let zero = ZeroStage::ALL[index % 4];
+            let settings = Settings { zero, ..setup.settings };
+            let setup = Setup { settings, ..setup.clone() };
+            let got = train(mesh, &setup, |model: &over_ep::Net, rank, turn| {
+                let (tokens, targets) = LARGER.block(rank, turn);
+                model.loss(&tokens, &targets)
+            });
+            let label = format!("{micro_batches} micro-batches on {mesh}");
+            report_parity(&label, &without_noise(got), &one, &mut report);
+        }
+    }
+    report.print();
+}
+
 #[test]
 fn experts_in_pipeline_stages() {
-    let setup = Setup { micro_batches: 2, ..setup::<over_ep::Net>() };
-    let one = without_noise(train("1", &setup, |model: &over_ep::Net, rank, turn| {
-        let (tokens, targets) = DATA.block(rank, turn);
-        model.loss(&tokens, &targets)
-    }));
     let mut report = Report::default();
-    for (mesh, kind) in [
-        ("pp=2", ScheduleKind::OneFOneB),
-        ("tp=2,pp=2", ScheduleKind::ZeroBubbleH1),
-        ("cp=2,pp=2", ScheduleKind::GPipe),
-    ] {
-        let schedule = kind.generate(2, 1, 2).unwrap();
-        let got = train_stages::<over_ep::Net>(mesh, &setup, &schedule, &StageCut::Auto, DATA);
-        report_parity(&format!("experts on {mesh}"), &without_noise(got), &one, &mut report);
+    for micro_batches in [2, 4] {
+        let (setup, one) = train_alone::<over_ep::Net>(micro_batches);
+        for (mesh, kind) in [
+            ("pp=2", ScheduleKind::OneFOneB),
+            ("tp=2,pp=2", ScheduleKind::ZeroBubbleH1),
+            ("cp=2,pp=2", ScheduleKind::GPipe),
+            ("dp=2,pp=2", ScheduleKind::OneFOneB),
+            ("fsdp=2,pp=2", ScheduleKind::ZeroBubbleH1),
+            ("ep=2,pp=2", ScheduleKind::GPipe),
+        ] {
+            let schedule = kind.generate(2, 1, micro_batches).unwrap();
+            let cut = StageCut::Auto;
+            let got = train_stages::<over_ep::Net>(mesh, &setup, &schedule, &cut, LARGER);
+            let label = format!("experts in {micro_batches} micro-batches on {mesh}");
+            report_parity(&label, &without_noise(got), &one, &mut report);
+        }
     }
     report.print();
 }

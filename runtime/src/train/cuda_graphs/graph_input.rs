@@ -13,7 +13,7 @@ pub(super) fn pass_of<'a>(micro_batch: &'a MicroBatchInput<'a>) -> InputPass<'a>
     let MicroBatchInput { sizes, data, .. } = micro_batch;
     InputPass {
         sizes,
-        first: data.rows.start,
+        micro_batch: data.place,
         tokens: data.tokens,
         targets: data.targets,
         starts: data.starts,

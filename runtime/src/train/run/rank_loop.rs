@@ -93,7 +93,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         }
         let recorder = (config.metrics.as_ref())
             .map(|_| MetricsRecorder::new(&rank, &state.built, plan, shared.metrics.as_ref()));
-        let rows = data_rows(&rank, config.batch);
+        let rows = data_rows(&rank, config.batch, config.micro_batches);
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         // An obstacle of the machine is first: removing one of the others may change nothing.
         let obstacle = plan.machine.cuda_graph_obstacle().or_else(|| match &state.pipeline {
@@ -252,9 +252,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 self.state.rank.announce_last_step();
             }
         }
-        let count = config.micro_batches;
         let micro_batches: Vec<MicroBatch<'_>> =
-            (0..count).map(|index| batch.micro_batch(count, index)).collect();
+            (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
         let sizes = [config.batch, config.seq];
         let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
         let stats = train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input)

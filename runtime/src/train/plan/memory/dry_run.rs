@@ -1,6 +1,7 @@
 //! Dry runs of training steps, and of the export and the continuation after them: everything is allocated as in the run, but
 //! takes no memory, and nothing is computed.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -226,11 +227,11 @@ impl DryRun<'_> {
         let config = self.config;
         let has_pipeline = state.pipeline.is_some();
         let mut graphs = CudaGraphs::new(rank, false, None);
-        let batch = empty_batch(config, data_rows(rank, config.batch).len());
         let count = config.micro_batches;
+        let batch = empty_batch(config, data_rows(rank, config.batch, count));
         let run = if has_pipeline { count } else { count.min(most_micro_batches) };
         let micro_batches: Vec<MicroBatch<'_>> =
-            (0..run).map(|index| batch.micro_batch(count, index)).collect();
+            (0..run).map(|index| batch.micro_batch(index)).collect();
         let sizes = [config.batch, config.seq];
         for step in 0..STEPS {
             begin_step(step);
@@ -247,14 +248,15 @@ impl DryRun<'_> {
     }
 }
 
-/// Returns a batch of `rows` rows of token 0; of two documents each, if rows have documents.
-fn empty_batch(config: &Config, rows: usize) -> Batch {
+/// Returns a batch of rows of token 0; of two documents each, if rows have documents.
+fn empty_batch(config: &Config, micro_batches: Vec<Range<usize>>) -> Batch {
     let seq = config.seq;
+    let rows = micro_batches.iter().map(Range::len).sum::<usize>();
     let tokens = vec![0; rows * seq];
     let second = seq / 2;
     let start = |token: usize| if token % seq < second { 0 } else { second as u32 };
     let starts = config.documents.map(|_| (0..rows * seq).map(start).collect());
-    Batch { targets: tokens.clone(), tokens, starts, rows, places: Vec::new() }
+    Batch { targets: tokens.clone(), tokens, starts, rows, places: Vec::new(), micro_batches }
 }
 
 /// Returns the peaks of a rank so far.
