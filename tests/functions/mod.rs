@@ -1,6 +1,7 @@
 //! User-defined functions: gradients on every mesh, and functions that are refused.
 
 mod along;
+mod dry_runs;
 mod elementwise;
 mod halves;
 mod layer;
