@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::layout::{Here, Local, Whole};
-use crate::tensor::{Rank, SegmentData, at_boundary, recompute};
+use crate::tensor::{Rank, RunningStage, SegmentData, at_boundary, recompute};
 
 use super::recompute::Segment;
 use super::{Build, Builder, Layer};
@@ -95,19 +95,24 @@ impl<X: SegmentData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
     fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, layers: Range<usize>, x: &X) -> X {
         let x = at_boundary(x);
         let Some(checkpointed) = &stack.segments[segment].checkpointed else {
-            return apply_layers(&stack.layers[layers], x);
+            return apply_layers(&stack.layers, layers, x);
         };
         let all = Rc::clone(&stack.layers);
         recompute(&stack.rank, checkpointed, &x, move |x| {
-            apply_layers(&all[layers.clone()], x.clone())
+            apply_layers(&all, layers.clone(), x.clone())
         })
     }
 }
 
 #[track_caller]
-fn apply_layers<X: SegmentData, M: Layer<X, Out = X>>(layers: &[M], mut x: X) -> X {
-    for layer in layers {
-        x = at_boundary(&layer.forward(&x));
+fn apply_layers<X: SegmentData, M: Layer<X, Out = X>>(
+    all: &[M],
+    layers: Range<usize>,
+    mut x: X,
+) -> X {
+    for index in layers {
+        let _running = RunningStage::begin_layer(index);
+        x = at_boundary(&all[index].forward(&x));
     }
     x
 }

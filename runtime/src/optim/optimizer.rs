@@ -7,7 +7,7 @@ use crate::layout::AxisId;
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::rule::{ModelUpdate, check_rule, rule_error};
-use super::unit_state::{GroupRange, check_units_differ};
+use super::unit_state::{GroupRange, check_units_differ, check_units_selected};
 use super::{
     Ema, FlatSlices, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule, Updated,
 };
@@ -30,7 +30,8 @@ impl<R: UpdateRule> Optimizer<R> {
     /// rank calls it.
     ///
     /// # Panics
-    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart, or a unit is given twice;
+    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart, or if a unit is given twice,
+    /// or without others of its model although it was not [selected](crate::nn::Built::units_of);
     /// [`with_groups`](Self::with_groups) returns these as errors.
     #[track_caller]
     pub fn new(rank: &Rank, units: &[Rc<Unit>], rule: R) -> Optimizer<R> {
@@ -44,7 +45,8 @@ impl<R: UpdateRule> Optimizer<R> {
     ///
     /// # Errors
     /// If a rule of the groups selects no parameter, hyperparameters are out of range, kinds of state cannot be told
-    /// apart, or a unit is given twice.
+    /// apart, or if a unit is given twice, or without others of its model although it was not
+    /// [selected](crate::nn::Built::units_of).
     pub fn with_groups(
         rank: &Rank,
         units: &[Rc<Unit>],
@@ -52,7 +54,8 @@ impl<R: UpdateRule> Optimizer<R> {
         groups: &ParamGroups,
     ) -> Result<Optimizer<R>, OptimizerError> {
         check_rule(&rule)?;
-        check_units_differ(units).map_err(|message| rule_error(&rule, message))?;
+        let check = check_units_differ(units).and_then(|()| check_units_selected(units));
+        check.map_err(|message| rule_error(&rule, message))?;
         // A rule may select parameters of other pipeline stages only.
         let mut params: Vec<_> = units.iter().flat_map(|unit| unit.params()).collect();
         params.extend(rank.params_of_other_stages());

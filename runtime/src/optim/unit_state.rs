@@ -172,6 +172,27 @@ fn group_ranges(unit: &Unit, params: &[ParamRef], groups: &[Group]) -> Rc<[Group
     ranges.into()
 }
 
+/// Checks that units of a part of a model are selected by its path: their positions in a list differ between pipeline stages.
+///
+/// # Errors
+/// A message that names the parameters.
+pub(super) fn check_units_selected(units: &[Rc<Unit>]) -> Result<(), String> {
+    let Some(unit) = units.iter().find(|unit| !unit.is_selected_in(units)) else { return Ok(()) };
+    Err(format!(
+        "the unit {} is given without others of its model, and was not selected by its path: a list of units has other \
+         positions in each pipeline stage; give `&built.units`, or those of a field, `&built.units_of(\"{}\")`",
+        describe_unit(unit),
+        unit.name()
+    ))
+}
+
+/// Names the parameters of a unit.
+fn describe_unit(unit: &Unit) -> String {
+    let paths: Vec<String> =
+        unit.params().iter().map(|param| format!("`{}`", param.path())).collect();
+    format!("of {}", paths.join(", "))
+}
+
 /// Checks that no unit is given twice: it would be updated twice.
 ///
 /// # Errors
@@ -181,7 +202,5 @@ pub(super) fn check_units_differ(units: &[Rc<Unit>]) -> Result<(), String> {
         units[..index].iter().any(|known| Rc::ptr_eq(known, unit))
     };
     let Some((_, unit)) = units.iter().enumerate().find(is_second) else { return Ok(()) };
-    let paths: Vec<String> =
-        unit.params().iter().map(|param| format!("`{}`", param.path())).collect();
-    Err(format!("the unit of {} is given twice: give each unit once", paths.join(", ")))
+    Err(format!("the unit {} is given twice: give each unit once", describe_unit(unit)))
 }

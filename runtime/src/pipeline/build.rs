@@ -16,7 +16,7 @@ use super::StagePlan;
 /// panics: see [`ParamRef::is_owned`](crate::tensor::ParamRef::is_owned).
 ///
 /// # Errors
-/// As [`build`](crate::nn::build); also a plan for another number of ranks or of another model.
+/// As [`build`](crate::nn::build); also a declaration that differs from that in the plan, and a plan for another number of ranks or of another model.
 #[track_caller]
 pub fn build_stages<M: Build>(
     rank: &Rank,
@@ -24,6 +24,7 @@ pub fn build_stages<M: Build>(
     plan: &StagePlan,
 ) -> Result<Built<M>, BuildError> {
     let mut built = declare::<M>(rank, sizes)?;
+    built.check_declared_as(plan.declaration())?;
     let ranks = rank.degree(AxisId::Pp);
     if plan.rank_count() != ranks {
         let problem = format!("--mesh: pp={ranks}, but the plan is for pp={}", plan.rank_count());

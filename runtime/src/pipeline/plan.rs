@@ -19,6 +19,8 @@ pub struct StagePlan {
     placement: Vec<usize>,
     /// Number of stage-cut points of each stage.
     counts: Vec<usize>,
+    /// The parameters of the model that was cut.
+    declaration: Vec<String>,
 }
 
 /// The part of a field of the chain that a stage runs.
@@ -72,7 +74,11 @@ pub(super) fn cut_declared<M>(
     if problems.is_empty() {
         let costs = point_costs(chain, &flops);
         match request.cut.counts(chain, request.placement.len(), &costs) {
-            Ok(counts) => plan = Some(StagePlan::of_counts(chain, request.placement, counts)),
+            Ok(counts) => {
+                let declaration = declared.map_or_else(|_| Vec::new(), Built::declaration);
+                let found = StagePlan::of_counts(chain, request.placement, counts);
+                plan = Some(found.with_declaration(declaration));
+            }
             Err(found) => problems.extend(found),
         }
     }
@@ -93,7 +99,18 @@ impl StagePlan {
         placement: &[usize],
         counts: Vec<usize>,
     ) -> StagePlan {
-        StagePlan { chain: chain.clone(), placement: placement.to_vec(), counts }
+        let (chain, placement) = (chain.clone(), placement.to_vec());
+        StagePlan { chain, placement, counts, declaration: Vec::new() }
+    }
+
+    /// Returns the plan for a model with this declaration.
+    pub(super) fn with_declaration(self, declaration: Vec<String>) -> StagePlan {
+        StagePlan { declaration, ..self }
+    }
+
+    /// Returns the parameters of the model that was cut, as text.
+    pub(super) fn declaration(&self) -> &[String] {
+        &self.declaration
     }
 
     /// Returns the number of stages.

@@ -82,6 +82,6 @@ pub(crate) use crate::autograd::{
     contract, gradient_axes, recompute,
 };
 pub(crate) use crate::context::scope::SpanStart;
-pub(crate) use crate::context::{AppliedUpdates, RoutedRows, alloc_like, fail};
+pub(crate) use crate::context::{AppliedUpdates, RoutedRows, RunningStage, alloc_like, fail};
 pub(crate) use crate::fsdp::{InBackward, ParamDims, Role};
 pub(crate) use crate::mesh::{check_sizes, shape_name};

@@ -16,6 +16,7 @@ mod passes;
 mod programs;
 mod recomputation;
 mod scenarios;
+mod stages;
 mod ties;
 mod tokens;
 mod trainer;

@@ -156,7 +156,8 @@ fn other_optimizers_and_averages_of_one_rank_are_refused() {
         (
             |rank, net, sgd, average| {
                 average.update();
-                *sgd = Sgd::new(rank, &net.units[..2], SgdOptions::default());
+                let some = [net.units_of("embed"), net.units_of("norm")].concat();
+                *sgd = Sgd::new(rank, &some, SgdOptions::default());
                 sgd.set_steps(1);
             },
             " of embed, norm, as its step 2",

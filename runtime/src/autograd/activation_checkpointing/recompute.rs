@@ -6,8 +6,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-use crate::context::Rank;
 use crate::context::scope::{self, Pass};
+use crate::context::{Rank, RunningStage};
 use crate::fsdp::{StepPhase, Unit, UnitUse};
 use crate::mesh::Extent;
 
@@ -45,7 +45,8 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     let uses = units.into_iter().map(SegmentUse::new).collect();
     let step = rank.peek_step();
     let segment = Rc::clone(segment);
-    let recompute = Recomputation { segment, saved, program, uses, inputs, step };
+    let stage = RunningStage::current();
+    let recompute = Recomputation { segment, saved, program, uses, inputs, step, stage };
     let arrived: Rc<[Cell<Option<Arc<Buffer>>>]> =
         outputs.iter().map(|_| Cell::default()).collect();
     let node = {
@@ -149,6 +150,8 @@ struct Recomputation {
     inputs: Vec<SavedPart>,
     /// Training step of the forward pass, which keys dropout.
     step: u64,
+    /// The pipeline stage of the forward pass.
+    stage: Option<RunningStage>,
 }
 
 impl Recomputation {
@@ -176,6 +179,7 @@ impl Recomputation {
                 unit.check_version(*version);
             }
         }
+        let stage = RunningStage::resume(self.stage);
         let before = rank.prefetcher().enter_phase(StepPhase::Recompute);
         rank.segments().begin_recompute(rank, Rc::clone(&self.segment), self.saved);
         let flops = rank.backend().flops();
@@ -203,6 +207,7 @@ impl Recomputation {
             let _pass = scope::begin_pass(Pass::Recomputation);
             rank.in_step(self.step, || f(parts))
         };
+        drop(stage);
 
         let again = rank.segments().end_recompute(rank, rank.backend().flops() - flops);
         assert!(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::context::Rank;
-use crate::context::scope;
+use crate::context::{StageReaders, scope};
 use crate::fsdp::{CountedUse, ForwardRecord, UnitUse};
 
 pub(crate) use gradients::TapeGradients;
@@ -23,7 +23,7 @@ pub(super) use run::{
 pub(crate) struct NodeId {
     serial: u64,
     /// Counts the references to the operation: from values, and from later operations.
-    _references: Rc<()>,
+    readers: Rc<StageReaders>,
 }
 
 /// Operations of a forward pass in the order in which they ran, and its uses of units.
@@ -53,7 +53,7 @@ struct TapeNode {
     scope: &'static str,
     dependencies: Dependencies,
     backward: BackwardFn,
-    references: Weak<()>,
+    references: Weak<StageReaders>,
 }
 
 /// Dependencies of a recorded operation: the operations that have computed its operands, by serial number, and its uses
@@ -69,9 +69,18 @@ type BackwardFn = Box<dyn FnOnce(&mut TapeGradients<'_>, Arc<Buffer>)>;
 
 impl Dependencies {
     /// Returns those of an operation that reads the results of `sources` and no parameters.
+    ///
+    /// # Panics
+    /// If another pipeline stage has computed one of them, and has not passed it on.
+    #[track_caller]
     pub(crate) fn on<'a>(sources: impl IntoIterator<Item = &'a NodeId>) -> Dependencies {
-        let sources = sources.into_iter().map(|source| source.serial).collect();
-        Dependencies { sources, uses: Vec::new() }
+        let mut serials = Vec::new();
+        // A loop, because a closure loses the caller's location.
+        for source in sources {
+            source.check_read();
+            serials.push(source.serial);
+        }
+        Dependencies { sources: serials, uses: Vec::new() }
     }
 
     /// Adds uses of units.
@@ -94,6 +103,17 @@ impl Dependencies {
     }
 }
 
+impl NodeId {
+    /// Checks that the code that is running may read the result of the operation.
+    ///
+    /// # Panics
+    /// If another pipeline stage has computed it, and has not passed it on.
+    #[track_caller]
+    pub(crate) fn check_read(&self) {
+        self.readers.check_read();
+    }
+}
+
 impl CurrentTape {
     /// Records an operation by its dependencies and its backward function.
     pub(crate) fn record(
@@ -101,25 +121,38 @@ impl CurrentTape {
         dependencies: Dependencies,
         backward: impl FnOnce(&mut TapeGradients<'_>, Arc<Buffer>) + 'static,
     ) -> NodeId {
+        self.record_for(StageReaders::of_running(), dependencies, backward)
+    }
+
+    /// Records an operation whose result `readers` may read.
+    pub(crate) fn record_for(
+        &self,
+        readers: StageReaders,
+        dependencies: Dependencies,
+        backward: impl FnOnce(&mut TapeGradients<'_>, Arc<Buffer>) + 'static,
+    ) -> NodeId {
         self.limit_unreferenced();
-        let (serial, references) = (self.recorded.get(), Rc::new(()));
+        let (serial, readers) = (self.recorded.get(), Rc::new(readers));
         self.recorded.set(serial + 1);
         self.nodes.borrow_mut().push(TapeNode {
             serial,
             scope: scope::current_or("operations"),
             dependencies,
             backward: Box::new(backward),
-            references: Rc::downgrade(&references),
+            references: Rc::downgrade(&readers),
         });
-        NodeId { serial, _references: references }
+        NodeId { serial, readers }
     }
 
-    /// Records an operation that passes its gradient on to `source`, as part of the forward function of the operation before.
+    /// Records an operation that passes its gradient on to `source`, as part of the forward function of the operation before,
+    /// at a boundary: its result is that of the running pipeline stage for the next one.
     pub(crate) fn record_identity(&self, source: NodeId) -> NodeId {
         let scope = self.nodes.borrow().last().map(|node| node.scope);
-        let node = self.record(Dependencies::on([&source]), move |gradients, gradient| {
+        let dependencies = Dependencies::on([&source]);
+        let pass_on = move |gradients: &mut TapeGradients<'_>, gradient| {
             gradients.add_gradient(&source, gradient)
-        });
+        };
+        let node = self.record_for(StageReaders::of_next(), dependencies, pass_on);
         if let (Some(scope), Some(own)) = (scope, self.nodes.borrow_mut().last_mut()) {
             own.scope = scope;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::comm::{ReduceOp, Site};
-use crate::context::Rank;
+use crate::context::{Rank, StageReaders};
 use crate::layout::{AxisId, AxisSet, Entry};
 
 use super::super::activation_checkpointing::CheckpointedSegment;
@@ -29,12 +29,13 @@ pub(crate) fn enter_region(x: &Value, entry: Entry, site: &Site) -> Value {
     }
 }
 
-/// Identity forward, all-reduce backward.
+/// Identity forward, all-reduce backward. Later pipeline stages to which `x` is passed on share the result.
 fn copy_to_region(x: &Value, axis: AxisId, site: &Site) -> Value {
     let ready = x.compute();
     let node = ready.node.map(|source| {
         let site = site.clone();
-        x.rank().tape().record(Dependencies::on([&source]), move |gradients, gradient| {
+        let dependencies = Dependencies::on([&source]);
+        x.rank().tape().record_for(StageReaders::all(), dependencies, move |gradients, gradient| {
             let mut gradient = gradients.unshared_gradient(gradient);
             let axes = AxisSet::of(axis);
             gradients.rank.all_reduce(axes, &site, ReduceOp::Sum, gradient.view_mut());
@@ -51,7 +52,8 @@ fn gather_to_region(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let ready = x.compute();
     let node = ready.node.map(|source| {
         let dim = dim.clone();
-        rank.tape().record(Dependencies::on([&source]), move |gradients, gradient| {
+        let dependencies = Dependencies::on([&source]);
+        rank.tape().record_for(StageReaders::all(), dependencies, move |gradients, gradient| {
             gradients
                 .add_gradient(&source, Arc::new(dim.reduce_scatter(gradients.rank, &gradient)));
         })

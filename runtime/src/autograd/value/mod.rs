@@ -223,11 +223,16 @@ impl Value {
     /// Returns the recorded operation that has computed the value, from which backward can begin.
     ///
     /// # Panics
-    /// If the value has left a checkpointed segment otherwise than as its result.
+    /// If the value has left a checkpointed segment otherwise than as its result, or a pipeline stage otherwise than to the
+    /// next one.
     #[track_caller]
     pub(crate) fn recorded_node(&self) -> Option<NodeId> {
         self.check_left_no_segment();
-        self.compute_with_node().node
+        let node = self.compute_with_node().node;
+        if let Some(node) = &node {
+            node.check_read();
+        }
+        node
     }
 
     /// Returns the numbers, computed now if they were deferred. While nothing is recorded they come without the operation

@@ -52,6 +52,8 @@ pub struct Unit {
     reduction: UnitReduction,
     /// The units of the model that this one is part of, itself included.
     model: RefCell<Vec<Weak<Unit>>>,
+    /// True after the name was read, by which units are selected.
+    is_selected: Cell<bool>,
     /// The backward pass whose gradients the buffers hold.
     gradient_owner: Cell<Option<GradientOwner>>,
     /// Number of changes of the values.
@@ -82,6 +84,7 @@ impl Unit {
             gradient: Gradient::default(),
             reduction: UnitReduction::default(),
             model: RefCell::default(),
+            is_selected: Cell::default(),
             gradient_owner: Cell::default(),
             version: Cell::new(0),
             changes: Cell::new(0),
@@ -100,8 +103,9 @@ impl Unit {
     }
 
     /// Returns the path of the field whose parameters these are, and the axes that split them:
-    /// `blocks.3 (split over ep)`.
+    /// `blocks.3 (split over ep)`. An optimizer takes some units of a model only if they were selected by it.
     pub fn name(&self) -> &str {
+        self.is_selected.set(true);
         &self.name
     }
 
@@ -180,6 +184,12 @@ impl Unit {
         for param in self.entries() {
             self.write(param.start, param.initial_values(&self.rank).view());
         }
+    }
+
+    /// Returns true if `units` has this unit on every mesh: it was selected by its name, or all units of its model are there.
+    pub(crate) fn is_selected_in(&self, units: &[Rc<Unit>]) -> bool {
+        let is_given = |unit: &Rc<Unit>| units.iter().any(|given| Rc::ptr_eq(given, unit));
+        self.is_selected.get() || self.units_of_model().iter().all(is_given)
     }
 
     /// Returns the owners, or `None` if the model is built without pipeline stages: then every rank owns the unit.
@@ -283,7 +293,7 @@ impl Unit {
     }
 
     fn site(&self, purpose: &str) -> Site {
-        Site::new(format!("{} ({purpose})", self.name()))
+        Site::new(format!("{} ({purpose})", self.name))
     }
 }
 

@@ -37,6 +37,37 @@ impl<M> Built<M> {
         self.params.clone()
     }
 
+    /// Returns the FSDP units with the parameters of the field at `path`, as far as this rank owns them: for an optimizer of
+    /// some fields of a model. The position of a unit in [`units`](Self::units) is another one in each pipeline stage.
+    ///
+    /// # Panics
+    /// If the model has no parameter there, or if one of the units has parameters of other fields too.
+    #[track_caller]
+    pub fn units_of(&self, path: &str) -> Vec<Rc<Unit>> {
+        let is_within = |of: &str| {
+            of.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let uses = self.param_uses().filter(|(of, _)| is_within(of));
+        let wanted: Vec<&ParamRef> = uses.map(|(_, param)| param).collect();
+        assert!(!wanted.is_empty(), "the model has no parameter at `{path}`");
+        let has_wanted =
+            |unit: &&Rc<Unit>| wanted.iter().any(|param| Rc::ptr_eq(param.unit(), unit));
+        let units: Vec<Rc<Unit>> = self.units.iter().filter(has_wanted).cloned().collect();
+        for unit in &units {
+            // The name selects the unit.
+            let name = unit.name();
+            let is_wanted = |own: &ParamRef| wanted.iter().any(|param| param.path() == own.path());
+            if let Some(other) = unit.params().iter().find(|param| !is_wanted(param)) {
+                panic!(
+                    "the unit `{name}` of `{path}` has `{}` too: select a field of the model or a layer of a stack, or put \
+                     `#[sharded(fsdp)]` on the field, which makes a unit of it",
+                    other.path()
+                );
+            }
+        }
+        units
+    }
+
     /// Returns the path of every use of a parameter: that of its declaration, and those of the parameters tied to it.
     pub(crate) fn param_uses(&self) -> impl Iterator<Item = (&str, &ParamRef)> {
         let tied = self.tied.iter().map(|(path, param)| (path.as_str(), param));

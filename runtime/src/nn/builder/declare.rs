@@ -34,12 +34,42 @@ pub trait Build: Sized {
 /// over, incompatible numbers of heads.
 #[track_caller]
 pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+    let first = declare::<M>(rank, sizes)?.declaration();
     let mut built = declare(rank, sizes)?;
+    built.check_declared_as(&first)?;
     built.allocate_model(rank, sizes);
     Ok(built)
 }
 
 impl<M> Built<M> {
+    /// Returns the text of every parameter, and of the fields that are tied to others.
+    pub(crate) fn declaration(&self) -> Vec<String> {
+        let params = self.params.iter().map(ParamRef::declaration);
+        let tied = self.tied.iter().map(|(path, param)| format!("{path} tied to {}", param.path()));
+        params.chain(tied).collect()
+    }
+
+    /// Checks that the model is declared as it was before: a run with pipeline stages declares a model more than once.
+    ///
+    /// # Errors
+    /// The first parameter that differs.
+    pub(crate) fn check_declared_as(&self, before: &[String]) -> Result<(), BuildError> {
+        let own = self.declaration();
+        let len = own.len().max(before.len());
+        let Some(index) = (0..len).find(|index| own.get(*index) != before.get(*index)) else {
+            return Ok(());
+        };
+        let [before, own] = [before, &own].map(|list| {
+            list.get(index).map_or_else(|| "nothing more".to_owned(), |text| format!("`{text}`"))
+        });
+        let problem = format!(
+            "a model is declared several times, at first with {before} and then with {own}: `Build` depends on the sizes \
+             and the field alone, not on a counter or other numbers of the program; the index of a layer is \
+             `builder.layer_index()`, or a field `LayerIndex`"
+        );
+        Err(BuildError { problems: vec![problem] })
+    }
+
     /// Allocates and initializes a declared model, as far as this rank owns it.
     #[track_caller]
     pub(crate) fn allocate_model(&mut self, rank: &Rank, sizes: &Sizes) {

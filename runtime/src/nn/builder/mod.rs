@@ -249,8 +249,9 @@ impl<'a> Builder<'a> {
         self.state.sizes.attention_of(field)
     }
 
-    /// Returns the index of the layer in the innermost stack around this field, if there is one.
-    pub(in crate::nn) fn layer_index(&self) -> Option<usize> {
+    /// Returns the index of the layer in the innermost stack around this field, from 0, if there is one;
+    /// [`LayerIndex`](super::LayerIndex) is a field with it.
+    pub fn layer_index(&self) -> Option<usize> {
         self.layer
     }
 

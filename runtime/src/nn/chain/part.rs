@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::layout::Internal;
-use crate::tensor::{Part, SegmentData, at_boundary};
+use crate::tensor::{Part, RunningStage, SegmentData, at_boundary};
 
 use super::super::Module;
 use super::stage::{PipelineStage, StageBoundary};
@@ -103,7 +103,7 @@ impl StageVisitor for PartVisitor<'_> {
     #[track_caller]
     fn visit_stage<X, S: PipelineStage<X, Output: StageBoundary>>(
         &mut self,
-        _: &'static str,
+        name: &'static str,
         stage: &S,
         input: Option<X>,
     ) -> Option<S::Output> {
@@ -120,6 +120,7 @@ impl StageVisitor for PartVisitor<'_> {
             };
         }
         let layers = own.start - start..own.end - start;
+        let _running = RunningStage::begin_field(name, stage.layer_count().is_some());
         let output = match input {
             Some(input) => stage.run(layers, input),
             None => {

@@ -1,6 +1,6 @@
 //! Forward of a whole model by its chain.
 
-use crate::tensor::at_boundary;
+use crate::tensor::{RunningStage, at_boundary};
 
 use super::model::StagedForward;
 use super::stage::{PipelineStage, StageBoundary};
@@ -21,11 +21,12 @@ impl StageVisitor for WholeModel {
     #[track_caller]
     fn visit_stage<X, S: PipelineStage<X, Output: StageBoundary>>(
         &mut self,
-        _: &'static str,
+        name: &'static str,
         stage: &S,
         input: X,
     ) -> S::Output {
-        let layers = stage.layer_count().map_or(0, |layers| layers.count);
-        at_boundary(&stage.run(0..layers, input))
+        let layers = stage.layer_count();
+        let _running = RunningStage::begin_field(name, layers.is_some());
+        at_boundary(&stage.run(0..layers.map_or(0, |layers| layers.count), input))
     }
 }
