@@ -7,9 +7,11 @@ use crate::layout::AxisId;
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::rule::{ModelUpdate, check_rule, rule_error};
+use super::shard_check::check_shards;
 use super::unit_state::{GroupRange, check_units_differ, check_units_selected};
 use super::{
-    Ema, FlatSlices, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule, Updated,
+    Ema, FlatSlices, Group, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule,
+    Updated,
 };
 
 /// An optimizer of the parameters of some units, by an [`UpdateRule`]; the state is sharded as the units are.
@@ -21,6 +23,8 @@ pub struct Optimizer<R = Arc<dyn UpdateRule>> {
     model_update: Option<Box<dyn ModelUpdate>>,
     states: Vec<UnitState>,
     steps: u64,
+    /// The groups of the parameters that the rule updates, until their updates are checked in the first step.
+    unchecked: Vec<Group>,
     /// The rule with its options, which ranks compare in every step.
     compared: Rc<str>,
 }
@@ -60,21 +64,31 @@ impl<R: UpdateRule> Optimizer<R> {
         let mut params: Vec<_> = units.iter().flat_map(|unit| unit.params()).collect();
         params.extend(rank.params_of_other_stages());
         groups.check(&params)?;
+        let mut unchecked = Vec::new();
+        for group in units.iter().flat_map(|unit| unit.params()).map(|param| groups.of(&param)) {
+            if !unchecked.contains(&group) {
+                unchecked.push(group);
+            }
+        }
         let state = |unit| UnitState::new(rank, unit, groups, |group| rule.state_kinds(group));
         let states = units.iter().map(state).collect();
         let model_update = rule.model_update(rank, units, groups);
         let compared = describe_compared(rank, units, &rule, groups).into();
-        Ok(Optimizer { rule, model_update, states, steps: 0, compared })
+        let takes = |group| model_update.as_ref().is_some_and(|update| update.takes(group));
+        unchecked.retain(|group| !takes(*group));
+        Ok(Optimizer { rule, model_update, states, steps: 0, unchecked, compared })
     }
 
     /// Applies `gradients` with learning rate `lr`.
     ///
     /// # Panics
-    /// If another backward has overwritten the gradients, or they lack those of a unit that is updated here.
+    /// If another backward has overwritten the gradients, or they lack those of a unit that is updated here; in the first
+    /// step, if the rule updates an element of a parameter otherwise in another shard.
     #[track_caller]
     pub fn step(&mut self, lr: f64, gradients: impl Applicable) {
         let gradients = gradients.gradients();
         gradients.check_covers(self.states.iter().map(UnitState::unit));
+        self.check_rule(gradients.rank());
         self.update_units(lr, gradients, |unit| unit.publish_values());
     }
 
@@ -87,11 +101,21 @@ impl<R: UpdateRule> Optimizer<R> {
     pub fn step_and_average(&mut self, lr: f64, gradients: impl Applicable, average: &mut Ema) {
         let gradients = gradients.gradients();
         gradients.check_covers(self.states.iter().map(UnitState::unit));
+        self.check_rule(gradients.rank());
         average.note_update();
         self.update_units(lr, gradients, |unit| {
             average.update_unit(unit);
             unit.publish_values();
         });
+    }
+
+    /// Checks in the first step that the rule updates an element of a parameter alike in every shard.
+    #[track_caller]
+    fn check_rule(&mut self, rank: &Rank) {
+        let groups = std::mem::take(&mut self.unchecked);
+        if let Err(message) = check_shards(rank, &self.rule, &groups) {
+            panic!("{}", rule_error(&self.rule, message));
+        }
     }
 
     /// Updates all units, and calls `updated` after each.

@@ -1,13 +1,15 @@
 //! Updates of flat slices: consecutive parameters of one group, with their gradient and optimizer state.
 
 use std::ops::Range;
-use std::rc::Rc;
 
 use crate::backend::{UpdateOperands, View, ViewMut};
 use crate::tensor::{Gradients, ParamRef, Rank, Summed};
 
 use super::Group;
 use super::expression::{ElementValue, Recorder};
+use super::made_up_shard::MadeUpShard;
+use super::slice_buffers::SliceBuffers;
+use super::slice_param::SliceParam;
 use super::unit_state::{GroupRange, UnitState};
 
 /// Inputs of one optimizer step that are the same for all parameters.
@@ -21,14 +23,14 @@ pub struct OptimizerStep<'a> {
 /// This rank's elements of consecutive parameters of one group, to be updated once.
 pub struct FlatSlice<'a> {
     step: &'a OptimizerStep<'a>,
-    state: &'a mut UnitState,
+    buffers: SliceBuffers<'a>,
     range: GroupRange,
 }
 
 /// Consecutive slices of a unit, to be updated once each.
 pub struct FlatSlices<'a> {
     step: &'a OptimizerStep<'a>,
-    state: &'a mut UnitState,
+    buffers: SliceBuffers<'a>,
     /// The ranges of the slices, at least one, in the order of the unit.
     ranges: Vec<GroupRange>,
 }
@@ -56,6 +58,11 @@ impl<'a> OptimizerStep<'a> {
         number: u64,
     ) -> OptimizerStep<'a> {
         OptimizerStep { rank: gradients.rank(), lr, number, grad_scale: gradients.gradient_scale() }
+    }
+
+    /// Creates the inputs of step `number` of a check.
+    pub(super) fn made_up(rank: &'a Rank, number: u64) -> OptimizerStep<'a> {
+        OptimizerStep { rank, lr: 0.01, number, grad_scale: 0.5 }
     }
 
     /// Returns the context of this rank.
@@ -98,34 +105,29 @@ impl UnitState {
     }
 }
 
-impl UnitState {
-    /// Updates a range of the unit's buffers, at `in_shard` in the shard, which has the states of `kinds`.
-    fn update_range<const N: usize>(
-        &mut self,
-        range: Range<usize>,
-        in_shard: Range<usize>,
-        kinds: [&str; N],
-        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
-    ) {
-        let unit = Rc::clone(self.unit());
-        let states = self.state_views(kinds, &in_shard);
-        unit.update(range, |params, gradient, copy| kernel(params, gradient, states, copy));
-    }
-}
-
 impl<'a> FlatSlices<'a> {
     pub(super) fn new(
         step: &'a OptimizerStep<'a>,
         state: &'a mut UnitState,
         ranges: &[GroupRange],
     ) -> FlatSlices<'a> {
-        FlatSlices { step, state, ranges: ranges.to_vec() }
+        FlatSlices { step, buffers: SliceBuffers::Unit(state), ranges: ranges.to_vec() }
+    }
+
+    /// Creates the slice of all elements of `shard`.
+    pub(super) fn made_up(
+        step: &'a OptimizerStep<'a>,
+        shard: &'a mut MadeUpShard,
+        range: GroupRange,
+    ) -> FlatSlices<'a> {
+        FlatSlices { step, buffers: SliceBuffers::MadeUp(shard), ranges: vec![range] }
     }
 
     /// Updates the slices one after another.
-    pub fn each(self, mut update: impl FnMut(FlatSlice<'_>) -> Updated) -> Updated {
+    pub fn each(mut self, mut update: impl FnMut(FlatSlice<'_>) -> Updated) -> Updated {
         for range in self.ranges {
-            let Updated(()) = update(FlatSlice::new(self.step, self.state, range));
+            let (step, buffers) = (self.step, self.buffers.reborrow());
+            let Updated(()) = update(FlatSlice { step, buffers, range });
         }
         Updated(())
     }
@@ -157,15 +159,15 @@ impl<'a> FlatSlices<'a> {
         let [first, last] = [&self.ranges[0], &self.ranges[self.ranges.len() - 1]];
         let range = first.range.start..last.range.end;
         let in_shard = first.in_shard.start..last.in_shard.end;
-        self.state.update_range(range, in_shard, kinds, kernel);
+        self.buffers.update_range(range, in_shard, kinds, kernel);
         Updated(())
     }
 }
 
 impl<'a> From<FlatSlice<'a>> for FlatSlices<'a> {
     fn from(slice: FlatSlice<'a>) -> FlatSlices<'a> {
-        let FlatSlice { step, state, range } = slice;
-        FlatSlices { step, state, ranges: vec![range] }
+        let FlatSlice { step, buffers, range } = slice;
+        FlatSlices { step, buffers, ranges: vec![range] }
     }
 }
 
@@ -175,7 +177,7 @@ impl<'a> FlatSlice<'a> {
         state: &'a mut UnitState,
         range: GroupRange,
     ) -> FlatSlice<'a> {
-        FlatSlice { step, state, range }
+        FlatSlice { step, buffers: SliceBuffers::Unit(state), range }
     }
 
     /// Returns the inputs that are the same for all parameters.
@@ -235,9 +237,9 @@ impl<'a> FlatSlice<'a> {
 
     /// Updates the elements by kernels of the caller's own, which read and write [`SliceViews`].
     ///
-    /// Each element of the update follows from that element alone: a slice is the part of a shard, so sums and norms over it
-    /// depend on the mesh and the ZeRO stage, which is not detected.
-    /// [`UpdateRule::model_update`](super::UpdateRule::model_update) can sum them over the
+    /// Each element of the update follows from that element, its [position](Self::params) and the step alone: a slice is the
+    /// part of a shard, so its length, and sums and norms over it, depend on the mesh and the ZeRO stage. The first step
+    /// checks it. [`UpdateRule::model_update`](super::UpdateRule::model_update) can sum over the
     /// [owners](ParamRef::owner_axes) of a parameter.
     ///
     /// # Panics
@@ -264,16 +266,27 @@ impl<'a> FlatSlice<'a> {
         kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
     ) -> Updated {
         let GroupRange { range, in_shard, .. } = self.range;
-        self.state.update_range(range, in_shard, kinds, kernel);
+        self.buffers.update_range(range, in_shard, kinds, kernel);
         Updated(())
     }
 
     /// Moves the parameters by a kernel that needs neither gradient nor state.
     pub(super) fn change_params(self, kernel: impl FnOnce(ViewMut<'_>, Option<ViewMut<'_>>)) {
-        self.state.unit().change_values(self.range.range, kernel);
+        if let SliceBuffers::Unit(state) = self.buffers {
+            state.unit().change_values(self.range.range, kernel);
+        }
     }
 
-    /// Returns the range of the elements, relative to the rank's shard of the unit.
+    /// Returns the parameters of the slice, in order, with the positions of their elements in the whole parameter.
+    pub fn params(&self) -> Vec<SliceParam> {
+        match &self.buffers {
+            SliceBuffers::Unit(state) => SliceParam::of_range(state.unit(), &self.range.range),
+            SliceBuffers::MadeUp(shard) => vec![shard.slice_param()],
+        }
+    }
+
+    /// Returns the range of the elements, relative to the rank's shard of the unit. It depends on the mesh and the ZeRO
+    /// stage; [`params`](Self::params) has positions that do not.
     pub fn range_in_shard(&self) -> Range<usize> {
         self.range.in_shard.clone()
     }

@@ -118,13 +118,7 @@ impl UnitState {
     ) -> [ViewMut<'_>; N] {
         let kept = self.slots.iter().filter(|slot| slot.buffer_range(in_shard).is_some());
         let kept: Vec<&str> = kept.map(|slot| slot.kind).collect();
-        let is_kept = kinds.iter().all(|kind| kept.contains(kind));
-        assert!(
-            is_kept && kept.len() == N,
-            "an update of the states [{}], but the rule's `state_kinds` of these parameters are [{}]",
-            kinds.join(", "),
-            kept.join(", ")
-        );
+        check_kinds_are_kept(&kinds, &kept);
         let mut views = [const { None }; N];
         for slot in &mut self.slots {
             if let Some(index) = kinds.iter().position(|kind| *kind == slot.kind) {
@@ -149,6 +143,19 @@ impl StateSlot {
         }
         None
     }
+}
+
+/// Checks that an update of `kinds` is one of all the states that are `kept`.
+///
+/// # Panics
+/// If it is not.
+pub(super) fn check_kinds_are_kept(kinds: &[&str], kept: &[&str]) {
+    assert!(
+        kinds.len() == kept.len() && kinds.iter().all(|kind| kept.contains(kind)),
+        "an update of the states [{}], but the rule's `state_kinds` of these parameters are [{}]",
+        kinds.join(", "),
+        kept.join(", ")
+    );
 }
 
 fn append_span(spans: &mut Vec<Range<usize>>, span: Range<usize>) {

@@ -6,3 +6,4 @@ mod formulas;
 mod groups;
 mod meshes;
 mod net;
+mod shards;
