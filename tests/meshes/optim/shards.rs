@@ -18,7 +18,7 @@ struct Added<const WAY: usize> {
     calls: Arc<AtomicUsize>,
 }
 
-/// What a slice adds to each of its elements, from its gradient.
+/// Terms that a slice adds to its elements.
 type Terms = fn(&FlatSlice<'_>, &[f32], usize) -> Vec<f32>;
 
 const DIRECT: usize = 0;

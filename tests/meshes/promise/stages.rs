@@ -19,7 +19,7 @@ dims! { Batch @ data, Hidden }
 
 type Stream = Tensor<(Batch, Hidden)>;
 
-/// Where a layer is, for what it shares.
+/// The place of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum At {
     First,
@@ -27,7 +27,7 @@ enum At {
     Last,
 }
 
-/// What a layer adds to its output.
+/// A change of the output of a layer, which may share tensors.
 type Shared = fn(At, &Stream, Stream) -> Stream;
 
 thread_local! {
@@ -176,7 +176,7 @@ fn stored() -> Stream {
 
 type Aliased = Rc<dyn Fn(&Stream) -> Stream>;
 
-/// What reaches another stage beside its input, and the reader in the message.
+/// Tensors that reach another stage beside its input, and a part of the message.
 const WRONG: [(Shared, &str); 10] = [
     // The output of the first stage, in the last one: directly, by generic code, in a closure, and by a tuple.
     (
@@ -325,7 +325,7 @@ fn tensors_of_other_stages_are_refused() {
     reset();
 }
 
-/// What stages may share.
+/// Tensors and numbers that stages may keep.
 const RIGHT: [Shared; 6] = [
     |_, _, y| y,
     // Within a layer.
@@ -390,7 +390,7 @@ fn right_stages_are_not_refused() {
     }
 }
 
-/// How a layer finds its number when it is built.
+/// The number of a layer when it is built.
 type Counter = fn(&Builder<'_>) -> usize;
 
 thread_local! {

@@ -175,7 +175,7 @@ mod tests {
         assert!(checked.len() < 45, "{checked:?}");
         let grows_by = |pair: &[u64]| pair[1] - pair[0] <= pair[0] * 3 / 8 + 1;
         assert!(checked.windows(2).all(grows_by), "{checked:?}");
-        // New options are checked at once, as far as they are few.
+        // New options are checked immediately, as far as they are few.
         let full = (0..1000).filter(|n| count.count_call(Some(&n.to_string())) == CallCheck::Full);
         assert_eq!(full.count(), OPTIONS - 1);
     }
