@@ -35,8 +35,8 @@ pub use attention::{
     QueriesOf, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle, Ulysses,
     UlyssesStyle, ValuesShaped,
 };
-pub(crate) use builder::declare;
 pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes, build};
+pub(crate) use builder::{declare, declare_again, declare_first};
 pub use chain::{
     ChainDescription, ChainField, ChainPart, LayerCount, PartInput, PartOutput, PipelineModel,
     PipelineStage, StageBoundary, StageData, StageInput, StageOutput, StageValue, StageVisitor,

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::{Build, BuildError, Built, Sizes, declare};
+use crate::nn::{Build, BuildError, Built, Sizes, declare_again};
 use crate::tensor::Rank;
 
 use super::StagePlan;
@@ -16,15 +16,14 @@ use super::StagePlan;
 /// panics: see [`ParamRef::is_owned`](crate::tensor::ParamRef::is_owned).
 ///
 /// # Errors
-/// As [`build`](crate::nn::build); also a declaration that differs from that in the plan, and a plan for another number of ranks or of another model.
+/// As [`build`](crate::nn::build); also a plan for another number of ranks or of another model.
 #[track_caller]
 pub fn build_stages<M: Build>(
     rank: &Rank,
     sizes: &Sizes,
     plan: &StagePlan,
 ) -> Result<Built<M>, BuildError> {
-    let mut built = declare::<M>(rank, sizes)?;
-    built.check_declared_as(plan.declaration())?;
+    let mut built = declare_again::<M>(rank, sizes)?;
     let ranks = rank.degree(AxisId::Pp);
     if plan.rank_count() != ranks {
         let problem = format!("--mesh: pp={ranks}, but the plan is for pp={}", plan.rank_count());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::layout::AxisId;
-use crate::nn::{Build, BuildError, Built, Sizes, declare};
+use crate::nn::{Build, BuildError, Built, Sizes, declare_first};
 use crate::tensor::{Rank, UnitOwners};
 
 use super::cut::point_costs;
@@ -19,8 +19,6 @@ pub struct StagePlan {
     placement: Vec<usize>,
     /// Number of stage-cut points of each stage.
     counts: Vec<usize>,
-    /// The parameters of the model that was cut.
-    declaration: Vec<String>,
 }
 
 /// The part of a field of the chain that a stage runs.
@@ -54,7 +52,7 @@ pub fn cut_stages<M: Build>(
     chain: &ChainOutline,
     request: &StageRequest<'_>,
 ) -> Result<StagePlan, BuildError> {
-    cut_declared(rank, chain, request, declare::<M>(rank, sizes).as_ref())
+    cut_declared(rank, chain, request, declare_first::<M>(rank, sizes).as_ref())
 }
 
 /// Cuts a model that is declared already, as [`cut_stages`] does.
@@ -74,11 +72,7 @@ pub(super) fn cut_declared<M>(
     if problems.is_empty() {
         let costs = point_costs(chain, &flops);
         match request.cut.counts(chain, request.placement.len(), &costs) {
-            Ok(counts) => {
-                let declaration = declared.map_or_else(|_| Vec::new(), Built::declaration);
-                let found = StagePlan::of_counts(chain, request.placement, counts);
-                plan = Some(found.with_declaration(declaration));
-            }
+            Ok(counts) => plan = Some(StagePlan::of_counts(chain, request.placement, counts)),
             Err(found) => problems.extend(found),
         }
     }
@@ -99,18 +93,7 @@ impl StagePlan {
         placement: &[usize],
         counts: Vec<usize>,
     ) -> StagePlan {
-        let (chain, placement) = (chain.clone(), placement.to_vec());
-        StagePlan { chain, placement, counts, declaration: Vec::new() }
-    }
-
-    /// Returns the plan for a model with this declaration.
-    pub(super) fn with_declaration(self, declaration: Vec<String>) -> StagePlan {
-        StagePlan { declaration, ..self }
-    }
-
-    /// Returns the parameters of the model that was cut, as text.
-    pub(super) fn declaration(&self) -> &[String] {
-        &self.declaration
+        StagePlan { chain: chain.clone(), placement: placement.to_vec(), counts }
     }
 
     /// Returns the number of stages.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::mesh::shape_name;
 use crate::nn::{
-    BuildError, Built, ChainDescription, Model, Module, Sizes, StageDescription, declare,
+    BuildError, Built, ChainDescription, Model, Module, Sizes, StageDescription, declare_first,
     describe_chain,
 };
 use crate::tensor::{Rank, SegmentData};
@@ -25,7 +25,7 @@ pub fn plan_stages<M: Model + Module<In: SegmentData>>(
     sizes: &Sizes,
     request: &StageRequest<'_>,
 ) -> Result<StagePlan, BuildError> {
-    plan_declared_stages(rank, &declare::<M>(rank, sizes)?, sizes, request)
+    plan_declared_stages(rank, &declare_first::<M>(rank, sizes)?, sizes, request)
 }
 
 /// Cuts the stages of a model that is declared already, as [`plan_stages`] does.

@@ -13,6 +13,5 @@ pub fn split_at_cut_points(plan: &StagePlan, schedule: &Schedule) -> (StagePlan,
     assert_eq!(schedule.placement, plan.placement(), "the stages of the schedule and the plan");
     let schedule = schedule.split_stages(plan.counts());
     let counts = vec![1; schedule.stages()];
-    let split = StagePlan::of_counts(plan.chain(), &schedule.placement, counts);
-    (split.with_declaration(plan.declaration().to_vec()), schedule)
+    (StagePlan::of_counts(plan.chain(), &schedule.placement, counts), schedule)
 }

@@ -396,16 +396,21 @@ type Counter = fn(&Builder<'_>) -> usize;
 thread_local! {
     static NUMBER: Cell<Counter> = const { Cell::new(|_| 0) };
     static COUNT: Cell<usize> = const { Cell::new(0) };
+    static SHOWN: Cell<bool> = const { Cell::new(true) };
     static COUNTS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A layer whose initialization follows from its number.
-struct Numbered(Param<(Hidden,)>);
+/// A layer with a number that its initialization follows from, if it is shown.
+struct Numbered {
+    shift: Param<(Hidden,)>,
+    number: usize,
+}
 
 impl Build for Numbered {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let std = 0.1 / (1 + NUMBER.get()(builder)) as f32;
-        Numbered(builder.param("shift", Init::Normal(std)))
+        let number = NUMBER.get()(builder);
+        let std = if SHOWN.get() { 0.1 / (1 + number) as f32 } else { 0.1 };
+        Numbered { shift: builder.param("shift", Init::Normal(std)), number }
     }
 }
 
@@ -417,7 +422,7 @@ struct Shifted {
 #[forward]
 impl Shifted {
     fn forward(&self, x: &Stream) -> Stream {
-        x + &self.shift.0
+        x + &self.shift.shift
     }
 }
 
@@ -438,20 +443,23 @@ fn next<T>(of: impl FnOnce(usize) -> T) -> T {
     of(count)
 }
 
-/// Builds the model on one rank, or its stages.
-fn build_counted(rank: &Rank, ranks: usize, counter: Counter) -> Result<usize, String> {
+/// Builds the model on one rank, or its stages, and returns the numbers of the layers.
+fn build_counted(rank: &Rank, ranks: usize, counter: Counter) -> Result<Vec<usize>, String> {
     NUMBER.set(counter);
     COUNT.set(0);
     COUNTS.take();
+    let numbers = |model: &Counted| {
+        model.blocks.layers().iter().map(|block| block.shift.number).collect::<Vec<_>>()
+    };
     if ranks == 1 {
         let built = build::<Counted>(rank, &sizes()).map_err(|error| error.to_string())?;
-        return Ok(built.params().len());
+        return Ok(numbers(&built.model));
     }
     let placement: Vec<usize> = (0..ranks).collect();
     let request = StageRequest { placement: &placement, cut: &StageCut::Even, seq: 1 };
     let plan = plan_stages::<Counted>(rank, &sizes(), &request).map_err(|e| e.to_string())?;
     let built = build_stages::<Counted>(rank, &sizes(), &plan).map_err(|e| e.to_string())?;
-    Ok(built.params().len())
+    Ok(numbers(&built.model))
 }
 
 #[test]
@@ -476,7 +484,14 @@ fn counters_of_builds_are_refused() {
             }
         }
         let by_index: Counter = |builder| builder.layer_index().unwrap_or_default();
-        assert_eq!(on(case, |rank| build_counted(rank, ranks, by_index)).unwrap()[0], Ok(4));
+        let found = on(case, |rank| build_counted(rank, ranks, by_index)).unwrap().remove(0);
+        assert_eq!(found, Ok(vec![0, 1, 2, 3]));
+        // Numbers that no declaration shows are the same on every mesh, since each declares the model twice.
+        let hidden = |rank: &Rank| {
+            SHOWN.set(false);
+            (0..2).map(|_| build_counted(rank, ranks, WRONG[0]).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(on(case, hidden).unwrap().remove(0), [[4, 5, 6, 7], [4, 5, 6, 7]]);
     }
 }
 

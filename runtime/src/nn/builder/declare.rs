@@ -1,6 +1,6 @@
 //! Declaring a model's parameters and checking its sizes, before memory is allocated.
 
-use std::any::TypeId;
+use std::any::{TypeId, type_name};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -34,26 +34,24 @@ pub trait Build: Sized {
 /// over, incompatible numbers of heads.
 #[track_caller]
 pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
-    let first = declare::<M>(rank, sizes)?.declaration();
-    let mut built = declare(rank, sizes)?;
-    built.check_declared_as(&first)?;
+    let mut built = declare_again::<M>(rank, sizes)?;
     built.allocate_model(rank, sizes);
     Ok(built)
 }
 
 impl<M> Built<M> {
     /// Returns the text of every parameter, and of the fields that are tied to others.
-    pub(crate) fn declaration(&self) -> Vec<String> {
+    fn declaration(&self) -> Vec<String> {
         let params = self.params.iter().map(ParamRef::declaration);
         let tied = self.tied.iter().map(|(path, param)| format!("{path} tied to {}", param.path()));
         params.chain(tied).collect()
     }
 
-    /// Checks that the model is declared as it was before: a run with pipeline stages declares a model more than once.
+    /// Checks that the model is declared as it was before.
     ///
     /// # Errors
     /// The first parameter that differs.
-    pub(crate) fn check_declared_as(&self, before: &[String]) -> Result<(), BuildError> {
+    fn check_declared_as(&self, before: &[String]) -> Result<(), BuildError> {
         let own = self.declaration();
         let len = own.len().max(before.len());
         let Some(index) = (0..len).find(|index| own.get(*index) != before.get(*index)) else {
@@ -91,6 +89,38 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     let mut model = None;
     let built = declare_with(rank, sizes, &mut |builder| model = Some(M::build(builder)))?;
     Ok(built.with_model(model.expect("the model is built once")))
+}
+
+/// The declarations of models on a rank that are still to be built, by type and sizes.
+#[derive(Default)]
+struct FirstDeclarations(RefCell<BTreeMap<(&'static str, String), Vec<String>>>);
+
+/// Declares a model that is built later, by [`declare_again`].
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn declare_first<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+    let built = declare(rank, sizes)?;
+    let mut first = rank.session_state::<FirstDeclarations>().0.borrow_mut();
+    first.insert((type_name::<M>(), sizes.text()), built.declaration());
+    Ok(built)
+}
+
+/// Declares a model for the second time, and compares both. The plan of pipeline stages needs a declaration of its own; so
+/// that a counter has the same numbers on every mesh, there are two on all of them.
+///
+/// # Errors
+/// As [`build`], and a declaration that differs from the first one.
+pub(crate) fn declare_again<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+    let key = (type_name::<M>(), sizes.text());
+    let known = rank.session_state::<FirstDeclarations>().0.borrow_mut().remove(&key);
+    let first = match known {
+        Some(first) => first,
+        None => declare::<M>(rank, sizes)?.declaration(),
+    };
+    let built = declare(rank, sizes)?;
+    built.check_declared_as(&first)?;
+    Ok(built)
 }
 
 /// Declares what `build` declares. By reference, so that this is compiled once and not for each model.

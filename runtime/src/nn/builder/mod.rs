@@ -19,8 +19,8 @@ use declare::BuildState;
 use unit_family::UnitFamily;
 
 pub use built::{AttentionSizes, BuildError, Built};
-pub(crate) use declare::declare;
 pub use declare::{Build, build};
+pub(crate) use declare::{declare, declare_again, declare_first};
 
 /// The context in which a field is built: the rank, the sizes, and the field's path.
 pub struct Builder<'a> {
