@@ -489,7 +489,10 @@ fn counters_of_builds_are_refused() {
         // Numbers that no declaration shows are the same on every mesh, since each declares the model twice.
         let hidden = |rank: &Rank| {
             SHOWN.set(false);
-            (0..2).map(|_| build_counted(rank, ranks, WRONG[0]).unwrap()).collect::<Vec<_>>()
+            let build = |_| build_counted(rank, ranks, WRONG[0]).unwrap();
+            let numbers: Vec<_> = (0..2).map(build).collect();
+            SHOWN.set(true);
+            numbers
         };
         assert_eq!(on(case, hidden).unwrap().remove(0), [[4, 5, 6, 7], [4, 5, 6, 7]]);
     }
