@@ -6,6 +6,7 @@ mod exit_codes;
 mod explain;
 mod families;
 mod faults;
+mod folders;
 mod forged;
 mod meshes;
 mod outputs;

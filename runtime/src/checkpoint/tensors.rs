@@ -157,6 +157,31 @@ impl TensorFile {
         self.header.info(name).map(|info| info.shape.as_slice())
     }
 
+    /// Returns all numbers of the tensor `name`, which may be of a dtype that weights do not have: whole numbers of a byte, or
+    /// truth values.
+    pub fn numbers(&self, name: &str) -> Result<Vec<f32>, CheckpointError> {
+        match self.header.info(name) {
+            Some(info) if matches!(info.dtype, Dtype::U8 | Dtype::BOOL) => {
+                Ok(self.bytes_of(name, info)?.iter().map(|byte| f32::from(*byte)).collect())
+            }
+            info => {
+                let whole = TensorBox::whole(info.map_or(&[], |info| &info.shape));
+                let mut out = vec![0.0; whole.len()];
+                self.copy_common(name, &whole, &mut out, &whole)?;
+                Ok(out)
+            }
+        }
+    }
+
+    fn bytes_of(&self, name: &str, info: &TensorInfo) -> Result<&[u8], CheckpointError> {
+        let (start, end) = info.data_offsets;
+        let bytes = self.map.get(self.data_start..).and_then(|data| data.get(start..end));
+        bytes.ok_or_else(|| {
+            let reason = format!("is at {start}..{end}, beyond the file");
+            CheckpointError::tensor_error(&self.path, name, reason)
+        })
+    }
+
     /// Copies the intersection of the tensor `name`, which is the box `held` of a global tensor, with `requested`, and returns
     /// its number of elements.
     pub fn copy_common(
@@ -179,10 +204,7 @@ impl TensorFile {
                 return Err(fail(format!("has dtype {other}; only F32, F16 and BF16 are read")));
             }
         };
-        let (start, end) = info.data_offsets;
-        let bytes = self.map.get(self.data_start..).and_then(|data| data.get(start..end));
-        let bytes = bytes.ok_or_else(|| fail(format!("is at {start}..{end}, beyond the file")))?;
-        Ok(copy_common(bytes, stored, held, out, requested))
+        Ok(copy_common(self.bytes_of(name, info)?, stored, held, out, requested))
     }
 }
 

@@ -1,8 +1,10 @@
 //! Keys of `config.json` that decoders with grouped-query attention and rotary positions share: Llama and Mixtral.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use super::HfSettings;
+use super::{DerivedTensor, HfSettings, TensorRole};
 use crate::rotary::{RopeParameters, RopeScaling};
 
 /// The sizes of the attention.
@@ -55,10 +57,20 @@ pub(super) fn exported_positions(rope: &RopeParameters, max_positions: usize) ->
     }
 }
 
-/// Returns true for a tensor that follows from others, which some folders also store: rotary frequencies, and the head that is
-/// tied to the embedding.
-pub(super) fn follows_from_others(stored: &str, tied: bool) -> bool {
-    stored.ends_with("rotary_emb.inv_freq") || (tied && stored == "lm_head.weight")
+/// Returns the role of a tensor. Some folders also store the rotary frequencies, and the head that is tied to the embedding.
+pub(super) fn tensor_role<'a>(
+    stored: &'a str,
+    tied: bool,
+    rope: &RopeParameters,
+    head_dim: usize,
+) -> TensorRole<'a> {
+    if stored.ends_with("rotary_emb.inv_freq") {
+        return TensorRole::Derived(DerivedTensor::RotaryFrequencies(*rope, head_dim));
+    }
+    if tied && stored == "lm_head.weight" {
+        return TensorRole::Derived(DerivedTensor::TiedTo("model.embed_tokens.weight"));
+    }
+    TensorRole::Model(Cow::Borrowed(stored))
 }
 
 /// Refuses biases, which these keys switch on.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::HfSettings;
+use super::{DerivedTensor, HfSettings};
 use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
@@ -28,10 +28,15 @@ pub trait HfConfig: Sized {
     /// Returns the number of layers and its key in `config.json`.
     fn layers(&self) -> (&'static str, usize);
 
-    /// Returns the usual name of a tensor that a folder stores as `stored`; `None` if it follows from other tensors and is
-    /// not read.
-    fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
-        Some(Cow::Borrowed(stored))
+    /// Returns what a tensor that a folder stores as `stored` is to the model.
+    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+        TensorRole::Model(Cow::Borrowed(stored))
+    }
+
+    /// Makes the head a weight of its own, since a folder stores one that differs from the tensor it is tied to, and returns
+    /// true; false if the family has no such models.
+    fn untie(&mut self) -> bool {
+        false
     }
 
     /// Reads `config.json` of `folder`.
@@ -52,6 +57,15 @@ pub trait HfConfig: Sized {
         });
         config.map_err(|reason| CheckpointError::settings(&path, reason))
     }
+}
+
+/// What a tensor of a folder is to the model.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TensorRole<'a> {
+    /// A tensor of the model, by its usual name.
+    Model(Cow<'a, str>),
+    /// One that follows from others. It is compared with them.
+    Derived(DerivedTensor),
 }
 
 /// Refuses the folder of another family before its settings are read, since their names differ.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{HfConfig, HfSettings};
+use super::{DerivedTensor, HfConfig, HfSettings, TensorRole};
 
 /// The sizes and constants of a GPT-2 model (Radford et al., "Language Models are Unsupervised Multitask Learners",
 /// 2019): learned positions, LayerNorm, biases, GELU, and a head that is the embedding.
@@ -109,13 +109,17 @@ impl HfConfig for Gpt2Config {
 
     /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones store the
     /// causal mask of each layer, and some the head, which is tied to the embedding.
-    fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
-        let is_mask = stored.ends_with(".attn.bias") || stored.ends_with(".attn.masked_bias");
-        match stored {
-            "lm_head.weight" => None,
-            _ if is_mask => None,
-            _ if stored.starts_with("transformer.") => Some(Cow::Borrowed(stored)),
-            _ => Some(Cow::Owned(format!("transformer.{stored}"))),
+    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+        if stored.ends_with(".attn.bias") {
+            TensorRole::Derived(DerivedTensor::CausalMask)
+        } else if stored.ends_with(".attn.masked_bias") {
+            TensorRole::Derived(DerivedTensor::MaskedScore)
+        } else if stored == "lm_head.weight" {
+            TensorRole::Derived(DerivedTensor::TiedTo("transformer.wte.weight"))
+        } else if stored.starts_with("transformer.") {
+            TensorRole::Model(Cow::Borrowed(stored))
+        } else {
+            TensorRole::Model(Cow::Owned(format!("transformer.{stored}")))
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Reading the weights of a Hugging Face folder, one file or many.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::HfConfig;
+use super::derived::{DerivedTensor, are_equal};
+use super::{HfConfig, TensorRole};
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, TensorBox, TensorSource, files};
@@ -17,6 +17,7 @@ pub struct HfFolder {
     files: Vec<(PathBuf, TensorFile)>,
     /// File and stored name of every tensor.
     places: HashMap<String, StoredTensor>,
+    warnings: Vec<String>,
 }
 
 /// A tensor in a file.
@@ -34,13 +35,13 @@ impl HfFolder {
     ///
     /// # Errors
     /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), fewer tensors than layers,
-    /// and a tensor that is stored twice.
+    /// a tensor that is stored twice, and one that follows from others but differs from what follows.
     pub fn open<C: HfConfig>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
         if !folder.is_dir() {
             let reason = files::no_folder_reason(folder).to_owned();
             return Err(CheckpointError::Settings { path: folder.to_owned(), reason });
         }
-        let config = C::read(folder)?;
+        let mut config = C::read(folder)?;
         let (files, stored) = open_weights(folder)?;
         let (key, layers) = config.layers();
         if layers > stored.len() {
@@ -48,16 +49,84 @@ impl HfFolder {
             let reason = format!("{key} is {layers}, but the weights hold {held} tensors in all");
             return Err(CheckpointError::settings(&folder.join("config.json"), reason));
         }
-        let mut places = HashMap::new();
+        let (folder, places, warnings) = (folder.to_owned(), HashMap::new(), Vec::new());
+        let mut opened = HfFolder { folder, files, places, warnings };
+        let mut derived = Vec::new();
         for (stored, file) in stored {
-            let Some(name) = config.tensor_name(&stored).map(Cow::into_owned) else { continue };
-            let place = StoredTensor { file, stored };
-            if let Some(other) = places.insert(name.clone(), place) {
-                let reason = format!("is there a second time, as `{}`", other.stored);
-                return Err(CheckpointError::tensor_error(&files[file].0, &name, reason));
+            match config.tensor_role(&stored) {
+                TensorRole::Model(name) => {
+                    let name = name.into_owned();
+                    opened.add(name, StoredTensor { file, stored })?;
+                }
+                TensorRole::Derived(kind) => derived.push((kind, StoredTensor { file, stored })),
             }
         }
-        Ok((config, HfFolder { folder: folder.to_owned(), files, places }))
+        for (kind, place) in derived {
+            match kind {
+                DerivedTensor::TiedTo(source) => opened.add_tied(source, place, &mut config)?,
+                kind => opened.check_derived(&kind, &place)?,
+            }
+        }
+        Ok((config, opened))
+    }
+
+    /// Returns what is noticeable about the folder, for its user to know.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn add(&mut self, name: String, place: StoredTensor) -> Result<(), CheckpointError> {
+        let path = &self.files[place.file].0;
+        if let Some(other) = self.places.get(&name) {
+            let reason = format!("is there a second time, as `{}`", other.stored);
+            return Err(CheckpointError::tensor_error(path, &name, reason));
+        }
+        self.places.insert(name, place);
+        Ok(())
+    }
+
+    /// Adds a stored head that is tied to the tensor `source`: nothing if both are equal. A head that differs is a weight of its
+    /// own, as in `transformers`.
+    fn add_tied<C: HfConfig>(
+        &mut self,
+        source: &'static str,
+        place: StoredTensor,
+        config: &mut C,
+    ) -> Result<(), CheckpointError> {
+        let Some(embedding) = self.places.get(source) else {
+            // One weight, stored under its other name.
+            return self.add(source.to_owned(), place);
+        };
+        let [head_file, embedding_file] = [&place, embedding].map(|place| &self.files[place.file]);
+        let head = (&head_file.1, place.stored.as_str());
+        if are_equal(head, (&embedding_file.1, &embedding.stored))? {
+            return Ok(());
+        }
+        if !config.untie() {
+            let reason = format!(
+                "differs from `{}`, which a {} takes for its head; remove the one that is not used from the folder",
+                embedding.stored,
+                C::MODEL_TYPE
+            );
+            return Err(CheckpointError::tensor_error(&head_file.0, &place.stored, reason));
+        }
+        self.warnings.push(format!(
+            "config.json ties the head to the embedding, but the stored `{}` differs from `{}`: the head is trained as a \
+             weight of its own",
+            place.stored, embedding.stored
+        ));
+        self.add(place.stored.clone(), place)
+    }
+
+    fn check_derived(
+        &self,
+        kind: &DerivedTensor,
+        place: &StoredTensor,
+    ) -> Result<(), CheckpointError> {
+        let StoredTensor { file, stored } = place;
+        let (path, file) = &self.files[*file];
+        let checked = kind.check(file.shape(stored).unwrap_or_default(), &file.numbers(stored)?);
+        checked.map_err(|reason| CheckpointError::tensor_error(path, stored, reason))
     }
 
     /// Compares the tensors with the names and shapes that a model expects.
@@ -102,8 +171,8 @@ impl TensorSource for HfFolder {
     }
 }
 
-/// Files with their paths, and the index of the file of every tensor.
-type WeightFiles = (Vec<(PathBuf, TensorFile)>, HashMap<String, usize>);
+/// Files with their paths, and the index of the file of every tensor, sorted by name.
+type WeightFiles = (Vec<(PathBuf, TensorFile)>, BTreeMap<String, usize>);
 
 fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
     let single = folder.join("model.safetensors");
@@ -118,7 +187,7 @@ fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
         return Err(CheckpointError::settings(folder, reason));
     };
     let mut files = Vec::new();
-    let mut file_of = HashMap::new();
+    let mut file_of = BTreeMap::new();
     for path in paths {
         let file = TensorFile::open(&path)?;
         for name in file.names() {

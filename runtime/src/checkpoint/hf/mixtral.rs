@@ -1,15 +1,13 @@
 //! `config.json` of a Mixtral model.
 
-use std::borrow::Cow;
-
 use serde_json::{Value, json};
 
 use super::decoder::{
-    AttentionSizes, exported_positions, follows_from_others, refuse_biases, refuse_layer_types,
-    refuse_rate, refuse_window,
+    AttentionSizes, exported_positions, refuse_biases, refuse_layer_types, refuse_rate,
+    refuse_window, tensor_role,
 };
 use super::rope::{read_parameters, write_parameters};
-use super::{HfConfig, HfSettings};
+use super::{HfConfig, HfSettings, TensorRole};
 use crate::rotary::RopeParameters;
 
 /// The sizes and constants of a Mixtral model (Jiang et al., "Mixtral of Experts", 2024): a Llama whose feed-forward is a
@@ -132,8 +130,13 @@ impl HfConfig for MixtralConfig {
         ("num_hidden_layers", self.layers)
     }
 
-    fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
-        (!follows_from_others(stored, self.tied)).then_some(Cow::Borrowed(stored))
+    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+        tensor_role(stored, self.tied, &self.rope, self.head_dim)
+    }
+
+    fn untie(&mut self) -> bool {
+        self.tied = false;
+        true
     }
 }
 

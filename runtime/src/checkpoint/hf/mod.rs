@@ -1,6 +1,7 @@
 //! Hugging Face folders: import and export of `config.json` and safetensors.
 
 mod decoder;
+mod derived;
 mod export;
 mod family;
 mod gpt2;
@@ -10,8 +11,9 @@ mod mixtral;
 mod rope;
 mod settings;
 
+pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
-pub use family::{HfConfig, HfFormat};
+pub use family::{HfConfig, HfFormat, TensorRole};
 pub use gpt2::{Gpt2Config, Gpt2Dropout};
 pub use import::HfFolder;
 pub use llama::LlamaConfig;

@@ -237,16 +237,74 @@ fn settings_of_real_llamas_are_understood() {
     assert_eq!(config.bos, Value::Null);
 }
 
+/// Bytes of f32 numbers.
+fn f32_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+/// The frequencies of heads of four elements with the base of [`config`].
+fn frequencies() -> Vec<u8> {
+    f32_bytes([1.0, 5e5f32.powf(-0.5)])
+}
+
 #[test]
 fn redundant_llama_tensors_are_ignored() {
     let tied = config(true);
     let dir = export(&tied);
     let mut tensors = f32_tensors(&tied);
-    tensors.push(("lm_head.weight".into(), Dtype::F32, vec![10, 8], vec![0; 320]));
-    let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
-    tensors.push((frequencies.into(), Dtype::F32, vec![2], vec![0; 8]));
-    write_weights(&dir.path().join("model.safetensors"), &tensors);
-    weights(dir.path(), &tied);
+    let file = dir.path().join("model.safetensors");
+    tensors.push(("lm_head.weight".into(), Dtype::F32, vec![10, 8], tensors[0].3.clone()));
+    let name = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    tensors.push((name.into(), Dtype::F32, vec![2], frequencies()));
+    write_weights(&file, &tensors);
+    assert!(weights(dir.path(), &tied).warnings().is_empty());
+
+    // The one weight under the name of the head only, as `safetensors` may store shared tensors.
+    write_weights(&file, &tensors[1..]);
+    let folder = weights(dir.path(), &tied);
+    let read = folder.read("model.embed_tokens.weight", &[10, 8], &TensorBox::whole(&[10, 8]));
+    assert_eq!(read.unwrap(), values(0, &[10, 8]));
+
+    tensors.last_mut().unwrap().3 = f32_bytes([1.0, 0.5]);
+    write_weights(&file, &tensors);
+    let text = refusal(dir.path());
+    let reason = format!("tensor `{name}` holds other rotary frequencies than those of config.json");
+    assert!(text.contains(&reason), "{text}");
+}
+
+/// A stored head is never left out unseen, wherever it is stored.
+#[test]
+fn stored_heads_that_differ_are_used() {
+    assert_unties(&config(true), &config(false));
+    assert_unties(&mixtral::mixtral(true), &mixtral::mixtral(false));
+}
+
+#[track_caller]
+fn assert_unties<C: TestFamily + PartialEq + std::fmt::Debug>(tied: &C, untied: &C) {
+    let dir = export(tied);
+    let tensors = f32_tensors(tied);
+    let mut head = values(0, &[10, 8]);
+    head[79] += 0.5;
+    let head = [("lm_head.weight".to_owned(), Dtype::F32, vec![10, 8], f32_bytes(head.clone()))];
+    let assert_untied = || {
+        let folder = weights(dir.path(), untied);
+        let read = folder.read("lm_head.weight", &[10, 8], &TensorBox::whole(&[10, 8])).unwrap();
+        assert_eq!(f32_bytes(read), head[0].3);
+        let [warning] = folder.warnings() else { panic!("one warning") };
+        assert!(warning.contains("`lm_head.weight` differs from `model.embed_tokens.weight`"));
+    };
+    write_weights(&dir.path().join("model.safetensors"), &[&tensors[..], &head].concat());
+    assert_untied();
+
+    fs::remove_file(dir.path().join("model.safetensors")).unwrap();
+    write_weights(&dir.path().join("a.safetensors"), &tensors);
+    write_weights(&dir.path().join("b.safetensors"), &head);
+    let mut map: serde_json::Map<_, _> =
+        tensors.iter().map(|(name, ..)| (name.clone(), json!("a.safetensors"))).collect();
+    map.insert("lm_head.weight".into(), json!("b.safetensors"));
+    let index = json!({ "weight_map": map });
+    fs::write(dir.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    assert_untied();
 }
 
 /// Folders as the first ones were published: of the bare model, and with the causal masks.
@@ -258,9 +316,12 @@ fn early_gpt2_folders_are_read() {
     for (name, ..) in &mut tensors {
         *name = name.replacen("transformer.", "", 1);
     }
-    for name in ["h.0.attn.bias", "h.1.attn.masked_bias", "lm_head.weight"] {
-        tensors.push((name.into(), Dtype::F32, vec![1, 1, 6, 6], vec![0; 144]));
-    }
+    let mask: Vec<u8> = (0..36).map(|i| u8::from(i % 6 <= i / 6)).collect();
+    tensors.push(("h.0.attn.bias".into(), Dtype::U8, vec![1, 1, 6, 6], mask.clone()));
+    let numbers = f32_bytes(mask.iter().map(|visible| f32::from(*visible)));
+    tensors.push(("h.1.attn.bias".into(), Dtype::F32, vec![1, 1, 6, 6], numbers));
+    tensors.push(("h.1.attn.masked_bias".into(), Dtype::F32, vec![], f32_bytes([-1e4])));
+    tensors.push(("lm_head.weight".into(), Dtype::F32, vec![10, 8], tensors[0].3.clone()));
     let file = dir.path().join("model.safetensors");
     write_weights(&file, &tensors);
     let folder = weights(dir.path(), &config);
@@ -272,6 +333,25 @@ fn early_gpt2_folders_are_read() {
     write_weights(&file, &tensors);
     let text = refusal_of::<Gpt2Config>(dir.path());
     assert!(text.contains("wpe.weight` is there a second time, as `"), "{text}");
+    tensors.pop();
+
+    let others = [
+        (4, vec![1; 36], "tensor `h.0.attn.bias` is not the mask of a causal attention"),
+        (2, f32_bytes([-1.0]), "tensor `h.1.attn.masked_bias` does not mask"),
+        (
+            1,
+            f32_bytes(values(9, &[10, 8])),
+            "tensor `lm_head.weight` differs from `wte.weight`, which a gpt2 takes for its head",
+        ),
+    ];
+    for (from_end, content, reason) in others {
+        let mut other = tensors.clone();
+        let index = other.len() - from_end;
+        other[index].3 = content;
+        write_weights(&file, &other);
+        let text = refusal_of::<Gpt2Config>(dir.path());
+        assert!(text.contains(reason), "no `{reason}` in {text}");
+    }
 }
 
 #[test]

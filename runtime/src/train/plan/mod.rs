@@ -78,8 +78,10 @@ impl Plan {
         check_batch(&config)?;
         check_context::<M>(&config)?;
         let (family, weights) = open_model::<M::Config>(&config)?;
-        if let (ModelSource::InitFrom(folder), Some(left_out)) = (&config.model, family.warning()) {
-            print_line(&format!("warning: --init-from {}: {left_out}", folder.display()));
+        if let (ModelSource::InitFrom(folder), Some(weights)) = (&config.model, &weights) {
+            for warning in weights.warnings().iter().cloned().chain(family.warning()) {
+                print_line(&format!("warning: --init-from {}: {warning}", folder.display()));
+            }
         }
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, .. } = model;
