@@ -100,7 +100,7 @@ impl Case {
 
     /// Compares logits, loss and all gradients of the loaded model.
     fn check_one_step<M: LanguageModel>(&self, report: &mut Report) {
-        let (config, folder) = HfFolder::open::<M::Config>(&self.folder).unwrap();
+        let (config, folder) = HfFolder::open::<M::Config>(&self.folder, &[]).unwrap();
         let sizes = M::sizes(&config);
         let block = [self.number("batch") as usize, self.number("seq") as usize];
         let (logits, loss, gradients) = on_mesh("1", 1, |rank| {

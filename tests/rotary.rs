@@ -89,7 +89,7 @@ impl Fixture {
             "max_position_embeddings": self.number("max_position_embeddings"), key: parameters,
         });
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-        LlamaConfig::read(folder.path()).unwrap().rope
+        LlamaConfig::read(folder.path(), &[]).unwrap().config.rope
     }
 }
 

@@ -176,7 +176,7 @@ fn stacks_are_imported_and_exported_on_any_mesh() {
         for mesh in ["1", "ep=2", "tp=2", "ep=2,tp=2", "ep=4", "fsdp=2,ep=2", "dp=2,tp=2"] {
             let second = tempfile::tempdir().unwrap();
             on_mesh(mesh, |rank, params| {
-                let (_, folder) = HfFolder::open::<TinyConfig>(first.path()).unwrap();
+                let (_, folder) = HfFolder::open::<TinyConfig>(first.path(), &[]).unwrap();
                 folder.check_tensors(&HfMapping::new(names, params).unwrap().shapes()).unwrap();
                 import_hf(&folder, names, params).unwrap();
                 for (param, values) in params.iter().zip(known(params)) {
@@ -200,7 +200,7 @@ fn exported_weights_are_those_of_their_experts() {
         }
         export(rank, params, FUSED, dir.path());
     });
-    let (_, folder) = HfFolder::open::<TinyConfig>(dir.path()).unwrap();
+    let (_, folder) = HfFolder::open::<TinyConfig>(dir.path(), &[]).unwrap();
     let read = |name: &str, shape: [usize; 2]| {
         folder.read(name, &shape, &TensorBox::whole(&shape)).unwrap()
     };

@@ -93,9 +93,9 @@ pub(super) fn are_equal(
         Ok(left == right)
     };
     let starts: Vec<usize> = (0..whole.len()).step_by(CHUNK).collect();
-    let parts = starts.into_par_iter().flat_map_iter(|start| {
-        TensorBox::of_run(shape, start..(start + CHUNK).min(whole.len()))
-    });
+    let parts = starts
+        .into_par_iter()
+        .flat_map_iter(|start| TensorBox::of_run(shape, start..(start + CHUNK).min(whole.len())));
     parts.map(is_equal).try_reduce(|| true, |left, right| Ok(left && right))
 }
 
@@ -120,9 +120,8 @@ mod tests {
     fn rounded_frequencies_are_recognized() {
         let rope = RopeParameters::with_theta(5e5);
         let derived = DerivedTensor::RotaryFrequencies(rope, 128);
-        let exact = |theta: f64| {
-            (0..64).map(move |pair| theta.powf(-2.0 * f64::from(pair) / 128.0) as f32)
-        };
+        let exact =
+            |theta: f64| (0..64).map(move |pair| theta.powf(-2.0 * f64::from(pair) / 128.0) as f32);
         let check = |values: Vec<f32>| derived.check(&[64], &values);
         assert!(check(exact(5e5).collect()).is_ok());
         assert!(check(exact(5e5).map(|x| half::f16::from_f32(x).to_f32()).collect()).is_ok());

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{DerivedTensor, HfSettings};
+use super::unread_keys::check_unread;
+use super::{DerivedTensor, HfFolder, HfSettings};
 use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
@@ -39,24 +40,37 @@ pub trait HfConfig: Sized {
         false
     }
 
-    /// Reads `config.json` of `folder`.
+    /// Reads `config.json` of `folder`. Of its keys that nothing reads, those of `accepted` are left out.
     ///
     /// # Errors
-    /// A file that is missing or not JSON, another family's, or with settings that [`from_settings`](Self::from_settings)
-    /// refuses.
-    fn read(folder: &Path) -> Result<Self, CheckpointError> {
+    /// A file that is missing or not JSON, another family's, with settings that [`from_settings`](Self::from_settings)
+    /// refuses, or with keys that it does not read.
+    fn read(folder: &Path, accepted: &[String]) -> Result<ConfigFile<Self>, CheckpointError> {
         let path = folder.join("config.json");
         let text = files::read_text(&path, files::MAX_JSON_BYTES)?;
-        let settings = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
-        let config = settings.and_then(|settings: Map<String, Value>| {
-            let settings = HfSettings::new(&settings);
+        let keys = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
+        let file = keys.and_then(|keys: Map<String, Value>| {
+            let settings = HfSettings::new(&keys);
             check_family::<Self>(&settings)?;
+            refuse_quantized(&settings)?;
             let config = Self::from_settings(&settings)?;
-            check_architecture::<Self>(&settings)?;
-            Ok(config)
+            check_architecture(&settings, &config)?;
+            let warning = check_unread(&settings, accepted)?;
+            Ok(ConfigFile { config, keys, warning })
         });
-        config.map_err(|reason| CheckpointError::settings(&path, reason))
+        file.map_err(|reason| CheckpointError::settings(&path, reason))
     }
+}
+
+/// A `config.json`.
+#[derive(Debug)]
+pub struct ConfigFile<C> {
+    /// The configuration of the model.
+    pub config: C,
+    /// All keys of the file.
+    pub keys: Map<String, Value>,
+    /// What is noticeable about its keys, if anything.
+    pub warning: Option<String>,
 }
 
 /// What a tensor of a folder is to the model.
@@ -79,24 +93,44 @@ fn check_family<C: HfConfig>(settings: &HfSettings<'_>) -> Result<(), String> {
     }
 }
 
+/// Refuses weights that are not numbers of the model.
+fn refuse_quantized(settings: &HfSettings<'_>) -> Result<(), String> {
+    let Some(quantization) = settings.object("quantization_config")? else { return Ok(()) };
+    let method = quantization.text("quant_method")?.unwrap_or("by a method that it does not name");
+    Err(format!(
+        "quantization_config: the weights are quantized ({method}); save them in bf16 or f32 first"
+    ))
+}
+
 /// Refuses the folder of another family that has no `model_type`, by the names of its classes, which begin with that of the
-/// family.
-fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>) -> Result<(), String> {
-    let (None, Some(Value::Array(names))) =
-        (settings.get("model_type"), settings.get("architectures"))
-    else {
-        return Ok(());
-    };
+/// family. With a `model_type`, a class of other computations or another task is an unknown key.
+fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Result<(), String> {
+    let is_key = |(key, _): &(&str, &Value)| *key == "architectures";
+    let Some((_, found)) = settings.entries().find(is_key) else { return Ok(()) };
     let family = C::MODEL_TYPE.replace(['_', '-'], "").to_lowercase();
-    let is_of_family = |name: &&str| name.to_lowercase().starts_with(&family);
-    match names.iter().filter_map(Value::as_str).find(|name| !is_of_family(name)) {
-        Some(other) => Err(format!(
-            "architectures has \"{other}\", and there is no model_type; only \"{}\" is supported by the model of this \
-             program",
+    let names: Vec<String> = found
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_lowercase)
+        .collect();
+    let other = names.iter().position(|name| !name.starts_with(&family));
+    if let (None, Some(other)) = (settings.get("model_type"), other) {
+        return Err(format!(
+            "architectures has {}, and there is no model_type; only \"{}\" is supported by the model of this program",
+            found[other],
             C::MODEL_TYPE
-        )),
-        None => Ok(()),
+        ));
     }
+    let is_known = |name: &String| {
+        let class = name.strip_prefix(&family);
+        class.is_some_and(|class| ["forcausallm", "lmheadmodel", "model"].contains(&class))
+    };
+    if names.iter().all(is_known) || Some(found) == config.to_json().get("architectures") {
+        settings.ignore(&["architectures"]);
+    }
+    Ok(())
 }
 
 /// The content of a folder to write: its `config.json`, and its tensors in the order in which they are written.
@@ -110,5 +144,28 @@ impl HfFormat {
     /// Describes the folder of a model with this configuration, and with tensors of these names and shapes.
     pub fn new<C: HfConfig>(config: &C, tensors: Vec<(String, Vec<usize>)>) -> HfFormat {
         HfFormat { settings: config.to_json(), tensors }
+    }
+
+    /// Adds the keys of the `config.json` that the model was read from, so that those without effect here are kept.
+    #[must_use]
+    pub fn with_keys_of(mut self, folder: &HfFolder) -> HfFormat {
+        let mut keys = folder.keys().clone();
+        // Another name of `torch_dtype`, which the export sets.
+        keys.remove("dtype");
+        let mut settings = Value::Object(keys);
+        merge(&mut settings, std::mem::take(&mut self.settings));
+        HfFormat { settings, ..self }
+    }
+}
+
+/// Writes the keys of `own` over those of `settings`, also within objects.
+fn merge(settings: &mut Value, own: Value) {
+    match (settings, own) {
+        (Value::Object(settings), Value::Object(own)) => {
+            for (key, value) in own {
+                merge(settings.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (settings, own) => *settings = own,
     }
 }

@@ -126,6 +126,14 @@ impl HfConfig for Gpt2Config {
 
 /// Refuses settings of other GPT-2 models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
+    // Of heads for other tasks, the size of masks that old folders store, and the dtype of scores in half precision.
+    keys.ignore(&[
+        "summary_type",
+        "summary_use_proj",
+        "summary_activation",
+        "summary_first_dropout",
+    ]);
+    keys.ignore(&["summary_proj_to_labels", "n_ctx", "reorder_and_upcast_attn", "pad_token_id"]);
     // Two names of the tanh approximation.
     keys.expect_text("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
     for (key, wanted) in [

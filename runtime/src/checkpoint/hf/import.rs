@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value};
+
 use super::derived::{DerivedTensor, are_equal};
-use super::{HfConfig, TensorRole};
+use super::{ConfigFile, HfConfig, TensorRole};
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, TensorBox, TensorSource, files};
@@ -17,6 +19,8 @@ pub struct HfFolder {
     files: Vec<(PathBuf, TensorFile)>,
     /// File and stored name of every tensor.
     places: HashMap<String, StoredTensor>,
+    /// All keys of `config.json`.
+    keys: Map<String, Value>,
     warnings: Vec<String>,
 }
 
@@ -31,17 +35,20 @@ struct StoredTensor {
 
 impl HfFolder {
     /// Opens a folder with `config.json` and `model.safetensors` or `model.safetensors.index.json`, and returns its
-    /// configuration too. [`check_tensors`](Self::check_tensors) compares the tensors with those of a model.
+    /// configuration too. Of the keys of `config.json` that nothing reads, those of `accepted` are left out. [`check_tensors`](Self::check_tensors) compares the tensors with those of a model.
     ///
     /// # Errors
     /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), fewer tensors than layers,
     /// a tensor that is stored twice, and one that follows from others but differs from what follows.
-    pub fn open<C: HfConfig>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
+    pub fn open<C: HfConfig>(
+        folder: &Path,
+        accepted: &[String],
+    ) -> Result<(C, HfFolder), CheckpointError> {
         if !folder.is_dir() {
             let reason = files::no_folder_reason(folder).to_owned();
             return Err(CheckpointError::Settings { path: folder.to_owned(), reason });
         }
-        let mut config = C::read(folder)?;
+        let ConfigFile { mut config, keys, warning } = C::read(folder, accepted)?;
         let (files, stored) = open_weights(folder)?;
         let (key, layers) = config.layers();
         if layers > stored.len() {
@@ -49,8 +56,14 @@ impl HfFolder {
             let reason = format!("{key} is {layers}, but the weights hold {held} tensors in all");
             return Err(CheckpointError::settings(&folder.join("config.json"), reason));
         }
-        let (folder, places, warnings) = (folder.to_owned(), HashMap::new(), Vec::new());
-        let mut opened = HfFolder { folder, files, places, warnings };
+        let warnings = warning.map(|warning| format!("config.json: {warning}"));
+        let mut opened = HfFolder {
+            folder: folder.to_owned(),
+            files,
+            places: HashMap::new(),
+            keys,
+            warnings: warnings.into_iter().collect(),
+        };
         let mut derived = Vec::new();
         for (stored, file) in stored {
             match config.tensor_role(&stored) {
@@ -73,6 +86,10 @@ impl HfFolder {
     /// Returns what is noticeable about the folder, for its user to know.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    pub(super) fn keys(&self) -> &Map<String, Value> {
+        &self.keys
     }
 
     fn add(&mut self, name: String, place: StoredTensor) -> Result<(), CheckpointError> {

@@ -109,6 +109,8 @@ impl HfConfig for LlamaConfig {
 
 /// Refuses settings of other Llama-like models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
+    // The slices in which linear layers were computed when the model was made, and marks of programs that wrote the file.
+    keys.ignore(&["pretraining_tp", "is_llama_config", "unsloth_fixed", "max_sequence_length"]);
     keys.expect_text("hidden_act", &["silu"])?;
     refuse_biases(keys, &["attention_bias", "mlp_bias"])?;
     refuse_windows(keys)?;
@@ -118,6 +120,7 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
 /// Refuses sliding windows, as those of Mistral, and of Qwen2 if it switches them on.
 fn refuse_windows(keys: &HfSettings<'_>) -> Result<(), String> {
     let is_used = keys.switch("use_sliding_window")?;
+    keys.ignore(&["sliding_window", "max_window_layers"]);
     if is_used != Some(false) {
         refuse_window(keys)?;
     }

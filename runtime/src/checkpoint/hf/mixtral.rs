@@ -61,8 +61,8 @@ impl HfConfig for MixtralConfig {
     fn from_settings(keys: &HfSettings<'_>) -> Result<MixtralConfig, String> {
         refuse_unsupported(keys)?;
         // A `null` stands for as many as query heads.
-        let is_null = keys.get("num_key_value_heads").is_none()
-            && keys.keys().any(|key| key == "num_key_value_heads");
+        let is_null =
+            keys.entries().any(|(key, value)| key == "num_key_value_heads" && value.is_null());
         let AttentionSizes { hidden, heads, kv_heads, head_dim } =
             AttentionSizes::read(keys, (!is_null).then_some(8))?;
         let experts = keys.count("num_local_experts")?.unwrap_or(8);

@@ -10,10 +10,11 @@ mod llama;
 mod mixtral;
 mod rope;
 mod settings;
+mod unread_keys;
 
 pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
-pub use family::{HfConfig, HfFormat, TensorRole};
+pub use family::{ConfigFile, HfConfig, HfFormat, TensorRole};
 pub use gpt2::{Gpt2Config, Gpt2Dropout};
 pub use import::HfFolder;
 pub use llama::LlamaConfig;

@@ -64,10 +64,9 @@ fn read_object(
     lengths: &Lengths,
 ) -> Result<RopeParameters, String> {
     refuse_other_forms(object)?;
-    let kind = match object.text("rope_type")? {
-        Some(kind) => Some(kind),
-        None => object.text("type")?,
-    };
+    // Newer files have both.
+    let older = object.text("type")?;
+    let kind = object.text("rope_type")?.or(older);
     let required = |key: &str| {
         let number = object.number(key)?;
         number.ok_or_else(|| format!("{key} is missing"))
@@ -76,7 +75,7 @@ fn read_object(
         let own = object.count("original_max_position_embeddings")?;
         Ok(lengths.original.or(own).unwrap_or(lengths.max_positions))
     };
-    if let (None, Some(key)) = (kind, object.keys().find(|key| is_of_scaling(object, key))) {
+    if let (None, Some((key, _))) = (kind, object.entries().find(is_of_scaling)) {
         return Err(format!(
             "rope_type is missing, but {key} is given; name the scaling, one of {SUPPORTED}, or leave {key} out"
         ));
@@ -123,9 +122,9 @@ fn read_object(
     })
 }
 
-/// Returns true if the object has a key of a scaling type.
-fn is_of_scaling(object: &HfSettings<'_>, key: &str) -> bool {
-    !["rope_theta", "partial_rotary_factor"].contains(&key) && object.get(key).is_some()
+/// Returns true for a key of a scaling type that has a value.
+fn is_of_scaling((key, value): &(&str, &Value)) -> bool {
+    !["rope_theta", "partial_rotary_factor"].contains(key) && !value.is_null()
 }
 
 /// Refuses objects that describe unsupported embeddings, because ignoring their keys would change the results.
@@ -135,8 +134,8 @@ fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
             "mrope_section is given, but positions of several dims are not supported".into()
         );
     }
-    match object.keys().find(|key| matches!(object.get(key), Some(Value::Object(_)))) {
-        Some(key) => Err(format!(
+    match object.entries().find(|(_, value)| value.is_object()) {
+        Some((key, _)) => Err(format!(
             "{key} is an object, but rotary parameters of their own for some layers are not supported"
         )),
         None => Ok(()),

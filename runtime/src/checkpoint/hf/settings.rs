@@ -1,28 +1,80 @@
 //! Typed access to the keys of a `config.json`.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
 use serde_json::{Map, Value};
 
 /// The keys of an object of `config.json`. A `null` counts as absent.
-#[derive(Debug, Clone, Copy)]
-pub struct HfSettings<'a>(&'a Map<String, Value>);
+///
+/// Keys that are never asked for are refused when a folder is opened ([`HfConfig::read`](super::HfConfig::read)), since what
+/// they change is not known.
+#[derive(Debug, Clone)]
+pub struct HfSettings<'a> {
+    object: &'a Map<String, Value>,
+    /// Path of the object, with a dot at its end; empty for the whole file.
+    path: String,
+    /// Paths of the keys that were asked for, with a dot at the end of those whose own keys are.
+    asked: Rc<RefCell<BTreeSet<String>>>,
+}
 
 /// A value, or the problem with its key as a sentence that begins with the key.
 type Result<T> = std::result::Result<T, String>;
 
 impl<'a> HfSettings<'a> {
-    /// Wraps the keys of an object.
+    /// Wraps the keys of a file.
     pub fn new(object: &'a Map<String, Value>) -> HfSettings<'a> {
-        HfSettings(object)
+        HfSettings { object, path: String::new(), asked: Rc::default() }
     }
 
     /// Returns the value of a key, as in the file.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
-        self.0.get(key).filter(|value| !value.is_null())
+        self.ignore(&[key]);
+        self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// Returns the names of all keys.
-    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
-        self.0.keys().map(String::as_str)
+    /// Marks keys that change nothing here, whatever their values are, as known.
+    pub fn ignore(&self, keys: &[&str]) {
+        self.asked.borrow_mut().extend(keys.iter().map(|key| format!("{}{key}", self.path)));
+    }
+
+    /// Returns all keys and values as in the file, none of which counts as asked for.
+    pub fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.object.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Returns path and value of each key that nothing has asked for, in the order of the file.
+    pub(super) fn unread(&self) -> Vec<(String, &'a Value)> {
+        let mut unread = Vec::new();
+        for (key, value) in self.object {
+            let path = format!("{}{key}", self.path);
+            let is_asked = |path: &str| self.asked.borrow().contains(path);
+            match value {
+                Value::Object(object) if is_asked(&format!("{path}.")) => {
+                    unread.extend(self.inner(object, &path).unread());
+                }
+                _ if is_asked(&path) => {}
+                _ => unread.push((path, value)),
+            }
+        }
+        unread
+    }
+
+    /// Returns true if the file has a key at this path.
+    pub(super) fn has(&self, path: &str) -> bool {
+        let is_inside = |(key, value): (&String, &Value)| match (path.strip_prefix(key), value) {
+            (Some(""), _) => true,
+            (Some(rest), Value::Object(object)) => {
+                rest.strip_prefix('.').is_some_and(|rest| self.inner(object, key).has(rest))
+            }
+            _ => false,
+        };
+        self.object.iter().any(is_inside)
+    }
+
+    fn inner(&self, object: &'a Map<String, Value>, path: &str) -> HfSettings<'a> {
+        HfSettings { object, path: format!("{path}."), asked: Rc::clone(&self.asked) }
     }
 
     /// Returns a required size.
@@ -88,7 +140,10 @@ impl<'a> HfSettings<'a> {
     pub fn object(&self, key: &str) -> Result<Option<HfSettings<'a>>> {
         match self.get(key) {
             None => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(HfSettings(object))),
+            Some(Value::Object(object)) => {
+                self.ignore(&[&format!("{key}.")]);
+                Ok(Some(self.inner(object, &format!("{}{key}", self.path))))
+            }
             Some(other) => Err(format!("{key} must be an object, not {other}")),
         }
     }

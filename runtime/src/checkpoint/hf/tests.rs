@@ -65,7 +65,7 @@ fn export<C: TestFamily>(config: &C) -> TempDir {
 
 /// Opens a folder, and compares its tensors with those of its configuration.
 fn open<C: TestFamily>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
-    let (config, weights) = HfFolder::open::<C>(folder)?;
+    let (config, weights) = HfFolder::open::<C>(folder, &[])?;
     weights.check_tensors(&config.tensors())?;
     Ok((config, weights))
 }
@@ -220,7 +220,7 @@ fn shards_and_half_precision_are_read() {
 #[test]
 fn settings_of_real_llamas_are_understood() {
     let dir = export(&config(false));
-    let read = || LlamaConfig::read(dir.path()).unwrap();
+    let read = || LlamaConfig::read(dir.path(), &[]).unwrap().config;
     set(dir.path(), json!({ "rope_parameters": null, "rope_theta": 1234.0 }));
     assert_eq!(read().rope, RopeParameters::with_theta(1234.0));
     set(dir.path(), json!({ "rope_theta": null }));
@@ -268,7 +268,8 @@ fn redundant_llama_tensors_are_ignored() {
     tensors.last_mut().unwrap().3 = f32_bytes([1.0, 0.5]);
     write_weights(&file, &tensors);
     let text = refusal(dir.path());
-    let reason = format!("tensor `{name}` holds other rotary frequencies than those of config.json");
+    let reason =
+        format!("tensor `{name}` holds other rotary frequencies than those of config.json");
     assert!(text.contains(&reason), "{text}");
 }
 
@@ -360,12 +361,12 @@ fn settings_of_real_gpt2s_are_understood() {
     let absent = json!({ "n_inner": null, "n_positions": null, "layer_norm_epsilon": null, "attn_pdrop": null,
         "activation_function": null, "bos_token_id": null, "tie_word_embeddings": null, "model_type": null });
     set(dir.path(), absent);
-    let read = Gpt2Config::read(dir.path()).unwrap();
+    let read = Gpt2Config::read(dir.path(), &[]).unwrap().config;
     assert_eq!((read.ffn, read.positions, read.norm_eps), (32, 1024, 1e-5));
     assert_eq!((read.dropout.attention, read.dropout.residual), (0.1, 0.2));
     assert_eq!((read.bos, read.eos), (Value::Null, json!(2)));
     set(dir.path(), json!({ "activation_function": "gelu_pytorch_tanh", "use_cache": true }));
-    assert!(Gpt2Config::read(dir.path()).is_ok());
+    assert!(Gpt2Config::read(dir.path(), &[]).is_ok());
 }
 
 #[test]
@@ -497,7 +498,7 @@ fn settings_without_effect_are_understood() {
     ] {
         let dir = export(&config(false));
         set(dir.path(), change);
-        assert_eq!(LlamaConfig::read(dir.path()).unwrap(), config(false));
+        assert_eq!(LlamaConfig::read(dir.path(), &[]).unwrap().config, config(false));
     }
 }
 

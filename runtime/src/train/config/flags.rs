@@ -176,6 +176,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MODEL, "init-from", FlagKind::Path)
         .value("DIR")
         .help("Load sizes and weights from a Hugging Face folder of the model's family"),
+    Flag::new(MODEL, "accept-keys", FlagKind::Text).value("KEY,..").help(
+        "Leave out these keys of the config.json of --init-from, which the program does not know",
+    ),
     Flag::new(MODEL, "hidden", POSITIVE)
         .value("N")
         .default("128")

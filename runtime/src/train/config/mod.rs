@@ -81,9 +81,11 @@ pub struct Config {
     pub threads: Option<usize>,
     /// `--init-from`, or the sizes of a new model.
     pub model: ModelSource,
+    /// `--accept-keys`: unknown keys of the `config.json` of `--init-from` that are left out.
+    pub accept_keys: Vec<String>,
     /// `--data`; `None` reads the project's own text.
     pub data: Option<PathBuf>,
-    /// `--tokenizer`; `None` tokenizes byte by byte.
+    /// `--tokenizer`; `None` takes that of the `--init-from` folder, and tokenizes byte by byte for a new model.
     pub tokenizer: Option<PathBuf>,
     /// `--order`.
     pub order: Order,

@@ -36,6 +36,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         reduce_dtype,
         threads: values.count("threads").map(|n| n as usize),
         model: model(&mut values),
+        accept_keys: accept_keys(&mut values),
         data: values.path("data"),
         tokenizer: values.path("tokenizer"),
         order: match values.choice("order").as_str() {
@@ -154,6 +155,19 @@ fn model(values: &mut Values) -> ModelSource {
         vocab,
         tied: values.switch("tied"),
     })
+}
+
+fn accept_keys(values: &mut Values) -> Vec<String> {
+    let Some(text) = values.text("accept-keys") else { return Vec::new() };
+    if !values.is_given("init-from") {
+        values.problem("accept-keys", "needs --init-from DIR, whose keys it names".into());
+    }
+    let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
+    if keys.iter().any(String::is_empty) {
+        let message = format!("`{text}` has a key without a name; write for example `a,b`");
+        values.problem("accept-keys", message);
+    }
+    keys
 }
 
 fn documents(values: &mut Values) -> Option<DocumentOptions> {

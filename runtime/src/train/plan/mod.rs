@@ -154,7 +154,8 @@ impl Plan {
 pub fn open_model<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
     match &config.model {
         ModelSource::InitFrom(folder) => {
-            let opened = HfFolder::open::<F>(folder).map_err(Error::of_flag("--init-from"));
+            let opened = HfFolder::open::<F>(folder, &config.accept_keys)
+                .map_err(Error::of_flag("--init-from"));
             let (family, weights) = opened?;
             Ok((family, Some(weights)))
         }

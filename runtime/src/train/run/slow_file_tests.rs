@@ -126,5 +126,5 @@ fn ranks_wait_for_a_slow_export() {
         assert!(dir.path().join("model.safetensors").is_file());
     });
     assert!(time > TIMEOUT, "{time:?} is no test of the limit");
-    HfFolder::open::<TinyConfig>(dir.path()).unwrap();
+    HfFolder::open::<TinyConfig>(dir.path(), &[]).unwrap();
 }

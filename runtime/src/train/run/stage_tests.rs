@@ -246,7 +246,7 @@ fn export_on<M: TestModel>(mesh: &str, is_tied: bool, from: Option<&Path>, to: &
             Some(folder) => {
                 let clear = |param: &ParamRef| param.write(&vec![-1.0; param.local_len()]);
                 params.iter().filter(|param| param.is_owned()).for_each(clear);
-                let (_, folder) = HfFolder::open::<TinyConfig>(folder).unwrap();
+                let (_, folder) = HfFolder::open::<TinyConfig>(folder, &[]).unwrap();
                 import_hf(&folder, NAMES, &params).unwrap();
             }
             None => state.train(rank, 1),
