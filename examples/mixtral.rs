@@ -40,9 +40,6 @@ pub type Flow = (Stream, Documents<(Batch, Seq)>, Penalties);
 pub type ExpertTokens =
     Tensor<(Routed<(Batch, Split<Seq, Tp>), Split<Experts, (Ep, Cp, Tp)>>, Hidden)>;
 
-/// Weight of the load balance loss of each block.
-pub const BALANCE: f32 = 0.01;
-
 /// The SwiGLU MLPs of the experts.
 #[model]
 pub struct ExpertMlps {
@@ -73,7 +70,7 @@ impl Mixture {
     fn forward(&self, x: &Stream) -> (Stream, Penalties) {
         let routing = self.router.forward(x);
         let rows = routing.dispatch(x, (Ep, Cp, Tp));
-        (routing.combine(&self.experts.forward(&rows)), routing.balance() * BALANCE)
+        (routing.combine(&self.experts.forward(&rows)), routing.penalty())
     }
 }
 
@@ -219,6 +216,10 @@ impl LanguageModel for Mixtral {
             .with_flag("tie_word_embeddings", config.tied);
         sizes.norm_eps = config.norm_eps as f32;
         sizes.rope = config.rope;
+        sizes.penalties = RouterPenalties {
+            balance: config.router_aux_loss_coef as f32,
+            z_loss: config.router_z_loss_coef as f32,
+        };
         // The weights of a token are the softmax over the logits of the experts that it has chosen.
         sizes.router = RouterOptions { score: RouterScore::Softmax, normalize: true, scale: 1.0 };
         sizes

@@ -47,3 +47,83 @@ fn a_stored_head_is_trained_on_every_mesh() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(!finished.stderr.contains("warning"), "{}", finished.stderr);
 }
+
+/// Settings of models that compute something else.
+#[test]
+fn unknown_keys_are_refused_unless_accepted() {
+    let (workspace, line, expected) = with_model("untied_mha");
+    let keys = [
+        ("auto_map", serde_json::json!({ "AutoConfig": "x.Y" })),
+        ("logits_scaling", 8.0.into()),
+        ("use_qk_norm", true.into()),
+    ];
+    set(&workspace, "model", &keys);
+    let finished = workspace.run(&line);
+    let refusal = "error: --init-from: model/config.json: \"auto_map\" is {\"AutoConfig\":\"x.Y\"}, \"logits_scaling\" is \
+                   8.0, \"use_qk_norm\" is true: this program does not know what they change; `--accept-keys \
+                   auto_map,logits_scaling,use_qk_norm` runs without them";
+    assert_eq!(finished.error(), refusal);
+    let some = workspace.run(&format!("{line} --accept-keys auto_map,use_qk_norm"));
+    assert_contains(some.error(), "config.json: \"logits_scaling\" is 8.0: this program does not");
+    let absent = workspace.run(&format!("{line} --accept-keys logit_scaling"));
+    assert_contains(absent.error(), "there is no key \"logit_scaling\", which --accept-keys names");
+
+    let accept = "--accept-keys auto_map,logits_scaling,use_qk_norm";
+    let finished =
+        workspace.run(&format!("{line} {accept} --metrics m.jsonl --export-hf out --mesh tp=2"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let losses = floats(&expected["f64"]["train_losses"]);
+    assert_close(&numbers(&workspace.metrics("m.jsonl"), "loss"), &losses, 1e-4);
+    let exported = config(&workspace, "out");
+    for (key, value) in keys.iter().chain([&("initializer_range", 0.2.into())]) {
+        assert_eq!(exported[*key], *value, "{key}");
+    }
+}
+
+/// Text is never read by bytes into learned ids, unless that is asked for.
+#[test]
+fn text_needs_the_tokenizer_of_the_folder() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 1 --export-hf model");
+    let line = "--init-from model --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0";
+    for data in ["--data text.txt", ""] {
+        let finished = workspace.run(&format!("{line} {data}"));
+        let refusal = "error: --init-from: text has to become the tokens that the model knows, but model has no tokenizer; \
+                       add its tokenizer.json; or name one by --tokenizer FILE.json, or read bytes by --tokenizer bytes";
+        assert_eq!(finished.error(), refusal);
+    }
+    for names in [
+        &["tokenizer.model", "tokenizer_config.json"][..],
+        &["merges.txt", "vocab.json"],
+        &["vocab.txt"],
+        &["spiece.model"],
+        &["tekken.json"],
+        &["qwen.tiktoken"],
+    ] {
+        names.iter().for_each(|name| workspace.write(&format!("model/{name}"), b"{}"));
+        let finished = workspace.run(&format!("{line} --data text.txt"));
+        let reason =
+            format!("but model has a tokenizer ({}), but no tokenizer.json", names.join(", "));
+        assert_contains(finished.error(), &reason);
+        assert_contains(
+            finished.error(),
+            "AutoTokenizer.from_pretrained(\"model\").save_pretrained(",
+        );
+        names.iter().for_each(|name| {
+            std::fs::remove_file(workspace.path(&format!("model/{name}"))).unwrap();
+        });
+    }
+    let finished = workspace.run(&format!("{line} --data text.txt --tokenizer bytes"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+}
+
+#[test]
+fn families_without_experts_refuse_their_flags() {
+    let workspace = Workspace::new();
+    for flag in ["--balance batch=0.1", "--balance none", "--z-loss 0.001"] {
+        let finished = workspace.run(&format!("{} {flag}", crate::SMALL));
+        let name = flag.split(' ').next().unwrap();
+        let refusal = format!("error: {name}: a llama has no router of experts; leave it out");
+        assert_eq!(finished.error(), refusal);
+    }
+}

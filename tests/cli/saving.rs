@@ -42,7 +42,7 @@ fn a_checkpoint_continues_with_its_architecture_only() {
     changed["rope_parameters"]["rope_theta"] = 5e5.into();
     workspace.write("hf/config.json", changed.to_string().as_bytes());
     let line = "--data text.txt --seq 16 --batch 4 --threads 1 --sample-tokens 0";
-    let from_folder = format!("{line} --init-from hf");
+    let from_folder = format!("{line} --init-from hf --tokenizer bytes");
     let run = |line: String| workspace.run(&line);
     assert_eq!(run(format!("{from_folder} --steps 2 --save out")).code, Some(0));
 
@@ -319,7 +319,9 @@ fn an_export_is_the_trained_model() {
         run(&format!("{sizes} {tied} --steps 3 --mesh {mesh} --metrics m.jsonl"));
         let finished = run(&format!("{sizes} {tied} --steps 2 --mesh {mesh} --export-hf hf"));
         assert_contains(&finished.stdout, "exported hf\n");
-        run(&format!("--init-from hf --steps 1 --mesh {mesh} --metrics from_hf.jsonl"));
+        run(&format!(
+            "--init-from hf --tokenizer bytes --steps 1 --mesh {mesh} --metrics from_hf.jsonl"
+        ));
         let [trained, exported] = ["m.jsonl", "from_hf.jsonl"].map(|name| workspace.metrics(name));
         assert_eq!(trained[2]["loss"], exported[0]["loss"], "{tied} {mesh}");
         assert_ne!(trained[0]["loss"], exported[0]["loss"], "{tied} {mesh}");
@@ -350,7 +352,8 @@ fn pipelines_export_the_files_of_one_rank() {
         ("new", "text.txt", "pp=2,fsdp=2 --zero 3"),
     ] {
         // A step that changes nothing.
-        let line = format!("--init-from {from} --data {data} --seq 16 --batch 4 --lr 0");
+        let line =
+            format!("--init-from {from} --data {data} --tokenizer bytes --seq 16 --batch 4 --lr 0");
         run(&format!("{line} --mesh 1 --export-hf alone"));
         run(&format!("{line} --mesh {mesh} --micro-batches 2 --export-hf staged"));
         for file in ["config.json", "model.safetensors"] {

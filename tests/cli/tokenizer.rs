@@ -117,6 +117,92 @@ mod with_files {
         assert_ne!(losses("--tokenizer bytes"), own);
     }
 
+    /// An export has all that its use needs: the tokenizer, the defaults of generation, and enough positions.
+    #[test]
+    fn an_export_is_a_source_by_itself() {
+        let workspace = workspace();
+        let text = "the cat and the dog and the end. ".repeat(40);
+        workspace.write("text.txt", text.as_bytes());
+        workspace.train(&format!("{TOKENIZED} --steps 1 --export-hf model"));
+        assert_eq!(workspace.read("model/tokenizer.json"), workspace.read("tokenizer.json"));
+        let mut keys: serde_json::Value =
+            serde_json::from_slice(&workspace.read("model/config.json")).unwrap();
+        keys["max_position_embeddings"] = 8.into();
+        keys["use_cache"] = false.into();
+        workspace.write("model/config.json", keys.to_string().as_bytes());
+        workspace.write("model/tokenizer_config.json", b"{\"eos_token\": \"<|end|>\"}");
+        workspace.write("model/generation_config.json", b"{\"temperature\": 0.6}");
+
+        let line = "--data text.txt --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0";
+        let finished = workspace.run(&format!("{line} --init-from model --export-hf out"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let warning =
+            "warning: --seq: 16 tokens are more than the 8 positions for which the model was made";
+        assert_contains(&finished.stderr, warning);
+        for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+            let [from, to] = ["model", "out"].map(|dir| workspace.read(&format!("{dir}/{name}")));
+            assert_eq!(from, to, "{name}");
+        }
+        let exported: serde_json::Value =
+            serde_json::from_slice(&workspace.read("out/config.json")).unwrap();
+        assert_eq!(exported["max_position_embeddings"], 16);
+        assert_eq!(exported["use_cache"], false);
+        let finished = workspace.run(&format!("{line} --init-from out"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert!(!finished.stderr.contains("warning"), "{}", finished.stderr);
+        // Ids of another meaning.
+        let finished =
+            workspace.run(&format!("{line} --init-from model --tokenizer bytes --export-hf bytes"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert!(!workspace.path("bytes/tokenizer.json").exists());
+        assert!(workspace.path("bytes/generation_config.json").exists());
+    }
+
+    /// A `<pad>` that only the tokenizer has.
+    #[test]
+    fn unused_ids_beyond_the_vocabulary_are_no_problem() {
+        let workspace = workspace();
+        let text = "the cat and the dog and the end. ".repeat(40);
+        workspace.write("text.txt", text.as_bytes());
+        workspace.train(&format!("{TOKENIZED} --steps 1 --export-hf model"));
+        let mut json = tokenizer_json();
+        let mut pad = json["added_tokens"][0].clone();
+        pad["id"] = 265.into();
+        pad["content"] = "<pad>".into();
+        json["added_tokens"].as_array_mut().unwrap().push(pad);
+        workspace.write("model/tokenizer.json", json.to_string().as_bytes());
+        let line = "--init-from model --data text.txt --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0";
+        let finished = workspace.run(line);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        workspace.write("text.txt", format!("{text}the <pad> end").as_bytes());
+        let place = format!(
+            "error: --data: text.txt has the token `<pad>` of model/tokenizer.json at byte {}, whose id is 265, but the \
+             vocabulary of the model is 265",
+            text.len() + 4
+        );
+        assert_contains(workspace.run(line).error(), &place);
+    }
+
+    /// Two runs of one seed would train on other tokens.
+    #[test]
+    fn random_tokenizers_are_refused() {
+        let workspace = workspace();
+        let mut json = tokenizer_json();
+        json["model"]["dropout"] = 0.1.into();
+        workspace.write("tokenizer.json", json.to_string().as_bytes());
+        let finished = workspace.run(&format!("{SMALL} {TOKENIZED}"));
+        assert_contains(
+            finished.error(),
+            "--tokenizer: tokenizer.json tokenizes at random (\"dropout\" is 0.1",
+        );
+        // It decodes the continuation of token ids.
+        let ids: Vec<u8> = (0..300u16).flat_map(|id| (id % 256).to_le_bytes()).collect();
+        workspace.write("ids.bin", &ids);
+        let line = SMALL.replace("text.txt", "ids.bin");
+        let finished = workspace.run(&format!("{line} {TOKENIZED} --steps 1"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    }
+
     /// The tokens are as many, and no data but the tokenizer differs.
     #[test]
     fn a_resumed_run_names_another_tokenizer() {

@@ -1,60 +1,13 @@
-//! Mixtrals: with the load balance loss of the example, and without one, as transformers trains them by default.
+//! Mixtrals: with the load balance loss of their folder, and without one, as transformers trains them by default.
 
-use meshwright::checkpoint::hf::MixtralConfig;
-use meshwright::prelude::*;
-use meshwright_examples::mixtral::{Batch, Block, End, Flow, Hidden, Mixtral, Seq, Start, Vocab};
+use meshwright_examples::mixtral::Mixtral;
 use meshwright_tests::compare::assert_same_bits;
 
 use super::{Case, check, weights_of};
 
-/// A [`Mixtral`] whose objective is the loss alone.
-#[model]
-pub struct Unbalanced {
-    #[pipeline_stage]
-    start: Start,
-    #[pipeline_stage]
-    blocks: Stack<Block>,
-    #[pipeline_stage]
-    end: End,
-    #[pipeline_stage(last)]
-    #[sharded(tp = "vocab")]
-    #[tied(start.embed, when = "tie_word_embeddings")]
-    head: LmHead<Hidden, Vocab>,
-}
-
-#[forward]
-impl Unbalanced {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
-}
-
-impl LanguageModel for Unbalanced {
-    type Batch = Batch;
-    type Seq = Seq;
-    type Vocab = Vocab;
-    type Config = MixtralConfig;
-
-    const HF_NAMES: &'static [HfName] = Mixtral::HF_NAMES;
-
-    fn sizes(config: &MixtralConfig) -> Sizes {
-        Mixtral::sizes(config)
-    }
-
-    fn loss_of_output(
-        &self,
-        (x, ..): &Flow,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
-        self.head.loss(x, targets)
-    }
-
-    fn logits_of_output(&self, (x, ..): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
-        self.head.logits(x).gather(Vocab)
-    }
-}
-
 #[test]
 fn a_mixtral_with_masked_targets_and_several_files() {
-    check::<Unbalanced>("mixtral_masked_sharded");
+    check::<Mixtral>("mixtral_masked_sharded");
 }
 
 #[test]

@@ -47,6 +47,7 @@ class MixtralCase(Case):
             rms_norm_eps=self.eps,
             max_position_embeddings=64,
             initializer_range=INIT_STD,
+            router_aux_loss_coef=self.balance,
             tie_word_embeddings=self.tied,
             rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta},
             use_cache=False,

@@ -1,6 +1,7 @@
 //! Checkpoints and exports of a mixture of experts, whose experts are split over different ranks.
 
 use std::fs;
+use std::path::PathBuf;
 
 use meshwright_examples::mixtral::Mixtral;
 use meshwright_tests::compare::Report;
@@ -72,4 +73,35 @@ fn exports_of_experts_are_those_of_one_rank() {
         run.train_model::<Mixtral>(mesh, "--steps 1 --lr 0", &paths).unwrap();
         assert!(weights(&name) == weights("exported-0"), "{mesh}");
     }
+}
+
+/// The weight of the load balance loss is that of the flag, else that of the folder, and is exported.
+#[test]
+fn the_folder_sets_the_balance_loss() {
+    let run = Run::new();
+    let train = |more: &str, paths: &[(&str, PathBuf)]| {
+        run.train_model::<Mixtral>("ep=2", &format!("--steps 3 {more}"), paths).unwrap().losses
+    };
+    let exported = |name: &str, key: &str| {
+        let file = fs::read(run.dir(name).join("config.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&file).unwrap()[key].clone()
+    };
+    let new = train(EXPERTS, &[("--export-hf", run.dir("new"))]);
+    assert_eq!(exported("new", "router_aux_loss_coef"), 0.01);
+    assert_eq!(train(&format!("{EXPERTS} --balance batch=0.01"), &[]), new);
+    let none = train(&format!("{EXPERTS} --balance none"), &[]);
+    assert_eq!(train(&format!("{EXPERTS} --balance batch=0"), &[]), none);
+    let z_loss = train(&format!("{EXPERTS} --balance none --z-loss 0.5"), &[]);
+    assert!(none[0] == new[0] && none[0] == z_loss[0], "penalties are not reported");
+    assert!(none[2] != new[2] && none[2] != z_loss[2] && new[2] != z_loss[2]);
+
+    let export = [("--export-hf", run.dir("strong"))];
+    train(&format!("{EXPERTS} --lr 0 --balance batch=0.5 --z-loss 0.1"), &export);
+    assert_eq!(exported("strong", "router_aux_loss_coef"), 0.5);
+    assert_eq!(exported("strong", "router_z_loss_coef"), 0.1);
+    let from = [("--init-from", run.dir("strong"))];
+    let strong = train("", &from);
+    assert_eq!(train("--balance batch=0.5 --z-loss 0.1", &from), strong);
+    assert_ne!(train("--balance batch=0.5 --z-loss 0", &from), strong);
+    assert_ne!(train("--balance none", &from), strong);
 }

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
+use crate::data::{IS_LFS_POINTER, is_lfs_pointer};
 use crate::os::InputFile;
 
 /// Most bytes of a JSON file that describes a model or the file of one rank.
@@ -123,6 +124,7 @@ pub fn read_text(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
         let count = file.read(&mut chunk).map_err(io())?;
         let chunk = &chunk[..count];
         if chunk.is_empty() {
+            refuse_lfs_pointer(path, &content)?;
             return Ok(content);
         }
         if chunk.contains(&0) {
@@ -130,6 +132,22 @@ pub fn read_text(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
         }
         content.extend_from_slice(chunk);
     }
+}
+
+/// Reads a regular file of at most `limit` bytes.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
+    let content = open_regular(path)?.read_limited(limit);
+    let content = content.map_err(CheckpointError::io_error("read", path))?;
+    refuse_lfs_pointer(path, &content)?;
+    Ok(content)
+}
+
+/// Refuses the content of a file that stands for another one, which was not fetched.
+pub fn refuse_lfs_pointer(path: &Path, content: &[u8]) -> Result<(), CheckpointError> {
+    if is_lfs_pointer(content) {
+        return Err(CheckpointError::settings(path, IS_LFS_POINTER));
+    }
+    Ok(())
 }
 
 /// Checks that `path` is a folder.

@@ -136,6 +136,7 @@ impl TensorFile {
     }
 
     fn parse(path: &Path, map: Mmap) -> Result<TensorFile, CheckpointError> {
+        files::refuse_lfs_pointer(path, &map)?;
         let damaged = |reason: String| {
             let length = map.len();
             let reason = format!("{reason} ({length} bytes; truncated, or not a safetensors file)");

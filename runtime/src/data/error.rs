@@ -29,6 +29,12 @@ pub enum DataError {
         /// The file.
         name: String,
     },
+    /// The file stands for another one, which was not fetched.
+    #[error("--data: {name}: {}", super::IS_LFS_POINTER)]
+    LfsPointer {
+        /// The file.
+        name: String,
+    },
     /// The length of a token file is not a whole number of tokens.
     #[error(
         "--data: {name} has {bytes} bytes, which is not a whole number of {width}-byte tokens; the file is truncated, \
@@ -157,7 +163,7 @@ pub enum DataError {
     /// A tokenizer with more tokens than the model has.
     #[error(
         "--tokenizer: {tokenizer} has token ids up to {}, but the vocabulary of the model is {vocab}; a new model \
-         needs --vocab {ids}, and one of --init-from the tokenizer that belongs to it",
+         needs --vocab {ids}",
         ids - 1
     )]
     WideTokenizer {

@@ -11,6 +11,7 @@ mod documents;
 mod error;
 mod fingerprint;
 mod ids;
+mod lfs;
 mod packing;
 mod permutation;
 mod position;
@@ -37,4 +38,5 @@ pub use tokenize::{
 };
 pub use tokens::TokenFile;
 
+pub(crate) use lfs::{IS_LFS_POINTER, is_lfs_pointer};
 pub(crate) use tokens::open_data;

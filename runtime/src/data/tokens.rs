@@ -8,6 +8,7 @@ use memmap2::Mmap;
 use rayon::prelude::*;
 
 use super::ids::{Encoding, Ids};
+use super::lfs::is_lfs_pointer;
 use super::{DataError, TokenizerRecord};
 use crate::os::{InputFile, kind_of_special_file};
 
@@ -62,6 +63,9 @@ impl TokenFile {
             input.read_to_end(&mut bytes).map_err(io)?;
             FileContent::Owned(bytes)
         };
+        if is_lfs_pointer(content.bytes()) {
+            return Err(DataError::LfsPointer { name });
+        }
         if path.extension().is_none_or(|ext| ext != "bin") {
             return TokenFile::new(content, Encoding::Bytes, vocab, name);
         }

@@ -81,7 +81,7 @@ pub mod layers {
     pub use crate::nn::embedding::Embedding;
     pub use crate::nn::linear::Linear;
     pub use crate::nn::lm_head::LmHead;
-    pub use crate::nn::moe::{GroupedLinear, Router, RouterOptions, RouterScore};
+    pub use crate::nn::moe::{GroupedLinear, Router, RouterOptions, RouterPenalties, RouterScore};
     pub use crate::nn::norm::{LayerNorm, RmsNorm};
     pub use crate::nn::positions::LearnedPositions;
     pub use crate::nn::rope::Rope;

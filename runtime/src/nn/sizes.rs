@@ -7,7 +7,7 @@ use crate::backend::{RopeLayout, RouterOptions};
 use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
 
-use super::{AttentionOptions, ContextStyle, RecomputeOverride};
+use super::{AttentionOptions, ContextStyle, RecomputeOverride, RouterPenalties};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct Sizes {
     attention_of_fields: Vec<(String, AttentionOptions)>,
     /// Scores and weights of routers.
     pub router: RouterOptions,
+    /// Weights of the penalties of routers.
+    pub penalties: RouterPenalties,
     /// Replaces the style of the context-parallel attentions of the model.
     pub context: Option<ContextStyle>,
     /// Override of the recomputation that the model's attributes declare.
@@ -60,6 +62,7 @@ impl Default for Sizes {
             attention: AttentionOptions::default(),
             attention_of_fields: Vec::new(),
             router: RouterOptions::default(),
+            penalties: RouterPenalties::default(),
             context: None,
             recompute: None,
         }

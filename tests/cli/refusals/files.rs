@@ -25,7 +25,10 @@ fn data() {
     std::fs::create_dir(workspace.path("folder")).unwrap();
     let on =
         |file: &str| format!("{} --save out --metrics m.jsonl", SMALL.replace("text.txt", file));
-    let small_vocab = format!("--init-from {} --data text.txt", fixture("untied_mha").display());
+    let small_vocab = format!(
+        "--init-from {} --data text.txt --tokenizer bytes",
+        fixture("untied_mha").display()
+    );
     assert_refused(
         &workspace,
         &[

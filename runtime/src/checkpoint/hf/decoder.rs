@@ -57,7 +57,8 @@ pub(super) fn exported_positions(rope: &RopeParameters, max_positions: usize) ->
     }
 }
 
-/// Returns the role of a tensor. Some folders also store the rotary frequencies, and the head that is tied to the embedding.
+/// Returns the role of a tensor. Some folders also store the rotary frequencies, and the head that is tied to the embedding;
+/// those of a bare model omit the prefix `model.`.
 pub(super) fn tensor_role<'a>(
     stored: &'a str,
     tied: bool,
@@ -70,7 +71,12 @@ pub(super) fn tensor_role<'a>(
     if tied && stored == "lm_head.weight" {
         return TensorRole::Derived(DerivedTensor::TiedTo("model.embed_tokens.weight"));
     }
-    TensorRole::Model(Cow::Borrowed(stored))
+    let is_bare = ["embed_tokens.", "layers.", "norm."].iter().any(|part| stored.starts_with(part));
+    TensorRole::Model(if is_bare {
+        Cow::Owned(format!("model.{stored}"))
+    } else {
+        Cow::Borrowed(stored)
+    })
 }
 
 /// Refuses biases, which these keys switch on.

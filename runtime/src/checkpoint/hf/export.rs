@@ -14,7 +14,7 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// Writes a model tensor by tensor, so that it is never in memory as a whole.
 ///
-/// Files are renamed once they are complete and on disk. Other files in the folder, such as a tokenizer, are kept.
+/// Files are renamed once they are complete and on disk. Other files in the folder are kept.
 pub struct HfExport {
     folder: PathBuf,
     format: HfFormat,
@@ -29,9 +29,9 @@ impl HfExport {
     ///
     /// # Errors
     /// A folder that cannot be created or written to, and one in which a folder has the name of a file of the export.
-    pub fn prepare(folder: &Path) -> Result<(), CheckpointError> {
+    pub fn prepare(folder: &Path, format: &HfFormat) -> Result<(), CheckpointError> {
         files::create_folder(folder)?;
-        for name in [WEIGHTS, SETTINGS, INDEX] {
+        for name in format.names().chain([INDEX]) {
             files::check_replaceable(&folder.join(name))?;
         }
         let probe = temporary_path(folder, "probe");
@@ -55,7 +55,8 @@ impl HfExport {
     pub fn create(folder: &Path, format: &HfFormat) -> Result<HfExport, CheckpointError> {
         files::create_folder(folder)?;
         let tensors = format.tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
-        let unfinished = UnfinishedExport { folder: folder.to_owned() };
+        let names = format.names().map(str::to_owned).collect();
+        let unfinished = UnfinishedExport { folder: folder.to_owned(), names };
         let weights = TensorWriter::create(&temporary_path(folder, WEIGHTS), tensors)?;
         Ok(HfExport {
             folder: folder.to_owned(),
@@ -87,11 +88,22 @@ impl HfExport {
         self.weights.finish()?;
         let settings = format!("{:#}\n", self.format.settings);
         files::write(&temporary_path(&self.folder, SETTINGS), settings.as_bytes())?;
-        for name in [WEIGHTS, SETTINGS] {
+        for (name, content) in &self.format.side_files.files {
+            files::write(&temporary_path(&self.folder, name), content)?;
+        }
+        for name in self.format.names() {
             files::rename_path(&temporary_path(&self.folder, name), &self.folder.join(name))?;
         }
         // The index of an earlier, sharded model in this folder would contradict the new file.
         files::remove_path(&self.folder.join(INDEX))
+    }
+}
+
+impl HfFormat {
+    /// Returns the names of the files that an export writes.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let side_files = self.side_files.files.iter().map(|(name, _)| name.as_str());
+        [WEIGHTS, SETTINGS].into_iter().chain(side_files)
     }
 }
 
@@ -105,11 +117,12 @@ pub struct ExportLock {
 /// Removes the temporary files of a failed export. Those of a successful one are renamed by then.
 struct UnfinishedExport {
     folder: PathBuf,
+    names: Vec<String>,
 }
 
 impl Drop for UnfinishedExport {
     fn drop(&mut self) {
-        for name in [WEIGHTS, SETTINGS] {
+        for name in &self.names {
             // The user has to see the failure of the export instead.
             let _ = files::remove_path(&temporary_path(&self.folder, name));
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::unread_keys::check_unread;
-use super::{DerivedTensor, HfFolder, HfSettings};
+use super::{DerivedTensor, HfFolder, HfSettings, SideFiles};
 use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
@@ -138,12 +138,19 @@ fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Res
 pub struct HfFormat {
     pub(super) settings: Value,
     pub(super) tensors: Vec<(String, Vec<usize>)>,
+    pub(super) side_files: SideFiles,
 }
 
 impl HfFormat {
     /// Describes the folder of a model with this configuration, and with tensors of these names and shapes.
     pub fn new<C: HfConfig>(config: &C, tensors: Vec<(String, Vec<usize>)>) -> HfFormat {
-        HfFormat { settings: config.to_json(), tensors }
+        HfFormat { settings: config.to_json(), tensors, side_files: SideFiles::default() }
+    }
+
+    /// Adds files to copy.
+    #[must_use]
+    pub fn with_side_files(self, side_files: SideFiles) -> HfFormat {
+        HfFormat { side_files, ..self }
     }
 
     /// Adds the keys of the `config.json` that the model was read from, so that those without effect here are kept.

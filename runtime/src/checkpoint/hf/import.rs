@@ -64,9 +64,10 @@ impl HfFolder {
             keys,
             warnings: warnings.into_iter().collect(),
         };
+        let wrapped = wrapper_len(stored.keys());
         let mut derived = Vec::new();
         for (stored, file) in stored {
-            match config.tensor_role(&stored) {
+            match config.tensor_role(&stored[wrapped..]) {
                 TensorRole::Model(name) => {
                     let name = name.into_owned();
                     opened.add(name, StoredTensor { file, stored })?;
@@ -132,7 +133,7 @@ impl HfFolder {
              weight of its own",
             place.stored, embedding.stored
         ));
-        self.add(place.stored.clone(), place)
+        self.add("lm_head.weight".to_owned(), place)
     }
 
     fn check_derived(
@@ -186,6 +187,21 @@ impl TensorSource for HfFolder {
         let (_, file) = &self.files[place.file];
         file.copy_common(&place.stored, &TensorBox::whole(shape), out, tensor_box)
     }
+}
+
+/// Returns the length of the prefix of all `names` by which modules that wrap a model, such as for data parallelism, name it.
+fn wrapper_len<'a>(names: impl Iterator<Item = &'a String> + Clone) -> usize {
+    let mut len = 0;
+    while let Some(wrapper) = ["module.", "_orig_mod."]
+        .iter()
+        .find(|wrapper| names.clone().all(|name| name[len..].starts_with(**wrapper)))
+    {
+        len += wrapper.len();
+        if names.clone().next().is_none() {
+            return 0;
+        }
+    }
+    len
 }
 
 /// Files with their paths, and the index of the file of every tensor, sorted by name.

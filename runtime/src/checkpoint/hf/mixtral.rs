@@ -40,8 +40,10 @@ pub struct MixtralConfig {
     pub tied: bool,
     /// `max_position_embeddings`: the longest sequence that the model was made for.
     pub max_positions: usize,
-    /// `router_aux_loss_coef`: weight of the load balance loss, which a run here does not take from it.
+    /// `router_aux_loss_coef`: weight of the load balance loss of each block.
     pub router_aux_loss_coef: f64,
+    /// `router_z_loss_coef`: weight of the z-loss of each router, which `transformers` does not have.
+    pub router_z_loss_coef: f64,
     /// `bos_token_id`, as in the file.
     pub bos: Value,
     /// `eos_token_id`, as in the file: one id or several.
@@ -90,6 +92,7 @@ impl HfConfig for MixtralConfig {
             router_aux_loss_coef: keys
                 .number("router_aux_loss_coef")?
                 .unwrap_or(MixtralConfig::ROUTER_AUX_LOSS_COEF),
+            router_z_loss_coef: keys.number("router_z_loss_coef")?.unwrap_or(0.0),
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
             eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
         })
@@ -112,7 +115,6 @@ impl HfConfig for MixtralConfig {
             "tie_word_embeddings": self.tied,
             "max_position_embeddings": exported_positions(&self.rope, self.max_positions),
             "router_aux_loss_coef": self.router_aux_loss_coef,
-            "output_router_logits": false,
             "router_jitter_noise": 0.0,
             "sliding_window": null,
             "bos_token_id": self.bos,
@@ -121,6 +123,9 @@ impl HfConfig for MixtralConfig {
             "torch_dtype": "float32",
         });
         if let Value::Object(config) = &mut config {
+            if self.router_z_loss_coef > 0.0 {
+                config.insert("router_z_loss_coef".into(), json!(self.router_z_loss_coef));
+            }
             write_parameters(&self.rope, config);
         }
         config
@@ -142,6 +147,8 @@ impl HfConfig for MixtralConfig {
 
 /// Refuses settings of other Mixtral-like models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
+    // Whether a program adds the load balance loss; here `--balance` says it.
+    keys.ignore(&["output_router_logits"]);
     keys.expect_text("hidden_act", &["silu"])?;
     refuse_biases(keys, &["attention_bias"])?;
     refuse_rate(keys, "router_jitter_noise")?;

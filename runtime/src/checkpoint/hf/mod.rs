@@ -10,6 +10,7 @@ mod llama;
 mod mixtral;
 mod rope;
 mod settings;
+mod side_files;
 mod unread_keys;
 
 pub use derived::DerivedTensor;
@@ -20,6 +21,7 @@ pub use import::HfFolder;
 pub use llama::LlamaConfig;
 pub use mixtral::MixtralConfig;
 pub use settings::HfSettings;
+pub use side_files::SideFiles;
 
 #[cfg(test)]
 mod rope_tests;

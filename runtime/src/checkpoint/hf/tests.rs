@@ -273,6 +273,107 @@ fn redundant_llama_tensors_are_ignored() {
     assert!(text.contains(&reason), "{text}");
 }
 
+/// Of a bare model, and of one that another module wraps.
+#[test]
+fn other_prefixes_are_understood() {
+    let tied = config(true);
+    let dir = export(&tied);
+    let file = dir.path().join("model.safetensors");
+    let renamed = |rename: &dyn Fn(&str) -> String| {
+        let mut tensors = f32_tensors(&tied);
+        tensors.iter_mut().for_each(|tensor| tensor.0 = rename(&tensor.0));
+        write_weights(&file, &tensors);
+    };
+    renamed(&|name| name.replacen("model.", "", 1));
+    weights(dir.path(), &tied);
+    renamed(&|name| format!("module._orig_mod.{name}"));
+    let folder = weights(dir.path(), &tied);
+    let read = folder.read("model.embed_tokens.weight", &[10, 8], &TensorBox::whole(&[10, 8]));
+    assert_eq!(read.unwrap(), values(0, &[10, 8]));
+    // Not all of them.
+    renamed(&|name| name.replacen("model.norm", "module.model.norm", 1));
+    assert!(refusal(dir.path()).contains("unexpected: module.model.norm.weight"));
+}
+
+#[test]
+fn lfs_pointers_are_named() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n";
+    let dir = export(&config(false));
+    for name in ["model.safetensors", "config.json"] {
+        fs::write(dir.path().join(name), pointer).unwrap();
+        let text = refusal(dir.path());
+        let reason =
+            format!("{name}: it is a Git LFS pointer; fetch the file itself: git lfs pull");
+        assert!(text.contains(&reason), "{text}");
+    }
+    let read = SideFiles::read(Some(dir.path()), None);
+    assert_eq!(read.unwrap(), SideFiles::default());
+    fs::write(dir.path().join("tokenizer.model"), pointer).unwrap();
+    let text = SideFiles::read(Some(dir.path()), None).unwrap_err().to_string();
+    assert!(text.contains("tokenizer.model: it is a Git LFS pointer"), "{text}");
+}
+
+/// Keys of other models, also within objects and of classes, and weights that are not numbers.
+#[test]
+fn unknown_keys_are_refused() {
+    let rope = json!({ "rope_type": "default", "rope_theta": 5e5, "beta_fast": 32 });
+    for (change, reason) in [
+        (
+            json!({ "auto_map": { "AutoModel": "x.Y" }, "residual_multiplier": 0.22 }),
+            "\"auto_map\" is {\"AutoModel\":\"x.Y\"}, \"residual_multiplier\" is 0.22: this program does not know what they \
+             change; `--accept-keys auto_map,residual_multiplier` runs without them",
+        ),
+        (json!({ "rope_parameters": rope }), "\"rope_parameters.beta_fast\" is 32: this program"),
+        (
+            json!({ "architectures": ["LlamaForSequenceClassification"] }),
+            "\"architectures\" is [\"LlamaForSequenceClassification\"]: this program",
+        ),
+        (json!({ "architectures": ["BitnetForCausalLM"] }), "`--accept-keys architectures` runs"),
+        (
+            json!({ "quantization_config": { "quant_method": "fp8" } }),
+            "quantization_config: the weights are quantized (fp8); save them in bf16 or f32 first",
+        ),
+    ] {
+        let dir = export(&config(false));
+        set(dir.path(), change);
+        let text = refusal(dir.path());
+        assert!(text.contains("config.json: ") && text.contains(reason), "no `{reason}` in {text}");
+    }
+    let dir = export(&config(false));
+    set(dir.path(), json!({ "qk_norm": 1, "use_bias": false, "num_nextn_predict_layers": 0 }));
+    let accepted = ["qk_norm".to_owned()];
+    let (found, folder) = HfFolder::open::<LlamaConfig>(dir.path(), &accepted).unwrap();
+    assert_eq!(found, config(false));
+    let warning = "config.json: \"num_nextn_predict_layers\" is 0, \"use_bias\" is false: this program does not know them, and \
+                   takes them for switched off";
+    assert_eq!(folder.warnings(), [warning]);
+}
+
+/// Keys that the program does not use survive a round trip, beside those that it sets.
+#[test]
+fn exports_keep_the_keys_of_their_source() {
+    let dir = export(&config(false));
+    let kept = json!({ "initializer_range": 0.01, "use_cache": false, "qk_norm": 1, "dtype": "bfloat16",
+        "rope_parameters": { "rope_type": "default", "rope_theta": 5e5, "own": 3 } });
+    set(dir.path(), kept);
+    let accepted = ["qk_norm", "rope_parameters.own"].map(str::to_owned);
+    let (mut config, folder) = HfFolder::open::<LlamaConfig>(dir.path(), &accepted).unwrap();
+    config.max_positions = 128;
+    let format = HfFormat::new(&config, config.tensors()).with_keys_of(&folder);
+    for (path, value) in [
+        ("/initializer_range", json!(0.01)),
+        ("/use_cache", json!(false)),
+        ("/qk_norm", json!(1)),
+        ("/rope_parameters/own", json!(3)),
+        ("/rope_parameters/rope_theta", json!(5e5)),
+        ("/max_position_embeddings", json!(128)),
+        ("/torch_dtype", json!("float32")),
+    ] {
+        assert_eq!(format.settings.pointer(path), Some(&value), "{path}");
+    }
+    assert_eq!(format.settings.get("dtype"), None);
+}
+
 /// A stored head is never left out unseen, wherever it is stored.
 #[test]
 fn stored_heads_that_differ_are_used() {

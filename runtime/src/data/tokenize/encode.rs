@@ -17,7 +17,8 @@ const BYTES_PER_CORE: usize = 1 << 20;
 /// The ids are those that [`tokenize_files`](super::tokenize_files) writes for a file with this text.
 ///
 /// # Errors
-/// Text that cannot be read or has no tokens, and a tokenizer with more ids than the `vocab` of the model.
+/// Text that cannot be read or has no tokens, and the first token of the text whose id is not below the `vocab` of the
+/// model. The tokenizer may have more ids.
 pub fn tokenize_text(
     tokenizer: &Tokenizer,
     reader: impl Read,
@@ -25,18 +26,17 @@ pub fn tokenize_text(
     vocab: usize,
     progress: &mut dyn FnMut(u64),
 ) -> Result<TokenFile, DataError> {
-    let ids = tokenizer.vocab();
-    if ids > vocab {
-        let tokenizer = tokenizer.name().to_owned();
-        return Err(DataError::WideTokenizer { tokenizer, ids, vocab });
-    }
-    let mut tokens = Ids::below(ids);
+    let mut tokens = Ids::below(tokenizer.vocab().min(vocab));
     let documents = DocumentDelimiters::default();
-    let encoded =
-        Encoder::new(tokenizer, &documents).encode(reader, name, progress, &mut |ids| {
+    let encoded = Encoder::new(tokenizer, &documents).below(vocab).encode(
+        reader,
+        name,
+        progress,
+        &mut |ids| {
             tokens.extend(ids);
             Ok(())
-        })?;
+        },
+    )?;
     if tokens.bytes().is_empty() && encoded.bytes > 0 {
         return Err(TokenizeError::without_tokens(
             tokenizer.name(),
@@ -61,11 +61,19 @@ pub struct Encoder<'a> {
     documents: &'a DocumentDelimiters,
     /// Bytes of text in memory, per core.
     bytes_per_core: usize,
+    /// Every id has to be below it.
+    vocab: usize,
 }
 
 impl<'a> Encoder<'a> {
     pub fn new(tokenizer: &'a Tokenizer, documents: &'a DocumentDelimiters) -> Self {
-        Encoder { tokenizer, documents, bytes_per_core: BYTES_PER_CORE }
+        let bytes_per_core = BYTES_PER_CORE;
+        Encoder { tokenizer, documents, bytes_per_core, vocab: usize::MAX }
+    }
+
+    /// Refuses tokens whose ids are not below the `vocab` of a model.
+    pub fn below(self, vocab: usize) -> Self {
+        Encoder { vocab, ..self }
     }
 
     /// Tokenizes the text of `reader` and passes the ids on in order. Memory is bounded for any length.
@@ -85,7 +93,7 @@ impl<'a> Encoder<'a> {
                 read.map_err(|source| TokenizeError::Read { name: name.to_owned(), source })?;
             let Some(last) = read.last() else { return Ok(done) };
             done.bytes = last.position + last.text.len() as u64;
-            let encode = |piece: &Piece| self.tokenizer.encode(&piece.text, name, piece.position);
+            let encode = |piece: &Piece| self.encode_piece(piece, name);
             let encoded: Vec<Result<Vec<u32>, TokenizeError>> =
                 read.par_iter().map(encode).collect();
             for (piece, ids) in read.iter().zip(encoded) {
@@ -96,6 +104,24 @@ impl<'a> Encoder<'a> {
                 }
             }
             progress(done.bytes);
+        }
+    }
+}
+
+impl Encoder<'_> {
+    fn encode_piece(&self, piece: &Piece, name: &str) -> Result<Vec<u32>, TokenizeError> {
+        let Piece { text, position, .. } = piece;
+        let ids = self.tokenizer.encode(text, name, *position)?;
+        match ids.iter().position(|id| *id as usize >= self.vocab) {
+            Some(index) => Err(TokenizeError::BeyondVocabulary {
+                tokenizer: self.tokenizer.name().to_owned(),
+                name: name.to_owned(),
+                position: position + self.tokenizer.byte_of_token(text, index),
+                token: self.tokenizer.decode(&ids[index..=index]),
+                id: ids[index],
+                vocab: self.vocab,
+            }),
+            None => Ok(ids),
         }
     }
 }
@@ -148,13 +174,26 @@ mod tests {
         assert!(read == expected);
     }
 
+    /// Ids that a text does not use may be beyond the vocabulary.
+    #[cfg(feature = "tokenizers")]
     #[test]
-    fn a_tokenizer_needs_a_vocabulary_that_covers_it() {
-        let file = tokenize_text(&Tokenizer::Bytes, &b"abc"[..], "text", 255, &mut |_| ());
-        let text = file.unwrap_err().to_string();
-        assert!(text.contains("bytes has token ids up to 255, but"), "{text}");
+    fn tokens_beyond_the_vocabulary_are_refused_at_their_place() {
+        use super::super::test_tokenizer::{END, tokenizer_json, write};
+
+        let dir = tempfile::tempdir().unwrap();
+        let tokenizer = Tokenizer::open(&write(dir.path(), &tokenizer_json())).unwrap();
+        let tokenize = |text: &str| {
+            tokenize_text(&tokenizer, text.as_bytes(), "a.txt", 264, &mut |_| ())
+                .map(|file| file.len())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(tokenize("the end"), Ok(5));
+        // In a later piece, after characters of several bytes.
+        let lines = "naïve\n".repeat(20_000);
+        let text = tokenize(&format!("{lines}the {END}")).unwrap_err();
+        let place = format!("at byte {}, whose id is 264, but the vocabulary", lines.len() + 4);
         assert!(
-            text.contains("vocabulary of the model is 255; a new model needs --vocab 256"),
+            text.contains("--data: a.txt has the token `<|end|>` of ") && text.contains(&place),
             "{text}"
         );
     }

@@ -68,6 +68,38 @@ pub enum TokenizeError {
         /// The error of the tokenizer.
         problem: String,
     },
+    /// The text has a token that the model does not have.
+    #[error(
+        "--data: {name} has the token `{token}` of {tokenizer} at byte {position}, whose id is {id}, but the vocabulary of the \
+         model is {vocab}; remove it from the text, or use the tokenizer that belongs to the model"
+    )]
+    BeyondVocabulary {
+        /// The tokenizer.
+        tokenizer: String,
+        /// The file.
+        name: String,
+        /// Index of the first byte of the token.
+        position: u64,
+        /// The token.
+        token: String,
+        /// Its id.
+        id: u32,
+        /// The model's vocabulary size.
+        vocab: usize,
+    },
+    /// The tokens of a text are random.
+    #[error(
+        "--tokenizer: {tokenizer} tokenizes at random (\"{setting}\" is {value} in its \"model\"), so that a text would have \
+         other tokens in each run; set it to null in a copy of the file"
+    )]
+    Random {
+        /// The tokenizer.
+        tokenizer: String,
+        /// The key of its file.
+        setting: &'static str,
+        /// Its value.
+        value: f64,
+    },
     /// 16 bits do not hold every id.
     #[error(
         "--dtype: u16 holds ids up to 65535, but {tokenizer} has ids up to {largest}; use --dtype u32"

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use tokenizers::Tokenizer;
+use tokenizers::{ModelWrapper, Tokenizer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::TokenizeError;
+use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
 use crate::os::InputFile;
 
 /// Most bytes of a file: that of a vocabulary of 256,000 tokens has less than a tenth of them.
@@ -28,6 +29,9 @@ impl FileTokenizer {
         };
         let read = InputFile::open(path).and_then(|file| file.read_limited(MAX_JSON));
         let json = read.map_err(|error| unusable(error.to_string()))?;
+        if is_lfs_pointer(&json) {
+            return Err(unusable(IS_LFS_POINTER.to_owned()));
+        }
         let mut tokenizer =
             Tokenizer::from_bytes(&json).map_err(|error| unusable(error.to_string()))?;
         tokenizer.with_padding(None);
@@ -67,6 +71,23 @@ impl FileTokenizer {
         let encoding =
             self.tokenizer.encode_fast(text, false).map_err(|error| error.to_string())?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Returns the setting by which the tokens of a text are random, and its value: dropout of merges, or sampling.
+    pub(super) fn randomness(&self) -> Option<(&'static str, f64)> {
+        let setting = match self.tokenizer.get_model() {
+            ModelWrapper::BPE(model) => ("dropout", model.dropout.map(f64::from)),
+            ModelWrapper::Unigram(model) => ("alpha", model.alpha),
+            ModelWrapper::WordPiece(_) | ModelWrapper::WordLevel(_) => return None,
+        };
+        let (name, value) = setting;
+        value.filter(|value| *value != 0.0).map(|value| (name, value))
+    }
+
+    /// Returns the index of the first byte of token `index` of a text; 0 if the tokenizer does not know it.
+    pub(super) fn byte_of_token(&self, text: &str, index: usize) -> usize {
+        let encoding = self.tokenizer.encode(text, false).ok();
+        encoding.and_then(|encoding| Some(encoding.get_offsets().get(index)?.0)).unwrap_or(0)
     }
 
     pub(super) fn decode(&self, ids: &[u32]) -> String {
@@ -143,6 +164,18 @@ mod tests {
         let without = open(|json| json["added_tokens"] = json!([])).unwrap();
         let text = without.end_token("</s>").unwrap_err().to_string();
         assert!(text.contains("it has no special tokens, so leave it out"), "{text}");
+    }
+
+    /// A text has to have the same tokens in each run; decoding is never random.
+    #[test]
+    fn random_tokens_are_refused() {
+        let tokenizer = open(|json| json["model"]["dropout"] = json!(0.5)).unwrap();
+        let text = tokenizer.encode(b"the", "a.txt", 0).unwrap_err().to_string();
+        assert!(text.contains("(\"dropout\" is 0.5 in its \"model\")"), "{text}");
+        assert!(text.contains("set it to null in a copy of the file"), "{text}");
+        assert_eq!(tokenizer.decode(&[257]), "the");
+        let off = open(|json| json["model"]["dropout"] = json!(0.0)).unwrap();
+        assert_eq!(encode(&off, "the"), [257]);
     }
 
     #[test]

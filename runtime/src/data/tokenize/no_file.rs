@@ -36,6 +36,14 @@ impl FileTokenizer {
         match *self {}
     }
 
+    pub(super) fn randomness(&self) -> Option<(&'static str, f64)> {
+        match *self {}
+    }
+
+    pub(super) fn byte_of_token(&self, _: &str, _: usize) -> usize {
+        match *self {}
+    }
+
     pub(super) fn decode(&self, _: &[u32]) -> String {
         match *self {}
     }

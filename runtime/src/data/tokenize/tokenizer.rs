@@ -128,7 +128,7 @@ impl Tokenizer {
     /// Returns the ids of a whole text. Adds nothing before or after it; text that spells a special token becomes that token.
     ///
     /// # Errors
-    /// Text that is not UTF-8, and text that the tokenizer has no token for; `name` is its name in messages, and
+    /// A tokenizer of random tokens, text that is not UTF-8, and text that the tokenizer has no token for; `name` is its name in messages, and
     /// `position` is the place of its first byte there. Bytes take anything.
     pub fn encode(
         &self,
@@ -139,6 +139,10 @@ impl Tokenizer {
         let Tokenizer::File(file) = self else {
             return Ok(text.iter().map(|byte| u32::from(*byte)).collect());
         };
+        if let Some((setting, value)) = file.randomness() {
+            let tokenizer = file.name().to_owned();
+            return Err(TokenizeError::Random { tokenizer, setting, value });
+        }
         let text = std::str::from_utf8(text).map_err(|error| TokenizeError::NotUtf8 {
             name: name.to_owned(),
             position: position + error.valid_up_to() as u64,
@@ -147,6 +151,14 @@ impl Tokenizer {
             let (tokenizer, name) = (file.name().to_owned(), name.to_owned());
             TokenizeError::Encode { tokenizer, name, position, problem }
         })
+    }
+
+    /// Returns the index of the first byte of token `index` of a text.
+    pub(super) fn byte_of_token(&self, text: &[u8], index: usize) -> u64 {
+        match (self, std::str::from_utf8(text)) {
+            (Tokenizer::File(file), Ok(text)) => file.byte_of_token(text, index) as u64,
+            _ => index as u64,
+        }
     }
 
     /// Decodes `ids` to text, special tokens included. Parts that are no text, such as half a character or an id that

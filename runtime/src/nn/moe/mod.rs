@@ -20,4 +20,4 @@ mod weights;
 pub use crate::backend::{RouterOptions, RouterScore};
 pub use grouped_linear::{GroupedInput, GroupedLinear};
 pub use router::{Router, RouterInput};
-pub use routing::TokenRouting;
+pub use routing::{RouterPenalties, TokenRouting};

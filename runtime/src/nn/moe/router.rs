@@ -12,17 +12,18 @@ use crate::tensor::{Init, Operand, Param, ParamRef, gradient_axes};
 use super::super::{Build, Builder};
 use super::choices::Choices;
 use super::logits::router_logits;
-use super::routing::TokenRouting;
+use super::routing::{RouterPenalties, TokenRouting};
 use super::weights::choose_experts;
 
 /// A router: a linear layer from `I` to a logit for each of the experts `E`, and the choice of the `C` best of them for each
 /// token. The size of the dim `C` is the number of experts that a token chooses; the weight is shaped `(I, E)`.
 ///
 /// Logits, scores and weights are f32 for every compute dtype. Of experts with equal logits, the lower ones are chosen.
-/// [`Sizes::router`](crate::nn::Sizes::router) has the options. The choice has no gradient; the weights have.
+/// [`Sizes::router`](crate::nn::Sizes::router) has the options, and [`Sizes::penalties`](crate::nn::Sizes::penalties) the weights of penalties. The choice has no gradient; the weights have.
 pub struct Router<I, E, C> {
     weight: ParamRef,
     options: RouterOptions,
+    penalties: RouterPenalties,
     /// Number of experts that a token chooses.
     chosen: usize,
     site: Site,
@@ -50,7 +51,7 @@ impl<I, E, C> Router<I, E, C> {
         let tokens = tokens.to_vec();
         let choices =
             Choices::new(logits.rank(), tokens, (shape, experts[0].local), &chosen, &site);
-        TokenRouting::new(choices, weights, logits.clone(), self.options.score)
+        TokenRouting::new(choices, weights, logits.clone(), self.options.score, self.penalties)
     }
 }
 
@@ -80,10 +81,16 @@ where
                 options.scale
             ));
         }
+        let penalties = builder.sizes().penalties;
+        if ![penalties.balance, penalties.z_loss].iter().all(|weight| weight.is_finite()) {
+            builder.problem(format_args!(
+                "`Sizes::penalties` is {penalties:?}, but the weights of penalties are finite numbers"
+            ));
+        }
         let std = builder.sizes().init_std;
         let weight: Param<(I, E)> = builder.param("weight", Init::Normal(std));
         let (weight, site) = (weight.handle().clone(), builder.site());
-        Router { weight, options, chosen, site, kind: PhantomData }
+        Router { weight, options, penalties, chosen, site, kind: PhantomData }
     }
 }
 

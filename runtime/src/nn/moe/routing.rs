@@ -30,15 +30,32 @@ pub struct TokenRouting<L, E, C> {
     /// Logits, f32 `[.., E]`.
     logits: Value,
     score: RouterScore,
+    penalties: RouterPenalties,
     kind: PhantomData<(L, E, C)>,
+}
+
+/// Weights of the penalties of a router.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RouterPenalties {
+    /// Weight of the load balance loss, [`TokenRouting::balance`].
+    pub balance: f32,
+    /// Weight of the z-loss, [`TokenRouting::z_penalty`].
+    pub z_loss: f32,
 }
 
 /// Rows of `F`, of tokens shaped `L` at the ranks of the axes `A` that have the chosen ones of the experts `E`.
 type Dispatched<L, E, A, F> = Tensor<(Routed<L, Split<E, A>>, F)>;
 
 impl<L: Dims, E, C> TokenRouting<L, E, C> {
-    pub(super) fn new(choices: Choices, weights: Value, logits: Value, score: RouterScore) -> Self {
-        TokenRouting { choices: Rc::new(choices), weights, logits, score, kind: PhantomData }
+    pub(super) fn new(
+        choices: Choices,
+        weights: Value,
+        logits: Value,
+        score: RouterScore,
+        penalties: RouterPenalties,
+    ) -> Self {
+        let choices = Rc::new(choices);
+        TokenRouting { choices, weights, logits, score, penalties, kind: PhantomData }
     }
 
     /// Returns the row of each token for each of its choices, by expert: for experts that every rank has. Nothing is sent.
@@ -99,6 +116,22 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         Tensor::from_untyped(combine_rows(&self.choices, &exchange, rows, &self.weights))
     }
 
+    /// Returns the penalty of each token by the weights of [`Sizes::penalties`](crate::nn::Sizes::penalties), which a run can
+    /// set: `balance() * balance + z_penalty() * z_loss`, without the terms of weight 0.
+    #[track_caller]
+    pub fn penalty(&self) -> Tensor<L> {
+        match self.penalties {
+            RouterPenalties { balance: 0.0, z_loss: 0.0 } => {
+                self.penalty_of(&vec![0.0; self.choices.counts.len()], 0.0)
+            }
+            RouterPenalties { balance, z_loss: 0.0 } => self.balance() * balance,
+            RouterPenalties { balance: 0.0, z_loss } => self.z_penalty() * z_loss,
+            RouterPenalties { balance, z_loss } => {
+                self.balance() * balance + self.z_penalty() * z_loss
+            }
+        }
+    }
+
     /// Returns a penalty for each token, whose mean over all tokens is the load balance loss `E * sum of f[e] * P[e]` over
     /// the experts `e`, where `f` is the fraction of the choices, and `P` the mean probability, of an expert; over all ranks
     /// (Fedus et al., "Switch Transformers", 2021, equation 4). It is 1 if both are even, its minimum for `f = P`; gradients
@@ -117,14 +150,14 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         let choices = totals.iter().sum::<f64>().max(1.0);
         let factor = |count: &f64| (counts.len() as f64 * count / choices) as f32;
         let factors: Vec<f32> = totals.iter().map(factor).collect();
-        self.penalty(&factors, 0.0)
+        self.penalty_of(&factors, 0.0)
     }
 
     /// Returns a penalty for each token: the square of the log-sum-exp of its logits, which keeps them small (Zoph et al.,
     /// "ST-MoE", 2022, equation 5). `loss.with_penalty(&(penalty * 0.001))` adds it to an objective.
     #[track_caller]
     pub fn z_penalty(&self) -> Tensor<L> {
-        self.penalty(&vec![0.0; self.choices.counts.len()], 1.0)
+        self.penalty_of(&vec![0.0; self.choices.counts.len()], 1.0)
     }
 
     /// Returns the number of choices of each expert by the tokens of this rank.
@@ -133,7 +166,7 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     }
 
     #[track_caller]
-    fn penalty(&self, factors: &[f32], z: f32) -> Tensor<L> {
+    fn penalty_of(&self, factors: &[f32], z: f32) -> Tensor<L> {
         let path = self.choices.site.field();
         Tensor::from_untyped(penalty_of_tokens(&self.logits, self.score, factors, z, path))
     }

@@ -198,6 +198,14 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MODEL, "vocab", POSITIVE).value("N").default("256").help("Vocabulary size"),
     Flag::new(MODEL, "tied", FlagKind::Switch)
         .help("Use one weight for the token embedding and the output head"),
+    Flag::new(MODEL, "balance", FlagKind::Text).value("LOSS").help(
+        "Load balance loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef of the \
+         config.json of --init-from, 0.01 for a new model]",
+    ),
+    Flag::new(MODEL, "z-loss", FlagKind::Number).value("X").help(
+        "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \
+         the config.json of --init-from, else 0]",
+    ),
     Flag::new(DATA, "data", FlagKind::Path).value("FILE").help(
         "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer \
          [default: the project's own book]",
@@ -312,8 +320,6 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(REPORTS, "explain", FlagKind::Switch).help(
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, and exit",
     ),
-    later("balance", "the load balancing of experts by a flag"),
-    later("z-loss", "the router z-loss of experts by a flag"),
     later("capacity", "a capacity of experts"),
 ];
 

@@ -83,6 +83,10 @@ pub struct Config {
     pub model: ModelSource,
     /// `--accept-keys`: unknown keys of the `config.json` of `--init-from` that are left out.
     pub accept_keys: Vec<String>,
+    /// `--balance`: weight of the load balance loss, 0 for `none`; `None` leaves it to the configuration of the model.
+    pub balance: Option<f64>,
+    /// `--z-loss`: weight of the z-loss of routers; `None` leaves it to the configuration of the model.
+    pub z_loss: Option<f64>,
     /// `--data`; `None` reads the project's own text.
     pub data: Option<PathBuf>,
     /// `--tokenizer`; `None` takes that of the `--init-from` folder, and tokenizes byte by byte for a new model.

@@ -37,6 +37,8 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         threads: values.count("threads").map(|n| n as usize),
         model: model(&mut values),
         accept_keys: accept_keys(&mut values),
+        balance: balance(&mut values),
+        z_loss: z_loss(&mut values),
         data: values.path("data"),
         tokenizer: values.path("tokenizer"),
         order: match values.choice("order").as_str() {
@@ -168,6 +170,30 @@ fn accept_keys(values: &mut Values) -> Vec<String> {
         values.problem("accept-keys", message);
     }
     keys
+}
+
+fn balance(values: &mut Values) -> Option<f64> {
+    let text = values.text("balance")?;
+    let (kind, weight) = text.split_once('=').unwrap_or((&text, ""));
+    let weight =
+        weight.trim().parse().ok().filter(|weight: &f64| weight.is_finite() && *weight >= 0.0);
+    let problem = match (kind.trim(), weight) {
+        ("none", None) if !text.contains('=') => return Some(0.0),
+        ("batch", Some(weight)) => return Some(weight),
+        ("batch", None) => {
+            format!("`{text}` has no weight of at least 0; write for example batch=0.01")
+        }
+        ("sequence" | "bias", _) => {
+            format!("`{text}` comes with a later version; use none or batch=X")
+        }
+        _ => format!("`{text}` is not known; use none or batch=X"),
+    };
+    values.problem("balance", problem);
+    None
+}
+
+fn z_loss(values: &mut Values) -> Option<f64> {
+    values.is_given("z-loss").then(|| values.number("z-loss"))
 }
 
 fn documents(values: &mut Values) -> Option<DocumentOptions> {

@@ -4,7 +4,7 @@ use crate::checkpoint::hf::LlamaConfig;
 use crate::rotary::RopeParameters;
 use crate::train::config::ModelSizes;
 
-use super::decoder::{default_ffn, head_width};
+use super::decoder::{default_ffn, extend_positions, head_width};
 use super::{Family, Outline};
 
 impl Family for LlamaConfig {
@@ -25,6 +25,10 @@ impl Family for LlamaConfig {
             bos: serde_json::Value::Null,
             eos: serde_json::Value::Null,
         })
+    }
+
+    fn extend_positions(&mut self, seq: usize) -> Option<String> {
+        extend_positions(&mut self.max_positions, &self.rope, seq)
     }
 
     fn outline(&self) -> Outline {

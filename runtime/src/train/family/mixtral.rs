@@ -1,12 +1,14 @@
-//! Mixtral: a new model's configuration from the flags, its outline, and the weight of the load balance loss that is left
-//! out.
+//! Mixtral: a new model's configuration from the flags, and its outline.
 
 use crate::checkpoint::hf::MixtralConfig;
 use crate::rotary::RopeParameters;
 use crate::train::config::ModelSizes;
 
-use super::decoder::{default_ffn, head_width};
+use super::decoder::{default_ffn, extend_positions, head_width};
 use super::{Family, Outline};
+
+/// Weight of the load balance loss of a new model.
+const BALANCE: f64 = 0.01;
 
 impl Family for MixtralConfig {
     fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<MixtralConfig, String> {
@@ -25,10 +27,15 @@ impl Family for MixtralConfig {
             rope: RopeParameters::with_theta(MixtralConfig::ROPE_THETA),
             tied,
             max_positions: seq,
-            router_aux_loss_coef: MixtralConfig::ROUTER_AUX_LOSS_COEF,
+            router_aux_loss_coef: BALANCE,
+            router_z_loss_coef: 0.0,
             bos: serde_json::Value::Null,
             eos: serde_json::Value::Null,
         })
+    }
+
+    fn extend_positions(&mut self, seq: usize) -> Option<String> {
+        extend_positions(&mut self.max_positions, &self.rope, seq)
     }
 
     fn outline(&self) -> Outline {
@@ -42,14 +49,10 @@ impl Family for MixtralConfig {
         }
     }
 
-    fn warning(&self) -> Option<String> {
-        let coefficient = self.router_aux_loss_coef;
-        (coefficient != 0.0).then(|| {
-            format!(
-                "config.json has router_aux_loss_coef {coefficient}, which this run does not take: the program of the model \
-                 sets the weight of the load balance loss"
-            )
-        })
+    fn set_penalties(&mut self, balance: Option<f64>, z_loss: Option<f64>) -> Result<(), String> {
+        self.router_aux_loss_coef = balance.unwrap_or(self.router_aux_loss_coef);
+        self.router_z_loss_coef = z_loss.unwrap_or(self.router_z_loss_coef);
+        Ok(())
     }
 }
 
@@ -70,17 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn weight_of_the_balance_loss_is_warned_about() {
+    fn penalties_are_those_of_the_flags() {
         let mut config = MixtralConfig::of_sizes(&SIZES, 16).unwrap();
-        config.router_aux_loss_coef = 0.02;
-        assert_eq!(
-            config.warning().as_deref(),
-            Some(
-                "config.json has router_aux_loss_coef 0.02, which this run does not take: the program of the model sets the \
-                 weight of the load balance loss"
-            )
-        );
-        config.router_aux_loss_coef = 0.0;
-        assert_eq!(config.warning(), None);
+        let penalties =
+            |config: &MixtralConfig| (config.router_aux_loss_coef, config.router_z_loss_coef);
+        assert_eq!(penalties(&config), (0.01, 0.0));
+        config.set_penalties(None, Some(0.001)).unwrap();
+        assert_eq!(penalties(&config), (0.01, 0.001));
+        config.set_penalties(Some(0.0), None).unwrap();
+        assert_eq!(penalties(&config), (0.0, 0.001));
     }
 }

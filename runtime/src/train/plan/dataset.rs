@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::checkpoint::hf::SideFiles;
 use crate::data::{
     DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, open_data,
     read_corpus, tokenize_text,
 };
-use crate::train::Result;
 use crate::train::config::{Config, ModelSource};
+use crate::train::{Error, Result};
 
 /// Opens the tokens of `--data` and `--tokenizer` for a model with `vocab` token ids, and the tokenizer that decodes them, if
 /// known.
@@ -16,6 +17,12 @@ pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<
         return Ok((TokenFile::open(path, vocab)?, choose_decoder(config)?));
     }
     let tokenizer = choose_tokenizer(config)?;
+    // The vocabulary of a folder is given, and its tokenizer may have ids that no text uses.
+    let ids = tokenizer.vocab();
+    if matches!(config.model, ModelSource::New(_)) && !tokenizer.is_bytes() && ids > vocab {
+        let tokenizer = tokenizer.name().to_owned();
+        return Err(DataError::WideTokenizer { tokenizer, ids, vocab }.into());
+    }
     let file = match (&config.data, tokenizer.is_bytes()) {
         (Some(path), true) => TokenFile::open(path, vocab)?,
         (Some(path), false) => tokenize_file(path, &tokenizer, vocab)?,
@@ -40,12 +47,32 @@ pub fn sample(file: TokenFile, config: &Config) -> Result<Dataset> {
     })
 }
 
-/// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, else bytes.
+/// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, and bytes for a new model.
 fn choose_tokenizer(config: &Config) -> Result<Tokenizer> {
-    match config.tokenizer.clone().or_else(|| tokenizer_of_model(config)) {
-        Some(path) => Ok(Tokenizer::open(&path).map_err(DataError::from)?),
-        None => Ok(Tokenizer::Bytes),
+    match (config.tokenizer.clone().or_else(|| tokenizer_of_model(config)), &config.model) {
+        (Some(path), _) => Ok(Tokenizer::open(&path).map_err(DataError::from)?),
+        (None, ModelSource::InitFrom(folder)) => Err(refuse_bytes(folder)),
+        (None, ModelSource::New(_)) => Ok(Tokenizer::Bytes),
     }
+}
+
+/// Refuses to read text by bytes into the learned ids of a folder.
+fn refuse_bytes(folder: &Path) -> Error {
+    let names = SideFiles::tokenizer_names(folder);
+    let folder = folder.display();
+    let reason = if names.is_empty() {
+        "has no tokenizer; add its tokenizer.json".to_owned()
+    } else {
+        format!(
+            "has a tokenizer ({}), but no tokenizer.json; convert it with the Python library transformers: \
+             AutoTokenizer.from_pretrained(\"{folder}\").save_pretrained(\"{folder}\")",
+            names.join(", ")
+        )
+    };
+    Error::Input(format!(
+        "--init-from: text has to become the tokens that the model knows, but {folder} {reason}; or name one by --tokenizer \
+         FILE.json, or read bytes by --tokenizer bytes"
+    ))
 }
 
 /// Returns the tokenizer that decodes the ids of a `.bin` file. A program without support for tokenizer files ignores that

@@ -15,7 +15,7 @@ mod schedule;
 
 use std::sync::Arc;
 
-use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat};
+use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, SideFiles};
 use crate::checkpoint::{Checkpoint, RunHistory};
 use crate::data::{Dataset, Tokenizer};
 use crate::nn::Sizes;
@@ -77,7 +77,7 @@ impl Plan {
         }
         check_batch(&config)?;
         check_context::<M>(&config)?;
-        let (family, weights) = open_model::<M::Config>(&config)?;
+        let (mut family, weights) = open_model::<M::Config>(&config)?;
         if let (ModelSource::InitFrom(folder), Some(weights)) = (&config.model, &weights) {
             for warning in weights.warnings().iter().cloned().chain(family.warning()) {
                 print_line(&format!("warning: --init-from {}: {warning}", folder.display()));
@@ -88,13 +88,16 @@ impl Plan {
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             print_line(&format!("warning: {warning}"));
         }
-        let export = match &config.export_hf {
-            Some(_) => Some(HfFormat::new(&family, hf_tensors::<M>(&params, "--export-hf")?)),
-            None => None,
-        };
         let (file, tokenizer) = dataset::open_dataset(&config, outline.vocab)?;
         let dataset = dataset::sample(file, &config)?;
         let architecture = family.to_json();
+        if let Some(warning) = family.extend_positions(config.seq) {
+            print_line(&format!("warning: --seq: {warning}"));
+        }
+        let export = match &config.export_hf {
+            Some(_) => Some(describe_export::<M>(&config, &family, weights.as_ref(), &params)?),
+            None => None,
+        };
         let resume = match &config.resume {
             Some(path) => {
                 let checkpoint = resume::open_checkpoint(path, &config, &dataset, &params)?;
@@ -150,17 +153,38 @@ impl Plan {
     }
 }
 
+/// Returns the content of the folder of `--export-hf`. That of `--init-from` lends it what the run does not change.
+fn describe_export<M: LanguageModel>(
+    config: &Config,
+    family: &M::Config,
+    weights: Option<&HfFolder>,
+    params: &[ParamRef],
+) -> Result<HfFormat> {
+    let flag = "--export-hf";
+    let source = match &config.model {
+        ModelSource::InitFrom(folder) => Some(folder.as_path()),
+        ModelSource::New(_) => None,
+    };
+    let side_files = SideFiles::read(source, config.tokenizer.as_deref());
+    let format = HfFormat::new(family, hf_tensors::<M>(params, flag)?)
+        .with_side_files(side_files.map_err(Error::of_flag(flag))?);
+    Ok(match weights {
+        Some(weights) => format.with_keys_of(weights),
+        None => format,
+    })
+}
+
 /// Returns the configuration of the model to train, and the folder of its weights if it is not new.
 pub fn open_model<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
-    match &config.model {
+    let (mut family, weights) = match &config.model {
         ModelSource::InitFrom(folder) => {
             let opened = HfFolder::open::<F>(folder, &config.accept_keys)
                 .map_err(Error::of_flag("--init-from"));
             let (family, weights) = opened?;
-            Ok((family, Some(weights)))
+            (family, Some(weights))
         }
-        ModelSource::New(sizes) => {
-            Ok((F::of_sizes(sizes, config.seq).map_err(Error::Input)?, None))
-        }
-    }
+        ModelSource::New(sizes) => (F::of_sizes(sizes, config.seq).map_err(Error::Input)?, None),
+    };
+    family.set_penalties(config.balance, config.z_loss).map_err(Error::Input)?;
+    Ok((family, weights))
 }

@@ -165,8 +165,10 @@ impl Plan {
 
     /// Checks the folder of `--export-hf`. Of several processes, that of rank 0 locks it.
     fn prepare_export(&self) -> std::result::Result<Option<ExportLock>, CheckpointError> {
-        let Some(folder) = &self.config.export_hf else { return Ok(None) };
-        HfExport::prepare(folder)?;
+        let (Some(folder), Some(format)) = (&self.config.export_hf, &self.export) else {
+            return Ok(None);
+        };
+        HfExport::prepare(folder, format)?;
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         if is_first { HfExport::lock(folder).map(Some) } else { Ok(None) }
     }

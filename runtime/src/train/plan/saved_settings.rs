@@ -11,11 +11,14 @@ use crate::train::{Decay, Error, Result};
 /// Key of the architecture among the saved settings.
 const ARCHITECTURE: &str = "architecture";
 
-/// Keys of `config.json` without effect on training.
-const WITHOUT_EFFECT: [&str; 2] = ["bos_token_id", "eos_token_id"];
+/// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are compared.
+const NOT_COMPARED: [&str; 4] =
+    ["bos_token_id", "eos_token_id", "router_aux_loss_coef", "router_z_loss_coef"];
 
 /// Settings that a resumed run may change, but that are easily forgotten: the path among the saved settings, and the flag.
-const CHANGEABLE: [(&str, &str); 11] = [
+const CHANGEABLE: [(&str, &str); 13] = [
+    ("/balance", "--balance"),
+    ("/z-loss", "--z-loss"),
     ("/optimizer/lr/peak", "--lr"),
     ("/optimizer/lr/decay", "--lr-schedule"),
     ("/optimizer/lr/min", "--min-lr"),
@@ -72,7 +75,7 @@ pub fn check_architecture(
 
 /// Adds each setting that differs, by its path.
 fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Vec<String>) {
-    if WITHOUT_EFFECT.contains(&path) || saved == now {
+    if NOT_COMPARED.contains(&path) || saved == now {
         return;
     }
     let (Value::Object(saved), Value::Object(now)) = (saved, now) else {

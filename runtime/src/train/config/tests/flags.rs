@@ -88,6 +88,9 @@ fn flags_reach_their_fields() {
             vocab: 300,
             tied: true,
         }),
+        accept_keys: Vec::new(),
+        balance: None,
+        z_loss: None,
         data: Some("d.bin".into()),
         tokenizer: Some("t.json".into()),
         order: Order::Shuffled,
@@ -152,13 +155,44 @@ fn rank_settings_follow_from_flags() {
 }
 
 #[test]
+fn penalties_of_routers_are_read() {
+    let read = |line: &str| parse(line).map(|config| (config.balance, config.z_loss));
+    assert_eq!(read("").unwrap(), (None, None));
+    assert_eq!(read("--balance none --z-loss 0").unwrap(), (Some(0.0), Some(0.0)));
+    assert_eq!(read("--balance batch=0.05 --z-loss 1e-3").unwrap(), (Some(0.05), Some(1e-3)));
+    for (line, reason) in [
+        ("--balance batch", "`batch` has no weight of at least 0; write for example batch=0.01"),
+        ("--balance batch=-1", "`batch=-1` has no weight"),
+        ("--balance batch=inf", "`batch=inf` has no weight"),
+        ("--balance none=1", "`none=1` is not known; use none or batch=X"),
+        ("--balance 0.01", "`0.01` is not known"),
+        ("--balance sequence=1", "`sequence=1` comes with a later version; use none or batch=X"),
+        ("--balance bias=0.001", "`bias=0.001` comes with a later version"),
+        ("--z-loss -1", "--z-loss"),
+    ] {
+        let text = read(line).unwrap_err().to_string();
+        assert!(text.contains(reason), "no `{reason}` in {text}");
+    }
+}
+
+#[test]
+fn accepted_keys_are_those_of_a_folder() {
+    let read = |line: &str| parse(line).map(|config| config.accept_keys);
+    assert_eq!(read("--init-from a --accept-keys x,y.z").unwrap(), ["x", "y.z"]);
+    let text = read("--accept-keys x").unwrap_err().to_string();
+    assert!(text.contains("--accept-keys: needs --init-from DIR"), "{text}");
+    let text = read("--init-from a --accept-keys x,,y").unwrap_err().to_string();
+    assert!(text.contains("--accept-keys: `x,,y` has a key without a name"), "{text}");
+}
+
+#[test]
 fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
         tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
         keep resume stop-after export-hf metrics trace explain config balance z-loss capacity";
     for name in contract.split_whitespace() {
         let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
-        let later = ["balance", "z-loss", "capacity"];
+        let later = ["capacity"];
         assert_eq!(flag.kind == FlagKind::Later, later.contains(&name), "--{name}");
     }
 }
