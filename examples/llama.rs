@@ -142,6 +142,9 @@ impl LanguageModel for Llama {
             .with(Vocab, config.vocab)
             .with(Layers, config.layers)
             .with_flag("tie_word_embeddings", config.tied);
+        if let Some(row) = config.padding {
+            sizes = sizes.with_padding(Vocab, row);
+        }
         sizes.norm_eps = config.norm_eps as f32;
         sizes.rope = config.rope;
         sizes

@@ -117,6 +117,33 @@ fn text_needs_the_tokenizer_of_the_folder() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
 }
 
+/// Look-ups of the padding do not train its row, in any stage and shard; a tied head does.
+#[test]
+fn the_padding_row_is_that_of_the_folder() {
+    for case in ["untied_mha", "tied_gqa"] {
+        let (workspace, line, expected) = with_model(case);
+        let tokens = workspace.read("model/tokens.bin");
+        let used = u16::from_le_bytes([tokens[0], tokens[1]]);
+        set(&workspace, "model", &[("pad_token_id", used.into())]);
+        let run = |mesh: &str| {
+            let finished =
+                workspace.run(&format!("{line} --mesh {mesh} --metrics m.jsonl --export-hf out"));
+            assert_eq!(finished.code, Some(0), "{mesh}\n{}", finished.stderr);
+            assert_eq!(config(&workspace, "out")["pad_token_id"], used);
+            let steps = workspace.metrics("m.jsonl");
+            [numbers(&steps, "loss"), numbers(&steps, "grad_norm")]
+        };
+        let [losses, norms] = run("1");
+        let unpadded = floats(&expected["f64"]["train_grad_norms"]);
+        assert!((norms[0] / unpadded[0] - 1.0).abs() > 1e-4, "{norms:?} {unpadded:?}");
+        for mesh in ["tp=2", "dp=2", "fsdp=2 --zero 1", "fsdp=2,tp=2", "pp=2", "pp=2,tp=2"] {
+            let [other_losses, other_norms] = run(mesh);
+            assert_close(&other_losses, &losses, 1e-4);
+            assert_close(&other_norms, &norms, 1e-4);
+        }
+    }
+}
+
 #[test]
 fn families_without_experts_refuse_their_flags() {
     let workspace = Workspace::new();

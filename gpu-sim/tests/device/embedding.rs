@@ -44,15 +44,23 @@ fn gather(
 fn backward(
     side: &Side,
     dtype: DType,
-    tokens: &[u32],
+    tokens_at_host: &[u32],
     rows: usize,
     cols: usize,
     first: usize,
 ) -> Vec<f32> {
-    let dout = side.floats(dtype, &values(tokens.len() * cols, 2));
+    let dout = side.floats(dtype, &values(tokens_at_host.len() * cols, 2));
     let mut dtable = side.put(&values(rows * cols, 3));
-    let tokens = side.put(tokens);
-    side.backend().embedding_backward(tokens.view(), first, dout.view(), dtable.view_mut());
+    let tokens = side.put(tokens_at_host);
+    // The first token is padding.
+    let padding = tokens_at_host.first().copied();
+    side.backend().embedding_backward(
+        tokens.view(),
+        padding,
+        first,
+        dout.view(),
+        dtable.view_mut(),
+    );
     dtable.get()
 }
 

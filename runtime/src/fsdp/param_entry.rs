@@ -20,6 +20,13 @@ pub enum Init {
     Ones,
     /// Normally distributed around zero with this standard deviation.
     Normal(f32),
+    /// As `Normal`, but zeros in one row, the index of the first dim: embeddings with a row for padding.
+    NormalExceptRow {
+        /// The standard deviation.
+        std: f32,
+        /// The row.
+        row: usize,
+    },
 }
 
 /// Purpose of a parameter, as far as it is declared.
@@ -131,11 +138,18 @@ impl ParamEntry {
         match self.init {
             Init::Zeros => rank.backend().fill(block.view_mut(), 0.0),
             Init::Ones => rank.backend().fill(block.view_mut(), 1.0),
-            Init::Normal(std) => {
+            Init::Normal(std) | Init::NormalExceptRow { std, .. } => {
                 let key = random::key(rank.seed(), self.path());
                 let index = block_index(&self.extents);
                 rank.backend().fill_normal(key, std, &index, block.view_mut());
             }
+        }
+        if let Init::NormalExceptRow { row, .. } = self.init
+            && let Some(row) = row.checked_sub(self.extents[0].offset)
+            && row < self.extents[0].local
+        {
+            let len = self.local_len() / self.extents[0].local;
+            rank.backend().fill(block.view_mut().slice(row * len..(row + 1) * len), 0.0);
         }
         block
     }

@@ -21,8 +21,13 @@ use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
 ///
 /// `#[sharded(tp = "vocab")]` splits the vocabulary: each rank looks up the tokens of its shard, and the results are
 /// all-reduced, or with `scatter = Seq` reduce-scattered into a sequence-parallel stream.
+///
+/// The row of [`Sizes::with_padding`](super::Sizes::with_padding) starts as zeros and gets no gradient from look-ups, as by
+/// `padding_idx` of PyTorch. A head that is tied to the table still gives it one.
 pub struct Embedding<V, H, Style = Plain> {
     weight: ParamRef,
+    /// The token whose row gets no gradient.
+    padding: Option<u32>,
     kind: PhantomData<(V, H, Style)>,
 }
 
@@ -31,7 +36,7 @@ impl<V, H> Embedding<V, H, Plain> {
     #[track_caller]
     pub fn forward<X: Dims + With<H>>(&self, tokens: &Tokens<X>) -> Tensor<<X as With<H>>::Out> {
         let axes = gradient_axes(X::VARIES, <X as With<H>>::Out::VARIES, AxisSet::NONE);
-        Tensor::from_untyped(look_up_rows(tokens, &self.weight, axes))
+        Tensor::from_untyped(look_up_rows(tokens, (&self.weight, self.padding), axes))
     }
 }
 
@@ -45,7 +50,7 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
         X: Dims + VocabInput<H, A, E>,
     {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
-        let partial = look_up_rows(tokens, &self.weight, axes);
+        let partial = look_up_rows(tokens, (&self.weight, self.padding), axes);
         let site = self.weight.site().clone().at_location(Location::caller());
         Tensor::from_untyped(leave_region(partial, A::ID, X::SCATTER, &site))
     }
@@ -95,11 +100,23 @@ where
     }
 }
 
-impl<V, H, Style> Embedding<V, H, Style> {
+impl<V: Whole, H, Style> Embedding<V, H, Style> {
     fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
-        let std = builder.sizes().init_std;
-        let weight: Param<S> = builder.table("weight", Init::Normal(std));
-        Embedding { weight: weight.handle().clone(), kind: PhantomData }
+        let (std, rows) = (builder.sizes().init_std, builder.size::<V>());
+        let padding = builder.sizes().padding::<V>();
+        if let Some(row) = padding.filter(|row| *row >= rows) {
+            builder.problem(format_args!(
+                "the padding row {row} of `Sizes::with_padding` is beyond the {rows} rows of {}",
+                V::DECLARED_NAME
+            ));
+        }
+        let init = match padding {
+            Some(row) => Init::NormalExceptRow { std, row },
+            None => Init::Normal(std),
+        };
+        let weight: Param<S> = builder.table("weight", init);
+        let padding = padding.map(|row| row as u32);
+        Embedding { weight: weight.handle().clone(), padding, kind: PhantomData }
     }
 }
 
@@ -132,16 +149,22 @@ stage_layers! {
     Embedding<V, H, Style>;
 }
 
-/// Looks up the rows of the tokens in this rank's shard; rows of other tokens are zero.
+/// Looks up the rows of the tokens in this rank's shard; rows of other tokens are zero. The row of the padding gets no
+/// gradient.
 #[track_caller]
-pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
+pub(super) fn look_up_rows<X: Dims>(
+    tokens: &Tokens<X>,
+    (weight, padding): (&ParamRef, Option<u32>),
+    axes: AxisSet,
+) -> Value {
     let rank = tokens.rank();
     let vocab = weight.local_extents()[0];
     // No rank holds a row beyond the vocabulary.
     if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }
-    look_up_ids(rank, Arc::clone(tokens.id_buffer()), tokens.local_extents(), weight, axes)
+    let ids = Arc::clone(tokens.id_buffer());
+    look_up_ids(rank, ids, tokens.local_extents(), (weight, padding), axes)
 }
 
 /// Looks up the rows of `ids` of the given extents, all of them rows of the table, in this rank's shard.
@@ -150,7 +173,7 @@ pub(super) fn look_up_ids(
     rank: &Rank,
     ids: Arc<Buffer>,
     extents: &[Extent],
-    weight: &ParamRef,
+    (weight, padding): (&ParamRef, Option<u32>),
     axes: AxisSet,
 ) -> Value {
     let [vocab, hidden] = [weight.local_extents()[0], weight.local_extents()[1]];
@@ -163,12 +186,13 @@ pub(super) fn look_up_ids(
         params: [weight],
         extents: [extents, &[hidden]].concat(),
     };
-    apply(LookUp { ids, vocab, hidden }, operands)
+    apply(LookUp { ids, padding, vocab, hidden }, operands)
 }
 
 /// Looks up the rows of `ids` in this rank's shard of a table.
 struct LookUp {
     ids: Arc<Buffer>,
+    padding: Option<u32>,
     vocab: Extent,
     hidden: Extent,
 }
@@ -195,7 +219,8 @@ impl Operation<Count<0>, Count<1>> for LookUp {
                 if !accumulate {
                     backend.fill(dtable.reborrow(), 0.0);
                 }
-                backend.embedding_backward(self.ids.view(), self.vocab.offset, dy.view(), dtable);
+                let (ids, first) = (self.ids.view(), self.vocab.offset);
+                backend.embedding_backward(ids, self.padding, first, dy.view(), dtable);
             });
         });
     }

@@ -38,7 +38,7 @@ impl<P, H> LearnedPositions<P, H> {
             x.value().rank(),
             lead,
         );
-        let rows = look_up_rows(&places, &self.weight, gradient_axes_of::<T::Shape>());
+        let rows = look_up_rows(&places, (&self.weight, None), gradient_axes_of::<T::Shape>());
         x + Tensor::from_untyped(rows)
     }
 
@@ -62,7 +62,8 @@ impl<P, H> LearnedPositions<P, H> {
         let rank = x.value().rank();
         rank.check_same(documents.rank());
         let ids = part_of_rows(rank, places, documents.local_extents(), lead);
-        let rows = look_up_ids(rank, ids, lead, &self.weight, gradient_axes_of::<T::Shape>());
+        let rows =
+            look_up_ids(rank, ids, lead, (&self.weight, None), gradient_axes_of::<T::Shape>());
         x + Tensor::from_untyped(rows)
     }
 

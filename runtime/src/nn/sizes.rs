@@ -16,6 +16,8 @@ pub struct Sizes {
     flags: BTreeSet<String>,
     /// Keys are names of fields, or ends of their paths.
     optional: BTreeMap<String, bool>,
+    /// Rows of embeddings over a dim that get no gradient.
+    padding: HashMap<TypeId, usize>,
     counts: BTreeMap<String, usize>,
     /// Epsilon of norms, added under the square root.
     pub norm_eps: f32,
@@ -53,6 +55,7 @@ impl Default for Sizes {
             dims: HashMap::new(),
             flags: BTreeSet::new(),
             optional: BTreeMap::new(),
+            padding: HashMap::new(),
             counts: BTreeMap::new(),
             norm_eps: 1e-5,
             rope: RopeParameters::default(),
@@ -93,6 +96,18 @@ impl Sizes {
             self.flags.remove(name);
         }
         self
+    }
+
+    /// Sets the row of embeddings over `D` that stands for padding: it starts as zeros, and look-ups give it no gradient.
+    #[must_use]
+    pub fn with_padding<D: Whole>(mut self, _: D, row: usize) -> Sizes {
+        self.padding.insert(TypeId::of::<D>(), row);
+        self
+    }
+
+    /// Returns the padding row of embeddings over `D`.
+    pub(super) fn padding<D: Whole>(&self) -> Option<usize> {
+        self.padding.get(&TypeId::of::<D>()).copied()
     }
 
     /// Sets whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end of a

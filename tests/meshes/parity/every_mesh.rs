@@ -69,6 +69,7 @@ fn setup(ranks: usize, stages: usize) -> Setup {
         rope: RopeParameters::default(),
         tied: ranks.is_multiple_of(2),
         max_positions: data(ranks).seq,
+        padding: None,
         bos: serde_json::Value::Null,
         eos: serde_json::Value::Null,
     });

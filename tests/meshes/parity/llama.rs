@@ -4,10 +4,11 @@ use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::{ContextStyle, build};
 use meshwright::rotary::RopeParameters;
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::Llama;
+use meshwright_examples::llama::{Llama, Vocab};
+use meshwright_tests::compare::Tensors;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::plain_llama;
-use meshwright_tests::run::{Setup, on_mesh};
+use meshwright_tests::run::{Outcome, Setup, on_mesh, train};
 
 use super::table::{MESHES, NARROW_MESHES, check};
 
@@ -68,6 +69,38 @@ fn more_data_ranks_than_counted_sequences() {
 #[test]
 fn sequences_shorter_than_the_axis() {
     Case { seq: 3, ..EVEN }.check("three positions", &MESHES);
+}
+
+/// Look-ups of the padding give its row no gradient, on whichever rank the row is; a tied head gives it one.
+#[test]
+fn a_padding_row() {
+    let meshes = ["tp=2", "tp=4", "dp=2", "fsdp=2", "fsdp=2,tp=2", "cp=2,tp=2", "dp=2,fsdp=2"];
+    for tied in [false, true] {
+        let case = Case { tied, vocab: 19, masked: true, ..EVEN };
+        let plain = case.setup::<Llama>();
+        for row in [0, 18] {
+            let sizes = plain.sizes.clone().with_padding(Vocab, row);
+            let setup = Setup { sizes, ..plain.clone() };
+            let label = format!("padding row {row}, tied {tied}");
+            case.check_setup::<Llama>(&label, &meshes, &setup);
+            let data = case.data();
+            let train_on = |setup: &Setup| {
+                train::<Llama, _>("1", setup, |model, rank, turn| {
+                    let (tokens, targets) = data.block(rank, turn);
+                    model.loss(&tokens, &targets)
+                })
+            };
+            let first = |outcome: &Outcome| {
+                let of_row = |tensors: &Tensors| tensors["embed.weight"][row * 32..][..32].to_vec();
+                (of_row(&outcome.initial), of_row(&outcome.gradients))
+            };
+            let (initial, gradient) = first(&train_on(&setup));
+            assert_eq!(initial, [0.0; 32], "{label}");
+            assert_eq!(gradient == [0.0; 32], !tied, "{label}");
+            let (other_initial, other_gradient) = first(&train_on(&plain));
+            assert!(other_initial != initial && other_gradient != gradient, "{label}");
+        }
+    }
 }
 
 /// Sequences that the ranks of `cp` share: rings alone, with every kind of other axis, and with every style.
@@ -164,6 +197,7 @@ impl Case {
             rope: RopeParameters::default(),
             tied: self.tied,
             max_positions: self.seq,
+            padding: None,
             bos: serde_json::Value::Null,
             eos: serde_json::Value::Null,
         }

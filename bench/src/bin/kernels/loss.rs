@@ -69,6 +69,6 @@ pub fn rows<T: Number>(report: &mut Report) {
     });
     let bytes = elements * (size_of::<T>() + 2 * size_of::<f32>());
     report.row("embedding_backward", 1, Work::Bytes(bytes), |cpu| {
-        cpu.embedding_backward(tokens, 0, view(&x), view_mut(&mut dtable));
+        cpu.embedding_backward(tokens, None, 0, view(&x), view_mut(&mut dtable));
     });
 }

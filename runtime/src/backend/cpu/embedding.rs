@@ -12,8 +12,15 @@ impl EmbeddingOps for CpuBackend {
             embedding::<T>(&self.workers, tokens.typed(), table.typed(), first_row, out.typed()));
     }
 
-    fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, mut dtable: ViewMut) {
-        let (workers, tokens) = (&self.workers, tokens.typed());
+    fn embedding_backward(
+        &self,
+        tokens: View,
+        padding: Option<u32>,
+        first_row: usize,
+        dout: View,
+        mut dtable: ViewMut,
+    ) {
+        let (workers, tokens) = (&self.workers, (tokens.typed(), padding));
         by_float!(dout.dtype() => T;
             embedding_backward::<T>(workers, tokens, first_row, dout.typed(), dtable.typed()));
     }
@@ -50,11 +57,11 @@ fn embedding<T: Float>(
     });
 }
 
-/// Accumulates gradients of rows. Each thread owns some rows of the table and processes the tokens in order, so sums do
+/// Accumulates gradients of rows, except that of the padding. Each thread owns some rows of the table and processes the tokens in order, so sums do
 /// not depend on the number of threads.
 fn embedding_backward<T: Float>(
     workers: &Workers,
-    tokens: &[u32],
+    (tokens, padding): (&[u32], Option<u32>),
     first_row: usize,
     dout: &[T],
     dtable: &mut [f32],
@@ -69,7 +76,8 @@ fn embedding_backward<T: Float>(
     }
     let rows = dtable.len() / cols;
     workers.rows(rows, cols, Rows(dtable, cols), |range, dtable| {
-        for (token, dout) in tokens.iter().zip(dout.chunks_exact(cols)) {
+        let rows = tokens.iter().zip(dout.chunks_exact(cols));
+        for (token, dout) in rows.filter(|(token, _)| Some(**token) != padding) {
             if let Some(row) = local_row(*token, first_row + range.start, range.len()) {
                 add_row(&mut dtable.0[row * cols..][..cols], dout);
             }

@@ -79,6 +79,18 @@ pub(super) fn tensor_role<'a>(
     })
 }
 
+/// Reads `pad_token_id`. As in PyTorch, a negative one counts rows from the end.
+pub(super) fn read_padding(keys: &HfSettings<'_>, vocab: usize) -> Result<Option<usize>, String> {
+    let Some(value) = keys.get("pad_token_id") else { return Ok(None) };
+    let row = value.as_i64().map(|id| if id < 0 { id + vocab as i64 } else { id });
+    match row.and_then(|row| usize::try_from(row).ok()).filter(|row| *row < vocab) {
+        Some(row) => Ok(Some(row)),
+        None => Err(format!(
+            "pad_token_id is {value}, but the embedding has {vocab} rows; correct it, or set it to null if nothing is padded"
+        )),
+    }
+}
+
 /// Refuses biases, which these keys switch on.
 pub(super) fn refuse_biases(keys: &HfSettings<'_>, biases: &[&str]) -> Result<(), String> {
     for key in biases {

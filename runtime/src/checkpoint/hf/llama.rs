@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::decoder::{
-    AttentionSizes, exported_positions, refuse_biases, refuse_layer_types, refuse_rate,
-    refuse_window, tensor_role,
+    AttentionSizes, exported_positions, read_padding, refuse_biases, refuse_layer_types,
+    refuse_rate, refuse_window, tensor_role,
 };
 use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, HfSettings, TensorRole};
@@ -35,6 +35,8 @@ pub struct LlamaConfig {
     pub tied: bool,
     /// `max_position_embeddings`: the longest sequence that the model was made for.
     pub max_positions: usize,
+    /// `pad_token_id`: the row of the embedding that look-ups do not train.
+    pub padding: Option<usize>,
     /// `bos_token_id`, as in the file.
     pub bos: Value,
     /// `eos_token_id`, as in the file: one id or several.
@@ -48,6 +50,7 @@ impl HfConfig for LlamaConfig {
         refuse_unsupported(keys)?;
         let AttentionSizes { hidden, heads, kv_heads, head_dim } =
             AttentionSizes::read(keys, None)?;
+        let vocab = keys.required("vocab_size")?;
         let max_positions = keys.count("max_position_embeddings")?.unwrap_or(2048);
         Ok(LlamaConfig {
             hidden,
@@ -56,11 +59,12 @@ impl HfConfig for LlamaConfig {
             heads,
             kv_heads,
             head_dim,
-            vocab: keys.required("vocab_size")?,
+            vocab,
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
             rope: read_parameters(keys, 10_000.0, head_dim, max_positions)?,
             tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
             max_positions,
+            padding: read_padding(keys, vocab)?,
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
             eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
         })
@@ -80,6 +84,7 @@ impl HfConfig for LlamaConfig {
             "rms_norm_eps": self.norm_eps,
             "tie_word_embeddings": self.tied,
             "max_position_embeddings": exported_positions(&self.rope, self.max_positions),
+            "pad_token_id": self.padding,
             "bos_token_id": self.bos,
             "eos_token_id": self.eos,
             "hidden_act": "silu",

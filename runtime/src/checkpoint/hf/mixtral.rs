@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::decoder::{
-    AttentionSizes, exported_positions, refuse_biases, refuse_layer_types, refuse_rate,
-    refuse_window, tensor_role,
+    AttentionSizes, exported_positions, read_padding, refuse_biases, refuse_layer_types,
+    refuse_rate, refuse_window, tensor_role,
 };
 use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, HfSettings, TensorRole};
@@ -44,6 +44,8 @@ pub struct MixtralConfig {
     pub router_aux_loss_coef: f64,
     /// `router_z_loss_coef`: weight of the z-loss of each router, which `transformers` does not have.
     pub router_z_loss_coef: f64,
+    /// `pad_token_id`: the row of the embedding that look-ups do not train.
+    pub padding: Option<usize>,
     /// `bos_token_id`, as in the file.
     pub bos: Value,
     /// `eos_token_id`, as in the file: one id or several.
@@ -74,6 +76,7 @@ impl HfConfig for MixtralConfig {
                 "num_experts_per_tok {top_k} is more than num_local_experts {experts}"
             ));
         }
+        let vocab = keys.required("vocab_size")?;
         let max_positions = keys.count("max_position_embeddings")?.unwrap_or(131_072);
         Ok(MixtralConfig {
             hidden,
@@ -84,7 +87,7 @@ impl HfConfig for MixtralConfig {
             head_dim,
             experts,
             top_k,
-            vocab: keys.required("vocab_size")?,
+            vocab,
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-5),
             rope: read_parameters(keys, MixtralConfig::ROPE_THETA, head_dim, max_positions)?,
             tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
@@ -93,6 +96,7 @@ impl HfConfig for MixtralConfig {
                 .number("router_aux_loss_coef")?
                 .unwrap_or(MixtralConfig::ROUTER_AUX_LOSS_COEF),
             router_z_loss_coef: keys.number("router_z_loss_coef")?.unwrap_or(0.0),
+            padding: read_padding(keys, vocab)?,
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
             eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
         })
@@ -117,6 +121,7 @@ impl HfConfig for MixtralConfig {
             "router_aux_loss_coef": self.router_aux_loss_coef,
             "router_jitter_noise": 0.0,
             "sliding_window": null,
+            "pad_token_id": self.padding,
             "bos_token_id": self.bos,
             "eos_token_id": self.eos,
             "hidden_act": "silu",

@@ -27,6 +27,7 @@ fn config(tied: bool) -> LlamaConfig {
         rope: RopeParameters::with_theta(5e5),
         tied,
         max_positions: 64,
+        padding: None,
         bos: json!(1),
         eos: json!([2, 3]),
     }
@@ -271,6 +272,27 @@ fn redundant_llama_tensors_are_ignored() {
     let reason =
         format!("tensor `{name}` holds other rotary frequencies than those of config.json");
     assert!(text.contains(&reason), "{text}");
+}
+
+/// As PyTorch's `padding_idx`, which may count from the end.
+#[test]
+fn the_padding_row_is_read() {
+    let dir = export(&config(false));
+    let read = |id: Value| {
+        set(dir.path(), json!({ "pad_token_id": id }));
+        open::<LlamaConfig>(dir.path()).map(|(config, _)| config.padding)
+    };
+    for (id, row) in [(json!(0), 0), (json!(9), 9), (json!(-1), 9), (json!(-10), 0)] {
+        assert_eq!(read(id).unwrap(), Some(row));
+    }
+    for id in [json!(10), json!(-11), json!("x"), json!(1.5)] {
+        let text = read(id.clone()).unwrap_err().to_string();
+        let reason = format!("pad_token_id is {id}, but the embedding has 10 rows; correct it, or");
+        assert!(text.contains(&reason), "{text}");
+    }
+    let padded = LlamaConfig { padding: Some(3), ..config(true) };
+    assert_imports(&padded);
+    assert_imports(&MixtralConfig { padding: Some(3), ..mixtral::mixtral(true) });
 }
 
 /// Of a bare model, and of one that another module wraps.

@@ -22,6 +22,7 @@ impl Family for LlamaConfig {
             rope: RopeParameters::default(),
             tied,
             max_positions: seq,
+            padding: None,
             bos: serde_json::Value::Null,
             eos: serde_json::Value::Null,
         })

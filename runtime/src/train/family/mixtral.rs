@@ -29,6 +29,7 @@ impl Family for MixtralConfig {
             max_positions: seq,
             router_aux_loss_coef: BALANCE,
             router_z_loss_coef: 0.0,
+            padding: None,
             bos: serde_json::Value::Null,
             eos: serde_json::Value::Null,
         })

@@ -25,7 +25,7 @@ fn embedding(report: &mut Report, model: &Model) {
     for (name, ids) in [("uniform tokens", &uniform), ("Zipf tokens", &zipf)] {
         let bytes = Work::Bytes((10 * tokens * hidden) as f64);
         report.row(&format!("embedding, {name}: backward"), bytes, |backend| {
-            backend.embedding_backward(ids.view(), 0, out.view(), dtable.view_mut());
+            backend.embedding_backward(ids.view(), None, 0, out.view(), dtable.view_mut());
         });
     }
     report.row("embedding: forward", Work::Bytes((4 * tokens * hidden) as f64), |backend| {

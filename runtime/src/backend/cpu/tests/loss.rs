@@ -171,11 +171,20 @@ fn embedding_gathers_and_sums_local_rows() {
         assert_eq!([row(0), row(2), row(3)], [&table[15..], &table[..5], &table[15..]]);
         assert!([1, 4, 5].iter().all(|i| row(*i) == [0.0; COLS]));
         let mut dtable = [1.0; 4 * COLS];
-        cpu.embedding_backward(tokens, 10, (&dout[..]).into(), (&mut dtable[..]).into());
+        cpu.embedding_backward(tokens, None, 10, (&dout[..]).into(), (&mut dtable[..]).into());
         for col in 0..COLS {
             assert_eq!(dtable[col], 1.0 + dout[2 * COLS + col]);
             assert_eq!(dtable[COLS + col], 1.0);
             assert_eq!(dtable[3 * COLS + col], 1.0 + dout[col] + dout[3 * COLS + col]);
+        }
+        // Look-ups of the padding count for nothing; that of a row elsewhere changes nothing.
+        for padding in [13, 9] {
+            let mut padded = [1.0; 4 * COLS];
+            let (dout, out) = ((&dout[..]).into(), (&mut padded[..]).into());
+            cpu.embedding_backward(tokens, Some(padding), 10, dout, out);
+            assert_eq!(padded[..3 * COLS], dtable[..3 * COLS]);
+            let kept = if padding == 13 { [1.0; COLS].as_slice() } else { &dtable[3 * COLS..] };
+            assert_eq!(&padded[3 * COLS..], kept);
         }
     });
 }
@@ -187,7 +196,7 @@ fn embedding_gradients_do_not_depend_on_threads() {
     assert_same_on_any_threads("embedding", |cpu| {
         let mut dtable = vec![0.0; 500 * 100];
         let tokens = (&tokens[..]).into();
-        cpu.embedding_backward(tokens, 0, (&dout[..]).into(), (&mut dtable[..]).into());
+        cpu.embedding_backward(tokens, None, 0, (&dout[..]).into(), (&mut dtable[..]).into());
         dtable
     });
 }

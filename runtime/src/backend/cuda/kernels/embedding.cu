@@ -26,11 +26,12 @@ GATHER(2, uint16_t)
 GATHER(4, uint32_t)
 GATHER(16, uint4)
 
-// Returns the table row of each token, or `rows` for a token outside the table.
-KERNEL(local_rows)(const uint32_t* tokens, uint64_t n, uint64_t first_row, uint64_t rows, uint32_t* keys) {
+// Returns the table row of each token, or `rows` for a token outside the table and for the padding.
+KERNEL(local_rows)(const uint32_t* tokens, uint64_t n, uint32_t padding, uint64_t first_row, uint64_t rows,
+                   uint32_t* keys) {
     for (uint64_t i = thread_index(); i < n; i += thread_count()) {
         uint64_t row = tokens[i] - first_row;
-        keys[i] = (uint32_t)(row < rows ? row : rows);
+        keys[i] = (uint32_t)(row < rows && tokens[i] != padding ? row : rows);
     }
 }
 

@@ -59,7 +59,14 @@ impl EmbeddingOps for CudaBackend {
     /// Tokens are sorted by their rows. Each block sums a segment of up to `SEGMENT` occurrences of a token, then the sums
     /// of the segments of a token are added in order. This bounds the chain of additions of frequent tokens, and the order
     /// depends on the occurrences of the token alone.
-    fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
+    fn embedding_backward(
+        &self,
+        tokens: View,
+        padding: Option<u32>,
+        first_row: usize,
+        dout: View,
+        dtable: ViewMut,
+    ) {
         let gpu = self.gpu();
         let dtable = dtable.as_view();
         let cols = columns(tokens, dout);
@@ -70,6 +77,8 @@ impl EmbeddingOps for CudaBackend {
         }
         let rows = (dtable.len() / cols) as u64;
         assert!(rows < u64::from(u32::MAX), "rows of a table are counted in 32 bits");
+        // No table has this row.
+        let padding = padding.unwrap_or(u32::MAX);
         let n = tokens.len() as u64;
         let sort_bytes = SortSpace::bytes(tokens.len()).next_multiple_of(256);
         let segments = tokens.len().div_ceil(SEGMENT);
@@ -81,10 +90,10 @@ impl EmbeddingOps for CudaBackend {
             gpu.launch(
                 (&EMBEDDING, "local_rows"),
                 covering(gpu, n),
-                args![address(tokens), n, first_row as u64, rows, space.keys],
+                args![address(tokens), n, padding, first_row as u64, rows, space.keys],
             )
         };
-        // SAFETY: the keys are written, and tokens beyond the table have the largest.
+        // SAFETY: the keys are written, and tokens beyond the table and the padding have the largest.
         let sorted = unsafe { space.sort(gpu, rows) };
 
         let vector = vector_width(dout.dtype());

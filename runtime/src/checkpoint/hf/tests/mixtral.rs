@@ -19,6 +19,7 @@ pub fn mixtral(tied: bool) -> MixtralConfig {
         max_positions: 64,
         router_aux_loss_coef: 0.02,
         router_z_loss_coef: 0.0,
+        padding: None,
         bos: json!(1),
         eos: json!(2),
     }
