@@ -108,7 +108,7 @@ fn memory_is_constant_over_steps() {
     let metrics = file("metrics.jsonl");
     let flags = format!("--mesh fsdp=4 --zero 3 --micro-batches 2 --metrics {metrics}");
     assert_constant::<Llama>(600, &flags);
-    let pipeline = "--mesh pp=2,dp=2 --zero 2 --micro-batches 4 --schedule zero-bubble";
+    let pipeline = "--mesh pp=2,fsdp=2 --zero 2 --micro-batches 4 --schedule zb-h1";
     assert_constant::<Llama>(600, &format!("{pipeline} --ema 0.9"));
     let save = format!("--save {} --save-every 50 --keep 2 --save-async", file("run"));
     assert_constant::<Llama>(600, &format!("--mesh cp=2,fsdp=2 --recompute full {save}"));
