@@ -41,6 +41,16 @@ pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
     finish("#[forward]", cx, code)
 }
 
+/// Expands an attribute that `#[model]` has not removed, on a struct: an error.
+pub fn without_model(attribute: &str, item: TokenStream) -> TokenStream {
+    let cx = Ctxt::new();
+    cx.error(
+        Span::call_site(),
+        format_args!("`#[{attribute}]` is read by `#[model]`: write `#[model]` above it"),
+    );
+    finish(attribute, cx, item)
+}
+
 /// Expands `#[model]`; errors go to `cx`.
 pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
     let runtime = Runtime::parse_args(cx, &table::MODEL, args);

@@ -143,13 +143,26 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Refuses `#[derive(Model)]` in favor of `#[model]`.
 ///
-/// A derive macro cannot change the types of fields, which sharding needs. This one only declares the attributes: if
-/// `#[model]` is missing above a struct with `#[sharded(..)]`, `#[tied(..)]`, `#[recompute]` or `#[pipeline_stage]`, the
-/// compiler suggests `Model`.
+/// A derive macro cannot change the types of fields, which sharding needs.
 #[proc_macro_derive(Model, attributes(sharded, tied, recompute, pipeline_stage))]
 pub fn derive_model(item: TokenStream) -> TokenStream {
     entry::derive_model(item.into()).into()
 }
+
+/// Attributes that `#[model]` reads and removes, so that the compiler sees them only where `#[model]` is missing, or stands
+/// below. A field cannot have an attribute macro; the note says why.
+macro_rules! of_model {
+    ($($name:ident)*) => {$(
+        #[doc(hidden)]
+        #[deprecated(note = "it is read by `#[model]`, which has to stand above the struct, and above its other attributes")]
+        #[proc_macro_attribute]
+        pub fn $name(_: TokenStream, item: TokenStream) -> TokenStream {
+            entry::without_model(stringify!($name), item.into()).into()
+        }
+    )*};
+}
+
+of_model! { sharded tied recompute pipeline_stage }
 
 /// Makes an impl block the forward function of a model.
 ///

@@ -38,10 +38,13 @@ fn derived_model_gets_stand_ins() {
 }
 
 #[test]
-fn derive_macro_has_the_attributes_of_fields() {
+fn attributes_of_fields_are_declared() {
     let names: Vec<&str> = table::field_attributes().map(|row| row.name).collect();
-    let declared = format!("#[proc_macro_derive(Model, attributes({}))]", names.join(", "));
-    assert!(include_str!("lib.rs").contains(&declared), "{declared}");
+    let derive = format!("#[proc_macro_derive(Model, attributes({}))]", names.join(", "));
+    let macros = format!("of_model! {{ {} }}", names.join(" "));
+    for declared in [derive, macros] {
+        assert!(include_str!("lib.rs").contains(&declared), "{declared}");
+    }
 }
 
 #[test]

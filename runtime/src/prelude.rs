@@ -10,3 +10,4 @@ pub use crate::tensor::{
 pub use crate::train::{LanguageModel, Trainer};
 pub use crate::{dims, forward, model};
 pub use meshwright_macros::Model;
+pub use meshwright_macros::{pipeline_stage, recompute, sharded, tied};

@@ -82,11 +82,19 @@ impl Sharded {
             && is_named
             && let Some(scatter) = &scatter.value
         {
-            cx.error(
-                scatter.key.span(),
-                "`scatter` selects the reduction of a sharded layer, but this layer is not sharded: set its style, as \
-                 in `tp = \"row\"`, or remove `scatter`",
-            );
+            let reason = match cp.value.as_ref().or(ep.value.as_ref()) {
+                Some(given) => {
+                    let (axis, style) = (&given.key, given.value.1.name);
+                    format!(
+                        "`{axis} = \"{style}\"` leaves no sums to reduce: remove `scatter`, which belongs to `tp = \"row\"` \
+                         and `tp = \"vocab\"`"
+                    )
+                }
+                None => "this layer is not sharded: set its style, as in `tp = \"row\"`, or remove `scatter`".to_owned(),
+            };
+            let message =
+                format_args!("`scatter` selects the reduction of a sharded layer, but {reason}");
+            cx.error(scatter.key.span(), message);
         }
         if ep.value.is_none()
             && cx.n_errors() == n_errors
@@ -104,8 +112,8 @@ impl Sharded {
         if !is_cut && !is_named {
             cx.error_at(
                 attrs[0],
-                "`#[sharded]` needs a style: `#[sharded(tp = \"col\")]`, `\"row\"` or `\"vocab\"`; or that it is a \
-                 unit: `#[sharded(fsdp)]`",
+                "`#[sharded]` needs a style: `#[sharded(tp = \"col\")]`, `\"row\"` or `\"vocab\"`, of an attention \
+                 `cp = \"ring\"`, of experts `ep = \"experts\"`; or that it is a unit: `#[sharded(fsdp)]`",
             );
         }
         let cut = |given: Keyed<(&'static str, &'static StyleRow)>,
@@ -153,7 +161,8 @@ fn style_of(
         Ok(other) => (shown(&other), other.span()),
         Err(error) => {
             let bare = input.call(Ident::parse_any).map_err(|_| {
-                let message = format!("`{axis}` takes a style in quotes: `{axis} = \"col\"`");
+                let example = styles[0].name;
+                let message = format!("`{axis}` takes a style in quotes: `{axis} = \"{example}\"`");
                 syn::Error::new(error.span(), message)
             })?;
             let word = bare.to_string();
@@ -167,10 +176,25 @@ fn style_of(
     if let Some(style) = named(&word) {
         return Ok(Some(style));
     }
+    if let Some(other) = axis_of_style(&word) {
+        let message =
+            format_args!("`{word}` is a style of `{other}`: write `{other} = \"{word}\"`");
+        cx.error(span, message);
+        return Ok(None);
+    }
     let names: Vec<&str> = styles.iter().map(|style| style.name).collect();
     let expected = expected(&word, &names);
     cx.error(span, format_args!("unknown style `{word}` for axis `{axis}`: {expected}"));
     Ok(nearest(&word, names).and_then(named))
+}
+
+/// Returns the axis that has this style.
+fn axis_of_style(word: &str) -> Option<&'static str> {
+    let has = |row: &&table::KeyRow| match row.value {
+        Value::Style { styles, .. } => styles.iter().any(|style| style.name == word),
+        _ => false,
+    };
+    table::SHARDED.keys.iter().find(has).map(|row| row.name)
 }
 
 fn dim(key: &Ident, input: ParseStream) -> syn::Result<Path> {

@@ -19,10 +19,10 @@ impl ParamRef {
         self.unit.rank().position(PP) == self.unit.first_owner()
     }
 
-    /// Checks that this rank owns the parameter.
+    /// Checks that this rank owns the parameter, and that it has values.
     ///
     /// # Panics
-    /// If only other pipeline stages own it.
+    /// If only other pipeline stages own it, or its model was only declared.
     #[track_caller]
     pub(crate) fn check_owned(&self) {
         if let Some(owners) = self.unit.owners().filter(|_| !self.is_owned()) {
@@ -34,6 +34,13 @@ impl ParamRef {
                 self.unit.rank().position(PP)
             );
         }
+        assert!(
+            self.unit.is_allocated(),
+            "`{}` has no values: the handle was kept while its model was declared, as by `plan_stages`, or while it was \
+             being built; take handles from what `build` or `build_stages` has returned: `built.params()`, or the fields of \
+             `built.model`",
+            self.path()
+        );
     }
 
     /// Returns the axes along which its values written from the host differ: with pipeline stages, ranks along `pp` write

@@ -34,7 +34,7 @@ pub trait Dim: Sized + 'static {
     message = "`{Self}` is not a whole dim",
     label = "needs a dim declared with `dims!`, and not split",
     note = "name the dims of a layer unsplit, `Linear<Hidden, Ffn>`: `#[sharded(..)]` on the field splits them",
-    note = "`.gather(Dim)` makes a split dim of a tensor whole"
+    note = "`.gather(Dim)` makes a `Split<Dim, A>` of a tensor whole"
 )]
 pub trait Whole: Sized + 'static {
     /// The declared name, equal to [`Dim::NAME`].
@@ -62,19 +62,30 @@ impl<D: Whole> Dim for D {
 #[diagnostic::on_unimplemented(
     message = "a rank holds only a shard of `{Self}`, but this operation reads the whole dim",
     label = "needs the whole dim on each rank",
-    note = "`.gather(Dim)` or the entry of a column-parallel layer makes a split dim whole",
-    note = "a dim declared over an axis, `Seq @ cp`, needs a context-parallel attention; declare it without `@` to \
-            keep it whole"
+    note = "`.gather(Dim)` or the entry of a column-parallel layer makes a `Split<Dim, A>` whole",
+    note = "a dim declared over an axis cannot be gathered: attention to a `Seq @ cp` is context-parallel, and other dims \
+            that an operation reads are declared without `@`"
 )]
-pub trait Local: Whole<Home = Here> {}
+pub trait Local: Undistributed {}
+
+/// A dim declared without `@`: each rank holds all of it, unless a tensor splits it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is declared over an axis, so each rank holds only a shard of it",
+    label = "needs a dim that is declared without `@`",
+    note = "declare it without `@`: the dims that layers read and write are whole, or split by `#[sharded(..)]`"
+)]
+pub trait Undistributed: Whole<Home = Here> {}
+
+#[diagnostic::do_not_recommend]
+impl<D: Whole<Home = Here>> Undistributed for D {}
 
 /// The home of a dim `D` that is whole on every rank: [`Here`].
 #[diagnostic::on_unimplemented(
     message = "`{D}` is declared over `{Self}`, so each rank has only a shard of it: no layer or parameter can have \
                this dim",
     label = "this needs the whole `{D}` on each rank",
-    note = "declare the dims of layers and parameters without `@`: `#[sharded(..)]` on a field splits them over \
-            tensor-parallel ranks",
+    note = "declare the dims of layers and parameters without `@`: `#[sharded(tp = ..)]` on a field splits them over the \
+            ranks of tp, and `#[sharded(ep = \"experts\")]` experts over those of ep",
     note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer treats all \
             elements alike"
 )]
@@ -94,7 +105,18 @@ impl<D> OnEveryRank<D> for Here {
     note = "declare it `dims! {{ {Self} @ data, .. }}`; `@ dp` or `@ fsdp` alone is one of the data axes, and without \
             `@` every rank would count all samples as its own"
 )]
-pub trait BatchDim: Whole<Home = Data> {}
+pub trait BatchDim: OverDataAxes {}
+
+/// A dim declared `@ data`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not distributed over all data axes",
+    label = "not declared `@ data`",
+    note = "`dims! {{ {Self} @ data, .. }}` makes it the dim of samples: no impl is written by hand"
+)]
+pub trait OverDataAxes: Whole<Home = Data> {}
+
+#[diagnostic::do_not_recommend]
+impl<D: Whole<Home = Data>> OverDataAxes for D {}
 
 /// Dim `D` split over mesh axis `A`, or over several as a tuple ([`SplitAxes`]): rank `r` of `p` holds elements `r*n/p ..
 /// (r+1)*n/p` of the `n` elements that the home of `D` leaves to its group.

@@ -16,13 +16,15 @@ mod tensor_parallel;
 mod usage;
 
 pub use axis::{AxisId, AxisSet};
-pub use dim::{BatchDim, Dim, DimInfo, Local, OnEveryRank, Split, Whole};
+pub use dim::{
+    BatchDim, Dim, DimInfo, Local, OnEveryRank, OverDataAxes, Split, Undistributed, Whole,
+};
 pub use marker::{
     ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Outside, Pp,
     SequenceHome, SplitAxes, Tp,
 };
 pub(crate) use routed::refuse_routed;
-pub use routed::{DispatchAxes, ExpertsOf, Routed, TokenRows};
+pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
 pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};
 pub use select::{At, GatherDim, SplitDim, SumOver};

@@ -80,13 +80,37 @@ impl<E: Whole<Home = Here>, A: SplitAxes> ExpertsOf<E> for Split<E, A> {
     message = "a tensor shaped `{Self}` cannot be dispatched by a routing of tokens shaped `{L}`",
     label = "not one row, of one whole dim, for each token that was routed",
     note = "dispatch the tensor that the router has read, or one computed from it with the same dims before the last one",
-    note = "a last dim that is split is gathered first: `.gather(Dim)`"
+    note = "a last dim `Split<Dim, A>` is gathered first: `.gather(Dim)`; it is not declared `@`"
 )]
 pub trait TokenRows<L>: Dims {
     /// The last dim.
     type Feature: Whole<Home = Here>;
     #[doc(hidden)]
     const SEAL: Seal;
+}
+
+/// Rows that a routing of tokens with dims `L` to the experts `E` has brought to the ranks of their experts.
+#[diagnostic::on_unimplemented(
+    message = "a tensor shaped `{Self}` does not hold rows of the experts `{E}`, to which tokens shaped `{L}` were routed",
+    label = "not rows that `routing.dispatch(&x, Ep)` or `routing.group(&x)` has made",
+    note = "tokens reach their experts by `routing.dispatch(&x, Ep)`, or by `routing.group(&x)` if every rank has all experts; \
+            their layers compute the rows, and `routing.combine(&rows)` brings them back to the same tokens",
+    note = "the last dim of the rows is whole and declared without `@`"
+)]
+pub trait RowsOf<L, E>: Dims {
+    /// The last dim.
+    type Feature: Whole<Home = Here>;
+    /// The axes over which the experts are split.
+    const EXPERT_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Dims, E, P: ExpertsOf<E>, F: Whole<Home = Here>> RowsOf<L, E> for (Routed<L, P>, F) {
+    type Feature = F;
+    const EXPERT_AXES: AxisSet = P::VARIES;
+    const SEAL: Seal = Seal::new();
 }
 
 macro_rules! token_rows {

@@ -14,7 +14,8 @@ pub trait SameShape<T: ?Sized> {}
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`",
     label = "their dims or splits differ",
-    note = "both sides must have the same dims, split alike: `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one"
+    note = "both sides must have the same dims, split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` stays distributed",
+    note = "rows of experts go back to their tokens first: `routing.combine(&rows)`"
 )]
 pub trait Identical<T> {}
 

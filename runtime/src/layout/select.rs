@@ -31,7 +31,8 @@ pub trait SumOver<D, P> {
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be gathered along `{Self}`",
     label = "`{Self}` is not a split dim of `{S}`",
-    note = "a dim that is declared over an axis, as `Batch @ data`, stays distributed: its sum and its mean, `.sum(Dim)` and `.mean(Dim)`, are partial sums, and a user-defined function may have an output that is `Partial` over the axis"
+    note = "a dim that is declared over an axis, as `Batch @ data` or `Seq @ cp`, stays distributed: `.sum(Dim)` and `.mean(Dim)` are partial sums, which `.all_reduce()` completes; a user-defined function may have an output that is `Partial` over the axis; attention to all of a `Seq @ cp` is context-parallel, `#[sharded(cp = \"ring\")]`; `x.gather_to_vec()` returns the global numbers on the host",
+    note = "a dim that one rank has to hold whole is declared without `@`"
 )]
 pub trait GatherDim<S, P> {
     /// The shape after the dim is gathered.
@@ -48,7 +49,7 @@ pub trait GatherDim<S, P> {
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be split along `{Self}`",
     label = "`{Self}` is not a whole dim of `{S}`, or another dim is already split or distributed over the same axis",
-    note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: first make the split dim whole by `.gather(Dim)`, or split over another axis"
+    note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: first make a `Split` dim whole by `.gather(Dim)`, or split over another axis; a dim declared `@` keeps its axes"
 )]
 pub trait SplitDim<S, A, P> {
     /// The shape after the dim is split.

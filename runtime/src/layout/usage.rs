@@ -131,8 +131,8 @@ pub struct Distinct;
 #[diagnostic::on_unimplemented(
     message = "`{S}` cannot be the shape of a tensor: one mesh axis would distribute two of its dims, or one dim twice",
     label = "the ranks of the axis would hold only the diagonal blocks",
-    note = "split only one of the dims, or split over another axis; `.gather(Dim)` makes a split dim whole first",
-    note = "a dim declared `@ data` is distributed over `dp`, `fsdp` and `ep`",
+    note = "split only one of the dims, or split over another axis; `.gather(Dim)` makes a `Split<Dim, A>` whole first",
+    note = "a dim declared `@ data` is distributed over `dp`, `fsdp` and `ep`, and cannot be gathered",
     note = "code that is generic in dims and creates tensors needs the bound `where (B, S): Shape`"
 )]
 pub trait OneDimPerAxis<S> {}
@@ -196,6 +196,6 @@ pub trait InTokens<L> {}
     label = "each rank of `{Self}` would compute another output, but the type states that it is the same",
     note = "an output that keeps the distributed dim has it in its shape; an output that sums over it is `Partial<.., \
             {Self}>`",
-    note = "a function that needs the whole dim takes it whole: `.gather(Dim)` before it"
+    note = "a function that needs the whole dim takes it whole: `.gather(Dim)` of a `Split<Dim, A>` before it; a dim declared `@` cannot be gathered"
 )]
 pub trait InOutput<O> {}

@@ -56,20 +56,38 @@ impl<M: Module> Layer<M::In> for M {
     }
 }
 
-/// A layer, or parameter, that can be sharded in a style: `#[sharded(tp = "col")]` on a field of type `F` makes the
-/// field a `<F as Shard<Col<Tp>>>::Sharded`.
-///
-/// Implement it for your own layer to allow the annotation.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` has no sharded form `{Style}`",
-    label = "this layer does not support the sharding style",
-    note = "`Linear` and a `Param` of two dims take \"col\" and \"row\", a `Param` of one dim, `Bias`, `AttentionSinks` and \
-            `RelativeBias` take \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\", `Attention` takes \
-            `cp = \"ring\"`, \"ulysses\", \"gather\" and \"hybrid\", `GroupedLinear` takes `ep = \"experts\"`; `scatter` applies to `Linear` and `Embedding`; norms, \
-            `Alibi` and models inside a model need no annotation",
-    note = "your own layer can be sharded once it implements `Shard<{Style}>`"
-)]
-pub trait Shard<Style> {
-    /// The sharded form.
-    type Sharded;
+/// Traits whose message lists the styles of all layers.
+macro_rules! forms {
+    ($($(#[$attribute:meta])* pub trait $name:ident<Style> { $($item:tt)* })*) => {$(
+        $(#[$attribute])*
+        #[diagnostic::on_unimplemented(
+            message = "`{Self}` has no sharded form `{Style}`",
+            label = "this layer does not support the sharding style",
+            note = "`tp = ..`: `Linear` and a `Param` of two dims take \"col\" and \"row\", a `Param` of one dim, `Bias`, \
+                    `AttentionSinks` and `RelativeBias` take \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\"; \
+                    `scatter` applies to `Linear` and `Embedding`",
+            note = "`cp = ..`: `Attention` takes \"ring\", \"ulysses\", \"gather\" and \"hybrid\"; `ep = ..`: `GroupedLinear` takes \
+                    \"experts\", and whole experts need no other axis",
+            note = "norms, `Router`, `Alibi` and models inside a model need no annotation: remove it; your own layer can be sharded once \
+                    it implements `Shard<{Style}>`"
+        )]
+        pub trait $name<Style> { $($item)* }
+    )*};
+}
+
+forms! {
+    /// A layer, or parameter, that can be sharded in a style: `#[sharded(tp = "col")]` on a field of type `F` makes the
+    /// field a `<F as Shard<Col<Tp>>>::Sharded`.
+    ///
+    /// Implement it for your own layer to allow the annotation.
+    pub trait Shard<Style> {
+        /// The sharded form.
+        type Sharded;
+    }
+
+    /// Never implemented: the form of a layer of this library in a style that it does not have.
+    pub trait HasForm<Style> {
+        #[doc(hidden)]
+        fn never_implemented() -> !;
+    }
 }

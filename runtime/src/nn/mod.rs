@@ -16,6 +16,7 @@ mod lm_head;
 mod logit_chunks;
 mod model;
 mod moe;
+mod no_form;
 mod norm;
 mod param;
 mod positions;
@@ -46,7 +47,7 @@ pub use chain::{
 pub use cross_entropy::LogitsOf;
 pub use embedding::VocabInput;
 pub use fields::ChainedLayer;
-pub use layer::{Layer, Module, Shard};
+pub use layer::{HasForm, Layer, Module, Shard};
 pub use layer_index::LayerIndex;
 pub use layers::*;
 pub use linear::{ColumnInput, PlainInput, RowInput};
@@ -57,6 +58,7 @@ pub use model::{
     check_output,
 };
 pub use moe::{GroupedInput, RouterInput, TokenRouting};
+pub use no_form::NoForm;
 pub use norm::NormInput;
 pub use positions::{DocumentsInput, SequenceInput};
 pub use recompute::{

@@ -47,8 +47,8 @@ macro_rules! right {
 }
 
 right! {
-    <T> Tensor<T> => Tensor<T>, |tensor| tensor;
-    <T> &Tensor<T> => Tensor<T>, |tensor| tensor;
+    <T: Dims> Tensor<T> => Tensor<T>, |tensor| tensor;
+    <T: Dims> &Tensor<T> => Tensor<T>, |tensor| tensor;
     <P> &Param<P> => Param<P>, |param| param;
     <> f32 => f32, |number| number;
     <T> InFlight<T> => InFlight<T>, |in_flight| in_flight;

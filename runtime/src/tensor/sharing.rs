@@ -2,6 +2,7 @@
 
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
+use crate::layout::Dims;
 
 use super::{Gradients, InFlight, Loss, Metric, Param, Partial, Tensor, Tokens};
 
@@ -17,11 +18,11 @@ use super::{Gradients, InFlight, Loss, Metric, Param, Partial, Tensor, Tokens};
 pub trait SharedBetweenRanks {}
 
 macro_rules! of_one_rank {
-    ($($name:ident$(<$($param:ident),+>)?;)*) => {$(
+    ($($name:ident$(<$($param:ident $(: $bound:ident)?),+>)?;)*) => {$(
         // SAFETY: it never applies, as nothing implements the bound.
-        unsafe impl$(<$($param),+>)? Send for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
+        unsafe impl$(<$($param $(: $bound)?),+>)? Send for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
         // SAFETY: it never applies, as nothing implements the bound.
-        unsafe impl$(<$($param),+>)? Sync for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
+        unsafe impl$(<$($param $(: $bound)?),+>)? Sync for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
     )*};
 }
 
@@ -34,6 +35,6 @@ of_one_rank! {
     ParamRef;
     Partial<S, A>;
     Rank;
-    Tensor<S>;
-    Tokens<S>;
+    Tensor<S: Dims>;
+    Tokens<S: Dims>;
 }

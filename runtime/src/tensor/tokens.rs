@@ -13,7 +13,7 @@ use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 use super::row_range::{rows_of_block, rows_of_micro_batch};
 
 /// Token ids shaped `S`, one `u32` each.
-pub struct Tokens<S> {
+pub struct Tokens<S: Dims> {
     ids: TokenIds,
     shape: PhantomData<S>,
 }
@@ -32,7 +32,7 @@ impl<S: Dims> Tokens<S> {
     };
 }
 
-impl<S> Tokens<S> {
+impl<S: Dims> Tokens<S> {
     /// Creates token ids from this rank's block, row-major. `sizes` are those of the **global** dims.
     ///  The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in
     ///  ascending order: `local_extents` returns them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows
@@ -229,7 +229,7 @@ impl<S: Dims> Tokens<S> {
     }
 }
 
-impl<S> Clone for Tokens<S> {
+impl<S: Dims> Clone for Tokens<S> {
     fn clone(&self) -> Self {
         Tokens { ids: self.ids.clone(), shape: PhantomData }
     }

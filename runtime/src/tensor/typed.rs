@@ -17,12 +17,12 @@ use super::row_range::rows_of_block;
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is split;
 /// the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
-pub struct Tensor<S> {
+pub struct Tensor<S: Dims> {
     value: Value,
     shape: PhantomData<S>,
 }
 
-impl<S> Clone for Tensor<S> {
+impl<S: Dims> Clone for Tensor<S> {
     fn clone(&self) -> Self {
         Tensor { value: self.value.clone(), shape: PhantomData }
     }
@@ -53,7 +53,7 @@ impl<S: Dims> Operand for Tensor<S> {
     }
 }
 
-impl<S> Tensor<S> {
+impl<S: Dims> Tensor<S> {
     /// Creates a tensor from this rank's block, row-major. `sizes` are those of the **global** dims.
     ///
     /// No gradient flows into it.

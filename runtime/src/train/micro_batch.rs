@@ -57,7 +57,7 @@ pub type MicroBatchFn<'a, S> =
     dyn Fn(&Tokens<S>, &Tokens<S>, GradAccumulator) -> (Metric<S>, GradAccumulator) + 'a;
 
 /// Launcher of micro-batches: kernel by kernel ([`EagerLauncher`]), or as CUDA graphs.
-pub trait MicroBatchLauncher<S> {
+pub trait MicroBatchLauncher<S: Shape> {
     /// Runs `pass` on a micro-batch, and returns its loss and the gradients accumulated up to it.
     ///
     /// # Errors

@@ -137,6 +137,11 @@ impl Unit {
         }
     }
 
+    /// Returns true if the values have memory: those of a model that was built, and not only declared.
+    pub(crate) fn is_allocated(&self) -> bool {
+        self.values.own.borrow().is_some() || self.is_unsharded()
+    }
+
     /// Returns true if the values at ZeRO stage 3 are unsharded, or being gathered.
     pub(crate) fn is_unsharded(&self) -> bool {
         !matches!(&*self.values.whole.borrow(), WholeValues::Absent)

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::backend::RouterScore;
 use crate::layout::{
-    AxisSet, Dims, DispatchAxes, ExpertsOf, Here, Routed, Split, TokenRows, Whole, With,
+    AxisSet, Dims, DispatchAxes, Routed, RowsOf, Split, TokenRows, Undistributed, With,
 };
 use crate::mesh::shape_name;
 use crate::tensor::{Tensor, Value, check_sizes};
@@ -65,7 +65,7 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     #[track_caller]
     pub fn group<X: TokenRows<L>>(&self, x: &Tensor<X>) -> Tensor<(Routed<L, E>, X::Feature)>
     where
-        E: Whole<Home = Here>,
+        E: Undistributed,
     {
         self.rows_of(x, AxisSet::NONE)
     }
@@ -86,7 +86,7 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         axes: A,
     ) -> Dispatched<L, E, A, X::Feature>
     where
-        E: Whole<Home = Here>,
+        E: Undistributed,
     {
         let _: A = axes;
         self.rows_of(x, A::AXES)
@@ -98,12 +98,9 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     /// # Panics
     /// If another routing has dispatched the rows.
     #[track_caller]
-    pub fn combine<P: ExpertsOf<E>, F: Whole<Home = Here>>(
-        &self,
-        rows: &Tensor<(Routed<L, P>, F)>,
-    ) -> Tensor<<L as With<F>>::Out>
+    pub fn combine<R: RowsOf<L, E>>(&self, rows: &Tensor<R>) -> Tensor<<L as With<R::Feature>>::Out>
     where
-        L: With<F>,
+        L: With<R::Feature>,
     {
         let rows = rows.value();
         rows.rank().check_same(&self.choices.rank);
@@ -112,7 +109,7 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
             "`combine` is given rows that another routing has dispatched: each call of a router is another \
              routing, so rows go back by the one that has dispatched them"
         );
-        let exchange = self.choices.exchange(P::VARIES);
+        let exchange = self.choices.exchange(R::EXPERT_AXES);
         Tensor::from_untyped(combine_rows(&self.choices, &exchange, rows, &self.weights))
     }
 

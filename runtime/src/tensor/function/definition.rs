@@ -25,7 +25,7 @@ use super::shapes::{PerOperand, Shapes};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function of inputs shaped `{I}` and parameters shaped `{P}`",
     label = "not defined for these shapes",
-    note = "a dim along which the function reads is `Local` in its impl: gather it first, `.gather(Dim)`; a dim along which it treats all elements alike is `Dim`"
+    note = "a dim along which the function reads is `Local` in its impl: gather a `Split<Dim, A>` first, `.gather(Dim)`, and declare the dim without `@`; a dim along which it treats all elements alike is `Dim`"
 )]
 pub trait Function<I: Shapes, P: Shapes = ()>: Send + Sync + 'static {
     /// The output.

@@ -1,0 +1,99 @@
+//! Fields with a style that their layer does not have. They are one error, at the field: its uses are those of the layer.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use crate::layout::Cp;
+
+use super::attention::ContextParallel;
+use super::layer::HasForm;
+use super::layers::*;
+use super::style::{ByExpert, Col, Row, Scatter, VocabSplit};
+use super::{Build, Builder, Shard};
+use crate::tensor::Param;
+
+/// The type of a field whose layer `L` has no form in `Style`. It is never built.
+pub struct NoForm<L, Style> {
+    layer: L,
+    style: PhantomData<Style>,
+}
+
+impl<L, Style> Deref for NoForm<L, Style> {
+    type Target = L;
+
+    fn deref(&self) -> &L {
+        &self.layer
+    }
+}
+
+impl<L: HasForm<Style>, Style> Build for NoForm<L, Style> {
+    fn build(_: &mut Builder<'_>) -> Self {
+        L::never_implemented()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<L, Style, Other> Shard<Other> for NoForm<L, Style> {
+    type Sharded = NoForm<L, Style>;
+}
+
+macro_rules! no_form {
+    ($(<$($param:ident),+> $layer:ty, $style:ty;)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($param),+> Shard<$style> for $layer {
+            type Sharded = NoForm<$layer, $style>;
+        }
+    )*};
+}
+
+no_form! {
+    <H, S> RmsNorm<H>, S;
+    <H, S> LayerNorm<H>, S;
+    <S> Dropout, S;
+    <P, H, S> LearnedPositions<P, H>, S;
+    <D, S> Rope<D>, S;
+    <H, S> Alibi<H>, S;
+    <I, E, C, S> Router<I, E, C>, S;
+    <M, N, S> Stack<M, N>, S;
+    <I, O, A, X> Linear<I, O>, VocabSplit<A, X>;
+    <I, O, W> Linear<I, O>, ContextParallel<Cp, W>;
+    <I, O, A> Linear<I, O>, ByExpert<A>;
+    <P, A, X> Param<P>, VocabSplit<A, X>;
+    <P, W> Param<P>, ContextParallel<Cp, W>;
+    <P, A> Param<P>, ByExpert<A>;
+    <D, A, X> Param<(D,)>, Row<A, X>;
+    <F, A, X> Bias<F>, Row<A, X>;
+    <F, A, X> Bias<F>, VocabSplit<A, X>;
+    <F, W> Bias<F>, ContextParallel<Cp, W>;
+    <F, A> Bias<F>, ByExpert<A>;
+    <H, A, X> AttentionSinks<H>, Row<A, X>;
+    <H, A, X> AttentionSinks<H>, VocabSplit<A, X>;
+    <H, W> AttentionSinks<H>, ContextParallel<Cp, W>;
+    <H, A> AttentionSinks<H>, ByExpert<A>;
+    <N, H, A, X> RelativeBias<N, H>, Row<A, X>;
+    <N, H, A, X> RelativeBias<N, H>, VocabSplit<A, X>;
+    <N, H, W> RelativeBias<N, H>, ContextParallel<Cp, W>;
+    <N, H, A> RelativeBias<N, H>, ByExpert<A>;
+    <V, H, A> Embedding<V, H>, Col<A>;
+    <V, H, A, X> Embedding<V, H>, Row<A, X>;
+    <V, H, W> Embedding<V, H>, ContextParallel<Cp, W>;
+    <V, H, A> Embedding<V, H>, ByExpert<A>;
+    <H, V, A> LmHead<H, V>, Col<A>;
+    <H, V, A, X> LmHead<H, V>, Row<A, X>;
+    <H, V, W> LmHead<H, V>, ContextParallel<Cp, W>;
+    <H, V, A> LmHead<H, V>, ByExpert<A>;
+    <H, V, A, D> LmHead<H, V>, VocabSplit<A, Scatter<D>>;
+    <V, A> CrossEntropy<V>, Col<A>;
+    <V, A, X> CrossEntropy<V>, Row<A, X>;
+    <V, W> CrossEntropy<V>, ContextParallel<Cp, W>;
+    <V, A> CrossEntropy<V>, ByExpert<A>;
+    <V, A, D> CrossEntropy<V>, VocabSplit<A, Scatter<D>>;
+    <H, K, D, M, V, A> Attention<H, K, D, M, V>, Col<A>;
+    <H, K, D, M, V, A, X> Attention<H, K, D, M, V>, Row<A, X>;
+    <H, K, D, M, V, A, X> Attention<H, K, D, M, V>, VocabSplit<A, X>;
+    <H, K, D, M, V, A> Attention<H, K, D, M, V>, ByExpert<A>;
+    <E, I, O, A> GroupedLinear<E, I, O>, Col<A>;
+    <E, I, O, A, X> GroupedLinear<E, I, O>, Row<A, X>;
+    <E, I, O, A, X> GroupedLinear<E, I, O>, VocabSplit<A, X>;
+    <E, I, O, W> GroupedLinear<E, I, O>, ContextParallel<Cp, W>;
+}
