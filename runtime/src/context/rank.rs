@@ -209,6 +209,12 @@ impl Rank {
         }
     }
 
+    /// Notes that token ids on the host are made into others, as a captured graph could not do: like a read of the step, it
+    /// keeps steps from being captured.
+    pub(crate) fn note_host_input(&self) {
+        self.context.step.read();
+    }
+
     /// Returns the training step without counting a read.
     pub(crate) fn peek_step(&self) -> u64 {
         self.context.step.peek_step()

@@ -27,6 +27,24 @@ pub enum Init {
         /// The row.
         row: usize,
     },
+    /// Normally distributed with the standard deviation `gain / sqrt(fan_in)`, of the **global** weight (LeCun et al., "Efficient
+    /// BackProp", 1998, with a gain of 1; He et al., "Delving Deep into Rectifiers", 2015, with a gain of `sqrt(2)`).
+    Kaiming(f32),
+    /// Normally distributed with the standard deviation `gain * sqrt(2 / (fan_in + fan_out))`, of the **global** weight (Glorot
+    /// and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010).
+    Xavier(f32),
+}
+
+impl Init {
+    /// Returns the standard deviation of normally distributed values of a weight with these fans; `None` of constant values.
+    fn std(self, [fan_in, fan_out]: [usize; 2]) -> Option<f32> {
+        match self {
+            Init::Zeros | Init::Ones => None,
+            Init::Normal(std) | Init::NormalExceptRow { std, .. } => Some(std),
+            Init::Kaiming(gain) => Some(gain / (fan_in as f32).sqrt()),
+            Init::Xavier(gain) => Some(gain * (2.0 / (fan_in + fan_out) as f32).sqrt()),
+        }
+    }
 }
 
 /// Purpose of a parameter, as far as it is declared.
@@ -132,13 +150,22 @@ impl ParamEntry {
         format!("{} {:?} {:?}", self.path(), global_sizes(&self.extents), self.init)
     }
 
+    /// Returns the number of inputs and of outputs of the global weight, of a stack that of each weight.
+    fn global_fans(&self) -> [usize; 2] {
+        let sizes = global_sizes(&self.extents);
+        let (inputs, outputs) = sizes[self.stacked..].split_at(self.contracted);
+        [inputs.iter().product(), outputs.iter().product()]
+    }
+
     /// Computes the initial values of this rank's block.
     pub(super) fn initial_values(&self, rank: &Rank) -> Buffer {
         let mut block = rank.alloc_scratch(DType::F32, self.local_len());
-        match self.init {
-            Init::Zeros => rank.backend().fill(block.view_mut(), 0.0),
-            Init::Ones => rank.backend().fill(block.view_mut(), 1.0),
-            Init::Normal(std) | Init::NormalExceptRow { std, .. } => {
+        match self.init.std(self.global_fans()) {
+            None => {
+                let constant = if matches!(self.init, Init::Ones) { 1.0 } else { 0.0 };
+                rank.backend().fill(block.view_mut(), constant);
+            }
+            Some(std) => {
                 let key = random::key(rank.seed(), self.path());
                 let index = block_index(&self.extents);
                 rank.backend().fill_normal(key, std, &index, block.view_mut());

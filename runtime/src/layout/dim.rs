@@ -66,18 +66,7 @@ impl<D: Whole> Dim for D {
     note = "a dim declared over an axis cannot be gathered: attention to a `Seq @ cp` is context-parallel, and other dims \
             that an operation reads are declared without `@`"
 )]
-pub trait Local: Undistributed {}
-
-/// A dim declared without `@`: each rank holds all of it, unless a tensor splits it.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is declared over an axis, so each rank holds only a shard of it",
-    label = "needs a dim that is declared without `@`",
-    note = "declare it without `@`: the dims that layers read and write are whole, or split by `#[sharded(..)]`"
-)]
-pub trait Undistributed: Whole<Home = Here> {}
-
-#[diagnostic::do_not_recommend]
-impl<D: Whole<Home = Here>> Undistributed for D {}
+pub trait Local: Whole<Home = Here> {}
 
 /// The home of a dim `D` that is whole on every rank: [`Here`].
 #[diagnostic::on_unimplemented(
@@ -105,18 +94,7 @@ impl<D> OnEveryRank<D> for Here {
     note = "declare it `dims! {{ {Self} @ data, .. }}`; `@ dp` or `@ fsdp` alone is one of the data axes, and without \
             `@` every rank would count all samples as its own"
 )]
-pub trait BatchDim: OverDataAxes {}
-
-/// A dim declared `@ data`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not distributed over all data axes",
-    label = "not declared `@ data`",
-    note = "`dims! {{ {Self} @ data, .. }}` makes it the dim of samples: no impl is written by hand"
-)]
-pub trait OverDataAxes: Whole<Home = Data> {}
-
-#[diagnostic::do_not_recommend]
-impl<D: Whole<Home = Data>> OverDataAxes for D {}
+pub trait BatchDim: Whole<Home = Data> {}
 
 /// Dim `D` split over mesh axis `A`, or over several as a tuple ([`SplitAxes`]): rank `r` of `p` holds elements `r*n/p ..
 /// (r+1)*n/p` of the `n` elements that the home of `D` leaves to its group.

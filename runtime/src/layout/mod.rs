@@ -16,9 +16,7 @@ mod tensor_parallel;
 mod usage;
 
 pub use axis::{AxisId, AxisSet};
-pub use dim::{
-    BatchDim, Dim, DimInfo, Local, OnEveryRank, OverDataAxes, Split, Undistributed, Whole,
-};
+pub use dim::{BatchDim, Dim, DimInfo, Local, OnEveryRank, Split, Whole};
 pub use marker::{
     ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Outside, Pp,
     SequenceHome, SplitAxes, Tp,
@@ -27,7 +25,7 @@ pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
 pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};
-pub use select::{At, GatherDim, SplitDim, SumOver};
+pub use select::{At, GatherDim, HasDim, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
 pub use stacked::{StackDim, Stacked};
 pub use tensor_parallel::{Ends, Enter, Entry, ScatterLast, Unsplit, With};

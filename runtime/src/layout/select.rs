@@ -1,7 +1,7 @@
 //! Selecting a dim of a shape by its name, as types: sum, gather and split.
 
 use super::sealed::Seal;
-use super::{ApartFrom, Axis, AxisGroup, Dim, Dims, Split, Whole};
+use super::{ApartFrom, Axis, AxisGroup, Dim, Dims, Split, SplitAxes, Whole};
 
 /// A position in a shape, inferred by the compiler.
 #[derive(Debug)]
@@ -60,6 +60,18 @@ pub trait SplitDim<S, A, P> {
     const SEAL: Seal;
 }
 
+/// A shape with the dim `D`, whole, split or distributed.
+#[diagnostic::on_unimplemented(
+    message = "`{D}` is not a dim of a tensor shaped `{Self}`",
+    label = "not one of the dims of `{Self}`"
+)]
+pub trait HasDim<D, P>: Dims {
+    /// Position of the dim.
+    const DIM: usize;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
 macro_rules! select {
     ($(($($before:ident),*) ($($after:ident),*) at $position:literal)*) => {$(
         #[diagnostic::do_not_recommend]
@@ -81,6 +93,18 @@ macro_rules! select {
         {
             type Left = ($($before,)* $($after,)*);
             type PartialOver = X;
+            const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Dim,)* D: Whole, $($after: Dim,)*> HasDim<D, At<$position>> for ($($before,)* D, $($after,)*) {
+            const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Dim,)* D: Whole, X: SplitAxes, $($after: Dim,)*> HasDim<D, At<$position>>
+            for ($($before,)* Split<D, X>, $($after,)*)
+        {
             const DIM: usize = $position;
             const SEAL: Seal = Seal::new();
         }

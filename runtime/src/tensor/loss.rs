@@ -8,12 +8,12 @@ use std::rc::Rc;
 use crate::autograd::{Binary, Value};
 use crate::fsdp::Unit;
 use crate::layout::Dims;
-use crate::mesh::local_len;
+use crate::mesh::{check_sizes, local_len};
 
 use super::losses::Losses;
 use super::never_applies::never_applies;
 use super::reduce::sum_of_elements;
-use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending};
+use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending, Targets, Tensor};
 
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
 /// axes over which `S` varies, and divided once after that.
@@ -37,6 +37,20 @@ impl<S: Dims> Loss<S> {
     pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Loss<S> {
         let terms = terms.operand();
         Loss::new(sum_of_elements(terms.value()), local_len(terms.local_extents()) as u64)
+    }
+
+    /// Creates the mean of the `terms` whose target is not [`IGNORED`](crate::tensor::Targets::IGNORED): their sum, divided by
+    /// their number on all ranks and, in a step, in all micro-batches. Terms that do not count are finite.
+    ///
+    /// With [`Targets::from_fn`](crate::tensor::Tokens::from_fn) or
+    /// [`Targets::ignored_where`](crate::tensor::Tokens::ignored_where) it is a mean over any part of a tensor.
+    ///
+    /// # Panics
+    /// If terms and targets have other sizes, or are of other micro-batches.
+    #[track_caller]
+    pub fn masked_mean_of<T: Operand<Shape = S>>(terms: &T, targets: &Targets<S>) -> Loss<S> {
+        let counted = terms_of_targets(terms.operand(), targets);
+        Loss::new(sum_of_elements(counted.value()), targets.target_count())
     }
 
     /// Returns the number of elements that this rank counts.
@@ -141,6 +155,20 @@ impl<S: Dims> Loss<S> {
     pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
         Losses::from(self).and(other)
     }
+}
+
+/// Returns the terms, with 0 in place of those whose target is ignored.
+#[track_caller]
+pub(super) fn terms_of_targets<S: Dims>(terms: &Tensor<S>, targets: &Targets<S>) -> Tensor<S> {
+    let rank = terms.rank();
+    rank.check_same(targets.rank());
+    let extents = terms.local_extents();
+    check_sizes(S::DIMS, ("the terms", extents), ("their targets", targets.local_extents()));
+    let mut mask = rank.alloc_activation(local_len(extents));
+    rank.backend().cast(targets.counted_targets().view(), mask.view_mut());
+    let mask = Value::constant(rank, extents.to_vec(), mask);
+    let product = terms.value().to_pointwise().binary(mask.to_pointwise(), Binary::Mul);
+    Tensor::from_untyped(Value::deferred(rank, extents.to_vec(), product))
 }
 
 impl<S: Dims> From<Loss<S>> for Losses {

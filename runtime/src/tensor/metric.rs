@@ -11,9 +11,10 @@ use crate::context::Rank;
 use crate::layout::{AxisSet, Dims, Seal};
 use crate::mesh::{local_len, shape_name};
 
+use super::loss::terms_of_targets;
 use super::never_applies::never_applies;
 use super::reduce::sum_of_elements;
-use super::{Operand, Tensor, Tokens};
+use super::{Operand, Targets, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
 /// varies. Nothing is differentiated through it.
@@ -55,6 +56,21 @@ impl<S: Dims> Metric<S> {
         terms.rank().evaluate(|| {
             let sum = sum_of_elements(terms.value()).compute().data;
             Metric::of_buffer(terms.rank(), sum, local_len(terms.local_extents()) as u64)
+        })
+    }
+
+    /// Creates the mean of the `terms` whose target is not ignored, on all ranks, as
+    /// [`Loss::masked_mean_of`](super::Loss::masked_mean_of) does.
+    ///
+    /// # Panics
+    /// If terms and targets have other sizes, or are of other micro-batches.
+    #[track_caller]
+    pub fn masked_mean_of<T: Operand<Shape = S>>(terms: &T, targets: &Targets<S>) -> Metric<S> {
+        let terms = terms.operand();
+        terms.rank().evaluate(|| {
+            let counted = terms_of_targets(terms, targets);
+            let sum = sum_of_elements(counted.value()).compute().data;
+            Metric::of_buffer(terms.rank(), sum, targets.target_count())
         })
     }
 

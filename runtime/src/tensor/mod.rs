@@ -1,5 +1,6 @@
 //! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
+mod by_index;
 mod captured_input;
 mod combine;
 mod contract;
@@ -21,6 +22,7 @@ mod objective;
 mod operators;
 mod partial;
 mod pass_gradients;
+mod random;
 mod reduce;
 mod row_range;
 mod scalar;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use crate::autograd::TokenIds;
 use crate::backend::Buffer;
-use crate::context::{Rank, extents_of};
-use crate::layout::{AxisSet, Dims, Shape};
+use crate::context::{Rank, extents_of, gather_block};
+use crate::layout::{AxisSet, DimInfo, Dims, Shape};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 
+use super::by_index::block_by_index;
 use super::row_range::{rows_of_block, rows_of_micro_batch};
 
 /// Token ids shaped `S`, one `u32` each.
@@ -131,6 +132,83 @@ impl<S: Dims> Tokens<S> {
         Tokens::<S>::own_positions(rank, sizes, whole)
     }
 
+    /// Creates token ids whose element at `index` of the **global** tensor is `id(index)`: the same on every mesh. So labels
+    /// and masks follow from global rows and positions:
+    ///
+    /// ```
+    /// # use meshwright::prelude::*;
+    /// # dims! { Batch @ data }
+    /// /// The row of each sample among those of all ranks: its label in a contrastive loss.
+    /// fn own_rows(rank: &Rank, batch: usize) -> Targets<(Batch,)> {
+    ///     Targets::from_fn(rank, &[batch], |index| index[0] as u32)
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// If `sizes` has another length than `S`, or another call of `id` with the same index returns another id.
+    #[track_caller]
+    pub fn from_fn(rank: &Rank, sizes: &[usize], id: impl Fn(&[usize]) -> u32) -> Tokens<S>
+    where
+        S: Shape,
+    {
+        let extents = extents_of::<S>(rank, sizes);
+        let block = block_by_index(&extents, id, |id| id);
+        Tokens::declared(rank, extents, &block)
+    }
+
+    /// Returns the token `by` positions later in the row of each: `tokens.shifted(1)` are the targets of a model that predicts
+    /// the next token. Where the row has none it is [`IGNORED`](Self::IGNORED).
+    ///
+    /// If ranks hold parts of the rows, as of a sequence declared `@ cp`, all of them call it: one small all-gather.
+    #[track_caller]
+    pub fn shifted(&self, by: isize) -> Targets<S> {
+        self.rank().note_host_input();
+        let sequence = *self.local_extents().last().expect("tokens have a sequence");
+        let rows = self.gather_sequences();
+        let ids = rows.chunks(sequence.global.max(1)).flat_map(|row| {
+            sequence.positions().map(|place| {
+                let shifted = place.checked_add_signed(by).and_then(|place| row.get(place));
+                shifted.copied().unwrap_or(Self::IGNORED)
+            })
+        });
+        let ids: Vec<u32> = ids.collect();
+        Tokens::new(self.rank(), self.local_extents().to_vec(), &ids)
+    }
+
+    /// Returns the targets, without those for whose index in the **global** tensor `is_ignored` returns true: they are
+    /// [`IGNORED`](Self::IGNORED), and count in no loss.
+    ///
+    /// ```
+    /// # use meshwright::prelude::*;
+    /// # dims! { Batch @ data, Seq @ cp }
+    /// fn without_prompt(targets: &Targets<(Batch, Seq)>, prompt: usize) -> Targets<(Batch, Seq)> {
+    ///     targets.ignored_where(|index| index[1] < prompt)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn ignored_where(&self, is_ignored: impl Fn(&[usize]) -> bool) -> Targets<S> {
+        self.rank().note_host_input();
+        let extents = self.local_extents();
+        let ignored = block_by_index(extents, |index| u32::from(is_ignored(index)), |flag| flag);
+        let ids = self.on_host().iter().zip(ignored);
+        let ids: Vec<u32> =
+            ids.map(|(id, flag)| if flag == 1 { Self::IGNORED } else { *id }).collect();
+        Tokens::declared(self.rank(), extents.to_vec(), &ids)
+    }
+
+    /// Gathers the whole rows of this rank's block from the ranks that hold parts of them.
+    #[track_caller]
+    fn gather_sequences(&self) -> Vec<u32> {
+        let mut dims = S::DIMS.to_vec();
+        let (_, rows) = dims.split_last_mut().expect("tokens have a sequence");
+        for dim in rows {
+            *dim = DimInfo { split: AxisSet::NONE, home: AxisSet::NONE, ..*dim };
+        }
+        let bits = self.on_host().iter().map(|id| f32::from_bits(*id)).collect();
+        let whole = gather_block(self.rank(), &dims, self.local_extents(), bits);
+        whole.into_iter().map(f32::to_bits).collect()
+    }
+
     /// Returns this rank's positions of whole rows.
     #[track_caller]
     pub(crate) fn own_positions(rank: &Rank, sizes: &[usize], whole: &[u32]) -> Vec<u32>
@@ -193,6 +271,12 @@ impl<S: Dims> Tokens<S> {
     /// Returns the rank that holds the block.
     pub fn rank(&self) -> &Rank {
         self.ids.rank()
+    }
+
+    /// Copies the ids of this rank's block, row-major.
+    pub fn to_local_vec(&self) -> Vec<u32> {
+        self.rank().note_host_input();
+        self.on_host().to_vec()
     }
 
     pub(crate) fn id_buffer(&self) -> &Arc<Buffer> {

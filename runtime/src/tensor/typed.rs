@@ -13,6 +13,7 @@ use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim, refuse_routed};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 use crate::random;
 
+use super::by_index::block_by_index;
 use super::row_range::rows_of_block;
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is split;
@@ -107,8 +108,8 @@ impl<S: Dims> Tensor<S> {
 
     /// Creates a tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
     ///
-    /// No gradient flows into it. Random elements are drawn by the index, such as from a generator seeded with it: a generator
-    /// that is shared by all elements would give each rank other numbers than one rank has.
+    /// No gradient flows into it. Random elements are those of [`normal`](Self::normal) and [`uniform`](Self::uniform): a
+    /// generator that is shared by all elements would give each rank other numbers than one rank has.
     ///
     /// # Panics
     /// If `sizes` has another length than `S`, or another call of `element` with the same index returns another number.
@@ -118,24 +119,8 @@ impl<S: Dims> Tensor<S> {
         S: Shape,
     {
         let extents = extents_of::<S>(rank, sizes);
-        let mut index = vec![0; extents.len()];
-        let mut element_at = |mut rest: usize| {
-            for (position, extent) in index.iter_mut().zip(&extents).rev() {
-                *position = extent.index(rest % extent.local);
-                rest /= extent.local;
-            }
-            element(&index)
-        };
-        let block: Vec<f32> = (0..local_len(&extents)).map(&mut element_at).collect();
-        if let Some(first) = block.first() {
-            let again = element_at(0);
-            assert!(
-                first.to_bits() == again.to_bits() || (first.is_nan() && again.is_nan()),
-                "`Tensor::from_fn` got {first} for the first index of this rank, and {again} for the same index later: an \
-                 element has to follow from its index, or each rank has other numbers than one rank; draw random numbers \
-                 by the index, such as from a generator that is seeded with it"
-            );
-        }
+        let bits = |x: f32| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() };
+        let block = block_by_index(&extents, element, bits);
         Tensor::from_block(rank, sizes, &block)
     }
 }

@@ -22,7 +22,7 @@ pub use crate::state_dict::{HfName, import_hf};
 pub use config::{Config, ConfigError, Decay, LrSchedule};
 pub use config::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use error::{Error, Result};
-pub use family::{Family, LanguageModel, Outline, ReadsTokens};
+pub use family::{Family, LanguageModel, Outline};
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
 pub use machine::Machine;

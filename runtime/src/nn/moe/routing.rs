@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::backend::RouterScore;
 use crate::layout::{
-    AxisSet, Dims, DispatchAxes, Routed, RowsOf, Split, TokenRows, Undistributed, With,
+    AxisSet, Dims, DispatchAxes, Here, Routed, RowsOf, Split, TokenRows, Whole, With,
 };
 use crate::mesh::shape_name;
 use crate::tensor::{Tensor, Value, check_sizes};
@@ -65,7 +65,7 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     #[track_caller]
     pub fn group<X: TokenRows<L>>(&self, x: &Tensor<X>) -> Tensor<(Routed<L, E>, X::Feature)>
     where
-        E: Undistributed,
+        E: Whole<Home = Here>,
     {
         self.rows_of(x, AxisSet::NONE)
     }
@@ -86,7 +86,7 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         axes: A,
     ) -> Dispatched<L, E, A, X::Feature>
     where
-        E: Undistributed,
+        E: Whole<Home = Here>,
     {
         let _: A = axes;
         self.rows_of(x, A::AXES)

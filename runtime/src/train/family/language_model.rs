@@ -1,6 +1,6 @@
 //! Models that the trainer can train.
 
-use crate::layout::{BatchDim, Dims, Local, SequenceHome, Whole};
+use crate::layout::{BatchDim, Local, SequenceHome, Whole};
 use crate::nn::{Model, Module, Sizes};
 use crate::state_dict::HfName;
 use crate::tensor::{Loss, Targets, Tensor, Tokens};
@@ -12,7 +12,7 @@ use super::Family;
 /// Its `forward` takes tokens. Loss and logits are computed from the output of `forward`, so that a pipeline can compute
 /// them on its last stage.
 pub trait LanguageModel:
-    Model + ReadsTokens<<Self as LanguageModel>::Batch, <Self as LanguageModel>::Seq>
+    Model + Module<In = Tokens<(<Self as LanguageModel>::Batch, <Self as LanguageModel>::Seq)>>
 {
     /// The dim of sequences, declared `@ data`.
     type Batch: BatchDim;
@@ -63,18 +63,3 @@ pub trait LanguageModel:
         self.logits_of_output(&self.forward(tokens))
     }
 }
-
-/// A model whose `forward` takes tokens shaped `(B, S)`.
-#[diagnostic::on_unimplemented(
-    message = "the `forward` of `{Self}` does not take `Tokens<({B}, {S})>`",
-    label = "its input is of another type",
-    note = "`type Batch` and `type Seq` of the `LanguageModel` are the dims of the tokens that its `forward` takes"
-)]
-pub trait ReadsTokens<B, S>: Module<In = Tokens<(B, S)>>
-where
-    (B, S): Dims,
-{
-}
-
-#[diagnostic::do_not_recommend]
-impl<M: Module<In = Tokens<(B, S)>>, B, S> ReadsTokens<B, S> for M where (B, S): Dims {}

@@ -13,7 +13,7 @@ use crate::checkpoint::hf::HfConfig;
 
 use super::config::ModelSizes;
 
-pub use language_model::{LanguageModel, ReadsTokens};
+pub use language_model::LanguageModel;
 
 /// The configuration of a family of language models that the trainer can create new models of, and export.
 pub trait Family: HfConfig {
