@@ -110,12 +110,15 @@ fn rows_name_layers_passes_and_overlap() {
     let gathered = row(["blocks.0-1.mlp.gate.weight", "reduce_scatter", "tp"]);
     assert_eq!(gathered[..5], ["2 x 1", "-", "-", "8.19 kB", "-"]);
     assert!(gathered[5].ends_with("llama.rs:46"), "{gathered:?}");
-    // Parameters are gathered for forward and backward, while the layer before is computed.
+    // Parameters are gathered for forward and backward, while the layer before is computed; those of the last layer stay.
     let row = explain("--mesh fsdp=2 --zero 3");
-    let gathered = row(["blocks.0-1 (parameters)", "all_gather", "fsdp"]);
-    assert_eq!(gathered[0], "2 x 2");
+    let gathered = row(["blocks.0 (parameters)", "all_gather", "fsdp"]);
+    assert_eq!(gathered[0], "1 x 2");
     assert_eq!(gathered[1], gathered[3]);
-    assert_contains(&gathered[5], "blocks.0");
+    let last = row(["blocks.1 (parameters)", "all_gather", "fsdp"]);
+    assert_eq!(last[0], "1 x 1");
+    assert_eq!([&last[1], &last[3]], [&gathered[1], "-"]);
+    assert_contains(&last[5], "blocks.0");
     let gradients = row(["blocks.0-1 (gradient)", "reduce_scatter", "fsdp"]);
     assert_eq!(gradients[1..3], ["-", "-"]);
     // The forward pass of a recomputed layer communicates again, and its backward uses what that has gathered.

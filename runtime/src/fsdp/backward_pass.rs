@@ -139,8 +139,15 @@ impl BackwardPass {
         }
         // Units that no gradient reached still take part in the reductions.
         self.units().iter().for_each(|unit| self.reduce_gradient_of(unit));
-        rank.advance_reduction();
+        rank.finish_earlier_reduce_scatters();
         rank.prune_use_counts();
+    }
+
+    /// Waits for the reductions of all units that hold gradients of the step.
+    pub(crate) fn finish_reductions(&self) {
+        // All reductions over replicas are in progress before the first one is waited for.
+        self.units().iter().for_each(|unit| unit.finish_reduce_scatter());
+        self.units().iter().for_each(|unit| unit.finish_reduction());
     }
 
     /// Starts the reduction of the gradient of `unit`, to which the running micro-batch adds nothing more.

@@ -1,6 +1,6 @@
 //! Prefetch at ZeRO stage 3: when units are unsharded (all-gathered) and resharded (freed).
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 
 use crate::context::{Rank, ZeroStage};
@@ -88,20 +88,6 @@ impl Prefetcher {
     /// Returns the current phase.
     pub(crate) fn phase(&self) -> StepPhase {
         self.phase
-    }
-
-    /// Begins an action of a pipeline schedule, which is followed by `later` ones on this rank.
-    pub(crate) fn begin_action(
-        &mut self,
-        action: StageAction,
-        later: impl Iterator<Item = StageAction>,
-    ) {
-        self.actions.begin_action(action, later);
-    }
-
-    /// Ends an action of a pipeline schedule.
-    pub(crate) fn end_action(&mut self) {
-        self.actions.end_action();
     }
 
     /// Exchanges the reads of the current forward pass with `reads`, those of another one.
@@ -261,7 +247,36 @@ impl Prefetcher {
     }
 }
 
+/// The computations of a pipeline schedule of a rank.
+#[derive(Default)]
+struct StageActions {
+    count: Cell<u64>,
+    running: Cell<Option<u64>>,
+}
+
 impl Rank {
+    /// Begins an action of a pipeline schedule, which is followed by `later` ones on this rank.
+    pub(crate) fn begin_stage_action(
+        &self,
+        action: StageAction,
+        later: impl Iterator<Item = StageAction>,
+    ) {
+        let StageActions { count, running } = self.session_state();
+        running.set(Some(count.replace(count.get() + 1)));
+        self.prefetcher().actions.begin_action(action, later);
+    }
+
+    /// Ends an action of a pipeline schedule.
+    pub(crate) fn end_stage_action(&self) {
+        self.session_state::<StageActions>().running.set(None);
+        self.prefetcher().actions.end_action();
+    }
+
+    /// Returns the number of the action of a pipeline schedule that is running.
+    pub(crate) fn running_action(&self) -> Option<u64> {
+        self.session_state::<StageActions>().running.get()
+    }
+
     pub(crate) fn prefetcher(&self) -> RefMut<'_, Prefetcher> {
         self.session_state::<RefCell<Prefetcher>>().borrow_mut()
     }

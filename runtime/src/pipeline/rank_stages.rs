@@ -67,12 +67,12 @@ impl RankStages {
     /// prefetches.
     pub fn begin_action(&self, index: usize) {
         let later = self.actions[index + 1..].iter().copied();
-        self.rank.prefetcher().begin_action(self.actions[index], later);
+        self.rank.begin_stage_action(self.actions[index], later);
     }
 
     /// Ends a computation.
     pub fn end_action(&self) {
-        self.rank.prefetcher().end_action();
+        self.rank.end_stage_action();
     }
 
     /// Runs `body`, a computation of a stage of this rank: the values that it makes are those of the stage.

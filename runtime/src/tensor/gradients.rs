@@ -159,7 +159,7 @@ impl Gradients<Accumulating> {
 impl Gradients<Pending> {
     /// Waits for the gradient reductions.
     pub(crate) fn finish_sums(&self) {
-        self.pass.units().iter().for_each(|unit| unit.finish_reduction());
+        self.pass.finish_reductions();
     }
 
     /// Returns the units that hold the gradients, in the order of declaration.
@@ -185,7 +185,7 @@ impl<State> Gradients<State> {
     {
         self.pass.check_valid();
         // The reductions come first: they may be part of the CUDA graph of the backward, and every rank issues the same.
-        self.pass.units().iter().for_each(|unit| unit.finish_reduction());
+        self.pass.finish_reductions();
         self.pass.units().iter().for_each(|unit| unit.check_tie_summed());
         self.pass.mark_reduced();
         let site = Site::here("Gradients::reduce");

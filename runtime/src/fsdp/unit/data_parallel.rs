@@ -5,34 +5,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::{PendingCall, ReduceOp};
-use crate::context::{Rank, ZeroStage, fail};
+use crate::context::{ZeroStage, fail};
 use crate::layout::AxisSet;
 
 use super::super::param_entry::ParamEntry;
 use super::Unit;
-
-/// The unit of a rank whose gradient reduction started last.
-#[derive(Default)]
-struct LatestReduction(RefCell<Weak<Unit>>);
-
-impl Rank {
-    /// Advances the reduction that started last.
-    pub(crate) fn advance_reduction(&self) {
-        self.advance_reduction_before(&Weak::new());
-    }
-
-    /// Advances the reduction that started before that of `unit`: its reduce-scatter has had time to complete.
-    fn advance_reduction_before(&self, unit: &Weak<Unit>) {
-        let previous = self.session_state::<LatestReduction>().0.replace(Weak::clone(unit));
-        if let Some(previous) = previous.upgrade() {
-            previous.finish_reduce_scatter();
-        }
-    }
-}
 
 /// Reduction of the gradient of one unit.
 #[derive(Default)]
@@ -117,7 +98,7 @@ impl Unit {
             return;
         }
         self.reduction.is_complete.set(is_last);
-        self.rank.advance_reduction_before(&self.this);
+        self.rank.finish_earlier_reduce_scatters();
         if per_micro_batch && !self.reduction.has_contribution.replace(false) {
             // No rank contributes in this backward.
             if is_last {
@@ -145,11 +126,14 @@ impl Unit {
             let site = self.site("gradient");
             let pending = group.start_reduce_scatter_in_place(&site, payload, &self.shard_blocks());
             *self.reduction.stage.borrow_mut() = ReductionStage::ReduceScatter { pending, is_last };
+            if self.reduces_in_own_memory() || self.has_replicas() {
+                self.rank.note_reduce_scatter(&self.this);
+            }
         }
     }
 
     /// Waits for the reduce-scatter, if it is in progress, and starts the all-reduce over the replicas.
-    fn finish_reduce_scatter(&self) {
+    pub(in super::super) fn finish_reduce_scatter(&self) {
         let stage = self.reduction.stage.take();
         let ReductionStage::ReduceScatter { pending, is_last } = stage else {
             *self.reduction.stage.borrow_mut() = stage;
@@ -190,12 +174,11 @@ impl Unit {
 
     /// Starts the all-reduce over the ranks that replicate the shard, if there are any.
     fn start_replica_all_reduce(&self) {
-        let is_replicated = self.stage() == ZeroStage::Replicated;
-        let group = self.rank.process_group(self.sum_axes().difference(self.shard_axes()));
-        if group.size() == 1 {
+        if !self.has_replicas() {
             return;
         }
-        let payload = if is_replicated {
+        let group = self.rank.process_group(self.replica_axes());
+        let payload = if self.stage() == ZeroStage::Replicated {
             self.take_payload()
         } else {
             self.copy_payload(self.reduced_gradient().view())
@@ -204,9 +187,27 @@ impl Unit {
         *self.reduction.stage.borrow_mut() = ReductionStage::AllReduce(pending);
     }
 
+    /// Returns the axes whose ranks hold the same shard.
+    fn replica_axes(&self) -> AxisSet {
+        self.sum_axes().difference(self.shard_axes())
+    }
+
+    /// Returns true if other ranks hold the same shard.
+    fn has_replicas(&self) -> bool {
+        self.rank.degree_of(self.replica_axes()) > 1
+    }
+
+    /// Returns true if the memory of a gradient that is being reduced is free after it.
+    fn reduces_in_own_memory(&self) -> bool {
+        self.stage() >= ZeroStage::Gradients || self.rank.reduce_dtype() != DType::F32
+    }
+
     /// Removes and returns the flat gradient in the reduce dtype: the buffer itself, or a copy.
     fn take_payload(&self) -> Buffer {
         let dtype = self.rank.reduce_dtype();
+        if dtype != DType::F32 {
+            self.rank.make_room_for_gradient();
+        }
         let mut whole = self.gradient.whole.borrow_mut();
         let is_transient = self.stage() >= ZeroStage::Gradients;
         match whole.take() {

@@ -49,6 +49,9 @@ impl Unit {
 
     /// Returns this rank's flat gradient, to accumulate into.
     pub(crate) fn gradient_mut(&self) -> RefMut<'_, Buffer> {
+        if self.gradient.whole.borrow().is_none() {
+            self.rank.make_room_for_gradient();
+        }
         RefMut::map(self.gradient.whole.borrow_mut(), |whole| {
             whole.get_or_insert_with(|| {
                 self.rank.allocator().alloc(DType::F32, self.len(), Category::Communication)

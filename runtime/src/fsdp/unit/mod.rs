@@ -4,6 +4,7 @@
 mod cuda_graph;
 mod data_parallel;
 mod gradient;
+mod reduce_scatters;
 mod values;
 
 use std::cell::{Cell, OnceCell, RefCell};

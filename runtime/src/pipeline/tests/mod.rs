@@ -5,4 +5,5 @@ mod costs;
 mod cut;
 pub(crate) mod fixture;
 mod gradients;
+mod reductions;
 mod refusals;
