@@ -218,3 +218,36 @@ fn a_continuation_uses_the_planned_memory() {
         }
     }
 }
+
+/// Bytes that the first rank sends over `fsdp` in the last step, the losses, and the planned and measured memory.
+fn kept_run(flags: &str) -> (u64, Vec<String>, (u64, u64)) {
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = dir.path().join("metrics.jsonl");
+    let line = format!("{SIZES} {flags} --sample-tokens 0 --metrics {}", metrics.display());
+    let summary = train_with_words::<Llama>(line.split_whitespace().map(OsStr::new)).unwrap();
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    let steps: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let losses = steps.iter().map(|step| format!("{} {}", step["loss"], step["grad_norm"]));
+    let bytes = steps.last().unwrap()["comm_bytes"]["fsdp"].as_u64().unwrap();
+    let total = summary.report.memory.iter().find(|used| used.category == "total").unwrap();
+    (bytes, losses.collect(), (total.planned, total.peak))
+}
+
+/// At ZeRO stage 3 the last layer of each stage stays gathered for backward; with a limit that is too low for that, it is
+/// gathered again. The numbers are the same.
+#[test]
+fn the_last_layer_stays_gathered_where_memory_allows() {
+    for flags in [
+        "--mesh pp=2,fsdp=2 --zero 3 --micro-batches 4",
+        "--mesh pp=2,fsdp=2 --zero 3 --micro-batches 4 --schedule interleaved",
+    ] {
+        let (sent, losses, (planned, peak)) = kept_run(flags);
+        assert!(planned <= peak, "{flags}: {planned}, {peak}");
+        let limited = kept_run(&format!("{flags} --memory-limit {}", planned - 1));
+        let (sent_again, same_losses, (less, peak)) = limited;
+        assert!(less < planned && peak < planned, "{flags}: {less}, {peak} for {planned}");
+        assert!(sent < sent_again, "{flags}: {sent}, {sent_again}");
+        assert_eq!(losses, same_losses, "{flags}");
+    }
+}

@@ -10,10 +10,11 @@
 //! | 3 | | `(P + B) (N-1)/N`: all-gathers; `P (N-1)/N`: reduce-scatter |
 //!
 //! Gradients are sent in the reduce dtype, values in the compute dtype. From stage 1 on, the replicas all-reduce their
-//! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` counts the units that backward unshards again: the
-//! layers and the last norm, as the backward of an embedding or head does not read the weight. A tied weight is
-//! gathered twice in forward, once for each use. At stage 3 the first unit of forward is prefetched after the optimizer
-//! step, so the first step has one more all-gather than the others.
+//! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` counts the units that backward unshards again: all
+//! layers but one, as the backward of an embedding or head does not read the weight, and the last norm and one layer are
+//! kept. The first backward pass does not know these. A tied weight is gathered twice in forward, once for each use. At
+//! stage 3 the first unit of forward is prefetched after the optimizer step, so the first step has one more all-gather
+//! than the others.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,9 @@ fn nested_segments_gather_each_unit_once() {
         // Forward reads the unit of the norms before and after attention, which is another unit; the first pass does
         // not know yet that the norms are read again.
         let norms = 2 * case.hidden.next_multiple_of(16) * F32;
-        let again = if step == 0 { case.layers * gather(norms, 2) } else { 0 };
+        // Later ones keep this unit of the last layer, which backward reads first, and gather the others again.
+        let others = F32 * case.units(0)[1] - norms;
+        let again = if step == 0 { case.layers * gather(norms, 2) } else { gather(others, 2) };
         assert_eq!(line["comm_bytes"]["fsdp"], case.sent(step)["fsdp"] + again, "step {step}");
     }
 }
@@ -107,10 +110,11 @@ impl Case {
                     let of = |units: &[usize]| -> usize {
                         units.iter().map(|len| gather(len * element, ranks)).sum()
                     };
-                    let again = of(&units[1..self.layers + 2]);
+                    let again = of(&units[1..self.layers]);
+                    let not_kept = if step == 0 { of(&units[self.layers..][..2]) } else { 0 };
                     let tied = if self.tied { of(&units[..1]) } else { 0 };
                     let ahead = if step == 0 { of(&units[..1]) } else { 0 };
-                    turns * (of(&units) + again + tied) + ahead
+                    turns * (of(&units) + again + tied) + ahead + not_kept
                 };
                 send(&["fsdp", "cp"], &|ranks| turns * scattered(ranks) + gathered(ranks));
             }

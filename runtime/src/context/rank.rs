@@ -185,6 +185,11 @@ impl Rank {
         self.context.settings.logits_limit
     }
 
+    /// Returns true if the units that backward reads first stay unsharded from the forward pass on.
+    pub(crate) fn keeps_last_units(&self) -> bool {
+        self.context.settings.keeps_last_units
+    }
+
     /// Returns the ZeRO stage of units whose state is sharded over more than one rank: 0 if the axes
     /// [`ZERO`](AxisSet::ZERO) have one rank together.
     pub fn zero_stage(&self) -> ZeroStage {

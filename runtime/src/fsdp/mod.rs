@@ -3,6 +3,7 @@
 
 mod action_reads;
 mod backward_pass;
+mod kept_units;
 mod owners;
 mod param;
 mod param_entry;

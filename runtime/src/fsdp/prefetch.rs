@@ -1,21 +1,23 @@
 //! Prefetch at ZeRO stage 3: when units are unsharded (all-gathered) and resharded (freed).
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{RefCell, RefMut};
 use std::rc::{Rc, Weak};
 
 use crate::context::{Rank, ZeroStage};
 
-use super::action_reads::{ActionReads, StageAction, is_unit};
+use super::action_reads::{ActionReads, is_unit};
+use super::kept_units::first_units;
 use super::unit::Unit;
 
 /// The unsharded units of a rank, and the order in which units are used.
 ///
 /// A unit is unsharded when its values are first read, stays unsharded while no other unit's values are read, and is
 /// resharded then. The order of a forward pass is recorded: backward follows it in reverse, and the forward pass of the
-/// next step follows it again; the unit that comes next is prefetched. While a segment is recomputed no unit is
-/// resharded, because the backward of the segment follows immediately.
+/// next step follows it again; the unit that comes next is prefetched. The units that backward reads first stay unsharded
+/// from the forward pass on. While a segment is recomputed no unit is resharded, because the backward of the segment
+/// follows immediately.
 ///
-/// In a pipeline the order is that of the schedule: each [action](StageAction) reads the units that it has read before,
+/// In a pipeline the order is that of the schedule: each [action](super::action_reads::StageAction) reads the units that it has read before,
 /// and is followed by the first unit of the next action, which stays unsharded until then.
 #[derive(Default)]
 pub(crate) struct Prefetcher {
@@ -30,10 +32,12 @@ pub(crate) struct Prefetcher {
     current: Option<Rc<Unit>>,
     prefetched: Option<Rc<Unit>>,
     unsharded: Vec<Rc<Unit>>,
+    /// The units that stay unsharded until backward reads them, without a pipeline.
+    kept: Vec<Weak<Unit>>,
     /// True if values have been read in the current evaluation: until then it leaves everything as it is, so that ranks
     /// may evaluate on their own what reads no parameter.
     has_evaluated: bool,
-    actions: ActionReads,
+    pub(super) actions: ActionReads,
 }
 
 /// Phase of a training step.
@@ -68,6 +72,7 @@ impl Prefetcher {
         match (before, phase) {
             (StepPhase::Forward, StepPhase::Backward) => self.backward_position = self.reads.len(),
             (StepPhase::Backward, StepPhase::Forward) => {
+                self.kept = first_units(self.units_of_backward());
                 self.forward_order = self.reads.drain(..).map(|read| read.unit).collect();
                 self.forward_position = None;
                 match self.actions.first_of_next() {
@@ -126,6 +131,10 @@ impl Prefetcher {
             StepPhase::SegmentBackward => None,
         };
         let next = next.filter(|next| !Rc::ptr_eq(next, unit));
+        if !matches!(self.phase, StepPhase::Forward | StepPhase::Evaluate) {
+            self.kept.retain(|kept| !is_unit(kept, unit));
+            self.actions.release(unit);
+        }
         if !matches!(self.phase, StepPhase::Recompute | StepPhase::SegmentBackward) {
             self.reshard_all_but(&[Some(unit), next.as_ref()]);
             self.prefetched = next.clone();
@@ -212,9 +221,20 @@ impl Prefetcher {
 
     /// Returns the unit that backward reads after the read at `index`.
     fn backward_read_before(&self, index: usize) -> Option<Rc<Unit>> {
-        let read = self.reads[..index].iter().rev().find(|read| read.is_read_in_backward)?;
-        let first = read.segment_start.map_or(read, |start| &self.reads[start]);
-        first.unit.upgrade()
+        self.reads[self.position_before(index)?].unit.upgrade()
+    }
+
+    /// Returns the read that backward repeats after the one at `index`: in a segment the first one.
+    fn position_before(&self, index: usize) -> Option<usize> {
+        let before = self.reads[..index].iter().rposition(|read| read.is_read_in_backward)?;
+        Some(self.reads[before].segment_start.unwrap_or(before))
+    }
+
+    /// Returns the units that the backward of the current forward pass reads, in order.
+    fn units_of_backward(&self) -> impl Iterator<Item = Rc<Unit>> {
+        let first = self.position_before(self.reads.len());
+        let positions = std::iter::successors(first, |position| self.position_before(*position));
+        positions.filter_map(|position| self.reads[position].unit.upgrade())
     }
 
     fn next_in_recompute(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
@@ -235,48 +255,27 @@ impl Prefetcher {
     fn reshard_all(&mut self) {
         self.current = None;
         self.prefetched = None;
-        self.reshard_all_but(&[]);
+        self.unsharded.retain(|unit| !unit.reshard());
     }
 
-    /// Reshards all units but those of the fields of `kept`, and those whose values are borrowed at the moment.
-    fn reshard_all_but(&mut self, kept: &[Option<&Rc<Unit>>]) {
+    /// Reshards all units but those of the fields of `needed`, those that are kept, and those whose values are borrowed at
+    /// the moment.
+    fn reshard_all_but(&mut self, needed: &[Option<&Rc<Unit>>]) {
+        let kept: Vec<Rc<Unit>> = match self.phase {
+            StepPhase::Evaluate => Vec::new(),
+            _ if self.actions.is_running() => {
+                self.actions.kept().filter_map(Weak::upgrade).collect()
+            }
+            _ => self.kept.iter().filter_map(Weak::upgrade).collect(),
+        };
         self.unsharded.retain(|unit| {
-            let is_kept = kept.iter().flatten().any(|kept| kept.is_of_scope_of(unit));
-            is_kept || !unit.reshard()
+            let mut needed = needed.iter().flatten().copied().chain(&kept);
+            needed.any(|needed| needed.is_of_scope_of(unit)) || !unit.reshard()
         });
     }
 }
 
-/// The computations of a pipeline schedule of a rank.
-#[derive(Default)]
-struct StageActions {
-    count: Cell<u64>,
-    running: Cell<Option<u64>>,
-}
-
 impl Rank {
-    /// Begins an action of a pipeline schedule, which is followed by `later` ones on this rank.
-    pub(crate) fn begin_stage_action(
-        &self,
-        action: StageAction,
-        later: impl Iterator<Item = StageAction>,
-    ) {
-        let StageActions { count, running } = self.session_state();
-        running.set(Some(count.replace(count.get() + 1)));
-        self.prefetcher().actions.begin_action(action, later);
-    }
-
-    /// Ends an action of a pipeline schedule.
-    pub(crate) fn end_stage_action(&self) {
-        self.session_state::<StageActions>().running.set(None);
-        self.prefetcher().actions.end_action();
-    }
-
-    /// Returns the number of the action of a pipeline schedule that is running.
-    pub(crate) fn running_action(&self) -> Option<u64> {
-        self.session_state::<StageActions>().running.get()
-    }
-
     pub(crate) fn prefetcher(&self) -> RefMut<'_, Prefetcher> {
         self.session_state::<RefCell<Prefetcher>>().borrow_mut()
     }

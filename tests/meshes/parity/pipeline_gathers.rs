@@ -122,21 +122,38 @@ fn reads(compute: &Compute) -> Vec<String> {
     }
 }
 
-/// The gathers of a step of a rank whose computations read these units: of a unit when it is read, and of the next one, at
-/// the end of a computation the first one of the next computation. All others are freed then. The first unit is gathered
-/// after the update of the step before.
-fn expected_gathers(actions: &[Vec<String>]) -> Vec<String> {
-    let first = &actions[0][0];
+/// The units that stay unsharded from the forward pass of a stage until this computation, its backward, has read them: the
+/// last layer, and the norm behind it.
+fn kept(compute: &Compute) -> Vec<String> {
+    let is_backward = matches!(compute.work, Work::Backward | Work::BackwardInput);
+    match (is_backward, compute.stage) {
+        (false, _) => vec![],
+        (true, 3) => vec!["norm".to_owned(), "blocks.7".to_owned()],
+        (true, stage) => vec![format!("blocks.{}", 2 * stage + 1)],
+    }
+}
+
+/// The gathers of a step of a rank with these computations: of a unit when it is read, and of the next one, at the end of a
+/// computation the first one of the next computation. All others are freed then, but those that a backward pass will read
+/// first. The first unit is gathered after the update of the step before.
+fn expected_gathers(actions: &[&Compute]) -> Vec<String> {
+    let first = reads(actions[0])[0].clone();
     let mut gathered = vec![first.clone()];
-    let mut held: HashSet<&String> = HashSet::from([first]);
-    for (index, reads) in actions.iter().enumerate() {
-        for (at, unit) in reads.iter().enumerate() {
-            let next = reads.get(at + 1).or_else(|| actions.get(index + 1)?.first());
-            let wanted: Vec<&String> = [Some(unit), next].into_iter().flatten().collect();
-            held.retain(|unit| wanted.contains(unit));
+    let mut held = HashSet::from([first]);
+    for (index, action) in actions.iter().enumerate() {
+        let (mut kept_now, units) = (kept(action), reads(action));
+        let kept_for_later: Vec<String> =
+            actions[index + 1..].iter().flat_map(|later| kept(later)).collect();
+        for (at, unit) in units.iter().enumerate() {
+            kept_now.retain(|kept| kept != unit || matches!(action.work, Work::Forward));
+            let next = units.get(at + 1).cloned();
+            let next = next.or_else(|| reads(actions.get(index + 1)?).first().cloned());
+            let wanted: Vec<String> = [Some(unit.clone()), next].into_iter().flatten().collect();
+            let all = || wanted.iter().chain(&kept_now).chain(&kept_for_later);
+            held.retain(|unit| all().any(|needed| needed == unit));
             for unit in wanted {
-                if held.insert(unit) {
-                    gathered.push(unit.clone());
+                if held.insert(unit.clone()) {
+                    gathered.push(unit);
                 }
             }
         }
@@ -175,12 +192,18 @@ fn units_are_gathered_in_the_order_of_the_schedule() {
                 steps.filter(|step| !step.is_empty()).map(gathers).collect();
             let computes: Vec<&Compute> =
                 schedule.ranks[*position].iter().flat_map(|action| action.computes()).collect();
-            let actions = computes.into_iter().map(reads).filter(|reads| !reads.is_empty());
-            let actions: Vec<Vec<String>> = actions.collect();
-            let each_on_its_own: usize = actions.iter().map(Vec::len).sum();
+            let actions = computes.into_iter().filter(|compute| !reads(compute).is_empty());
+            let actions: Vec<&Compute> = actions.collect();
+            let each_on_its_own: usize = actions.iter().map(|action| reads(action).len()).sum();
             let expected = expected_gathers(&actions);
             // Units at hand from one computation to the next are not gathered again.
             assert!(expected.len() < each_on_its_own, "{kind}, rank {position}");
+            // The last layer of each stage is gathered once in a step.
+            for stage in (0..4).filter(|stage| schedule.placement[*stage] == *position) {
+                let last = format!("blocks.{}", 2 * stage + 1);
+                let gathers = expected.iter().filter(|unit| **unit == last).count();
+                assert_eq!(gathers, 1, "{kind}, rank {position}: {expected:?}");
+            }
             for step in [1, 2, 3] {
                 assert_eq!(steps[step], expected, "{kind}, rank {position}, step {step}");
             }

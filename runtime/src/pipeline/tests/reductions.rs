@@ -120,10 +120,10 @@ fn events_of_step(
             recorder.0.lock().unwrap().1.clear();
             let ids = vec![0; BATCH / 4 / MICRO_BATCHES * SEQ];
             let inputs: Vec<Tokens<(Batch, Seq)>> = (0..MICRO_BATCHES)
-                .map(|index| Tokens::from_rows(&rank, &[BATCH, SEQ], 12 + index, &ids))
+                .map(|index| Tokens::from_rows(&rank, &[BATCH, SEQ], index, &ids))
                 .collect();
             let targets =
-                |index| Targets::<(Batch, Seq)>::from_rows(&rank, &[BATCH, SEQ], 12 + index, &ids);
+                |index| Targets::<(Batch, Seq)>::from_rows(&rank, &[BATCH, SEQ], index, &ids);
             let step = pipeline.run_step(&built.model, &inputs, |model, output, index| {
                 model.head.loss(output, &targets(index))
             });

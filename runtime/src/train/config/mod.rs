@@ -223,12 +223,11 @@ impl Config {
     /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits.
     pub fn settings(&self) -> Settings {
         Settings {
-            seed: self.seed,
             compute: self.dtype.dtype(),
             reduce: self.reduce_dtype.dtype(),
             zero: self.zero,
             memory_limit: self.memory_limit,
-            logits_limit: None,
+            ..Settings::new(self.seed)
         }
     }
 

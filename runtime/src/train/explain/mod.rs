@@ -31,7 +31,9 @@ pub fn explain_step<M: LanguageModel>(plan: &Plan) -> Result<String> {
     for position in 0..mesh.degree(AxisId::Pp) {
         let recorder = Arc::new(CallRecorder::default());
         let observer = Arc::clone(&recorder);
-        run.observe_steps::<M>(position, memory.logits_limit(), observer, |_| recorder.restart())?;
+        run.observe_steps::<M>(position, memory.settings(config), observer, |_| {
+            recorder.restart()
+        })?;
         let rank = mesh.rank_of(&last.with(AxisId::Pp, position));
         let _ = writeln!(text, "collectives of a step on rank {rank} of {mesh}:");
         text += &table_of(&rows_of(recorder.take_calls()), mesh);

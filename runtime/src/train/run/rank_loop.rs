@@ -6,7 +6,7 @@ use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
 use crate::state_dict::{TrainingStateMut, export_hf, import_hf, load_checkpoint};
-use crate::tensor::{Rank, Settings};
+use crate::tensor::Rank;
 use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
@@ -62,9 +62,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
         let comms = plan.machine.connect(comms, &*backend)?;
-        let logits_limit = plan.memory.logits_limit();
-        let settings = Settings { logits_limit, ..config.settings() };
-        let rank = Rank::with_settings(comms, backend, settings);
+        let rank = Rank::with_settings(comms, backend, plan.memory.settings(config));
         let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
         if let (Some(pipeline), Some(_)) = (&mut pipeline, &config.stage_times) {
             pipeline.measure_stages();

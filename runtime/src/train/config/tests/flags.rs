@@ -150,6 +150,7 @@ fn rank_settings_follow_from_flags() {
         zero: ZeroStage::Optimizer,
         memory_limit: Some(1000),
         logits_limit: None,
+        keeps_last_units: true,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }

@@ -68,7 +68,7 @@ pub struct DryRun<'a> {
 
 impl DryRun<'_> {
     /// Returns the findings on the last rank at a position along `pp`, which has the largest parts of dims that do not divide
-    /// evenly; `logits_limit` is that of [`Settings`].
+    /// evenly.
     ///
     /// An allocation beyond all addresses of the system counts as one that does not fit. A model that cannot run on zeros
     /// is reported, and has no findings.
@@ -78,9 +78,9 @@ impl DryRun<'_> {
     pub fn on_position<M: LanguageModel>(
         &self,
         position: usize,
-        logits_limit: Option<usize>,
+        settings: Settings,
     ) -> Result<Option<DryRunFindings>> {
-        let outcome = self.launch(position, logits_limit, None, |rank| self.run::<M>(rank));
+        let outcome = self.launch(position, settings, None, |rank| self.run::<M>(rank));
         let mut failures = match outcome {
             Ok(findings) => return Ok(Some(findings)),
             Err(error) => error.failures,
@@ -122,11 +122,11 @@ impl DryRun<'_> {
     pub fn observe_steps<M: LanguageModel>(
         &self,
         position: usize,
-        logits_limit: Option<usize>,
+        settings: Settings,
         observer: Arc<dyn CallObserver>,
         begin_step: impl Fn(u64) + Sync,
     ) -> Result<()> {
-        let outcome = self.launch(position, logits_limit, Some(observer), |rank| {
+        let outcome = self.launch(position, settings, Some(observer), |rank| {
             let mut state = self.new_state::<M>(rank)?;
             self.run_steps(rank, &mut state, usize::MAX, &begin_step)
         });
@@ -137,13 +137,12 @@ impl DryRun<'_> {
     fn launch<T: Send>(
         &self,
         position: usize,
-        logits_limit: Option<usize>,
+        settings: Settings,
         observer: Option<Arc<dyn CallObserver>>,
         body: impl Fn(&Rank) -> Result<T> + Sync,
     ) -> std::result::Result<T, LaunchError<Error>> {
         let mesh = self.config.mesh;
         let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
-        let settings = Settings { logits_limit, ..self.config.settings() };
         let (options, rank) = (LaunchOptions::default(), mesh.rank_of(&last));
         launch_rank(&options, &mesh, rank, Error::exit_code, |comms| {
             let backend = match self.config.device {

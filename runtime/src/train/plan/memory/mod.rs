@@ -11,6 +11,7 @@ use std::fmt;
 
 use crate::backend::{Bytes, Category};
 use crate::layout::{AxisId, AxisSet};
+use crate::tensor::{Settings, ZeroStage};
 
 use crate::train::config::{Config, DeviceChoice, memory_advice};
 use crate::train::{Error, LanguageModel, Outline, Result};
@@ -38,6 +39,7 @@ pub struct MemoryPlan {
     /// Bytes of all ranks together.
     all_ranks: f64,
     logits_limit: Option<usize>,
+    keeps_last_units: bool,
 }
 
 /// Peaks on the ranks at one position along `pp`.
@@ -74,11 +76,18 @@ impl MemoryPlan {
         }
         let all_ranks = largest.total * config.mesh.world_size() as f64;
         let without_sample = largest.total;
-        MemoryPlan { largest, without_sample, fullest: None, all_ranks, logits_limit: None }
+        MemoryPlan {
+            largest,
+            without_sample,
+            fullest: None,
+            all_ranks,
+            logits_limit: None,
+            keeps_last_units: true,
+        }
     }
 
     /// Plans the steps of a run, on a machine with `available` bytes for all ranks, by dry runs. Returns this plan if the
-    /// model has none.
+    /// model has none. Units are [kept](Settings::keeps_last_units) unsharded if the run fits so.
     ///
     /// # Errors
     /// Of the model or the optimizer; `--documents` for a model of which no layer reads them.
@@ -88,7 +97,22 @@ impl MemoryPlan {
         outline: &Outline,
         available: Option<f64>,
     ) -> Result<MemoryPlan> {
+        let plan = self.clone().with_dry_runs::<M>(run, outline, available)?;
+        let may_keep = run.config.zero == ZeroStage::Parameters;
+        if !may_keep || plan.check_memory(run.config, available).is_ok() {
+            return Ok(plan);
+        }
+        MemoryPlan { keeps_last_units: false, ..self }.with_dry_runs::<M>(run, outline, available)
+    }
+
+    fn with_dry_runs<M: LanguageModel>(
+        self,
+        run: &DryRun<'_>,
+        outline: &Outline,
+        available: Option<f64>,
+    ) -> Result<MemoryPlan> {
         let DryRun { config, pipeline, .. } = run;
+        let with_limit = |logits_limit| Settings { logits_limit, ..self.settings(config) };
         let positions = config.mesh.degree(AxisId::Pp);
         let logits = LogitBytes::of_model(config, outline);
         let memory = memory_of_rank(config, available);
@@ -98,7 +122,9 @@ impl MemoryPlan {
                 // The limit follows from all other needs of the steps, on the rank of the head. It must not follow from those
                 // of the continuation, whose length may change when a run is resumed.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
-                let Some(rest) = run.on_position::<M>(head, Some(0))? else { return Ok(self) };
+                let Some(rest) = run.on_position::<M>(head, with_limit(Some(0)))? else {
+                    return Ok(self);
+                };
                 Some(logits_limit(logits, memory, rest.steps.total))
             }
         };
@@ -110,10 +136,11 @@ impl MemoryPlan {
             fullest: None,
             all_ranks: 0.0,
             logits_limit,
+            keeps_last_units: self.keeps_last_units,
         };
         let mut uses_documents = false;
         for position in 0..positions {
-            let found = run.on_position::<M>(position, logits_limit)?;
+            let found = run.on_position::<M>(position, with_limit(logits_limit))?;
             let Some(found) = found else { return Ok(self) };
             let DryRunFindings { run: peaks, without_sample, without_copy, .. } = found;
             let uses = found.uses_documents;
@@ -134,10 +161,10 @@ impl MemoryPlan {
         Ok(plan)
     }
 
-    /// Returns the most logits that a rank's head materializes, equal on all ranks; see
-    /// [`Settings::logits_limit`](crate::tensor::Settings::logits_limit).
-    pub fn logits_limit(&self) -> Option<usize> {
-        self.logits_limit
+    /// Returns the settings of each rank of the run.
+    pub fn settings(&self, config: &Config) -> Settings {
+        let MemoryPlan { logits_limit, keeps_last_units, .. } = *self;
+        Settings { logits_limit, keeps_last_units, ..config.settings() }
     }
 
     /// Returns the peak of one category.
