@@ -77,7 +77,9 @@ impl HfFolder {
         }
         for (kind, place) in derived {
             match kind {
-                DerivedTensor::TiedTo(source) => opened.add_tied(source, place, &mut config)?,
+                DerivedTensor::TiedTo(source) => {
+                    opened.add_tied(source, place, wrapped, &mut config)?;
+                }
                 kind => opened.check_derived(&kind, &place)?,
             }
         }
@@ -104,11 +106,12 @@ impl HfFolder {
     }
 
     /// Adds a stored head that is tied to the tensor `source`: nothing if both are equal. A head that differs is a weight of its
-    /// own, as in `transformers`.
+    /// own, as in `transformers`, by its name without the `wrapped` bytes of a prefix.
     fn add_tied<C: HfConfig>(
         &mut self,
         source: &'static str,
         place: StoredTensor,
+        wrapped: usize,
         config: &mut C,
     ) -> Result<(), CheckpointError> {
         let Some(embedding) = self.places.get(source) else {
@@ -133,7 +136,7 @@ impl HfFolder {
              weight of its own",
             place.stored, embedding.stored
         ));
-        self.add("lm_head.weight".to_owned(), place)
+        self.add(place.stored[wrapped..].to_owned(), place)
     }
 
     fn check_derived(
@@ -192,14 +195,14 @@ impl TensorSource for HfFolder {
 /// Returns the length of the prefix of all `names` by which modules that wrap a model, such as for data parallelism, name it.
 fn wrapper_len<'a>(names: impl Iterator<Item = &'a String> + Clone) -> usize {
     let mut len = 0;
+    if names.clone().next().is_none() {
+        return len;
+    }
     while let Some(wrapper) = ["module.", "_orig_mod."]
         .iter()
         .find(|wrapper| names.clone().all(|name| name[len..].starts_with(**wrapper)))
     {
         len += wrapper.len();
-        if names.clone().next().is_none() {
-            return 0;
-        }
     }
     len
 }

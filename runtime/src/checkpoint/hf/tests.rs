@@ -410,15 +410,21 @@ fn assert_unties<C: TestFamily + PartialEq + std::fmt::Debug>(tied: &C, untied: 
     let mut head = values(0, &[10, 8]);
     head[79] += 0.5;
     let head = [("lm_head.weight".to_owned(), Dtype::F32, vec![10, 8], f32_bytes(head.clone()))];
-    let assert_untied = || {
+    let assert_untied = |prefix: &str| {
         let folder = weights(dir.path(), untied);
         let read = folder.read("lm_head.weight", &[10, 8], &TensorBox::whole(&[10, 8])).unwrap();
         assert_eq!(f32_bytes(read), head[0].3);
         let [warning] = folder.warnings() else { panic!("one warning") };
-        assert!(warning.contains("`lm_head.weight` differs from `model.embed_tokens.weight`"));
+        let names =
+            format!("`{prefix}lm_head.weight` differs from `{prefix}model.embed_tokens.weight`");
+        assert!(warning.contains(&names), "{warning}");
     };
-    write_weights(&dir.path().join("model.safetensors"), &[&tensors[..], &head].concat());
-    assert_untied();
+    let mut all = [&tensors[..], &head].concat();
+    write_weights(&dir.path().join("model.safetensors"), &all);
+    assert_untied("");
+    all.iter_mut().for_each(|tensor| tensor.0.insert_str(0, "module."));
+    write_weights(&dir.path().join("model.safetensors"), &all);
+    assert_untied("module.");
 
     fs::remove_file(dir.path().join("model.safetensors")).unwrap();
     write_weights(&dir.path().join("a.safetensors"), &tensors);
@@ -428,7 +434,7 @@ fn assert_unties<C: TestFamily + PartialEq + std::fmt::Debug>(tied: &C, untied: 
     map.insert("lm_head.weight".into(), json!("b.safetensors"));
     let index = json!({ "weight_map": map });
     fs::write(dir.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
-    assert_untied();
+    assert_untied("");
 }
 
 /// Folders as the first ones were published: of the bare model, and with the causal masks.
