@@ -116,7 +116,7 @@ fn forge(text: &[u8], seed: usize) -> Vec<u8> {
 }
 
 /// Writes a manifest with the hash that it has.
-fn write_manifest(checkpoint: &Path, text: &[u8]) {
+pub fn write_manifest(checkpoint: &Path, text: &[u8]) {
     fs::write(checkpoint.join("manifest.json"), text).unwrap();
     fs::write(checkpoint.join("manifest.xxh3"), format!("{:032x}", xxh3_128(text))).unwrap();
 }

@@ -156,9 +156,11 @@ fn changed_settings_of_a_resumed_run_are_shown() {
     workspace.train("--steps 2 --lr 3e-3 --betas 0.9,0.99 --save out");
     let same = workspace.train("--steps 3 --lr 3e-3 --betas 0.9,0.99 --resume out");
     assert!(!same.stderr.contains("warning"), "{}", same.stderr);
-    let forgotten = workspace.train("--steps 3 --clip 0 --resume out");
+    let taken = workspace.train("--steps 3 --resume out");
+    assert!(!taken.stderr.contains("warning"), "{}", taken.stderr);
+    let changed = workspace.train("--steps 3 --lr 1e-3 --betas 0.9,0.95 --clip 0 --resume out");
     assert_contains(
-        &forgotten.stderr,
+        &changed.stderr,
         "warning: --resume: not as in out/step-00000002: --lr is 0.001, and 0.003 was saved; \
          --betas is [0.9,0.95], and [0.9,0.99] was saved; --clip is none, and 1.0 was saved\n",
     );
@@ -176,9 +178,8 @@ fn changed_decays_of_a_resumed_run_are_shown() {
         assert_contains(&longer.stderr, warning);
         let steps = "; --steps is 4, and 2 was saved, which moves the decay of the learning rate\n";
         assert_eq!(longer.stderr.contains(steps), schedule != "constant", "{}", longer.stderr);
-        let without = workspace.train(&format!("{line} --steps 4 --resume {schedule}"));
-        assert_eq!(without.stderr.matches("average").count(), 1, "{}", without.stderr);
-        assert!(!without.stderr.contains("--ema is"), "{}", without.stderr);
+        let taken = workspace.train(&format!("--steps 4 --resume {schedule}"));
+        assert!(!taken.stderr.contains("--ema"), "{}", taken.stderr);
     }
 }
 

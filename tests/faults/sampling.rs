@@ -73,7 +73,7 @@ fn a_failed_continuation_leaves_a_complete_run() {
         let start = "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens 0 \
                      leaves it out): rank 0 failed: panic: there are no logits";
         let end = format!(
-            "\nsaved {save}/latest; to continue: --resume {save}/latest and a larger --steps\nexported {export}"
+            "\nsaved {save}/latest; to continue: --resume {save}/latest --steps 4 --save {save} --threads 1\nexported {export}"
         );
         assert!(text.starts_with(start) && text.ends_with(&end), "{text}");
         assert!(path("out/step-00000002/manifest.json").is_file());

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::checkpoint::Checkpoint;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, print_text, watch_stop_signals};
@@ -13,7 +14,7 @@ use super::config::{Config, GivenSettings};
 use super::console::print_line;
 use super::explain::explain_step;
 use super::machine::{Machine, open_machine, suggested_ranks};
-use super::plan::{Plan, PreparedOutputs, check_auto_ranks, open_model};
+use super::plan::{Plan, PreparedOutputs, check_auto_ranks, open_model, take_saved_settings};
 use super::report::output_lines;
 use super::run::{RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
@@ -63,12 +64,18 @@ impl<M: LanguageModel> Trainer<M> {
         })
     }
 
-    /// Creates a trainer with these settings, for which a mesh is chosen if they leave it open: `--mesh auto=8`.
+    /// Creates a trainer with these settings, and with those of the checkpoint of `--resume` that they do not override. A mesh is
+    /// chosen if they leave it open: `--mesh auto=8`.
     ///
     /// # Errors
     /// As [`new`](Self::new), and the reasons against each mesh if none fits.
     pub fn with_settings(settings: GivenSettings) -> Result<Trainer<M>> {
-        let Some(auto) = settings.auto_mesh()? else { return Trainer::new(settings.resolve()?) };
+        let (settings, resumed) = take_saved_settings(settings)?;
+        let Some(auto) = settings.auto_mesh()? else {
+            let config = settings.resolve()?;
+            let machine = open_machine(&config)?;
+            return Trainer::prepare(config, machine, resumed);
+        };
         let ranks = auto.ranks.map_or_else(|| suggested_ranks(auto.device), Ok)?;
         check_auto_ranks(ranks, auto.device)?;
         // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
@@ -88,7 +95,7 @@ impl<M: LanguageModel> Trainer<M> {
         if machine.own_rank().is_none_or(|rank| rank == 0) {
             print_line(&reason);
         }
-        Trainer::on(config, machine)
+        Trainer::prepare(config, machine, resumed)
     }
 
     /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model, then
@@ -106,10 +113,19 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
+        Trainer::prepare(config, machine, None)
+    }
+
+    /// Creates a trainer that resumes from `resumed`, or the checkpoint of `--resume`.
+    fn prepare(
+        config: Config,
+        machine: Box<dyn Machine>,
+        resumed: Option<Checkpoint>,
+    ) -> Result<Trainer<M>> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
-            let plan = Plan::new::<M>(config, Arc::clone(&machine))?;
+            let plan = Plan::new::<M>(config, Arc::clone(&machine), resumed)?;
             let mut outputs = if plan.config.explain {
                 PreparedOutputs::default()
             } else {

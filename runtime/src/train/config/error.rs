@@ -12,6 +12,11 @@ use crate::train::console::print_line;
 pub enum SettingSource {
     /// A flag of the command line.
     CommandLine,
+    /// A setting that the checkpoint of `--resume` keeps.
+    Checkpoint {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+    },
     /// A key of a `--config` file.
     File {
         /// The file.
@@ -59,8 +64,12 @@ impl ConfigError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(SettingSource::File { path, line }) = &self.source {
-            write!(f, "{}:{line}: ", path.display())?;
+        match &self.source {
+            Some(SettingSource::File { path, line }) => write!(f, "{}:{line}: ", path.display())?,
+            Some(SettingSource::Checkpoint { folder }) => {
+                write!(f, "as saved in {}: ", folder.display())?;
+            }
+            Some(SettingSource::CommandLine) | None => {}
         }
         f.write_str(&self.message)
     }

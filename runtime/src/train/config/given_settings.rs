@@ -1,11 +1,15 @@
 //! Settings as given, for which a mesh may still have to be chosen.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use crate::mesh::MeshShape;
 
 use super::given::{GivenMap, read_settings};
 use super::given_value::GivenValue;
+use super::kept_flags::add_kept_flags;
 use super::resolve::resolve_config;
 use super::{Config, ConfigError, DeviceChoice, Optimizers, Problem, SettingSource};
 
@@ -67,6 +71,21 @@ impl GivenSettings {
         Ok(Some(AutoMesh { ranks, device }))
     }
 
+    /// Returns the path of `--resume`, if it is given.
+    pub fn resume(&self) -> Option<PathBuf> {
+        let path = PathBuf::from(&self.given.get("resume")?.text);
+        Some(path).filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given override them.
+    ///
+    /// # Errors
+    /// Sizes that are given and differ from the saved ones, and settings that no run has saved.
+    pub fn with_kept(mut self, folder: &Path, saved: &Value) -> Result<GivenSettings, ConfigError> {
+        add_kept_flags(&mut self.given, folder, saved).map_err(ConfigError::Invalid)?;
+        Ok(self)
+    }
+
     /// Checks the settings.
     ///
     /// # Errors
@@ -90,6 +109,7 @@ impl GivenSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::config::kept_flags;
 
     fn settings(line: &str) -> GivenSettings {
         let words = line.split(' ').map(OsString::from);
@@ -112,6 +132,64 @@ mod tests {
                 error,
                 format!("--mesh: `{text}` is not a number of ranks; write for example `auto=8`")
             );
+        }
+    }
+
+    /// Settings of a command line that resumes a run with those of another one.
+    fn resumed(line: &str, saved: &str) -> Result<Config, String> {
+        let saved = Config::parse(saved.split(' ')).unwrap();
+        let saved = serde_json::to_value(kept_flags(&saved)).unwrap();
+        let kept = settings(line).with_kept(Path::new("out/step-00000002"), &saved);
+        kept.and_then(GivenSettings::resolve).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_resumed_run_takes_the_saved_settings() {
+        let saved = "t --mesh fsdp=2 --zero 1 --micro-batches 2 --hidden 64 --data /a --lr 1e-2 --steps 9 --seed 4";
+        let expected = Config::parse(format!("{saved} --resume out").split(' ')).unwrap();
+        assert_eq!(resumed("t --resume out", saved), Ok(expected.clone()));
+        assert_eq!(resumed("t --resume out --mesh fsdp=2,dp=1 --hidden 64", saved), Ok(expected));
+        // What depends on the mesh is that of the new one.
+        let line = "t --resume out --mesh dp=2 --lr 1 --steps 20 --data /b";
+        let expected = format!("{line} --hidden 64 --seed 4");
+        let expected = Config::parse(expected.split(' ')).unwrap();
+        assert_eq!(resumed(line, saved), Ok(expected));
+        // A chosen mesh, and an optimizer with other settings.
+        let saved = "t --mesh pp=2 --stages 2,2 --optimizer muon --momentum 0.5 --mesh-order pp";
+        assert!(resumed("t --mesh cp=2 --cp ring --optimizer adamw", saved).is_ok());
+        assert!(resumed("t --schedule gpipe --virtual-stages 1", saved).is_ok());
+        // A folder replaces sizes, and sizes a folder.
+        assert!(resumed("t --init-from a --mesh 1", saved).is_ok());
+        assert!(resumed("t --hidden 16 --mesh 1", "t --init-from a").is_ok());
+    }
+
+    #[test]
+    fn other_sizes_than_the_saved_ones_are_named() {
+        let saved = "t --hidden 64 --vocab 300 --ffn 8";
+        let text =
+            resumed("t --hidden 32 --vocab 300 --tied --ffn 16 --kv-heads 1", saved).unwrap_err();
+        for part in [
+            "the settings have 3 problems",
+            "--hidden: 32, but 64 was saved in out/step-00000002; leave it out",
+            "--ffn: 16, but 8 was saved",
+            "--tied: true, but false was saved",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    /// Of another version, or forged.
+    #[test]
+    fn unknown_saved_settings_are_refused() {
+        for (saved, expected) in [
+            (serde_json::json!({ "other": "1" }), "the saved setting `other` is none"),
+            (serde_json::json!({ "hidden": 64 }), "the saved setting `hidden` is none"),
+            (serde_json::json!([]), "the saved settings are damaged"),
+            (serde_json::json!({ "lr": "x" }), "as saved in out: --lr: must be"),
+        ] {
+            let kept = settings("t").with_kept(Path::new("out"), &saved);
+            let text = kept.and_then(GivenSettings::resolve).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
         }
     }
 

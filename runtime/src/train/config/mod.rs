@@ -13,12 +13,14 @@ use crate::mesh::MeshShape;
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::tensor::{Settings, ZeroStage};
 
+mod continue_flags;
 mod error;
 mod file;
 mod flags;
 mod given;
 mod given_settings;
 mod given_value;
+mod kept_flags;
 mod lr_schedule;
 mod memory_advice;
 mod optimizer;
@@ -29,9 +31,11 @@ mod sharding;
 mod time_limit;
 mod values;
 
+pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
 pub use flags::{FLAGS, Flag, FlagKind};
 pub use given_settings::{AutoMesh, GivenSettings};
+pub(super) use kept_flags::kept_flags;
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use optimizer::{OptimizerChoice, OptimizerConfig};
@@ -109,7 +113,7 @@ pub struct Config {
     pub explain: bool,
     /// `--save` and its settings.
     pub save: Option<SaveConfig>,
-    /// `--resume`.
+    /// `--resume`. The trainer of a command line takes the settings of the checkpoint from it.
     pub resume: Option<PathBuf>,
     /// `--stop-after`: time from the start of the program until the run stops after a step.
     #[serde(skip)]

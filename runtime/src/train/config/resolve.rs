@@ -11,7 +11,7 @@ use crate::data::{DocumentOptions, Order};
 use crate::mesh::{MeshError, MeshShape};
 
 /// Flags with the sizes of a new model.
-const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
+pub const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
 
 /// Checks all values and their combinations.
 pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config, ConfigError> {

@@ -35,6 +35,7 @@ pub use description::describe_mesh;
 pub use memory::{DryRun, MemoryPlan};
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
+pub use resume::take_saved_settings;
 pub use saved_settings::settings_to_save;
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
@@ -69,8 +70,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens every file that the run reads, and checks the settings against them. Writes nothing.
-    pub fn new<M: LanguageModel>(config: Config, machine: Arc<dyn Machine>) -> Result<Plan> {
+    /// Opens every file that the run reads, and checks the settings against them. Writes nothing. `resumed` is the checkpoint of
+    /// `--resume`, if it is open already.
+    pub fn new<M: LanguageModel>(
+        config: Config,
+        machine: Arc<dyn Machine>,
+        resumed: Option<Checkpoint>,
+    ) -> Result<Plan> {
         // Other ranks are processes, or do not run.
         if machine.own_rank().is_none() && !config.explain {
             check_threads(&config)?;
@@ -98,14 +104,14 @@ impl Plan {
             Some(_) => Some(describe_export::<M>(&config, &family, weights.as_ref(), &params)?),
             None => None,
         };
-        let resume = match &config.resume {
-            Some(path) => {
-                let checkpoint = resume::open_checkpoint(path, &config, &dataset, &params)?;
-                check_architecture(&checkpoint, &config, &architecture)?;
-                Some(checkpoint)
-            }
-            None => None,
+        let resume = match (resumed, &config.resume) {
+            (None, Some(path)) => Some(resume::open_checkpoint(path)?),
+            (resumed, _) => resumed,
         };
+        if let Some(checkpoint) = &resume {
+            resume::check_checkpoint(checkpoint, &config, &dataset, &params)?;
+            check_architecture(checkpoint, &config, &architecture)?;
+        }
         let parameters = params.iter().map(ParamRef::global_len).sum();
         let dataset = Arc::new(dataset);
         let history = RunHistory::begin(resume.as_ref().map(|checkpoint| {

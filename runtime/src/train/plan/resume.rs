@@ -9,32 +9,47 @@ use crate::optim::{Ema, ParamGroups, UpdateRule};
 use crate::state_dict::{state_kinds_in, training_tensors};
 use crate::tensor::ParamRef;
 
-use crate::train::config::Config;
+use crate::train::config::{Config, GivenSettings};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
-use super::saved_settings::changed_settings;
+use super::saved_settings::{changed_settings, saved_flags};
 
-/// Opens the checkpoint at `path`, and checks it against the settings, the data and the model's parameters.
-pub fn open_checkpoint(
-    path: &Path,
+/// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
+pub fn take_saved_settings(settings: GivenSettings) -> Result<(GivenSettings, Option<Checkpoint>)> {
+    let Some(path) = settings.resume() else { return Ok((settings, None)) };
+    let checkpoint = open_checkpoint(&path)?;
+    let settings = match saved_flags(&checkpoint) {
+        Some(saved) => settings.with_kept(checkpoint.folder(), saved)?,
+        None => settings,
+    };
+    Ok((settings, Some(checkpoint)))
+}
+
+/// Opens the checkpoint at `path`.
+pub fn open_checkpoint(path: &Path) -> Result<Checkpoint> {
+    Checkpoint::open(path).map_err(Error::of_flag("--resume"))
+}
+
+/// Checks a checkpoint to resume from against the settings, the data and the model's parameters.
+pub fn check_checkpoint(
+    checkpoint: &Checkpoint,
     config: &Config,
     dataset: &Dataset,
     params: &[ParamRef],
-) -> Result<Checkpoint> {
+) -> Result<()> {
     let in_flag = || Error::of_flag("--resume");
-    let checkpoint = Checkpoint::open(path).map_err(in_flag())?;
     let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
     let kinds = |param: &ParamRef| rule.state_kinds(groups.of(param)).to_vec();
-    check_optimizer(&checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
-    let has_average = state_kinds_in(&checkpoint).contains(Ema::KIND);
+    check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
+    let has_average = state_kinds_in(checkpoint).contains(Ema::KIND);
     let average = has_average.then_some(Ema::KIND);
     let expected =
         training_tensors(params, |param| kinds(param).into_iter().chain(average).collect());
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     let state = &checkpoint.manifest().state;
     state.data.check_resume(&DataPosition::after(state.step, dataset))?;
-    check_steps_left(&checkpoint, config)?;
+    check_steps_left(checkpoint, config)?;
     for skipped in checkpoint.skipped() {
         print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
     }
@@ -59,12 +74,12 @@ pub fn open_checkpoint(
         )),
         _ => {}
     }
-    let changed = changed_settings(&checkpoint, config);
+    let changed = changed_settings(checkpoint, config);
     if !changed.is_empty() {
         let folder = checkpoint.folder().display();
         print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
     }
-    Ok(checkpoint)
+    Ok(())
 }
 
 /// Checks that a step is left to train, or that the checkpoint of the last step is resumed for its export: the saved run may

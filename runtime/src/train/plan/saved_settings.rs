@@ -5,11 +5,14 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::checkpoint::Checkpoint;
-use crate::train::config::{Config, ModelSource};
+use crate::train::config::{Config, ModelSource, kept_flags};
 use crate::train::{Decay, Error, Result};
 
 /// Key of the architecture among the saved settings.
 const ARCHITECTURE: &str = "architecture";
+
+/// Key of the flags among the saved settings, with which a resumed run has the same settings.
+const FLAGS: &str = "flags";
 
 /// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are compared.
 const NOT_COMPARED: [&str; 4] =
@@ -32,13 +35,20 @@ const CHANGEABLE: [(&str, &str); 13] = [
     ("/reduce-dtype", "--reduce-dtype"),
 ];
 
-/// Returns all settings of a run, with the architecture of its model as `config.json` describes it.
+/// Returns all settings of a run, also as flags, with the architecture of its model as `config.json` describes it.
 pub fn settings_to_save(config: &Config, architecture: &Value) -> Value {
     let mut settings = serde_json::to_value(config).unwrap_or_default();
     if let Value::Object(settings) = &mut settings {
         settings.insert(ARCHITECTURE.to_owned(), architecture.clone());
+        settings
+            .insert(FLAGS.to_owned(), serde_json::to_value(kept_flags(config)).unwrap_or_default());
     }
     settings
+}
+
+/// Returns the saved flags. Older checkpoints do not have them.
+pub fn saved_flags(checkpoint: &Checkpoint) -> Option<&Value> {
+    checkpoint.manifest().state.config.get(FLAGS)
 }
 
 /// Checks that the model of a checkpoint has the same architecture. What shapes do not show, such as the base of rotary

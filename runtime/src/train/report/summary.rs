@@ -6,7 +6,7 @@ use crate::backend::Bytes;
 use crate::data::Tokenizer;
 use crate::os::print_text;
 
-use crate::train::config::Config;
+use crate::train::config::{Config, continuing_flags};
 use crate::train::console::counted;
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
@@ -104,7 +104,8 @@ fn usage_tables(report: &Report, steps: usize) -> String {
 pub fn output_lines(config: &Config) -> Vec<String> {
     let saved = config.save.as_ref().map(|save| {
         let latest = save.dir.join("latest");
-        format!("saved {0}; to continue: --resume {0} and a larger --steps", latest.display())
+        let flags = continuing_flags(config, &latest);
+        format!("saved {}; to continue: {flags}", latest.display())
     });
     let exported = config.export_hf.as_ref().map(|folder| format!("exported {}", folder.display()));
     saved.into_iter().chain(exported).collect()

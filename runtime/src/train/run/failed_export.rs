@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use crate::train::config::Config;
+use crate::train::config::{Config, exporting_flags};
 use crate::train::plan::Plan;
 
 /// Describes how to repeat the export of a run whose last checkpoint was `saved` after this number of steps.
 pub fn describe_repeated_export(plan: &Plan, saved: Option<u64>) -> String {
     let Config { steps, save, export_hf, .. } = &plan.config;
-    let folder = export_hf.as_deref().unwrap_or(Path::new("DIR")).display();
+    let folder = export_hf.as_deref().unwrap_or(Path::new("DIR"));
     let repeat = |checkpoint: &Path| {
-        let checkpoint = checkpoint.display();
+        let flags = exporting_flags(&plan.config, checkpoint, folder);
         format!(
-            "the trained model is in the checkpoint {checkpoint}: remove the cause, such as a full disk, and export it by the \
-             flags of this run with `--resume {checkpoint} --steps {steps} --export-hf {folder}` and without --save; nothing \
-             is trained again"
+            "the trained model is in the checkpoint {}: remove the cause, such as a full disk, and export it by `{flags}`; \
+             nothing is trained again",
+            checkpoint.display()
         )
     };
     match (&plan.resume, save) {

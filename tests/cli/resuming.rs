@@ -1,0 +1,147 @@
+//! `--resume` takes the settings of the checkpoint, and the flags that a run prints for its continuation work as they are.
+
+use super::forged::write_manifest;
+use super::*;
+
+/// Returns the flags that a finished run prints for its continuation.
+fn hint(finished: &Finished) -> String {
+    let line = finished.stdout.lines().find_map(|line| line.split_once("; to continue: "));
+    line.unwrap_or_else(|| panic!("no flags in:\n{}", finished.stdout)).1.to_owned()
+}
+
+/// Runs the program with words for a shell.
+fn run_words(workspace: &Workspace, name: &str, words: &str) -> Finished {
+    let mut command = command("sh");
+    command.args(["-c", &format!("exec '{name}' {words}")]);
+    workspace.finish(command, words)
+}
+
+const LLAMA: &str = env!("CARGO_BIN_EXE_train_llama");
+
+/// The continued run is, bit for bit, the rest of one that trains all steps.
+#[test]
+fn the_printed_flags_continue_a_run() {
+    let workspace = Workspace::new();
+    workspace.copy_fixture("tied_gqa", "a model");
+    std::fs::create_dir(workspace.path("some data")).unwrap();
+    let text = workspace.read("text.txt");
+    workspace.write("some data/it's text.txt", &text);
+    workspace.write(
+        "run.toml",
+        b"hidden = 32\nlayers = 2\nheads = 4\nffn = 48\ndata = \"text.txt\"\nseq = 16\nbatch = 4\nlr = 3e-3\nmesh = \"fsdp=2\"\n\
+          zero = 1\nsample-tokens = 0\nseed = 5\n",
+    );
+    let small = "--hidden 32 --layers 2 --heads 4 --seq 16 --batch 4 --steps 3 --sample-tokens 0";
+    let folder = "--init-from 'a model' --data 'a model/tokens.bin' --seq 8 --batch 4 --steps 3 --sample-tokens 0";
+    let deep = small.replace("--layers 2", "--layers 4 --mesh pp=2 --schedule interleaved");
+    for (index, line) in [
+        format!("{SMALL} --steps 3 --mesh dp=2,tp=2 --optimizer sgd --momentum 0.5 --clip 0"),
+        "--config run.toml --steps 3".to_owned(),
+        format!("{folder} --micro-batches 2"),
+        format!(
+            "{small} --data \"some data/it's text.txt\" --order shuffled --seed 3 --ema 0.9 --dtype bf16"
+        ),
+        format!("{deep} --data ./text.txt --micro-batches 2 --recompute full"),
+        format!("{small} --data text.txt --mesh cp=2,fsdp=2 --cp ulysses --zero 2 --mesh-order fsdp,cp"),
+        format!("{small} --data text.txt --documents 10 --pack --mask-borders --tied --vocab 260"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let whole = run_words(
+            &workspace,
+            LLAMA,
+            &format!("{} --metrics whole{index}.jsonl", line.replace("--steps 3", "--steps 6")),
+        );
+        assert_eq!(whole.code, Some(0), "{line}\n{}", whole.stderr);
+        let save = format!("--save 'out {index}' --save-every 2 --keep 2 --metrics m{index}.jsonl");
+        let first = run_words(&workspace, LLAMA, &format!("{line} {save}"));
+        assert_eq!(first.code, Some(0), "{line}\n{}", first.stderr);
+        let flags = hint(&first);
+        let second = run_words(&workspace, LLAMA, &flags);
+        assert_eq!(second.code, Some(0), "{line}\n{flags}\n{}", second.stderr);
+        assert!(!second.stderr.contains("warning"), "{line}\n{flags}\n{}", second.stderr);
+        let losses = |name: String| numbers(&workspace.metrics(&name), "loss");
+        assert_eq!(losses(format!("whole{index}.jsonl")), losses(format!("m{index}.jsonl")), "{line}");
+        assert!(workspace.path(&format!("out {index}/step-00000006/manifest.json")).is_file());
+        // And once more.
+        let third = run_words(&workspace, LLAMA, &hint(&second));
+        assert_eq!(third.code, Some(0), "{}", third.stderr);
+        assert_eq!(losses(format!("m{index}.jsonl")).len(), 12);
+    }
+}
+
+/// From another folder too.
+#[test]
+fn a_checkpoint_exports_without_further_flags() {
+    let workspace = Workspace::new();
+    workspace
+        .train("--mesh fsdp=2 --zero 1 --tied --vocab 300 --steps 3 --save out --export-hf whole");
+    let finished = workspace.run("--resume out --export-hf later");
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_contains(&finished.stdout, "no step was left to train on ");
+    std::fs::create_dir(workspace.path("elsewhere")).unwrap();
+    let mut command = program();
+    command.args(["--resume", "../out/latest", "--export-hf", "hf"]);
+    command.current_dir(workspace.path("elsewhere"));
+    assert!(command.output().unwrap().status.success());
+    let model = |folder: &str| workspace.read(&format!("{folder}/model.safetensors"));
+    assert!(model("whole") == model("later") && model("whole") == model("elsewhere/hf"));
+    // The list of collectives is that of the saved run.
+    let explained = workspace.run("--resume out --explain --steps 4");
+    assert_eq!(explained.code, Some(0), "{}", explained.stderr);
+    assert_contains(&explained.stdout, "fsdp");
+}
+
+/// Flags override what is safe to change, on another mesh too, and others are refused by name.
+#[test]
+fn flags_override_saved_settings() {
+    let workspace = Workspace::new();
+    workspace.train("--mesh fsdp=2 --zero 1 --micro-batches 2 --steps 2 --save out");
+    for flags in [
+        "--mesh dp=4",
+        "--mesh pp=2 --schedule gpipe",
+        "--mesh auto=2",
+        "--lr 1e-2 --clip 0 --weight-decay 0 --ema 0.5",
+        "--dtype bf16 --reduce-dtype bf16",
+        "--micro-batches 1 --recompute full --zero 3",
+        "--data ./text.txt --threads 1",
+    ] {
+        let finished = workspace.run(&format!("--resume out --steps 3 {flags}"));
+        assert_eq!(finished.code, Some(0), "{flags}\n{}", finished.stderr);
+    }
+    workspace.write(
+        "other.txt",
+        b"another text that is long enough to be trained on, in some rows, if it were the same",
+    );
+    for (flags, expected) in [
+        ("--hidden 64", "--hidden: 64, but 32 was saved in out/step-00000002; leave it out"),
+        ("--heads 2 --tied", "--heads: 2, but 4 was saved"),
+        ("--seq 32", "--seq: 32, but 16 was saved"),
+        ("--batch 8", "--batch: 8, but 4 was saved"),
+        ("--seed 1", "--seed: 1, but 0 was saved"),
+        ("--order shuffled", "--order: shuffled, but sequential was saved"),
+        ("--documents 10", "--documents: 10, but none was saved"),
+        ("--data other.txt", "--data: other.txt with "),
+        ("--optimizer sgd", "--optimizer: out/step-00000002 was saved by another optimizer"),
+        ("--init-from none", "--init-from: "),
+    ] {
+        let run = workspace.run(&format!("--resume out --steps 3 {flags}"));
+        assert_contains(run.error(), expected);
+    }
+}
+
+/// Checkpoints that were saved without flags need those of the run.
+#[test]
+fn older_checkpoints_load_with_flags() {
+    let workspace = Workspace::new();
+    workspace.train("--mesh fsdp=2 --steps 2 --save out");
+    let checkpoint = workspace.path("out/step-00000002");
+    let text = workspace.read("out/step-00000002/manifest.json");
+    let mut manifest: Value = serde_json::from_slice(&text).unwrap();
+    manifest["config"].as_object_mut().unwrap().remove("flags").unwrap();
+    write_manifest(&checkpoint, &serde_json::to_vec(&manifest).unwrap());
+    workspace.train("--mesh fsdp=2 --steps 3 --resume out");
+    let without = workspace.run("--steps 3 --resume out");
+    assert_contains(without.error(), "out/step-00000002");
+}
