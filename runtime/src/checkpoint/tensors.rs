@@ -209,14 +209,16 @@ impl TensorFile {
     }
 }
 
+/// Returns the length of a file, which is not empty.
 fn length_of(path: &Path, file: &File) -> Result<u64, CheckpointError> {
-    Ok(file.metadata().map_err(CheckpointError::io_error("read", path))?.len())
+    match file.metadata().map_err(CheckpointError::io_error("read", path))?.len() {
+        0 => Err(CheckpointError::damaged(path, "it is empty")),
+        length => Ok(length),
+    }
 }
 
 fn map_file(path: &Path, file: &File) -> Result<Mmap, CheckpointError> {
-    if length_of(path, file)? == 0 {
-        return Err(CheckpointError::damaged(path, "it is empty"));
-    }
+    length_of(path, file)?;
     // SAFETY: the map is read only; as for every mapped file, the file must not be shortened while it is open.
     unsafe { Mmap::map(file) }.map_err(CheckpointError::io_error("read", path))
 }

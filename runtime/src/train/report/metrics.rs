@@ -252,7 +252,7 @@ mod tests {
         keys.sort_unstable();
         assert_eq!(
             keys.join(" "),
-            "comm_bytes grad_norm hfu loss lr mfu peak_bytes step step_ms tokens tokens_per_s"
+            "comm_bytes grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms tokens tokens_per_s"
         );
         assert_eq!(object["loss"], 5.5);
         assert_eq!(object["peak_bytes"]["gradients"], 2048);
