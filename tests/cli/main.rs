@@ -212,7 +212,7 @@ impl Finished {
 /// Returns the exit code after a message: of lost files and memory, of runs that would fail again, and of all others.
 fn code_of(message: &str) -> i32 {
     let names = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
-    if names(&["No space left", "File too large", ": out of memory: "]) {
+    if names(&["No space left", "File too large", "Input/output error", ": out of memory: "]) {
         3
     } else if names(&["; training stopped"]) {
         4
