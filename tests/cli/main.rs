@@ -13,6 +13,7 @@ mod outputs;
 mod pipelines;
 mod refusals;
 mod reports;
+mod requeue;
 mod resuming;
 mod saving;
 mod stops;

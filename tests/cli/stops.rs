@@ -9,14 +9,14 @@ use crate::{Finished, PATIENCE, SMALL, Workspace, assert_contains, program};
 const STOPPED: Option<i32> = Some(75);
 
 /// A run in the background.
-struct Running<'a> {
+pub struct Running<'a> {
     workspace: &'a Workspace,
     child: Child,
     line: String,
 }
 
 impl Running<'_> {
-    fn start<'a>(workspace: &'a Workspace, line: &str) -> Running<'a> {
+    pub fn start<'a>(workspace: &'a Workspace, line: &str) -> Running<'a> {
         let mut command = program();
         command.args(line.split_whitespace()).current_dir(workspace.path("."));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -24,7 +24,7 @@ impl Running<'_> {
     }
 
     /// Waits until `m.jsonl` has a number of lines.
-    fn wait_for_steps(&mut self, steps: usize) {
+    pub fn wait_for_steps(&mut self, steps: usize) {
         let start = Instant::now();
         let lines = |workspace: &Workspace| {
             let content = std::fs::read(workspace.path("m.jsonl")).unwrap_or_default();
@@ -40,12 +40,12 @@ impl Running<'_> {
         }
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    fn finish(mut self) -> Finished {
+    pub fn finish(mut self) -> Finished {
         let start = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
             if start.elapsed() > PATIENCE {
@@ -60,7 +60,7 @@ impl Running<'_> {
 
 impl Workspace {
     /// Returns the files of a checkpoint of `ranks` ranks that hold tensors.
-    fn tensors(&self, checkpoint: &str) -> Vec<Vec<u8>> {
+    pub fn tensors(&self, checkpoint: &str) -> Vec<Vec<u8>> {
         let names = self.listing();
         let is_tensors =
             |name: &&String| name.starts_with(checkpoint) && name.ends_with(".safetensors");

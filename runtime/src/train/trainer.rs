@@ -14,7 +14,9 @@ use super::config::{Config, GivenSettings};
 use super::console::print_line;
 use super::explain::explain_step;
 use super::machine::{Machine, open_machine, suggested_ranks};
-use super::plan::{Plan, PreparedOutputs, check_auto_ranks, open_model, take_saved_settings};
+use super::plan::{
+    Plan, PreparedOutputs, check_auto_ranks, open_model, open_resumed, take_saved_settings,
+};
 use super::report::output_lines;
 use super::run::{RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
@@ -113,10 +115,11 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
-        Trainer::prepare(config, machine, None)
+        let resumed = open_resumed(&config).inspect_err(|error| machine.announce_failure(error))?;
+        Trainer::prepare(config, machine, resumed)
     }
 
-    /// Creates a trainer that resumes from `resumed`, or the checkpoint of `--resume`.
+    /// Creates a trainer that resumes from `resumed`, if there is a checkpoint.
     fn prepare(
         config: Config,
         machine: Box<dyn Machine>,

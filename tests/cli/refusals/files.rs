@@ -262,10 +262,10 @@ fn checkpoints() {
                 ],
             ),
             (
-                &resume("out/latest").replace("--steps 5", "--steps 2"),
+                &resume("out/latest").replace("--steps 5", "--steps 1"),
                 &[
-                    "out/step-00000002 has 2 steps done, and --steps 2 counts",
-                    "use a larger --steps, or --export-hf DIR",
+                    "out/step-00000002 has 2 steps done, and --steps 1 counts",
+                    "; use a larger --steps",
                 ],
             ),
         ],

@@ -296,7 +296,8 @@ pub const FLAGS: &[Flag] = &[
         .help("Remove all but the newest K checkpoints [needs --save]"),
     Flag::new(SAVING, "resume", FlagKind::Path)
         .value("DIR/latest")
-        .help("Continue from a checkpoint: DIR/latest, DIR/step-N or DIR"),
+        .help("Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of \
+               --save, or begins if there is none"),
     Flag::new(SAVING, "stop-after", FlagKind::Text).value("TIME").help(
         "Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code 75 [needs \
          --save]",

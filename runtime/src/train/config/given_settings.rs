@@ -71,10 +71,16 @@ impl GivenSettings {
         Ok(Some(AutoMesh { ranks, device }))
     }
 
-    /// Returns the path of `--resume`, if it is given.
-    pub fn resume(&self) -> Option<PathBuf> {
-        let path = PathBuf::from(&self.given.get("resume")?.text);
-        Some(path).filter(|path| !path.as_os_str().is_empty())
+    /// Returns the path to resume from, if `--resume` is given, and true for `auto`: the folder of `--save`.
+    pub fn resume(&self) -> Option<(PathBuf, bool)> {
+        let path = |name| {
+            let path = PathBuf::from(&self.given.get(name)?.text);
+            Some(path).filter(|path| !path.as_os_str().is_empty())
+        };
+        match path("resume")? {
+            auto if auto.as_os_str() == "auto" => Some((path("save")?, true)),
+            folder => Some((folder, false)),
+        }
     }
 
     /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given override them.

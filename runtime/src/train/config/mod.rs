@@ -113,8 +113,11 @@ pub struct Config {
     pub explain: bool,
     /// `--save` and its settings.
     pub save: Option<SaveConfig>,
-    /// `--resume`. The trainer of a command line takes the settings of the checkpoint from it.
+    /// `--resume`; for `auto`, the folder of `--save`. The trainer of a command line takes the settings of the checkpoint from it.
     pub resume: Option<PathBuf>,
+    /// `--resume auto`: without an intact checkpoint, the run begins.
+    #[serde(skip)]
+    pub resume_auto: bool,
     /// `--stop-after`: time from the start of the program until the run stops after a step.
     #[serde(skip)]
     pub stop_after: Option<TimeLimit>,

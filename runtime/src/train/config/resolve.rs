@@ -1,5 +1,7 @@
 //! Resolution of the given values to a checked [`Config`].
 
+use std::path::{Path, PathBuf};
+
 use super::flags::{FLAGS, FlagKind};
 use super::given::GivenMap;
 use super::values::Values;
@@ -20,6 +22,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
     let mesh = mesh(&mut values);
     let device = device_choice(&mut values);
     let (dtype, reduce_dtype) = sharding::dtypes(&mut values, device);
+    let (resume, resume_auto) = resume(&mut values);
     let config = Config {
         config_file: values.path("config"),
         mesh,
@@ -53,7 +56,8 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         optimizer: optimizer::optimizer(&mut values, optimizers),
         explain: values.switch("explain"),
         save: save_config(&mut values),
-        resume: values.path("resume"),
+        resume,
+        resume_auto,
         stop_after: stop_after(&mut values),
         export_hf: values.path("export-hf"),
         metrics: values.path("metrics"),
@@ -227,6 +231,20 @@ fn save_config(values: &mut Values) -> Option<SaveConfig> {
         }
     }
     Some(SaveConfig { dir: dir?, every, asynchronous, keep })
+}
+
+/// Returns the path to resume from, and true for `auto`.
+fn resume(values: &mut Values) -> (Option<PathBuf>, bool) {
+    let path = values.path("resume");
+    if path.as_deref() != Some(Path::new("auto")) {
+        return (path, false);
+    }
+    let dir = values.path("save");
+    if dir.is_none() {
+        let message = "auto needs --save DIR, whose newest checkpoint it continues from (a folder of this name is ./auto)";
+        values.problem("resume", message.into());
+    }
+    (dir, true)
 }
 
 fn stop_after(values: &mut Values) -> Option<TimeLimit> {

@@ -35,7 +35,7 @@ pub use description::describe_mesh;
 pub use memory::{DryRun, MemoryPlan};
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
-pub use resume::take_saved_settings;
+pub use resume::{open_resumed, take_saved_settings};
 pub use saved_settings::settings_to_save;
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
@@ -70,12 +70,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens every file that the run reads, and checks the settings against them. Writes nothing. `resumed` is the checkpoint of
-    /// `--resume`, if it is open already.
+    /// Opens every file that the run reads, and checks the settings against them. Writes nothing. `resume` is the checkpoint
+    /// of `--resume`.
     pub fn new<M: LanguageModel>(
         config: Config,
         machine: Arc<dyn Machine>,
-        resumed: Option<Checkpoint>,
+        resume: Option<Checkpoint>,
     ) -> Result<Plan> {
         // Other ranks are processes, or do not run.
         if machine.own_rank().is_none() && !config.explain {
@@ -103,10 +103,6 @@ impl Plan {
         let export = match &config.export_hf {
             Some(_) => Some(describe_export::<M>(&config, &family, weights.as_ref(), &params)?),
             None => None,
-        };
-        let resume = match (resumed, &config.resume) {
-            (None, Some(path)) => Some(resume::open_checkpoint(path)?),
-            (resumed, _) => resumed,
         };
         if let Some(checkpoint) = &resume {
             resume::check_checkpoint(checkpoint, &config, &dataset, &params)?;

@@ -174,7 +174,7 @@ impl Plan {
     }
 
     /// Returns true if the run resumes from a checkpoint in `dir`.
-    fn resumes_from(&self, dir: &Path) -> bool {
+    pub fn resumes_from(&self, dir: &Path) -> bool {
         let real = |path: &Path| path.canonicalize().ok();
         let resumed = self.resume.as_ref().and_then(|checkpoint| real(checkpoint.folder()));
         resumed.is_some_and(|folder| folder.parent() == real(dir).as_deref())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::data::{DataPosition, Dataset};
 use crate::optim::{Ema, ParamGroups, UpdateRule};
 use crate::state_dict::{state_kinds_in, training_tensors};
@@ -17,8 +17,8 @@ use super::saved_settings::{changed_settings, saved_flags};
 
 /// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
 pub fn take_saved_settings(settings: GivenSettings) -> Result<(GivenSettings, Option<Checkpoint>)> {
-    let Some(path) = settings.resume() else { return Ok((settings, None)) };
-    let checkpoint = open_checkpoint(&path)?;
+    let Some((path, is_auto)) = settings.resume() else { return Ok((settings, None)) };
+    let Some(checkpoint) = open_checkpoint(&path, is_auto)? else { return Ok((settings, None)) };
     let settings = match saved_flags(&checkpoint) {
         Some(saved) => settings.with_kept(checkpoint.folder(), saved)?,
         None => settings,
@@ -26,9 +26,21 @@ pub fn take_saved_settings(settings: GivenSettings) -> Result<(GivenSettings, Op
     Ok((settings, Some(checkpoint)))
 }
 
-/// Opens the checkpoint at `path`.
-pub fn open_checkpoint(path: &Path) -> Result<Checkpoint> {
-    Checkpoint::open(path).map_err(Error::of_flag("--resume"))
+/// Opens the checkpoint of `--resume`, if it is given.
+pub fn open_resumed(config: &Config) -> Result<Option<Checkpoint>> {
+    config.resume.as_ref().map_or(Ok(None), |path| open_checkpoint(path, config.resume_auto))
+}
+
+/// Opens the checkpoint at `path`. Returns `None` if there is no intact one, for `--resume auto`.
+fn open_checkpoint(path: &Path, is_auto: bool) -> Result<Option<Checkpoint>> {
+    match Checkpoint::open(path) {
+        Err(CheckpointError::NotFound { .. }) if is_auto => Ok(None),
+        Err(error @ CheckpointError::NoneUsable { .. }) if is_auto => {
+            print_line(&format!("warning: --resume auto: {error}\nthe run begins again"));
+            Ok(None)
+        }
+        opened => opened.map(Some).map_err(Error::of_flag("--resume")),
+    }
 }
 
 /// Checks a checkpoint to resume from against the settings, the data and the model's parameters.
@@ -82,25 +94,27 @@ pub fn check_checkpoint(
     Ok(())
 }
 
-/// Checks that a step is left to train, or that the checkpoint of the last step is resumed for its export: the saved run may
-/// have been stopped before it.
+/// Checks that the run has not more steps already than it is to have. One that has all of them exports and samples.
 fn check_steps_left(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
     let done = checkpoint.manifest().state.step;
-    let is_last = done == config.steps;
-    // The export needs no steps, but measured times do.
-    if done < config.steps || is_last && config.export_hf.is_some() && config.stage_times.is_none()
-    {
+    if done < config.steps {
         return Ok(());
     }
-    let or_export =
-        if is_last { ", or --export-hf DIR without --stage-times to export the model" } else { "" };
-    Err(Error::Input(format!(
-        "--resume: {} has {} done, and --steps {} counts from the beginning: nothing is left to train; use a larger \
-         --steps{or_export}",
-        checkpoint.folder().display(),
-        counted(done as usize, "step"),
-        config.steps
-    )))
+    let (folder, total) = (checkpoint.folder().display(), config.steps);
+    let found = format!("--resume: {folder} has {} done", counted(done as usize, "step"));
+    if done > total {
+        return Err(Error::Input(format!(
+            "{found}, and --steps {total} counts from the beginning; use a larger --steps"
+        )));
+    }
+    if config.stage_times.is_some() {
+        return Err(Error::Input(format!(
+            "{found}, as many as --steps: nothing is left to train, so --stage-times has nothing to measure; use a larger \
+             --steps, or leave it out"
+        )));
+    }
+    print_line(&format!("{found}, as many as --steps: nothing is left to train"));
+    Ok(())
 }
 
 /// Checks that the checkpoint holds exactly the state of `rule`.

@@ -23,6 +23,17 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         }
     }
 
+    /// Saves the state after `steps` steps that this run has loaded, unless it is in the folder of `--save`. Every rank calls it.
+    pub(super) fn save_loaded(&mut self, steps: u64) -> Result<()> {
+        match &self.plan.config.save {
+            Some(save) if self.plan.resumes_from(&save.dir) => {
+                self.saved = Some(steps);
+                Ok(())
+            }
+            _ => self.save_if_due(steps),
+        }
+    }
+
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
     pub(super) fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
         self.save(steps, keep, false)

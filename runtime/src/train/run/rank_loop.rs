@@ -140,8 +140,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if first < config.steps {
             check_first_batches(&rank, config.batch, self.batches.peek(first)?)?;
         } else {
-            // Resumed for the export only; the folder of `--save` may be another one.
-            self.save_if_due(first)?;
+            // Nothing is left to train; the folder of `--save` may be another one.
+            self.save_loaded(first)?;
         }
         rank.compare_values_before_step();
         begin_steps(self.plan);

@@ -122,6 +122,7 @@ fn flags_reach_their_fields() {
             keep: Some(2),
         }),
         resume: Some("out/latest".into()),
+        resume_auto: false,
         stop_after: Some(TimeLimit(Duration::from_secs(13_800))),
         export_hf: Some("hf".into()),
         metrics: Some("m.jsonl".into()),
@@ -228,4 +229,15 @@ fn only_paths_may_be_invalid_utf_8() {
     assert_eq!(Config::parse(args("--data")).unwrap().data, Some(odd.clone().into()));
     let text = Config::parse(args("--order")).unwrap_err().to_string();
     assert_contains(&text, "--order: a\u{fffd} is not valid UTF-8");
+}
+
+#[test]
+fn a_run_resumes_from_its_own_folder() {
+    let resume = |line: &str| parse(line).map(|config| (config.resume, config.resume_auto));
+    let [out, auto] = ["out", "./auto"].map(|dir| Some(dir.into()));
+    assert_eq!(resume("--save out --resume auto").unwrap(), (out, true));
+    assert_eq!(resume("--save out --resume ./auto").unwrap(), (auto, false));
+    assert_eq!(resume("--save out").unwrap(), (None, false));
+    let error = resume("--resume auto").unwrap_err().to_string();
+    assert!(error.starts_with("--resume: auto needs --save DIR, "), "{error}");
 }

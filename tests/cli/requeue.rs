@@ -1,0 +1,105 @@
+//! `--resume auto`, by which one command begins, continues and ends a run.
+
+use std::time::Duration;
+
+use crate::stops::Running;
+use crate::{SMALL, Workspace, assert_contains, numbers};
+
+const COMMAND: &str =
+    "--mesh dp=2 --save out --save-every 4 --keep 2 --resume auto --metrics m.jsonl";
+
+#[test]
+fn one_command_begins_continues_and_ends() {
+    let workspace = Workspace::new();
+    let steps = 400;
+    let line = format!("{SMALL} {COMMAND} --steps {steps}");
+    let mut seen = 0;
+    // A stop, a kill, a stop.
+    for (signal, code) in [("TERM", Some(75)), ("KILL", None), ("USR1", Some(75))] {
+        let mut run = Running::start(&workspace, &line);
+        run.wait_for_steps(seen + 6);
+        run.signal(signal);
+        let stopped = run.finish();
+        assert_eq!(stopped.code, code, "{signal}\n{}", stopped.stderr);
+        seen = workspace.metrics("m.jsonl").len();
+    }
+    workspace.train(&format!("{COMMAND} --steps {steps}"));
+    let losses = numbers(&workspace.metrics("m.jsonl"), "loss");
+    let checkpoint = format!("out/step-{steps:08}");
+    let tensors = workspace.tensors(&checkpoint);
+    let listing = workspace.listing();
+    let done = workspace.train(&format!("{COMMAND} --steps {steps} --export-hf hf"));
+    let report = "--resume: out/step-00000400 has 400 steps done, as many as --steps: nothing is left to train\n";
+    assert_contains(&done.stderr, report);
+    assert_contains(&done.stdout, "no step was left to train on ");
+    assert!(workspace.path("hf/model.safetensors").is_file());
+    assert_eq!(numbers(&workspace.metrics("m.jsonl"), "loss"), losses);
+    std::fs::remove_dir_all(workspace.path("hf")).unwrap();
+    assert_eq!(workspace.listing(), listing);
+    assert!(workspace.tensors(&checkpoint) == tensors, "it is saved again");
+
+    workspace.train(&format!("--mesh dp=2 --steps {steps} --save whole --metrics whole.jsonl"));
+    assert_eq!(losses, numbers(&workspace.metrics("whole.jsonl"), "loss"));
+    assert!(tensors == workspace.tensors(&format!("whole/step-{steps:08}")));
+}
+
+#[test]
+fn damaged_checkpoints_are_skipped() {
+    let workspace = Workspace::new();
+    workspace.train(&format!("{COMMAND} --steps 8"));
+    let damage =
+        |step: u64| workspace.write(&format!("out/step-{step:08}/rank-00000.safetensors"), b"torn");
+    damage(8);
+    let resumed = workspace.train(&format!("{COMMAND} --steps 9"));
+    assert_contains(&resumed.stderr, "; going on from out/step-00000004\n");
+    let whole = workspace.losses("--mesh dp=2 --steps 9");
+    assert_eq!(numbers(&workspace.metrics("m.jsonl"), "loss"), whole);
+    // None is intact.
+    for name in workspace.folder_entries() {
+        if let Some(step) = name.strip_prefix("out/step-") {
+            damage(step.parse().unwrap());
+        }
+    }
+    let begun = workspace.train(&format!("{COMMAND} --steps 9"));
+    assert_contains(
+        &begun.stderr,
+        "warning: --resume auto: no usable checkpoint in out:\n  - out/step-",
+    );
+    assert_contains(&begun.stderr, "\nthe run begins again\n");
+    assert_eq!(numbers(&workspace.metrics("m.jsonl"), "loss"), whole);
+}
+
+/// A fresh start would replace the checkpoints.
+#[test]
+fn a_folder_of_another_run_is_an_error() {
+    let workspace = Workspace::new();
+    workspace.train(&format!("{COMMAND} --steps 4"));
+    let other = workspace
+        .run(&format!("{} {COMMAND} --steps 8", SMALL.replace("--hidden 32", "--hidden 64")));
+    assert_contains(other.error(), "error: --resume: the ");
+    workspace.write("text.txt", &b"other text ".repeat(200));
+    let other = workspace.run(&format!("{SMALL} {COMMAND} --steps 8"));
+    assert_contains(other.error(), "error: --resume: the data differ");
+    std::fs::remove_dir_all(workspace.path("out")).unwrap();
+    let other = workspace.run(&format!("{SMALL} --steps 8 --resume auto"));
+    assert_contains(other.error(), "error: --resume: auto needs --save DIR");
+}
+
+/// A run without a checkpoint has nothing to lose in its first moments.
+#[test]
+fn a_stop_before_the_first_step_begins_again() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} {COMMAND} --steps 30");
+    for wait in [4, 8, 16] {
+        let run = Running::start(&workspace, &line);
+        std::thread::sleep(Duration::from_millis(wait));
+        run.signal("TERM");
+        let stopped = run.finish();
+        // None, if the program has not begun to handle signals.
+        let is_stop = matches!(stopped.code, Some(0 | 75) | None);
+        assert!(is_stop, "{:?}\n{}", stopped.code, stopped.stderr);
+    }
+    workspace.train(&format!("{COMMAND} --steps 30"));
+    let whole = workspace.losses("--mesh dp=2 --steps 30");
+    assert_eq!(numbers(&workspace.metrics("m.jsonl"), "loss"), whole);
+}
