@@ -4,6 +4,7 @@ mod async_saving;
 mod dry_runs;
 mod exit_codes;
 mod explain;
+mod failed_saves;
 mod families;
 mod faults;
 mod folders;

@@ -17,7 +17,10 @@ pub struct Running<'a> {
 
 impl Running<'_> {
     pub fn start<'a>(workspace: &'a Workspace, line: &str) -> Running<'a> {
-        let mut command = program();
+        Running::with(workspace, program(), line)
+    }
+
+    pub fn with<'a>(workspace: &'a Workspace, mut command: Command, line: &str) -> Running<'a> {
         command.args(line.split_whitespace()).current_dir(workspace.path("."));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Running { workspace, child: command.spawn().unwrap(), line: line.to_owned() }
@@ -38,6 +41,14 @@ impl Running<'_> {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Sets the limit of the size of files.
+    pub fn set_file_limit(&mut self, limit: &str) {
+        let pid = self.child.id().to_string();
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &pid, &format!("--fsize={limit}:unlimited")]);
+        assert!(command.status().unwrap().success());
     }
 
     pub fn signal(&self, name: &str) {

@@ -140,6 +140,11 @@ impl CheckpointError {
         }
     }
 
+    /// Returns true for an error of the system, such as a full disk, after which a later checkpoint may succeed.
+    pub(crate) fn is_of_system(&self) -> bool {
+        matches!(self, CheckpointError::Io { .. })
+    }
+
     pub(super) fn tensor_error(path: &Path, name: &str, reason: impl Into<String>) -> Self {
         let (path, name) = (path.to_owned(), name.to_owned());
         CheckpointError::Tensor { path, name, reason: reason.into() }

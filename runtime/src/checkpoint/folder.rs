@@ -60,11 +60,16 @@ impl CheckpointFolder {
 
     /// Removes what a failed run has left incomplete, ignoring errors.
     pub fn abandon(&self) {
-        // The user has to see the failure of the run instead; the next run retries.
-        let _ = remove_temporaries(&self.dir);
-        // If both are there, the new checkpoint may not be on disk yet: the next run removes the replaced one.
-        let _ = restore_replaced(&self.dir);
+        abandon(&self.dir);
     }
+}
+
+/// Removes what a failure has left incomplete in `dir`, ignoring errors.
+pub(super) fn abandon(dir: &Path) {
+    // The user has to see the failure instead; the next checkpoint, or the next run, retries.
+    let _ = remove_temporaries(dir);
+    // If both are there, the new checkpoint may not be on disk yet: the next one removes the replaced one.
+    let _ = restore_replaced(dir);
 }
 
 /// Returns the steps of all checkpoints in `dir`, in order.

@@ -51,6 +51,11 @@ impl CheckpointWriter {
         Ok(writer)
     }
 
+    /// Removes what a failed checkpoint has left in the folder `dir`, ignoring errors. No rank may write to it.
+    pub fn abandon(dir: &Path) {
+        folder::abandon(dir);
+    }
+
     /// Creates a writer for the checkpoint that another rank has begun.
     pub fn join(dir: &Path, step: u64) -> CheckpointWriter {
         let temporary = names::temporary_folder(dir, step);

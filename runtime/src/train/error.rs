@@ -47,6 +47,16 @@ pub enum Error {
         /// The problem.
         error: CheckpointError,
     },
+    /// A checkpoint that a rank could not write, on all ranks alike.
+    #[error("--save: {message}")]
+    Save {
+        /// Completed steps of the state.
+        steps: u64,
+        /// The first failure.
+        message: String,
+        /// Its exit code.
+        code: u8,
+    },
     /// The metrics file.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
@@ -223,7 +233,7 @@ impl Error {
             | Error::Rendezvous(_)
             | Error::OutOfMemory { .. } => LOST,
             Error::DataEnded { is_lost: false, .. } | Error::Diverged(_) => exit_code::FAILS_AGAIN,
-            Error::Ranks { code, .. } => *code,
+            Error::Ranks { code, .. } | Error::Save { code, .. } => *code,
         }
     }
 

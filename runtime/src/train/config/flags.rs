@@ -294,6 +294,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(SAVING, "keep", POSITIVE)
         .value("K")
         .help("Remove all but the newest K checkpoints [needs --save]"),
+    Flag::new(SAVING, "max-failed-saves", POSITIVE).value("N").default("3").help(
+        "End the run when N saves in a row have failed, such as on a full disk; fewer are a warning, except for the last save",
+    ),
     Flag::new(SAVING, "resume", FlagKind::Path)
         .value("DIR/latest")
         .help("Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of \

@@ -185,6 +185,8 @@ pub struct SaveConfig {
     pub asynchronous: bool,
     /// `--keep`: `None` keeps all.
     pub keep: Option<usize>,
+    /// `--max-failed-saves`: number of saves in a row that fail and end the run.
+    pub max_failed: usize,
 }
 
 impl Config {

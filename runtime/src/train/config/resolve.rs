@@ -218,19 +218,20 @@ fn save_config(values: &mut Values) -> Option<SaveConfig> {
     let every = values.count("save-every");
     let asynchronous = values.switch("save-async");
     let keep = values.count("keep").map(|n| n as usize);
+    let max_failed = values.size("max-failed-saves");
     let dir = values.path("save");
     if asynchronous && every.is_none() {
         let message = "needs --save-every N: a run waits for the checkpoint after its last step";
         values.problem("save-async", message.into());
     }
     if dir.is_none() {
-        for name in ["save-every", "keep"] {
+        for name in ["save-every", "keep", "max-failed-saves"] {
             if values.is_given(name) {
                 values.problem(name, "needs --save DIR".into());
             }
         }
     }
-    Some(SaveConfig { dir: dir?, every, asynchronous, keep })
+    Some(SaveConfig { dir: dir?, every, asynchronous, keep, max_failed })
 }
 
 /// Returns the path to resume from, and true for `auto`.

@@ -48,6 +48,9 @@ pub struct StepMetrics {
     /// has a `cp` axis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_balance: Option<f64>,
+    /// The step after which a checkpoint could not be saved, if the failure was detected since the last line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save_failed: Option<u64>,
 }
 
 /// A metrics file that cannot be used.
@@ -233,6 +236,7 @@ mod tests {
             bubble: None,
             padding: None,
             attention_balance: None,
+            save_failed: None,
         }
     }
 

@@ -77,6 +77,7 @@ impl<'a> MetricsRecorder<'a> {
         step: u64,
         stats: &StepStats,
         attention_balance: Option<f64>,
+        save_failed: Option<u64>,
     ) -> Result<()> {
         let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
@@ -102,6 +103,7 @@ impl<'a> MetricsRecorder<'a> {
             bubble,
             padding: self.dataset.padding_of_step(step),
             attention_balance,
+            save_failed,
         };
         Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line)?)
     }

@@ -11,7 +11,7 @@ use crate::state_dict::{StateSnapshot, TrainingState};
 use crate::tensor::Rank;
 use crate::train::{Error, Result};
 
-use super::save::{begin_checkpoint, site};
+use super::save::{agree, begin_checkpoint};
 
 /// The checkpoint that is being written, one at a time.
 ///
@@ -28,8 +28,7 @@ pub struct BackgroundSave {
 /// A checkpoint whose ranks have copied their states.
 struct RunningSave {
     steps: u64,
-    /// `None` once the thread has ended without an error.
-    thread: Option<WriterThread>,
+    thread: WriterThread,
 }
 
 /// The result of a thread: the memory of its copy, and the error of a file that could not be written.
@@ -104,35 +103,31 @@ impl BackgroundSave {
             Error::of_flag("--save")(CheckpointError::Io { action, path, source })
         })?;
         let thread = WriterThread { handle: Some(handle), written, is_cancelled };
-        self.running = Some(RunningSave { steps, thread: Some(thread) });
+        self.running = Some(RunningSave { steps, thread });
         Ok(())
     }
 
-    /// Returns the error of the file that this rank writes, if it has failed, without waiting.
-    pub fn check(&mut self) -> Result<()> {
-        let Some(running) = &mut self.running else { return Ok(()) };
-        match running.thread.take_if(|thread| thread.is_finished()) {
-            Some(thread) => self.end_thread(thread),
-            None => Ok(()),
-        }
-    }
-
     /// Waits until the checkpoint is complete, and returns its number of steps; `None` if there is none. Every rank calls it.
+    ///
+    /// # Errors
+    /// As [`agree`], after which no rank writes any more.
     pub fn finish(&mut self, rank: &Rank) -> Result<Option<u64>> {
-        let Some(RunningSave { steps, mut thread }) = self.running.take() else { return Ok(None) };
+        let Some(RunningSave { steps, thread }) = self.running.take() else { return Ok(None) };
         // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
         let _waits_for_files = rank.comms().extend_time_limit();
-        let (world, site) = (rank.comms().world(), site());
         // A thread that sends nothing has failed.
-        if let Some(failed) = thread.take_if(|thread| thread.written.recv().is_err()) {
-            self.end_thread(failed)?;
-        }
+        let (written, thread) = match thread.written.recv() {
+            Ok(()) => (Ok(()), Some(thread)),
+            Err(_) => (self.end_thread(thread), None),
+        };
         // Rank 0 must not wait for files that a rank which has failed never writes.
-        world.barrier(&site)?;
-        if let Some(thread) = thread {
-            self.end_thread(thread)?;
+        let all_written = agree(rank, steps, written).map(drop);
+        if let (Err(_), Some(thread)) = (&all_written, &thread) {
+            thread.is_cancelled.store(true, Ordering::Relaxed);
         }
-        world.barrier(&site)?;
+        let completed = thread.map_or(Ok(()), |thread| self.end_thread(thread));
+        all_written?;
+        agree(rank, steps, completed)?;
         Ok(Some(steps))
     }
 
@@ -141,18 +136,14 @@ impl BackgroundSave {
         self.snapshot = None;
     }
 
-    fn end_thread(&mut self, thread: WriterThread) -> Result<()> {
+    fn end_thread(&mut self, thread: WriterThread) -> std::result::Result<(), CheckpointError> {
         let (snapshot, outcome) = thread.join();
         self.snapshot = Some(snapshot);
-        outcome.map_err(Error::of_flag("--save"))
+        outcome
     }
 }
 
 impl WriterThread {
-    fn is_finished(&self) -> bool {
-        self.handle.as_ref().is_some_and(JoinHandle::is_finished)
-    }
-
     fn join(mut self) -> Written {
         let handle = self.handle.take().expect("a thread is joined once");
         handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -12,15 +12,16 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     pub(super) fn save_if_due(&mut self, steps: u64) -> Result<()> {
         let config = &self.plan.config;
         let Some(save) = &config.save else { return Ok(()) };
-        let (keep, is_last) = (save.keep, steps == config.steps);
-        let is_due = save.every.is_some_and(|every| steps.is_multiple_of(every));
-        if is_last || is_due && !save.asynchronous {
-            self.save_checkpoint(steps, keep)
-        } else if is_due {
-            self.save(steps, keep, true)
-        } else {
-            self.background_save.check()
+        if steps == config.steps {
+            return self.save_checkpoint(steps, save.keep);
         }
+        if !save.every.is_some_and(|every| steps.is_multiple_of(every)) {
+            return Ok(());
+        }
+        let limit = save.max_failed;
+        self.finish_background_save(limit)?;
+        let saved = self.save(steps, save.keep, save.asynchronous);
+        self.tolerate_failed_save(saved, limit)
     }
 
     /// Saves the state after `steps` steps that this run has loaded, unless it is in the folder of `--save`. Every rank calls it.
@@ -41,7 +42,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
 
     /// Saves a checkpoint after `steps` steps, or begins to save it in the background, when the one before is complete.
     fn save(&mut self, steps: u64, keep: Option<usize>, in_background: bool) -> Result<()> {
-        self.finish_background_save()?;
+        self.finish_background_save(usize::MAX)?;
         self.check_finite(steps)?;
         let Some(SaveConfig { dir, .. }) = &self.plan.config.save else { return Ok(()) };
         let (rank, params) = (&self.state.rank, self.state.built.params());
@@ -51,16 +52,26 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             return self.background_save.start(rank, &training_state, dir, (steps, &state), keep);
         }
         save_to_folder(rank, &training_state, dir, (steps, &state), keep)?;
-        self.saved = Some(steps);
+        self.note_saved(steps);
         Ok(())
     }
 
     /// Waits for the checkpoint that is being written, if there is one. Every rank calls it.
-    pub(super) fn finish_background_save(&mut self) -> Result<()> {
-        if let Some(steps) = self.background_save.finish(&self.state.rank)? {
-            self.saved = Some(steps);
+    ///
+    /// # Errors
+    /// A failure, if it is the last one of `limit` in a row.
+    pub(super) fn finish_background_save(&mut self, limit: usize) -> Result<()> {
+        match self.background_save.finish(&self.state.rank) {
+            Ok(Some(steps)) => self.note_saved(steps),
+            Ok(None) => {}
+            Err(error) => return self.tolerate_failed_save(Err(error), limit),
         }
         Ok(())
+    }
+
+    fn note_saved(&mut self, steps: u64) {
+        self.saved = Some(steps);
+        self.failed_saves.reset();
     }
 
     /// Checks that the parameters after `steps` steps are finite. Every rank calls it, when no checkpoint is being written.

@@ -101,7 +101,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let Some(save) = &self.plan.config.save else {
             return Err("nothing was saved (--save DIR keeps the state before such a step)".into());
         };
-        let saved = self.finish_background_save().and_then(|()| {
+        let saved = self.finish_background_save(usize::MAX).and_then(|()| {
             if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, None) }
         });
         match saved {

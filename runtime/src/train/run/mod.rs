@@ -7,6 +7,9 @@ mod divergence;
 mod documents;
 mod early_stop;
 mod failed_export;
+#[cfg(test)]
+mod failed_save_tests;
+mod failed_saves;
 mod finite_params;
 mod rank_loop;
 mod sample;

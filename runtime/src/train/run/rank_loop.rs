@@ -22,6 +22,7 @@ use super::batch_check::check_first_batches;
 use super::documents::check_first_step_used_documents;
 use super::early_stop::EndCause;
 use super::failed_export::describe_repeated_export;
+use super::failed_saves::FailedSaves;
 use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
 use super::shared::Shared;
@@ -52,6 +53,7 @@ pub struct RankLoop<'a, M: LanguageModel> {
     /// Completed steps at the last complete checkpoint.
     pub(super) saved: Option<u64>,
     pub(super) background_save: BackgroundSave,
+    pub(super) failed_saves: FailedSaves,
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked for.
     pub(super) loaded_infinite: Option<String>,
 }
@@ -122,6 +124,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             end_cause: None,
             saved: None,
             background_save: BackgroundSave::default(),
+            failed_saves: FailedSaves::default(),
             loaded_infinite,
         })
     }
@@ -162,7 +165,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 check_first_step_used_documents(&rank)?;
             }
             if let Some(recorder) = &mut self.recorder {
-                match recorder.record_step(&rank, step, &stats, balance) {
+                let failed = self.failed_saves.take_unreported();
+                match recorder.record_step(&rank, step, &stats, balance, failed) {
                     Err(Error::Metrics(error)) => {
                         print_line(&format!("warning: {error}; training goes on without metrics"));
                         report_failure = Some(Error::Metrics(error));

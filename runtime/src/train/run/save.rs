@@ -2,23 +2,25 @@
 
 use std::path::Path;
 
-use crate::checkpoint::{CheckpointWriter, RankFile, TrainState};
-use crate::comm::{CommError, Communicator, Site};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::checkpoint::{CheckpointError, CheckpointWriter, TrainState};
+use crate::comm::Site;
 use crate::data::DataPosition;
 use crate::mesh::AxisOrder;
+use crate::os::exit_code::code_of_error;
 use crate::state_dict::{TrainingState, with_shard_entries};
 use crate::tensor::Rank;
 
 use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};
 
-/// Returns the site of collectives for checkpoints.
-pub(super) fn site() -> Site {
-    Site::new("--save")
-}
-
 /// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`, and removes all but the newest
 /// `keep`. Every rank calls it.
+///
+/// # Errors
+/// As [`agree`].
 pub(super) fn save_to_folder(
     rank: &Rank,
     training_state: &TrainingState<'_>,
@@ -28,42 +30,56 @@ pub(super) fn save_to_folder(
 ) -> Result<()> {
     // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
     let _waits_for_files = rank.comms().extend_time_limit();
-    let refused = || Error::of_flag("--save");
-    let (world, site) = (rank.comms().world(), site());
-
     let writer = begin_checkpoint(rank, dir, steps)?;
-    let file = with_shard_entries(rank, training_state, |entries| {
+    let written = with_shard_entries(rank, training_state, |entries| {
         writer.write_rank(rank.index(), entries)
-    })
-    .map_err(refused())?;
-    let mut files = gather_rank_files(&world, &site, &file)?;
-    if rank.index() == 0 {
+    });
+    let mut files = agree(rank, steps, written)?;
+    let completed = if rank.index() == 0 {
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        writer.commit(files, state(), keep).map_err(refused())?;
-    }
-    Ok(world.barrier(&site)?)
+        writer.commit(files, state(), keep).map(drop)
+    } else {
+        Ok(())
+    };
+    agree(rank, steps, completed).map(drop)
 }
 
 /// Begins a checkpoint after `steps` steps in the folder `dir`. Every rank calls it, after its last update.
+///
+/// # Errors
+/// As [`agree`].
 pub(super) fn begin_checkpoint(rank: &Rank, dir: &Path, steps: u64) -> Result<CheckpointWriter> {
     rank.compare_last_updates();
-    if rank.index() == 0 {
-        CheckpointWriter::begin_checkpoint(dir, steps).map_err(Error::of_flag("--save"))?;
-    }
-    rank.comms().world().barrier(&site())?;
+    let begun = match rank.index() {
+        0 => CheckpointWriter::begin_checkpoint(dir, steps).map(drop),
+        _ => Ok(()),
+    };
+    agree(rank, steps, begun)?;
     Ok(CheckpointWriter::join(dir, steps))
 }
 
-/// Gathers the file descriptions of all ranks.
-fn gather_rank_files(
-    world: &Communicator,
-    site: &Site,
-    own: &RankFile,
-) -> std::result::Result<Vec<RankFile>, CommError> {
-    let text = serde_json::to_string(own).expect("names and numbers are JSON");
-    let texts = world.all_gather_texts(site, &text)?;
-    let file_of = |text: &String| serde_json::from_str(text).expect("ranks send valid JSON");
-    Ok(texts.iter().map(file_of).collect())
+/// Exchanges the results of a part of the checkpoint after `steps` steps. Every rank calls it when its part is done or has
+/// failed, and returns the values in the order of ranks.
+///
+/// # Errors
+/// [`Error::Save`] with the first failure on all ranks, if the system has refused a part. Other errors are of this rank.
+pub(super) fn agree<T: Serialize + DeserializeOwned>(
+    rank: &Rank,
+    steps: u64,
+    own: std::result::Result<T, CheckpointError>,
+) -> Result<Vec<T>> {
+    let own = match own {
+        Ok(value) => Ok(value),
+        Err(error) if error.is_of_system() => Err((error.to_string(), code_of_error(&error))),
+        Err(error) => return Err(Error::of_flag("--save")(error)),
+    };
+    let text = serde_json::to_string(&own).expect("names and numbers are JSON");
+    let texts = rank.comms().world().all_gather_texts(&Site::new("--save"), &text)?;
+    let result_of = |text: &String| -> std::result::Result<T, (String, u8)> {
+        serde_json::from_str(text).expect("ranks send valid JSON")
+    };
+    let values: std::result::Result<Vec<T>, _> = texts.iter().map(result_of).collect();
+    values.map_err(|(message, code)| Error::Save { steps, message, code })
 }
 
 /// Returns the state of the run besides its tensors.

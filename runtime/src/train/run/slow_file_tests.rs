@@ -13,7 +13,7 @@ use crate::tensor::{Rank, Settings};
 use crate::train::Error;
 
 use super::background_save::BackgroundSave;
-use super::save::save_to_folder;
+use super::save::{begin_checkpoint, save_to_folder};
 use super::stage_tests::{NAMES, StageState, TinyConfig, adamw, train_state};
 
 /// Time limit of communication.
@@ -71,7 +71,6 @@ fn ranks_train_while_a_slow_checkpoint_is_written() {
         }
         for _ in 0..10 {
             rank.comms().world().barrier(&Site::new("training")).unwrap();
-            save.check().unwrap();
         }
         assert!(!dir.path().join("latest").exists());
         assert_eq!(save.finish(rank).unwrap(), Some(2));
@@ -105,7 +104,7 @@ fn a_checkpoint_of_a_run_that_fails_is_given_up() {
             save.finish(&rank).map(drop)
         } else {
             // The call of `start`, without a file.
-            rank.comms().world().barrier(&Site::new("--save"))?;
+            begin_checkpoint(&rank, dir.path(), 2)?;
             Err(Error::Input("the rank fails".into()))
         }
     });

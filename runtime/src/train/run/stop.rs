@@ -50,7 +50,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let Some(save) = &self.plan.config.save else {
             return Err(Error::Input(format!("stopped by {reason}, without --save DIR")));
         };
-        let saved = self.finish_background_save().and_then(|()| {
+        let saved = self.finish_background_save(usize::MAX).and_then(|()| {
             if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, save.keep) }
         });
         match saved {

@@ -1,0 +1,68 @@
+//! Saves that fail, such as on a full disk: the run goes on, unless several fail in a row.
+
+use crate::checkpoint::CheckpointWriter;
+use crate::train::config::SaveConfig;
+use crate::train::console::print_line;
+use crate::train::{Error, LanguageModel, Result};
+
+use super::rank_loop::RankLoop;
+
+/// The saves that have failed since the last complete checkpoint, the same on all ranks.
+#[derive(Default)]
+pub struct FailedSaves {
+    in_a_row: usize,
+    /// The step of the last one, until the metrics have it.
+    unreported: Option<u64>,
+}
+
+impl FailedSaves {
+    /// Returns the step of a save that has failed since the last call.
+    pub fn take_unreported(&mut self) -> Option<u64> {
+        self.unreported.take()
+    }
+
+    /// Begins a new count, after a complete checkpoint.
+    pub(super) fn reset(&mut self) {
+        self.in_a_row = 0;
+    }
+}
+
+impl<M: LanguageModel> RankLoop<'_, M> {
+    /// Warns of a save that has failed, and removes what it has left. Every rank calls it with the same result.
+    ///
+    /// # Errors
+    /// Other errors, and the failure if it is the last one of `limit` in a row.
+    pub(super) fn tolerate_failed_save(&mut self, saved: Result<()>, limit: usize) -> Result<()> {
+        let (steps, message, code) = match saved {
+            Err(Error::Save { steps, message, code }) => (steps, message, code),
+            other => return other,
+        };
+        let Some(SaveConfig { dir, max_failed, .. }) = &self.plan.config.save else {
+            return Ok(());
+        };
+        let is_first = self.state.rank.index() == 0;
+        if is_first {
+            CheckpointWriter::abandon(dir);
+        }
+        self.failed_saves.in_a_row += 1;
+        self.failed_saves.unreported = Some(steps);
+        let resumed = self.plan.resume.as_ref().map(|_| self.plan.first_step());
+        let last = match self.saved.or(resumed) {
+            Some(saved) => format!("the last checkpoint is that of step {saved}"),
+            None => "there is no checkpoint before it".to_owned(),
+        };
+        let failed = self.failed_saves.in_a_row;
+        if failed >= limit {
+            let message =
+                format!("{message}; saves have failed {failed} times in a row, and {last}");
+            return Err(Error::Save { steps, message, code });
+        }
+        if is_first {
+            print_line(&format!(
+                "warning: --save: {message}; the state after step {steps} is not saved, and {last}; training goes on (failed \
+                 saves in a row: {failed}; --max-failed-saves {max_failed} end the run)"
+            ));
+        }
+        Ok(())
+    }
+}
