@@ -7,9 +7,10 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{DeriveInput, Item};
 
-use crate::attr::{Runtime, table};
+use crate::attr::{MeshTestArgs, Runtime, table};
 use crate::diag::Ctxt;
 use crate::forward::{Forward, complete_bodies};
+use crate::mesh_test::MeshTest;
 use crate::model::Model;
 use crate::{check, expand, fragments, tokens};
 
@@ -49,6 +50,13 @@ pub fn without_model(attribute: &str, item: TokenStream) -> TokenStream {
         format_args!("`#[{attribute}]` is read by `#[model]`: write `#[model]` above it"),
     );
     finish(attribute, cx, item)
+}
+
+/// Expands `#[mesh_test]`.
+pub fn mesh_test(args: TokenStream, item: TokenStream) -> TokenStream {
+    let cx = Ctxt::new();
+    let code = mesh_test_code(&cx, args, item);
+    finish("#[mesh_test]", cx, code)
 }
 
 /// Expands `#[model]`; errors go to `cx`.
@@ -92,6 +100,19 @@ pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenS
     match &forward.types {
         Some(types) if cx.n_errors() == 0 => expand::forward::expand(&forward, types),
         _ => expand::forward::fallback(&forward),
+    }
+}
+
+/// Expands `#[mesh_test]`; errors go to `cx`.
+pub fn mesh_test_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
+    let args = MeshTestArgs::parse(cx, args);
+    let Some(item) = parse(cx, &tokens) else { return tokens };
+    let Some(test) = MeshTest::lower(cx, args, &item) else { return quote!(#item) };
+    check::mesh_test::check(cx, &test);
+    if cx.n_errors() == 0 {
+        expand::mesh_test::expand(&test)
+    } else {
+        expand::mesh_test::fallback(&test)
     }
 }
 

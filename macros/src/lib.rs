@@ -3,6 +3,7 @@
 //! - [`dims!`] declares named tensor dims.
 //! - [`macro@model`] turns a struct of layers into a model, sharded as its fields are annotated.
 //! - [`macro@forward`] turns an impl block into the model's forward function.
+//! - [`macro@mesh_test`] turns a function into a test that the mesh does not matter.
 //!
 //! The macros generate declarations and calls; the compiler checks that shardings match, by the traits of the
 //! `meshwright` crate. The macros contain nothing about devices or communication.
@@ -17,6 +18,7 @@ mod entry;
 mod expand;
 mod forward;
 mod fragments;
+mod mesh_test;
 #[cfg(test)]
 mod mistakes;
 mod model;
@@ -194,4 +196,28 @@ of_model! { sharded tied recompute pipeline_stage }
 #[proc_macro_attribute]
 pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
     entry::forward(args.into(), item.into()).into()
+}
+
+/// Makes a function a test that the mesh does not matter.
+///
+/// ```text
+/// #[mesh_test(meshes = ["dp=2", "tp=2", "fsdp=2,tp=2"])]
+/// fn my_loop(rank: &Rank) -> meshwright::Result<Observed> {
+///     let built = build::<Net>(rank, &sizes())?;
+///     let mut observed = Observed::new(rank);
+///     let loss = built.model.loss(..);
+///     observed.loss(loss.reduce().value());
+///     observed.gradients(&built, &loss.backward().reduce());
+///     Ok(observed)
+/// }
+/// ```
+///
+/// The test runs the function on one rank, and on every rank of each mesh, by
+/// `meshwright::testing::assert_mesh_independent`. Without `meshes` these are `dp=2`, `fsdp=2`, `tp=2` and `fsdp=2,tp=2`.
+/// Other attributes of the function, such as `#[ignore]`, are those of the test.
+///
+/// `#[mesh_test(crate = facade::meshwright)]` gives the path of the `meshwright` crate if another crate re-exports it.
+#[proc_macro_attribute]
+pub fn mesh_test(args: TokenStream, item: TokenStream) -> TokenStream {
+    entry::mesh_test(args.into(), item.into()).into()
 }

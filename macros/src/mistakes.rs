@@ -60,6 +60,20 @@ fn in_arguments() {
     });
 }
 
+#[test]
+fn in_mesh_test() {
+    check("mesh_test", |cx, item| entry::mesh_test_code(cx, TokenStream::new(), item));
+}
+
+#[test]
+fn in_arguments_of_mesh_test() {
+    check("mesh_test_arguments", |cx, args| {
+        let item =
+            "fn loop_of_mine(rank: &Rank) -> Result<Observed> { x }".parse().expect("tokens");
+        entry::mesh_test_code(cx, args, item)
+    });
+}
+
 fn check(file: &str, expand: impl Fn(&Ctxt, TokenStream) -> TokenStream) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/mistakes/{file}.txt"));
     let committed = fs::read_to_string(&path).expect("the cases");

@@ -62,6 +62,10 @@ fn expand_item(item: Item) -> TokenStream {
             Some(args) => entry::forward(args, item.to_token_stream()),
             None => quote!(#item),
         },
+        Item::Fn(mut item) => match take(&mut item.attrs, "mesh_test") {
+            Some(args) => entry::mesh_test(args, item.to_token_stream()),
+            None => quote!(#item),
+        },
         other => quote!(#other),
     }
 }

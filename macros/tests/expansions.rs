@@ -21,7 +21,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(mlp tied generic recompute conditional stages);
+cases!(mlp tied generic recompute conditional stages mesh_test);
 
 use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Model, Module, SCOPES, Tensor};
 

@@ -15,7 +15,7 @@ pub mod renamed {
 #[expect(missing_docs, reason = "the fields of the cases")]
 pub mod without_prelude {
     use crate::renamed::runtime as rt;
-    use ::meshwright_macros::{dims, forward, model};
+    use ::meshwright_macros::{dims, forward, mesh_test, model};
 
     /// Names that an expansion might resolve to by mistake.
     pub mod traps {
@@ -89,6 +89,12 @@ pub mod without_prelude {
             let _ = input;
             returned
         }
+    }
+
+    /// A test called like the function that it calls.
+    #[mesh_test(crate = crate::renamed::runtime, meshes = ["tp=2"])]
+    pub fn assert_mesh_independent(rank: &rt::Rank) -> ::core::result::Result<rt::Observed, ()> {
+        ::core::result::Result::Ok(rt::Observed::new(rank))
     }
 }
 

@@ -14,6 +14,7 @@ pub mod mesh;
 pub mod nn;
 pub mod optim;
 mod os;
+mod parity;
 pub mod pipeline;
 pub mod prelude;
 pub mod random;
@@ -21,6 +22,7 @@ pub mod rotary;
 pub mod schedule;
 pub mod state_dict;
 pub mod tensor;
+pub mod testing;
 pub mod trace;
 pub mod train;
 
@@ -28,7 +30,7 @@ pub use os::exit_code;
 pub use os::{finish_stdout, ignore_file_size_signal, print_text, read_text};
 pub use train::{Error, Result, run_on};
 
-pub use meshwright_macros::{dims, forward, model};
+pub use meshwright_macros::{dims, forward, mesh_test, model};
 
 // Compiler messages print the shortest public path of a type.
 #[doc(no_inline)]

@@ -10,3 +10,4 @@ pub use crate::nn::{
     run_module, visit_model, visit_stage,
 };
 pub use crate::tensor::{Scope, scope};
+pub use crate::testing::assert_mesh_independent;

@@ -7,4 +7,5 @@ mod experts;
 mod known_bugs;
 mod optim;
 mod parity;
+mod preflight;
 mod promise;

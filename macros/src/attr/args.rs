@@ -117,11 +117,13 @@ impl<'a> Args<'a> {
             };
             return Err(syn::Error::new(start, message));
         }
-        let lists = |row: &&KeyRow| matches!(row.value, Value::FieldPaths);
+        let lists = |row: &&KeyRow| matches!(row.value, Value::FieldPaths | Value::Meshes);
         if input.peek(token::Bracket)
             && let Some(row) = self.attribute.keys.iter().find(lists)
         {
-            let list = shown(input.parse::<TokenTree>()?).replace('"', "");
+            let list = shown(input.parse::<TokenTree>()?);
+            let is_of_fields = matches!(row.value, Value::FieldPaths);
+            let list = if is_of_fields { list.replace('"', "") } else { list };
             let message = format!("write what the list is for: `{} = {list}`", row.name);
             return Err(syn::Error::new(start, message));
         }
@@ -293,6 +295,13 @@ pub fn take_to_comma(input: ParseStream) -> TokenStream {
         taken.extend(input.parse::<TokenTree>());
     }
     taken
+}
+
+/// Skips all tokens.
+pub fn skip_all(input: ParseStream) {
+    while !input.is_empty() {
+        skip_token(input);
+    }
 }
 
 /// Skips one token, if there is one.

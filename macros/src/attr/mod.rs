@@ -6,6 +6,7 @@
 
 pub mod args;
 mod fold;
+pub mod mesh_test;
 pub mod pipeline_stage;
 pub mod recompute;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use syn::{Attribute, Ident, LitStr, Token};
 use crate::diag::Ctxt;
 use crate::tokens::shown;
 use args::{Args, Keyed, Once, Shown};
+pub use mesh_test::MeshTestArgs;
 pub use runtime::Runtime;
 
 /// `#[tied(embed.tokens, when = "tie_word_embeddings")]`.

@@ -53,6 +53,7 @@ fn key_rows(attribute: &str, KeyRow { name, value, meaning }: &KeyRow) -> String
             row(&format!("{name} = N"), meaning) + &named.collect::<String>()
         }
         Value::FieldPaths => row(&format!("{name} = [field, field.path]"), meaning),
+        Value::Meshes => row(&format!("{name} = [\"dp=2\", \"tp=2\"]"), meaning),
         Value::Cost => row(&format!("{name} = N"), meaning),
         Value::Flag => row(name, meaning),
         Value::Crate => row(&format!("{name} = some::path"), meaning),

@@ -45,6 +45,8 @@ pub enum Value {
     FieldPaths,
     /// `cost = 1.5`: a number above 0.
     Cost,
+    /// `meshes = ["dp=2", "tp=2"]`: meshes in quotes.
+    Meshes,
     /// A flag without a value.
     Flag,
     /// `crate = some::path`.
@@ -292,8 +294,31 @@ const GROUPINGS: &[GroupingRow] = &[GroupingRow {
     meaning: "recomputes `ceil(sqrt(L))` of `L` layers together",
 }];
 
+/// The attribute `#[mesh_test]`.
+pub const MESH_TEST: AttributeRow = AttributeRow {
+    name: "mesh_test",
+    on: "function",
+    meaning: "makes `fn name(rank: &Rank) -> Result<Observed>` a test that the numbers it observes are those of one rank \
+              on every mesh; without meshes on `dp=2`, `fsdp=2`, `tp=2` and `fsdp=2,tp=2`",
+    keys: &[
+        KeyRow {
+            name: "meshes",
+            value: Value::Meshes,
+            meaning: "the meshes that are compared with one rank",
+        },
+        CRATE,
+    ],
+};
+
+/// The meshes of a test that names none: those on which every model runs.
+pub const DEFAULT_MESHES: [&str; 4] = ["dp=2", "fsdp=2", "tp=2", "fsdp=2,tp=2"];
+
+/// The axes of a mesh.
+pub const MESH_AXES: [&str; 6] = ["pp", "dp", "fsdp", "ep", "cp", "tp"];
+
 /// All attributes, in the order of the reference.
-pub const ATTRIBUTES: &[AttributeRow] = &[MODEL, FORWARD, SHARDED, TIED, RECOMPUTE, PIPELINE_STAGE];
+pub const ATTRIBUTES: &[AttributeRow] =
+    &[MODEL, FORWARD, SHARDED, TIED, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
 
 /// The axes after `@` in `dims!`.
 pub const AXES: &[AxisRow] = &[

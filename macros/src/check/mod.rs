@@ -4,5 +4,6 @@
 //! trait bounds in the expansion, which rustc checks.
 
 pub mod forward;
+pub mod mesh_test;
 pub mod model;
 pub mod stages;

@@ -2,5 +2,6 @@
 
 mod describe;
 pub mod forward;
+pub mod mesh_test;
 pub mod model;
 pub mod stages;

@@ -429,3 +429,31 @@ impl<M: Build, const N: usize> Build for Stack<M, N> {
         Stack(std::array::from_fn(|_| M::build(builder)))
     }
 }
+
+pub struct Rank(usize);
+impl Rank {
+    pub fn index(&self) -> usize {
+        self.0
+    }
+}
+
+/// The loss of a rank.
+pub struct Observed(f64);
+impl Observed {
+    pub fn new(_: &Rank) -> Observed {
+        Observed(0.0)
+    }
+
+    pub fn loss(&mut self, loss: f64) {
+        self.0 = loss;
+    }
+}
+
+/// Fails if two ranks observe different losses.
+pub fn assert_mesh_independent<const N: usize>(
+    meshes: [&str; N],
+    body: impl Fn(&Rank) -> Result<Observed, ()>,
+) {
+    let of = |index| body(&Rank(index)).map_or(f64::NAN, |observed| observed.0);
+    assert!(N == 0 || of(0) == of(1), "{meshes:?} differs");
+}

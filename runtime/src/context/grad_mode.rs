@@ -9,10 +9,16 @@ pub(crate) struct GradMode {
     pub is_recording: Cell<bool>,
     /// True if dropout is on.
     pub is_training: Cell<bool>,
+    /// Key of rounding noise, if results have some.
+    pub noise_key: Cell<Option<u32>>,
 }
 
 impl Default for GradMode {
     fn default() -> Self {
-        GradMode { is_recording: Cell::new(true), is_training: Cell::new(true) }
+        GradMode {
+            is_recording: Cell::new(true),
+            is_training: Cell::new(true),
+            noise_key: Cell::new(None),
+        }
     }
 }

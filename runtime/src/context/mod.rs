@@ -8,6 +8,7 @@ mod failure;
 mod grad_mode;
 mod micro_batch;
 mod rank;
+mod rounding;
 mod routed_rows;
 mod running_stage;
 pub(crate) mod scope;

@@ -50,6 +50,15 @@ impl MeshShape {
         }
     }
 
+    /// Returns the mesh of `axes` alone: the others have one rank.
+    pub fn with_axes(self, axes: AxisSet) -> MeshShape {
+        let mut shape = self;
+        for axis in AxisId::ALL.into_iter().filter(|axis| !axes.contains(*axis)) {
+            shape.degrees[axis as usize] = 1;
+        }
+        shape
+    }
+
     /// Returns the order of the axes in rank numbers.
     pub const fn order(&self) -> &AxisOrder {
         &self.order

@@ -7,10 +7,11 @@ use crate::backend::OutOfMemory;
 use crate::checkpoint::CheckpointError;
 use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::DataError;
-use crate::mesh::MeshError;
+use crate::mesh::{MeshError, MeshShape};
 use crate::nn::BuildError;
 use crate::optim::{GroupsError, OptimizerError};
 use crate::os::exit_code::{self, LOST, code_of_error, code_of_io};
+use crate::parity::Failure;
 use crate::pipeline::ExecutorError;
 use crate::state_dict::StateDictError;
 
@@ -135,6 +136,17 @@ pub enum Error {
         /// The files that the run has written, and their use.
         outputs: Vec<String>,
     },
+    /// A mesh that does not give the numbers of one rank.
+    #[error("{0}")]
+    Mismatch(String),
+    /// A run on a mesh that is compared with one rank.
+    #[error("on mesh {mesh}: {error}")]
+    OnMesh {
+        /// The mesh.
+        mesh: MeshShape,
+        /// The failure.
+        error: Box<Error>,
+    },
     /// Training diverged.
     #[error("{0}")]
     Diverged(String),
@@ -183,6 +195,14 @@ impl Error {
         }
     }
 
+    /// Returns the error of a comparison with one rank.
+    pub(crate) fn of_parity(failure: Failure<Error>) -> Error {
+        match failure {
+            Failure::Run { mesh, error } => Error::OnMesh { mesh, error: Box::new(error) },
+            Failure::Numbers(text) => Error::Mismatch(text),
+        }
+    }
+
     /// Adds settings that take less memory to an out-of-memory error.
     pub(super) fn with_memory_advice(self, config: &Config) -> Error {
         match self {
@@ -227,12 +247,15 @@ impl Error {
             Error::Pipeline(_) => exit_code::REFUSED,
             Error::Export { error, .. }
             | Error::Sample { error, .. }
+            | Error::OnMesh { error, .. }
             | Error::Unsaved { error, .. } => error.exit_code(),
             Error::Stopped(_) => exit_code::STOPPED,
             Error::DataEnded { is_lost: true, .. }
             | Error::Rendezvous(_)
             | Error::OutOfMemory { .. } => LOST,
-            Error::DataEnded { is_lost: false, .. } | Error::Diverged(_) => exit_code::FAILS_AGAIN,
+            Error::DataEnded { is_lost: false, .. } | Error::Diverged(_) | Error::Mismatch(_) => {
+                exit_code::FAILS_AGAIN
+            }
             Error::Ranks { code, .. } | Error::Save { code, .. } => *code,
         }
     }

@@ -12,6 +12,7 @@ mod machine;
 mod micro_batch;
 mod pipeline_step;
 mod plan;
+mod preflight;
 mod report;
 mod run;
 mod run_on;
@@ -31,4 +32,5 @@ pub use report::{
     Summary,
 };
 pub use run_on::run_on;
+pub(crate) use run_on::run_on_shape;
 pub use trainer::Trainer;

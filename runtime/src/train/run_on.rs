@@ -4,7 +4,7 @@ use crate::backend::cpu::CpuBackend;
 use crate::comm::launch;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
-use crate::tensor::{AppliedUpdates, Rank};
+use crate::tensor::{AppliedUpdates, Rank, Settings};
 
 use super::{Error, Result};
 
@@ -36,14 +36,25 @@ pub fn run_on<T: Send>(
     seed: u64,
     body: impl Fn(&Rank) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let shape: MeshShape = mesh.parse()?;
+    run_on_shape(&mesh.parse()?, Settings::new(seed), body)
+}
+
+/// Runs `body` like [`run_on`], with settings.
+///
+/// # Errors
+/// As [`run_on`].
+pub fn run_on_shape<T: Send>(
+    shape: &MeshShape,
+    settings: Settings,
+    body: impl Fn(&Rank) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = (cores / shape.world_size()).max(1);
-    let ended = launch(&shape, |comms| {
+    let ended = launch(shape, |comms| {
         let backend = CpuBackend::new(threads).map_err(|error| {
             Error::Input(format!("{threads} threads could not be started: {error}"))
         })?;
-        let rank = Rank::new(comms, Box::new(backend), seed);
+        let rank = Rank::with_settings(comms, Box::new(backend), settings);
         let result = body(&rank)?;
         check_axes_used(&rank)?;
         Ok((result, rank.applied_updates()))

@@ -3,6 +3,7 @@
 
 use crate::nn::Built;
 use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
+use crate::parity::Observed;
 use crate::pipeline::{ExecutorError, Pipeline};
 use crate::state_dict::TrainingState;
 use crate::tensor::{Mean, ParamRef, Rank, scope};
@@ -80,7 +81,7 @@ pub struct NonFinite {
     pub local: f64,
 }
 
-/// Trains on one global batch. Every rank calls it.
+/// Trains on one global batch, and records the loss and the gradients before clipping in `observed`. Every rank calls it.
 ///
 /// # Errors
 /// See [`StepFailure`].
@@ -89,6 +90,7 @@ pub fn train_step<M: LanguageModel>(
     graphs: &mut CudaGraphs<(M::Batch, M::Seq)>,
     settings: &OptimizerConfig,
     input: &StepInput<'_>,
+    observed: Option<&mut Observed>,
 ) -> Result<StepStats, StepFailure> {
     let RankState { rank, built, pipeline, optimizer, average } = state;
     rank.set_step(input.step);
@@ -112,6 +114,10 @@ pub fn train_step<M: LanguageModel>(
 
     let _pass = scope::begin_pass(scope::Pass::Update);
     let mut gradients = gradients.reduce();
+    if let Some(observed) = observed {
+        observed.loss(loss.value());
+        observed.gradients(built, &gradients);
+    }
     let grad_norm = match settings.clip {
         Some(max_norm) => gradients.clip(max_norm),
         None => gradients.norm(),

@@ -17,6 +17,7 @@ use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{
     Plan, PreparedOutputs, check_auto_ranks, open_model, open_resumed, take_saved_settings,
 };
+use super::preflight::compare_with_one_rank;
 use super::report::output_lines;
 use super::run::{RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
@@ -106,6 +107,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// Settings that contradict each other, the files or the model, and files that cannot be used.
     pub fn new(config: Config) -> Result<Trainer<M>> {
+        let config = config.for_preflight();
         let machine = open_machine(&config)?;
         Trainer::on(config, machine)
     }
@@ -128,15 +130,15 @@ impl<M: LanguageModel> Trainer<M> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
-            let plan = Plan::new::<M>(config, Arc::clone(&machine), resumed)?;
-            let mut outputs = if plan.config.explain {
+            let plan = Plan::new::<M>(config.for_preflight(), Arc::clone(&machine), resumed)?;
+            let mut outputs = if plan.config.writes_nothing() {
                 PreparedOutputs::default()
             } else {
                 plan.prepare_outputs()?
             };
             let shared = Shared::new(outputs.metrics.take());
             // Other processes wait for this one from now on, so it ends with them.
-            if plan.machine.own_rank().is_some() && !plan.config.explain {
+            if plan.machine.own_rank().is_some() && !plan.config.writes_nothing() {
                 begin_steps(&plan);
             }
             Ok(Trainer { plan, shared, outputs, model: PhantomData })
@@ -145,8 +147,8 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the [collectives](Self::explain) of a
-    /// step instead. A failure ends the process with one message on stderr and
-    /// the [exit code](Error::exit_code) of the error.
+    /// step instead, and with `--preflight` the result of the [comparison](Self::preflight) with one rank. A failure ends the
+    /// process with one message on stderr and the [exit code](Error::exit_code) of the error.
     ///
     /// # Errors
     /// None at present; [`train`](Self::train) returns them.
@@ -162,6 +164,8 @@ impl<M: LanguageModel> Trainer<M> {
         }
         let printed = if self.plan.config.explain {
             if prints { self.print_collectives() } else { Ok(()) }
+        } else if self.plan.config.preflight.is_some() {
+            self.preflight().and_then(|line| print_report(&format!("{line}\n")))
         } else {
             let trained = self.train_on_mesh();
             trained.and_then(|summary| if prints { summary.print(&self.plan) } else { Ok(()) })
@@ -182,11 +186,24 @@ impl<M: LanguageModel> Trainer<M> {
     /// The error of the rank that failed first and stopped the others; [`Error::Stopped`] after `--stop-after`; `--explain`, which
     /// trains nothing.
     pub fn train(self) -> Result<Summary> {
-        if self.plan.config.explain {
-            let reason = "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out";
-            return Err(Error::Input(reason.to_owned()));
-        }
-        self.train_on_mesh()
+        let reason = if self.plan.config.explain {
+            "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out"
+        } else if self.plan.config.preflight.is_some() {
+            "--preflight: compares steps instead of training; call `Trainer::preflight`, or leave it out"
+        } else {
+            return self.train_on_mesh();
+        };
+        Err(Error::Input(reason.to_owned()))
+    }
+
+    /// Compares the losses, gradients and updates of the steps of the run with those of one rank, all of them as threads on the
+    /// CPU, and returns how close they are, in one line.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one
+    /// rank.
+    pub fn preflight(&self) -> Result<String> {
+        compare_with_one_rank::<M>(&self.plan)
     }
 
     /// Returns a table of the collectives and messages of a training step, from a dry run, which takes no memory and computes
@@ -199,8 +216,7 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     fn print_collectives(&self) -> Result<()> {
-        let text = self.explain()?;
-        print_text(&text).map_err(|error| Error::Stdout { error, outputs: Vec::new() })
+        print_report(&self.explain()?)
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {
@@ -242,4 +258,9 @@ impl<M: LanguageModel> Trainer<M> {
             }
         }
     }
+}
+
+/// Prints the result of a run that writes no files.
+fn print_report(text: &str) -> Result<()> {
+    print_text(text).map_err(|error| Error::Stdout { error, outputs: Vec::new() })
 }

@@ -32,12 +32,14 @@ where
     let values = P::map_ref(&params, |param| param.param.read(param.gradient_axes));
     let recorded = rank.records_operations();
     let (output, saved) = O::Saved::saved_or_compute(rank, path, || {
-        operation.forward(OperationForward {
+        let (mut output, results) = operation.forward(OperationForward {
             rank,
             inputs: X::map_ref(&inputs, |input| input.value()),
             params: P::map_ref(&values, |values| values.view()),
             recorded,
-        })
+        });
+        rank.round_with_noise(&mut output);
+        (output, results)
     });
     drop(values);
     if recorded {

@@ -86,6 +86,7 @@ impl Matmul {
                 let mut out = rank.alloc_activation(self.result_len());
                 let (x, weight) = (input.data.view(), values.view());
                 rank.backend().gemm(&self.gemm(), x, weight, out.view_mut());
+                rank.round_with_noise(&mut out);
                 (self.exit.forward(rank, out, &self.site), [])
             })
         };

@@ -188,6 +188,8 @@ fn result_of(
     let mut out = rank.allocator().alloc(dtype, len, Category::Activations);
     let views: Vec<View<'_>> = leaves.iter().map(LeafData::view).collect();
     kernel(&views, out.view_mut());
+    drop(views);
+    rank.round_with_noise(&mut out);
     out
 }
 

@@ -41,6 +41,8 @@ pub struct Flag {
     pub kind: FlagKind,
     /// Value of an absent flag; empty if absence has a meaning of its own.
     pub default: &'static str,
+    /// Value of a flag that is given without one; empty if it needs one.
+    pub alone: &'static str,
     /// Heading in `--help`.
     pub group: &'static str,
     /// One line for `--help`.
@@ -67,7 +69,7 @@ impl Flag {
     }
 
     const fn new(group: &'static str, name: &'static str, kind: FlagKind) -> Flag {
-        Flag { name, value: "", kind, default: "", group, help: "" }
+        Flag { name, value: "", kind, default: "", alone: "", group, help: "" }
     }
 
     const fn value(mut self, value: &'static str) -> Flag {
@@ -77,6 +79,11 @@ impl Flag {
 
     const fn default(mut self, default: &'static str) -> Flag {
         self.default = default;
+        self
+    }
+
+    const fn alone(mut self, alone: &'static str) -> Flag {
+        self.alone = alone;
         self
     }
 
@@ -96,8 +103,10 @@ const MODEL: &str = "Model";
 const DATA: &str = "Data";
 const SHARDING: &str = "Sharding, memory and precision";
 const OPTIMIZER: &str = "Optimizer";
-const SAVING: &str = "Saving";
-const REPORTS: &str = "Reports";
+/// Heading of checkpoints and exports.
+pub const SAVING: &str = "Saving";
+/// Heading of what a run prints and writes about itself.
+pub const REPORTS: &str = "Reports";
 
 /// A whole number that may be zero.
 const COUNT: FlagKind = FlagKind::Count { min: 0, max: u32::MAX as u64 };
@@ -323,6 +332,10 @@ pub const FLAGS: &[Flag] = &[
         .help("Tokens of the continuation sampled at the end"),
     Flag::new(REPORTS, "explain", FlagKind::Switch).help(
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, and exit",
+    ),
+    Flag::new(REPORTS, "preflight", POSITIVE).value("STEPS").alone("3").help(
+        "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one rank, \
+         and exit [STEPS: 3]",
     ),
     later("capacity", "a capacity of experts"),
 ];

@@ -113,7 +113,8 @@ fn help(flag: &Flag, optimizers: &Optimizers) -> String {
 
 fn with_value(arg: Arg, flag: &'static Flag) -> Arg {
     let arg = arg.value_name(flag.value);
-    if flag.default.is_empty() { arg } else { arg.default_value(flag.default) }
+    let arg = if flag.default.is_empty() { arg } else { arg.default_value(flag.default) };
+    if flag.alone.is_empty() { arg } else { arg.num_args(0..=1).default_missing_value(flag.alone) }
 }
 
 /// Converts an error of clap to a problem.

@@ -52,6 +52,15 @@ impl GivenSettings {
         let Some(mesh) = self.given.get("mesh") else { return Ok(None) };
         let text = mesh.text.to_string_lossy();
         let Some(rest) = text.trim().strip_prefix("auto") else { return Ok(None) };
+        let refuse = |message: String| {
+            let source = Some(mesh.source.clone());
+            Err(ConfigError::Invalid(vec![Problem { source, message }]))
+        };
+        if self.given.contains_key("preflight") {
+            return refuse(format!(
+                "--mesh: `{text}` is not compared by --preflight; name the axes of the run"
+            ));
+        }
         let device = match self.given.get("device").map(|given| given.text.to_string_lossy()) {
             Some(device) if device.trim() == "cuda" => DeviceChoice::Cuda,
             _ => DeviceChoice::Cpu,
@@ -61,11 +70,9 @@ impl GivenSettings {
             None if rest.is_empty() => None,
             Some(Ok(ranks @ 1..)) => Some(ranks),
             _ => {
-                let message = format!(
+                return refuse(format!(
                     "--mesh: `{text}` is not a number of ranks; write for example `auto=8`"
-                );
-                let source = Some(mesh.source.clone());
-                return Err(ConfigError::Invalid(vec![Problem { source, message }]));
+                ));
             }
         };
         Ok(Some(AutoMesh { ranks, device }))

@@ -26,6 +26,7 @@ mod memory_advice;
 mod optimizer;
 mod optimizers;
 mod pipeline;
+mod preflight;
 mod resolve;
 mod sharding;
 mod time_limit;
@@ -111,6 +112,9 @@ pub struct Config {
     pub optimizer: OptimizerConfig,
     /// `--explain`: the collectives of a step are printed, and nothing is trained.
     pub explain: bool,
+    /// `--preflight`: the steps that are compared with one rank, instead of a training run.
+    #[serde(skip)]
+    pub preflight: Option<u64>,
     /// `--save` and its settings.
     pub save: Option<SaveConfig>,
     /// `--resume`; for `auto`, the folder of `--save`. The trainer of a command line takes the settings of the checkpoint from it.

@@ -7,7 +7,7 @@ use super::given::GivenMap;
 use super::values::Values;
 use super::{
     Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, Optimizers, SaveConfig, TimeLimit,
-    optimizer, pipeline, sharding,
+    optimizer, pipeline, preflight, sharding,
 };
 use crate::data::{DocumentOptions, Order};
 use crate::mesh::{MeshError, MeshShape};
@@ -55,6 +55,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         seed: values.count("seed").unwrap_or(0),
         optimizer: optimizer::optimizer(&mut values, optimizers),
         explain: values.switch("explain"),
+        preflight: preflight::preflight(&mut values),
         save: save_config(&mut values),
         resume,
         resume_auto,

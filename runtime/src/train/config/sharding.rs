@@ -31,10 +31,8 @@ impl Precision {
     }
 }
 
-/// Returns the ZeRO stage, which above 0 needs ranks that state can be sharded over. The default depends on `fsdp`, whose
-/// purpose it is.
+/// Returns the ZeRO stage, which above 0 needs ranks that state can be sharded over.
 pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
-    let degree = mesh.degree(AxisId::Fsdp);
     let given = values.count("zero").and_then(|level| ZeroStage::ALL.get(level as usize).copied());
     match given {
         Some(level)
@@ -51,10 +49,7 @@ pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
             ZeroStage::Replicated
         }
         Some(level) => level,
-        // With a pipeline, stage 3 would gather the parameters again for every micro-batch.
-        None if degree > 1 && mesh.degree(AxisId::Pp) > 1 => ZeroStage::Optimizer,
-        None if degree > 1 => ZeroStage::Parameters,
-        None => ZeroStage::Replicated,
+        None => ZeroStage::suited_to(mesh),
     }
 }
 

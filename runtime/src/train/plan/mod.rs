@@ -6,6 +6,7 @@ mod declaration;
 mod description;
 mod memory;
 mod model_plan;
+mod on_mesh;
 mod output_check;
 mod outputs;
 mod pipeline;

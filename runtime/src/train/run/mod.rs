@@ -11,6 +11,7 @@ mod failed_export;
 mod failed_save_tests;
 mod failed_saves;
 mod finite_params;
+mod observe;
 mod rank_loop;
 mod sample;
 mod save;

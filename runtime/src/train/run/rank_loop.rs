@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
+use crate::parity::Observed;
 use crate::state_dict::{TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::Rank;
 use crate::train::console::print_line;
@@ -56,6 +57,8 @@ pub struct RankLoop<'a, M: LanguageModel> {
     pub(super) failed_saves: FailedSaves,
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked for.
     pub(super) loaded_infinite: Option<String>,
+    /// The numbers of the steps, if they are compared with those on other meshes.
+    pub(super) observed: Option<Observed>,
 }
 
 impl<'a, M: LanguageModel> RankLoop<'a, M> {
@@ -126,6 +129,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             background_save: BackgroundSave::default(),
             failed_saves: FailedSaves::default(),
             loaded_infinite,
+            observed: None,
         })
     }
 
@@ -141,7 +145,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         // A report that cannot be written fails the run after its results are saved.
         let mut report_failure = None;
         if first < config.steps {
-            check_first_batches(&rank, config.batch, self.batches.peek(first)?)?;
+            self.check_first_batches()?;
         } else {
             // Nothing is left to train; the folder of `--save` may be another one.
             self.save_loaded(first)?;
@@ -239,8 +243,14 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         Ok(RunEnd::Complete(summary))
     }
 
+    /// Checks that the ranks have read the rows of the first step that they are to have.
+    pub(super) fn check_first_batches(&mut self) -> Result<()> {
+        let batch = self.batches.peek(self.plan.first_step())?;
+        check_first_batches(&self.state.rank, self.plan.config.batch, batch)
+    }
+
     /// Trains on the batch of a step; also returns the work of its attention, if ranks of `cp` share it.
-    fn run_step(&mut self, step: u64) -> Result<(StepStats, Option<AttentionWork>)> {
+    pub(super) fn run_step(&mut self, step: u64) -> Result<(StepStats, Option<AttentionWork>)> {
         let start = Instant::now();
         let config = &self.plan.config;
         let batch = self.batches.take_batch(step)?;
@@ -258,7 +268,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
         let sizes = [config.batch, config.seq];
         let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
-        let stats = train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input)
+        let (state, graphs) = (&mut self.state, &mut self.graphs);
+        let stats = train_step(state, graphs, &config.optimizer, &input, self.observed.as_mut())
             .map_err(|failure| match failure {
                 StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
                 StepFailure::Pipeline(error) => Error::Pipeline(error),

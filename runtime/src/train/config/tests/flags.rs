@@ -115,6 +115,7 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
+        preflight: None,
         save: Some(SaveConfig {
             dir: "out".into(),
             every: Some(10),

@@ -238,7 +238,7 @@ impl DryRun<'_> {
             let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
             // Numbers that are not finite are no failure here.
             if let Err(StepFailure::Pipeline(error)) =
-                train_step(state, &mut graphs, &config.optimizer, &input)
+                train_step(state, &mut graphs, &config.optimizer, &input, None)
             {
                 return Err(Error::Pipeline(error));
             }

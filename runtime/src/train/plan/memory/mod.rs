@@ -177,6 +177,11 @@ impl MemoryPlan {
         self.largest.total as u64
     }
 
+    /// Returns the bytes of all ranks together.
+    pub fn of_all_ranks(&self) -> f64 {
+        self.all_ranks
+    }
+
     /// Refuses a run that needs more than `--memory-limit` or the `available` bytes of the machine.
     pub fn check_memory(&self, config: &Config, available: Option<f64>) -> Result<()> {
         self.check_limit(config)?;

@@ -1,0 +1,90 @@
+//! Tests that the mesh does not matter: a program on meshes, compared with the same program on one rank.
+//!
+//! ```
+//! use meshwright::nn::build;
+//! use meshwright::optim::{AdamWOptions, Optimizer};
+//! use meshwright::prelude::*;
+//! use meshwright::testing::{Observed, assert_mesh_independent};
+//!
+//! dims! { Batch @ data, Hidden, Ffn }
+//!
+//! #[model]
+//! struct Mlp {
+//!     #[sharded(tp = "col")]
+//!     up: Linear<Hidden, Ffn>,
+//!     #[sharded(tp = "row")]
+//!     down: Linear<Ffn, Hidden>,
+//! }
+//!
+//! assert_mesh_independent(["dp=2", "tp=2", "fsdp=2,tp=2"], |rank| {
+//!     let built = build::<Mlp>(rank, &Sizes::new().with(Hidden, 8).with(Ffn, 12))?;
+//!     let mut optimizer = Optimizer::new(rank, &built.units, AdamWOptions::default());
+//!     let mut observed = Observed::new(rank);
+//!     for _ in 0..2 {
+//!         let x: Tensor<(Batch, Hidden)> =
+//!             Tensor::from_fn(rank, &[4, 8], |at| (at[0] as f32 - at[1] as f32).sin());
+//!         let y = built.model.down.forward(&built.model.up.forward(&x).silu());
+//!         let loss = Loss::mean_of(&(&y * &y));
+//!         observed.loss(loss.reduce().value());
+//!         let gradients = loss.backward().reduce();
+//!         observed.gradients(&built, &gradients);
+//!         optimizer.step(1e-2, gradients);
+//!         observed.parameters(&built);
+//!     }
+//!     Ok(observed)
+//! });
+//! ```
+
+use crate::mesh::MeshShape;
+use crate::parity::Parity;
+use crate::tensor::{Rank, Settings, ZeroStage};
+use crate::train::{Error, run_on_shape};
+
+pub use crate::parity::Observed;
+
+/// The seed of [`assert_mesh_independent`].
+const SEED: u64 = 0;
+
+/// Runs `body` on one rank and on each of `meshes`, and asserts that all ranks observe the numbers of one rank, up to the
+/// rounding of sums in another order.
+///
+/// Ranks are threads, as those of [`run_on`](crate::run_on), and compute in f32. A mesh with `fsdp` ranks shards all state,
+/// at ZeRO stage 3; with `pp` ranks as well, that of the optimizer only. The rounding to be expected is measured by runs on
+/// one rank whose results differ in their last bits.
+///
+/// # Panics
+/// If a mesh cannot be parsed, `body` fails on a mesh, or its numbers differ: the message names the first step, the axes, and
+/// the losses, gradients and parameters that differ, and by how much. Also if two runs on one rank differ.
+#[track_caller]
+pub fn assert_mesh_independent<M: AsRef<str>>(
+    meshes: impl IntoIterator<Item = M>,
+    body: impl Fn(&Rank) -> crate::Result<Observed> + Sync,
+) {
+    if let Err(error) = compare_meshes(meshes, body) {
+        panic!("{error}");
+    }
+}
+
+/// Compares like [`assert_mesh_independent`], and returns a line for each mesh: how close it is to one rank.
+///
+/// # Errors
+/// Where [`assert_mesh_independent`] panics.
+pub fn compare_meshes<M: AsRef<str>>(
+    meshes: impl IntoIterator<Item = M>,
+    body: impl Fn(&Rank) -> crate::Result<Observed> + Sync,
+) -> crate::Result<Vec<String>> {
+    let shapes = meshes.into_iter().map(|mesh| Ok(mesh.as_ref().parse::<MeshShape>()?));
+    let shapes = shapes.collect::<crate::Result<Vec<_>>>()?;
+    let run = |mesh: &MeshShape, noise: Option<u32>| {
+        let settings = Settings { zero: ZeroStage::suited_to(mesh), ..Settings::new(SEED) };
+        run_on_shape(mesh, settings, |rank| {
+            if let Some(key) = noise {
+                rank.add_rounding_noise(key);
+            }
+            body(rank)
+        })
+    };
+    let mut parity = Parity::new(run).map_err(Error::of_parity)?;
+    let checked = shapes.iter().map(|mesh| parity.check(mesh));
+    checked.map(|agreement| Ok(agreement.map_err(Error::of_parity)?.to_string())).collect()
+}

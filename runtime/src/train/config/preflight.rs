@@ -1,0 +1,68 @@
+//! `--preflight`: settings of runs that are compared with each other, and write nothing.
+
+use crate::layout::{AxisId, AxisSet};
+use crate::mesh::MeshShape;
+use crate::tensor::ZeroStage;
+
+use super::flags::{FLAGS, REPORTS, SAVING};
+use super::values::Values;
+use super::{Config, Decay, DeviceChoice, LrSchedule, Precision};
+
+/// Returns the number of steps to compare. Flags of what a preflight does not read, write or print are refused.
+pub(super) fn preflight(values: &mut Values) -> Option<u64> {
+    let steps = values.count("preflight")?;
+    let total = values.count("steps").unwrap_or(steps);
+    if steps > total && values.fits("steps") {
+        values.problem("preflight", format!("{steps} steps are more than --steps {total}"));
+    }
+    let others = FLAGS.iter().filter(|flag| [SAVING, REPORTS].contains(&flag.group));
+    for flag in others.filter(|flag| flag.name != "preflight") {
+        if values.is_given(flag.name) {
+            let message =
+                "a --preflight compares steps from the beginning, and writes nothing; leave it out";
+            values.problem(flag.name, message.into());
+        }
+    }
+    Some(steps)
+}
+
+impl Config {
+    /// Returns true if the run prints a result, and writes no files: `--explain` and `--preflight`.
+    pub fn writes_nothing(&self) -> bool {
+        self.explain || self.preflight.is_some()
+    }
+
+    /// Returns the settings of the runs that `--preflight` compares, if it is given: ranks are threads on the CPU, numbers are
+    /// f32, and all steps have the peak learning rate, since the updates of a warm-up are too small to be compared.
+    pub fn for_preflight(self) -> Config {
+        let Some(steps) = self.preflight else { return self };
+        let mut config = self;
+        config.steps = steps;
+        config.device = DeviceChoice::Cpu;
+        config.graphs = false;
+        config.nondeterministic = false;
+        (config.dtype, config.reduce_dtype) = (Precision::F32, Precision::F32);
+        let lr = config.optimizer.lr;
+        config.optimizer.lr = LrSchedule { decay: Decay::Constant, warmup: 0, steps, ..lr };
+        config.sample_tokens = 0;
+        config
+    }
+
+    /// Returns the settings of a run on some axes of this mesh, or on one rank, which compute the same step.
+    pub fn on_mesh(&self, mesh: MeshShape) -> Config {
+        let mut config = self.clone();
+        config.mesh = mesh;
+        // That of a rank of the whole mesh.
+        config.memory_limit = None;
+        if mesh.degree_of(AxisSet::ZERO) == 1 {
+            config.zero = ZeroStage::Replicated;
+        }
+        if mesh.degree(AxisId::Pp) == 1 {
+            config.pipeline = None;
+        }
+        if mesh.degree(AxisId::Cp) == 1 {
+            config.context = None;
+        }
+        config
+    }
+}

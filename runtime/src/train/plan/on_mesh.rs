@@ -1,0 +1,45 @@
+//! The plan of the same run on another mesh.
+
+use std::sync::Arc;
+
+use crate::checkpoint::RunHistory;
+use crate::mesh::MeshShape;
+use crate::train::machine::open_machine;
+use crate::train::{LanguageModel, Result};
+
+use super::checks::{check_batch, check_context, check_threads};
+use super::model_plan::ModelPlan;
+use super::{Plan, open_model};
+
+impl Plan {
+    /// Plans the same steps of a new run on some axes of the mesh, or on one rank, on the machine of `--device`.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn on_mesh<M: LanguageModel>(&self, mesh: MeshShape) -> Result<Plan> {
+        let config = self.config.on_mesh(mesh);
+        let machine = open_machine(&config)?;
+        check_threads(&config)?;
+        check_batch(&config)?;
+        check_context::<M>(&config)?;
+        let (family, weights) = open_model::<M::Config>(&config)?;
+        let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
+        let ModelPlan { outline, sizes, pipeline, memory, .. } = model;
+        Ok(Plan {
+            config,
+            machine: Arc::from(machine),
+            outline,
+            architecture: self.architecture.clone(),
+            sizes,
+            pipeline,
+            export: None,
+            parameters: self.parameters,
+            memory,
+            weights,
+            resume: None,
+            history: RunHistory::begin(None),
+            dataset: Arc::clone(&self.dataset),
+            tokenizer: None,
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! `--preflight`: the first steps of a run on its mesh, compared with the same steps on one rank.
+
+use crate::backend::Bytes;
+use crate::comm::launch;
+use crate::mesh::MeshShape;
+use crate::parity::{Observed, Parity};
+
+use super::plan::Plan;
+use super::run::{RankLoop, Shared};
+use super::{Error, LanguageModel, Result};
+
+/// Fixes for a model that is too large to be compared.
+const SHRINK: &str = "compare a smaller model of the same kind: fewer --layers, a smaller --hidden, --vocab, --batch or --seq";
+
+/// Compares losses, the gradient of every parameter, and the updated parameters in each step of the run with those of one rank,
+/// and returns how close they are, in one line.
+///
+/// # Errors
+/// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one rank.
+pub fn compare_with_one_rank<M: LanguageModel>(plan: &Plan) -> Result<String> {
+    let mesh = &plan.config.mesh;
+    if mesh.world_size() == 1 {
+        let reason = "--preflight: the mesh has one rank, so there is nothing to compare; name the --mesh of the run";
+        return Err(Error::Input(reason.to_owned()));
+    }
+    let one = plan.on_mesh::<M>(MeshShape::SINGLE).map_err(|error| {
+        Error::Input(format!("--preflight: one rank holds the whole model: {error}\n{SHRINK}"))
+    })?;
+    let many = plan.on_mesh::<M>(*mesh)?;
+    check_copies(&[&one, &many])?;
+    let run = |mesh: &MeshShape, noise: Option<u32>| match mesh {
+        mesh if *mesh == one.config.mesh => observe::<M>(&one, noise),
+        mesh if *mesh == many.config.mesh => observe::<M>(&many, noise),
+        _ => observe::<M>(&plan.on_mesh::<M>(*mesh)?, noise),
+    };
+    let mut parity = Parity::new(run).map_err(Error::of_parity)?;
+    Ok(parity.check(mesh).map_err(Error::of_parity)?.to_string())
+}
+
+/// Trains with the settings of `plan`, and returns the numbers of each rank.
+fn observe<M: LanguageModel>(plan: &Plan, noise: Option<u32>) -> Result<Vec<Observed>> {
+    let shared = Shared::default();
+    let body = |comms| RankLoop::<M>::new(plan, &shared, comms)?.observe_steps(noise);
+    launch(&plan.config.mesh, body).map_err(Error::of_ranks)
+}
+
+/// Checks that the memory of the host holds the numbers of two runs beside either of them: gradients and parameters of each
+/// step.
+fn check_copies(plans: &[&Plan]) -> Result<()> {
+    for plan in plans {
+        let Some(available) = plan.machine.memory() else { continue };
+        let tensors = 2.0 * (2 * plan.config.steps + 1) as f64;
+        let copies = tensors * 4.0 * plan.parameters as f64;
+        let needed = plan.memory.of_all_ranks() + copies;
+        if needed > available {
+            return Err(Error::Input(format!(
+                "--preflight: not enough memory: the gradients and parameters of {} steps, kept twice, take {}, and with the \
+                 run on mesh {} {}; {} are available\n{SHRINK}, or fewer steps: --preflight 1",
+                plan.config.steps,
+                Bytes(copies),
+                plan.config.mesh,
+                Bytes(needed),
+                Bytes(available)
+            )));
+        }
+    }
+    Ok(())
+}
