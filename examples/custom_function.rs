@@ -1,7 +1,8 @@
 //! A model with a function that has a backward of its own: `cargo run --release --example custom_function`.
 
-use meshwright::nn::build;
+use meshwright::nn::{Built, build};
 use meshwright::prelude::*;
+use meshwright::testing::{Observed, compare_meshes};
 use meshwright_examples::gated_norm::GatedRmsNorm;
 
 dims! { Batch @ data, Seq, Hidden, Ffn }
@@ -26,30 +27,38 @@ impl Net {
 }
 
 fn main() -> meshwright::Result<()> {
-    for mesh in ["1", "tp=2", "fsdp=2,tp=2"] {
-        let (loss, axes, norm) = run(mesh)?;
-        println!(
-            "{mesh:>12}: loss {loss:.6}, gradient of the weight over `{axes}`, norm {norm:.6}"
-        );
+    for line in compare_meshes(["tp=2", "fsdp=2,tp=2"], observe)? {
+        println!("{line}");
     }
+    println!("the gradient of the weight is reduced over `{}`", axes_on("fsdp=2,tp=2")?);
     Ok(())
 }
 
-/// Returns the loss, the axes over which the weight's gradient is reduced, and the gradient norm.
-pub fn run(mesh: &str) -> meshwright::Result<(f64, String, f64)> {
+fn net(rank: &Rank) -> meshwright::Result<Built<Net>> {
     let mut sizes = Sizes::new().with(Hidden, 16).with(Ffn, 24);
     sizes.init_std = 0.3;
-    let results = meshwright::run_on(mesh, 7, |rank| {
-        let built = build::<Net>(rank, &sizes)?;
-        let x = Tensor::from_fn(rank, &[4, 6, 16], |at| {
-            (at[0] as f32 + (at[1] * 16 + at[2]) as f32).sin()
-        });
-        let y = built.model.forward(&x);
-        let loss = Loss::mean_of(&(&y * &y));
-        let (value, norm) = (loss.reduce().value(), loss.backward().reduce().norm());
+    Ok(build::<Net>(rank, &sizes)?)
+}
+
+/// Observes the loss and the gradients of a step.
+pub fn observe(rank: &Rank) -> meshwright::Result<Observed> {
+    let built = net(rank)?;
+    let x =
+        Tensor::from_fn(rank, &[4, 6, 16], |at| (at[0] as f32 + (at[1] * 16 + at[2]) as f32).sin());
+    let y = built.model.forward(&x);
+    let loss = Loss::mean_of(&(&y * &y));
+    let mut observed = Observed::new(rank);
+    observed.loss(loss.reduce().value());
+    observed.gradients(&built, &loss.backward().reduce());
+    Ok(observed)
+}
+
+/// Returns the axes over which the gradient of the norm's weight is reduced on a mesh.
+pub fn axes_on(mesh: &str) -> meshwright::Result<String> {
+    let axes = meshwright::run_on(mesh, 0, |rank| {
+        let built = net(rank)?;
         let weight = built.params().into_iter().find(|param| param.path() == "norm.weight");
-        let axes = weight.map_or_else(String::new, |weight| weight.gradient_axes().to_string());
-        Ok((value, axes, norm))
+        Ok(weight.map_or_else(String::new, |weight| weight.gradient_axes().to_string()))
     })?;
-    Ok(results[0].clone())
+    Ok(axes[0].clone())
 }

@@ -1,10 +1,11 @@
-//! A custom layer with a sharding style, and a contraction in a model's `forward`:
+//! A custom layer with a sharding style, and a contraction in a model's `forward`, compared on meshes with one rank:
 //! `cargo run --release --example custom_layer`.
 
 use meshwright::layout::{Axis, Shape};
 use meshwright::nn::{Col, build};
 use meshwright::prelude::*;
 use meshwright::tensor::Contract;
+use meshwright::testing::{Observed, compare_meshes};
 
 dims! { Batch @ data, Hidden, Ffn }
 
@@ -62,23 +63,22 @@ impl Mlp {
 }
 
 fn main() -> meshwright::Result<()> {
-    for mesh in ["1", "tp=2", "dp=2,tp=4"] {
-        let (output, gradient) = run(mesh)?;
-        println!("{mesh:>9}: output {output:.6}, norm of the gradient {gradient:.6}");
+    for line in compare_meshes(["dp=2", "tp=2", "dp=2,tp=4"], observe)? {
+        println!("{line}");
     }
     Ok(())
 }
 
-/// Returns the mean square of the output, and the gradient norm.
-pub fn run(mesh: &str) -> meshwright::Result<(f64, f64)> {
+/// Observes the loss and the gradients of a step.
+pub fn observe(rank: &Rank) -> meshwright::Result<Observed> {
     let mut sizes = Sizes::new().with(Hidden, 16).with(Ffn, 32);
     sizes.init_std = 0.3;
-    let results = meshwright::run_on(mesh, 7, |rank| {
-        let mlp = build::<Mlp>(rank, &sizes)?.model;
-        let x = Tensor::from_fn(rank, &[8, 16], |at| ((at[0] * 16 + at[1]) as f32).sin());
-        let y = mlp.forward(&x);
-        let loss = Loss::mean_of(&(&y * &y));
-        Ok((loss.reduce().value(), loss.backward().reduce().norm()))
-    })?;
-    Ok(results[0])
+    let built = build::<Mlp>(rank, &sizes)?;
+    let x = Tensor::from_fn(rank, &[8, 16], |at| ((at[0] * 16 + at[1]) as f32).sin());
+    let y = built.model.forward(&x);
+    let loss = Loss::mean_of(&(&y * &y));
+    let mut observed = Observed::new(rank);
+    observed.loss(loss.reduce().value());
+    observed.gradients(&built, &loss.backward().reduce());
+    Ok(observed)
 }

@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use meshwright::layout::AxisId;
+use meshwright::nn::Built;
 use meshwright::optim::{AdamW, AdamWOptions};
 use meshwright::pipeline::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
 use meshwright::prelude::*;
 use meshwright::schedule::{ScheduleKind, verify};
-use meshwright::tensor::{Mean, ParamRef};
+use meshwright::tensor::{Mean, ParamRef, Reduced};
+use meshwright::testing::Observed;
 
 dims! { Batch @ data, Seq, Hidden, Ffn, Vocab, Encoders }
 
@@ -123,38 +126,61 @@ pub struct Trained {
 
 /// Trains for `steps` steps on the stages of `ranks` ranks.
 pub fn train(ranks: usize, kind: ScheduleKind, steps: usize) -> meshwright::Result<Trained> {
-    let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES);
+    let by_rank = meshwright::run_on(&format!("pp={ranks}"), 0, |rank| {
+        train_rank(rank, kind, steps, &mut |_, _, _| ())
+    })?;
+    // The losses are the same on every rank; each has the parameters of its own stages.
+    let losses = by_rank[0].losses.clone();
+    Ok(Trained { losses, params: by_rank.into_iter().flat_map(|rank| rank.params).collect() })
+}
+
+/// Observes the losses, gradients and parameters of three steps.
+pub fn observe(rank: &Rank) -> meshwright::Result<Observed> {
+    let mut observed = Observed::new(rank);
+    train_rank(rank, ScheduleKind::OneFOneB, 3, &mut |built, loss, gradients| {
+        observed.parameters(built);
+        observed.loss(loss);
+        observed.gradients(built, gradients);
+    })?;
+    Ok(observed)
+}
+
+/// Trains the stages of a rank, and calls `see` before each update.
+fn train_rank(
+    rank: &Rank,
+    kind: ScheduleKind,
+    steps: usize,
+    see: &mut dyn FnMut(&Built<EncoderDecoder>, f64, &Gradients<Reduced>),
+) -> meshwright::Result<Trained> {
+    let schedule = kind.generate(rank.degree(AxisId::Pp), kind.default_chunks(), MICRO_BATCHES);
     let schedule = schedule.expect("all numbers are above 0");
     let schedule = Arc::new(verify(&schedule).expect("generated schedules have no faults"));
     let mut sizes = Sizes::new().with(Hidden, 24).with(Ffn, 64).with(Vocab, VOCAB);
     sizes = sizes.with(Encoders, 2).with(Layers, 2).with(Seq, SHAPE[1]);
     sizes.init_std = 0.2;
-    let by_rank = meshwright::run_on(&format!("pp={ranks}"), 0, |rank| {
-        let placement = &schedule.lowered().placement;
-        let request = StageRequest { placement, cut: &StageCut::Even, seq: SHAPE[1] };
-        let plan = plan_stages::<EncoderDecoder>(rank, &sizes, &request)?;
-        let built = build_stages::<EncoderDecoder>(rank, &sizes, &plan)?;
-        let pipeline = Pipeline::new(rank, &built, &sizes, &plan, &schedule)?;
-        let mut optimizer = AdamW::new(rank, &built.units, AdamWOptions::default());
-        let mut losses = Vec::with_capacity(steps);
-        for step in 0..steps {
-            let batches = (0..MICRO_BATCHES).map(|index| batch(rank, MICRO_BATCHES * step + index));
-            let (inputs, sums): (Vec<(Ids, Ids)>, Vec<Ids>) = batches.unzip();
-            let step = pipeline.run_step(&built.model, &inputs, |model, output, index| {
-                model.head.loss(output, &sums[index])
-            })?;
-            let mut mean = Mean::default();
-            step.losses.iter().for_each(|loss| mean += loss.reduce());
-            losses.push(mean.value());
-            optimizer.step(0.005, step.gradients.reduce());
-        }
-        let owned = built.params().into_iter().filter(ParamRef::is_owned);
-        let params = owned.map(|param| (param.path().to_owned(), param.gather(rank)));
-        Ok(Trained { losses, params: params.collect() })
-    })?;
-    // The losses are the same on every rank; each has the parameters of its own stages.
-    let losses = by_rank[0].losses.clone();
-    Ok(Trained { losses, params: by_rank.into_iter().flat_map(|rank| rank.params).collect() })
+    let placement = &schedule.lowered().placement;
+    let request = StageRequest { placement, cut: &StageCut::Even, seq: SHAPE[1] };
+    let plan = plan_stages::<EncoderDecoder>(rank, &sizes, &request)?;
+    let built = build_stages::<EncoderDecoder>(rank, &sizes, &plan)?;
+    let pipeline = Pipeline::new(rank, &built, &sizes, &plan, &schedule)?;
+    let mut optimizer = AdamW::new(rank, &built.units, AdamWOptions::default());
+    let mut losses = Vec::with_capacity(steps);
+    for step in 0..steps {
+        let batches = (0..MICRO_BATCHES).map(|index| batch(rank, MICRO_BATCHES * step + index));
+        let (inputs, sums): (Vec<(Ids, Ids)>, Vec<Ids>) = batches.unzip();
+        let step = pipeline.run_step(&built.model, &inputs, |model, output, index| {
+            model.head.loss(output, &sums[index])
+        })?;
+        let mut mean = Mean::default();
+        step.losses.iter().for_each(|loss| mean += loss.reduce());
+        losses.push(mean.value());
+        let gradients = step.gradients.reduce();
+        see(&built, mean.value(), &gradients);
+        optimizer.step(0.005, gradients);
+    }
+    let owned = built.params().into_iter().filter(ParamRef::is_owned);
+    let params = owned.map(|param| (param.path().to_owned(), param.gather(rank)));
+    Ok(Trained { losses, params: params.collect() })
 }
 
 /// Returns the inputs of a micro-batch, and their sums.

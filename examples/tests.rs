@@ -16,8 +16,11 @@ mod encoder_decoder;
 #[path = "mlp.rs"]
 mod mlp;
 
+use meshwright::mesh_test;
+use meshwright::prelude::*;
 use meshwright::schedule::ScheduleKind;
-use meshwright::train::{Config, Trainer};
+use meshwright::testing::Observed;
+use meshwright::train::Config;
 use meshwright_examples::long_context::LongLlama;
 use meshwright_examples::mixtral::Mixtral;
 
@@ -35,30 +38,28 @@ fn the_mlp_learns_the_same_on_every_mesh() {
     }
 }
 
-#[test]
-fn the_custom_layer_computes_the_same_on_every_mesh() {
-    let (output, gradient) = custom_layer::run("1").unwrap();
-    assert!(output > 0.0 && gradient > 0.0);
-    for mesh in ["dp=2", "tp=2", "dp=2,tp=4"] {
-        let (sharded_output, sharded_gradient) = custom_layer::run(mesh).unwrap();
-        assert!((sharded_output - output).abs() < 1e-5 * output, "{mesh}: {sharded_output}");
-        assert!(
-            (sharded_gradient - gradient).abs() < 1e-5 * gradient,
-            "{mesh}: {sharded_gradient}"
-        );
-    }
+#[mesh_test(meshes = ["dp=2", "tp=2", "dp=2,tp=4"])]
+fn the_custom_layer_computes_the_same(rank: &Rank) -> meshwright::Result<Observed> {
+    custom_layer::observe(rank)
 }
 
+#[mesh_test(meshes = ["tp=2", "dp=2", "fsdp=2,tp=2"])]
+fn the_custom_function_computes_the_same(rank: &Rank) -> meshwright::Result<Observed> {
+    custom_function::observe(rank)
+}
+
+#[mesh_test(meshes = ["pp=2"])]
+fn the_pipeline_of_encoder_and_decoder_computes_the_same(
+    rank: &Rank,
+) -> meshwright::Result<Observed> {
+    encoder_decoder::observe(rank)
+}
+
+/// The stream is split over `tp`, and the weight of the norm is not.
 #[test]
-fn custom_function_is_the_same_on_every_mesh() {
-    let (loss, _, norm) = custom_function::run("1").unwrap();
-    assert!(loss > 0.0 && norm > 0.0);
+fn the_gradient_of_a_weight_in_a_split_stream_is_reduced_over_tp() {
     for mesh in ["tp=2", "dp=2", "fsdp=2,tp=2"] {
-        let (sharded_loss, axes, sharded_norm) = custom_function::run(mesh).unwrap();
-        assert!((sharded_loss - loss).abs() < 1e-5 * loss, "{mesh}: {sharded_loss}");
-        assert!((sharded_norm - norm).abs() < 1e-5 * norm, "{mesh}: {sharded_norm}");
-        // The stream is split over `tp`, and the weight is not.
-        assert_eq!(axes, "dp x fsdp x ep x tp", "{mesh}");
+        assert_eq!(custom_function::axes_on(mesh).unwrap(), "dp x fsdp x ep x tp", "{mesh}");
     }
 }
 

@@ -12,6 +12,7 @@ mod forged;
 mod meshes;
 mod outputs;
 mod pipelines;
+mod preflight;
 mod refusals;
 mod reports;
 mod requeue;

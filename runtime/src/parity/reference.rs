@@ -18,7 +18,8 @@ const RELATIVE: f64 = 3e-6;
 const OF_ALL_GRADIENTS: f64 = 1e-8;
 /// Allowed difference of a parameter relative to its norm: two roundings by f32.
 const OF_PARAMETER: f64 = 2.4e-7;
-/// Largest fraction of a loss, or of the norm of all gradients, that noise may change in a step that is compared.
+/// Largest fraction of the norm of all gradients, or without gradients of a loss, that noise may change in a step that is
+/// compared.
 const COMPARABLE: f64 = 0.02;
 
 /// Largest allowed difference, relative to the norm, of numbers that are more than rounding.
@@ -86,16 +87,13 @@ impl Reference {
         for ((field, numbers), noise) in one.fields.iter().zip(&noise) {
             let all = all_gradients.get(&field.step).copied().unwrap_or_default();
             let own = norm(numbers);
-            let limit = match field.kind {
-                Kind::Loss | Kind::Value => own,
-                Kind::Gradient => all,
-                Kind::Parameter => f64::INFINITY,
+            // A loss may be zero but for rounding; gradients say whether a step follows from it.
+            let (changed, size) = match (field.kind, gradient_noise.get(&field.step)) {
+                (Kind::Gradient, Some(changed)) => (*changed, all),
+                (Kind::Loss, None) => (*noise, own),
+                _ => (0.0, own),
             };
-            let of_step = match field.kind {
-                Kind::Gradient => gradient_noise.get(&field.step).copied().unwrap_or_default(),
-                _ => *noise,
-            };
-            if field.kind != Kind::Value && of_step > COMPARABLE * limit {
+            if changed > COMPARABLE * size {
                 chaotic_step = chaotic_step.or(Some(field.step));
             }
             let floor = match field.kind {
@@ -137,7 +135,7 @@ impl Reference {
             }
             let (distance, norm) = (error_norm(field, numbers, expected), norm(expected));
             let relative = |size: f64| if size == 0.0 { 0.0 } else { size / norm };
-            if !(distance <= *allowed) {
+            if distance > *allowed || !distance.is_finite() {
                 let (distance, allowed) = (relative(distance), relative(*allowed));
                 comparison.differences.push(Difference::distance(field.clone(), distance, allowed));
             }
