@@ -106,13 +106,19 @@ where
         let axes = describe_axes(mesh, |part| {
             self.compare(part).ok().map(|comparison| !comparison.differences.is_empty())
         });
-        let mut lines =
-            vec![format!("{mesh} differs from one rank in step {}, {axes}:", first.field.step)];
-        lines.extend(differences.iter().take(MAX_LISTED).map(|one| format!("  {one}")));
-        if let Some(more @ 1..) = differences.len().checked_sub(MAX_LISTED) {
-            lines.push(format!("  and {more} more"));
+        let step = match first.field.step {
+            0 => "before the first step".to_owned(),
+            step => format!("in step {step}"),
+        };
+        let mut lines = vec![format!("{mesh} differs from one rank {step}, {axes}:")];
+        let of_step = differences.iter().filter(|one| one.field.step == first.field.step);
+        let count = of_step.clone().count();
+        lines.extend(of_step.take(MAX_LISTED).map(|one| format!("  {one}")));
+        if let Some(more @ 1..) = count.checked_sub(MAX_LISTED) {
+            lines.push(format!("  and {more} more in this step"));
         }
-        lines.push(format!("{}", first.hint()));
+        let later = if differences.len() > count { " (later steps differ too)" } else { "" };
+        lines.push(format!("{}{later}", first.hint()));
         Err(Failure::Numbers(lines.join("\n")))
     }
 

@@ -9,7 +9,9 @@ mod stages;
 mod trainer;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use meshwright::layout::{AxisId, Dims};
 use meshwright::nn::{Built, build};
 use meshwright::optim::{AdamWOptions, Optimizer, UpdateRule};
 use meshwright::prelude::*;
@@ -55,14 +57,14 @@ fn id(row: usize, position: usize) -> u32 {
 }
 
 /// Trains for three steps by a loss of the model and the step, from 1, and observes everything.
-fn train<S: meshwright::layout::Dims>(
+fn train<S: Dims>(
     rank: &Rank,
     loss: impl Fn(&Net, u64) -> Loss<S>,
 ) -> meshwright::Result<Observed> {
     train_with(rank, AdamWOptions::default(), loss)
 }
 
-fn train_with<S: meshwright::layout::Dims>(
+fn train_with<S: Dims>(
     rank: &Rank,
     rule: impl UpdateRule,
     loss: impl Fn(&Net, u64) -> Loss<S>,
@@ -172,10 +174,72 @@ fn not_a_number_is_refused_on_one_rank() {
 fn not_a_number_on_a_mesh_differs() {
     let outcome = compare_meshes(["dp=2,tp=2"], |rank| {
         let mut observed = Observed::new(rank);
-        let is_wrong = rank.degree(meshwright::layout::AxisId::Dp) > 1;
+        let is_wrong = rank.degree(AxisId::Dp) > 1;
         observed.loss(if is_wrong { f64::NAN } else { 1.0 });
         Ok(observed)
     });
     let text = outcome.unwrap_err().to_string();
     assert!(text.contains("in step 1, along dp (tp alone agrees):\n  loss: infinite"), "{text}");
+}
+
+/// A term whose value is zero, and whose gradient is not: an error of a backward alone.
+#[test]
+fn an_error_of_a_backward_names_its_parameters() {
+    let error = compare_meshes(["dp=2,tp=2"], |rank| {
+        let factor = rank.degree(AxisId::Tp) as f32;
+        train(rank, |net, _| {
+            let x = stream(rank);
+            let y = net.down.forward(&net.up.forward(&x).silu());
+            let zeros: Stream = Tensor::from_fn(rank, &SIZES, |_| 0.0);
+            let alpha = net.alpha.forward(&zeros);
+            let no_value = &alpha - rank.evaluate(|| net.alpha.forward(&zeros));
+            Loss::mean_of(&(&y * &y + no_value * factor))
+        })
+    });
+    let text = error.unwrap_err().to_string();
+    let start = "dp=2,tp=2 differs from one rank in step 1, along tp (dp alone agrees):\n  gradient of `alpha.bias`: differs by 1.0e0 ";
+    assert!(text.starts_with(start), "{text}");
+    assert!(text.contains("losses agree") && !text.contains("`up.weight`"), "{text}");
+}
+
+#[test]
+fn an_error_of_an_update_names_its_parameters() {
+    let error = compare_meshes(["fsdp=2"], |rank| {
+        let built = net(rank)?;
+        let mut optimizer = Optimizer::new(rank, &built.units, AdamWOptions::default());
+        let mut observed = Observed::new(rank);
+        for _ in 0..2 {
+            let y = built.model.down.forward(&built.model.up.forward(&stream(rank)).silu());
+            let loss = Loss::mean_of(&(&y * &y));
+            observed.loss(loss.reduce().value());
+            let gradients = loss.backward().reduce();
+            observed.gradients(&built, &gradients);
+            optimizer.step(1e-3 * rank.degree(AxisId::Fsdp) as f64, gradients);
+            observed.parameters(&built);
+        }
+        Ok(observed)
+    });
+    let text = error.unwrap_err().to_string();
+    let start = "fsdp=2 differs from one rank in step 1, along fsdp:\n  `head.weight` after the update: differs by ";
+    assert!(text.starts_with(start), "{text}");
+    let end =
+        "gradients agree: the update of the optimizer depends on the mesh (later steps differ too)";
+    assert!(text.ends_with(end), "{text}");
+}
+
+static RUNS: AtomicU32 = AtomicU32::new(0);
+
+#[test]
+fn a_number_that_outlives_a_run_is_found_on_one_rank() {
+    let error = compare_meshes(["dp=2"], |rank| {
+        let mut observed = Observed::new(rank);
+        observed.loss(1.0);
+        observed.value("runs", &[RUNS.fetch_add(1, Ordering::Relaxed) as f32]);
+        Ok(observed)
+    });
+    let text = error.unwrap_err().to_string();
+    assert!(
+        text.starts_with("two runs on one rank differ in step 1, first in: value `runs`; "),
+        "{text}"
+    );
 }

@@ -17,7 +17,7 @@ const NOTHING: usize = 1;
 const COUNTER: usize = 2;
 /// The last layer adds the input of the first one.
 const TENSOR: usize = 3;
-/// The last layer divides by the largest number that a layer of the thread has seen.
+/// The last layer divides by the sizes of all streams that layers of the thread have seen.
 const MEMORY: usize = 4;
 /// Each layer multiplies by the number of layers that were built before it.
 const BUILD_COUNTER: usize = 5;
@@ -25,7 +25,7 @@ const BUILD_COUNTER: usize = 5;
 thread_local! {
     static RUNS: Cell<u32> = const { Cell::new(0) };
     static BUILT: Cell<u32> = const { Cell::new(0) };
-    static LARGEST: Cell<f32> = const { Cell::new(0.0) };
+    static SIZES: Cell<f32> = const { Cell::new(0.0) };
     static FIRST: RefCell<Option<Stream>> = const { RefCell::new(None) };
 }
 
@@ -54,9 +54,9 @@ impl Beside {
             COUNTER => x * (1.0 + 0.05 * RUNS.replace(RUNS.get() + 1) as f32),
             BUILD_COUNTER => x * (1.0 + 0.05 * self.built as f32),
             MEMORY => {
-                let largest = x.gather_to_vec().into_iter().fold(LARGEST.get(), f32::max);
-                LARGEST.set(largest);
-                if is_last { x * (1.0 / largest) } else { x }
+                let size = x.gather_to_vec().into_iter().map(f32::abs).sum::<f32>();
+                let sizes = SIZES.replace(SIZES.get() + size) + size;
+                if is_last { x * (size / sizes) } else { x }
             }
             TENSOR if is_first => {
                 FIRST.set(Some(x.clone()));

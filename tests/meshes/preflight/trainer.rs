@@ -27,7 +27,7 @@ fn llama_equals_one_rank() {
         "--mesh dp=2,tp=2",
         "--mesh fsdp=2,tp=2 --zero 2 --clip 0.1",
         "--mesh cp=2 --cp ulysses --zero 1",
-        "--mesh pp=2 --micro-batches 4 --schedule interleaved --virtual-stages 1 --tied",
+        "--mesh pp=2 --micro-batches 4 --schedule zb-h1 --tied",
         "--mesh dp=2,pp=2 --micro-batches 2 --recompute full",
         "--mesh fsdp=2 --optimizer muon --ema 0.9",
         "--mesh fsdp=2,tp=2 --optimizer lion --lr 1e-4",
