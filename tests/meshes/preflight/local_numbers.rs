@@ -41,7 +41,8 @@ fn labels_shifted_after_the_cut() {
             .collect();
         let mut shifted: Vec<u32> =
             block.iter().map(|(row, position)| id(*row, *position)).collect();
-        shifted.rotate_left(1);
+        let positions = extents[1].local;
+        shifted.chunks_mut(positions).for_each(|row| row.rotate_left(1));
         let targets = Tokens::from_block(rank, &SIZES[..2], &shifted);
         train(rank, |net, _| token_loss(net, &tokens, &targets))
     });

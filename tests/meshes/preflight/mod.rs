@@ -197,7 +197,8 @@ fn an_error_of_a_backward_names_its_parameters() {
         })
     });
     let text = error.unwrap_err().to_string();
-    let start = "dp=2,tp=2 differs from one rank in step 1, along tp (dp alone agrees):\n  gradient of `alpha.bias`: differs by 1.0e0 ";
+    let start = "dp=2,tp=2 differs from one rank in step 1, along tp (dp alone agrees):\n  \
+                 gradient of `alpha.bias`: differs by 1.0e0 ";
     assert!(text.starts_with(start), "{text}");
     assert!(text.contains("losses agree") && !text.contains("`up.weight`"), "{text}");
 }
@@ -220,7 +221,8 @@ fn an_error_of_an_update_names_its_parameters() {
         Ok(observed)
     });
     let text = error.unwrap_err().to_string();
-    let start = "fsdp=2 differs from one rank in step 1, along fsdp:\n  `head.weight` after the update: differs by ";
+    let start = "fsdp=2 differs from one rank in step 1, along fsdp:\n  \
+                 `head.weight` after the update: differs by ";
     assert!(text.starts_with(start), "{text}");
     let end =
         "gradients agree: the update of the optimizer depends on the mesh (later steps differ too)";

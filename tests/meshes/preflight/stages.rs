@@ -1,6 +1,7 @@
 //! State beside the data flow of a pipeline, in a model that the trainer trains.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::prelude::*;
@@ -19,8 +20,13 @@ const COUNTER: usize = 2;
 const TENSOR: usize = 3;
 /// The last layer divides by the sizes of all streams that layers of the thread have seen.
 const MEMORY: usize = 4;
-/// Each layer multiplies by the number of layers that were built before it.
-const BUILD_COUNTER: usize = 5;
+/// Each layer multiplies by the number of layers that were declared before it on its thread: the same on every mesh, since each
+/// declares a model equally often.
+const DECLARED: usize = 5;
+/// Each layer multiplies by the number of layers that were declared before it in the process.
+const DECLARED_BY_ALL: usize = 6;
+
+static DECLARED_LAYERS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     static RUNS: Cell<u32> = const { Cell::new(0) };
@@ -37,10 +43,14 @@ struct Beside {
 
 impl Build for Beside {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let built = BUILT.replace(BUILT.get() + 1);
+        let case = builder.size::<Case>();
+        let built = match case {
+            DECLARED_BY_ALL => DECLARED_LAYERS.fetch_add(1, Ordering::Relaxed),
+            _ => BUILT.replace(BUILT.get() + 1),
+        };
         let site = builder.site();
         let layer = site.field().split('.').find_map(|part| part.parse().ok());
-        Beside { case: builder.size::<Case>(), layer: layer.unwrap_or_default(), built }
+        Beside { case, layer: layer.unwrap_or_default(), built }
     }
 }
 
@@ -52,7 +62,7 @@ impl Beside {
         let (is_first, is_last) = (self.layer == 0, self.layer == LAYERS - 1);
         match self.case {
             COUNTER => x * (1.0 + 0.05 * RUNS.replace(RUNS.get() + 1) as f32),
-            BUILD_COUNTER => x * (1.0 + 0.05 * self.built as f32),
+            DECLARED | DECLARED_BY_ALL => x * (1.0 + 0.05 * self.built as f32),
             MEMORY => {
                 let size = x.gather_to_vec().into_iter().map(f32::abs).sum::<f32>();
                 let sizes = SIZES.replace(SIZES.get() + size) + size;
@@ -143,7 +153,7 @@ fn stages_without_other_state_pass() {
 
 #[test]
 fn state_beside_the_flow_differs_along_pp() {
-    for case in [COUNTER, TENSOR, MEMORY, BUILD_COUNTER] {
+    for case in [COUNTER, TENSOR, MEMORY] {
         for (mesh, along) in [("pp=2", "along pp:"), ("pp=2,dp=2", "along pp (dp alone agrees):")] {
             let error = preflight(&format!("2 --ffn {case} --mesh {mesh}")).unwrap_err();
             let text = error.to_string();
@@ -158,4 +168,12 @@ fn state_beside_the_flow_differs_along_pp() {
             }
         }
     }
+}
+
+#[test]
+fn declarations_that_count() {
+    preflight(&format!("2 --ffn {DECLARED} --mesh pp=2")).unwrap();
+    let error = preflight(&format!("2 --ffn {DECLARED_BY_ALL} --mesh pp=2")).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("two runs on one rank differ in step 1, first in: loss; "), "{text}");
 }
