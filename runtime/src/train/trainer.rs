@@ -75,7 +75,7 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn with_settings(settings: GivenSettings) -> Result<Trainer<M>> {
         let (settings, resumed) = take_saved_settings(settings)?;
         let Some(auto) = settings.auto_mesh()? else {
-            let config = settings.resolve()?;
+            let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
             return Trainer::prepare(config, machine, resumed);
         };

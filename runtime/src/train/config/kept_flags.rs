@@ -18,7 +18,7 @@ use super::{
 
 /// Flags that a checkpoint does not keep: those of one machine, and of what a run reads and writes besides.
 #[cfg(test)]
-const NOT_KEPT: [&str; 16] = [
+const NOT_KEPT: [&str; 18] = [
     "config",
     "threads",
     "nondeterministic",
@@ -28,6 +28,7 @@ const NOT_KEPT: [&str; 16] = [
     "save-every",
     "save-async",
     "keep",
+    "max-failed-saves",
     "resume",
     "stop-after",
     "export-hf",
@@ -35,6 +36,7 @@ const NOT_KEPT: [&str; 16] = [
     "trace",
     "stage-times",
     "explain",
+    "preflight",
 ];
 
 /// A flag, and those that are not taken from a checkpoint if the flag is given with another value than the saved one: they may not
