@@ -1,6 +1,6 @@
 //! A model with a function that has a backward of its own: `cargo run --release --example custom_function`.
 
-use meshwright::nn::{Built, build};
+use meshwright::nn::build;
 use meshwright::prelude::*;
 use meshwright::testing::{Observed, compare_meshes};
 use meshwright_examples::gated_norm::GatedRmsNorm;
@@ -27,22 +27,19 @@ impl Net {
 }
 
 fn main() -> meshwright::Result<()> {
-    for line in compare_meshes(["tp=2", "fsdp=2,tp=2"], observe)? {
+    for line in compare_meshes(["tp=2", "fsdp=2,tp=2"], |rank| Ok(step(rank)?.0))? {
         println!("{line}");
     }
-    println!("the gradient of the weight is reduced over `{}`", axes_on("fsdp=2,tp=2")?);
+    let axes = meshwright::run_on("fsdp=2,tp=2", 0, |rank| Ok(step(rank)?.1))?;
+    println!("the gradient of the weight is reduced over `{}`", axes[0]);
     Ok(())
 }
 
-fn net(rank: &Rank) -> meshwright::Result<Built<Net>> {
+/// Returns the loss and the gradients of a step, and the axes over which that of the norm's weight is reduced.
+pub fn step(rank: &Rank) -> meshwright::Result<(Observed, String)> {
     let mut sizes = Sizes::new().with(Hidden, 16).with(Ffn, 24);
     sizes.init_std = 0.3;
-    Ok(build::<Net>(rank, &sizes)?)
-}
-
-/// Observes the loss and the gradients of a step.
-pub fn observe(rank: &Rank) -> meshwright::Result<Observed> {
-    let built = net(rank)?;
+    let built = build::<Net>(rank, &sizes)?;
     let x =
         Tensor::from_fn(rank, &[4, 6, 16], |at| (at[0] as f32 + (at[1] * 16 + at[2]) as f32).sin());
     let y = built.model.forward(&x);
@@ -50,15 +47,7 @@ pub fn observe(rank: &Rank) -> meshwright::Result<Observed> {
     let mut observed = Observed::new(rank);
     observed.loss(loss.reduce().value());
     observed.gradients(&built, &loss.backward().reduce());
-    Ok(observed)
-}
-
-/// Returns the axes over which the gradient of the norm's weight is reduced on a mesh.
-pub fn axes_on(mesh: &str) -> meshwright::Result<String> {
-    let axes = meshwright::run_on(mesh, 0, |rank| {
-        let built = net(rank)?;
-        let weight = built.params().into_iter().find(|param| param.path() == "norm.weight");
-        Ok(weight.map_or_else(String::new, |weight| weight.gradient_axes().to_string()))
-    })?;
-    Ok(axes[0].clone())
+    let weight = built.params().into_iter().find(|param| param.path() == "norm.weight");
+    let axes = weight.map_or_else(String::new, |weight| weight.gradient_axes().to_string());
+    Ok((observed, axes))
 }

@@ -45,7 +45,7 @@ fn the_custom_layer_computes_the_same(rank: &Rank) -> meshwright::Result<Observe
 
 #[mesh_test(meshes = ["tp=2", "dp=2", "fsdp=2,tp=2"])]
 fn the_custom_function_computes_the_same(rank: &Rank) -> meshwright::Result<Observed> {
-    custom_function::observe(rank)
+    Ok(custom_function::step(rank)?.0)
 }
 
 #[mesh_test(meshes = ["pp=2"])]
@@ -59,7 +59,8 @@ fn the_pipeline_of_encoder_and_decoder_computes_the_same(
 #[test]
 fn the_gradient_of_a_weight_in_a_split_stream_is_reduced_over_tp() {
     for mesh in ["tp=2", "dp=2", "fsdp=2,tp=2"] {
-        assert_eq!(custom_function::axes_on(mesh).unwrap(), "dp x fsdp x ep x tp", "{mesh}");
+        let axes = meshwright::run_on(mesh, 0, |rank| Ok(custom_function::step(rank)?.1)).unwrap();
+        assert_eq!(axes[0], "dp x fsdp x ep x tp", "{mesh}");
     }
 }
 

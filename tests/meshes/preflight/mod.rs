@@ -53,7 +53,7 @@ fn stream(rank: &Rank) -> Stream {
 
 /// The id of a position of a row.
 fn id(row: usize, position: usize) -> u32 {
-    ((7 * row + 3 * position * position + position) % VOCAB) as u32
+    ((7 * row + position.pow(3) + 2 * position) % VOCAB) as u32
 }
 
 /// Trains for three steps by a loss of the model and the step, from 1, and observes everything.
