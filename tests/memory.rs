@@ -234,7 +234,7 @@ fn kept_run(flags: &str) -> (u64, Vec<String>, (u64, u64)) {
     (bytes, losses.collect(), (total.planned, total.peak))
 }
 
-/// At ZeRO stage 3 the last layer of each stage stays gathered for backward; with a limit that is too low for that, it is
+/// The last layer of each stage stays gathered at ZeRO stage 3 for backward; with a limit that is too low for that, it is
 /// gathered again. The numbers are the same.
 #[test]
 fn the_last_layer_stays_gathered_where_memory_allows() {

@@ -64,14 +64,14 @@ fn the_printed_flags_continue_a_run() {
         let losses = |name: String| numbers(&workspace.metrics(&name), "loss");
         assert_eq!(losses(format!("whole{index}.jsonl")), losses(format!("m{index}.jsonl")), "{line}");
         assert!(workspace.path(&format!("out {index}/step-00000006/manifest.json")).is_file());
-        // And once more.
+        // And again.
         let third = run_words(&workspace, LLAMA, &hint(&second));
         assert_eq!(third.code, Some(0), "{}", third.stderr);
         assert_eq!(losses(format!("m{index}.jsonl")).len(), 12);
     }
 }
 
-/// From another folder too.
+/// It works from another folder too.
 #[test]
 fn a_checkpoint_exports_without_further_flags() {
     let workspace = Workspace::new();

@@ -135,7 +135,7 @@ fn a_signal_loses_no_step() {
 
 /// Nothing could be saved.
 #[test]
-fn a_run_without_checkpoints_ends_at_once() {
+fn a_run_without_checkpoints_ends_immediately() {
     let workspace = Workspace::new();
     let line = format!("{SMALL} --mesh dp=2 --steps 1000000 --metrics m.jsonl --export-hf hf");
     let mut run = Running::start(&workspace, &line);
@@ -149,7 +149,7 @@ fn a_run_without_checkpoints_ends_at_once() {
 
 /// A step takes longer than the test waits for the end.
 #[test]
-fn a_second_signal_ends_the_run_at_once() {
+fn a_second_signal_ends_the_run_immediately() {
     let workspace = Workspace::new();
     let line = "--data text.txt --hidden 128 --layers 2 --batch 64 --seq 128 --threads 1 --mesh dp=2 --sample-tokens 0 \
                 --steps 1000000 --save out --metrics m.jsonl";
@@ -168,7 +168,7 @@ fn a_second_signal_ends_the_run_at_once() {
     );
     assert_contains(
         &stopped.stderr,
-        "stopped at once by a second signal, SIGINT; what was not saved",
+        "stopped immediately by a second signal, SIGINT; what was not saved",
     );
     assert!(!workspace.path("out/latest").exists());
 }

@@ -44,16 +44,15 @@ fn gather(
 fn backward(
     side: &Side,
     dtype: DType,
-    tokens_at_host: &[u32],
+    tokens: &[u32],
+    padding: Option<u32>,
     rows: usize,
     cols: usize,
     first: usize,
 ) -> Vec<f32> {
-    let dout = side.floats(dtype, &values(tokens_at_host.len() * cols, 2));
+    let dout = side.floats(dtype, &values(tokens.len() * cols, 2));
     let mut dtable = side.put(&values(rows * cols, 3));
-    let tokens = side.put(tokens_at_host);
-    // The first token is padding.
-    let padding = tokens_at_host.first().copied();
+    let tokens = side.put(tokens);
     side.backend().embedding_backward(
         tokens.view(),
         padding,
@@ -83,7 +82,7 @@ fn gradients_are_added_in_the_order_of_tokens() {
         for (n, rows, cols, first) in SIZES {
             let tokens = tokens(n, rows, first);
             on_both(
-                |side| backward(side, dtype, &tokens, rows, cols, first),
+                |side| backward(side, dtype, &tokens, tokens.first().copied(), rows, cols, first),
                 |got, expected| assert_same(&format!("{dtype} {rows}x{cols}"), got, expected),
             );
         }
@@ -147,7 +146,7 @@ fn assert_in_segments(tokens: &[u32], rows: usize, cols: usize, first: usize) {
     for dtype in FLOATS {
         let ordered = in_segments(dtype, tokens, rows, cols, first, &values(rows * cols, 3));
         on_both(
-            |side| backward(side, dtype, tokens, rows, cols, first),
+            |side| backward(side, dtype, tokens, None, rows, cols, first),
             |got, expected| {
                 let what = format!("{dtype}, {} tokens", tokens.len());
                 assert_same(&what, got, &ordered);

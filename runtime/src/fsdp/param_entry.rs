@@ -20,7 +20,7 @@ pub enum Init {
     Ones,
     /// Normally distributed around zero with this standard deviation.
     Normal(f32),
-    /// As `Normal`, but zeros in one row, the index of the first dim: embeddings with a row for padding.
+    /// Like `Normal`, but zeros in one row, the index of the first dim: embeddings with a row for padding.
     NormalExceptRow {
         /// The standard deviation.
         std: f32,

@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"first");
     }
 
-    /// Of several runs that begin together, each with a claim of a file that does not exist.
+    /// Several runs begin together, each with a claim of a file that does not exist.
     #[test]
     fn one_of_several_new_runs_writes() {
         let dir = tempfile::tempdir().unwrap();

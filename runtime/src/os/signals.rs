@@ -1,7 +1,7 @@
 //! Signals of the process: stops that lose nothing, and the file size limit.
 //!
 //! SIGTERM, SIGINT and SIGUSR1 ask for a stop. What the first of them does depends on the [phase](StopPhase) of the run; a second
-//! one always ends the process at once.
+//! one always ends the process immediately.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -97,7 +97,7 @@ extern "C" fn on_stop_signal(signal: c_int) {
         Ok(_) => begin_stop(signal, name),
         Err(first) if now.saturating_sub(first >> 8) < REPEATED_MS => {}
         Err(_) => {
-            let line = Line::default().text("stopped at once by a second signal, ").text(name);
+            let line = Line::default().text("stopped immediately by a second signal, ").text(name);
             line.text("; what was not saved before is lost\n").print();
             end_by(signal);
         }
@@ -131,7 +131,7 @@ fn begin_stop(signal: c_int, name: &str) {
 }
 
 /// The end of a line about a signal that the run obeys later.
-const AGAIN: &str = "; a second signal ends it at once\n";
+const AGAIN: &str = "; a second signal ends it immediately\n";
 
 /// Ends the process by a signal, as if it were not handled.
 fn end_by(signal: c_int) {

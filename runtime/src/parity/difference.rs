@@ -13,7 +13,7 @@ pub(crate) struct Difference {
 
 #[derive(Debug, Clone)]
 enum How {
-    /// By more than rounding explains, relative to the norm of the numbers.
+    /// A difference of more than rounding explains, relative to the norm of the numbers.
     Distance { distance: f64, allowed: f64 },
     /// Between two ranks that hold the same numbers.
     BetweenRanks([usize; 2]),

@@ -1,4 +1,4 @@
-//! What a rank observes of a run, to be compared between meshes.
+//! The numbers that a rank observes in a run, to be compared between meshes.
 
 use std::hash::{DefaultHasher, Hasher};
 

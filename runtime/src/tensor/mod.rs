@@ -1,6 +1,6 @@
 //! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
-mod by_index;
+mod block_by_index;
 mod captured_input;
 mod combine;
 mod contract;
@@ -9,6 +9,7 @@ mod documents;
 mod elementwise;
 mod forward_pass;
 pub mod function;
+mod global_indices;
 mod gradient_operators;
 mod gradients;
 mod in_flight;

@@ -10,7 +10,7 @@ use crate::context::{Rank, extents_of, gather_block};
 use crate::layout::{AxisSet, DimInfo, Dims, Shape};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 
-use super::by_index::block_by_index;
+use super::block_by_index::block_by_index;
 use super::row_range::{rows_of_block, rows_of_micro_batch};
 
 /// Token ids shaped `S`, one `u32` each.

@@ -13,7 +13,7 @@ use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim, refuse_routed};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 use crate::random;
 
-use super::by_index::block_by_index;
+use super::block_by_index::block_by_index;
 use super::row_range::rows_of_block;
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is split;

@@ -85,6 +85,9 @@ pub fn compare_meshes<M: AsRef<str>>(
         })
     };
     let mut parity = Parity::new(run).map_err(Error::of_parity)?;
-    let checked = shapes.iter().map(|mesh| parity.check(mesh));
-    checked.map(|agreement| Ok(agreement.map_err(Error::of_parity)?.to_string())).collect()
+    let mut lines = Vec::new();
+    for mesh in &shapes {
+        lines.push(parity.check(mesh).map_err(Error::of_parity)?.to_string());
+    }
+    Ok(lines)
 }

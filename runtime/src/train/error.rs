@@ -55,7 +55,7 @@ pub enum Error {
         steps: u64,
         /// The first failure.
         message: String,
-        /// Its exit code.
+        /// The exit code.
         code: u8,
     },
     /// The metrics file.

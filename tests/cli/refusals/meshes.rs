@@ -243,7 +243,7 @@ fn processes_of_a_launcher() {
     assert_eq!(single.code, Some(0), "{}", single.stderr);
 }
 
-/// What needs no ranks reads no variables of launchers, however incomplete these are.
+/// A command that needs no ranks reads no variables of launchers, however incomplete these are.
 #[test]
 fn launchers_matter_only_for_ranks() {
     let workspace = Workspace::new();

@@ -12,7 +12,7 @@ dims! { Batch @ data, Seq, Hidden, Ffn, Vocab, Case }
 type Ids = Tokens<(Batch, Seq)>;
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 
-/// What layers do beside the data flow, by the size of the dim `Case`.
+/// The state of layers beside the data flow, by the size of the dim `Case`.
 const NOTHING: usize = 1;
 /// Each layer multiplies by the number of layers that have run on its thread.
 const COUNTER: usize = 2;

@@ -18,7 +18,7 @@ thread_local! {
     static KEPT: RefCell<Vec<ParamRef>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A gain that keeps its handle beside the model, and reads it at once if `reads` is set.
+/// A gain that keeps its handle beside the model, and reads it immediately if `reads` is set.
 struct Gain(Param<(Hidden,)>);
 
 impl Build for Gain {

@@ -65,8 +65,9 @@ fn saved_results_are_not_recomputed() {
         let is_forward = |entry: &Entry| matches!(&entry.call, Call::Launch { kernel, .. } if kernel == "gated_norm_f32");
         simulated.log().iter().filter(|entry| is_forward(entry)).count()
     };
-    // The first call of each of two layers is checked on all elements and on both halves, along rows and along positions.
-    let checks = 2 * 2 * 3;
+    // The first call of each of two layers is checked with its operands and with made-up ones, along rows and along positions:
+    // on all elements twice, and on both halves.
+    let checks = 2 * 2 * 2 * 4;
     assert_eq!(launches(Some(RecomputeOverride::Off)), 2 + checks);
     assert_eq!(launches(Some(RecomputeOverride::Full)), 4 + checks);
     // The model saves the results of the function.

@@ -205,7 +205,7 @@ const CALLS: [(&str, ZeroStage, &str); 8] = [
     ("fsdp=2", ZeroStage::Replicated, "all_gather 8, all_reduce 10"),
     ("fsdp=2", ZeroStage::Optimizer, "all_gather 83, reduce_scatter 10"),
     ("fsdp=2", ZeroStage::Gradients, "all_gather 83, reduce_scatter 10"),
-    ("fsdp=2", ZeroStage::Parameters, "all_gather 90, reduce_scatter 10"),
-    ("dp=2,fsdp=2", ZeroStage::Parameters, "all_gather 90, all_reduce 10, reduce_scatter 10"),
-    ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 166, all_reduce 22, reduce_scatter 30"),
+    ("fsdp=2", ZeroStage::Parameters, "all_gather 88, reduce_scatter 10"),
+    ("dp=2,fsdp=2", ZeroStage::Parameters, "all_gather 88, all_reduce 10, reduce_scatter 10"),
+    ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
 ];

@@ -42,11 +42,11 @@ fn after_the_end_of(rank: usize, mesh: &str, ranks: usize) -> Vec<End> {
 
 /// Checks that every other rank reports that `lost` was lost, and the waiting call.
 fn assert_told(ends: &[End], lost: usize) {
-    assert_exit_is_told(ends, lost, 3, "was lost (its process has ended");
+    assert_exit_is_announced(ends, lost, 3, "was lost (its process has ended");
 }
 
 /// Checks that every other rank reports the exit of `failed`, with the waiting call, and exits with the same code.
-fn assert_exit_is_told(ends: &[End], failed: usize, code: i32, exit: &str) {
+fn assert_exit_is_announced(ends: &[End], failed: usize, code: i32, exit: &str) {
     for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != failed) {
         assert_eq!(end.code, Some(code), "rank {rank}: {end:#?}");
         assert!(end.after < SOON, "rank {rank}: {end:#?}");
@@ -103,7 +103,7 @@ fn a_rank_that_never_begins_is_missed() {
     let ends = Job::start(2, "train", &words, change).ends();
     assert!(ends[1].stderr.contains("missing.txt"), "{}", ends[1].stderr);
     assert_eq!(ends[1].code, Some(2), "{ends:#?}");
-    assert_exit_is_told(&ends, 1, 2, "has failed (--data: cannot read missing.txt");
+    assert_exit_is_announced(&ends, 1, 2, "has failed (--data: cannot read ");
 }
 
 /// Rank 0 writes the export, after which the others sample a continuation.

@@ -69,11 +69,11 @@ pub struct ConfigFile<C> {
     pub config: C,
     /// All keys of the file.
     pub keys: Map<String, Value>,
-    /// What is noticeable about its keys, if anything.
+    /// Returns a warning about its keys, if there is one.
     pub warning: Option<String>,
 }
 
-/// What a tensor of a folder is to the model.
+/// The use of a tensor of a folder.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TensorRole<'a> {
     /// A tensor of the model, by its usual name.

@@ -274,7 +274,7 @@ fn redundant_llama_tensors_are_ignored() {
     assert!(text.contains(&reason), "{text}");
 }
 
-/// As PyTorch's `padding_idx`, which may count from the end.
+/// The padding row may count from the end, like PyTorch's `padding_idx`.
 #[test]
 fn the_padding_row_is_read() {
     let dir = export(&config(false));
@@ -295,7 +295,7 @@ fn the_padding_row_is_read() {
     assert_imports(&MixtralConfig { padding: Some(3), ..mixtral::mixtral(true) });
 }
 
-/// Of a bare model, and of one that another module wraps.
+/// Names of a bare model, and those of one that another module wraps.
 #[test]
 fn other_prefixes_are_understood() {
     let tied = config(true);

@@ -82,7 +82,7 @@ pub enum TokenizeError {
         position: u64,
         /// The token.
         token: String,
-        /// Its id.
+        /// The id.
         id: u32,
         /// The model's vocabulary size.
         vocab: usize,
@@ -97,7 +97,7 @@ pub enum TokenizeError {
         tokenizer: String,
         /// The key of its file.
         setting: &'static str,
-        /// Its value.
+        /// The value.
         value: f64,
     },
     /// 16 bits do not hold every id.

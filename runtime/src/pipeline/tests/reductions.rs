@@ -45,7 +45,7 @@ const BATCH: usize = 16;
 const SEQ: usize = 4;
 const MICRO_BATCHES: usize = 4;
 
-/// What a rank does, with the number of the computation of the schedule in which it does it.
+/// An event of a rank, with the number of the computation of the schedule in which it does it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Event {
     action: Option<u64>,

@@ -103,10 +103,10 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
             let found = self.check_whole(rank, &whole, Some(&parts), draw, targets)?;
             of_backward = of_backward.or(found);
         }
-        match is_along {
-            true => Ok(of_backward),
-            false => self.check_whole(rank, &real.with_draw(draw, None), None, draw, targets),
+        if is_along {
+            return Ok(of_backward);
         }
+        self.check_whole(rank, &real.with_draw(draw, None), None, draw, targets)
     }
 
     /// Compares `whole` with a second call with the same operands, and with calls with `halves` of its elements along a dim.

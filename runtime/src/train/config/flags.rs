@@ -303,8 +303,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(SAVING, "keep", POSITIVE)
         .value("K")
         .help("Remove all but the newest K checkpoints [needs --save]"),
-    Flag::new(SAVING, "max-failed-saves", POSITIVE).value("N").default("3").help(
-        "End the run when N saves in a row have failed, such as on a full disk; fewer are a warning, except for the last save",
+    Flag::new(SAVING, "max-failed-saves", POSITIVE).value("N").help(
+        "End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a warning, \
+         except for the last save",
     ),
     Flag::new(SAVING, "resume", FlagKind::Path)
         .value("DIR/latest")

@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Of another version, or forged.
+    /// Settings of another version, or forged ones.
     #[test]
     fn unknown_saved_settings_are_refused() {
         for (saved, expected) in [

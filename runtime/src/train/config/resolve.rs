@@ -219,7 +219,7 @@ fn save_config(values: &mut Values) -> Option<SaveConfig> {
     let every = values.count("save-every");
     let asynchronous = values.switch("save-async");
     let keep = values.count("keep").map(|n| n as usize);
-    let max_failed = values.size("max-failed-saves");
+    let max_failed = values.count("max-failed-saves").map_or(3, |n| n as usize);
     let dir = values.path("save");
     if asynchronous && every.is_none() {
         let message = "needs --save-every N: a run waits for the checkpoint after its last step";

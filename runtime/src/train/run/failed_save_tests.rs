@@ -19,14 +19,14 @@ const MAX_OPERATIONS: usize = 100;
 /// occurred.
 fn save_with_fault(failing: usize, index: usize) -> bool {
     let dir = tempfile::tempdir().unwrap();
-    let occurred = launch(&"dp=2".parse().unwrap(), |comms: RankComms| -> Result<bool> {
+    let occurred = launch(&"fsdp=2".parse().unwrap(), |comms: RankComms| -> Result<bool> {
         let backend = Box::new(CpuBackend::new(1).unwrap());
         let rank = Rank::with_settings(comms, backend, Settings::new(7));
         let state = StageState::<TinyLlama>::new(&rank, &adamw(), false);
         let params = state.built.params();
         let state = TrainingState { params: &params, optimizer: &state.optimizer, average: None };
         let save = |step: u64| {
-            let described = || TrainState { step, ..train_state("dp=2") };
+            let described = || TrainState { step, ..train_state("fsdp=2") };
             save_to_folder(&rank, &state, dir.path(), (step, &described), None)
         };
         save(2)?;
