@@ -145,12 +145,15 @@ pub fn observe(rank: &Rank) -> meshwright::Result<Observed> {
     Ok(observed)
 }
 
+/// Reads the stages of a rank, with the loss and the gradients of a step.
+type SeeStep<'a> = dyn FnMut(&Built<EncoderDecoder>, f64, &Gradients<Reduced>) + 'a;
+
 /// Trains the stages of a rank, and calls `see` before each update.
 fn train_rank(
     rank: &Rank,
     kind: ScheduleKind,
     steps: usize,
-    see: &mut dyn FnMut(&Built<EncoderDecoder>, f64, &Gradients<Reduced>),
+    see: &mut SeeStep<'_>,
 ) -> meshwright::Result<Trained> {
     let schedule = kind.generate(rank.degree(AxisId::Pp), kind.default_chunks(), MICRO_BATCHES);
     let schedule = schedule.expect("all numbers are above 0");

@@ -76,7 +76,7 @@ fn a_folder_of_another_run_is_an_error() {
     workspace.train(&format!("{COMMAND} --steps 4"));
     let other = workspace
         .run(&format!("{} {COMMAND} --steps 8", SMALL.replace("--hidden 32", "--hidden 64")));
-    assert_contains(other.error(), "error: --resume: the ");
+    assert_contains(other.error(), "error: --hidden: 64, but 32 was saved in out/step-00000004");
     workspace.write("text.txt", &b"other text ".repeat(200));
     let other = workspace.run(&format!("{SMALL} {COMMAND} --steps 8"));
     assert_contains(other.error(), "error: --resume: the data differ");

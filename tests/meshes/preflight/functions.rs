@@ -16,7 +16,7 @@ enum Gate {
     /// The factor grows along the part of this rank, by a setting.
     Slope(f32),
     /// The gradient of the gate grows along the part of this rank.
-    GateGradient,
+    OneGradient,
     /// Both gradients do.
     BothGradients,
     /// `x` is rounded to a scale of this rank's block.
@@ -72,7 +72,7 @@ impl<B: Dim, S: Dim, F: Dim> Function<Pair<B, S, F>> for Gate {
             dx.write_f32(&(0..x.len()).map(element).collect::<Vec<_>>());
         }
         if let Some(mut dgate) = dgate.target() {
-            let wrong = if *self == Gate::GateGradient { 0.1 } else { 0.0 };
+            let wrong = if *self == Gate::OneGradient { 0.1 } else { 0.0 };
             let element = |at: usize| {
                 let index = at % width;
                 dy[at] * x[at] * self.factor(index, true) * (1.0 + wrong * index as f32)
@@ -123,7 +123,7 @@ fn a_setting_that_a_schedule_raises() {
 fn the_backward_of_an_operand_that_was_constant() {
     let parts = ["in step 2, along tp:", "gradient of `gate.weight`: differs", "losses agree"];
     caught("gradient of the gate", &["tp=2"], &parts, |rank| {
-        train(rank, |net, step| loss(net, rank, Gate::GateGradient, step == 1))
+        train(rank, |net, step| loss(net, rank, Gate::OneGradient, step == 1))
     });
 }
 

@@ -473,7 +473,10 @@ fn counters_of_builds_are_refused() {
                 fields.len()
             })
         },
-        |_| (|| COUNT.replace(COUNT.get() + 1) % 3)(),
+        |_| {
+            let count = || COUNT.replace(COUNT.get() + 1);
+            count() % 3
+        },
     ];
     for (ranks, case) in [(1, ONE), (1, mesh("tp=2")), (2, mesh("pp=2"))] {
         for counter in WRONG {
