@@ -19,6 +19,7 @@ const PROGRAMS: [(&str, &[&str]); 5] = [
             "gpu_check",
             "lanes",
             "lib",
+            "live_allocations",
             "meshes",
             "models",
             "pipeline_run",
