@@ -15,7 +15,7 @@ pub struct MeshTest {
 }
 
 impl MeshTest {
-    /// Takes the function of an item; one of another kind is reported.
+    /// Parses the function of an item, and reports an item of another kind.
     pub fn lower(cx: &Ctxt, args: MeshTestArgs, item: &Item) -> Option<Self> {
         let Item::Fn(function) = item else {
             cx.error_at(

@@ -101,13 +101,13 @@ impl StageReaders {
         StageReaders::default()
     }
 
-    /// Those of a result of the running stage: the stage itself, or all if none is running.
+    /// Returns the readers of a result of the running stage: the stage itself, or all if none is running.
     pub(crate) fn of_running() -> StageReaders {
         let computed_by = RUNNING.get().map(|running| running.element);
         StageReaders { computed_by, next: None }
     }
 
-    /// Those of a result that the running stage passes to the next one.
+    /// Returns the readers of a result that the running stage passes to the next one.
     pub(crate) fn of_next() -> StageReaders {
         let computed_by = RUNNING.get().map(|running| running.element);
         StageReaders { computed_by, next: computed_by.map(|_| Cell::new(None)) }

@@ -11,7 +11,7 @@ use super::made_up_shard::MadeUpShard;
 /// The buffers of a slice.
 pub(super) enum SliceBuffers<'a> {
     Unit(&'a mut UnitState),
-    /// Those by which a rule is checked.
+    /// The buffers of a made-up shard, to check a rule.
     MadeUp(&'a mut MadeUpShard),
 }
 
