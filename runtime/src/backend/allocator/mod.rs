@@ -1,5 +1,5 @@
-//! The caching allocator of a rank: it accounts for memory by category, enforces a limit, and reuses freed blocks, so that
-//! a training step allocates nothing from the system.
+//! The caching allocator of a rank: it accounts for memory by category, enforces a limit, and reuses freed blocks, so
+//! that a training step allocates nothing from the system.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,11 +23,11 @@ const WORKSPACE: usize = Category::Workspace as usize;
 
 /// A caching allocator with accounting by category: it keeps freed blocks for the next buffer of their size.
 ///
-/// With a [limit](CachingAllocator::with_limit), live buffers never take more than the limit, and cached blocks are freed as
-/// soon as both together would.
+/// With a [limit](CachingAllocator::with_limit), live buffers never take more than the limit, and cached blocks are
+/// freed as soon as both together would.
 ///
-/// Memory that a device has taken [for kernels and libraries](Device::overhead_bytes) counts as workspace. It is read at the
-/// next allocation.
+/// Memory that a device has taken [for kernels and libraries](Device::overhead_bytes) counts as workspace. It is read
+/// at the next allocation.
 #[derive(Debug)]
 pub struct CachingAllocator {
     limit: usize,
@@ -80,8 +80,8 @@ impl CachingAllocator {
         CachingAllocator::with_sources(source, offloaded, usize::MAX)
     }
 
-    /// Creates an allocator of at most `limit` bytes from `source`; `offloaded` has the memory for offloading if that is
-    /// other memory.
+    /// Creates an allocator of at most `limit` bytes from `source`; `offloaded` has the memory for offloading if that
+    /// is other memory.
     fn with_sources(
         source: MemorySource,
         offloaded: Option<MemorySource>,
@@ -106,8 +106,8 @@ impl CachingAllocator {
     /// Allocates a buffer of `len` elements whose contents are unspecified (but initialized).
     ///
     /// If that would exceed the limit, or the system has no more memory, the thread unwinds with an [`OutOfMemory`] as
-    /// its payload and without a panic message; [`launch`](crate::comm::launch) turns it into an error. The allocator is
-    /// unchanged, and everything that the thread held is freed while it unwinds.
+    /// its payload and without a panic message; [`launch`](crate::comm::launch) turns it into an error. The allocator
+    /// is unchanged, and everything that the thread held is freed while it unwinds.
     pub fn alloc(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
         if let (Category::Offloaded, Some(offloaded)) = (category, &self.offloaded) {
             return offloaded.alloc(dtype, len, category);
@@ -227,6 +227,7 @@ impl AllocatorState {
             let live = self.live_with(own);
             return Err(OutOfMemory { category, requested: bytes, live, limit });
         };
+        self.free.free_unused();
         self.live[category as usize] += bytes;
         self.update_peaks(own);
         self.allocated += 1;
