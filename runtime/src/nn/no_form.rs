@@ -1,13 +1,24 @@
-//! Fields with a style that their layer does not have. They are one error, at the field: its uses are those of the layer.
+//! Fields with a style that their layer does not have. They are one error, at the field: its uses are those of the
+//! layer.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 
 use crate::layout::Cp;
 
-use super::attention::ContextParallel;
+use super::attention::{Alibi, Attention, AttentionSinks, ContextParallel, RelativeBias};
+use super::bias::Bias;
+use super::cross_entropy::CrossEntropy;
+use super::dropout::Dropout;
+use super::embedding::Embedding;
 use super::layer::HasForm;
-use super::layers::*;
+use super::linear::Linear;
+use super::lm_head::LmHead;
+use super::moe::{GroupedLinear, Router};
+use super::norm::{LayerNorm, RmsNorm};
+use super::positions::LearnedPositions;
+use super::rope::Rope;
+use super::stack::Stack;
 use super::style::{ByExpert, Col, Row, Scatter, VocabSplit};
 use super::{Build, Builder, Shard};
 use crate::tensor::Param;

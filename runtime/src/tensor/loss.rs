@@ -8,12 +8,13 @@ use std::rc::Rc;
 use crate::autograd::{Binary, Value};
 use crate::fsdp::Unit;
 use crate::layout::Dims;
-use crate::mesh::{check_sizes, local_len};
+use crate::mesh::local_len;
 
+use super::counted_terms::terms_of_targets;
 use super::losses::Losses;
 use super::never_applies::never_applies;
 use super::reduce::sum_of_elements;
-use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending, Targets, Tensor};
+use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending, Targets};
 
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
 /// axes over which `S` varies, and divided once after that.
@@ -39,8 +40,8 @@ impl<S: Dims> Loss<S> {
         Loss::new(sum_of_elements(terms.value()), local_len(terms.local_extents()) as u64)
     }
 
-    /// Creates the mean of the `terms` whose target is not [`IGNORED`](crate::tensor::Targets::IGNORED): their sum, divided by
-    /// their number on all ranks and, in a step, in all micro-batches. Terms that do not count are finite.
+    /// Creates the mean of the `terms` whose target is not [`IGNORED`](crate::tensor::Targets::IGNORED): their sum,
+    /// divided by their number on all ranks and, in a step, in all micro-batches. Terms that do not count are finite.
     ///
     /// With [`Targets::from_fn`](crate::tensor::Tokens::from_fn) or
     /// [`Targets::ignored_where`](crate::tensor::Tokens::ignored_where) it is a mean over any part of a tensor.
@@ -67,12 +68,12 @@ impl<S: Dims> Loss<S> {
         (sum, self.count)
     }
 
-    /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: a penalty
-    /// on activations, such as the [balance](crate::nn::TokenRouting::balance) of a router. The gradient is that of
-    /// `(sum of the loss + sum of the terms) / count of the loss`.
+    /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: a
+    /// penalty on activations, such as the [balance](crate::nn::TokenRouting::balance) of a router. The gradient is
+    /// that of `(sum of the loss + sum of the terms) / count of the loss`.
     ///
-    /// [`reduce`](Self::reduce) and [`metric`](Self::metric) return the loss without it. In a weighted sum of losses, which
-    /// has one value, it counts as a part of the loss.
+    /// [`reduce`](Self::reduce) and [`metric`](Self::metric) return the loss without it. In a weighted sum of losses,
+    /// which has one value, it counts as a part of the loss.
     #[track_caller]
     pub fn with_penalty<T: Operand<Shape = S>>(self, terms: &T) -> Loss<S> {
         let terms = terms.operand();
@@ -106,11 +107,11 @@ impl<S: Dims> Loss<S> {
         Self::never_implemented()
     }
 
-    /// Computes the gradients of every parameter of the models that the loss depends on, and starts the reduction of the
-    /// gradient of each FSDP unit over the ranks as soon as it is complete.
+    /// Computes the gradients of every parameter of the models that the loss depends on, and starts the reduction of
+    /// the gradient of each FSDP unit over the ranks as soon as it is complete.
     ///
-    /// The result is the gradient of the *sum*; [`Gradients::reduce`] divides by the count of all ranks. Operations that
-    /// lead to other losses stay recorded; one that leads to both is used up by the first backward.
+    /// The result is the gradient of the *sum*; [`Gradients::reduce`] divides by the count of all ranks. Operations
+    /// that lead to other losses stay recorded; one that leads to both is used up by the first backward.
     ///
     /// # Panics
     /// If the models still hold gradients of another backward that were not reduced: micro-batches are accumulated by
@@ -149,26 +150,12 @@ impl<S: Dims> Loss<S> {
         Losses::from(self).accumulate_for(units)
     }
 
-    /// Returns this loss and one of another shape, to be differentiated together: a penalty on activations, for example.
-    /// For losses of one shape, `a + b` is the same.
+    /// Returns this loss and one of another shape, to be differentiated together: a penalty on activations, for
+    /// example. For losses of one shape, `a + b` is the same.
     #[track_caller]
     pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
         Losses::from(self).and(other)
     }
-}
-
-/// Returns the terms, with 0 in place of those whose target is ignored.
-#[track_caller]
-pub(super) fn terms_of_targets<S: Dims>(terms: &Tensor<S>, targets: &Targets<S>) -> Tensor<S> {
-    let rank = terms.rank();
-    rank.check_same(targets.rank());
-    let extents = terms.local_extents();
-    check_sizes(S::DIMS, ("the terms", extents), ("their targets", targets.local_extents()));
-    let mut mask = rank.alloc_activation(local_len(extents));
-    rank.backend().cast(targets.counted_targets().view(), mask.view_mut());
-    let mask = Value::constant(rank, extents.to_vec(), mask);
-    let product = terms.value().to_pointwise().binary(mask.to_pointwise(), Binary::Mul);
-    Tensor::from_untyped(Value::deferred(rank, extents.to_vec(), product))
 }
 
 impl<S: Dims> From<Loss<S>> for Losses {
@@ -230,7 +217,8 @@ impl Losses {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be added to a loss over `{S}`",
     label = "not a mean over the same things",
-    note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, divided by the number of all terms",
+    note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, \
+            divided by the number of all terms",
     note = "the weighted sum of two means is `a.weighted(1.0) + b.weighted(0.1)`",
     note = "terms with further dims are reduced to one for each sample first: `Loss::mean_of(&terms.mean(Dim))`"
 )]
@@ -275,7 +263,8 @@ impl<S: Dims, R: AddsToLoss<S>> Add<R> for Loss<S> {
 #[diagnostic::on_unimplemented(
     message = "a loss cannot be scaled by hand",
     label = "this is a sum and a count, divided once, after both are summed over the ranks",
-    note = "the weighted sum of several losses, each a mean over its own elements, is `a.weighted(1.0) + b.weighted(0.1)`",
+    note = "the weighted sum of several losses, each a mean over its own elements, is `a.weighted(1.0) + \
+            b.weighted(0.1)`",
     note = "a factor of the only loss belongs to the learning rate, and a sign to the terms: `Loss::mean_of(&-terms)`",
     note = "add up the losses of micro-batches: `a + b` is the mean over both"
 )]

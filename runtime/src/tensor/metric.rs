@@ -11,7 +11,7 @@ use crate::context::Rank;
 use crate::layout::{AxisSet, Dims, Seal};
 use crate::mesh::{local_len, shape_name};
 
-use super::loss::terms_of_targets;
+use super::counted_terms::terms_of_targets;
 use super::never_applies::never_applies;
 use super::reduce::sum_of_elements;
 use super::{Operand, Targets, Tensor, Tokens};
@@ -35,11 +35,11 @@ enum MetricSum {
 }
 
 impl<S: Dims> Metric<S> {
-    /// Creates a mean over all ranks from the `sum` and `count` that this rank has computed from its block of `of`: hits
-    /// and tries for an accuracy.
+    /// Creates a mean over all ranks from the `sum` and `count` that this rank has computed from its block of `of`:
+    /// hits and tries for an accuracy.
     ///
-    /// The axes over which both are summed follow from the type of `of`, so it has to be the tensor, or the token ids, that
-    /// the numbers were computed from.
+    /// The axes over which both are summed follow from the type of `of`, so it has to be the tensor, or the token ids,
+    /// that the numbers were computed from.
     #[track_caller]
     pub fn of<T: HasShape<Shape = S>>(of: &T, sum: f64, count: u64) -> Metric<S> {
         for number in [sum as f32, count as f32] {
@@ -236,8 +236,8 @@ impl AddAssign for Mean {
 #[diagnostic::on_unimplemented(
     message = "a metric is not added, averaged or scaled before it is reduced",
     label = "this is a sum and a count of this rank, divided once, after both are summed over the ranks",
-    note = "means are added: `a.reduce() + b.reduce()` is the mean over the elements of both, and `mean += metric.reduce()` adds \
-            a batch to those before",
+    note = "means are added: `a.reduce() + b.reduce()` is the mean over the elements of both, and `mean += \
+            metric.reduce()` adds a batch to those before",
     note = "`.reduce().value()` is a number"
 )]
 pub trait CombinesMetrics {
@@ -245,8 +245,8 @@ pub trait CombinesMetrics {
     fn never_implemented() -> !;
 }
 
-/// An operand of `+=`. The bound is one of its tuple, because the compiler shows no message of a bound of the left side's own
-/// type.
+/// An operand of `+=`. The bound is one of its tuple, because the compiler shows no message of a bound of the left
+/// side's own type.
 pub trait AddsInPlace {
     #[doc(hidden)]
     fn never_implemented() -> !;

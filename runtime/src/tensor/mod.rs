@@ -4,6 +4,7 @@ mod block_by_index;
 mod captured_input;
 mod combine;
 mod contract;
+mod counted_terms;
 mod cuda_graphs;
 mod documents;
 mod elementwise;
