@@ -1,5 +1,5 @@
-//! Functions that promise to treat all elements along a dim alike: one that reads along it, or knows positions on its rank
-//! only, is refused on every mesh; one that knows positions in the global tensor is right on every mesh.
+//! Functions that promise to treat all elements along a dim alike: one that reads along it, or knows positions on its
+//! rank only, is refused on every mesh; one that knows positions in the global tensor is right on every mesh.
 
 use meshwright::layout::Shape;
 use meshwright::prelude::*;
@@ -44,7 +44,7 @@ impl<B: Dim, S: Dim, H: Dim> Function<((B, S, H),)> for Along {
 
     fn forward_pass(&self, call: Forward<'_, ((B, S, H),), ()>) {
         let Forward { inputs: [x], mut output, .. } = call;
-        let [rows, seq, hidden] = [0, 1, 2].map(|dim| x.extents()[dim].local);
+        let [rows, seq, hidden] = [0, 1, 2].map(|dim| x.local_extents()[dim].local);
         let data = x.to_f32();
         let at = |row: usize, position: usize, h: usize| data[(row * seq + position) * hidden + h];
         let element = |index: usize| {
@@ -57,7 +57,7 @@ impl<B: Dim, S: Dim, H: Dim> Function<((B, S, H),)> for Along {
                 Along::TimesLocalIndex => at(row, position, h) * (1 + position) as f32,
                 Along::DividedByLocalCount => at(row, position, h) / seq as f32,
                 Along::TimesPosition => {
-                    at(row, position, h) * (1 + x.extents()[1].index(position)) as f32
+                    at(row, position, h) * (1 + x.local_extents()[1].index(position)) as f32
                 }
             }
         };

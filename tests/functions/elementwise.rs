@@ -59,13 +59,13 @@ impl<B: Dim, F: Dim> Function<RowsAndScale<B, F>> for ScaleRows {
 
     fn forward_pass(&self, call: Forward<'_, RowsAndScale<B, F>, ()>) {
         let Forward { inputs: [x, scale], mut output, .. } = call;
-        let (x, scale, cols) = (x.to_f32(), scale.to_f32(), x.extents()[1].local);
+        let (x, scale, cols) = (x.to_f32(), scale.to_f32(), x.local_extents()[1].local);
         write(&mut output, |i| x[i] * scale[i / cols]);
     }
 
     fn backward_pass(&self, call: Backward<'_, RowsAndScale<B, F>, (), ()>) {
         let Backward { inputs: [x, scale], input_gradients: [dx, dscale], .. } = call;
-        let cols = x.extents()[1].local;
+        let cols = x.local_extents()[1].local;
         let (x, scale, dy) = (x.to_f32(), scale.to_f32(), call.output_gradient.to_f32());
         if let Some(mut dx) = dx.target() {
             write(&mut dx, |i| dy[i] * scale[i / cols]);

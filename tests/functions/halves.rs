@@ -1,5 +1,5 @@
-//! Functions that depend on how the elements of a dim are distributed: in a partial sum, in backward only, and with one element
-//! on each rank. They are refused on every mesh on which they could be told.
+//! Functions that depend on how the elements of a dim are distributed: in a partial sum, in backward only, and with one
+//! element on each rank. They are refused on every mesh on which they could be told.
 
 use meshwright::prelude::*;
 use meshwright::tensor::function::{Backward, BackwardReads, Forward, Function, apply};
@@ -56,9 +56,9 @@ impl Function<Input> for Weights {
 
     fn forward_pass(&self, call: Forward<'_, Input, ()>) {
         let Forward { inputs: [x], mut output, .. } = call;
-        let [rows, seq, hidden] = [0, 1, 2].map(|dim| x.extents()[dim].local);
+        let [rows, seq, hidden] = [0, 1, 2].map(|dim| x.local_extents()[dim].local);
         let data = x.to_f32();
-        let weight = |index| self.of(index, seq, x.extents()[1].index(index));
+        let weight = |index| self.of(index, seq, x.local_extents()[1].index(index));
         let element = |index: usize| {
             let (row, h) = (index / hidden, index % hidden);
             let terms = (0..seq)
@@ -71,8 +71,8 @@ impl Function<Input> for Weights {
     fn backward_pass(&self, call: Backward<'_, Input, (), ()>) {
         let ([dx], dy) = (call.input_gradients, call.output_gradient.to_f32());
         let Some(mut dx) = dx.target() else { return };
-        let [seq, hidden] = [1, 2].map(|dim| dx.extents()[dim].local);
-        let extent = dx.extents()[1];
+        let [seq, hidden] = [1, 2].map(|dim| dx.local_extents()[dim].local);
+        let extent = dx.local_extents()[1];
         let of_backward = if *self == Weights::LocalBackward { Weights::LocalIndex } else { *self };
         let element = |index: usize| {
             let (row, position, h) = (index / hidden / seq, index / hidden % seq, index % hidden);
@@ -166,7 +166,7 @@ impl Function<Rows, Gain> for OfRows {
 
     fn forward_pass(&self, call: Forward<'_, Rows, Gain>) {
         let Forward { inputs: [x], params: [gain], mut output, .. } = call;
-        let (data, gain, extent) = (x.to_f32(), gain.to_f32(), x.extents()[0]);
+        let (data, gain, extent) = (x.to_f32(), gain.to_f32(), x.local_extents()[0]);
         let mean = |h: usize| {
             let rows = data.iter().skip(h).step_by(gain.len());
             rows.sum::<f32>() / extent.local as f32
@@ -185,7 +185,7 @@ impl Function<Rows, Gain> for OfRows {
         let ([dx], [dgain]) = (call.input_gradients, call.param_gradients);
         let ([x], [gain]) = (call.inputs, call.params);
         let (data, gain, dy) = (x.to_f32(), gain.to_f32(), call.output_gradient.to_f32());
-        let extent = x.extents()[0];
+        let extent = x.local_extents()[0];
         let of_row = |i: usize| match self {
             OfRows::TimesIndex => (1 + extent.index(i / gain.len())) as f32,
             _ => 1.0,

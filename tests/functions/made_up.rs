@@ -1,5 +1,5 @@
-//! Functions whose mistake does not show in their first call with the numbers of a model: each is found with made-up operands,
-//! by a second call, or when its settings change. Right functions of the same kinds are not refused.
+//! Functions whose mistake does not show in their first call with the numbers of a model: each is found with made-up
+//! operands, by a second call, or when its settings change. Right functions of the same kinds are not refused.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ macro_rules! function {
             fn forward_pass(&self, call: Forward<'_, (($batch, $hidden),), (($hidden,),)>) {
                 let Forward { inputs: [x], params: [gate], mut output, .. } = call;
                 let (values, gate) = (x.to_f32(), gate.to_f32());
-                let block = Block { x: &values, gate: &gate, extents: x.extents() };
+                let block = Block { x: &values, gate: &gate, extents: x.local_extents() };
                 output.write_f32(&self.0.compute(&block));
             }
 
@@ -374,13 +374,13 @@ impl Function<((Batch, Hidden), (Batch,))> for ScaleRows {
 
     fn forward_pass(&self, call: Forward<'_, ((Batch, Hidden), (Batch,)), ()>) {
         let Forward { inputs: [x, scale], mut output, .. } = call;
-        let (x, scale, cols) = (x.to_f32(), scale.to_f32(), x.extents()[1].local);
+        let (x, scale, cols) = (x.to_f32(), scale.to_f32(), x.local_extents()[1].local);
         output.write_f32(&(0..x.len()).map(|i| x[i] * scale[i / cols]).collect::<Vec<_>>());
     }
 
     fn backward_pass(&self, call: Backward<'_, ((Batch, Hidden), (Batch,)), (), ()>) {
         let Backward { inputs: [x, scale], input_gradients: [dx, dscale], .. } = call;
-        let (rows, cols) = (x.extents()[0].local, x.extents()[1].local);
+        let (rows, cols) = (x.local_extents()[0].local, x.local_extents()[1].local);
         let (x, scale, dy) = (x.to_f32(), scale.to_f32(), call.output_gradient.to_f32());
         if let Some(mut dx) = dx.target() {
             dx.write_f32(&(0..x.len()).map(|i| dy[i] * scale[i / cols]).collect::<Vec<_>>());

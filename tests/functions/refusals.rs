@@ -1,4 +1,5 @@
-//! Functions whose statements or kernels are wrong: each is refused by a message that names the function and the operand.
+//! Functions whose statements or kernels are wrong: each is refused by a message that names the function and the
+//! operand.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -103,7 +104,8 @@ fn faults_of_kernels_are_named() {
         ),
         (
             Fault::UnsavedInput,
-            "input 0 of `net.shift` is read in backward, but not saved for it: set it in the function's `backward_reads`",
+            "input 0 of `net.shift` is read in backward, but not saved for it: set it in the function's \
+             `backward_reads`",
         ),
     ] {
         on_mesh("1", 1, |rank| {

@@ -12,7 +12,8 @@ fn a_nan_loss_stops_all_ranks() {
     let run = Run::new();
     let model = run.dir("model");
     run.train("1", SMALL, &[("--export-hf", model.clone())]).unwrap();
-    // Token 60 is read by the second half of the rows of step 3 only: by the second data rank, or in the second micro-batch.
+    // Token 60 is read by the second half of the rows of step 3 only: by the second data rank, or in the second
+    // micro-batch.
     change(
         &model,
         "model.embed_tokens.weight",
@@ -29,7 +30,7 @@ fn a_nan_loss_stops_all_ranks() {
         ("fsdp=2,tp=2", "--zero 3 --micro-batches 2 --dtype bf16", "ranks 0, 1, 2, 3"),
         // The last pipeline stage computes the loss.
         ("pp=2", "--micro-batches 4 --schedule zb-h1", "rank 1"),
-        ("dp=2,pp=2", "--micro-batches 2", "ranks 1, 3"),
+        ("dp=2,pp=2", "--micro-batches 2", "ranks 2, 3"),
     ]
     .into_iter()
     .enumerate()

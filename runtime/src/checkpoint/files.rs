@@ -81,7 +81,8 @@ pub fn is_taken(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// Returns the path of a file of the checkpoint in `folder`, which may be a link to another file in it, but to none elsewhere.
+/// Returns the path of a file of the checkpoint in `folder`, which may be a link to another file in it, but to none
+/// elsewhere.
 pub fn path_in(folder: &Path, name: &str) -> Result<PathBuf, CheckpointError> {
     let path = folder.join(name);
     let failed = |error| CheckpointError::io_error("read", &path)(error);
@@ -97,8 +98,8 @@ pub fn path_in(folder: &Path, name: &str) -> Result<PathBuf, CheckpointError> {
 /// Opens a regular file for reading.
 ///
 /// Other files are refused before they are opened. Inputs that are read once from start to end may be pipes
-/// (`InputFile`); a checkpoint may not: its files are mapped, compared with the length and the hash in
-/// the manifest, and read at any position. A FIFO has no positions and waits for a writer, and a device may have no end.
+/// (`InputFile`); a checkpoint may not: its files are mapped, compared with the length and the hash in the manifest,
+/// and read at any position. A FIFO has no positions and waits for a writer, and a device may have no end.
 pub fn open_regular(path: &Path) -> Result<InputFile, CheckpointError> {
     let metadata = fs::metadata(path).map_err(CheckpointError::io_error("read", path))?;
     if !metadata.is_file() {
@@ -107,8 +108,8 @@ pub fn open_regular(path: &Path) -> Result<InputFile, CheckpointError> {
     InputFile::open(path).map_err(CheckpointError::io_error("read", path))
 }
 
-/// Reads a regular file of at most `limit` bytes of text, without a byte of value 0: so the empty part of a sparse file, which
-/// may be of any length, is not read.
+/// Reads a regular file of at most `limit` bytes of text, without a byte of value 0: so the empty part of a sparse
+/// file, which may be of any length, is not read.
 pub fn read_text(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
     let io = || CheckpointError::io_error("read", path);
     let mut file = open_regular(path)?;
@@ -177,7 +178,7 @@ pub fn file_names(path: &Path) -> Result<Vec<String>, CheckpointError> {
 }
 
 /// Runs an operation that changes the file system, and adds its name and path to an error.
-fn change<T>(
+pub fn change<T>(
     action: &'static str,
     path: &Path,
     operation: impl FnOnce() -> io::Result<T>,

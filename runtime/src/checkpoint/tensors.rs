@@ -61,7 +61,7 @@ impl TensorWriter {
             Metadata::new(Some(mark), infos).map_err(|error| invalid(error.to_string()))?;
         let mut header = serde_json::to_vec(&header).map_err(|error| invalid(error.to_string()))?;
         header.resize(header.len().next_multiple_of(8), b' ');
-        let file = File::create(path).map_err(CheckpointError::io_error("create", path))?;
+        let file = files::change("create", path, || File::create(path))?;
         let file = BufWriter::with_capacity(1 << 18, file);
         let path = path.to_owned();
         let mut writer = TensorWriter { file, path, hash: Box::default(), bytes: 0, expected };
@@ -86,8 +86,8 @@ impl TensorWriter {
     /// If a tensor was not written: a fault of the calling code.
     pub fn finish(mut self) -> Result<(u64, String), CheckpointError> {
         assert!(self.expected.is_empty(), "tensors {:?} were not written", self.expected);
-        self.file.flush().map_err(CheckpointError::io_error("write", &self.path))?;
-        self.file.get_ref().sync_all().map_err(CheckpointError::io_error("write", &self.path))?;
+        files::change("write", &self.path, || self.file.flush())?;
+        files::change("write", &self.path, || self.file.get_ref().sync_all())?;
         Ok((self.bytes, hash_text(self.hash.digest128())))
     }
 
@@ -158,8 +158,8 @@ impl TensorFile {
         self.header.info(name).map(|info| info.shape.as_slice())
     }
 
-    /// Returns all numbers of the tensor `name`, which may be of a dtype that weights do not have: whole numbers of a byte, or
-    /// truth values.
+    /// Returns all numbers of the tensor `name`, which may be of a dtype that weights do not have: whole numbers of a
+    /// byte, or truth values.
     pub fn numbers(&self, name: &str) -> Result<Vec<f32>, CheckpointError> {
         match self.header.info(name) {
             Some(info) if matches!(info.dtype, Dtype::U8 | Dtype::BOOL) => {
@@ -183,8 +183,8 @@ impl TensorFile {
         })
     }
 
-    /// Copies the intersection of the tensor `name`, which is the box `held` of a global tensor, with `requested`, and returns
-    /// its number of elements.
+    /// Copies the intersection of the tensor `name`, which is the box `held` of a global tensor, with `requested`, and
+    /// returns its number of elements.
     pub fn copy_common(
         &self,
         name: &str,

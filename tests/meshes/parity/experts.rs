@@ -45,7 +45,7 @@ macro_rules! per_expert {
 
             fn forward_pass(&self, call: Forward<'_, (($($lead,)+ Hidden),), (Weight<$axes>,)>) {
                 let Forward { inputs: [x], params: [weight], mut output, .. } = call;
-                let [experts, inputs, outputs] = [0, 1, 2].map(|dim| weight.extents()[dim].local);
+                let [experts, inputs, outputs] = [0, 1, 2].map(|dim| weight.local_extents()[dim].local);
                 let (x, weight) = (x.to_f32(), weight.to_f32());
                 let element = |index: usize| {
                     let (row, expert) = (index / outputs / experts, index / outputs % experts);
@@ -64,7 +64,7 @@ macro_rules! per_expert {
             ) {
                 let ([dx], [dweight]) = (call.input_gradients, call.param_gradients);
                 let ([x], [weight]) = (call.inputs, call.params);
-                let [experts, inputs, outputs] = [0, 1, 2].map(|dim| weight.extents()[dim].local);
+                let [experts, inputs, outputs] = [0, 1, 2].map(|dim| weight.local_extents()[dim].local);
                 let (x, weight) = (x.to_f32(), weight.to_f32());
                 let dy = call.output_gradient.to_f32();
                 let dy_of = |row: usize, expert: usize| {

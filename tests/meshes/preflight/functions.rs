@@ -48,7 +48,7 @@ impl<B: Dim, S: Dim, F: Dim> Function<Pair<B, S, F>> for Gate {
 
     fn forward_pass(&self, call: Forward<'_, Pair<B, S, F>, ()>) {
         let Forward { inputs: [x, gate], mut output, .. } = call;
-        let width = x.extents()[2].local;
+        let width = x.local_extents()[2].local;
         let (mut x, gate) = (x.to_f32(), gate.to_f32());
         if *self == Gate::OwnScale {
             let scale = x.iter().fold(1e-9f32, |most, x| most.max(x.abs())) / 8.0;
@@ -64,7 +64,7 @@ impl<B: Dim, S: Dim, F: Dim> Function<Pair<B, S, F>> for Gate {
 
     fn backward_pass(&self, call: Backward<'_, Pair<B, S, F>, (), ()>) {
         let Backward { inputs: [x, gate], output_gradient: dy, .. } = call;
-        let width = x.extents()[2].local;
+        let width = x.local_extents()[2].local;
         let (x, gate, dy) = (x.to_f32(), gate.to_f32(), dy.to_f32());
         let [dx, dgate] = call.input_gradients;
         if let Some(mut dx) = dx.target() {

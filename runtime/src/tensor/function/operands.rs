@@ -107,7 +107,13 @@ impl<'a> OperandView<'a> {
         self.name.rank.read(self.view())
     }
 
-    /// Returns the local extent of each dim.
+    /// Returns the local extent of each dim, which also has the global size and indices.
+    pub fn local_extents(&self) -> &'a [Extent] {
+        self.extents
+    }
+
+    /// See [`local_extents`](Self::local_extents).
+    #[deprecated(note = "it returns the extents of this rank's block: use `local_extents`")]
     pub fn extents(&self) -> &'a [Extent] {
         self.extents
     }
@@ -154,7 +160,13 @@ impl ResultView<'_> {
         self.view.dtype()
     }
 
-    /// Returns the local extent of each dim.
+    /// Returns the local extent of each dim, which also has the global size and indices.
+    pub fn local_extents(&self) -> &[Extent] {
+        self.extents
+    }
+
+    /// See [`local_extents`](Self::local_extents).
+    #[deprecated(note = "it returns the extents of this rank's block: use `local_extents`")]
     pub fn extents(&self) -> &[Extent] {
         self.extents
     }
