@@ -29,8 +29,8 @@ impl Imports {
         Imports::from_files(source, if folder.is_dir() { files(&folder, "rs") } else { Vec::new() })
     }
 
-    /// Reads all files under the folder `source` of a crate, without tests and other crates in the folder: `roots` are the
-    /// root folders of all crates.
+    /// Reads all files under the folder `source` of a crate, without tests and other crates in the folder: `roots` are
+    /// the root folders of all crates.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -105,8 +105,8 @@ impl Imports {
         imported.filter(|other| !other.starts_with(module) && !module.starts_with(other)).collect()
     }
 
-    /// Returns the file that defines the item at `path`, as `module` names it: re-exports are followed. `None` for items of
-    /// other modules and other crates.
+    /// Returns the file that defines the item at `path`, as `module` names it: re-exports are followed. `None` for
+    /// items of other modules and other crates.
     fn definition(&self, module: &ModulePath, path: &[String]) -> Option<ModulePath> {
         let mut current = module.clone();
         let mut rest = path;

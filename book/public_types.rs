@@ -50,7 +50,8 @@ fn public_types(text: &str) -> impl Iterator<Item = (String, usize)> {
 
 #[test]
 fn public_types_are_found() {
-    let text = "pub struct A<T>(T);\n    pub unsafe trait B {\n        type Out;\n    }\npub(crate) enum C {}\npub enum $name {}\npub fn d() {}\n#[cfg(test)]\nmod tests {\n    pub struct E;\n}\n";
+    let text = "pub struct A<T>(T);\n    pub unsafe trait B {\n        type Out;\n    }\npub(crate) enum C {}\npub \
+                enum $name {}\npub fn d() {}\n#[cfg(test)]\nmod tests {\n    pub struct E;\n}\n";
     let found: Vec<(String, usize)> = public_types(text).collect();
     assert_eq!(found, [("A".to_owned(), 1), ("B".to_owned(), 2)]);
 }

@@ -22,8 +22,8 @@ impl GatedNorm {
 
 /// Shapes of `x` and the gate.
 ///
-/// Along the batch and the sequence all rows are treated alike, so these dims may be split or declared over an axis. Along
-/// `H` the function computes a mean, so each rank holds all of it.
+/// Along the batch and the sequence all rows are treated alike, so these dims may be split or declared over an axis.
+/// Along `H` the function computes a mean, so each rank holds all of it.
 pub type Rows<B, S, H> = ((B, S, H), (B, S, H));
 
 impl<B: Dim, S: Dim, H: Local> Function<Rows<B, S, H>, ((H,),)> for GatedNorm {

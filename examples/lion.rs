@@ -1,5 +1,5 @@
-//! An optimizer that the library does not have: Lion (Chen et al., 2023, "Symbolic Discovery of Optimization Algorithms",
-//! arXiv 2302.06675).
+//! An optimizer that the library does not have: Lion (Chen et al., 2023, "Symbolic Discovery of Optimization
+//! Algorithms", arXiv 2302.06675).
 
 use meshwright::optim::{FlatSlice, Group, UpdateRule, Updated, check_fraction, check_nonnegative};
 use meshwright::train::OptimizerEntry;

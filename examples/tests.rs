@@ -88,7 +88,8 @@ fn encoder_decoder_is_the_same_on_every_pipeline() {
 fn the_long_context_trains_the_same_on_every_mesh() {
     let losses = |mesh: &str| {
         let words = format!(
-            "train --mesh {mesh} --seq 512 --batch 2 --steps 2 --hidden 64 --heads 2 --layers 2 --sample-tokens 0 --threads 1"
+            "train --mesh {mesh} --seq 512 --batch 2 --steps 2 --hidden 64 --heads 2 --layers 2 --sample-tokens 0 \
+             --threads 1"
         );
         let trainer = Trainer::<LongLlama>::new(Config::parse(words.split(' ')).unwrap()).unwrap();
         trainer.train().unwrap().losses
@@ -102,14 +103,14 @@ fn the_long_context_trains_the_same_on_every_mesh() {
     }
 }
 
-/// A new model has 8 experts, which the ranks of `ep`, `cp` and `tp` share. With documents, attention keeps the lines of the
-/// text apart.
+/// A new model has 8 experts, which the ranks of `ep`, `cp` and `tp` share. With documents, attention keeps the lines
+/// of the text apart.
 #[test]
 fn the_mixtral_trains_the_same_on_every_mesh() {
     let losses = |mesh: &str| {
         let words = format!(
-            "train --mesh {mesh} --seq 32 --batch 4 --steps 4 --hidden 32 --heads 4 --kv-heads 2 --layers 2 --sample-tokens 8 \
-             --threads 1"
+            "train --mesh {mesh} --seq 32 --batch 4 --steps 4 --hidden 32 --heads 4 --kv-heads 2 --layers 2 \
+             --sample-tokens 8 --threads 1"
         );
         let trainer = Trainer::<Mixtral>::new(Config::parse(words.split(' ')).unwrap()).unwrap();
         trainer.train().unwrap().losses

@@ -51,8 +51,8 @@ impl Batches for TokenData {
     }
 }
 
-/// The same tokens and targets, in rows of several documents: one, some that begin at the borders of chunks of `cp`, some that
-/// do not, and many of one token.
+/// The same tokens and targets, in rows of several documents: one, some that begin at the borders of chunks of `cp`,
+/// some that do not, and many of one token.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedData(pub TokenData);
 

@@ -186,8 +186,9 @@ fn a_copied_state_is_planned() {
     }
 }
 
-/// A continuation takes the most memory of a run on tensor-parallel ranks: its logits are gathered, those of the loss are not.
-/// It has the logits, the stream that they are computed from, the ids, and the cosines and sines of rotary embeddings.
+/// A continuation takes the most memory of a run on tensor-parallel ranks: its logits are gathered, those of the loss
+/// are not. It has the logits, the stream that they are computed from, the ids, and the cosines and sines of rotary
+/// embeddings.
 #[test]
 fn a_continuation_uses_the_planned_memory() {
     const WIDTH: u64 = 128;
@@ -234,8 +235,8 @@ fn kept_run(flags: &str) -> (u64, Vec<String>, (u64, u64)) {
     (bytes, losses.collect(), (total.planned, total.peak))
 }
 
-/// The last layer of each stage stays gathered at ZeRO stage 3 for backward; with a limit that is too low for that, it is
-/// gathered again. The numbers are the same.
+/// The last layer of each stage stays gathered at ZeRO stage 3 for backward; with a limit that is too low for that, it
+/// is gathered again. The numbers are the same.
 #[test]
 fn the_last_layer_stays_gathered_where_memory_allows() {
     for flags in [

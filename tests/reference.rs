@@ -18,9 +18,9 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 // Tolerances, each a few times the observed error: 8e-8, 8e-7, 1.9e-6 in one step; 3.2e-6, 3.8e-5, 5e-6 in training.
-// (The noise of PyTorch's own f32 is 9e-8, 8e-7, 2.3e-6; 4e-7, 3e-6, 1.2e-5.) The errors in training come from one case,
-// `tied_gqa`: one element of `blocks.0.attn.q` has a first gradient of 9e-9, near Adam's eps and below the noise, and its
-// first update goes one way or the other. The other cases agree to 3e-7 and 1.2e-6.
+// (The noise of PyTorch's own f32 is 9e-8, 8e-7, 2.3e-6; 4e-7, 3e-6, 1.2e-5.) The errors in training come from one
+// case, `tied_gqa`: one element of `blocks.0.attn.q` has a first gradient of 9e-9, near Adam's eps and below the noise,
+// and its first update goes one way or the other. The other cases agree to 3e-7 and 1.2e-6.
 const LOSS: f64 = 5e-7;
 const LOGITS: f64 = 5e-6;
 const GRADIENT: f64 = 1e-5;

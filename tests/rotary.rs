@@ -150,8 +150,8 @@ impl RopeOnly {
     }
 }
 
-/// Rotations are linear, so the gradient of `mean(weights * rotate(gain * x))` by `gain` follows from values alone: it is
-/// the result for a gain with one element of 1, element by element.
+/// Rotations are linear, so the gradient of `mean(weights * rotate(gain * x))` by `gain` follows from values alone: it
+/// is the result for a gain with one element of 1, element by element.
 #[test]
 fn every_layout_has_the_gradient_of_its_values() {
     let yarn = RopeScaling::Yarn(YarnScaling::new(4.0, 16));

@@ -99,8 +99,8 @@ impl Compiler {
                     .arg("-o")
                     .arg(object)
             })?;
-            // A separate step, because a compiler that links with the sanitizer flags would add its own run-time library; and
-            // without the library of C++, whose search takes longer than the rest of the step.
+            // A separate step, because a compiler that links with the sanitizer flags would add its own run-time
+            // library; and without the library of C++, whose search takes longer than the rest of the step.
             self.run(|command| {
                 let objects = [object.as_path(), &simulator];
                 command
@@ -237,7 +237,8 @@ fn entry_points(kernels: &BTreeSet<&str>) -> String {
              extern \"C\" __attribute__((visibility(\"default\")))\n\
              int meshwright_launch_{name}(meshwright_host::Launch* launch, const void* const* args) {{\n\
              \x20   return meshwright_host::run_grid(\n\
-             \x20       launch, [](const void* const* args) {{ meshwright_host::call({PREFIX}{name}, args); }}, args);\n\
+             \x20       launch, [](const void* const* args) {{ meshwright_host::call({PREFIX}{name}, args); }}, \
+             args);\n\
              }}\n"
         ));
     }

@@ -151,12 +151,13 @@ pub fn derive_model(item: TokenStream) -> TokenStream {
     entry::derive_model(item.into()).into()
 }
 
-/// Attributes that `#[model]` reads and removes, so that the compiler sees them only where `#[model]` is missing, or stands
-/// below. A field cannot have an attribute macro; the note says why.
+/// Attributes that `#[model]` reads and removes, so that the compiler sees them only where `#[model]` is missing, or
+/// stands below. A field cannot have an attribute macro; the note says why.
 macro_rules! of_model {
     ($($name:ident)*) => {$(
         #[doc(hidden)]
-        #[deprecated(note = "it is read by `#[model]`, which has to stand above the struct, and above its other attributes")]
+        #[deprecated(note = "it is read by `#[model]`, which has to stand above the struct, and above its other \
+                             attributes")]
         #[proc_macro_attribute]
         pub fn $name(_: TokenStream, item: TokenStream) -> TokenStream {
             entry::without_model(stringify!($name), item.into()).into()
@@ -185,9 +186,9 @@ of_model! { sharded tied recompute pipeline_stage }
 /// with `#[pipeline_stage]` in order.
 ///
 /// The macro adds:
-/// - Diagnostics with a fix for an argument of the wrong type, and for a result that is a partial sum or in flight. Results
-///   are checked at the return expression, so their types must be known there: `.into()` as the last expression needs a
-///   type.
+/// - Diagnostics with a fix for an argument of the wrong type, and for a result that is a partial sum or in flight.
+///   Results are checked at the return expression, so their types must be known there: `.into()` as the last expression
+///   needs a type.
 /// - An error for unused `#[must_use]` values in the block.
 /// - The name of the method (`Mlp::forward`) and the source location in traces, for the collectives it issues.
 ///
@@ -213,8 +214,8 @@ pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The test runs the function on one rank, and on every rank of each mesh, by
-/// `meshwright::testing::assert_mesh_independent`. Without `meshes` these are `dp=2`, `fsdp=2`, `tp=2` and `fsdp=2,tp=2`.
-/// Other attributes of the function, such as `#[ignore]`, are those of the test.
+/// `meshwright::testing::assert_mesh_independent`. Without `meshes` these are `dp=2`, `fsdp=2`, `tp=2` and
+/// `fsdp=2,tp=2`. Other attributes of the function, such as `#[ignore]`, are those of the test.
 ///
 /// `#[mesh_test(crate = facade::meshwright)]` gives the path of the `meshwright` crate if another crate re-exports it.
 #[proc_macro_attribute]

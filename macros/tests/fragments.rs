@@ -221,7 +221,8 @@ mod kinds {
     }
     macro_rules! types_and_patterns {
         (
-            $x:ident, $negative:literal, $t:ty, $p:path, $either:pat, $any:pat, $range:pat, $meta:meta, $v:vis, $item:item,
+            $x:ident, $negative:literal, $t:ty, $p:path, $either:pat, $any:pat, $range:pat, $meta:meta,
+            $v:vis, $item:item,
             $input:ty, $bounds:ty, $length:expr
         ) => {
             same! { types_and_patterns, 1.0 + 100.5 + 110.5 + 12.0 + 8.0,

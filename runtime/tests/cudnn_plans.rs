@@ -176,7 +176,8 @@ fn other_kinds_have_plans() {
     for device in ["a100", "h200", "b200"] {
         for sizes in kinds {
             for pass in [FORWARD, EXACT, ATOMIC] {
-                // What an architecture or a version does not take is refused with a reason, and left to our own kernels.
+                // What an architecture or a version does not take is refused with a reason, and left to our own
+                // kernels.
                 match ExecutionPlan::new(sizes, pass, &target(device)) {
                     Ok(plan) => {
                         let kernels = plan.kernels().expect("a plan has kernels");

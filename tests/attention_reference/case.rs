@@ -29,7 +29,8 @@ pub trait Attends: Build {
     fn attend(&self, at: Positions<'_>) -> Tensor<Self::Out>;
 }
 
-/// The positions of a sequence on a rank: those of the fixture, and others after them that no output of these depends on.
+/// The positions of a sequence on a rank: those of the fixture, and others after them that no output of these depends
+/// on.
 #[derive(Clone, Copy)]
 pub struct Positions<'a> {
     pub rank: &'a Rank,

@@ -110,7 +110,8 @@ fn rows_name_layers_passes_and_overlap() {
     let gathered = row(["blocks.0-1.mlp.gate.weight", "reduce_scatter", "tp"]);
     assert_eq!(gathered[..5], ["2 x 1", "-", "-", "8.19 kB", "-"]);
     assert!(gathered[5].ends_with("llama.rs:46"), "{gathered:?}");
-    // Parameters are gathered for forward and backward, while the layer before is computed; those of the last layer stay.
+    // Parameters are gathered for forward and backward, while the layer before is computed; those of the last layer
+    // stay.
     let row = explain("--mesh fsdp=2 --zero 3");
     let gathered = row(["blocks.0 (parameters)", "all_gather", "fsdp"]);
     assert_eq!(gathered[0], "1 x 2");

@@ -107,7 +107,8 @@ fn folders_of_other_families_are_refused() {
         (
             workspace.run_gpt2(&format!("{SMALL} --kv-heads 2 --save out")),
             &[
-                "error: --kv-heads: 2 differs from --heads 4, but a gpt2 has one key-value head per query head; leave --kv-heads out",
+                "error: --kv-heads: 2 differs from --heads 4, but a gpt2 has one key-value head per query head; leave \
+                 --kv-heads out",
             ],
         ),
         (

@@ -234,8 +234,8 @@ fn a_checkpoint_that_fails_while_training_goes_on_keeps_the_previous_one() {
     }
 }
 
-/// Starts a run with the words `first`, and as soon as it has its folder, another one with the words `second`. Returns the end of
-/// the second run, and the process number of the first, which is killed.
+/// Starts a run with the words `first`, and as soon as it has its folder, another one with the words `second`. Returns
+/// the end of the second run, and the process number of the first, which is killed.
 fn beside_a_first_run(
     workspace: &Workspace,
     first: &str,
@@ -324,8 +324,8 @@ fn a_failed_export_is_repeated_from_the_last_checkpoint() {
     assert_contains(finished.error(), "error: --export-hf: cannot write hf/.tmp-model.safetensors");
     let flags = "--resume out/step-00000002 --steps 2 --export-hf hf --threads 1";
     let repeat = format!(
-        "\nthe trained model is in the checkpoint out/step-00000002: remove the cause, such as a full disk, and export it by \
-         `{flags}`; nothing is trained again"
+        "\nthe trained model is in the checkpoint out/step-00000002: remove the cause, such as a full disk, and export \
+         it by `{flags}`; nothing is trained again"
     );
     assert_contains(finished.error(), &repeat);
 
@@ -361,7 +361,8 @@ fn the_memory_limit_is_that_of_the_run() {
         let peak = workspace.metrics("m.jsonl")[1]["peak_bytes"]["total"].as_u64().unwrap();
         // The caching allocator releases its pool, so a limit of exactly the peak is enough.
         workspace.train(&format!("{flags} --steps 2 --memory-limit {peak}"));
-        // The plan knows the peak, except for memory that transfers hold longer. (At ZeRO stage 3 it keeps fewer units.)
+        // The plan knows the peak, except for memory that transfers hold longer. (At ZeRO stage 3 it keeps fewer
+        // units.)
         for share in [990, 900, 600] {
             let limit = peak * share / 1000;
             let line = format!("{SMALL} {flags} --steps 2 --memory-limit {limit} --save out");

@@ -59,8 +59,8 @@ fn unknown_keys_are_refused_unless_accepted() {
     ];
     set(&workspace, "model", &keys);
     let finished = workspace.run(&line);
-    let refusal = "error: --init-from: model/config.json: \"auto_map\" is {\"AutoConfig\":\"x.Y\"}, \"logits_scaling\" is \
-                   8.0, \"use_qk_norm\" is true: this program does not know what they change; `--accept-keys \
+    let refusal = "error: --init-from: model/config.json: \"auto_map\" is {\"AutoConfig\":\"x.Y\"}, \"logits_scaling\" \
+                   is 8.0, \"use_qk_norm\" is true: this program does not know what they change; `--accept-keys \
                    auto_map,logits_scaling,use_qk_norm` runs without them";
     assert_eq!(finished.error(), refusal);
     let some = workspace.run(&format!("{line} --accept-keys auto_map,use_qk_norm"));
@@ -88,8 +88,9 @@ fn text_needs_the_tokenizer_of_the_folder() {
     let line = "--init-from model --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0";
     for data in ["--data text.txt", ""] {
         let finished = workspace.run(&format!("{line} {data}"));
-        let refusal = "error: --init-from: text has to become the tokens that the model knows, but model has no tokenizer; \
-                       add its tokenizer.json; or name one by --tokenizer FILE.json, or read bytes by --tokenizer bytes";
+        let refusal = "error: --init-from: text has to become the tokens that the model knows, but model has no \
+                       tokenizer; add its tokenizer.json; or name one by --tokenizer FILE.json, or read bytes by \
+                       --tokenizer bytes";
         assert_eq!(finished.error(), refusal);
     }
     for names in [

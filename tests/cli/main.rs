@@ -196,8 +196,8 @@ impl Finished {
         }
     }
 
-    /// Returns the error message of a failed run, after checking for the exit code of its kind, a single `error:` and no
-    /// panic.
+    /// Returns the error message of a failed run, after checking for the exit code of its kind, a single `error:` and
+    /// no panic.
     #[track_caller]
     fn error(&self) -> &str {
         let Finished { line, code, stdout, stderr } = self;

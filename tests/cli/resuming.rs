@@ -1,4 +1,5 @@
-//! `--resume` takes the settings of the checkpoint, and the flags that a run prints for its continuation work as they are.
+//! `--resume` takes the settings of the checkpoint, and the flags that a run prints for its continuation work as they
+//! are.
 
 use super::forged::write_manifest;
 use super::*;
@@ -28,7 +29,8 @@ fn the_printed_flags_continue_a_run() {
     workspace.write("some data/it's text.txt", &text);
     workspace.write(
         "run.toml",
-        b"hidden = 32\nlayers = 2\nheads = 4\nffn = 48\ndata = \"text.txt\"\nseq = 16\nbatch = 4\nlr = 3e-3\nmesh = \"fsdp=2\"\n\
+        b"hidden = 32\nlayers = 2\nheads = 4\nffn = 48\ndata = \"text.txt\"\nseq = 16\nbatch = 4\nlr = 3e-3\nmesh \
+          = \"fsdp=2\"\n\
           zero = 1\nsample-tokens = 0\nseed = 5\n",
     );
     let small = "--hidden 32 --layers 2 --heads 4 --seq 16 --batch 4 --steps 3 --sample-tokens 0";

@@ -99,9 +99,9 @@ fn keep_leaves_an_abandoned_branch() {
     let resumed = workspace.train(&format!("--steps 4 {branch} --resume out/step-00000002"));
     assert_contains(
         &resumed.stderr,
-        "warning: --save: out holds checkpoints that do not lead to this run, which is resumed from step 2: steps 4, 6 and 8; \
-         those of equal steps will be replaced, and the others are kept, without being counted by --keep; remove them if they \
-         are not needed\n",
+        "warning: --save: out holds checkpoints that do not lead to this run, which is resumed from step 2: steps 4, 6 \
+         and 8; those of equal steps will be replaced, and the others are kept, without being counted by --keep; \
+         remove them if they are not needed\n",
     );
     assert_eq!(checkpoints(&workspace), ["00000003", "00000004", "00000006", "00000008"]);
     // The newest checkpoint is that of the branch.
@@ -122,8 +122,8 @@ fn an_abandoned_branch_is_not_resumed_without_a_word() {
     assert_eq!(checkpoints(&workspace), ["00000002", "00000003", "00000004", "00000005"]);
     let warning = |checkpoint: &str, other: &str| {
         format!(
-            "warning: --resume: out/{checkpoint} and out/{other} are of different branches, as the run was resumed from an \
-             earlier step; going on from out/{checkpoint}\n"
+            "warning: --resume: out/{checkpoint} and out/{other} are of different branches, as the run was resumed \
+             from an earlier step; going on from out/{checkpoint}\n"
         )
     };
     // By its name.
@@ -139,8 +139,8 @@ fn an_abandoned_branch_is_not_resumed_without_a_word() {
     assert_contains(&skipped.stderr, &format!("warning: {torn} is damaged: "));
     assert_contains(
         &skipped.stderr,
-        "warning: out/step-00000004 is of another branch of the run than the checkpoints after it; name it to continue from \
-         it; going on from out/step-00000003\n",
+        "warning: out/step-00000004 is of another branch of the run than the checkpoints after it; name it to continue \
+         from it; going on from out/step-00000003\n",
     );
     // Without the link, the largest step is taken.
     std::fs::remove_dir_all(workspace.path("out/step-00000005")).unwrap();
@@ -215,7 +215,8 @@ fn checkpoints_load_on_other_stages() {
     let train = |flags: &str| {
         // The norm for clipping is a sum over stages, in an order of its own for each mesh.
         let line = format!(
-            "{small} --micro-batches 4 --clip 0 --order shuffled --seed 3 --warmup 2 --lr 3e-3 --metrics m.jsonl {flags}"
+            "{small} --micro-batches 4 --clip 0 --order shuffled --seed 3 --warmup 2 --lr 3e-3 --metrics m.jsonl \
+             {flags}"
         );
         let finished = workspace.run(&line);
         assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
@@ -253,7 +254,8 @@ fn all_axes_with_documents_resume_on_one_rank() {
     let small = SMALL.replace("--layers 2", "--layers 8");
     let train = |flags: &str| {
         let line = format!(
-            "{small} --documents 10 --pack --mask-borders --micro-batches 2 --order shuffled --seed 3 --metrics m.jsonl {flags}"
+            "{small} --documents 10 --pack --mask-borders --micro-batches 2 --order shuffled --seed 3 --metrics \
+             m.jsonl {flags}"
         );
         let finished = workspace.run(&line);
         assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
@@ -330,8 +332,8 @@ fn an_export_is_the_trained_model() {
     }
 }
 
-/// Embeddings on the first stage, tied to the head on the last one, are exported once. With schedules in the shape of a V,
-/// both stages are on the first rank.
+/// Embeddings on the first stage, tied to the head on the last one, are exported once. With schedules in the shape of a
+/// V, both stages are on the first rank.
 #[test]
 fn pipelines_export_the_files_of_one_rank() {
     let workspace = Workspace::new();

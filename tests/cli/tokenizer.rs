@@ -176,8 +176,8 @@ mod with_files {
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         workspace.write("text.txt", format!("{text}the <pad> end").as_bytes());
         let place = format!(
-            "error: --data: text.txt has the token `<pad>` of model/tokenizer.json at byte {}, whose id is 265, but the \
-             vocabulary of the model is 265",
+            "error: --data: text.txt has the token `<pad>` of model/tokenizer.json at byte {}, whose id is 265, but \
+             the vocabulary of the model is 265",
             text.len() + 4
         );
         assert_contains(workspace.run(line).error(), &place);

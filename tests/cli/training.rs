@@ -193,8 +193,8 @@ fn steps_without_targets_are_reported() {
         assert!(losses[..2] == [0.0, 0.0] && losses[2] > 1.0, "{mesh}: {losses:?}");
 
         let finished = workspace.run(&format!("{line} --steps 2"));
-        let error = "error: --data: all targets of 2 steps of dots.txt are ignored, so nothing was learned; use a larger \
-                     --batch, data with longer documents, or leave --mask-borders out";
+        let error = "error: --data: all targets of 2 steps of dots.txt are ignored, so nothing was learned; use a \
+                     larger --batch, data with longer documents, or leave --mask-borders out";
         assert_eq!(finished.error(), error);
     }
 }
@@ -211,8 +211,8 @@ fn resumed_steps_without_targets_are_a_warning() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let resumed = workspace.run(&format!("{line} --steps 4 --resume out"));
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
-    let warning = "warning: --data: all targets of the 2 steps of dots.txt after step 2 are ignored, so nothing was learned \
-                   after --resume; use a larger --batch";
+    let warning = "warning: --data: all targets of the 2 steps of dots.txt after step 2 are ignored, so nothing was \
+                   learned after --resume; use a larger --batch";
     assert_contains(&resumed.stderr, warning);
     assert!(workspace.path("hf/model.safetensors").is_file());
 }

@@ -109,8 +109,8 @@ impl Case {
             tokens.flat_map(|index| ((index * index % VOCAB) as u16).to_le_bytes()).collect();
         fs::write(&data, bytes).unwrap();
         let words = format!(
-            "--mesh dp={dp},fsdp={fsdp},cp={cp},tp={tp},pp={pp} --zero {zero} --steps {STEPS} --batch {batch} --seq {seq} \
-             --hidden {hidden} --ffn {ffn} --layers {layers} --heads {HEADS} --vocab {VOCAB} --threads 1 \
+            "--mesh dp={dp},fsdp={fsdp},cp={cp},tp={tp},pp={pp} --zero {zero} --steps {STEPS} --batch {batch} --seq \
+             {seq} --hidden {hidden} --ffn {ffn} --layers {layers} --heads {HEADS} --vocab {VOCAB} --threads 1 \
              --sample-tokens {} --micro-batches {} {} {} {} {} --dtype {} --reduce-dtype {}",
             self.sample_tokens,
             self.micro_batches,

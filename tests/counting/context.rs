@@ -1,7 +1,8 @@
 //! Bytes and memory of context-parallel attention.
 //!
-//! Per layer and micro-batch, with `t` tokens of a rank, `q` and `kv` elements of a token's queries and keys on the rank, `e`
-//! bytes of an element, `u` ranks that exchange heads, rings of `R = p / u` ranks, and `c` copies of keys and values:
+//! Per layer and micro-batch, with `t` tokens of a rank, `q` and `kv` elements of a token's queries and keys on the
+//! rank, `e` bytes of an element, `u` ranks that exchange heads, rings of `R = p / u` ranks, and `c` copies of keys and
+//! values:
 //!
 //! | style | sent in forward | sent in backward | kept besides | workspace |
 //! |---|---|---|---|---|
@@ -104,8 +105,8 @@ fn saved_attention_keeps_its_results() {
     }
 }
 
-/// While gradients travel around a ring, those that were sent are freed as soon as the next rank has them: up to `2 t kv 4`
-/// more.
+/// While gradients travel around a ring, those that were sent are freed as soon as the next rank has them: up to `2 t
+/// kv 4` more.
 #[test]
 fn workspace_is_that_of_the_formula() {
     for (style, kv_heads, bf16) in STYLES
@@ -148,7 +149,8 @@ impl Case {
         [self.hidden, self.kv_hidden()].map(|elements| self.tokens() * elements / self.tp)
     }
 
-    /// Bytes that a rank sends in a layer's forward and backward, and again if the layer is recomputed with its attention.
+    /// Bytes that a rank sends in a layer's forward and backward, and again if the layer is recomputed with its
+    /// attention.
     pub fn sent_by_attention(self, ranks: usize) -> usize {
         let ([q, kv], e) = (self.queries_and_keys(), self.element());
         let [forward, backward] = match self.way() {

@@ -1,9 +1,9 @@
 //! Bytes that rank 0 sends to other pipeline stages in a step.
 //!
-//! With `m` micro-batches, `A` bytes of the stream of one of them, `t` ranks along `tp` that share it, and `S` elements of the
-//! rank's shard of a tied weight: `m A / t` for each boundary that a stage of the rank sends activations or gradients across,
-//! and `4 S` for the gradient of the weight, if another rank owns it too. Losses, counts and the gradient norm are numbers in
-//! double precision.
+//! With `m` micro-batches, `A` bytes of the stream of one of them, `t` ranks along `tp` that share it, and `S` elements
+//! of the rank's shard of a tied weight: `m A / t` for each boundary that a stage of the rank sends activations or
+//! gradients across, and `4 S` for the gradient of the weight, if another rank owns it too. Losses, counts and the
+//! gradient norm are numbers in double precision.
 
 use meshwright_examples::llama::Llama;
 

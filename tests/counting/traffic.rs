@@ -11,10 +11,10 @@
 //!
 //! Gradients are sent in the reduce dtype, values in the compute dtype. From stage 1 on, the replicas all-reduce their
 //! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` counts the units that backward unshards again: all
-//! layers but one, as the backward of an embedding or head does not read the weight, and the last norm and one layer are
-//! kept. The first backward pass does not know these. A tied weight is gathered twice in forward, once for each use. At
-//! stage 3 the first unit of forward is prefetched after the optimizer step, so the first step has one more all-gather
-//! than the others.
+//! layers but one, as the backward of an embedding or head does not read the weight, and the last norm and one layer
+//! are kept. The first backward pass does not know these. A tied weight is gathered twice in forward, once for each
+//! use. At stage 3 the first unit of forward is prefetched after the optimizer step, so the first step has one more
+//! all-gather than the others.
 
 use std::collections::BTreeMap;
 

@@ -60,7 +60,8 @@ fn a_failed_continuation_leaves_a_complete_run() {
     let [save, export] = ["out", "hf"].map(|name| path(name).display().to_string());
     for mesh in ["dp=2", "tp=2"] {
         let line = format!(
-            "t --hidden 16 --seq 8 --batch 4 --threads 1 --steps 2 --mesh {mesh} --data {} --save {save} --export-hf {export}",
+            "t --hidden 16 --seq 8 --batch 4 --threads 1 --steps 2 --mesh {mesh} --data {} --save {save} --export-hf \
+             {export}",
             path("text.txt").display()
         );
         let train = |line: String| {
@@ -70,10 +71,11 @@ fn a_failed_continuation_leaves_a_complete_run() {
             })
         };
         let text = train(format!("{line} --sample-tokens 3")).unwrap_err().to_string();
-        let start = "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens 0 \
-                     leaves it out): rank 0 failed: panic: there are no logits";
+        let start = "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens \
+                     0 leaves it out): rank 0 failed: panic: there are no logits";
         let end = format!(
-            "\nsaved {save}/latest; to continue: --resume {save}/latest --steps 4 --save {save} --threads 1\nexported {export}"
+            "\nsaved {save}/latest; to continue: --resume {save}/latest --steps 4 --save {save} --threads 1\nexported \
+             {export}"
         );
         assert!(text.starts_with(start) && text.ends_with(&end), "{text}");
         assert!(path("out/step-00000002/manifest.json").is_file());

@@ -192,7 +192,8 @@ pub struct SharedKeys {
 }
 
 impl SharedKeys {
-    /// Keys and values are computed from this rank's positions and gathered; in the second attention from all positions.
+    /// Keys and values are computed from this rank's positions and gathered; in the second attention from all
+    /// positions.
     pub fn forward(&self, x: &SplitStream) -> SplitStream {
         let q = self.q_norm.forward(&self.q.forward(x));
         let k = self.k_norm.forward(&self.k.forward(x)).gather(Seq);

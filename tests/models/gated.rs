@@ -1,5 +1,5 @@
-//! Recomputed layers over a sequence-parallel stream with a user-defined function, whose results are saved, and the same
-//! layers composed of the library's operations.
+//! Recomputed layers over a sequence-parallel stream with a user-defined function, whose results are saved, and the
+//! same layers composed of the library's operations.
 
 use meshwright::prelude::*;
 use meshwright_examples::gated_norm::GatedRmsNorm;

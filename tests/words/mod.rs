@@ -139,7 +139,8 @@ fn source_files(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn retired_terms_and_doc_openings_are_found() {
-    let text = "//! What a file is.\n//! Whether it is good.\n\n/// Returns a value.\n/// Whether it is set.\nfn recomputed_once_more() {} // whoever Initialises\n/// Its size.\n";
+    let text = "//! What a file is.\n//! Whether it is good.\n\n/// Returns a value.\n/// Whether it is set.\nfn \
+                recomputed_once_more() {} // whoever Initialises\n/// Its size.\n";
     let mut problems = String::new();
     check_text("a/b.rs", text, &mut problems);
     let found: Vec<&str> = problems.lines().collect();

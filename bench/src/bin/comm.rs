@@ -65,7 +65,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (copied, reduced) = target(large)?;
     println!("\n## The target: all-reduce of {} between 2 ranks\n", bytes(large));
     println!(
-        "Two ranks, by turns: they copy {0} between them, half each, into memory of their own; and they all-reduce {0}.\n\
+        "Two ranks, by turns: they copy {0} between them, half each, into memory of their own; and they all-reduce \
+         {0}.\n\
          {TURNS} turns.\n",
         bytes(large)
     );

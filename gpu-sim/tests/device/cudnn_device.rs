@@ -36,8 +36,8 @@ fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
     found.ok()
 }
 
-/// Returns pseudo-random numbers between -1 and 1, rounded to bf16. Without correlations: those of a sine, for instance, make
-/// gradients so much smaller than their terms that the roundings inside of attention show in them.
+/// Returns pseudo-random numbers between -1 and 1, rounded to bf16. Without correlations: those of a sine, for
+/// instance, make gradients so much smaller than their terms that the roundings inside of attention show in them.
 fn numbers(seed: u64, len: usize) -> Vec<bf16> {
     values(len, seed).into_iter().map(bf16::from_f32).collect()
 }

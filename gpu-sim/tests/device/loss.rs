@@ -236,8 +236,8 @@ fn fused_statistics_and_gradients_match_the_cpu() {
     }
 }
 
-/// Two blocks of a multiprocessor keep rows in shared memory, for whose registers they have 512 threads, in either dtype. A
-/// row that is too long is that of one block of 1024.
+/// Two blocks of a multiprocessor keep rows in shared memory, for whose registers they have 512 threads, in either
+/// dtype. A row that is too long is that of one block of 1024.
 #[test]
 fn kept_rows_have_blocks_of_512_threads() {
     if not_checked_on_gpu() {

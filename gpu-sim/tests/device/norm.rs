@@ -13,8 +13,8 @@ use crate::support::{
 
 const EPS: f32 = 1e-3;
 
-/// Rows and columns: less than a warp, a warp, a block, three vectors per lane and less, and more than registers hold. Rows
-/// are few, but enough for two blocks, or for groups that sum several rows.
+/// Rows and columns: less than a warp, a warp, a block, three vectors per lane and less, and more than registers hold.
+/// Rows are few, but enough for two blocks, or for groups that sum several rows.
 const SIZES: [[usize; 2]; 11] = [
     [0, 8],
     [1, 1],

@@ -86,11 +86,15 @@ impl Sharded {
                 Some(given) => {
                     let (axis, style) = (&given.key, given.value.1.name);
                     format!(
-                        "`{axis} = \"{style}\"` leaves no sums to reduce: remove `scatter`, which belongs to `tp = \"row\"` \
-                         and `tp = \"vocab\"`"
+                        "`{axis} = \"{style}\"` leaves no sums to reduce: remove `scatter`, which belongs to `tp \
+                         = \"row\"` and `tp = \"vocab\"`"
                     )
                 }
-                None => "this layer is not sharded: set its style, as in `tp = \"row\"`, or remove `scatter`".to_owned(),
+                None => {
+                    "this layer is not sharded: set its style, as in `tp = \"row\"`, or remove \
+                         `scatter`"
+                        .to_owned()
+                }
             };
             let message =
                 format_args!("`scatter` selects the reduction of a sharded layer, but {reason}");

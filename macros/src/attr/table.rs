@@ -203,8 +203,8 @@ pub const SHARDED: AttributeRow = AttributeRow {
         KeyRow {
             name: "fold",
             value: Value::Axes,
-            meaning: "also splits the experts of an `ep` layer over these axes, whose ranks have other tokens: `cp`, and \
-                      `tp` for a stream that is split by `Split<Seq, Tp>`",
+            meaning: "also splits the experts of an `ep` layer over these axes, whose ranks have other tokens: `cp`, \
+                      and `tp` for a stream that is split by `Split<Seq, Tp>`",
         },
         KeyRow {
             name: "dp",
@@ -298,8 +298,8 @@ const GROUPINGS: &[GroupingRow] = &[GroupingRow {
 pub const MESH_TEST: AttributeRow = AttributeRow {
     name: "mesh_test",
     on: "function",
-    meaning: "makes `fn name(rank: &Rank) -> Result<Observed>` a test that the numbers it observes are those of one rank \
-              on every mesh; without meshes on `dp=2`, `fsdp=2`, `tp=2` and `fsdp=2,tp=2`",
+    meaning: "makes `fn name(rank: &Rank) -> Result<Observed>` a test that the numbers it observes are those of one \
+              rank on every mesh; without meshes on `dp=2`, `fsdp=2`, `tp=2` and `fsdp=2,tp=2`",
     keys: &[
         KeyRow {
             name: "meshes",

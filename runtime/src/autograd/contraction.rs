@@ -33,8 +33,8 @@ pub(crate) struct Contraction {
     pub(crate) leaves: Option<(AxisId, Option<usize>)>,
 }
 
-/// Returns the axes over which a parameter's gradient is partial: those over which its operation's input and output vary
-/// and the parameter does not.
+/// Returns the axes over which a parameter's gradient is partial: those over which its operation's input and output
+/// vary and the parameter does not.
 pub(crate) const fn gradient_axes(input: AxisSet, output: AxisSet, param: AxisSet) -> AxisSet {
     input.union(output).difference(param)
 }

@@ -4,8 +4,8 @@ use crate::context::Rank;
 use crate::fsdp::StepPhase;
 
 impl Rank {
-    /// Returns true if gradients will be computed of what runs now: not inside of [`evaluate`](Self::evaluate). It is the
-    /// same in the forward pass of a recomputed layer and in its recomputation.
+    /// Returns true if gradients will be computed of what runs now: not inside of [`evaluate`](Self::evaluate). It is
+    /// the same in the forward pass of a recomputed layer and in its recomputation.
     pub fn is_recording(&self) -> bool {
         self.records_operations() || self.segments().in_forward().is_some()
     }

@@ -61,15 +61,16 @@ pub enum WeightGradients<'a> {
         complete: &'a [Rc<Unit>],
     },
     /// Weight gradients are computed later, by [`DeferredWeightGradients::compute_gradients`], which zero-bubble
-    /// pipeline schedules use to fill idle time. Deferred are the weights of matmuls with the biases that are fused into
-    /// them, and those of embeddings. Other gradients are computed in the backward pass, as are those of all weights
-    /// inside of recomputed segments, and at ZeRO stages 2 and 3, where memory for them would be needed until then.
+    /// pipeline schedules use to fill idle time. Deferred are the weights of matmuls with the biases that are fused
+    /// into them, and those of embeddings. Other gradients are computed in the backward pass, as are those of all
+    /// weights inside of recomputed segments, and at ZeRO stages 2 and 3, where memory for them would be needed until
+    /// then.
     Deferred,
 }
 
 impl MicrobatchPass {
-    /// Records `body`, and returns its output. Gradients flow into `inputs` and not beyond, and none flows back from the
-    /// output: [`backward`](Self::backward) takes its gradients.
+    /// Records `body`, and returns its output. Gradients flow into `inputs` and not beyond, and none flows back from
+    /// the output: [`backward`](Self::backward) takes its gradients.
     ///
     /// # Panics
     /// Inside of another pass, a backward pass, a recomputed segment or an evaluation.
@@ -131,8 +132,8 @@ impl MicrobatchPass {
         self.record_more_losses(|| body(parts))
     }
 
-    /// Records further losses, of values that the pass has computed: `body` returns the operations that have computed them,
-    /// and a result.
+    /// Records further losses, of values that the pass has computed: `body` returns the operations that have computed
+    /// them, and a result.
     #[track_caller]
     pub(crate) fn record_more_losses<T>(&mut self, body: impl FnOnce() -> (Vec<NodeId>, T)) -> T {
         check_no_other_pass(&self.rank);
@@ -155,13 +156,13 @@ impl MicrobatchPass {
         parts.len() == self.outputs.len() && self.outputs.iter().zip(parts).all(is_same)
     }
 
-    /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. Adds the gradients of
-    /// parameters to those of `step`. Returns the gradients of the inputs, zeros if none arrived, and the deferred weight
-    /// gradients.
+    /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. Adds the gradients
+    /// of parameters to those of `step`. Returns the gradients of the inputs, zeros if none arrived, and the deferred
+    /// weight gradients.
     ///
     /// # Panics
-    /// If there are neither losses nor gradients of the outputs, a gradient does not have the dtype and the length of its
-    /// output, or the pass has used a tensor of another one.
+    /// If there are neither losses nor gradients of the outputs, a gradient does not have the dtype and the length of
+    /// its output, or the pass has used a tensor of another one.
     #[track_caller]
     pub(crate) fn backward(
         mut self,

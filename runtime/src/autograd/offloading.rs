@@ -59,8 +59,8 @@ impl Offloaded {
         }
         device.wait_for(StreamKind::Transfer, &device.mark_stream(StreamKind::Compute));
         let span = rank.open_span(StreamKind::Transfer);
-        // SAFETY: the memory of `data` is free after the work queued on the compute stream so far, and is used only after
-        // the transfer; the source stays in place, as in `new`.
+        // SAFETY: the memory of `data` is free after the work queued on the compute stream so far, and is used only
+        // after the transfer; the source stays in place, as in `new`.
         unsafe { device.copy_in(data.view_mut().address(), self.0.view().bytes()) };
         close_span(span, "fetch", &data);
         device.wait_for(StreamKind::Compute, &device.mark_stream(StreamKind::Transfer));

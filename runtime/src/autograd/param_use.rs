@@ -64,9 +64,9 @@ impl ParamUse {
 
     /// Calls `write` with the gradient to contribute to, and whether to accumulate into it, and counts the use as done.
     ///
-    /// If the gradient is reduced over more axes than this use needs (another use needs them, or its ranks read other tokens,
-    /// so that every gradient is summed over it), the contribution of this use is the same on every rank of those axes, and
-    /// only the first rank of them contributes it.
+    /// If the gradient is reduced over more axes than this use needs (another use needs them, or its ranks read other
+    /// tokens, so that every gradient is summed over it), the contribution of this use is the same on every rank of
+    /// those axes, and only the first rank of them contributes it.
     pub(crate) fn finish_use(
         &self,
         gradients: &TapeGradients<'_>,
@@ -134,8 +134,8 @@ impl ParamUse {
 }
 
 impl TapeGradients<'_> {
-    /// Calls `kernel` with the gradient of the result of `node`, of `len` elements, and those of the parameters that were
-    /// used with it, and counts the uses as done. Each gradient comes with whether to accumulate into it.
+    /// Calls `kernel` with the gradient of the result of `node`, of `len` elements, and those of the parameters that
+    /// were used with it, and counts the uses as done. Each gradient comes with whether to accumulate into it.
     ///
     /// The result may have a gradient from another reader, as the stream of a residual network has from the sum after a
     /// block when backward reaches the norm before it. A kernel that accumulates into it saves a pass over both.

@@ -14,7 +14,8 @@ use super::value::Value;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot enter or leave a recomputed segment",
     label = "not a tensor, tokens, or a tuple of them",
-    note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the segment, or outside"
+    note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the segment, or \
+            outside"
 )]
 pub trait SegmentData: Clone + 'static {
     /// Appends the kind of each part, in order.
@@ -69,8 +70,8 @@ impl PartKind {
         }
     }
 
-    /// Creates a part of this kind from a buffer that was received: no operation of this rank has made it. `rank` refers
-    /// to the micro-batch that the part belongs to.
+    /// Creates a part of this kind from a buffer that was received: no operation of this rank has made it. `rank`
+    /// refers to the micro-batch that the part belongs to.
     ///
     /// # Panics
     /// If the buffer is not one of this kind, or the kind is that of documents, which are not sent.

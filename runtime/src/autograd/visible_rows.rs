@@ -1,4 +1,5 @@
-//! The keys that queries see in rows of several documents or with padding, on a rank that has some positions of the rows.
+//! The keys that queries see in rows of several documents or with padding, on a rank that has some positions of the
+//! rows.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -8,7 +9,8 @@ use crate::backend::{Band, Buffer, Category};
 use crate::context::Rank;
 use crate::mesh::Extent;
 
-/// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its row.
+/// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its
+/// row.
 ///  A rank that holds some positions of its rows only takes the documents of the other positions from here, so ranks
 ///  exchange none.
 pub(crate) struct VisibleRows {

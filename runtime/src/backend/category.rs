@@ -11,13 +11,13 @@ pub enum Category {
     Optimizer,
     /// Values that are saved for backward, and gradients of values in backward.
     Activations,
-    /// Buffers of communication: staging of collectives, and at higher ZeRO stages the gathered parameters of an FSDP unit
-    /// and its gradient before the reduction.
+    /// Buffers of communication: staging of collectives, and at higher ZeRO stages the gathered parameters of an FSDP
+    /// unit and its gradient before the reduction.
     Communication,
     /// Scratch of one kernel.
     Workspace,
-    /// Data in host memory: activations that are offloaded until backward, and the copy of the training state that is being
-    /// saved.
+    /// Data in host memory: activations that are offloaded until backward, and the copy of the training state that is
+    /// being saved.
     Offloaded,
 }
 

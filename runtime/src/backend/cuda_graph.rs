@@ -1,7 +1,7 @@
 //! CUDA graphs: device work that is captured once and replayed, with the memory that it uses.
 //!
-//! Addresses are part of a graph. So memory that is allocated or freed during a capture goes to a
-//! [private pool](super::CachingAllocator::private_pool): only other captures of the same [`GraphPool`] get it, until all of
+//! Addresses are part of a graph. So memory that is allocated or freed during a capture goes to a [private
+//! pool](super::CachingAllocator::private_pool): only other captures of the same [`GraphPool`] get it, until all of
 //! their graphs are dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -63,7 +63,8 @@ impl GraphPool {
         }
     }
 
-    /// Returns a handle to the memory of `data`, which a graph uses: called during its capture, or while it is prepared.
+    /// Returns a handle to the memory of `data`, which a graph uses: called during its capture, or while it is
+    /// prepared.
     pub fn buffer(self: &Arc<Self>, data: View<'_>) -> GraphBuffer {
         let (address, bytes) = (data.address() as usize, data.byte_len());
         GraphBuffer { address, bytes, memory: Arc::clone(self) }

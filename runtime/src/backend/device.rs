@@ -10,8 +10,8 @@ use super::{DType, ReduceOp};
 /// The memory and the streams of an accelerator, as one rank uses them.
 ///
 /// Pointers are device addresses, which the host never dereferences. Methods submit work and return before it is done,
-/// except [`download`](Self::download) and [`synchronize`](Self::synchronize). A device that fails unwinds the rank with
-/// a [`DeviceFailure`].
+/// except [`download`](Self::download) and [`synchronize`](Self::synchronize). A device that fails unwinds the rank
+/// with a [`DeviceFailure`].
 ///
 /// # Safety
 /// Callers of the unsafe methods promise that the addresses are of live device memory of sufficient size, and that work
@@ -44,15 +44,15 @@ pub trait Device: Send + Sync + Debug {
         let _ = address;
         false
     }
-    /// Returns the memory behind an address that [stands for memory of the host](Self::stands_for_host), up to the end of what
-    /// was allocated with it; `None` if that is more than a dry run may take.
+    /// Returns the memory behind an address that [stands for memory of the host](Self::stands_for_host), up to the end
+    /// of what was allocated with it; `None` if that is more than a dry run may take.
     fn host_memory(&self, address: *const u8) -> Option<NonNull<u8>> {
         let _ = address;
         None
     }
 
-    /// Allocates `bytes` bytes, at least one, of page-locked host memory, which the device copies asynchronously; `None`
-    /// if the host is out of memory.
+    /// Allocates `bytes` bytes, at least one, of page-locked host memory, which the device copies asynchronously;
+    /// `None` if the host is out of memory.
     fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>>;
     /// Frees page-locked memory, like [`free`](Self::free).
     ///
@@ -179,8 +179,8 @@ pub trait Device: Send + Sync + Debug {
         false
     }
 
-    /// Begins a graph capture after all work so far is done: work is captured instead of done. During the capture the host
-    /// neither reads device memory nor waits for the device, and uses only streams that were used before.
+    /// Begins a graph capture after all work so far is done: work is captured instead of done. During the capture the
+    /// host neither reads device memory nor waits for the device, and uses only streams that were used before.
     ///
     /// # Errors
     /// When the device cannot capture, and why.
@@ -254,8 +254,8 @@ pub struct Runs {
     pub distance: usize,
 }
 
-/// Calls `f` for every row of every part that is not empty: with its offset in the whole tensor, its own address, and its
-/// size, in bytes.
+/// Calls `f` for every row of every part that is not empty: with its offset in the whole tensor, its own address, and
+/// its size, in bytes.
 fn for_each_run(rows: usize, parts: &[RowPart], mut f: impl FnMut(usize, u64, usize)) {
     let width: usize = parts.iter().map(|part| part.bytes).sum();
     let mut start = 0;

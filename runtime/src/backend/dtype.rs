@@ -1,5 +1,5 @@
-//! Element types of buffers. Mixed precision is bf16 for compute and f32 for master weights, gradients and optimizer state;
-//! bf16 has the exponent range of f32, so there is no loss scaling.
+//! Element types of buffers. Mixed precision is bf16 for compute and f32 for master weights, gradients and optimizer
+//! state; bf16 has the exponent range of f32, so there is no loss scaling.
 
 use half::bf16;
 

@@ -29,8 +29,8 @@ impl OutOfMemory {
     }
 }
 
-/// `out of memory: 2.10 MB of activations do not fit in addition to the 7.00 MB in use; the limit is 8.00 MB. In use:`, and a
-/// line for each category.
+/// `out of memory: 2.10 MB of activations do not fit in addition to the 7.00 MB in use; the limit is 8.00 MB. In use:`,
+/// and a line for each category.
 impl std::fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let total: usize = self.live.iter().sum();

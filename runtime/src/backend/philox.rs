@@ -1,6 +1,8 @@
-//! The random generator Philox 4x32-10 (Salmon, Moraes, Dror and Shaw 2011, "Parallel Random Numbers: As Easy as 1, 2, 3").
+//! The random generator Philox 4x32-10 (Salmon, Moraes, Dror and Shaw 2011, "Parallel Random Numbers: As Easy as 1, 2,
+//! 3").
 //!
-//! A draw is a function of a key and a counter, so any element can be drawn alone. `philox.cuh` has the same function for GPUs.
+//! A draw is a function of a key and a counter, so any element can be drawn alone. `philox.cuh` has the same function
+//! for GPUs.
 
 const ROUNDS: u32 = 10;
 const MULTIPLIERS: [u64; 2] = [0xd251_1f53, 0xcd9e_8d57];
@@ -9,8 +11,8 @@ const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
 /// Computes 128 random bits for each of `LANES` counters.
 ///
-/// The first word of a key or counter has its least significant bits. `counters[word][lane]` is a word of one counter, and
-/// `draws[word][lane]` of its draw. Lanes are independent, so that the compiler vectorizes over them.
+/// The first word of a key or counter has its least significant bits. `counters[word][lane]` is a word of one counter,
+/// and `draws[word][lane]` of its draw. Lanes are independent, so that the compiler vectorizes over them.
 #[inline(always)]
 pub fn philox4x32<const LANES: usize>(
     key: [u32; 2],

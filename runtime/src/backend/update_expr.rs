@@ -1,7 +1,7 @@
 //! Elementwise optimizer updates as expressions, evaluated by one fused kernel each.
 //!
-//! Every operation is rounded once, as IEEE 754 defines it, and never contracted into a fused multiply-add. So an update
-//! gives the same bits on every CPU and GPU.
+//! Every operation is rounded once, as IEEE 754 defines it, and never contracted into a fused multiply-add. So an
+//! update gives the same bits on every CPU and GPU.
 
 use std::fmt;
 

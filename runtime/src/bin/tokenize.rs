@@ -90,8 +90,8 @@ fn command() -> Command {
                 .help("Append this token to each document, such as <|endoftext|>"),
         )
         .arg(flag("separator").value_name("TEXT").help(
-            "Separator between documents, part of neither; \\n is a line break, \\t a tab [default: none, each file is one \
-             document]",
+            "Separator between documents, part of neither; \\n is a line break, \\t a tab [default: none, each file is \
+             one document]",
         ))
 }
 

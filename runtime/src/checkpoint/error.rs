@@ -86,7 +86,8 @@ pub enum CheckpointError {
         reason: String,
     },
     /// A file or folder whose tensors are not those of the model.
-    #[error("the tensors of {} are not those of this model, which has other sizes or settings:{}", path.display(), bulleted(.differences))]
+    #[error("the tensors of {} are not those of this model, which has other sizes or \
+             settings:{}", path.display(), bulleted(.differences))]
     OtherModel {
         /// The file or folder.
         path: PathBuf,
@@ -128,8 +129,8 @@ impl CheckpointError {
         CheckpointError::NotFound { path: path.to_owned(), reason: reason.into() }
     }
 
-    /// Returns true if a checkpoint is missing, truncated, altered or malformed, so that an older one is to be used. Other
-    /// errors may be temporary, or have a cause that can be fixed.
+    /// Returns true if a checkpoint is missing, truncated, altered or malformed, so that an older one is to be used.
+    /// Other errors may be temporary, or have a cause that can be fixed.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             CheckpointError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,

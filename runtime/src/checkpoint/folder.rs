@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::lock::{self, FolderLock};
 use super::{CheckpointError, Manifest, RunHistory, files, names};
 
-/// The folder in which a run saves checkpoints. No other run can save there while this value exists, if the file system has
-/// locks.
+/// The folder in which a run saves checkpoints. No other run can save there while this value exists, if the file system
+/// has locks.
 ///
 /// The first process of a run [prepares](Self::prepare) the folder, and the others only check that they can
 /// [write](Self::check_writable) to it.
@@ -18,12 +18,12 @@ pub struct CheckpointFolder {
 }
 
 impl CheckpointFolder {
-    /// Locks `dir`, creating it if needed, recovers from a failure of an earlier run, and checks that checkpoints can be saved
-    /// in it. Called at the start of a run, so that a bad folder is reported before any work could be lost.
+    /// Locks `dir`, creating it if needed, recovers from a failure of an earlier run, and checks that checkpoints can
+    /// be saved in it. Called at the start of a run, so that a bad folder is reported before any work could be lost.
     ///
     /// # Errors
-    /// A folder that cannot be created or written to, in which another run saves, whose `latest` is not a link, or whose
-    /// file system has no symbolic links.
+    /// A folder that cannot be created or written to, in which another run saves, whose `latest` is not a link, or
+    /// whose file system has no symbolic links.
     pub fn prepare(dir: &Path) -> Result<CheckpointFolder, CheckpointError> {
         files::create_folder(dir)?;
         let folder = CheckpointFolder {
@@ -48,8 +48,8 @@ impl CheckpointFolder {
         files::remove_path(&probe)
     }
 
-    /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: those of other runs and branches,
-    /// and those whose manifest cannot be read.
+    /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: those of other runs and
+    /// branches, and those whose manifest cannot be read.
     ///
     /// # Errors
     /// A folder that cannot be read.
@@ -86,8 +86,8 @@ pub(super) fn is_of_history(dir: &Path, step: u64, history: &RunHistory) -> bool
     found.is_some_and(|found| history.contains(&found, step))
 }
 
-/// Brings `dir` into order after a failure: removes incomplete checkpoints, and moves a replaced one back to its place if
-/// the new one has not taken it.
+/// Brings `dir` into order after a failure: removes incomplete checkpoints, and moves a replaced one back to its place
+/// if the new one has not taken it.
 pub(super) fn recover(dir: &Path) -> Result<(), CheckpointError> {
     remove_temporaries(dir)?;
     restore_replaced(dir)?;
@@ -136,8 +136,8 @@ fn check_latest(dir: &Path) -> Result<(), CheckpointError> {
     }
     let kind = if latest.is_dir() { "folder" } else { "file" };
     let reason = format!(
-        "{} is a {kind}, not the link to the newest checkpoint; tools that follow links make such copies. Remove it or, \
-         if it is the only copy of its checkpoint, rename it to step-NNNNNNNN with the number of its step",
+        "{} is a {kind}, not the link to the newest checkpoint; tools that follow links make such copies. Remove it \
+         or, if it is the only copy of its checkpoint, rename it to step-NNNNNNNN with the number of its step",
         latest.display()
     );
     Err(CheckpointError::Unsuitable { path: dir.to_owned(), reason })

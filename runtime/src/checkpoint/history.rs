@@ -1,7 +1,7 @@
 //! The runs that have led to a checkpoint, by which checkpoints of different branches are distinguished.
 //!
-//! A run that is resumed from a checkpoint before the last one begins a branch: the later checkpoints of the first run stay in
-//! the folder, but do not lead to those of the new one.
+//! A run that is resumed from a checkpoint before the last one begins a branch: the later checkpoints of the first run
+//! stay in the folder, but do not lead to those of the new one.
 
 use std::fs;
 use std::time::SystemTime;
@@ -28,8 +28,8 @@ pub struct ResumedRun {
 }
 
 impl RunHistory {
-    /// Begins the history of a run of this process: a new one, or one that resumes the checkpoint of `resumed` after a number of
-    /// steps. No other run has the same identifier.
+    /// Begins the history of a run of this process: a new one, or one that resumes the checkpoint of `resumed` after a
+    /// number of steps. No other run has the same identifier.
     pub fn begin(resumed: Option<(&RunHistory, u64)>) -> RunHistory {
         let before = resumed.map(|(history, step)| {
             let last = ResumedRun { run: history.run.clone(), step };
@@ -38,8 +38,8 @@ impl RunHistory {
         RunHistory { run: unique_name(), resumed: before.unwrap_or_default() }
     }
 
-    /// Returns true if the checkpoint of `other` after `step` steps is one of this history: saved by the same run, or by one of
-    /// the runs before until it was resumed.
+    /// Returns true if the checkpoint of `other` after `step` steps is one of this history: saved by the same run, or
+    /// by one of the runs before until it was resumed.
     pub fn contains(&self, other: &RunHistory, step: u64) -> bool {
         let is_before = |resumed: &ResumedRun| resumed.run == other.run && step <= resumed.step;
         self.run == other.run || self.resumed.iter().any(is_before)

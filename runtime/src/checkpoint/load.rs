@@ -20,14 +20,15 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens `DIR/step-N` or a copy of it, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`. Links to these
-    /// are followed.
+    /// Opens `DIR/step-N` or a copy of it, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`. Links
+    /// to these are followed.
     ///
-    /// In the latter forms, a checkpoint that is torn, truncated or altered is skipped for the previous one of its branch;
-    /// [`skipped`](Self::skipped) returns the reasons.
+    /// In the latter forms, a checkpoint that is torn, truncated or altered is skipped for the previous one of its
+    /// branch; [`skipped`](Self::skipped) returns the reasons.
     ///
     /// # Errors
-    /// No checkpoint, or none that is intact, each with the damaged file, and one that cannot be read for another reason.
+    /// No checkpoint, or none that is intact, each with the damaged file, and one that cannot be read for another
+    /// reason.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         let (dir, latest) = match locate(path) {
             Located::One(folder) => return Checkpoint::open_step(&folder),
@@ -62,8 +63,8 @@ impl Checkpoint {
         Err(CheckpointError::NoneUsable { path: dir, tried: skipped })
     }
 
-    /// Opens a checkpoint by its name. If a crash has left a complete one of its step under the name of a replaced one, this
-    /// is used.
+    /// Opens a checkpoint by its name. If a crash has left a complete one of its step under the name of a replaced one,
+    /// this is used.
     fn open_step(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         let opened = Checkpoint::open_folder(folder);
         let (Err(error), Some(step)) = (&opened, names::step_of_path(folder)) else {
@@ -114,8 +115,8 @@ impl Checkpoint {
         &self.skipped
     }
 
-    /// Returns a checkpoint of the same folder to which this one does not lead, nor the reverse: that of the link `latest`, or any
-    /// one if there is no link. `None` if there is none.
+    /// Returns a checkpoint of the same folder to which this one does not lead, nor the reverse: that of the link
+    /// `latest`, or any one if there is no link. `None` if there is none.
     pub fn other_branch(&self) -> Option<PathBuf> {
         let (step, history) = (self.manifest.state.step, &self.manifest.state.history);
         let dir = self.folder.parent()?;

@@ -21,7 +21,8 @@ pub enum Located {
     },
 }
 
-/// Finds the checkpoints that `path` names: `DIR/step-N` or a copy of it, `DIR/latest`, `DIR`, or a link to one of them.
+/// Finds the checkpoints that `path` names: `DIR/step-N` or a copy of it, `DIR/latest`, `DIR`, or a link to one of
+/// them.
 pub fn locate(path: &Path) -> Located {
     let followed = Followed::new(path);
     if let Some(located) = followed.newest() {

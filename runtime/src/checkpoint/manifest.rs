@@ -92,8 +92,8 @@ pub struct SavedShard {
 }
 
 impl Manifest {
-    /// Returns the kind of a tensor: the first segment of its name, which tells parameters, the states of the optimizer and the
-    /// moving average apart.
+    /// Returns the kind of a tensor: the first segment of its name, which tells parameters, the states of the optimizer
+    /// and the moving average apart.
     pub fn kind_of(tensor: &str) -> &str {
         tensor.split_once('.').map_or(tensor, |(kind, _)| kind)
     }
@@ -159,7 +159,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads the history of the checkpoint in `folder`, without checks. `None` if there is no manifest, or it cannot be read.
+    /// Reads the history of the checkpoint in `folder`, without checks. `None` if there is no manifest, or it cannot be
+    /// read.
     pub(super) fn read_history(folder: &Path) -> Option<RunHistory> {
         #[derive(Deserialize)]
         struct Part {

@@ -1,7 +1,7 @@
 //! Descriptions of the files of ranks, inside of an incomplete checkpoint.
 //!
-//! By these, the rank that completes a checkpoint learns that the files of others are on disk, without communication: the
-//! ranks are training meanwhile.
+//! By these, the rank that completes a checkpoint learns that the files of others are on disk, without communication:
+//! the ranks are training meanwhile.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,8 @@ pub fn describe_rank_file(
     files::rename_path(&incomplete, &path)
 }
 
-/// Waits for the descriptions of the files of `ranks` ranks, and removes them. Returns `None` once `is_cancelled` returns true.
+/// Waits for the descriptions of the files of `ranks` ranks, and removes them. Returns `None` once `is_cancelled`
+/// returns true.
 pub fn wait_for_rank_files(
     folder: &Path,
     ranks: usize,

@@ -38,8 +38,9 @@ pub struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Begins the checkpoint after `step` steps in the folder `dir`, creating it if needed. Completes or removes what a failure
-    /// has left there, so no other run may save in it: a [`CheckpointFolder`](super::CheckpointFolder) excludes them.
+    /// Begins the checkpoint after `step` steps in the folder `dir`, creating it if needed. Completes or removes what a
+    /// failure has left there, so no other run may save in it: a [`CheckpointFolder`](super::CheckpointFolder) excludes
+    /// them.
     ///
     /// # Errors
     /// A folder that cannot be created or written to.
@@ -106,8 +107,8 @@ impl CheckpointWriter {
         wait_for_rank_files(&self.temporary, ranks, is_cancelled)
     }
 
-    /// Completes the checkpoint with the files of all ranks: writes the manifest, renames the folder, moves `latest`, and with
-    /// `keep` removes all but the newest `keep` of its history. Returns the folder.
+    /// Completes the checkpoint with the files of all ranks: writes the manifest, renames the folder, moves `latest`,
+    /// and with `keep` removes all but the newest `keep` of its history. Returns the folder.
     ///
     /// # Errors
     /// A file that cannot be written, and shards that do not cover their tensors exactly.
@@ -174,8 +175,8 @@ fn point_latest(dir: &Path, name: &str) -> Result<(), CheckpointError> {
     files::rename_path(&new_link, &dir.join(names::LATEST))
 }
 
-/// Removes all but the newest `keep` checkpoints of `history` up to `step`. Those of other runs and branches are neither counted
-/// nor removed.
+/// Removes all but the newest `keep` checkpoints of `history` up to `step`. Those of other runs and branches are
+/// neither counted nor removed.
 fn remove_old_checkpoints(
     dir: &Path,
     (step, history): (u64, &RunHistory),

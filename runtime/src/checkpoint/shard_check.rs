@@ -1,4 +1,5 @@
-//! Checks of the shards and files that a manifest lists. Its numbers and names may be any: a file can be damaged, or forged.
+//! Checks of the shards and files that a manifest lists. Its numbers and names may be any: a file can be damaged, or
+//! forged.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -30,8 +31,8 @@ pub fn check_tensors(
     }
 }
 
-/// Checks the names of the files, which no path may be, and that their lengths follow from their shards, which have been
-/// [checked](check_tensors).
+/// Checks the names of the files, which no path may be, and that their lengths follow from their shards, which have
+/// been [checked](check_tensors).
 pub fn check_files(files: &[RankFile]) -> Result<(), String> {
     let mut seen = HashSet::new();
     for file in files {

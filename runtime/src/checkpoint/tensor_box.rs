@@ -40,8 +40,8 @@ impl TensorBox {
         TensorBox { offset: vec![0; shape.len()], shape: shape.to_vec() }
     }
 
-    /// Cuts a run of the row-major elements of a tensor of `shape` into boxes, in the order of the elements: at most two for
-    /// each dim and one more.
+    /// Cuts a run of the row-major elements of a tensor of `shape` into boxes, in the order of the elements: at most
+    /// two for each dim and one more.
     pub fn of_run(shape: &[usize], run: Range<usize>) -> Vec<TensorBox> {
         let Some((rows, rest)) = shape.split_first() else {
             return if run.is_empty() { Vec::new() } else { vec![TensorBox::whole(&[])] };

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::{CheckpointError, TensorBox};
 
-/// Stored tensors, of which any box can be read, widened to f32. Reading takes `&self`, so all ranks of a process can share
-/// a source.
+/// Stored tensors, of which any box can be read, widened to f32. Reading takes `&self`, so all ranks of a process can
+/// share a source.
 pub trait TensorSource {
     /// Returns the file or folder of the tensor `name`, for messages.
     fn path_of(&self, name: &str) -> &Path;

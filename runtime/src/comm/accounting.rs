@@ -143,8 +143,8 @@ impl Accounting {
         lane.end_span(span_name(call), "comm", start.at, || span_args(call));
     }
 
-    /// Counts and draws the transfer of an asynchronous message. It is drawn with its duration only if the message thread
-    /// copied it, because other threads copy at the same time.
+    /// Counts and draws the transfer of an asynchronous message. It is drawn with its duration only if the message
+    /// thread copied it, because other threads copy at the same time.
     pub fn finish_message(&self, call: &Call, start: TransferStart, on_message_thread: bool) {
         self.count_transfer(call, start);
         let args = || span_args(call);

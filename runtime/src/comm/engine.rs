@@ -8,8 +8,8 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 
 /// A collective-communication engine for one rank: `local`, NCCL, or one from outside of this crate.
 ///
-/// [`Communicator`](super::Communicator) is the same for all engines. Before an engine gets a [`Call`], its arguments are
-/// checked, its bytes are counted, and the main thread is marked as in communication if the call is blocking. So an
+/// [`Communicator`](super::Communicator) is the same for all engines. Before an engine gets a [`Call`], its arguments
+/// are checked, its bytes are counted, and the main thread is marked as in communication if the call is blocking. So an
 /// engine consists of these methods:
 ///
 /// | method | required | task |
@@ -28,10 +28,10 @@ use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 ///
 /// # Contract
 /// - Reductions combine in the same order on all members, so that their results are identical to the bit.
-/// - Blocking collectives, asynchronous collectives and messages each keep their order of issue and do not wait for each
-///   other. A blocking send matches an asynchronous receive, and the reverse.
-/// - No call waits forever: after the timeout, which is longer where a rank [waits for files](Engine::extend_time_limit), and when a rank has failed,
-///   it returns an error, and so do all later calls.
+/// - Blocking collectives, asynchronous collectives and messages each keep their order of issue and do not wait for
+///   each other. A blocking send matches an asynchronous receive, and the reverse.
+/// - No call waits forever: after the timeout, which is longer where a rank [waits for
+///   files](Engine::extend_time_limit), and when a rank has failed, it returns an error, and so do all later calls.
 ///
 /// # Example
 /// An engine for meshes of one rank, where every collective is at most a copy:
@@ -84,15 +84,16 @@ pub trait Engine: Send + Sync {
     /// failure they are aborted.
     fn leave(&self, exit: &RankExit);
 
-    /// Passes the allocator of the rank, once, when its context is created. Memory that the engine takes from it is part of
-    /// the rank's accounting and limit.
+    /// Passes the allocator of the rank, once, when its context is created. Memory that the engine takes from it is
+    /// part of the rank's accounting and limit.
     fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {
         // An engine without memory of its own needs none.
         let _ = allocator;
     }
 
-    /// Extends the time limit of the calls that the rank issues from now on to [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT), or
-    /// restores it: see [`RankComms::extend_time_limit`](super::RankComms::extend_time_limit).
+    /// Extends the time limit of the calls that the rank issues from now on to
+    /// [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT), or restores it: see
+    /// [`RankComms::extend_time_limit`](super::RankComms::extend_time_limit).
     fn extend_time_limit(&self, waits_for_files: bool) {
         // An engine without a time limit has none to extend.
         let _ = waits_for_files;
@@ -119,14 +120,14 @@ pub trait Engine: Send + Sync {
 pub trait ProcessGroup: Send + Sync {
     /// Issues a call.
     ///
-    /// The operands are [borrowed](Operands::Borrowed) for a blocking call: the host is done with them when this returns,
-    /// and device work on them completes before the event of the [`Completion`]. For an asynchronous call they are
-    /// [owned](Operands::Owned), and the completion returns the destination. [`Operands`] lists the operands of each
-    /// operation.
+    /// The operands are [borrowed](Operands::Borrowed) for a blocking call: the host is done with them when this
+    /// returns, and device work on them completes before the event of the [`Completion`]. For an asynchronous call they
+    /// are [owned](Operands::Owned), and the completion returns the destination. [`Operands`] lists the operands of
+    /// each operation.
     fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion;
 
-    /// Issues the asynchronous messages of an [exchange](super::Communicator::exchange). Returns one completion for each, in
-    /// order.
+    /// Issues the asynchronous messages of an [exchange](super::Communicator::exchange). Returns one completion for
+    /// each, in order.
     fn issue_exchange(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
         calls.into_iter().map(|(call, operands)| self.issue(&call, operands)).collect()
     }

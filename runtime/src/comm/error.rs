@@ -36,7 +36,8 @@ pub enum CommError {
         detail: String,
     },
     /// Members did not arrive in time.
-    #[error("{call} waited {} s for ranks {missing:?}.\nLast calls in this process:\n{last_calls}", waited.as_secs_f64())]
+    #[error("{call} waited {} s for ranks {missing:?}.\nLast calls in this \
+             process:\n{last_calls}", waited.as_secs_f64())]
     Timeout {
         /// The call that waited.
         call: String,

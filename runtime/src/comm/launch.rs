@@ -18,8 +18,8 @@ use super::{CommError, CommFailure, LaunchOptions, RankComms, RankExit};
 
 /// Runs `body` once per rank of `shape`, each on a thread, and returns the results in the order of ranks.
 ///
-/// If a rank fails or panics, the collectives of other ranks with it fail. A panic of a rank is not printed; its message
-/// and source location are part of the error.
+/// If a rank fails or panics, the collectives of other ranks with it fail. A panic of a rank is not printed; its
+/// message and source location are part of the error.
 ///
 /// # Errors
 /// If any rank failed: the errors of all of them, the root cause first.
@@ -44,7 +44,8 @@ pub fn launch_with<T: Send, E: Display + Send>(
 }
 
 /// Runs `body` for one rank of `shape`, with the others in separate processes: collectives need an
-/// [engine](RankComms::over) that connects them. `exit_code` returns the exit code after an error, which others fail with too.
+/// [engine](RankComms::over) that connects them. `exit_code` returns the exit code after an error, which others fail
+/// with too.
 ///
 /// # Errors
 /// If the rank failed.

@@ -62,8 +62,8 @@ impl<T: PendingResult> PendingCall<T> {
         PendingCall { completion, member, site, result: PhantomData }
     }
 
-    /// Waits until the call is complete and returns its buffer. For device memory, the compute stream of the device waits;
-    /// the host only waits until every member has issued the call.
+    /// Waits until the call is complete and returns its buffer. For device memory, the compute stream of the device
+    /// waits; the host only waits until every member has issued the call.
     ///
     /// # Errors
     /// As the blocking call; the buffers are lost then.

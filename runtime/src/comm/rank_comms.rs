@@ -70,8 +70,8 @@ impl RankComms {
         RankComms::with_engine(shape, shape.world_size() - 1, Arc::new(DryRunEngine::default()))
     }
 
-    /// Replaces the engine of this rank by one for dry runs: every call is complete immediately, as if the other ranks had
-    /// passed the values of this one. `observer` observes all calls.
+    /// Replaces the engine of this rank by one for dry runs: every call is complete immediately, as if the other ranks
+    /// had passed the values of this one. `observer` observes all calls.
     pub(crate) fn over_nothing(self, observer: Option<Arc<dyn CallObserver>>) -> RankComms {
         self.over(Arc::new(DryRunEngine { observer }))
     }
@@ -92,9 +92,10 @@ impl RankComms {
         self.world.peers(self.rank)
     }
 
-    /// Extends the time limit of this rank's calls to [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT) until the guard is dropped, for ranks that wait while
-    /// another one reads or writes files: its file system may be slow. A rank that fails or is lost still ends the calls of the
-    /// others, and so does a deadlock. Every rank that waits extends its own limit.
+    /// Extends the time limit of this rank's calls to [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT) until the guard is
+    /// dropped, for ranks that wait while another one reads or writes files: its file system may be slow. A rank that
+    /// fails or is lost still ends the calls of the others, and so does a deadlock. Every rank that waits extends its
+    /// own limit.
     #[must_use = "the limit is restored when the guard is dropped"]
     pub fn extend_time_limit(&self) -> ExtendedTimeLimit<'_> {
         if self.extensions.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -118,8 +119,9 @@ impl RankComms {
         &self.coordinates
     }
 
-    /// Returns the communicator with the ranks that differ from this one along `axes` only. Every call with the same axes
-    /// returns the same communicator; different sets of axes are independent groups, even if their ranks are the same.
+    /// Returns the communicator with the ranks that differ from this one along `axes` only. Every call with the same
+    /// axes returns the same communicator; different sets of axes are independent groups, even if their ranks are the
+    /// same.
     pub fn group(&self, axes: AxisSet) -> Arc<Communicator> {
         let mut groups = self.lock_groups();
         let group = groups.entry(axes).or_insert_with(|| {
@@ -128,14 +130,15 @@ impl RankComms {
         Arc::clone(group)
     }
 
-    /// Returns the communicator with all ranks. Its group ranks are world ranks only in the default order of the axes: see
-    /// [`MeshShape::group_of`].
+    /// Returns the communicator with all ranks. Its group ranks are world ranks only in the default order of the axes:
+    /// see [`MeshShape::group_of`].
     pub fn world(&self) -> Arc<Communicator> {
         self.group(AxisSet::ALL)
     }
 
-    /// Returns the communicator with all ranks whose calls are not counted in [`stats`](Self::stats), for checks that are not
-    /// part of training. Every call returns the same one: the engine keeps the process group of each until the rank leaves.
+    /// Returns the communicator with all ranks whose calls are not counted in [`stats`](Self::stats), for checks that
+    /// are not part of training. Every call returns the same one: the engine keeps the process group of each until the
+    /// rank leaves.
     pub(crate) fn uncounted_world(&self) -> Arc<Communicator> {
         let create = || {
             let uncounted = Accounting::new(Arc::clone(self.world.clock(self.rank)));
@@ -183,8 +186,8 @@ impl RankComms {
         if self.lane().is_enabled() { None } else { self.engine.graph_pools() }
     }
 
-    /// Returns `true` if `vote` is `true` on all ranks whose collectives can be [captured](Self::graph_pools). It is not
-    /// counted in [`stats`](Self::stats), and the host waits for it.
+    /// Returns `true` if `vote` is `true` on all ranks whose collectives can be [captured](Self::graph_pools). It is
+    /// not counted in [`stats`](Self::stats), and the host waits for it.
     pub(crate) fn all_agree(&self, vote: bool) -> Result<bool, CommError> {
         if self.shape().world_size() == 1 || self.engine.graph_pools().is_none() {
             return Ok(vote);

@@ -29,10 +29,10 @@ pub struct CommStats {
 
 /// Time spent on communication, and its overlap with computation.
 ///
-/// The rank's **main thread** computes. It is *in communication* while it is inside a blocking collective, `send`, `recv`
-/// or [`PendingCall::wait`](super::PendingCall::wait) of any of its groups, and computing otherwise. A collective is a
-/// **transfer** from the arrival of the last member until this member is done: waiting for a late member is not part of
-/// it.
+/// The rank's **main thread** computes. It is *in communication* while it is inside a blocking collective, `send`,
+/// `recv` or [`PendingCall::wait`](super::PendingCall::wait) of any of its groups, and computing otherwise. A
+/// collective is a **transfer** from the arrival of the last member until this member is done: waiting for a late
+/// member is not part of it.
 ///
 /// With asynchronous collectives alone, in one group, `transfer <= overlapped + exposed`. The fraction of overlapped
 /// communication is `overlapped / transfer`.
@@ -40,8 +40,8 @@ pub struct CommStats {
 pub struct CommTimes {
     /// Duration of all transfers, blocking and asynchronous.
     pub transfer: Duration,
-    /// Overlapped communication: the part of asynchronous transfers during which the main thread was computing. A transfer
-    /// that runs during a wait for another group is not overlapped.
+    /// Overlapped communication: the part of asynchronous transfers during which the main thread was computing. A
+    /// transfer that runs during a wait for another group is not overlapped.
     pub overlapped: Duration,
     /// Exposed communication: time the main thread was in communication of this group, for transfers and for late
     /// members.

@@ -82,8 +82,8 @@ impl Timeline {
         Arc::new(Timeline { device, tracer, rank, state: Mutex::new(state) })
     }
 
-    /// Opens a span of the work that is submitted to `stream` until the span is closed. Spans of one stream are closed in
-    /// the reverse order of opening.
+    /// Opens a span of the work that is submitted to `stream` until the span is closed. Spans of one stream are closed
+    /// in the reverse order of opening.
     pub(crate) fn open_span(self: &Arc<Self>, stream: StreamKind) -> DeviceSpan {
         let from = self.device.record_timed_event(stream);
         let clock_sync = Arc::clone(&self.lock_state().clock_sync);

@@ -41,8 +41,9 @@ impl Rank {
         let is_over_stages = axes.contains(AxisId::Pp) && self.degree(AxisId::Pp) > 1;
         assert!(
             !is_over_stages || !self.declared_values().is_in_stage(),
-            "an operation inside of a pipeline stage communicates over `pp`, whose ranks compute other stages meanwhile: \
-             split tensors of stages over `tp` or `cp`, and let the schedule pass tensors from stage to stage"
+            "an operation inside of a pipeline stage communicates over `pp`, whose ranks compute other stages \
+             meanwhile: split tensors of stages over `tp` or `cp`, and let the schedule pass tensors from stage to \
+             stage"
         );
         let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
         self.comms().group(single.fold(axes, |axes, axis| axes.difference(AxisSet::of(axis))))

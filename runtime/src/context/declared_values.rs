@@ -1,7 +1,7 @@
 //! Values that are declared the same on several ranks, compared in the first step.
 //!
-//! The type of a tensor declares over which axes its ranks hold different parts. Numbers from the host may contradict it: a
-//! mask made from the rank's index, different rows of a file on each rank. Only a comparison detects that.
+//! The type of a tensor declares over which axes its ranks hold different parts. Numbers from the host may contradict
+//! it: a mask made from the rank's index, different rows of a file on each rank. Only a comparison detects that.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -181,8 +181,8 @@ impl DeclaredValues {
     }
 
     /// Compares the values of all ranks that were recorded so far, in training step `step`, and ends the recording if
-    /// `is_last`. Does nothing if the recording has ended. Every rank calls it. The exchange does not count as communication
-    /// of the step, and is short unless values differ.
+    /// `is_last`. Does nothing if the recording has ended. Every rank calls it. The exchange does not count as
+    /// communication of the step, and is short unless values differ.
     ///
     /// # Panics
     /// If a value differs between ranks on which it was declared the same; on all ranks alike.

@@ -22,8 +22,8 @@ use super::zero_stage::ZeroStage;
 
 /// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
 ///
-/// The rank of a tensor ([`Tensor::rank`](crate::tensor::Tensor::rank)) also refers to the micro-batch that the tensor is
-/// computed from: new tensors made on it have the same rows; and to the rows of a routing that the tensor has.
+/// The rank of a tensor ([`Tensor::rank`](crate::tensor::Tensor::rank)) also refers to the micro-batch that the tensor
+/// is computed from: new tensors made on it have the same rows; and to the rows of a routing that the tensor has.
 #[derive(Clone)]
 pub struct Rank {
     context: Rc<Context>,
@@ -214,8 +214,8 @@ impl Rank {
         }
     }
 
-    /// Notes that token ids on the host are made into others, as a captured graph could not do: like a read of the step, it
-    /// keeps steps from being captured.
+    /// Notes that token ids on the host are made into others, as a captured graph could not do: like a read of the
+    /// step, it keeps steps from being captured.
     pub(crate) fn note_host_input(&self) {
         self.context.step.read();
     }
@@ -238,8 +238,8 @@ impl Rank {
         self.context.step.read_count()
     }
 
-    /// Returns true if operations are recorded on the tape. Those of a checkpointed segment are not in its forward pass, but
-    /// in its recomputation.
+    /// Returns true if operations are recorded on the tape. Those of a checkpointed segment are not in its forward
+    /// pass, but in its recomputation.
     pub(crate) fn records_operations(&self) -> bool {
         self.context.grad_mode.is_recording.get()
     }
@@ -249,7 +249,8 @@ impl Rank {
         self.context.grad_mode.is_training.get()
     }
 
-    /// Returns the flags that [`records_operations`](Self::records_operations) and [`is_training`](Self::is_training) read.
+    /// Returns the flags that [`records_operations`](Self::records_operations) and [`is_training`](Self::is_training)
+    /// read.
     pub(crate) fn grad_mode(&self) -> &GradMode {
         &self.context.grad_mode
     }
@@ -274,8 +275,8 @@ impl Rank {
         &self.context.step_exchange
     }
 
-    /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are not
-    /// compared. Every rank calls it.
+    /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are
+    /// not compared. Every rank calls it.
     ///
     /// # Panics
     /// If a value differs between ranks on which it was declared the same; on all ranks alike.
@@ -284,8 +285,8 @@ impl Rank {
         self.declared_values().compare(self.comms(), self.peek_step(), true);
     }
 
-    /// Compares the values of [`compare_declared_values`](Self::compare_declared_values) that were made so far, before the
-    /// first step, whose own values are still to be compared. Every rank calls it.
+    /// Compares the values of [`compare_declared_values`](Self::compare_declared_values) that were made so far, before
+    /// the first step, whose own values are still to be compared. Every rank calls it.
     ///
     /// # Panics
     /// As [`compare_declared_values`](Self::compare_declared_values).

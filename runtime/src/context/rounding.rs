@@ -6,7 +6,8 @@ use crate::backend::{Buffer, DType};
 
 use super::rank::Rank;
 
-/// Largest change of a result, in units of its last place. Sums of a few thousand terms in another order differ by less.
+/// Largest change of a result, in units of its last place. Sums of a few thousand terms in another order differ by
+/// less.
 const UNITS: i32 = 16;
 
 impl Rank {
@@ -16,8 +17,8 @@ impl Rank {
         self.grad_mode().noise_key.set(Some(key));
     }
 
-    /// Changes the last bits of an operation's result, if [noise](Self::add_rounding_noise) is on and the result is in the
-    /// memory of the host.
+    /// Changes the last bits of an operation's result, if [noise](Self::add_rounding_noise) is on and the result is in
+    /// the memory of the host.
     pub(crate) fn round_with_noise(&self, result: &mut Buffer) {
         let Some(key) = self.grad_mode().noise_key.get() else { return };
         if result.dtype() != DType::F32 || self.allocator().device().is_some() {

@@ -1,7 +1,7 @@
 //! The rows that a routing has brought to the experts of a rank.
 
-/// The rows that a routing has brought to the experts of this rank. The [`Rank`](super::Rank) of a tensor with these rows refers
-/// to them.
+/// The rows that a routing has brought to the experts of this rank. The [`Rank`](super::Rank) of a tensor with these
+/// rows refers to them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RoutedRows {
     /// Number of the routing on this rank, from 1.

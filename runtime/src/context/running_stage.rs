@@ -1,7 +1,7 @@
 //! The pipeline stage that a thread computes, and the stages that may read what it has computed.
 //!
-//! Stages of a model may run on different ranks, between which only their results pass. A tensor that reaches another stage
-//! through a cell or a thread-local would be missing there, so it is refused on one rank too.
+//! Stages of a model may run on different ranks, between which only their results pass. A tensor that reaches another
+//! stage through a cell or a thread-local would be missing there, so it is refused on one rank too.
 
 use std::cell::Cell;
 use std::fmt;
@@ -134,9 +134,9 @@ impl StageReaders {
         let reader = reader.map_or_else(|| "after the stages".to_owned(), |at| format!("in {at}"));
         assert!(
             is_read,
-            "a tensor that the pipeline stage {computed_by} has computed is used {reader}, which it has not reached as the \
-             output of the stage before: stages may run on different ranks, which share no cell or thread-local; return it \
-             from the stage, in a tuple with its output, and pass it on in each stage in between"
+            "a tensor that the pipeline stage {computed_by} has computed is used {reader}, which it has not reached as \
+             the output of the stage before: stages may run on different ranks, which share no cell or thread-local; \
+             return it from the stage, in a tuple with its output, and pass it on in each stage in between"
         );
     }
 }

@@ -22,9 +22,9 @@ pub struct Settings {
     /// default that fits small devices. The trainer derives it from the memory plan. The order in which the gradient of
     /// the head's weight is summed depends on it.
     pub logits_limit: Option<usize>,
-    /// True to keep the units that backward reads first unsharded from the forward pass on, at ZeRO stage 3: one layer, and
-    /// what is smaller behind it; in a pipeline, of each stage. The same on every rank. The trainer turns it off if the
-    /// memory plan does not fit otherwise.
+    /// True to keep the units that backward reads first unsharded from the forward pass on, at ZeRO stage 3: one layer,
+    /// and what is smaller behind it; in a pipeline, of each stage. The same on every rank. The trainer turns it off if
+    /// the memory plan does not fit otherwise.
     pub keeps_last_units: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The exchange of each step, by which ranks compare their updates and losses, and which tells all of them that one cannot
-//! train on another step.
+//! The exchange of each step, by which ranks compare their updates and losses, and which tells all of them that one
+//! cannot train on another step.
 
 use std::cell::Cell;
 
@@ -9,7 +9,8 @@ use super::failure::fail;
 use super::step_losses::LossSum;
 use super::update_history::{UpdateHistory, describe_difference};
 
-/// Number of `u32` words that a rank sends: those of its updates, losses and step, and the announcement of its last step.
+/// Number of `u32` words that a rank sends: those of its updates, losses and step, and the announcement of its last
+/// step.
 const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 3;
 
 /// Step of a rank whose step does not matter.
@@ -43,12 +44,12 @@ impl StepExchange {
         self.is_last_step.get()
     }
 
-    /// Compares the updates that all ranks have applied so far, the losses of the gradients that are reduced, and in which
-    /// `step` they are, if it matters. The exchange does not count as communication of the step.
+    /// Compares the updates that all ranks have applied so far, the losses of the gradients that are reduced, and in
+    /// which `step` they are, if it matters. The exchange does not count as communication of the step.
     ///
     /// # Panics
-    /// If a rank has left out or repeated an update, has applied another one, or is in another step, on all ranks alike; and
-    /// if a loss differs between ranks on which it is the same by its type.
+    /// If a rank has left out or repeated an update, has applied another one, or is in another step, on all ranks
+    /// alike; and if a loss differs between ranks on which it is the same by its type.
     #[track_caller]
     pub(super) fn run(&self, comms: &RankComms, losses: LossSum, step: Option<u64>) {
         self.has_run.set(true);
@@ -80,8 +81,8 @@ impl StepExchange {
             && let Some((step, other)) = known().find(|(step, _)| *step != first)
         {
             panic!(
-                "rank {one} trains in step {first}, and rank {other} in step {step}, so they draw different dropout masks: \
-                 every rank calls `set_step` with the same step"
+                "rank {one} trains in step {first}, and rank {other} in step {step}, so they draw different dropout \
+                 masks: every rank calls `set_step` with the same step"
             );
         }
         for (other, words) in world.members().iter().zip(&by_member) {

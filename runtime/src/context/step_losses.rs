@@ -22,14 +22,14 @@ pub(crate) struct LossSum {
 }
 
 impl LossSum {
-    /// Creates the sum of one loss that is differentiated at `line`, whose `sum` is the same on ranks with equal positions
-    /// along `varies`.
+    /// Creates the sum of one loss that is differentiated at `line`, whose `sum` is the same on ranks with equal
+    /// positions along `varies`.
     pub fn of_one_loss(sum: f64, varies: AxisSet, line: &'static Location<'static>) -> LossSum {
         LossSum { sum, varies, weights: 0, line: Some(line) }
     }
 
-    /// Returns the sum as that of one loss with a weight, differentiated at `line`. The weights of a step are compared in
-    /// their order, with the hash `term` of everything else that has to be the same on all ranks.
+    /// Returns the sum as that of one loss with a weight, differentiated at `line`. The weights of a step are compared
+    /// in their order, with the hash `term` of everything else that has to be the same on all ranks.
     pub fn with_weight(self, weight: f32, term: u64, line: &'static Location<'static>) -> LossSum {
         LossSum { weights: hash_of([term, u64::from(weight.to_bits())]), line: Some(line), ..self }
     }
@@ -68,8 +68,8 @@ impl LossSum {
     /// Compares the losses of this rank with the words of another one.
     ///
     /// # Panics
-    /// If they differ, although the ranks have the same positions along the axes over which the losses vary, or have other
-    /// weights.
+    /// If they differ, although the ranks have the same positions along the axes over which the losses vary, or have
+    /// other weights.
     #[track_caller]
     pub(super) fn compare_with(&self, words: &[u32], other: usize, rank: usize, shape: &MeshShape) {
         let Some(line) = self.line else { return };
@@ -78,10 +78,10 @@ impl LossSum {
         // Only ranks of the last pipeline stage have losses.
         assert!(
             weights == self.weights || shape.degree(AxisId::Pp) > 1,
-            "the weighted losses of a step, of which the last is differentiated at {line}, differ between rank {rank} and rank \
-             {other} in number, order, shapes or weights: all ranks add the same losses in the same order, which that of a \
-             `HashMap` is not, with weights that follow from numbers of all ranks, as `Loss::reduce` and `Gradients::norm` \
-             return"
+            "the weighted losses of a step, of which the last is differentiated at {line}, differ between rank {rank} \
+             and rank {other} in number, order, shapes or weights: all ranks add the same losses in the same order, \
+             which that of a `HashMap` is not, with weights that follow from numbers of all ranks, as `Loss::reduce` \
+             and `Gradients::norm` return"
         );
         let position = |rank| shape.index_in_group(rank, self.varies);
         if position(other) != position(rank) || words[4] != self.varies.number() as u32 {
@@ -90,10 +90,10 @@ impl LossSum {
         let sum = f64::from_bits(sum);
         assert!(
             is_same_sum(self.sum, sum),
-            "the losses of a step, of which the last is differentiated at {line}, are declared {}, but they sum to {} on rank \
-             {rank} and to {sum} on rank {other}: these ranks compute the same part of the batch, so a loss may depend \
-             neither on the index of a rank nor on control flow or random numbers that differ between them, as those of `if \
-             rank.index() == 0` or of a counter that the threads share",
+            "the losses of a step, of which the last is differentiated at {line}, are declared {}, but they sum to {} \
+             on rank {rank} and to {sum} on rank {other}: these ranks compute the same part of the batch, so a loss \
+             may depend neither on the index of a rank nor on control flow or random numbers that differ between them, \
+             as those of `if rank.index() == 0` or of a counter that the threads share",
             describe_agreement(self.varies),
             self.sum,
         );
@@ -106,7 +106,8 @@ fn hash_of(words: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Returns true if two ranks have the same loss. Sums may differ by rounding: a rank may have read a number from a tensor.
+/// Returns true if two ranks have the same loss. Sums may differ by rounding: a rank may have read a number from a
+/// tensor.
 fn is_same_sum(one: f64, other: f64) -> bool {
     let difference = (one - other).abs();
     one == other

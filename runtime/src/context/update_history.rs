@@ -34,9 +34,9 @@ impl AppliedUpdates {
 /// Describes how the updates of two ranks differ.
 pub(super) fn describe_difference([one, other]: [usize; 2], updates: [&str; 2]) -> String {
     format!(
-        "ranks {one} and {other} have applied different updates so far: {}; and {}: every rank applies the same updates, by a \
-         rule with the same options, of gradients that are clipped alike; decide on an update by numbers that all ranks \
-         have, as `Loss::reduce` and `Gradients::norm` return",
+        "ranks {one} and {other} have applied different updates so far: {}; and {}: every rank applies the same \
+         updates, by a rule with the same options, of gradients that are clipped alike; decide on an update by numbers \
+         that all ranks have, as `Loss::reduce` and `Gradients::norm` return",
         updates[0], updates[1],
     )
 }
@@ -87,7 +87,8 @@ impl UpdateHistory {
         let mut text = match &*self.last.borrow() {
             None => "none".to_owned(),
             Some(Update { rule, lr, factor, number }) => format!(
-                "{count}, the last with learning rate {lr} and {factor} times the gradients, by {rule}, as its step {number}"
+                "{count}, the last with learning rate {lr} and {factor} times the gradients, by {rule}, as its step \
+                 {number}"
             ),
         };
         if self.averages.get() > 0 {

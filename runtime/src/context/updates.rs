@@ -1,4 +1,5 @@
-//! Comparison of the updates and losses of all ranks: in every step, and when the parameters are used after the last one.
+//! Comparison of the updates and losses of all ranks: in every step, and when the parameters are used after the last
+//! one.
 
 use std::rc::Rc;
 
@@ -7,8 +8,8 @@ use super::step_losses::LossSum;
 use super::update_history::AppliedUpdates;
 
 impl Rank {
-    /// Notes update `number` by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied by
-    /// `factor`.
+    /// Notes update `number` by `rule`, a name with options, with learning rate `lr`, of gradients that are multiplied
+    /// by `factor`.
     pub(crate) fn note_update(&self, rule: &Rc<str>, lr: f64, factor: f32, number: u64) {
         self.step_exchange().updates.add_update(rule, lr, factor, number);
     }
@@ -18,12 +19,12 @@ impl Rank {
         self.step_exchange().updates.add_average(decay);
     }
 
-    /// Compares the updates that the ranks have applied so far, of which different ones would leave the ranks with different
-    /// models, the `losses` of the gradients that are reduced, and the training step. Every rank calls it.
+    /// Compares the updates that the ranks have applied so far, of which different ones would leave the ranks with
+    /// different models, the `losses` of the gradients that are reduced, and the training step. Every rank calls it.
     ///
     /// # Panics
-    /// If a rank has left out or repeated an update, has applied another one, or is in another step, on all ranks alike; and
-    /// if a loss differs between ranks on which it is the same by its type.
+    /// If a rank has left out or repeated an update, has applied another one, or is in another step, on all ranks
+    /// alike; and if a loss differs between ranks on which it is the same by its type.
     #[track_caller]
     pub(crate) fn compare_updates(&self, losses: LossSum) {
         self.step_exchange().run(self.comms(), losses, Some(self.peek_step()));
@@ -34,8 +35,8 @@ impl Rank {
         self.step_exchange().updates.applied()
     }
 
-    /// Compares the updates that no later step compares, before the parameters are saved or exported, and when a run ends.
-    /// Without a step there is nothing to compare, and ranks may end at different times. Every rank calls it.
+    /// Compares the updates that no later step compares, before the parameters are saved or exported, and when a run
+    /// ends. Without a step there is nothing to compare, and ranks may end at different times. Every rank calls it.
     ///
     /// An evaluation is no such place: a rank may evaluate alone if it holds everything that it reads.
     ///

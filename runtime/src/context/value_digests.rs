@@ -10,7 +10,8 @@ use crate::mesh::MeshShape;
 /// Number of `u32` words of one digest: the axes over which its values vary, and their hash.
 const WORDS: usize = 3;
 
-/// Returns the digests of the values of a rank, given the axes over which each varies and its words: one for each set of axes.
+/// Returns the digests of the values of a rank, given the axes over which each varies and its words: one for each set
+/// of axes.
 pub(super) fn digests_of<'a>(values: impl Iterator<Item = (AxisSet, &'a [u32])>) -> Vec<u32> {
     let mut by_axes: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
     for (varies, words) in values {
@@ -23,8 +24,8 @@ pub(super) fn digests_of<'a>(values: impl Iterator<Item = (AxisSet, &'a [u32])>)
     by_axes.into_iter().flat_map(digest).collect()
 }
 
-/// Returns true if all ranks that agree in their position along the axes of a digest have the same one, given the digests of
-/// each rank: then they have made the same values, in the same order.
+/// Returns true if all ranks that agree in their position along the axes of a digest have the same one, given the
+/// digests of each rank: then they have made the same values, in the same order.
 pub(super) fn are_alike(shape: &MeshShape, by_rank: &[Vec<u32>]) -> bool {
     // The hash and the number of ranks by axes and position.
     let mut found: HashMap<(usize, usize), ([u32; 2], usize)> = HashMap::new();
@@ -55,8 +56,8 @@ mod tests {
     use crate::context::Rank;
     use crate::layout::AxisId;
 
-    /// The mesh of a 405B: each rank has 2,000 values that are the same everywhere, as many of its part of the batch, and
-    /// those of its pipeline stage.
+    /// The mesh of a 405B: each rank has 2,000 values that are the same everywhere, as many of its part of the batch,
+    /// and those of its pipeline stage.
     #[test]
     fn sixteen_thousand_ranks_are_compared_by_a_few_words() {
         let shape: MeshShape = "pp=16,fsdp=128,tp=8".parse().unwrap();

@@ -24,8 +24,8 @@ impl ZeroStage {
     pub const ALL: [ZeroStage; 4] =
         [ZeroStage::Replicated, ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters];
 
-    /// Returns the stage that suits a mesh: 3 if it has `fsdp` ranks, whose purpose it is, but 1 if it has `pp` ranks as well,
-    /// since stage 3 would gather the parameters again for every micro-batch; else 0.
+    /// Returns the stage that suits a mesh: 3 if it has `fsdp` ranks, whose purpose it is, but 1 if it has `pp` ranks
+    /// as well, since stage 3 would gather the parameters again for every micro-batch; else 0.
     pub fn suited_to(mesh: &MeshShape) -> ZeroStage {
         match (mesh.degree(AxisId::Fsdp), mesh.degree(AxisId::Pp)) {
             (1, _) => ZeroStage::Replicated,

@@ -82,8 +82,8 @@ impl Dataset {
         })
     }
 
-    /// Hashes the data for [`DataPosition`](super::DataPosition), while the file is complete: a run that begins with it can
-    /// save its position if the file is cut off later.
+    /// Hashes the data for [`DataPosition`](super::DataPosition), while the file is complete: a run that begins with it
+    /// can save its position if the file is cut off later.
     pub(crate) fn prepare_position(&self) {
         self.fingerprints();
     }
@@ -188,8 +188,8 @@ impl Dataset {
         self.documents.is_some_and(|options| options.packs || options.masks_borders)
     }
 
-    /// Returns the XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None` if
-    /// rows are not packed.
+    /// Returns the XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None`
+    /// if rows are not packed.
     pub fn packing_fingerprint(&self) -> Option<&str> {
         self.packing_fingerprint.as_deref()
     }
@@ -199,7 +199,8 @@ impl Dataset {
         self.packing.as_ref().map(Packing::waste)
     }
 
-    /// Returns the fraction of the tokens of the global batch of `step` that hold no document; `None` if rows are not packed.
+    /// Returns the fraction of the tokens of the global batch of `step` that hold no document; `None` if rows are not
+    /// packed.
     pub fn padding_of_step(&self, step: u64) -> Option<f64> {
         let packing = self.packing.as_ref()?;
         let (batch, seq) = (self.sampler.batch(), self.sampler.seq());

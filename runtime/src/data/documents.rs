@@ -126,7 +126,8 @@ mod tests {
             for packs in [false, true] {
                 let text = DocumentOptions { packs, ..options(end, true) }.check_file(&file);
                 let expected = format!(
-                    "--mask-borders: all documents in the first {searched} tokens of dots consist of one token, usually 46, so every target would be ignored; give --documents "
+                    "--mask-borders: all documents in the first {searched} tokens of dots consist of one token, \
+                     usually 46, so every target would be ignored; give --documents "
                 );
                 let text = text.unwrap_err().to_string();
                 assert!(text.starts_with(&expected), "{text}");

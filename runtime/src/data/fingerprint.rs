@@ -8,8 +8,8 @@ pub const START_BYTES: usize = 1 << 20;
 /// Length of a block.
 pub const BLOCK_BYTES: usize = 1 << 18;
 
-/// Largest number of blocks: all of a file of 64 MiB, and blocks of a longer one at equal distances, so that a terabyte is
-/// recognized without being read.
+/// Largest number of blocks: all of a file of 64 MiB, and blocks of a longer one at equal distances, so that a terabyte
+/// is recognized without being read.
 pub const MOST_BLOCKS: usize = 256;
 
 /// Hashes of data, in hexadecimal.

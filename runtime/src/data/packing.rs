@@ -13,8 +13,8 @@ use super::{Batch, DataError, DocumentOptions, TokenFile};
 /// Rows that are packed with the documents of a file, all of them once.
 ///
 /// Documents are taken by length, the longest first, and put into the row that has the least space left that suffices.
-/// Only a document that is longer than a row is cut: into whole rows, and a rest that is packed like a document. Rows are
-/// numbered by their first document in the file, so that their lengths do not follow from their number.
+/// Only a document that is longer than a row is cut: into whole rows, and a rest that is packed like a document. Rows
+/// are numbered by their first document in the file, so that their lengths do not follow from their number.
 #[derive(Debug)]
 pub struct Packing {
     seq: usize,
@@ -57,8 +57,8 @@ impl PackingWaste {
 }
 
 impl Packing {
-    /// Packs the documents of `file`, each of which ends after the token `end`, into rows of `seq` tokens. Reads the whole
-    /// file.
+    /// Packs the documents of `file`, each of which ends after the token `end`, into rows of `seq` tokens. Reads the
+    /// whole file.
     ///
     /// # Errors
     /// A token beyond the vocabulary.
@@ -114,8 +114,8 @@ impl Packing {
         Packing { seq, pieces: order.into_iter().map(|piece| pieces[piece]).collect(), rows, waste }
     }
 
-    /// Returns the XXH3 of the documents of all rows, in hexadecimal: equal for rows of documents with the same lengths and
-    /// order.
+    /// Returns the XXH3 of the documents of all rows, in hexadecimal: equal for rows of documents with the same lengths
+    /// and order.
     pub fn fingerprint(&self) -> String {
         let mut hash = Xxh3Default::new();
         let mut add = |number: usize| hash.update(&(number as u64).to_le_bytes());

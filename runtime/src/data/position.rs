@@ -32,8 +32,8 @@ pub struct DataPosition {
     /// Packing of documents into rows; `None` if each row is one document.
     #[serde(default)]
     pub documents: Option<DocumentOptions>,
-    /// XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None` if rows are not
-    /// packed, and in checkpoints that were saved without it.
+    /// XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None` if rows are
+    /// not packed, and in checkpoints that were saved without it.
     #[serde(default)]
     pub packing: Option<String>,
 }
@@ -120,8 +120,8 @@ impl DataPosition {
             return None;
         }
         Some(format!(
-            "--tokenizer: {now_used} with {} tokens of {}, but {saved} with {} tokens of {} was saved; use the tokenizer of \
-             the saved run",
+            "--tokenizer: {now_used} with {} tokens of {}, but {saved} with {} tokens of {} was saved; use the \
+             tokenizer of the saved run",
             now.tokens, now.file, self.tokens, self.file
         ))
     }

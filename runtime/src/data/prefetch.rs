@@ -12,9 +12,9 @@ const WAITING: usize = 1;
 
 /// The batches of a rank, prefetched by a thread.
 ///
-/// At most two batches are held, and a third one that was peeked at. The error of a batch is returned when the batch is taken
-/// or [peeked at](Self::peek), and is the same as without prefetch. The thread ends with the last step, after an error, and
-/// when this is dropped.
+/// At most two batches are held, and a third one that was peeked at. The error of a batch is returned when the batch is
+/// taken or [peeked at](Self::peek), and is the same as without prefetch. The thread ends with the last step, after an
+/// error, and when this is dropped.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -45,8 +45,8 @@ impl TokenFile {
     ///  wide.
     ///
     /// # Errors
-    /// A file that is missing, a device or a socket, empty, torn in the middle of a token, has ids beyond the vocabulary or of twice
-    /// the width, and text for a vocabulary below 256.
+    /// A file that is missing, a device or a socket, empty, torn in the middle of a token, has ids beyond the
+    /// vocabulary or of twice the width, and text for a vocabulary below 256.
     pub fn open(path: &Path, vocab: usize) -> Result<TokenFile, DataError> {
         let name = path.display().to_string();
         let io = |source| DataError::Io { path: path.to_owned(), source };
@@ -54,8 +54,8 @@ impl TokenFile {
         let metadata = input.file().metadata().map_err(io)?;
         let content = if metadata.is_file() && metadata.len() > 0 {
             // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
-            // another program has cut off would end the process with a bus error; `check_length` looks before every batch,
-            // which leaves the moment in between.
+            // another program has cut off would end the process with a bus error; `check_length` looks before every
+            // batch, which leaves the moment in between.
             let map = unsafe { Mmap::map(input.file()) }.map_err(io)?;
             FileContent::Mapped(map, input.into_file())
         } else {
@@ -217,8 +217,8 @@ impl TokenFile {
     }
 }
 
-/// Opens a file of data, or a pipe once it has a writer. Devices, which may have no end, and sockets are refused before they
-/// are opened.
+/// Opens a file of data, or a pipe once it has a writer. Devices, which may have no end, and sockets are refused before
+/// they are opened.
 ///
 /// # Errors
 /// A file that is missing, a pipe to which no program writes, a device, a socket and a folder.

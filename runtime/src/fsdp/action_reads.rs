@@ -77,7 +77,8 @@ impl ActionReads {
         self.running = Some(running);
     }
 
-    /// Returns the units that stay unsharded from the forward pass of a stage until an action, its backward, reads them.
+    /// Returns the units that stay unsharded from the forward pass of a stage until an action, its backward, reads
+    /// them.
     fn kept_until(&self, action: StageAction) -> Vec<Weak<Unit>> {
         let forward = StageAction { kind: StageActionKind::Forward, ..action };
         let (StageActionKind::Backward, Some(forward), Some(backward)) =

@@ -28,7 +28,8 @@ pub(crate) struct BackwardPass {
     deferred: Cell<usize>,
 }
 
-/// Units whose gradients of the step are complete after the backward of a micro-batch, so that their last reduction starts.
+/// Units whose gradients of the step are complete after the backward of a micro-batch, so that their last reduction
+/// starts.
 #[derive(Default)]
 pub(crate) enum CompletedUnits {
     /// None: further micro-batches follow.
@@ -120,8 +121,8 @@ impl BackwardPass {
         self.units().iter().flat_map(|unit| unit.params()).collect()
     }
 
-    /// Begins the backward of one micro-batch in the units that already hold gradients of the step. Those of `completed`
-    /// are complete after it.
+    /// Begins the backward of one micro-batch in the units that already hold gradients of the step. Those of
+    /// `completed` are complete after it.
     pub(crate) fn begin_micro_batch(&self, completed: CompletedUnits) {
         self.completed.replace(completed);
         for unit in self.units().iter() {
@@ -190,8 +191,8 @@ impl BackwardPass {
         if let Some(unit) = self.units().iter().find(is_open) {
             panic!(
                 "the gradient of `{}` from the step at {} was not completed: list its unit in \
-                 `WeightGradients::Now {{ complete }}`, or in `DeferredWeightGradients::compute_gradients`, of the last \
-                 pass that reaches it",
+                 `WeightGradients::Now {{ complete }}`, or in `DeferredWeightGradients::compute_gradients`, of the \
+                 last pass that reaches it",
                 unit.name(),
                 self.line
             );

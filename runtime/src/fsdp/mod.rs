@@ -1,5 +1,5 @@
-//! Fully sharded data parallelism (FSDP, ZeRO stages 0 to 3): parameters in units that are sharded, reduced, gathered and
-//! prefetched together.
+//! Fully sharded data parallelism (FSDP, ZeRO stages 0 to 3): parameters in units that are sharded, reduced, gathered
+//! and prefetched together.
 
 mod action_reads;
 mod backward_pass;

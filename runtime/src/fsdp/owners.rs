@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// Owning stages of an FSDP unit, which use its parameters, and the ranks that compute them. If parameters are tied across
-/// stages, there are several; each owner holds the whole unit.
+/// Owning stages of an FSDP unit, which use its parameters, and the ranks that compute them. If parameters are tied
+/// across stages, there are several; each owner holds the whole unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitOwners {
     stages: Vec<usize>,

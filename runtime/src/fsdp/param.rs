@@ -55,16 +55,16 @@ impl ParamRef {
         &self.entry.extents
     }
 
-    /// Returns the number of elements of the [local block](Self::local_extents). [`global_len`](Self::global_len) is that
-    /// of the global parameter.
+    /// Returns the number of elements of the [local block](Self::local_extents). [`global_len`](Self::global_len) is
+    /// that of the global parameter.
     pub fn local_len(&self) -> usize {
         local_len(&self.entry.extents)
     }
 
     /// See [`local_extents`](Self::local_extents).
     #[deprecated(
-        note = "it returns the extents of this rank's block: use `local_extents`, or `sizes` for the sizes of the global \
-                parameter"
+        note = "it returns the extents of this rank's block: use `local_extents`, or `sizes` for the sizes of the \
+                global parameter"
     )]
     pub fn extents(&self) -> &[Extent] {
         self.local_extents()
@@ -104,8 +104,8 @@ impl ParamRef {
         self.entry.stacked
     }
 
-    /// Returns the number of dims behind the [stacked](Self::stacked) ones that a weight reads, the others being those it
-    /// writes.
+    /// Returns the number of dims behind the [stacked](Self::stacked) ones that a weight reads, the others being those
+    /// it writes.
     pub fn contracted(&self) -> usize {
         self.entry.contracted
     }
@@ -134,8 +134,8 @@ impl ParamRef {
         self.entry.role == Role::Layer
     }
 
-    /// Checks that the trailing dims of a tensor, whose names its type guarantees, have the sizes that the parameter was
-    /// built with.
+    /// Checks that the trailing dims of a tensor, whose names its type guarantees, have the sizes that the parameter
+    /// was built with.
     #[track_caller]
     pub(crate) fn check_trailing(&self, tensor: &[Extent]) {
         let trailing = &tensor[tensor.len() - self.local_extents().len()..];
@@ -161,9 +161,9 @@ impl ParamRef {
         owned.map_or(0..0, |(range, _)| range.start - start..range.end - start)
     }
 
-    /// Returns the axes along which ranks own different elements: those over which the parameter is split, and those over
-    /// which the ZeRO stage shards it. A sum over all of its elements is the sum over these ranks of those that each
-    /// [owns](Self::owned); ranks along other axes own the same.
+    /// Returns the axes along which ranks own different elements: those over which the parameter is split, and those
+    /// over which the ZeRO stage shards it. A sum over all of its elements is the sum over these ranks of those that
+    /// each [owns](Self::owned); ranks along other axes own the same.
     pub fn owner_axes(&self) -> AxisSet {
         self.varies().union(self.unit.shard_axes())
     }

@@ -27,16 +27,18 @@ pub enum Init {
         /// The row.
         row: usize,
     },
-    /// Normally distributed with the standard deviation `gain / sqrt(fan_in)`, of the **global** weight (LeCun et al., "Efficient
-    /// BackProp", 1998, with a gain of 1; He et al., "Delving Deep into Rectifiers", 2015, with a gain of `sqrt(2)`).
+    /// Normally distributed with the standard deviation `gain / sqrt(fan_in)`, of the **global** weight (LeCun et al.,
+    /// "Efficient BackProp", 1998, with a gain of 1; He et al., "Delving Deep into Rectifiers", 2015, with a gain of
+    /// `sqrt(2)`).
     Kaiming(f32),
-    /// Normally distributed with the standard deviation `gain * sqrt(2 / (fan_in + fan_out))`, of the **global** weight (Glorot
-    /// and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010).
+    /// Normally distributed with the standard deviation `gain * sqrt(2 / (fan_in + fan_out))`, of the **global** weight
+    /// (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010).
     Xavier(f32),
 }
 
 impl Init {
-    /// Returns the standard deviation of normally distributed values of a weight with these fans; `None` of constant values.
+    /// Returns the standard deviation of normally distributed values of a weight with these fans; `None` of constant
+    /// values.
     fn std(self, [fan_in, fan_out]: [usize; 2]) -> Option<f32> {
         match self {
             Init::Zeros | Init::Ones => None,

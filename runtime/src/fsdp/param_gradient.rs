@@ -36,8 +36,8 @@ impl ParamRef {
         self.unit.begin_use()
     }
 
-    /// Returns this rank's block of the reduced gradient in f32, row-major; zeros without contributions. If it is sharded
-    /// over ranks, all of them call it.
+    /// Returns this rank's block of the reduced gradient in f32, row-major; zeros without contributions. If it is
+    /// sharded over ranks, all of them call it.
     #[track_caller]
     pub(crate) fn gradient(&self) -> Vec<f32> {
         self.check_owned();

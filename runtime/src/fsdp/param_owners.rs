@@ -13,8 +13,8 @@ impl ParamRef {
         self.unit.is_owned()
     }
 
-    /// Returns true if this rank is at the position along `pp` that counts, saves and exports the parameter: that of its
-    /// first owning stage.
+    /// Returns true if this rank is at the position along `pp` that counts, saves and exports the parameter: that of
+    /// its first owning stage.
     pub fn is_first_owner(&self) -> bool {
         self.unit.rank().position(PP) == self.unit.first_owner()
     }
@@ -27,24 +27,24 @@ impl ParamRef {
     pub(crate) fn check_owned(&self) {
         if let Some(owners) = self.unit.owners().filter(|_| !self.is_owned()) {
             panic!(
-                "`{}` is owned by pipeline {owners}: the rank at pp = {} has neither its values nor its gradient; use it in \
-                 the forward pass of its stage, put `#[tied(..)]` on a field of its own in each other stage that uses it, \
-                 and elsewhere ask `ParamRef::is_owned`",
+                "`{}` is owned by pipeline {owners}: the rank at pp = {} has neither its values nor its gradient; use \
+                 it in the forward pass of its stage, put `#[tied(..)]` on a field of its own in each other stage that \
+                 uses it, and elsewhere ask `ParamRef::is_owned`",
                 self.path(),
                 self.unit.rank().position(PP)
             );
         }
         assert!(
             self.unit.is_allocated(),
-            "`{}` has no values: the handle was kept while its model was declared, as by `plan_stages`, or while it was \
-             being built; take handles from what `build` or `build_stages` has returned: `built.params()`, or the fields of \
-             `built.model`",
+            "`{}` has no values: the handle was kept while its model was declared, as by `plan_stages`, or while it \
+             was being built; take handles from what `build` or `build_stages` has returned: `built.params()`, or the \
+             fields of `built.model`",
             self.path()
         );
     }
 
-    /// Returns the axes along which its values written from the host differ: with pipeline stages, ranks along `pp` write
-    /// different parameters.
+    /// Returns the axes along which its values written from the host differ: with pipeline stages, ranks along `pp`
+    /// write different parameters.
     pub(super) fn written_axes(&self) -> AxisSet {
         let along_stages = if self.unit.owners().is_some() { PP } else { AxisSet::NONE };
         self.varies().union(along_stages)

@@ -78,15 +78,15 @@ impl ParamRef {
         gather_block(rank, self.dims(), self.local_extents(), block)
     }
 
-    /// Gathers the global parameter at its first owners, and sends it to world rank 0; `None` on other ranks. Every rank
-    /// calls it.
+    /// Gathers the global parameter at its first owners, and sends it to world rank 0; `None` on other ranks. Every
+    /// rank calls it.
     #[track_caller]
     pub(crate) fn gather_to_rank_0(&self, rank: &Rank) -> Option<Vec<f32>> {
         self.send_to_rank_0(rank, self.global_len(), || self.gather(rank))
     }
 
-    /// Gathers weight `index` of a stack at the first owners of the parameter, and sends it to world rank 0; `None` on other
-    /// ranks. Every rank calls it, the first owners with their [local block](Self::to_local_vec).
+    /// Gathers weight `index` of a stack at the first owners of the parameter, and sends it to world rank 0; `None` on
+    /// other ranks. Every rank calls it, the first owners with their [local block](Self::to_local_vec).
     ///
     /// # Panics
     /// If a first owner calls it without a block.
@@ -178,7 +178,8 @@ impl ParamRef {
 
     /// See [`to_local_vec`](Self::to_local_vec).
     #[deprecated(
-        note = "it returns this rank's block only: use `to_local_vec`, or `gather` for the global parameter on every rank"
+        note = "it returns this rank's block only: use `to_local_vec`, or `gather` for the global parameter on every \
+                rank"
     )]
     #[track_caller]
     pub fn to_vec(&self) -> Vec<f32> {
@@ -250,8 +251,8 @@ impl ParamRef {
         self.values()
     }
 
-    /// Returns the parameter as an operand of an operation that is deferred: unsharded now, where all ranks are, as they
-    /// may need the numbers at different times.
+    /// Returns the parameter as an operand of an operation that is deferred: unsharded now, where all ranks are, as
+    /// they may need the numbers at different times.
     #[track_caller]
     pub(crate) fn defer(&self) -> DeferredParam {
         self.check_owned();

@@ -7,8 +7,8 @@ use crate::context::Rank;
 
 /// A deferred operation that will read parameters.
 pub(crate) trait PendingRead {
-    /// Computes the numbers now, unless that has happened, without communication, and without recording an operation: the
-    /// ranks may hold different results.
+    /// Computes the numbers now, unless that has happened, without communication, and without recording an operation:
+    /// the ranks may hold different results.
     fn compute_numbers(self: Rc<Self>);
 }
 

@@ -13,12 +13,12 @@ use super::unit::Unit;
 ///
 /// A unit is unsharded when its values are first read, stays unsharded while no other unit's values are read, and is
 /// resharded then. The order of a forward pass is recorded: backward follows it in reverse, and the forward pass of the
-/// next step follows it again; the unit that comes next is prefetched. The units that backward reads first stay unsharded
-/// from the forward pass on. While a segment is recomputed no unit is resharded, because the backward of the segment
-/// follows immediately.
+/// next step follows it again; the unit that comes next is prefetched. The units that backward reads first stay
+/// unsharded from the forward pass on. While a segment is recomputed no unit is resharded, because the backward of the
+/// segment follows immediately.
 ///
-/// In a pipeline the order is that of the schedule: each [action](super::action_reads::StageAction) reads the units that it has read before,
-/// and is followed by the first unit of the next action, which stays unsharded until then.
+/// In a pipeline the order is that of the schedule: each [action](super::action_reads::StageAction) reads the units
+/// that it has read before, and is followed by the first unit of the next action, which stays unsharded until then.
 #[derive(Default)]
 pub(crate) struct Prefetcher {
     phase: StepPhase,
@@ -258,8 +258,8 @@ impl Prefetcher {
         self.unsharded.retain(|unit| !unit.reshard());
     }
 
-    /// Reshards all units but those of the fields of `needed`, those that are kept, and those whose values are borrowed at
-    /// the moment.
+    /// Reshards all units but those of the fields of `needed`, those that are kept, and those whose values are borrowed
+    /// at the moment.
     fn reshard_all_but(&mut self, needed: &[Option<&Rc<Unit>>]) {
         let kept: Vec<Rc<Unit>> = match self.phase {
             StepPhase::Evaluate => Vec::new(),
@@ -296,8 +296,8 @@ impl Unit {
         }
     }
 
-    /// Brings updated values to the ranks that read them: starts their all-gather at ZeRO stages 1 and 2, and at stage 3
-    /// if the next forward pass reads this unit first.
+    /// Brings updated values to the ranks that read them: starts their all-gather at ZeRO stages 1 and 2, and at stage
+    /// 3 if the next forward pass reads this unit first.
     pub(crate) fn publish_values(&self) {
         self.start_publish();
         if self.stage() == ZeroStage::Parameters {

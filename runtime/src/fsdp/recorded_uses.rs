@@ -53,7 +53,8 @@ impl Rank {
     }
 }
 
-/// A use of a unit that is recorded for backward. It counts until its backward function has run, or until it is dropped.
+/// A use of a unit that is recorded for backward. It counts until its backward function has run, or until it is
+/// dropped.
 pub(crate) struct UnitUse(Rc<CountedUse>);
 
 /// The count of a use, known to the recorded operation too: a backward that does not reach the operation suspends it.
@@ -96,8 +97,8 @@ impl Drop for UnitUse {
 }
 
 impl CountedUse {
-    /// Does not count the use, unless it is done, until it is [resumed](Self::resume): the running backward adds nothing to
-    /// the gradient by it.
+    /// Does not count the use, unless it is done, until it is [resumed](Self::resume): the running backward adds
+    /// nothing to the gradient by it.
     pub(crate) fn suspend(&self) {
         if self.state.get() == UseState::Counted {
             self.enter(UseState::Suspended);

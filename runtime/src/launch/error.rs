@@ -56,7 +56,8 @@ pub enum StoreError {
         reason: String,
     },
     /// A key was not set in time.
-    #[error("rank {rank} waited {} s for `{key}`: {reason}; check that all ranks were started and none has failed", waited.as_secs_f64())]
+    #[error("rank {rank} waited {} s for `{key}`: {reason}; check that all ranks were started and none has \
+             failed", waited.as_secs_f64())]
     Missing {
         /// The waiting rank.
         rank: usize,

@@ -9,8 +9,8 @@ const PROBE_PERIOD: libc::c_int = 10;
 #[cfg(target_os = "linux")]
 const MAX_PROBES: libc::c_int = 4;
 
-/// Enables keepalive: reads of `stream` fail within a minute after the other host, or the network to it, is gone. On other
-/// systems than Linux the defaults of the system apply.
+/// Enables keepalive: reads of `stream` fail within a minute after the other host, or the network to it, is gone. On
+/// other systems than Linux the defaults of the system apply.
 #[cfg(target_os = "linux")]
 pub fn enable_keep_alive(stream: &TcpStream) {
     use std::os::fd::AsRawFd;

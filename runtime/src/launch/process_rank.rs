@@ -27,7 +27,8 @@ pub enum RankAssignmentError {
     /// The launcher gives ranks, but does not tell how many.
     #[error(
         "the environment has {present}, so a launcher has started this process, but no number of processes: each would \
-         train the whole run; start them by mpirun, srun or torchrun, or set RANK and WORLD_SIZE (0 and 1 for one process)"
+         train the whole run; start them by mpirun, srun or torchrun, or set RANK and WORLD_SIZE (0 and 1 for one \
+         process)"
     )]
     UnknownWorld {
         /// The variable with the rank.
@@ -68,8 +69,8 @@ const TORCHRUN: LauncherVars = LauncherVars {
     job: &["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"],
 };
 
-/// In the order of precedence. torchrun and compatible launchers are first, as they often run under the others; SLURM and PMIx
-/// are last, as other launchers run in a job of SLURM, or set the variables of PMIx too.
+/// In the order of precedence. torchrun and compatible launchers are first, as they often run under the others; SLURM
+/// and PMIx are last, as other launchers run in a job of SLURM, or set the variables of PMIx too.
 const LAUNCHERS: [LauncherVars; 8] = [
     TORCHRUN,
     // Open MPI.
@@ -184,7 +185,8 @@ impl<'a> Variables<'a> {
 }
 
 impl LauncherVars {
-    /// Returns the launcher whose variables are set: the first one that tells the number of processes, else the last one.
+    /// Returns the launcher whose variables are set: the first one that tells the number of processes, else the last
+    /// one.
     pub fn find(variables: &Variables<'_>) -> Option<&'static LauncherVars> {
         let has_started = |launcher: &&LauncherVars| launcher.has_started(variables);
         let mut sized = LAUNCHERS.iter().filter(has_started);
@@ -195,8 +197,8 @@ impl LauncherVars {
 
     /// Returns true if the launcher has started this process.
     ///
-    /// The batch script of a SLURM job has the variables of the first of its tasks, but is not one of them: only `srun` starts
-    /// tasks, and sets `SLURM_STEP_ID`.
+    /// The batch script of a SLURM job has the variables of the first of its tasks, but is not one of them: only `srun`
+    /// starts tasks, and sets `SLURM_STEP_ID`.
     fn has_started(&self, variables: &Variables<'_>) -> bool {
         let Some(rank) = variables.get(self.rank) else { return false };
         if self.rank != "SLURM_PROCID" {

@@ -80,7 +80,8 @@ impl RankAssignment {
     }
 }
 
-/// Returns `true` if all ranks are on one host according to the launcher, which may number them otherwise within the host.
+/// Returns `true` if all ranks are on one host according to the launcher, which may number them otherwise within the
+/// host.
 fn is_one_host(variables: &Variables<'_>, launcher: &LauncherVars, world: usize) -> bool {
     let local_size = variables.first_of(launcher.local_size);
     let size = local_size.and_then(|(_, size)| size.trim().parse().ok());

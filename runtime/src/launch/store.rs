@@ -56,7 +56,8 @@ struct ExitNotifications {
 }
 
 impl Store {
-    /// Connects to the store of the job, which rank 0 creates. Waits for rank 0, and later for keys, for at most `timeout`.
+    /// Connects to the store of the job, which rank 0 creates. Waits for rank 0, and later for keys, for at most
+    /// `timeout`.
     ///
     /// # Errors
     /// If rank 0 cannot listen, cannot be reached, or refuses this process as one of another job.

@@ -63,8 +63,8 @@ impl<D: Whole> Dim for D {
     message = "a rank holds only a shard of `{Self}`, but this operation reads the whole dim",
     label = "needs the whole dim on each rank",
     note = "`.gather(Dim)` or the entry of a column-parallel layer makes a `Split<Dim, A>` whole",
-    note = "a dim declared over an axis cannot be gathered: attention to a `Seq @ cp` is context-parallel, and other dims \
-            that an operation reads are declared without `@`"
+    note = "a dim declared over an axis cannot be gathered: attention to a `Seq @ cp` is context-parallel, and other \
+            dims that an operation reads are declared without `@`"
 )]
 pub trait Local: Whole<Home = Here> {}
 
@@ -73,8 +73,8 @@ pub trait Local: Whole<Home = Here> {}
     message = "`{D}` is declared over `{Self}`, so each rank has only a shard of it: no layer or parameter can have \
                this dim",
     label = "this needs the whole `{D}` on each rank",
-    note = "declare the dims of layers and parameters without `@`: `#[sharded(tp = ..)]` on a field splits them over the \
-            ranks of tp, and `#[sharded(ep = \"experts\")]` experts over those of ep",
+    note = "declare the dims of layers and parameters without `@`: `#[sharded(tp = ..)]` on a field splits them over \
+            the ranks of tp, and `#[sharded(ep = \"experts\")]` experts over those of ep",
     note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer treats all \
             elements alike"
 )]
@@ -96,8 +96,8 @@ impl<D> OnEveryRank<D> for Here {
 )]
 pub trait BatchDim: Whole<Home = Data> {}
 
-/// Dim `D` split over mesh axis `A`, or over several as a tuple ([`SplitAxes`]): rank `r` of `p` holds elements `r*n/p ..
-/// (r+1)*n/p` of the `n` elements that the home of `D` leaves to its group.
+/// Dim `D` split over mesh axis `A`, or over several as a tuple ([`SplitAxes`]): rank `r` of `p` holds elements `r*n/p
+/// .. (r+1)*n/p` of the `n` elements that the home of `D` leaves to its group.
 pub struct Split<D, A>(PhantomData<(D, A)>);
 
 #[diagnostic::do_not_recommend]

@@ -55,7 +55,8 @@ impl<A: Axis + Outside<B>, B: Axis + Outside<C>, C: Axis> AxisGroup for (A, B, C
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not outside of `{A}` on the mesh",
     label = "axes of a split are written from the outermost to the innermost, each once",
-    note = "the axes are, from the outermost on, `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp` and `Tp`; so each set of axes has one type"
+    note = "the axes are, from the outermost on, `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp` and `Tp`; so each set of axes has one \
+            type"
 )]
 pub trait Outside<A> {}
 
@@ -71,7 +72,8 @@ impl<X: Outside<A>, A, B, C> Outside<(A, B, C)> for X {}
     message = "no dim can be declared over `{Self}`",
     label = "not the home of a dim",
     note = "a dim is declared without an axis, or over `data`, `dp`, `fsdp`, `ep` or `cp`",
-    note = "tensor-parallel splits are declared where they apply: `#[sharded(tp = \"col\")]` on a field, `Split<Ffn, Tp>` in the type of a tensor"
+    note = "tensor-parallel splits are declared where they apply: `#[sharded(tp = \"col\")]` on a field, `Split<Ffn, \
+            Tp>` in the type of a tensor"
 )]
 pub trait Home: AxisGroup + ApartFrom<Tp> + ApartFrom<Pp> {}
 
@@ -88,7 +90,8 @@ pub trait ApartFrom<A> {}
     message = "the parameters of a layer cannot be split over `{Self}`",
     label = "not an axis of tensor parallelism",
     note = "`#[sharded(tp = \"col\")]`, `\"row\"` and `\"vocab\"` split over `Tp`",
-    note = "sharding over `fsdp` is set by `--zero`, not by a type; the ranks of a data axis read different samples, so a layer cannot be split over it"
+    note = "sharding over `fsdp` is set by `--zero`, not by a type; the ranks of a data axis read different samples, \
+            so a layer cannot be split over it"
 )]
 pub trait ModelAxis: Axis {}
 

@@ -7,13 +7,13 @@ use super::sealed::Seal;
 use super::usage::{Distinct, RowsOfRouting, TokensDiffer, UsageSet};
 use super::{AxisSet, Dim, DimInfo, Dims, Here, Split, SplitAxes, Whole};
 
-/// The choices of tokens shaped `L` for the experts `E`, each on the rank that has the chosen expert: expert by expert, and
-/// within an expert in the order of tokens.
+/// The choices of tokens shaped `L` for the experts `E`, each on the rank that has the chosen expert: expert by expert,
+/// and within an expert in the order of tokens.
 ///
 /// Tensors with this dim, `(Routed<L, E>, Hidden)`, come from [`group`](crate::nn::TokenRouting::group) and
-/// [`dispatch`](crate::nn::TokenRouting::dispatch) only. Ranks hold different numbers of rows, so the dim can be neither summed
-/// over, nor gathered, nor split. Operations that treat all rows alike take it: elementwise ones, norms, plain linear layers,
-/// and those of experts, [`GroupedLinear`](crate::nn::GroupedLinear).
+/// [`dispatch`](crate::nn::TokenRouting::dispatch) only. Ranks hold different numbers of rows, so the dim can be
+/// neither summed over, nor gathered, nor split. Operations that treat all rows alike take it: elementwise ones, norms,
+/// plain linear layers, and those of experts, [`GroupedLinear`](crate::nn::GroupedLinear).
 pub struct Routed<L, E>(PhantomData<(L, E)>);
 
 #[diagnostic::do_not_recommend]
@@ -79,7 +79,8 @@ impl<E: Whole<Home = Here>, A: SplitAxes> ExpertsOf<E> for Split<E, A> {
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be dispatched by a routing of tokens shaped `{L}`",
     label = "not one row, of one whole dim, for each token that was routed",
-    note = "dispatch the tensor that the router has read, or one computed from it with the same dims before the last one",
+    note = "dispatch the tensor that the router has read, or one computed from it with the same dims before the last \
+            one",
     note = "a last dim `Split<Dim, A>` is gathered first: `.gather(Dim)`; it is not declared `@`"
 )]
 pub trait TokenRows<L>: Dims {
@@ -91,10 +92,11 @@ pub trait TokenRows<L>: Dims {
 
 /// Rows that a routing of tokens with dims `L` to the experts `E` has brought to the ranks of their experts.
 #[diagnostic::on_unimplemented(
-    message = "a tensor shaped `{Self}` does not hold rows of the experts `{E}`, to which tokens shaped `{L}` were routed",
+    message = "a tensor shaped `{Self}` does not hold rows of the experts `{E}`, to which tokens shaped `{L}` were \
+               routed",
     label = "not rows that `routing.dispatch(&x, Ep)` or `routing.group(&x)` has made",
-    note = "tokens reach their experts by `routing.dispatch(&x, Ep)`, or by `routing.group(&x)` if every rank has all experts; \
-            their layers compute the rows, and `routing.combine(&rows)` brings them back to the same tokens",
+    note = "tokens reach their experts by `routing.dispatch(&x, Ep)`, or by `routing.group(&x)` if every rank has all \
+            experts; their layers compute the rows, and `routing.combine(&rows)` brings them back to the same tokens",
     note = "the last dim of the rows is whole and declared without `@`"
 )]
 pub trait RowsOf<L, E>: Dims {
@@ -131,8 +133,8 @@ pub(crate) const fn refuse_routed<S: Dims>() {
     while dim < S::DIMS.len() {
         assert!(
             !S::DIMS[dim].is_routed,
-            "ranks hold different numbers of the rows that were routed to their experts, so this operation does not apply to \
-             them: bring the results back to the tokens first, `routing.combine(&rows)`"
+            "ranks hold different numbers of the rows that were routed to their experts, so this operation does not \
+             apply to them: bring the results back to the tokens first, `routing.combine(&rows)`"
         );
         dim += 1;
     }

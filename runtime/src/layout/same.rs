@@ -14,7 +14,8 @@ pub trait SameShape<T: ?Sized> {}
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`",
     label = "their dims or splits differ",
-    note = "both sides must have the same dims, split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` stays distributed",
+    note = "both sides must have the same dims, split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, \
+            `.slice(Dim, Tp)` splits a whole dim; one declared `@` stays distributed",
     note = "rows of experts go back to their tokens first: `routing.combine(&rows)`"
 )]
 pub trait Identical<T> {}
@@ -26,8 +27,10 @@ impl<S> Identical<S> for S {}
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`: tensors are not broadcast",
     label = "one side has more dims than the other",
-    note = "give both sides the same shape: create a constant with it, `Tensor::from_fn(x.rank(), &x.sizes(), ..)`, or drop a dim of the larger side by a sum or mean",
-    note = "a learned vector or matrix that repeats along the leading dims is a parameter over the trailing ones: `gain: Param<(Hidden,)>` and `x * &self.gain`"
+    note = "give both sides the same shape: create a constant with it, `Tensor::from_fn(x.rank(), &x.sizes(), ..)`, or \
+            drop a dim of the larger side by a sum or mean",
+    note = "a learned vector or matrix that repeats along the leading dims is a parameter over the trailing ones: \
+            `gain: Param<(Hidden,)>` and `x * &self.gain`"
 )]
 pub trait Broadcast<T> {}
 

@@ -12,9 +12,9 @@ pub struct At<const POSITION: usize>;
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
     label = "`{D}` is not one of its dims, or is both declared over an axis and split over another one",
     note = "a dim that is declared over an axis and split over another one is gathered first: `x.gather(Dim).sum(Dim)`",
-    note = "several dims are summed over one after the other, the whole ones first: `x.mean(Seq).mean(Hidden)`; a split dim, and \
-            one that is declared over an axis, leaves a partial sum, which is reduced before another sum: \
-            `x.mean(Seq).mean(Batch).all_reduce()`"
+    note = "several dims are summed over one after the other, the whole ones first: `x.mean(Seq).mean(Hidden)`; a \
+            split dim, and one that is declared over an axis, leaves a partial sum, which is reduced before another \
+            sum: `x.mean(Seq).mean(Batch).all_reduce()`"
 )]
 pub trait SumOver<D, P> {
     /// The remaining dims.
@@ -31,7 +31,10 @@ pub trait SumOver<D, P> {
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be gathered along `{Self}`",
     label = "`{Self}` is not a split dim of `{S}`",
-    note = "a dim that is declared over an axis, as `Batch @ data` or `Seq @ cp`, stays distributed: `.sum(Dim)` and `.mean(Dim)` are partial sums, which `.all_reduce()` completes; a user-defined function may have an output that is `Partial` over the axis; attention to all of a `Seq @ cp` is context-parallel, `#[sharded(cp = \"ring\")]`; `x.gather_to_vec()` returns the global numbers on the host",
+    note = "a dim that is declared over an axis, as `Batch @ data` or `Seq @ cp`, stays distributed: `.sum(Dim)` and \
+            `.mean(Dim)` are partial sums, which `.all_reduce()` completes; a user-defined function may have an output \
+            that is `Partial` over the axis; attention to all of a `Seq @ cp` is context-parallel, `#[sharded(cp \
+            = \"ring\")]`; `x.gather_to_vec()` returns the global numbers on the host",
     note = "a dim that one rank has to hold whole is declared without `@`"
 )]
 pub trait GatherDim<S, P> {
@@ -49,7 +52,8 @@ pub trait GatherDim<S, P> {
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be split along `{Self}`",
     label = "`{Self}` is not a whole dim of `{S}`, or another dim is already split or distributed over the same axis",
-    note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: first make a `Split` dim whole by `.gather(Dim)`, or split over another axis; a dim declared `@` keeps its axes"
+    note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: first make a `Split` dim whole by \
+            `.gather(Dim)`, or split over another axis; a dim declared `@` keeps its axes"
 )]
 pub trait SplitDim<S, A, P> {
     /// The shape after the dim is split.
@@ -109,8 +113,8 @@ macro_rules! select {
             const SEAL: Seal = Seal::new();
         }
         #[diagnostic::do_not_recommend]
-        impl<$($before: Dim,)* D: Whole, X: Axis, $($after: Dim,)*> GatherDim<($($before,)* Split<D, X>, $($after,)*), At<$position>>
-            for D
+        impl<$($before: Dim,)* D: Whole, X: Axis, $($after: Dim,)*>
+            GatherDim<($($before,)* Split<D, X>, $($after,)*), At<$position>> for D
         {
             type Out = ($($before,)* D, $($after,)*);
             type Axis = X;
@@ -118,8 +122,8 @@ macro_rules! select {
             const SEAL: Seal = Seal::new();
         }
         #[diagnostic::do_not_recommend]
-        impl<$($before: Whole,)* D: Whole, X: Axis, $($after: Whole,)*> SplitDim<($($before,)* D, $($after,)*), X, At<$position>>
-            for D
+        impl<$($before: Whole,)* D: Whole, X: Axis, $($after: Whole,)*>
+            SplitDim<($($before,)* D, $($after,)*), X, At<$position>> for D
         where
             $($before::Home: ApartFrom<X>,)*
             D::Home: ApartFrom<X>,

@@ -175,7 +175,8 @@ where
 #[diagnostic::on_unimplemented(
     message = "a parameter cannot have the dim `{Self}`",
     label = "distributed over an axis whose ranks compute with the same parameters",
-    note = "the ranks of the axis have different samples, or shards of the sequence: each would train a shard of the parameter on only its own data",
+    note = "the ranks of the axis have different samples, or shards of the sequence: each would train a shard of the \
+            parameter on only its own data",
     note = "a parameter's dims are declared without `@`, and split over `Tp` if at all"
 )]
 pub trait ParamDim: Dim {
@@ -200,7 +201,8 @@ where
 /// The shape of a parameter: dims declared without `@`, whole or split over an axis of tensor parallelism.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the shape of a parameter",
-    note = "a parameter is shaped `(Hidden,)`, `(Hidden, Ffn)` or `(Hidden, (Heads, HeadDim))`; a weight of each expert, `Stacked<Experts, Hidden, Ffn>`"
+    note = "a parameter is shaped `(Hidden,)`, `(Hidden, Ffn)` or `(Hidden, (Heads, HeadDim))`; a weight of each \
+            expert, `Stacked<Experts, Hidden, Ffn>`"
 )]
 pub trait ParamShape: Shape {}
 

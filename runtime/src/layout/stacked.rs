@@ -11,10 +11,9 @@ use super::{
 
 /// The shape of a weight `(I, O)` for each element of `E`, such as for each expert.
 ///
-/// Unlike the dims of a weight, `E` may be split over several of `ep`, `cp` and `tp`:
-/// `Stacked<Split<Experts, (Ep, Tp)>, Hidden, Ffn>`.
-/// Ranks of these axes hold the weights of different experts, and no output that leaves `E` out, or is distributed over the
-/// same axis otherwise, can be computed from them without a sum.
+/// Unlike the dims of a weight, `E` may be split over several of `ep`, `cp` and `tp`: `Stacked<Split<Experts, (Ep,
+/// Tp)>, Hidden, Ffn>`. Ranks of these axes hold the weights of different experts, and no output that leaves `E` out,
+/// or is distributed over the same axis otherwise, can be computed from them without a sum.
 pub struct Stacked<E, I, O>(PhantomData<(E, I, O)>);
 
 impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
@@ -31,8 +30,8 @@ impl<E, I, O> SameShape<Stacked<E, I, O>> for Stacked<E, I, O> {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot count the weights of a stack",
     label = "not a dim declared without `@`, whole or split over `Ep`, `Cp` or `Tp`",
-    note = "the parameters of the ranks of `Dp` are equal, those of `Fsdp` are parts that are gathered, and those of `Pp` belong \
-            to stages: experts are split over `Ep`, `Cp`, `Tp` or several of them",
+    note = "the parameters of the ranks of `Dp` are equal, those of `Fsdp` are parts that are gathered, and those of \
+            `Pp` belong to stages: experts are split over `Ep`, `Cp`, `Tp` or several of them",
     note = "experts are `Stacked<Split<Experts, Ep>, Hidden, Ffn>`, of a dim declared without `@`"
 )]
 pub trait StackDim: Dim {

@@ -12,8 +12,8 @@ pub trait Usage: 'static {
     type Plus<U: Usage>: Usage;
     /// The verdict: `Others`, that of the other axes, if this axis distributes at most one dim.
     type And<Others>;
-    /// The verdict of an operand with this count: `Others`, if the output is distributed over this axis too, or the operand
-    /// is not.
+    /// The verdict of an operand with this count: `Others`, if the output is distributed over this axis too, or the
+    /// operand is not.
     type CoveredBy<Output: Usage, Others>;
     /// The verdict of an output with this count: `Others`, if it is distributed over axis `A`, else [`Lost`].
     type Covers<A, Others>;
@@ -59,8 +59,8 @@ impl<A: 'static> Usage for Twice<A> {
     type Covers<Axis, Others> = Others;
 }
 
-/// A dim whose rows follow from a routing, [`Routed`](super::Routed). It takes the place of the count of `pp`, over which no dim
-/// of tokens is distributed.
+/// A dim whose rows follow from a routing, [`Routed`](super::Routed). It takes the place of the count of `pp`, over
+/// which no dim of tokens is distributed.
 #[derive(Debug)]
 pub struct RowsOfRouting;
 
@@ -90,8 +90,8 @@ pub trait UsageSet: 'static {
     type Plus<U: UsageSet>: UsageSet;
     /// [`Distinct`] if each axis distributes at most one dim, else [`Twice`] of the first axis that distributes more.
     type Verdict;
-    /// `Others`, if an output with the usage `O` is distributed over each axis that distributes an operand with this one,
-    /// else [`Lost`] with the first axis.
+    /// `Others`, if an output with the usage `O` is distributed over each axis that distributes an operand with this
+    /// one, else [`Lost`] with the first axis.
     type CoveredBy<O: UsageSet, Others>;
 }
 
@@ -164,12 +164,13 @@ impl<O> AxesCovered<O> for RowsOfRouting where RowsOfRouting: TakenByFunctions<O
 #[diagnostic::on_unimplemented(
     message = "a user-defined function with the output `{O}` cannot take rows that were routed to experts",
     label = "ranks hold different numbers of these rows",
-    note = "a function takes a row for each token: `routing.combine(&rows)` brings the results of experts back; elementwise \
-            operations, norms and linear layers take the rows too"
+    note = "a function takes a row for each token: `routing.combine(&rows)` brings the results of experts back; \
+            elementwise operations, norms and linear layers take the rows too"
 )]
 pub trait TakenByFunctions<O> {}
 
-/// The verdict of the axes that experts are split over, for tokens shaped `L`: [`Distinct`], if each axis distributes them.
+/// The verdict of the axes that experts are split over, for tokens shaped `L`: [`Distinct`], if each axis distributes
+/// them.
 #[diagnostic::on_unimplemented(
     message = "tokens shaped `{L}` cannot be dispatched over axes that are not known",
     label = "these axes may have ranks with the same tokens",
@@ -185,8 +186,8 @@ impl<A: InTokens<L>, L> TokensDiffer<L> for Lost<A> {}
 #[diagnostic::on_unimplemented(
     message = "tokens shaped `{L}` cannot be dispatched over `{Self}`: its ranks have the same tokens",
     label = "an expert would get each token once for each rank of this axis",
-    note = "experts are split over axes that distribute the tokens: `Ep` for `Batch @ data`, `Cp` for `Seq @ cp`, `Tp` for a \
-            stream split by `Split<Seq, Tp>`; leave the axis out of `dispatch`, and out of `fold` of the experts"
+    note = "experts are split over axes that distribute the tokens: `Ep` for `Batch @ data`, `Cp` for `Seq @ cp`, `Tp` \
+            for a stream split by `Split<Seq, Tp>`; leave the axis out of `dispatch`, and out of `fold` of the experts"
 )]
 pub trait InTokens<L> {}
 
@@ -196,6 +197,7 @@ pub trait InTokens<L> {}
     label = "each rank of `{Self}` would compute another output, but the type states that it is the same",
     note = "an output that keeps the distributed dim has it in its shape; an output that sums over it is `Partial<.., \
             {Self}>`",
-    note = "a function that needs the whole dim takes it whole: `.gather(Dim)` of a `Split<Dim, A>` before it; a dim declared `@` cannot be gathered"
+    note = "a function that needs the whole dim takes it whole: `.gather(Dim)` of a `Split<Dim, A>` before it; a dim \
+            declared `@` cannot be gathered"
 )]
 pub trait InOutput<O> {}

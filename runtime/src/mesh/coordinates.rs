@@ -23,9 +23,9 @@ impl Coordinates {
     }
 }
 
-/// Ranks are numbered in the [order](MeshShape::order) of the axes: by default with `tp` innermost (neighboring ranks) and
-/// `pp` outermost. The order of the members of a group does not depend on it, so neither do the shards of a rank with given
-/// coordinates.
+/// Ranks are numbered in the [order](MeshShape::order) of the axes: by default with `tp` innermost (neighboring ranks)
+/// and `pp` outermost. The order of the members of a group does not depend on it, so neither do the shards of a rank
+/// with given coordinates.
 impl MeshShape {
     /// Returns the coordinates of `rank`.
     ///

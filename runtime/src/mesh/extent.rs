@@ -17,8 +17,8 @@ pub struct Extent {
     pub offset: usize,
     /// The gap between the two ranges.
     gap: Gap,
-    /// The elements that a [`Split`](crate::layout::Split) of the dim cuts: the whole dim, the part that the home of the dim
-    /// leaves to this rank, or the rows of a micro-batch.
+    /// The elements that a [`Split`](crate::layout::Split) of the dim cuts: the whole dim, the part that the home of
+    /// the dim leaves to this rank, or the rows of a micro-batch.
     cut: Ranges,
     /// Number of the routing that the rows of a [`Routed`](crate::layout::Routed) dim follow from; 0 of all other dims.
     routing: u64,
@@ -35,8 +35,8 @@ impl Extent {
         Extent::whole(size).split(index, parts)
     }
 
-    /// Returns part `index` of `parts` of a dim in zig-zag order, as an unsplit extent: of twice as many chunks, numbers
-    /// `index` and `2*parts - 1 - index`.
+    /// Returns part `index` of `parts` of a dim in zig-zag order, as an unsplit extent: of twice as many chunks,
+    /// numbers `index` and `2*parts - 1 - index`.
     ///
     /// Causal attention is equal work for all of these parts, since an early chunk of queries, which reads few keys, is
     /// paired with a late one.
@@ -49,8 +49,8 @@ impl Extent {
         Extent::unsplit_at(size, Ranges::new(begin, len, gap))
     }
 
-    /// Returns the extent of the `local` rows that routing number `routing` has brought to this rank, of `global` on all
-    /// ranks.
+    /// Returns the extent of the `local` rows that routing number `routing` has brought to this rank, of `global` on
+    /// all ranks.
     pub(crate) fn of_routing(routing: u64, global: usize, local: usize) -> Extent {
         Extent { routing, ..Extent::unsplit_at(global, Ranges::one_range(0, local)) }
     }
@@ -79,7 +79,8 @@ impl Extent {
         rows.chunks(self.global.max(1)).flat_map(own).collect()
     }
 
-    /// Returns the number of elements before the gap, and the number of indices in the gap: `local` and 0 for one range.
+    /// Returns the number of elements before the gap, and the number of indices in the gap: `local` and 0 for one
+    /// range.
     pub fn gap(&self) -> (usize, usize) {
         (self.gap.at, self.gap.len)
     }
@@ -253,8 +254,8 @@ pub(crate) fn named_sizes(dims: &[DimInfo], extents: &[Extent]) -> String {
 pub(crate) fn check_sizes(dims: &[DimInfo], left: (&str, &[Extent]), right: (&str, &[Extent])) {
     assert!(
         left.1 == right.1,
-        "{} has {}, but {} has {}: make both of the same sizes, and of the same micro-batch (`Tensor::from_fn(x.rank(), \
-         &x.sizes(), ..)` makes one that fits `x`)",
+        "{} has {}, but {} has {}: make both of the same sizes, and of the same micro-batch \
+         (`Tensor::from_fn(x.rank(), &x.sizes(), ..)` makes one that fits `x`)",
         left.0,
         named_sizes(dims, left.1),
         right.0,
@@ -284,7 +285,8 @@ mod tests {
         }
     }
 
-    /// Every size, number of zig-zag parts, number of parts of each of them, and range of a part, against lists of indices.
+    /// Every size, number of zig-zag parts, number of parts of each of them, and range of a part, against lists of
+    /// indices.
     #[test]
     fn zig_zag_parts_are_as_listed() {
         for (size, ranks) in (0..=33).flat_map(|size| (1..=5).map(move |ranks| (size, ranks))) {

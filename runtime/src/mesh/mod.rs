@@ -1,5 +1,5 @@
-//! The device mesh: degrees of its axes, coordinates of ranks, process groups, local extents and the grammars of `--mesh` and
-//! `--mesh-order`.
+//! The device mesh: degrees of its axes, coordinates of ranks, process groups, local extents and the grammars of
+//! `--mesh` and `--mesh-order`.
 
 mod axis_name;
 mod axis_order;

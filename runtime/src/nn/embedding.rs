@@ -22,8 +22,8 @@ use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
 /// `#[sharded(tp = "vocab")]` splits the vocabulary: each rank looks up the tokens of its shard, and the results are
 /// all-reduced, or with `scatter = Seq` reduce-scattered into a sequence-parallel stream.
 ///
-/// The row of [`Sizes::with_padding`](super::Sizes::with_padding) starts as zeros and gets no gradient from look-ups, as by
-/// `padding_idx` of PyTorch. A head that is tied to the table still gives it one.
+/// The row of [`Sizes::with_padding`](super::Sizes::with_padding) starts as zeros and gets no gradient from look-ups,
+/// as by `padding_idx` of PyTorch. A head that is tied to the table still gives it one.
 pub struct Embedding<V, H, Style = Plain> {
     weight: ParamRef,
     /// The token whose row gets no gradient.

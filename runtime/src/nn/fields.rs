@@ -114,7 +114,8 @@ impl<X: Clone, L: ChainedLayer<X>, const N: usize> Layer<X> for [L; N] {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not take and return `{X}`",
     label = "optional and repeated layers are applied in order, so their output has the type of their input",
-    note = "write what replaces an optional layer: `match &self.layer {{ Some(layer) => layer.forward(x), None => .. }}`",
+    note = "write what replaces an optional layer: `match &self.layer {{ Some(layer) => layer.forward(x), None => .. \
+            }}`",
     note = "layers that are applied side by side are elements: `self.layers.iter().map(|layer| layer.forward(x))`"
 )]
 pub trait ChainedLayer<X>: Layer<X, Out = X> {}

@@ -63,13 +63,13 @@ macro_rules! forms {
         #[diagnostic::on_unimplemented(
             message = "`{Self}` has no sharded form `{Style}`",
             label = "this layer does not support the sharding style",
-            note = "`tp = ..`: `Linear` and a `Param` of two dims take \"col\" and \"row\", a `Param` of one dim, `Bias`, \
-                    `AttentionSinks` and `RelativeBias` take \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\"; \
-                    `scatter` applies to `Linear` and `Embedding`",
-            note = "`cp = ..`: `Attention` takes \"ring\", \"ulysses\", \"gather\" and \"hybrid\"; `ep = ..`: `GroupedLinear` takes \
-                    \"experts\", and whole experts need no other axis",
-            note = "norms, `Router`, `Alibi` and models inside a model need no annotation: remove it; your own layer can be sharded once \
-                    it implements `Shard<{Style}>`"
+            note = "`tp = ..`: `Linear` and a `Param` of two dims take \"col\" and \"row\", a `Param` of one dim, \
+                    `Bias`, `AttentionSinks` and `RelativeBias` take \"col\", `Embedding`, `LmHead` and `CrossEntropy` \
+                    take \"vocab\"; `scatter` applies to `Linear` and `Embedding`",
+            note = "`cp = ..`: `Attention` takes \"ring\", \"ulysses\", \"gather\" and \"hybrid\"; `ep = ..`: \
+                    `GroupedLinear` takes \"experts\", and whole experts need no other axis",
+            note = "norms, `Router`, `Alibi` and models inside a model need no annotation: remove it; your own layer \
+                    can be sharded once it implements `Shard<{Style}>`"
         )]
         pub trait $name<Style> { $($item)* }
     )*};

@@ -4,8 +4,8 @@ use super::{Build, Builder};
 
 /// The index of the layer in the innermost [`Stack`](super::Stack) around this field, from 0.
 ///
-/// It is the same on every mesh. A counter is not: a rank of a pipeline builds the model more often than other ranks, and
-/// computes some of its layers.
+/// It is the same on every mesh. A counter is not: a rank of a pipeline builds the model more often than other ranks,
+/// and computes some of its layers.
 ///
 /// ```
 /// use meshwright::nn::LayerIndex;

@@ -28,7 +28,8 @@ pub struct LmHead<H, V, Style = Plain> {
 #[diagnostic::on_unimplemented(
     message = "a head from `{H}` onto `{V}` cannot take an activation shaped `{Self}`",
     label = "does not end in a whole `{H}`, or its lead dims are split",
-    note = "a plain head takes a stream that is whole; over a sequence-parallel stream make it `#[sharded(tp = \"vocab\")]`",
+    note = "a plain head takes a stream that is whole; over a sequence-parallel stream make it `#[sharded(tp \
+            = \"vocab\")]`",
     note = "an activation that ends in a split dim must be reduced by a row-parallel layer first"
 )]
 pub trait HeadInput<H, V, Style>: Dims {
@@ -50,7 +51,8 @@ pub trait HeadInput<H, V, Style>: Dims {
 #[diagnostic::on_unimplemented(
     message = "a head over an activation with lead dims `{Lead}` cannot take targets shaped `{Self}`",
     label = "the targets have other dims, or are split differently",
-    note = "over a sequence-parallel stream make the head `#[sharded(tp = \"vocab\")]`: it gathers the stream, and takes the targets of the whole sequence"
+    note = "over a sequence-parallel stream make the head `#[sharded(tp = \"vocab\")]`: it gathers the stream, and \
+            takes the targets of the whole sequence"
 )]
 pub trait TargetsOf<Lead> {}
 

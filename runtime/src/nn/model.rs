@@ -47,9 +47,12 @@ pub struct StageDescription {
 #[diagnostic::on_unimplemented(
     message = "this `forward` takes `{T}`, not `{Self}`",
     label = "not the declared argument type",
-    note = "the dims must be the same and split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` stays distributed",
-    note = "tokens reach experts as rows, `Routed<..>`: `routing.dispatch(&x, Ep)` for `#[sharded(ep = \"experts\")]`, `routing.group(&x)` for experts that every rank has",
-    note = "`.all_reduce()` or `.reduce_scatter(Dim)` makes a partial sum a value, and `.wait()` completes a collective in flight"
+    note = "the dims must be the same and split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` \
+            splits a whole dim; one declared `@` stays distributed",
+    note = "tokens reach experts as rows, `Routed<..>`: `routing.dispatch(&x, Ep)` for `#[sharded(ep = \"experts\")]`, \
+            `routing.group(&x)` for experts that every rank has",
+    note = "`.all_reduce()` or `.reduce_scatter(Dim)` makes a partial sum a value, and `.wait()` completes a \
+            collective in flight"
 )]
 pub trait ForwardInput<T> {
     #[doc(hidden)]
@@ -67,8 +70,11 @@ impl<T> ForwardInput<T> for T {
 #[diagnostic::on_unimplemented(
     message = "this `forward` is declared to return `{T}`, but returns `{Self}`",
     label = "not the declared result type",
-    note = "a partial sum is not a value yet: reduce it by `.all_reduce()`, or by `.reduce_scatter(Dim)` for a sequence-parallel stream",
-    note = "the dims must be split as declared: `scatter = Dim` on a row-parallel layer splits its result, `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` stays distributed",
+    note = "a partial sum is not a value yet: reduce it by `.all_reduce()`, or by `.reduce_scatter(Dim)` for a \
+            sequence-parallel stream",
+    note = "the dims must be split as declared: `scatter = Dim` on a row-parallel layer splits its result, \
+            `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` stays \
+            distributed",
     note = "rows of experts, `Routed<..>`, go back to their tokens by `routing.combine(&rows)`"
 )]
 pub trait ForwardOutput<T> {

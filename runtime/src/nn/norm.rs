@@ -39,7 +39,8 @@ pub struct LayerNorm<H> {
 #[diagnostic::on_unimplemented(
     message = "a norm over `{H}` cannot take an activation shaped `{Self}`",
     label = "does not end in a whole `{H}`",
-    note = "a norm reads all of `{H}`: reduce or gather the activation first, or end the region with a row-parallel layer (`#[sharded(tp = \"row\")]`)"
+    note = "a norm reads all of `{H}`: reduce or gather the activation first, or end the region with a row-parallel \
+            layer (`#[sharded(tp = \"row\")]`)"
 )]
 pub trait NormInput<H>: Dims {
     /// The axes over which the weight's gradient is partial.

@@ -42,8 +42,8 @@ impl<P, H> LearnedPositions<P, H> {
         x + Tensor::from_untyped(rows)
     }
 
-    /// Computes `x[.., position, :] + weight[position - start, :]`, where the document of a token begins at `start`: positions
-    /// restart with each document.
+    /// Computes `x[.., position, :] + weight[position - start, :]`, where the document of a token begins at `start`:
+    /// positions restart with each document.
     ///
     /// # Panics
     /// If the sequence is longer than the table, or `documents` are those of another micro-batch.

@@ -98,7 +98,8 @@ impl Sizes {
         self
     }
 
-    /// Sets the row of embeddings over `D` that stands for padding: it starts as zeros, and look-ups give it no gradient.
+    /// Sets the row of embeddings over `D` that stands for padding: it starts as zeros, and look-ups give it no
+    /// gradient.
     #[must_use]
     pub fn with_padding<D: Whole>(mut self, _: D, row: usize) -> Sizes {
         self.padding.insert(TypeId::of::<D>(), row);
@@ -110,9 +111,9 @@ impl Sizes {
         self.padding.get(&TypeId::of::<D>()).copied()
     }
 
-    /// Sets whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end of a
-    /// path without numbers, such as `mlp.bias`, which takes precedence over shorter ones. Every optional field must be
-    /// set, and to name one that does not exist is a problem of the model.
+    /// Sets whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end
+    /// of a path without numbers, such as `mlp.bias`, which takes precedence over shorter ones. Every optional field
+    /// must be set, and to name one that does not exist is a problem of the model.
     #[must_use]
     pub fn with_optional(mut self, field: &str, is_present: bool) -> Sizes {
         self.optional.insert(field.to_owned(), is_present);

@@ -37,7 +37,8 @@ pub struct Scatter<D>(PhantomData<D>);
 #[diagnostic::on_unimplemented(
     message = "the result of this layer cannot be scattered: `{Self}`",
     label = "its lead dims are `{Lead}`",
-    note = "`scatter = Dim` names the last of the lead dims, whole: `scatter = Seq` for a stream shaped `(Batch, Seq, Hidden)`"
+    note = "`scatter = Dim` names the last of the lead dims, whole: `scatter = Seq` for a stream shaped `(Batch, Seq, \
+            Hidden)`"
 )]
 pub trait RegionExit<Lead, F, A> {
     /// The shape of the result.

@@ -45,7 +45,8 @@ impl<S: Dims> TiedWeight for Param<S> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot share a weight shaped `{W}`",
     label = "its own weight has another shape, is split differently, or is not a single one",
-    note = "shard both fields in the same way, or neither: `#[sharded(tp = \"vocab\")]` on an `Embedding` or `LmHead`, `#[sharded(tp = \"row\")]` on a `Param<(Vocab, Hidden)>`",
+    note = "shard both fields in the same way, or neither: `#[sharded(tp = \"vocab\")]` on an `Embedding` or `LmHead`, \
+            `#[sharded(tp = \"row\")]` on a `Param<(Vocab, Hidden)>`",
     note = "an `Embedding<Vocab, Hidden>` and an `LmHead<Hidden, Vocab>` have a weight shaped `(Vocab, Hidden)`"
 )]
 pub trait SameWeightAs<W>: TiedWeight {}

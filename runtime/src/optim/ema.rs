@@ -11,8 +11,8 @@ use super::{ParamGroups, UnitState};
 
 const KINDS: [&str; 1] = [Ema::KIND];
 
-/// An average of the parameters over the steps, `average += (1 - decay) * (parameter - average)`, which starts as a copy
-/// of the parameters; in f32, and sharded as the optimizer state is.
+/// An average of the parameters over the steps, `average += (1 - decay) * (parameter - average)`, which starts as a
+/// copy of the parameters; in f32, and sharded as the optimizer state is.
 ///
 /// [`Optimizer::step_and_average`](super::Optimizer::step_and_average) updates it.
 pub struct Ema {
@@ -25,8 +25,8 @@ impl Ema {
     /// The kind of state of each parameter, which names it in checkpoints.
     pub const KIND: &'static str = "ema";
 
-    /// Creates the average of the parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`. Every rank
-    /// creates it and updates it alike: each holds a copy of the average, or a part of it.
+    /// Creates the average of the parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`. Every
+    /// rank creates it and updates it alike: each holds a copy of the average, or a part of it.
     ///
     /// # Panics
     /// If `decay` is out of range, or a unit is given twice.
@@ -76,8 +76,8 @@ impl Ema {
         }
     }
 
-    /// Runs `body` with the average in place of the parameters, which are restored after it. Every rank calls it; gathered
-    /// values are those of the average, at every ZeRO stage.
+    /// Runs `body` with the average in place of the parameters, which are restored after it. Every rank calls it;
+    /// gathered values are those of the average, at every ZeRO stage.
     ///
     /// `body` must neither train nor save.
     ///

@@ -6,9 +6,9 @@ use crate::tensor::ParamRef;
 
 /// Rules that assign each parameter to a [`Group`].
 ///
-/// By default, parameters of two dims or more [decay](ParamRef::decays), every parameter has the same learning rate, and
-/// Muon takes the [matrices](Group::matrix) of layers. Rules change that for the parameters that they select; if several
-/// rules select one parameter, the last one applies.
+/// By default, parameters of two dims or more [decay](ParamRef::decays), every parameter has the same learning rate,
+/// and Muon takes the [matrices](Group::matrix) of layers. Rules change that for the parameters that they select; if
+/// several rules select one parameter, the last one applies.
 ///
 /// ```
 /// use meshwright::optim::{ParamGroups, Select};
@@ -30,10 +30,10 @@ pub struct Group {
     pub lr_scale: f64,
     /// Weight decay applies.
     pub decays: bool,
-    /// The parameter is a matrix in the sense of Muon: it maps features to features. By default that is every parameter of
-    /// a layer with dims that it reads and dims that it writes, except [tables](ParamRef::is_table) such as the weights of
-    /// embeddings, positions and heads. A `Param` that is itself a field of a model may be anything, so only a rule makes
-    /// it a matrix.
+    /// The parameter is a matrix in the sense of Muon: it maps features to features. By default that is every parameter
+    /// of a layer with dims that it reads and dims that it writes, except [tables](ParamRef::is_table) such as the
+    /// weights of embeddings, positions and heads. A `Param` that is itself a field of a model may be anything, so only
+    /// a rule makes it a matrix.
     pub matrix: bool,
 }
 

@@ -30,12 +30,12 @@ pub struct Optimizer<R = Arc<dyn UpdateRule>> {
 }
 
 impl<R: UpdateRule> Optimizer<R> {
-    /// Creates an optimizer of the parameters of `units` in the default [groups](ParamGroups); its state is zeros. Every
-    /// rank calls it.
+    /// Creates an optimizer of the parameters of `units` in the default [groups](ParamGroups); its state is zeros.
+    /// Every rank calls it.
     ///
     /// # Panics
-    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart, or if a unit is given twice,
-    /// or without others of its model although it was not [selected](crate::nn::Built::units_of);
+    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart, or if a unit is given
+    /// twice, or without others of its model although it was not [selected](crate::nn::Built::units_of);
     /// [`with_groups`](Self::with_groups) returns these as errors.
     #[track_caller]
     pub fn new(rank: &Rank, units: &[Rc<Unit>], rule: R) -> Optimizer<R> {
@@ -82,8 +82,8 @@ impl<R: UpdateRule> Optimizer<R> {
     /// Applies `gradients` with learning rate `lr`.
     ///
     /// # Panics
-    /// If another backward has overwritten the gradients, or they lack those of a unit that is updated here; in the first
-    /// step, if the rule updates an element of a parameter otherwise in another shard.
+    /// If another backward has overwritten the gradients, or they lack those of a unit that is updated here; in the
+    /// first step, if the rule updates an element of a parameter otherwise in another shard.
     #[track_caller]
     pub fn step(&mut self, lr: f64, gradients: impl Applicable) {
         let gradients = gradients.gradients();
@@ -92,8 +92,8 @@ impl<R: UpdateRule> Optimizer<R> {
         self.update_units(lr, gradients, |unit| unit.publish_values());
     }
 
-    /// Applies `gradients` as [`step`](Self::step) does and updates `average`: each unit's before its new parameters are
-    /// gathered, so that the average does not wait for the gather.
+    /// Applies `gradients` as [`step`](Self::step) does and updates `average`: each unit's before its new parameters
+    /// are gathered, so that the average does not wait for the gather.
     ///
     /// # Panics
     /// As [`step`](Self::step).
@@ -174,8 +174,8 @@ impl<R: UpdateRule> Optimizer<R> {
     }
 }
 
-/// Describes a rule with its options, with parameter groups other than the default ones, and with the units if they are not
-/// all of the rank, as far as ranks compare them.
+/// Describes a rule with its options, with parameter groups other than the default ones, and with the units if they are
+/// not all of the rank, as far as ranks compare them.
 fn describe_compared(
     rank: &Rank,
     units: &[Rc<Unit>],

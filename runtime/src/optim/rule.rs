@@ -50,7 +50,8 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// Returns the name for `--optimizer` and messages.
     fn name(&self) -> &str;
 
-    /// Returns the kinds of state of each parameter in `group`: tensors of f32 of the parameter's shape, initially zeros.
+    /// Returns the kinds of state of each parameter in `group`: tensors of f32 of the parameter's shape, initially
+    /// zeros.
     ///
     /// Checkpoints name the state `kind.path`. Kinds are lower-case letters, digits and underscores.
     fn state_kinds(&self, group: Group) -> &'static [&'static str];
@@ -58,8 +59,8 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// Updates consecutive parameters of one group.
     fn update(&self, slice: FlatSlice<'_>) -> Updated;
 
-    /// Updates consecutive slices of a unit: one after another by [`update`](Self::update), unless a rule has a kernel for
-    /// several groups.
+    /// Updates consecutive slices of a unit: one after another by [`update`](Self::update), unless a rule has a kernel
+    /// for several groups.
     fn update_all(&self, slices: FlatSlices<'_>) -> Updated {
         slices.each(|slice| self.update(slice))
     }
@@ -72,9 +73,9 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Returns the options as text: ranks compare that of an optimizer when they compare its updates, and a difference is an
-    /// error on all of them. A rule whose `Debug` form is the same on all ranks returns `Some(format!("{self:?}"))`. `None` if
-    /// the options are not compared.
+    /// Returns the options as text: ranks compare that of an optimizer when they compare its updates, and a difference
+    /// is an error on all of them. A rule whose `Debug` form is the same on all ranks returns
+    /// `Some(format!("{self:?}"))`. `None` if the options are not compared.
     fn options(&self) -> Option<String> {
         None
     }
@@ -105,9 +106,9 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
 }
 
 /// An update of complete parameters, with communication between ranks: each has the part that it
-/// [owns](crate::tensor::ParamRef::owned), and a norm is summed over the
-/// [axes of the owners](crate::tensor::ParamRef::owner_axes). It runs before [`UpdateRule::update`], which is skipped for the
-/// groups that it takes.
+/// [owns](crate::tensor::ParamRef::owned), and a norm is summed over the [axes of the
+/// owners](crate::tensor::ParamRef::owner_axes). It runs before [`UpdateRule::update`], which is skipped for the groups
+/// that it takes.
 pub trait ModelUpdate {
     /// Returns true if this update is that of the parameters in `group`.
     fn takes(&self, group: Group) -> bool;

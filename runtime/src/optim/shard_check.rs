@@ -1,7 +1,7 @@
 //! The check of an update rule: it updates an element of a parameter alike in every shard.
 //!
-//! A made-up parameter is updated as a whole, and as two shards. A rule that reads the index or the length within a shard, or
-//! a norm of it, gives other numbers, on any mesh.
+//! A made-up parameter is updated as a whole, and as two shards. A rule that reads the index or the length within a
+//! shard, or a norm of it, gives other numbers, on any mesh.
 
 use crate::tensor::Rank;
 
@@ -54,9 +54,9 @@ pub(super) fn check_shards(
 fn describe_difference(what: &str) -> String {
     format!(
         "a parameter{what} is updated otherwise if its elements are in two shards instead of one, as they are on other \
-         meshes and ZeRO stages: `update` gets some elements of a parameter, so nothing may follow from their number, their \
-         index in the slice, a sum or norm of the slice, or a count of calls; `FlatSlice::params` has the index of each \
-         element in the whole parameter and the size of that, `OptimizerStep::number` the step, and \
+         meshes and ZeRO stages: `update` gets some elements of a parameter, so nothing may follow from their number, \
+         their index in the slice, a sum or norm of the slice, or a count of calls; `FlatSlice::params` has the index \
+         of each element in the whole parameter and the size of that, `OptimizerStep::number` the step, and \
          `UpdateRule::model_update` sums over the ranks that share a parameter"
     )
 }

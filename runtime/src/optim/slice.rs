@@ -92,8 +92,8 @@ impl<'a> OptimizerStep<'a> {
 }
 
 impl UnitState {
-    /// Returns this rank's elements of one parameter in `group`, for a [`ModelUpdate`](super::ModelUpdate); `None` if it
-    /// owns none.
+    /// Returns this rank's elements of one parameter in `group`, for a [`ModelUpdate`](super::ModelUpdate); `None` if
+    /// it owns none.
     pub fn param_slice<'a>(
         &'a mut self,
         step: &'a OptimizerStep<'a>,
@@ -213,8 +213,8 @@ impl<'a> FlatSlice<'a> {
     /// Updates every element by the same expression of its parameter, its gradient and its states of `kinds`, in one
     /// fused kernel: `rule` returns the new parameter and the new states.
     ///
-    /// The expression gives the same bits on every CPU and GPU. Numbers such as the learning rate may change from step to
-    /// step; a GPU compiles a kernel for each structure of the expression, not for each number.
+    /// The expression gives the same bits on every CPU and GPU. Numbers such as the learning rate may change from step
+    /// to step; a GPU compiles a kernel for each structure of the expression, not for each number.
     ///
     /// # Panics
     /// If `kinds` are not exactly the kinds of state of the group.
@@ -237,9 +237,9 @@ impl<'a> FlatSlice<'a> {
 
     /// Updates the elements by kernels of the caller's own, which read and write [`SliceViews`].
     ///
-    /// Each element of the update follows from that element, its [position](Self::params) and the step alone: a slice is the
-    /// part of a shard, so its length, and sums and norms over it, depend on the mesh and the ZeRO stage. The first step
-    /// checks it. [`UpdateRule::model_update`](super::UpdateRule::model_update) can sum over the
+    /// Each element of the update follows from that element, its [position](Self::params) and the step alone: a slice
+    /// is the part of a shard, so its length, and sums and norms over it, depend on the mesh and the ZeRO stage. The
+    /// first step checks it. [`UpdateRule::model_update`](super::UpdateRule::model_update) can sum over the
     /// [owners](ParamRef::owner_axes) of a parameter.
     ///
     /// # Panics

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::tensor::{Extent, Unit};
 
-/// The elements of one parameter in a [`FlatSlice`](super::FlatSlice), with their positions in the whole parameter, which
-/// are the same on every mesh.
+/// The elements of one parameter in a [`FlatSlice`](super::FlatSlice), with their positions in the whole parameter,
+/// which are the same on every mesh.
 #[derive(Debug, Clone)]
 pub struct SliceParam {
     path: String,

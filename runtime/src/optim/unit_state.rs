@@ -179,7 +179,8 @@ fn group_ranges(unit: &Unit, params: &[ParamRef], groups: &[Group]) -> Rc<[Group
     ranges.into()
 }
 
-/// Checks that units of a part of a model are selected by its path: their positions in a list differ between pipeline stages.
+/// Checks that units of a part of a model are selected by its path: their positions in a list differ between pipeline
+/// stages.
 ///
 /// # Errors
 /// A message that names the parameters.

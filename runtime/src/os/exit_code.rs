@@ -16,7 +16,8 @@ pub const FAILS_AGAIN: u8 = 4;
 /// A signal or a time limit has stopped the run, and its state is saved.
 pub const STOPPED: u8 = 75;
 
-/// Returns the exit code after an error of the system: [`REFUSED`] if a path or its permissions are to be changed, else [`LOST`].
+/// Returns the exit code after an error of the system: [`REFUSED`] if a path or its permissions are to be changed, else
+/// [`LOST`].
 pub fn code_of_io(error: &io::Error) -> u8 {
     match error.kind() {
         ErrorKind::NotFound

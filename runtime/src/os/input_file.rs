@@ -51,7 +51,8 @@ impl InputFile {
         Ok(InputFile { file, first, limit: None })
     }
 
-    /// Opens a file of length 0, which files of the system have too, such as those of `/proc`. They are read without waiting.
+    /// Opens a file of length 0, which files of the system have too, such as those of `/proc`. They are read without
+    /// waiting.
     fn open_empty(path: &Path) -> io::Result<InputFile> {
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let mut byte = [0];
@@ -117,7 +118,8 @@ fn explain_endless(error: io::Error) -> io::Error {
 /// Reads the text at `path`: of a file, or of a pipe once it has a writer. Programs read their text inputs by it.
 ///
 /// # Errors
-/// A file that cannot be opened or read, a pipe to which no program writes, text that is not UTF-8, and more than 64 MiB.
+/// A file that cannot be opened or read, a pipe to which no program writes, text that is not UTF-8, and more than 64
+/// MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let content = InputFile::open(path)?.read_limited(MAX_TEXT)?;
     let not_utf8 = || io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text");

@@ -1,5 +1,5 @@
-//! The operating system: kinds of files, pipes that are opened without waiting forever, files with one writer, standard output,
-//! signals of the process, and its exit codes.
+//! The operating system: kinds of files, pipes that are opened without waiting forever, files with one writer, standard
+//! output, signals of the process, and its exit codes.
 
 pub mod exit_code;
 mod file_kind;

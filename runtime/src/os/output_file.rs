@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::pipes::open_output;
 
-/// A file that a run is going to write. If it exists, it is locked, and its content has been checked; nothing has been changed.
+/// A file that a run is going to write. If it exists, it is locked, and its content has been checked; nothing has been
+/// changed.
 ///
-/// The lock is one of the file, and not of a name: links and other spellings of the path lead to it too. The system releases it
-/// when the process ends. Pipes and devices are not locked.
+/// The lock is one of the file, and not of a name: links and other spellings of the path lead to it too. The system
+/// releases it when the process ends. Pipes and devices are not locked.
 #[derive(Debug)]
 pub struct ClaimedFile {
     path: PathBuf,
@@ -19,8 +20,8 @@ pub struct ClaimedFile {
 }
 
 impl ClaimedFile {
-    /// Claims the file at `path`. `check` refuses content that was not written by an earlier run; it is not called for an empty
-    /// file.
+    /// Claims the file at `path`. `check` refuses content that was not written by an earlier run; it is not called for
+    /// an empty file.
     ///
     /// # Errors
     /// A folder, a file that cannot be opened, one to which another run writes, and the error of `check`.
@@ -79,8 +80,8 @@ impl ClaimedFile {
     }
 }
 
-/// Moves the file at `path` to the first free name `NAME.1`, `NAME.2` and so on, and returns that; `None` if there is no regular
-/// file with content. Of a link, the file it leads to is moved.
+/// Moves the file at `path` to the first free name `NAME.1`, `NAME.2` and so on, and returns that; `None` if there is
+/// no regular file with content. Of a link, the file it leads to is moved.
 ///
 /// # Errors
 /// A file that cannot be moved.

@@ -1,5 +1,5 @@
-//! Files that may be pipes. Opening a pipe waits for its other end; here for a limited time, so that a missing program is
-//! reported.
+//! Files that may be pipes. Opening a pipe waits for its other end; here for a limited time, so that a missing program
+//! is reported.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,7 +1,7 @@
 //! Signals of the process: stops that lose nothing, and the file size limit.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 ask for a stop. What the first of them does depends on the [phase](StopPhase) of the run; a second
-//! one always ends the process immediately.
+//! SIGTERM, SIGINT and SIGUSR1 ask for a stop. What the first of them does depends on the [phase](StopPhase) of the
+//! run; a second one always ends the process immediately.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -13,8 +13,8 @@ use super::exit_code::STOPPED;
 const STOP_SIGNALS: [(c_int, &str); 3] =
     [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT"), (libc::SIGUSR1, "SIGUSR1")];
 
-/// Milliseconds in which a repeated signal counts as the first one: `timeout` and other launchers send it to the process and to
-/// its group.
+/// Milliseconds in which a repeated signal counts as the first one: `timeout` and other launchers send it to the
+/// process and to its group.
 const REPEATED_MS: u64 = 50;
 
 /// The phase of a run, which determines what the first signal does.
@@ -39,8 +39,8 @@ static STEPS: AtomicU64 = AtomicU64::new(0);
 /// True if another process of the run prints the lines.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Makes a write beyond the file size limit of the process (`ulimit -f`) fail with an error that names the file, instead
-/// of ending the process without a message. Programs call it when they start.
+/// Makes a write beyond the file size limit of the process (`ulimit -f`) fail with an error that names the file,
+/// instead of ending the process without a message. Programs call it when they start.
 pub fn ignore_file_size_signal() {
     // SAFETY: no handler is installed. The call fails for signals that do not exist or cannot be ignored only.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -77,8 +77,8 @@ fn name_of(signal: c_int) -> &'static str {
 }
 
 fn set_handler(signal: c_int, handler: libc::sighandler_t) {
-    // SAFETY: `action` is a valid value of zeros, and `handler` is `SIG_DFL` or a function of the expected type that calls only
-    // functions which are allowed in handlers.
+    // SAFETY: `action` is a valid value of zeros, and `handler` is `SIG_DFL` or a function of the expected type that
+    // calls only functions which are allowed in handlers.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;

@@ -3,8 +3,8 @@
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 
-/// Describes along which axes a mesh differs from one rank. `differs` compares a mesh of fewer of its axes, and returns `None`
-/// if that mesh does not run.
+/// Describes along which axes a mesh differs from one rank. `differs` compares a mesh of fewer of its axes, and returns
+/// `None` if that mesh does not run.
 pub(super) fn describe_axes(
     mesh: &MeshShape,
     mut differs: impl FnMut(&MeshShape) -> Option<bool>,

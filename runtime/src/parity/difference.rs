@@ -58,7 +58,8 @@ impl Difference {
             }
             (Kind::Loss | Kind::Value, 1) => "the forward pass, or its input, depends on the mesh",
             (Kind::Loss | Kind::Value, _) => {
-                "the steps before agree: the forward pass, its input or the learning rate of this step depends on the mesh"
+                "the steps before agree: the forward pass, its input or the learning rate of this step depends on the \
+                 mesh"
             }
         }
     }
@@ -82,7 +83,8 @@ impl fmt::Display for Difference {
             }
             How::OfSomeRanks(rank) => write!(
                 f,
-                "{field}: recorded by rank {rank}, but not by the first rank of its pipeline stage; record it on all ranks"
+                "{field}: recorded by rank {rank}, but not by the first rank of its pipeline stage; record it on all \
+                 ranks"
             ),
             How::OnlyOn(place) => write!(f, "{field}: recorded on {place} only"),
             How::NotFinite => write!(f, "{field}: infinite or NaN on one rank"),

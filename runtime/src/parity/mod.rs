@@ -1,8 +1,8 @@
 //! Comparison of a program on meshes with the same program on one rank.
 //!
-//! A program [observes](Observed) its losses, gradients and parameters. It runs on one rank twice, which must give the same
-//! bits, then with rounding noise ([`reference`]), and on each mesh. If a mesh differs by more than rounding explains, it runs
-//! on fewer axes of the mesh, to find those along which it differs ([`axes`]).
+//! A program [observes](Observed) its losses, gradients and parameters. It runs on one rank twice, which must give the
+//! same bits, then with rounding noise ([`reference`]), and on each mesh. If a mesh differs by more than rounding
+//! explains, it runs on fewer axes of the mesh, to find those along which it differs ([`axes`]).
 
 mod axes;
 mod difference;
@@ -70,8 +70,8 @@ where
         }
         if let Some(field) = one.first_other_bits(&on_one_rank(None)?) {
             return Err(Failure::Numbers(format!(
-                "two runs on one rank differ in step {}, first in: {field}; a number outlives the run (a `static`, a file) or \
-                 comes from outside (the time, the address or order of something)",
+                "two runs on one rank differ in step {}, first in: {field}; a number outlives the run (a `static`, a \
+                 file) or comes from outside (the time, the address or order of something)",
                 field.step
             )));
         }
@@ -81,8 +81,8 @@ where
             .map_err(|found| Failure::Numbers(format!("step {}: {found}", found.field.step)))?;
         if let Some(first @ 0..=1) = reference.chaotic_step {
             return Err(Failure::Numbers(format!(
-                "rounding alone changes the numbers of step {first} on one rank by several percent, so meshes cannot be \
-                 compared with it: use a smaller learning rate or initialization"
+                "rounding alone changes the numbers of step {first} on one rank by several percent, so meshes cannot \
+                 be compared with it: use a smaller learning rate or initialization"
             )));
         }
         Ok(Parity { run, reference })

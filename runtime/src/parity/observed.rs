@@ -6,7 +6,8 @@ use crate::layout::{AxisId, AxisSet};
 use crate::nn::Built;
 use crate::tensor::{Gradients, ParamRef, Rank, Reduced};
 
-/// The numbers of a run on one rank that must not depend on the mesh: losses, gradients, parameters, and others by name.
+/// The numbers of a run on one rank that must not depend on the mesh: losses, gradients, parameters, and others by
+/// name.
 ///
 /// A loss, gradients or a value that the current step already has begin the next step; the first ones begin step 1.
 #[derive(Debug)]
@@ -73,7 +74,8 @@ impl Observed {
         }
     }
 
-    /// Records every parameter of `built`: before the first step, or after the update of the current one. Every rank calls it.
+    /// Records every parameter of `built`: before the first step, or after the update of the current one. Every rank
+    /// calls it.
     #[track_caller]
     pub fn parameters<M>(&mut self, built: &Built<M>) {
         for (index, param) in owned_params(built) {

@@ -1,8 +1,8 @@
 //! The run on one rank, and the differences to it that rounding explains.
 //!
-//! Two runs on one rank with [rounding noise](Rank::add_rounding_noise) show how far each number depends on rounding. So a
-//! gradient that is zero but for rounding, as that of a bias of keys under softmax, allows differences of its own size, and
-//! so do the later steps of a run that amplifies them.
+//! Two runs on one rank with [rounding noise](Rank::add_rounding_noise) show how far each number depends on rounding.
+//! So a gradient that is zero but for rounding, as that of a bias of keys under softmax, allows differences of its own
+//! size, and so do the later steps of a run that amplifies them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,8 +18,8 @@ const RELATIVE: f64 = 3e-6;
 const OF_ALL_GRADIENTS: f64 = 1e-8;
 /// Allowed difference of a parameter relative to its norm: two roundings by f32.
 const OF_PARAMETER: f64 = 2.4e-7;
-/// Largest fraction of the norm of all gradients, or without gradients of a loss, that noise may change in a step that is
-/// compared.
+/// Largest fraction of the norm of all gradients, or without gradients of a loss, that noise may change in a step that
+/// is compared.
 const COMPARABLE: f64 = 0.02;
 
 /// Largest allowed difference, relative to the norm, of numbers that are more than rounding.
@@ -179,8 +179,8 @@ fn norm(numbers: &[f32]) -> f64 {
 
 /// Returns the norm of the difference; infinite if it is not finite or the lengths differ.
 ///
-/// Of large parameters it leaves the largest differences out: an optimizer that follows signs turns the rounding of a gradient
-/// next to zero into a whole step of one element.
+/// Of large parameters it leaves the largest differences out: an optimizer that follows signs turns the rounding of a
+/// gradient next to zero into a whole step of one element.
 fn error_norm(field: &Field, got: &[f32], expected: &[f32]) -> f64 {
     if got.len() != expected.len() {
         return f64::INFINITY;

@@ -14,8 +14,8 @@ use super::MessagePart;
 
 /// The parts that cross from one stage to the next, with their extents for one input of the model.
 ///
-/// Shapes at boundaries are static, and never sent. A dim of the model's input has its extent there, so that the rows of a
-/// micro-batch stay the same; other dims have their extents by the model's sizes.
+/// Shapes at boundaries are static, and never sent. A dim of the model's input has its extent there, so that the rows
+/// of a micro-batch stay the same; other dims have their extents by the model's sizes.
 pub(super) struct BoundaryShape {
     parts: Vec<BoundaryPart>,
 }
@@ -37,12 +37,12 @@ impl BoundaryPart {
 }
 
 impl BoundaryShape {
-    /// Creates the shape of a boundary with parts of these `kinds`, for an input of the model with the parts `input`, which
-    /// are of `input_kinds`.
+    /// Creates the shape of a boundary with parts of these `kinds`, for an input of the model with the parts `input`,
+    /// which are of `input_kinds`.
     ///
     /// # Panics
-    /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds; and if documents cross that no
-    /// tokens of the input have, which [`documents_without_tokens`] finds.
+    /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds; and if documents cross
+    /// that no tokens of the input have, which [`documents_without_tokens`] finds.
     pub fn new(
         rank: &Rank,
         kinds: &[PartKind],
@@ -70,7 +70,8 @@ impl BoundaryShape {
         BoundaryShape { parts: kinds.iter().map(part).collect() }
     }
 
-    /// Returns the buffers of a message across the boundary, in order. Token ids have no gradient, and documents are not sent.
+    /// Returns the buffers of a message across the boundary, in order. Token ids have no gradient, and documents are
+    /// not sent.
     pub fn message_parts(&self, rank: &Rank, kind: MessageKind) -> Vec<MessagePart> {
         let is_sent = |part: &PartKind| match kind {
             MessageKind::Activation => true,
@@ -100,8 +101,8 @@ impl BoundaryShape {
                     [tokens, own].map(|ids| ids.documents().several().map(Rc::as_ptr));
                 assert!(
                     known == own,
-                    "documents that cross from one pipeline stage to the next must be those of the tokens that the model \
-                     takes, its first ones of this shape: the next stage has read these, and nothing is sent"
+                    "documents that cross from one pipeline stage to the next must be those of the tokens that the \
+                     model takes, its first ones of this shape: the next stage has read these, and nothing is sent"
                 );
             }
         }
@@ -160,7 +161,8 @@ pub(super) fn dims_without_size(
     found
 }
 
-/// Returns the dims of documents at a boundary that belong to no tokens of the model's input: the next stage has no others.
+/// Returns the dims of documents at a boundary that belong to no tokens of the model's input: the next stage has no
+/// others.
 pub(super) fn documents_without_tokens(
     kinds: &[PartKind],
     input_kinds: &[PartKind],
@@ -194,7 +196,8 @@ fn tokens_of_documents<'a>(
     });
     found.unwrap_or_else(|| {
         panic!(
-            "documents shaped {} cross from one pipeline stage to the next, but the model takes no tokens of this shape",
+            "documents shaped {} cross from one pipeline stage to the next, but the model takes no tokens of this \
+             shape",
             shape_name(dims)
         )
     })

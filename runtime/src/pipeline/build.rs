@@ -8,12 +8,12 @@ use crate::tensor::Rank;
 
 use super::StagePlan;
 
-/// Builds the stages of `M` that `plan` places on this rank: declares every parameter and checks every size of the whole
-/// model, then allocates and initializes the FSDP units that this rank owns. Every rank calls it.
+/// Builds the stages of `M` that `plan` places on this rank: declares every parameter and checks every size of the
+/// whole model, then allocates and initializes the FSDP units that this rank owns. Every rank calls it.
 ///
-/// [`Built::units`] are the owned units, and [`Built::params`] all parameters of the model. Initial values are the same to
-/// the bit as those of the whole model. To read or write a parameter of another stage is a fault of the calling code, and
-/// panics: see [`ParamRef::is_owned`](crate::tensor::ParamRef::is_owned).
+/// [`Built::units`] are the owned units, and [`Built::params`] all parameters of the model. Initial values are the same
+/// to the bit as those of the whole model. To read or write a parameter of another stage is a fault of the calling
+/// code, and panics: see [`ParamRef::is_owned`](crate::tensor::ParamRef::is_owned).
 ///
 /// # Errors
 /// As [`build`](crate::nn::build); also a plan for another number of ranks or of another model.

@@ -23,8 +23,8 @@ pub enum StageCut {
     /// stages.
     #[default]
     Auto,
-    /// Distributes the layers evenly; the fields before the first stack count as one layer, and those after the last one
-    /// too.
+    /// Distributes the layers evenly; the fields before the first stack count as one layer, and those after the last
+    /// one too.
     Even,
     /// Number of layers of each stage; of a chain without stacks, number of fields.
     Counts(Vec<usize>),

@@ -1,12 +1,12 @@
 //! Pipeline parallelism: a model is cut into stages, and each rank along `pp` allocates those that it computes.
 //!
 //! 1. A [`ChainOutline`] describes the fields that a model's `forward` runs one after the other.
-//! 2. [`plan_stages`] cuts the chain by a [`StageCut`] into a [`StagePlan`]: which stage runs which fields of the chain, and
-//!    which rank computes which stage.
+//! 2. [`plan_stages`] cuts the chain by a [`StageCut`] into a [`StagePlan`]: which stage runs which fields of the
+//!    chain, and which rank computes which stage.
 //! 3. [`build_stages`] declares the whole model on every rank, and allocates the FSDP units of the rank's own stages. A
 //!    unit that several stages use, because its parameters are tied, is owned by all of them.
-//! 4. A [`Pipeline`] runs the steps of the model by a [verified](crate::schedule::verify) schedule: its [`PipelineExecutor`]
-//!    exchanges activations and gradients with the ranks of neighboring stages.
+//! 4. A [`Pipeline`] runs the steps of the model by a [verified](crate::schedule::verify) schedule: its
+//!    [`PipelineExecutor`] exchanges activations and gradients with the ranks of neighboring stages.
 //! 5. After backward, [`sum_tied_gradients`] sums the gradients of such units over their owners.
 
 mod boundary;

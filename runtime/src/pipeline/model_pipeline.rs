@@ -56,8 +56,8 @@ pub struct PipelineStep<S> {
 }
 
 impl Pipeline {
-    /// Creates the pipeline of a model that [`build_stages`](super::build_stages) has built by `plan`. The schedule places
-    /// the stages as the plan does.
+    /// Creates the pipeline of a model that [`build_stages`](super::build_stages) has built by `plan`. The schedule
+    /// places the stages as the plan does.
     ///
     /// # Errors
     /// A schedule for another number of ranks than the mesh has along `pp`.
@@ -94,9 +94,9 @@ impl Pipeline {
         self.times = Some(StageTimes::default());
     }
 
-    /// Returns the milliseconds that a forward and a backward pass of each stage take for a micro-batch: the median over
-    /// micro-batches and steps, without the first step if there are others, and the mean over the ranks that compute the
-    /// stage. Every rank calls it, and all get the same.
+    /// Returns the milliseconds that a forward and a backward pass of each stage take for a micro-batch: the median
+    /// over micro-batches and steps, without the first step if there are others, and the mean over the ranks that
+    /// compute the stage. Every rank calls it, and all get the same.
     ///
     /// # Panics
     /// If the stages were not [measured](Self::measure_stages), or no step has run.
@@ -105,8 +105,9 @@ impl Pipeline {
         times.mean_over_ranks(&self.rank, &self.schedule.lowered().placement)
     }
 
-    /// Runs forward and backward of all micro-batches by the schedule. Every rank calls it with the inputs of its data rank;
-    /// `loss` computes the loss of a micro-batch, given by its index, from the output of the model, on the last stage.
+    /// Runs forward and backward of all micro-batches by the schedule. Every rank calls it with the inputs of its data
+    /// rank; `loss` computes the loss of a micro-batch, given by its index, from the output of the model, on the last
+    /// stage.
     ///
     /// # Errors
     /// Of the first step, and of one whose inputs have other sizes than those of the step before, on all ranks alike: a
@@ -175,8 +176,8 @@ impl Pipeline {
         Ok(PipelineStep { losses: work.losses, gradients: work.gradients.complete(), wait })
     }
 
-    /// Runs the forward pass of one input, without gradients, and applies `read` to the output of the model. Returns its
-    /// result on the ranks of the last stage, `None` on the others. Every rank calls it.
+    /// Runs the forward pass of one input, without gradients, and applies `read` to the output of the model. Returns
+    /// its result on the ranks of the last stage, `None` on the others. Every rank calls it.
     #[track_caller]
     pub fn evaluate<M: Module<In: SegmentData>, T>(
         &self,

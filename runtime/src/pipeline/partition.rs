@@ -26,9 +26,9 @@ impl Objective {
     }
 }
 
-/// Returns the number of elements of `costs` in each of `stages` consecutive stages, none of them empty, that minimizes the
-/// objective: among optimal partitions the lexicographically smallest, which has the fewest layers in early stages, where
-/// 1F1B keeps the most micro-batches.
+/// Returns the number of elements of `costs` in each of `stages` consecutive stages, none of them empty, that minimizes
+/// the objective: among optimal partitions the lexicographically smallest, which has the fewest layers in early stages,
+/// where 1F1B keeps the most micro-batches.
 ///
 /// # Panics
 /// If there are no stages, or fewer costs than stages. The sum of the costs must be finite.

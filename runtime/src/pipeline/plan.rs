@@ -44,8 +44,8 @@ pub struct StageRequest<'a> {
 /// Cuts `M`, whose chain is `chain`, into the stages of `request`. Allocates no memory.
 ///
 /// # Errors
-/// All problems together: those of the model, as for [`build`](crate::nn::build), a mesh with another number of ranks than
-/// the placement, too many stages, and a cut that does not fit.
+/// All problems together: those of the model, as for [`build`](crate::nn::build), a mesh with another number of ranks
+/// than the placement, too many stages, and a cut that does not fit.
 pub fn cut_stages<M: Build>(
     rank: &Rank,
     sizes: &Sizes,
@@ -166,7 +166,8 @@ impl StagePlan {
         self.chain.has_stack()
     }
 
-    /// Returns the owners of each declared unit, in the order of `built.units`: the stages of all uses of its parameters.
+    /// Returns the owners of each declared unit, in the order of `built.units`: the stages of all uses of its
+    /// parameters.
     ///
     /// # Errors
     /// Fields with parameters that belong to no stage.

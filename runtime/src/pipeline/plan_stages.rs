@@ -18,8 +18,8 @@ use super::{ChainOutline, FieldOutline, StagePlan, StageRequest};
 ///
 /// # Errors
 /// All problems together: those of the model, as for [`build`](crate::nn::build), a model without stages, a mesh with
-/// another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with a dim that has
-/// no size or with documents of other tokens than the model's input.
+/// another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with a dim that
+/// has no size or with documents of other tokens than the model's input.
 pub fn plan_stages<M: Model + Module<In: SegmentData>>(
     rank: &Rank,
     sizes: &Sizes,
@@ -93,8 +93,8 @@ fn check_boundaries<M: Module<In: SegmentData>>(
         let unsized_dims = dims_without_size(&field.output, &input, sizes).into_iter().map(|dim| {
             if dim.is_routed {
                 return format!(
-                    "{crosses} rows that were routed to experts, of which ranks have different numbers: end the stage after \
-                     `routing.combine(&rows)`"
+                    "{crosses} rows that were routed to experts, of which ranks have different numbers: end the stage \
+                     after `routing.combine(&rows)`"
                 );
             }
             let dim = dim.name;

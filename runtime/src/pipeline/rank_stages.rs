@@ -122,8 +122,8 @@ fn stage_action(compute: &Compute) -> StageAction {
     StageAction { stage: compute.stage, kind }
 }
 
-/// Returns the units that are complete after each computation of weight gradients of the rank at `position`: those whose
-/// last weight gradients it computes.
+/// Returns the units that are complete after each computation of weight gradients of the rank at `position`: those
+/// whose last weight gradients it computes.
 fn completed_units(
     units: &[Rc<Unit>],
     schedule: &Schedule,

@@ -4,8 +4,9 @@ use crate::schedule::Schedule;
 
 use super::StagePlan;
 
-/// Splits every stage of a plan and of its schedule into stages of one stage-cut point each, on the same rank. Ranks compute
-/// the same in the same order, and exchange the same messages: losses, gradients and parameters keep their bits.
+/// Splits every stage of a plan and of its schedule into stages of one stage-cut point each, on the same rank. Ranks
+/// compute the same in the same order, and exchange the same messages: losses, gradients and parameters keep their
+/// bits.
 ///
 /// # Panics
 /// If the schedule places other stages than the plan.

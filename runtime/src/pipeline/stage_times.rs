@@ -37,8 +37,8 @@ impl StageTimes {
         }
     }
 
-    /// Returns the median of each stage: on the ranks that compute it, and as the mean of these on all. Every rank calls
-    /// it. `placement` is the rank of each stage along `pp`.
+    /// Returns the median of each stage: on the ranks that compute it, and as the mean of these on all. Every rank
+    /// calls it. `placement` is the rank of each stage along `pp`.
     ///
     /// # Panics
     /// If no step was measured.

@@ -14,8 +14,8 @@ pub struct RotaryFrequencies {
 }
 
 impl RotaryFrequencies {
-    /// Computes the frequencies of heads of `head_dim` elements in sequences of `seq` positions, which matter for dynamic
-    /// scaling only.
+    /// Computes the frequencies of heads of `head_dim` elements in sequences of `seq` positions, which matter for
+    /// dynamic scaling only.
     ///
     /// # Errors
     /// As [`RopeParameters::rotary_dim`].
@@ -73,7 +73,8 @@ impl Llama3Scaling {
 }
 
 impl YarnScaling {
-    /// Computes the frequency of each pair: between those of an unscaled and an interpolated embedding, by a ramp over pairs.
+    /// Computes the frequency of each pair: between those of an unscaled and an interpolated embedding, by a ramp over
+    /// pairs.
     fn scale(&self, theta: f64, dim: usize) -> Vec<f64> {
         let (start, end) = self.yarn_ramp(theta, dim);
         let scale_pair = |(i, frequency): (usize, f64)| {

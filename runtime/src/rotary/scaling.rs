@@ -90,8 +90,8 @@ impl RopeScaling {
                 check_positions("max_position_embeddings", trained_positions)?;
                 if rotary_dim <= 2 {
                     return Err(format!(
-                        "dynamic scaling changes the base by a power of {rotary_dim} / ({rotary_dim} - 2), so more than 2 \
-                         elements of a head must rotate"
+                        "dynamic scaling changes the base by a power of {rotary_dim} / ({rotary_dim} - 2), so more \
+                         than 2 elements of a head must rotate"
                     ));
                 }
                 Ok(())

@@ -1,9 +1,10 @@
 //! Schedules as CSV files in PyTorch's notation: a row per rank, an action per cell, empty cells for idle time.
 //!
-//! `2F0` is the forward pass of stage 2 on micro-batch 0; `B`, `I` and `W` are the whole backward pass and its parts for
-//! the input and for weights. A file with messages (`2SEND_F0`, `3RECV_F0`, named after the sending and the receiving
-//! stage) is taken as complete; else they are added by [`lower_schedule`](super::lower_schedule). PyTorch's waits for the
-//! end of a send or a gradient reduction (`2WAIT_SEND_F0`, `2WAIT_REDUCE_GRAD`) are skipped: the executor has its own.
+//! `2F0` is the forward pass of stage 2 on micro-batch 0; `B`, `I` and `W` are the whole backward pass and its parts
+//! for the input and for weights. A file with messages (`2SEND_F0`, `3RECV_F0`, named after the sending and the
+//! receiving stage) is taken as complete; else they are added by [`lower_schedule`](super::lower_schedule). PyTorch's
+//! waits for the end of a send or a gradient reduction (`2WAIT_SEND_F0`, `2WAIT_REDUCE_GRAD`) are skipped: the executor
+//! has its own.
 
 use std::fmt::Write;
 

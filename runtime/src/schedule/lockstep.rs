@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use super::lower::{add_reductions, unpaired, without_messages};
 use super::{Action, Costs, LOOKAHEAD, Message, Schedule, Stuck, lower_schedule, simulate};
 
-/// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round together, and the rounds
-/// in ascending order.
+/// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round together, and the
+/// rounds in ascending order.
 ///
-/// No order of the engine's own can make ranks wait for each other: if all rounds before one are over on all ranks, each
-/// rank has all that it computes before that one, so its two ends meet.
+/// No order of the engine's own can make ranks wait for each other: if all rounds before one are over on all ranks,
+/// each rank has all that it computes before that one, so its two ends meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lockstep {
     program: Schedule,
@@ -35,7 +35,8 @@ impl Lockstep {
 }
 
 /// Puts the messages of a schedule into rounds, one for each unit of time in which a computation that sends a message
-/// ends: forward passes, and each part of a backward pass, take one unit. Messages that the schedule has already are moved.
+/// ends: forward passes, and each part of a backward pass, take one unit. Messages that the schedule has already are
+/// moved.
 ///
 /// # Errors
 /// If some ranks wait for each other.

@@ -12,9 +12,9 @@ pub const LOOKAHEAD: usize = 1;
 /// Adds the sends, receives and gradient reductions to a schedule of computations.
 ///
 /// - A send comes right after the computation that makes the message. Messages within a rank are none.
-/// - On each channel receives are posted in the order of the sends. The order of their use is another one in some schedules,
-///   where activations and gradients share a channel: posted in that order, messages of equal size would be taken for each
-///   other.
+/// - On each channel receives are posted in the order of the sends. The order of their use is another one in some
+///   schedules, where activations and gradients share a channel: posted in that order, messages of equal size would be
+///   taken for each other.
 /// - A receive is posted `lookahead` computations before its use, or earlier if the order of messages on its channel
 ///   requires it.
 /// - Computations that may overlap become single ones, so that the message of the first does not wait for the second.

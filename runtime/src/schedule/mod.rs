@@ -1,8 +1,8 @@
 //! Pipeline schedules as data: which rank computes which stage on which micro-batch, in which order.
 //!
 //! A [`Schedule`] comes from a [generator](ScheduleKind::generate) or from a CSV file in PyTorch's notation ([`csv`]).
-//! [`lower_schedule`] adds the messages between ranks, [`verify`] refuses a schedule that is incomplete, exchanges messages or
-//! cannot end, and [`simulate`] gives its times, from which [`draw`] makes pictures.
+//! [`lower_schedule`] adds the messages between ranks, [`verify`] refuses a schedule that is incomplete, exchanges
+//! messages or cannot end, and [`simulate`] gives its times, from which [`draw`] makes pictures.
 //!
 //! A *stage* is a consecutive piece of the model; a rank that holds several holds one *chunk* per stage. Nothing here
 //! depends on tensors or on communication.

@@ -104,9 +104,9 @@ impl fmt::Display for Stuck {
 
 /// Runs a [lowered](super::lower_schedule()) schedule with these costs.
 ///
-/// A message begins when its send and its receive are posted and the messages before it on its channel have ended. Ranks and
-/// channels are a Kahn process network: processes are deterministic, channels are queues, and only reads wait. So whether all
-/// ranks end does not depend on the costs, and one run decides for all.
+/// A message begins when its send and its receive are posted and the messages before it on its channel have ended.
+/// Ranks and channels are a Kahn process network: processes are deterministic, channels are queues, and only reads
+/// wait. So whether all ranks end does not depend on the costs, and one run decides for all.
 ///
 /// # Errors
 /// If some ranks wait for each other.

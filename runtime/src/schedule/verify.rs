@@ -29,8 +29,8 @@ impl Verified {
         &self.lowered
     }
 
-    /// The [lowered](Self::lowered) schedule with each receive posted as late as possible: after everything that the rank
-    /// computes and sends before. Messages that the schedule was given with are moved.
+    /// The [lowered](Self::lowered) schedule with each receive posted as late as possible: after everything that the
+    /// rank computes and sends before. Messages that the schedule was given with are moved.
     pub fn without_lookahead(&self) -> &Schedule {
         &self.without_lookahead
     }
@@ -49,9 +49,9 @@ impl Verified {
 /// Checks a schedule of computations, or one with messages, and completes it.
 ///
 /// # Errors
-/// All faults of the first kind that is found, in this order: shape and indices; computations that are missing, double or
-/// out of order; messages; progress; gradient reductions; and, for a schedule with a name, differences from its generator.
-/// The last one is needed since a swapped pair of actions may give another valid schedule.
+/// All faults of the first kind that is found, in this order: shape and indices; computations that are missing, double
+/// or out of order; messages; progress; gradient reductions; and, for a schedule with a name, differences from its
+/// generator. The last one is needed since a swapped pair of actions may give another valid schedule.
 pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
     check_findings(shape(schedule))?;
     check_findings(completeness(schedule))?;

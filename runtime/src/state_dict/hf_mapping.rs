@@ -33,8 +33,8 @@ impl<'a> HfMapping<'a> {
     /// Maps `params`, all parameters of a model, by its table of names.
     ///
     /// # Errors
-    /// A parameter without a name, parameters that share a tensor without being fused or whose shapes do not fit together,
-    /// and an entry of stacked weights for a parameter that has none, or without a `*` for their number.
+    /// A parameter without a name, parameters that share a tensor without being fused or whose shapes do not fit
+    /// together, and an entry of stacked weights for a parameter that has none, or without a `*` for their number.
     pub fn new(names: &[HfName], params: &'a [ParamRef]) -> Result<HfMapping<'a>, StateDictError> {
         let by_path = params.iter().map(|param| (param.path(), param)).collect();
         let table = NameTable { names, by_path };
@@ -88,8 +88,8 @@ impl<'a> HfTensor<'a> {
         let (path, other, name) = (param.path(), other.path(), &self.name);
         if !(first.is_fused && slot.is_fused) {
             return Err(StateDictError::Mapping(format!(
-                "`HF_NAMES` maps both `{other}` and `{path}` to the tensor `{name}`; mark them as fused, or name another \
-                 tensor"
+                "`HF_NAMES` maps both `{other}` and `{path}` to the tensor `{name}`; mark them as fused, or name \
+                 another tensor"
             )));
         }
         if shape != self.shape {
@@ -103,8 +103,8 @@ impl<'a> HfTensor<'a> {
         if let Some((_, other)) = self.parts.iter().find(begins_alike) {
             let other = other.path();
             return Err(StateDictError::Mapping(format!(
-                "`HF_NAMES` maps both `{other}` and `{path}` to the same part of the fused tensor `{name}`: the name has \
-                 fewer `*` than the path; give each of them an entry of its own, with its number in the path"
+                "`HF_NAMES` maps both `{other}` and `{path}` to the same part of the fused tensor `{name}`: the name \
+                 has fewer `*` than the path; give each of them an entry of its own, with its number in the path"
             )));
         }
         self.parts.push((slot, param));
@@ -142,8 +142,8 @@ impl NameTable<'_> {
         let stars = entry.name.split('.').filter(|part| *part == "*").count();
         if stars != numbers.len() + 1 {
             return Err(StateDictError::Mapping(format!(
-                "`HF_NAMES` maps the stack `{path}` to `{}`, in which {stars} `*` stand for {} numbers: those of the path, \
-                 and at last that of each weight",
+                "`HF_NAMES` maps the stack `{path}` to `{}`, in which {stars} `*` stand for {} numbers: those of the \
+                 path, and at last that of each weight",
                 entry.name,
                 numbers.len() + 1
             )));

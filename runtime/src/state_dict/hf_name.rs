@@ -5,8 +5,8 @@
 pub struct HfName {
     /// Path of the parameter in the model, with `*` for the number of a layer or an element.
     pub path: &'static str,
-    /// Name of the tensor, with `*` for the same numbers, in the same order; and with a further `*` at last for the number
-    /// of a weight, if they are [`stacked`](Self::stacked).
+    /// Name of the tensor, with `*` for the same numbers, in the same order; and with a further `*` at last for the
+    /// number of a weight, if they are [`stacked`](Self::stacked).
     pub name: &'static str,
     /// Set if the tensor is `[out, in]`, as that of a `torch.nn.Linear`, and the parameter `(in, out)`.
     pub transposed: bool,
@@ -17,8 +17,8 @@ pub struct HfName {
 }
 
 impl HfName {
-    /// Names a parameter that is stored in the layout of the model: embeddings, heads, norms, biases, and weights stored
-    /// `[in, out]`.
+    /// Names a parameter that is stored in the layout of the model: embeddings, heads, norms, biases, and weights
+    /// stored `[in, out]`.
     pub const fn same(path: &'static str, name: &'static str) -> HfName {
         HfName { path, name, transposed: false, fused: false, stacked: false }
     }
@@ -28,8 +28,8 @@ impl HfName {
         HfName { path, name, transposed: true, fused: false, stacked: false }
     }
 
-    /// Names the weights of a stack, such as those of [`GroupedLinear`](crate::nn::GroupedLinear) experts, each of which is stored
-    /// `[out, in]` in a tensor of its own. The last `*` of `name` is the number of the weight.
+    /// Names the weights of a stack, such as those of [`GroupedLinear`](crate::nn::GroupedLinear) experts, each of
+    /// which is stored `[out, in]` in a tensor of its own. The last `*` of `name` is the number of the weight.
     ///
     /// ```
     /// # use meshwright::prelude::HfName;
@@ -51,8 +51,8 @@ impl HfName {
         HfName { fused: true, ..self }
     }
 
-    /// Returns the name of the tensor of the parameter at `path`, if this is its entry. Of a stack, whose weights have tensors
-    /// of their own, the number of the weight stays a `*`.
+    /// Returns the name of the tensor of the parameter at `path`, if this is its entry. Of a stack, whose weights have
+    /// tensors of their own, the number of the weight stays a `*`.
     pub fn matched(&self, path: &str) -> Option<String> {
         Some(numbered(self.name, &self.layer_numbers(path)?))
     }

@@ -11,7 +11,8 @@ use crate::tensor::{ParamRef, Rank};
 use super::hf_mapping::{HfParam, HfTensor};
 use super::{HfMapping, HfName, StateDictError};
 
-/// Loads this rank's shard of every parameter that it owns from a Hugging Face folder. `names` maps parameters to tensors.
+/// Loads this rank's shard of every parameter that it owns from a Hugging Face folder. `names` maps parameters to
+/// tensors.
 ///
 /// # Errors
 /// A parameter without a name, and a tensor that is missing, damaged or of another shape.
@@ -33,8 +34,9 @@ pub fn import_hf(
     Ok(())
 }
 
-/// Writes the model as a Hugging Face folder with the `config.json` of `format`. Every rank calls it, and rank 0 writes. Returns
-/// when the files are complete: a rank that waits for them has the [time limit of files](crate::comm::FILE_TIME_LIMIT), and learns of a failure of rank 0.
+/// Writes the model as a Hugging Face folder with the `config.json` of `format`. Every rank calls it, and rank 0
+/// writes. Returns when the files are complete: a rank that waits for them has the [time limit of
+/// files](crate::comm::FILE_TIME_LIMIT), and learns of a failure of rank 0.
 ///
 /// # Errors
 /// A parameter without a name, and a file that cannot be written.

@@ -126,7 +126,8 @@ impl TensorSlot {
         }
     }
 
-    /// Copies the parameter's block to its slot in the tensor; of a slot of one [`weight`](Self::weight), the block of that.
+    /// Copies the parameter's block to its slot in the tensor; of a slot of one [`weight`](Self::weight), the block of
+    /// that.
     pub fn copy_to_tensor(&self, block: &[f32], tensor: &mut [f32]) {
         let len = self.inputs.map_or(1, |inputs| inputs.local) * self.outputs.local;
         let row = self.inputs.map_or(1, |inputs| inputs.global) * self.all_outputs;

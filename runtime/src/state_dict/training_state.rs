@@ -28,8 +28,8 @@ pub struct TrainingStateMut<'a> {
     pub average: Option<&'a mut Ema>,
 }
 
-/// Returns names and global shapes of all tensors in a checkpoint of these parameters. `kinds` returns the kinds of state
-/// that a parameter has.
+/// Returns names and global shapes of all tensors in a checkpoint of these parameters. `kinds` returns the kinds of
+/// state that a parameter has.
 pub fn training_tensors<'a>(
     params: &'a [ParamRef],
     kinds: impl Fn(&ParamRef) -> Vec<&'static str> + 'a,
@@ -104,8 +104,8 @@ pub(super) fn entries_of<'a>(
     })
 }
 
-/// Calls `visit` with all values that this rank saves. Of replicas, the first one saves: of parameters that are tied across
-/// pipeline stages, the first owner.
+/// Calls `visit` with all values that this rank saves. Of replicas, the first one saves: of parameters that are tied
+/// across pipeline stages, the first owner.
 pub(super) fn with_saved_values<T>(
     rank: &Rank,
     state: &TrainingState<'_>,
@@ -117,8 +117,8 @@ pub(super) fn with_saved_values<T>(
     with_values(state, is_first_replica, visit)
 }
 
-/// Returns the number of elements that the ranks at this position along `pp` save: each of those that save most, and all of
-/// them together.
+/// Returns the number of elements that the ranks at this position along `pp` save: each of those that save most, and
+/// all of them together.
 pub fn saved_elements(rank: &Rank, state: &TrainingState<'_>) -> [usize; 2] {
     let mesh = rank.comms().shape();
     with_values(

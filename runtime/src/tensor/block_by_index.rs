@@ -27,9 +27,9 @@ pub(super) fn block_by_index<T: Copy + Display>(
         let again = element_at(0);
         assert!(
             bits(*first) == bits(again),
-            "`from_fn` got {first} for the first index of this rank, and {again} for the same index later: an element has \
-             to follow from its index, or each rank has other numbers than one rank; `Tensor::normal` and `Tensor::uniform` \
-             draw random numbers by the index"
+            "`from_fn` got {first} for the first index of this rank, and {again} for the same index later: an element \
+             has to follow from its index, or each rank has other numbers than one rank; `Tensor::normal` and \
+             `Tensor::uniform` draw random numbers by the index"
         );
     }
     block

@@ -1,5 +1,5 @@
-//! Rules of `+`, `-`, `*` and `/` between tensors, between partial sums, and between a tensor and a parameter over its trailing
-//! dims.
+//! Rules of `+`, `-`, `*` and `/` between tensors, between partial sums, and between a tensor and a parameter over its
+//! trailing dims.
 
 use std::marker::PhantomData;
 use std::ops::Mul;
@@ -248,8 +248,8 @@ fn scale_partial<S: Dims, A: AxisGroup>(partial: &Partial<S, A>, op: Unary) -> P
 #[derive(Debug)]
 pub struct Moved<P>(pub(super) PhantomData<P>);
 
-/// Rules for partial sums, tensors in flight and moved parameters: never apply, and the messages of their bounds explain
-/// what to do.
+/// Rules for partial sums, tensors in flight and moved parameters: never apply, and the messages of their bounds
+/// explain what to do.
 macro_rules! never_combined {
     ($(<$($param:ident $(: $bound:ident)?),+> $right:ty; $reason:ty: $rule:ident;)*) => {$(
         impl<S: Dims, $($param $(: $bound)?),*> Combine<$right> for Tensor<S>

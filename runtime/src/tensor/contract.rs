@@ -22,7 +22,8 @@ use super::{Param, Partial, Tensor};
     message = "a tensor shaped `{Self}` cannot be contracted with a weight shaped `{W}`",
     label = "the dims do not fit",
     note = "the tensor must end in the dim that the weight begins with, split in both or in neither",
-    note = "a weight that writes a split dim takes a tensor that is not yet split over that axis, or only along the dim before the last: gather it, or reduce it first"
+    note = "a weight that writes a split dim takes a tensor that is not yet split over that axis, or only along the \
+            dim before the last: gather it, or reduce it first"
 )]
 pub trait Contract<W>: Dims {
     /// [`Tensor`] or [`Partial`].
@@ -124,9 +125,10 @@ split_input! {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a parameter, so a tensor cannot be contracted with it",
     label = "not a `Param`",
-    note = "`x.contract(&self.weight)` takes a field `weight: Param<(Hidden, Ffn)>` of the model; a layer has a `forward`",
-    note = "two tensors are not multiplied as matrices: `Attention` does so with queries, keys and values, and a type that \
-            implements `Function` with any"
+    note = "`x.contract(&self.weight)` takes a field `weight: Param<(Hidden, Ffn)>` of the model; a layer has a \
+            `forward`",
+    note = "two tensors are not multiplied as matrices: `Attention` does so with queries, keys and values, and a type \
+            that implements `Function` with any"
 )]
 pub trait ContractionWeight {
     /// Shape of the parameter.

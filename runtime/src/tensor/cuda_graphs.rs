@@ -1,9 +1,9 @@
-//! CUDA graphs of the forward and backward passes of one micro-batch, or of several that a pipeline schedule mixes: they are
-//! captured once and replayed as one graph launch.
+//! CUDA graphs of the forward and backward passes of one micro-batch, or of several that a pipeline schedule mixes:
+//! they are captured once and replayed as one graph launch.
 //!
-//! Only the tokens of a pass and their documents differ from step to step; they are uploaded before it. The host's work in a
-//! pass is not repeated: counters are advanced by the amounts that the captured pass has added, and parameters are where the
-//! pass leaves them.
+//! Only the tokens of a pass and their documents differ from step to step; they are uploaded before it. The host's work
+//! in a pass is not repeated: counters are advanced by the amounts that the captured pass has added, and parameters are
+//! where the pass leaves them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl PassVariation {
         PassVariation { waits, step_reads: rank.step_reads() }
     }
 
-    /// Returns the reason why the work of some rank since `before` cannot be captured, or `None` if that of all ranks can.
-    /// Every rank calls it: those of different pipeline stages run different work.
+    /// Returns the reason why the work of some rank since `before` cannot be captured, or `None` if that of all ranks
+    /// can. Every rank calls it: those of different pipeline stages run different work.
     pub(crate) fn obstacle_since(self, before: PassVariation, rank: &Rank) -> Option<&'static str> {
         if !all_agree(rank, self.step_reads == before.step_reads) {
             return Some("the operations depend on the number of the step, as dropout does");
@@ -80,7 +80,8 @@ impl PassVariation {
 }
 
 impl PassGraphs {
-    /// Creates the graphs of a rank, empty; `None` if its device, or its communication engine, does not support capture.
+    /// Creates the graphs of a rank, empty; `None` if its device, or its communication engine, does not support
+    /// capture.
     pub(crate) fn new(rank: &Rank) -> Option<PassGraphs> {
         let device = rank.allocator().device()?;
         let mut allocators = rank.comms().graph_pools()?;
@@ -186,8 +187,8 @@ impl PassGraphs {
         Some(self.losses_of(recorded))
     }
 
-    /// Returns the gradients that passes, which counted `count` elements, have left in the units. The counts are still to
-    /// be summed over the axes of `S` and `along`.
+    /// Returns the gradients that passes, which counted `count` elements, have left in the units. The counts are still
+    /// to be summed over the axes of `S` and `along`.
     pub(crate) fn gradients<S: Dims, State>(&self, count: u64, along: AxisSet) -> Gradients<State> {
         Gradients::of_latest_backward(&self.rank, S::VARIES.union(along), count)
     }

@@ -37,8 +37,8 @@ use super::Tokens;
 /// }
 /// ```
 ///
-/// They can enter and leave recomputed segments, and cross from one pipeline stage to the next: without a message, since the
-/// ranks of all stages read the tokens of their data rank.
+/// They can enter and leave recomputed segments, and cross from one pipeline stage to the next: without a message,
+/// since the ranks of all stages read the tokens of their data rank.
 pub struct Documents<S> {
     /// The tokens whose documents these are.
     tokens: TokenIds,
@@ -46,8 +46,8 @@ pub struct Documents<S> {
 }
 
 impl<S: Dims> Tokens<S> {
-    /// Returns the same tokens, with several documents in their rows. `starts` holds, for each token of the whole rows of this
-    /// rank's block, the position in its row at which its document begins.
+    /// Returns the same tokens, with several documents in their rows. `starts` holds, for each token of the whole rows
+    /// of this rank's block, the position in its row at which its document begins.
     ///
     /// # Panics
     /// If `starts` are not those of whole rows, or not those of documents that follow one another.
@@ -102,13 +102,14 @@ impl<S: Dims> Documents<S> {
         self.tokens.extents()
     }
 
-    /// Returns, for each token, the position in its row at which its document begins: u32, shaped as the block. `None` if
-    /// each row is one document.
+    /// Returns, for each token, the position in its row at which its document begins: u32, shaped as the block. `None`
+    /// if each row is one document.
     pub fn starts(&self) -> Option<&Arc<Buffer>> {
         Some(&self.ids()?.starts)
     }
 
-    /// Returns, for each token, the position in its row after the last token of its document, as [`starts`](Self::starts).
+    /// Returns, for each token, the position in its row after the last token of its document, as
+    /// [`starts`](Self::starts).
     pub fn ends(&self) -> Option<&Arc<Buffer>> {
         Some(&self.ids()?.ends)
     }

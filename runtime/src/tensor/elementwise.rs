@@ -1,5 +1,5 @@
-//! Elementwise functions of tensors. The lists in `partial.rs` and `in_flight.rs` name them too: there they never compile, and
-//! the message explains why.
+//! Elementwise functions of tensors. The lists in `partial.rs` and `in_flight.rs` name them too: there they never
+//! compile, and the message explains why.
 
 use crate::autograd::Unary;
 use crate::backend::UnaryFunction;

@@ -94,12 +94,12 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
         (data_of_parts(output), pass)
     }
 
-    /// Adds a loss of `output`, which [`record`](Self::record) has returned, to the pass. The operations of the loss belong
-    /// to the pass: a stage that ends with the loss can compute it immediately before its backward, and holds what it
-    /// needs for one micro-batch only.
+    /// Adds a loss of `output`, which [`record`](Self::record) has returned, to the pass. The operations of the loss
+    /// belong to the pass: a stage that ends with the loss can compute it immediately before its backward, and holds
+    /// what it needs for one micro-batch only.
     ///
-    /// Losses with weights have the counts of the step, as in [gradient accumulation](super::Loss::weighted_over), and all
-    /// losses of a step have weights, or none has.
+    /// Losses with weights have the counts of the step, as in [gradient accumulation](super::Loss::weighted_over), and
+    /// all losses of a step have weights, or none has.
     ///
     /// # Panics
     /// If `output` is that of another pass.
@@ -117,17 +117,17 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     }
 
     /// Runs the backward of the losses, and of the output from its gradients. Adds the gradients of parameters to
-    /// `gradients`. Returns the gradients of the input, which are zeros if none arrived, and the weight gradients if they
-    /// are deferred.
+    /// `gradients`. Returns the gradients of the input, which are zeros if none arrived, and the weight gradients if
+    /// they are deferred.
     ///
-    /// Below ZeRO stage 2, the gradient of a unit is reduced over the ranks after the pass that lists it as complete; from
-    /// stage 2 on, after each pass that reaches it.
+    /// Below ZeRO stage 2, the gradient of a unit is reduced over the ranks after the pass that lists it as complete;
+    /// from stage 2 on, after each pass that reaches it.
     ///
     /// # Panics
-    /// If there is neither a loss nor a gradient of the output; if a loss of the step has a weight, and another none; if the
-    /// gradients are those of another tensor than the output,
-    /// such as one of another micro-batch, or one computed from the output between both passes; if the pass has used a tensor of another one otherwise than
-    /// as its input; if parameters were changed since the forward pass; or if a unit is reached that was complete before.
+    /// If there is neither a loss nor a gradient of the output; if a loss of the step has a weight, and another none;
+    /// if the gradients are those of another tensor than the output, such as one of another micro-batch, or one
+    /// computed from the output between both passes; if the pass has used a tensor of another one otherwise than as its
+    /// input; if parameters were changed since the forward pass; or if a unit is reached that was complete before.
     #[track_caller]
     pub fn backward(
         self,
@@ -137,8 +137,8 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     ) -> (ActivationGradients<X>, Option<DeferredWeightGradients>) {
         assert!(
             output_gradients.as_ref().is_none_or(|output| self.pass.has_outputs(&output.of)),
-            "a `ForwardPass` is given the gradients of another tensor than its output: the input of the pass after it is \
-             the output of this one, of the same micro-batch and unchanged"
+            "a `ForwardPass` is given the gradients of another tensor than its output: the input of the pass after it \
+             is the output of this one, of the same micro-batch and unchanged"
         );
         let output_gradients = output_gradients.map(|gradients| gradients.parts);
         let ForwardPass { mut pass, totals, objective, .. } = self;

@@ -5,8 +5,8 @@ use crate::layout::{Dims, HasDim};
 use super::{Tensor, Tokens};
 
 impl<S: Dims> Tensor<S> {
-    /// Returns the indices in the **global** tensor of this rank's elements along `dim`, in ascending order: the positions of a
-    /// sequence of which the ranks of `cp` hold parts, or the rows of a batch.
+    /// Returns the indices in the **global** tensor of this rank's elements along `dim`, in ascending order: the
+    /// positions of a sequence of which the ranks of `cp` hold parts, or the rows of a batch.
     ///
     /// ```
     /// # use meshwright::prelude::*;

@@ -11,8 +11,8 @@ use super::never_applies::never_applies;
     label = "they are divided once, by the count of all ranks",
     note = "losses are differentiated together, `(a + b).backward()` or `a.and(b).backward()`, or one after the other: \
             `a.accumulate().backward(b)`",
-    note = "a weighted sum is one of losses, `(a.weighted(1.0) + b.weighted(0.1)).backward()`; `.clip(max_norm)` limits the norm \
-            of reduced gradients"
+    note = "a weighted sum is one of losses, `(a.weighted(1.0) + b.weighted(0.1)).backward()`; `.clip(max_norm)` \
+            limits the norm of reduced gradients"
 )]
 pub trait CombinesGradients {
     #[doc(hidden)]

@@ -78,8 +78,8 @@ impl Unsummed for Pending {}
 
 /// Gradients of every parameter of the models that a loss depends on, in the buffers of their FSDP units.
 ///
-/// A later backward of the same models overwrites the buffers. It is refused while these are not reduced, and using these
-/// after it is.
+/// A later backward of the same models overwrites the buffers. It is refused while these are not reduced, and using
+/// these after it is.
 #[must_use = "gradients do nothing until an optimizer applies them"]
 pub struct Gradients<State> {
     rank: Rank,
@@ -93,8 +93,8 @@ pub struct Gradients<State> {
 }
 
 impl<State> Gradients<State> {
-    /// Returns the gradients, already in the buffers, of micro-batches that count `count` elements, still to be summed over
-    /// `axes`.
+    /// Returns the gradients, already in the buffers, of micro-batches that count `count` elements, still to be summed
+    /// over `axes`.
     #[track_caller]
     pub(crate) fn of_latest_backward(rank: &Rank, axes: AxisSet, count: u64) -> Gradients<State> {
         let pass = BackwardPass::latest(rank, Location::caller());
@@ -171,20 +171,22 @@ impl Gradients<Pending> {
 }
 
 impl<State> Gradients<State> {
-    /// Waits for the gradient reductions, and divides by the count of all ranks. Ranks also compare the updates that they have
-    /// applied before, on CPUs the losses, and in the first step the values that were declared the same on them.
+    /// Waits for the gradient reductions, and divides by the count of all ranks. Ranks also compare the updates that
+    /// they have applied before, on CPUs the losses, and in the first step the values that were declared the same on
+    /// them.
     ///
     /// # Panics
-    /// If another backward has overwritten these gradients, ranks have applied different updates, losses or values that were
-    /// declared the same on several ranks are not, or gradients of parameters that are tied across pipeline stages are not
-    /// summed over their [owners](ParamRef::is_owned).
+    /// If another backward has overwritten these gradients, ranks have applied different updates, losses or values that
+    /// were declared the same on several ranks are not, or gradients of parameters that are tied across pipeline stages
+    /// are not summed over their [owners](ParamRef::is_owned).
     #[track_caller]
     pub fn reduce(self) -> Gradients<Reduced>
     where
         State: Unsummed,
     {
         self.pass.check_valid();
-        // The reductions come first: they may be part of the CUDA graph of the backward, and every rank issues the same.
+        // The reductions come first: they may be part of the CUDA graph of the backward, and every rank issues the
+        // same.
         self.pass.finish_reductions();
         self.pass.units().iter().for_each(|unit| unit.check_tie_summed());
         self.pass.mark_reduced();
@@ -211,8 +213,8 @@ impl<State> Gradients<State> {
         self.norm_over(&self.pass.params())
     }
 
-    /// Returns the Euclidean norm of the gradient of the global parameter `param`: every element counts once, however it is
-    /// split. Every rank calls it.
+    /// Returns the Euclidean norm of the gradient of the global parameter `param`: every element counts once, however
+    /// it is split. Every rank calls it.
     #[track_caller]
     pub fn norm_of(&self, param: &ParamRef) -> f64
     where
@@ -287,8 +289,8 @@ impl<State> Gradients<State> {
         self.local_block_of(path)
     }
 
-    /// Gathers the gradient of the global parameter `param`, row-major, from the ranks that hold its parts; all of them call
-    /// it. Zeros if the loss does not depend on its model.
+    /// Gathers the gradient of the global parameter `param`, row-major, from the ranks that hold its parts; all of them
+    /// call it. Zeros if the loss does not depend on its model.
     ///
     /// # Panics
     /// If other pipeline stages [own](ParamRef::is_owned) the parameter.
@@ -312,8 +314,8 @@ impl<State> Gradients<State> {
         self.pass.check_covers(units);
     }
 
-    /// Returns true if the units hold a gradient of `param`; else the loss does not depend on its model, and the gradient is
-    /// zero.
+    /// Returns true if the units hold a gradient of `param`; else the loss does not depend on its model, and the
+    /// gradient is zero.
     #[track_caller]
     fn holds_gradient(&self, param: &ParamRef) -> bool {
         self.rank.check_same(param.rank());
@@ -335,9 +337,9 @@ impl<State> Gradients<State> {
         self.local_squares_of(&self.pass.params())
     }
 
-    /// Returns the sum of squares that this rank counts: a parameter that is whole along an axis is counted by the first
-    /// rank of the axis; one that is sharded, by each rank as far as it owns it; and one of a pipeline stage, by its first
-    /// owner.
+    /// Returns the sum of squares that this rank counts: a parameter that is whole along an axis is counted by the
+    /// first rank of the axis; one that is sharded, by each rank as far as it owns it; and one of a pipeline stage, by
+    /// its first owner.
     fn local_squares_of(&self, params: &[ParamRef]) -> f64 {
         let within_stage = self.norm_axes().difference(AxisSet::of(AxisId::Pp));
         let is_counted = |param: &&ParamRef| {

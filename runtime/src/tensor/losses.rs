@@ -50,7 +50,8 @@ impl LossTotals {
         self.sum = self.sum.with(later.sum);
     }
 
-    /// Begins the totals of losses with weights, each divided by its own count, if there are none yet. Returns true then.
+    /// Begins the totals of losses with weights, each divided by its own count, if there are none yet. Returns true
+    /// then.
     ///
     /// # Panics
     /// If these are totals of losses without weights.
@@ -64,7 +65,8 @@ impl LossTotals {
         is_first
     }
 
-    /// Adds the elements of losses to the counts that are announced for the step, which are checked after the last of them.
+    /// Adds the elements of losses to the counts that are announced for the step, which are checked after the last of
+    /// them.
     pub(super) fn announce(&mut self, counts: Vec<(Rc<AnnouncedCount>, u64)>) {
         for (count, elements) in counts {
             count.add_counted(elements);
@@ -92,21 +94,22 @@ impl LossTotals {
 fn check_alike(are_alike: bool) {
     assert!(
         are_alike,
-        "one loss of the step has a weight, and another has none, which would be divided by the count of all losses: give \
-         each of them a weight, `loss.weighted_over(1.0, &count)`, or none"
+        "one loss of the step has a weight, and another has none, which would be divided by the count of all losses: \
+         give each of them a weight, `loss.weighted_over(1.0, &count)`, or none"
     );
 }
 
 impl Losses {
-    /// Creates the losses that consist of one: a sum over `count` elements on this rank, still to be summed over `axes`.
+    /// Creates the losses that consist of one: a sum over `count` elements on this rank, still to be summed over
+    /// `axes`.
     #[track_caller]
     pub(super) fn of_sum(sum: &Value, axes: AxisSet, count: u64) -> Losses {
         let compared = compared_sum(sum, axes, Location::caller());
         Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::of_count(axes, count) })
     }
 
-    /// Creates the losses that consist of one with a weight, which is divided by its count already: the sum, and what ranks
-    /// compare of it.
+    /// Creates the losses that consist of one with a weight, which is divided by its count already: the sum, and what
+    /// ranks compare of it.
     #[track_caller]
     pub(super) fn of_weighted_sum(sum: &Value, compared: LossSum) -> Losses {
         Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::default() })
@@ -137,11 +140,11 @@ impl Losses {
     }
 }
 
-/// Returns the sum of a loss that is differentiated at `line`, which ranks compare: it is the same on all ranks with equal
-/// positions along `axes`, unless their control flow or a user-defined function depends on the rank.
+/// Returns the sum of a loss that is differentiated at `line`, which ranks compare: it is the same on all ranks with
+/// equal positions along `axes`, unless their control flow or a user-defined function depends on the rank.
 ///
-/// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it would be
-/// waited for, too.
+/// Ranks on devices may use different kernels, and of a sum of both signs rounding may be all that is left; there it
+/// would be waited for, too.
 #[track_caller]
 pub(super) fn compared_sum(
     sum: &Value,

@@ -5,8 +5,9 @@ use super::{Accumulating, Gradients, Losses, Pending};
 impl<State> Gradients<State> {
     /// Accumulates the gradient of a micro-batch that is not the last one.
     ///
-    /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the number of
-    /// elements that all of them count. [Weighted](super::Loss::weighted_over) losses are divided by their own counts.
+    /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the
+    /// number of elements that all of them count. [Weighted](super::Loss::weighted_over) losses are divided by their
+    /// own counts.
     ///
     /// # Panics
     /// If another backward has overwritten these gradients.
@@ -16,8 +17,8 @@ impl<State> Gradients<State> {
         loss.add_to(self, false).with_state()
     }
 
-    /// Accumulates the gradient of the last micro-batch, and starts the reduction of the gradient of each FSDP unit as soon
-    /// as it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
+    /// Accumulates the gradient of the last micro-batch, and starts the reduction of the gradient of each FSDP unit as
+    /// soon as it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
     /// micro-batch.
     ///
     /// # Panics
@@ -33,10 +34,10 @@ impl<State> Gradients<State> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be added to `{State}` gradients",
     label = "not the losses of another micro-batch",
-    note = "the first of several micro-batches is `loss.accumulate()`, the last one `gradients.backward(loss)`: after it the \
-            sum over the ranks has begun, and no other can be added",
-    note = "of weighted losses, each has the count of the step in every micro-batch: `a.weighted_over(1.0, &tokens)`; losses \
-            without weights are divided by the count of all of them"
+    note = "the first of several micro-batches is `loss.accumulate()`, the last one `gradients.backward(loss)`: after \
+            it the sum over the ranks has begun, and no other can be added",
+    note = "of weighted losses, each has the count of the step in every micro-batch: `a.weighted_over(1.0, &tokens)`; \
+            losses without weights are divided by the count of all of them"
 )]
 pub trait MicroBatchLoss<State> {
     #[doc(hidden)]

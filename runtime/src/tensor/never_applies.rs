@@ -1,6 +1,7 @@
 //! Operators that never apply, so that the message of a bound explains the fix.
 
-/// Implements operators on `$left` for right operands with the bound `$rule`, which has no impl; `in place` those that assign.
+/// Implements operators on `$left` for right operands with the bound `$rule`, which has no impl; `in place` those that
+/// assign.
 macro_rules! never_applies {
     (in place <$param:ident> $left:ty, $rule:ident: $($operator:ident $method:ident;)*) => {$(
         /// Never applies; the message of its bound explains why.

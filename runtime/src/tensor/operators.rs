@@ -1,5 +1,5 @@
-//! The operators `+`, `-`, `*` and `/` between tensors, partial sums, parameters and numbers, and `+=`, `-=`, `*=` and `/=`,
-//! which replace the left side by the result.
+//! The operators `+`, `-`, `*` and `/` between tensors, partial sums, parameters and numbers, and `+=`, `-=`, `*=` and
+//! `/=`, which replace the left side by the result.
 
 use std::marker::PhantomData;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
@@ -81,7 +81,8 @@ right_partials! { Partial<T, A>, &Partial<T, A> }
 #[diagnostic::on_unimplemented(
     message = "a parameter, here one shaped `{P}`, cannot stand on the left of `+`, `-`, `*` or `/`",
     label = "the tensor stands on the left, the parameter on the right",
-    note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`, and `gain / x` is `x.recip() * &gain`",
+    note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`, and `gain / x` is `x.recip() * \
+            &gain`",
     note = "two parameters are combined through a tensor: `x * &self.gain * &self.scale`"
 )]
 pub trait AfterParam<P> {
@@ -124,7 +125,8 @@ never_after_param! {
 #[diagnostic::on_unimplemented(
     message = "a parameter, here one shaped `{Self}`, is no operand of a number or an elementwise function",
     label = "only tensors have elementwise functions, and numbers on their left",
-    note = "the parameter is the right operand of a tensor, and the result a tensor: `x / &self.gain`, `(x * &self.gain).sqrt()`",
+    note = "the parameter is the right operand of a tensor, and the result a tensor: `x / &self.gain`, `(x * \
+            &self.gain).sqrt()`",
     note = "a function of the parameter alone is repeated over a tensor, too: `x * (x * 0.0 + &self.gain).sqrt()`"
 )]
 pub trait ParamAsTensor {
@@ -189,7 +191,10 @@ never_of_param! {
 }
 
 macro_rules! tensor_operators {
-    ($($operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+    ($(
+        $operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident
+        ($apply:ident $(, $op:expr)?);
+    )*) => {$(
         impl<S: Dims, R: Right> $operator<R> for Tensor<S>
         where
             Tensor<S>: $rule<R::Value>,
@@ -234,7 +239,10 @@ tensor_operators! {
 }
 
 macro_rules! partial_operators {
-    ($($operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+    ($(
+        $operator:ident $method:ident $assign:ident $assign_method:ident $rule:ident
+        ($apply:ident $(, $op:expr)?);
+    )*) => {$(
         impl<S: Dims, A: AxisGroup, R: $rule<Partial<S, A>>> $operator<R> for Partial<S, A> {
             type Output = Partial<S, A>;
 

@@ -9,8 +9,8 @@ use crate::layout::{Axis, AxisGroup, Dims, SplitDim};
 
 use super::{InFlight, Tensor};
 
-/// This rank's partial sum over the ranks of `A`; the sum is shaped `S`. It is not a value: only linear operations compile
-/// until `.all_reduce()` or `.reduce_scatter(Dim)` makes a [`Tensor`] of it.
+/// This rank's partial sum over the ranks of `A`; the sum is shaped `S`. It is not a value: only linear operations
+/// compile until `.all_reduce()` or `.reduce_scatter(Dim)` makes a [`Tensor`] of it.
 #[must_use = "a partial sum is not a value yet: `.all_reduce()` or `.reduce_scatter(Dim)` it"]
 pub struct Partial<S, A> {
     value: Value,

@@ -11,8 +11,8 @@ use super::losses::LossTotals;
 use super::{Accumulating, Gradients, Pending};
 
 impl Gradients<Accumulating> {
-    /// Begins the gradients of a step that consists of [`ForwardPass`](super::ForwardPass)es: the backward of each adds to
-    /// them.
+    /// Begins the gradients of a step that consists of [`ForwardPass`](super::ForwardPass)es: the backward of each adds
+    /// to them.
     #[track_caller]
     pub fn of_passes(rank: &Rank) -> Gradients<Accumulating> {
         Gradients::of_backward(rank.with_whole_batch(), None, Location::caller())

@@ -12,9 +12,10 @@ use crate::random;
 use super::Tensor;
 
 impl<S: Dims> Tensor<S> {
-    /// Creates normally distributed numbers of mean 0 and standard deviation 1. Each follows from the seed of the run, `name`,
-    /// the training step and the index of its element in the **global** tensor, so the noise is the same on every mesh, in every
-    /// micro-batch, and when a segment is recomputed. Tensors with different names are independent.
+    /// Creates normally distributed numbers of mean 0 and standard deviation 1. Each follows from the seed of the run,
+    /// `name`, the training step and the index of its element in the **global** tensor, so the noise is the same on
+    /// every mesh, in every micro-batch, and when a segment is recomputed. Tensors with different names are
+    /// independent.
     ///
     /// ```
     /// # use meshwright::prelude::*;
@@ -37,8 +38,8 @@ impl<S: Dims> Tensor<S> {
         drawn(rank, sizes, &format!("normal {name}"))
     }
 
-    /// Creates uniformly distributed numbers in (0, 1], each drawn by the index of its element, as [`normal`](Self::normal)
-    /// does.
+    /// Creates uniformly distributed numbers in (0, 1], each drawn by the index of its element, as
+    /// [`normal`](Self::normal) does.
     ///
     /// # Panics
     /// If `sizes` has another length than `S`.

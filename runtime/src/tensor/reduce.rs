@@ -65,7 +65,8 @@ impl<S: Dims> Tensor<S> {
         )
     }
 
-    /// Returns the mean over all of `dim`, across ranks: a partial sum if the dim is split, or distributed by declaration.
+    /// Returns the mean over all of `dim`, across ranks: a partial sum if the dim is split, or distributed by
+    /// declaration.
     ///
     /// Over the rows of a batch it is the mean of the micro-batch that the tensor is computed from: of its rows on all
     /// ranks.

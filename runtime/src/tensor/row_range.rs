@@ -6,8 +6,8 @@ use crate::context::{MicroBatch, Rank, extents_of};
 use crate::layout::{AxisSet, Dims, Shape};
 use crate::mesh::{Extent, local_len, shape_name};
 
-/// Returns the rank of micro-batch `index` of `count` and the extents of its rows on this rank, which `len` elements, such as
-/// `kind`, of a tensor of `sizes` are.
+/// Returns the rank of micro-batch `index` of `count` and the extents of its rows on this rank, which `len` elements,
+/// such as `kind`, of a tensor of `sizes` are.
 ///
 /// # Panics
 /// If the micro-batch has other rows on this rank.
@@ -30,8 +30,8 @@ pub(super) fn rows_of_micro_batch<S: Shape>(
     extents[0] = own.sub_range(0, usize::MAX);
     assert!(
         len == local_len(&extents),
-        "a block of {len} {kind} is not this rank's part of micro-batch {index} of {count} of {sizes:?}: it has {} rows, \
-         as `rows_of_rank` returns them",
+        "a block of {len} {kind} is not this rank's part of micro-batch {index} of {count} of {sizes:?}: it has {} \
+         rows, as `rows_of_rank` returns them",
         own.local
     );
     let name = || format!("the number of the micro-batch of {}", shape_name(S::DIMS));
@@ -40,8 +40,8 @@ pub(super) fn rows_of_micro_batch<S: Shape>(
     (rank.with_micro_batch(MicroBatch::new(&S::DIMS[0], extents[0])), extents)
 }
 
-/// Returns the rank of a micro-batch and the extents of its rows: those in `len` elements, such as `kind`, of this rank's block
-/// of `sizes`, from row `first` on.
+/// Returns the rank of a micro-batch and the extents of its rows: those in `len` elements, such as `kind`, of this
+/// rank's block of `sizes`, from row `first` on.
 ///
 /// # Panics
 /// If the elements are not whole rows, or more than follow row `first`.
@@ -80,7 +80,7 @@ pub(super) fn rows_of_block<S: Shape>(
 const fn rows_are_whole<S: Dims>() {
     assert!(
         !S::DIMS.is_empty() && S::DIMS[0].split.is_empty(),
-        "the rows of a micro-batch are the first dim, and not split: make it of whole rows, `Tokens<(Batch, Seq)>`, and split \
-         what is computed from them, `.slice(Batch, Tp)`"
+        "the rows of a micro-batch are the first dim, and not split: make it of whole rows, `Tokens<(Batch, Seq)>`, \
+         and split what is computed from them, `.slice(Batch, Tp)`"
     );
 }

@@ -20,9 +20,13 @@ pub trait SharedBetweenRanks {}
 macro_rules! of_one_rank {
     ($($name:ident$(<$($param:ident $(: $bound:ident)?),+>)?;)*) => {$(
         // SAFETY: it never applies, as nothing implements the bound.
-        unsafe impl$(<$($param $(: $bound)?),+>)? Send for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
+        unsafe impl$(<$($param $(: $bound)?),+>)? Send for $name$(<$($param),+>)?
+        where for<'a> (): SharedBetweenRanks
+        {}
         // SAFETY: it never applies, as nothing implements the bound.
-        unsafe impl$(<$($param $(: $bound)?),+>)? Sync for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
+        unsafe impl$(<$($param $(: $bound)?),+>)? Sync for $name$(<$($param),+>)?
+        where for<'a> (): SharedBetweenRanks
+        {}
     )*};
 }
 

@@ -14,7 +14,8 @@ use super::{
 #[diagnostic::on_unimplemented(
     message = "a softmax cannot run over the last dim of `{Self}`",
     label = "its last dim is split or distributed",
-    note = "a softmax reads the whole dim: `.gather(Dim)` a `Split<Dim, A>` first, and declare the dim without `@`; for a loss over a split vocabulary use `CrossEntropy` with `#[sharded(tp = \"vocab\")]`"
+    note = "a softmax reads the whole dim: `.gather(Dim)` a `Split<Dim, A>` first, and declare the dim without `@`; \
+            for a loss over a split vocabulary use `CrossEntropy` with `#[sharded(tp = \"vocab\")]`"
 )]
 pub trait LastLocal: Dims {}
 

@@ -12,8 +12,8 @@ use crate::mesh::shape_name;
 
 /// The number of elements that a loss over `S` counts in all micro-batches of a step, on all ranks.
 ///
-/// Losses with different counts are divided by them before their gradients are added in one buffer, so the counts have to be
-/// known before the first backward. They follow from the data: from the targets of the step, for example.
+/// Losses with different counts are divided by them before their gradients are added in one buffer, so the counts have
+/// to be known before the first backward. They follow from the data: from the targets of the step, for example.
 #[derive(Debug)]
 pub struct StepCount<S> {
     count: Rc<AnnouncedCount>,
@@ -36,8 +36,8 @@ pub(super) struct AnnouncedCount {
 }
 
 impl<S: Dims> StepCount<S> {
-    /// Announces the elements of a step: `own` of them on this rank, in all its micro-batches, such as the targets of its rows
-    /// that are not ignored. Every rank calls it: one small all-reduce over the axes along which `S` varies.
+    /// Announces the elements of a step: `own` of them on this rank, in all its micro-batches, such as the targets of
+    /// its rows that are not ignored. Every rank calls it: one small all-reduce over the axes along which `S` varies.
     #[track_caller]
     pub fn new(rank: &Rank, own: u64) -> StepCount<S> {
         let mut total = [own as f64];
@@ -75,9 +75,9 @@ impl AnnouncedCount {
         let AnnouncedCount { own, counted, shape, line, .. } = self;
         assert!(
             counted.get() == *own,
-            "the losses over {shape} have counted {} elements on this rank in this step, but {own} are announced at {line}: \
-             each loss would be divided by a number that is not its count; announce the elements of all micro-batches of \
-             this rank, again for each loss and each step",
+            "the losses over {shape} have counted {} elements on this rank in this step, but {own} are announced at \
+             {line}: each loss would be divided by a number that is not its count; announce the elements of all \
+             micro-batches of this rank, again for each loss and each step",
             counted.get(),
         );
     }

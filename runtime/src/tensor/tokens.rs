@@ -56,8 +56,8 @@ impl<S: Dims> Tokens<S> {
         Tokens::declared(rank, extents, block)
     }
 
-    /// Creates the token ids of a micro-batch: `block` holds some of the rows of this rank's block, from row `first` on.
-    /// They keep their index in the global batch, so dropout draws the same masks as without micro-batches.
+    /// Creates the token ids of a micro-batch: `block` holds some of the rows of this rank's block, from row `first`
+    /// on. They keep their index in the global batch, so dropout draws the same masks as without micro-batches.
     ///
     /// Ranks of a model axis have the same rows, so the first dim is not split:
     ///
@@ -81,8 +81,9 @@ impl<S: Dims> Tokens<S> {
         Tokens::declared(&rank, extents, block)
     }
 
-    /// Creates the token ids of a micro-batch of `whole` rows, of which this rank takes its positions; some of the rows of
-    /// this rank's block, from row `first` on. The rows of a sequence that is whole on each rank are taken as they are.
+    /// Creates the token ids of a micro-batch of `whole` rows, of which this rank takes its positions; some of the rows
+    /// of this rank's block, from row `first` on. The rows of a sequence that is whole on each rank are taken as they
+    /// are.
     ///
     /// # Panics
     /// If `whole` does not hold whole rows, or more than follow row `first`.
@@ -95,8 +96,8 @@ impl<S: Dims> Tokens<S> {
     }
 
     /// Creates the token ids of micro-batch `index` of `count` of a global batch: `whole` holds this rank's rows of it,
-    /// [`rows_of_rank`](crate::data::rows_of_rank), of which it takes its positions. A micro-batch has the same rows on every
-    /// mesh, unlike one of [`from_whole_rows`](Self::from_whole_rows), whose rows are those of each rank's block.
+    /// [`rows_of_rank`](crate::data::rows_of_rank), of which it takes its positions. A micro-batch has the same rows on
+    /// every mesh, unlike one of [`from_whole_rows`](Self::from_whole_rows), whose rows are those of each rank's block.
     ///
     /// Other tensors of the micro-batch are made on the [rank](Self::rank) of its tokens, by `from_block` or `from_fn`.
     ///
@@ -132,8 +133,8 @@ impl<S: Dims> Tokens<S> {
         Tokens::<S>::own_positions(rank, sizes, whole)
     }
 
-    /// Creates token ids whose element at `index` of the **global** tensor is `id(index)`: the same on every mesh. So labels
-    /// and masks follow from global rows and positions:
+    /// Creates token ids whose element at `index` of the **global** tensor is `id(index)`: the same on every mesh. So
+    /// labels and masks follow from global rows and positions:
     ///
     /// ```
     /// # use meshwright::prelude::*;
@@ -156,8 +157,8 @@ impl<S: Dims> Tokens<S> {
         Tokens::declared(rank, extents, &block)
     }
 
-    /// Returns the token `by` positions later in the row of each: `tokens.shifted(1)` are the targets of a model that predicts
-    /// the next token. Where the row has none it is [`IGNORED`](Self::IGNORED).
+    /// Returns the token `by` positions later in the row of each: `tokens.shifted(1)` are the targets of a model that
+    /// predicts the next token. Where the row has none it is [`IGNORED`](Self::IGNORED).
     ///
     /// If ranks hold parts of the rows, as of a sequence declared `@ cp`, all of them call it: one small all-gather.
     #[track_caller]

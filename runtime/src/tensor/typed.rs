@@ -16,8 +16,8 @@ use crate::random;
 use super::block_by_index::block_by_index;
 use super::row_range::rows_of_block;
 
-/// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is split;
-/// the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
+/// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is
+/// split; the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
 pub struct Tensor<S: Dims> {
     value: Value,
     shape: PhantomData<S>,
@@ -76,8 +76,8 @@ impl<S: Dims> Tensor<S> {
         Tensor::declared(rank, extents, block)
     }
 
-    /// Creates a tensor of a micro-batch: `block` holds some of the rows of this rank's block, from row `first` on. They keep
-    /// their index in the global batch, as those of [`Tokens::from_rows`](super::Tokens::from_rows) do.
+    /// Creates a tensor of a micro-batch: `block` holds some of the rows of this rank's block, from row `first` on.
+    /// They keep their index in the global batch, as those of [`Tokens::from_rows`](super::Tokens::from_rows) do.
     ///
     /// No gradient flows into it.
     ///
@@ -106,10 +106,11 @@ impl<S: Dims> Tensor<S> {
         Tensor::from_untyped(Value::constant(rank, extents, data))
     }
 
-    /// Creates a tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
+    /// Creates a tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every
+    /// mesh.
     ///
-    /// No gradient flows into it. Random elements are those of [`normal`](Self::normal) and [`uniform`](Self::uniform): a
-    /// generator that is shared by all elements would give each rank other numbers than one rank has.
+    /// No gradient flows into it. Random elements are those of [`normal`](Self::normal) and [`uniform`](Self::uniform):
+    /// a generator that is shared by all elements would give each rank other numbers than one rank has.
     ///
     /// # Panics
     /// If `sizes` has another length than `S`, or another call of `element` with the same index returns another number.
@@ -136,7 +137,8 @@ impl<S: Dims> Tensor<S> {
         self.value.extents()
     }
 
-    /// Copies this rank's block, row-major, to the host. [`gather_to_vec`](Self::gather_to_vec) returns the global tensor.
+    /// Copies this rank's block, row-major, to the host. [`gather_to_vec`](Self::gather_to_vec) returns the global
+    /// tensor.
     pub fn to_local_vec(&self) -> Vec<f32> {
         self.rank().read(self.value.look().view())
     }
@@ -146,8 +148,8 @@ impl<S: Dims> Tensor<S> {
         self.rank().read(self.value.peek().view().slice(range))
     }
 
-    /// Gathers the global tensor, row-major, to the host of every rank; of a micro-batch, its rows on all ranks. All ranks
-    /// of the axes that distribute a dim call it.
+    /// Gathers the global tensor, row-major, to the host of every rank; of a micro-batch, its rows on all ranks. All
+    /// ranks of the axes that distribute a dim call it.
     #[track_caller]
     pub fn gather_to_vec(&self) -> Vec<f32> {
         const { refuse_routed::<S>() };
@@ -269,8 +271,8 @@ impl<S: Dims> std::fmt::Debug for Tensor<S> {
     }
 }
 
-/// Records a number that a tensor or partial sum shaped `S` is combined with, and that has to be the same on all ranks that
-/// hold the same part.
+/// Records a number that a tensor or partial sum shaped `S` is combined with, and that has to be the same on all ranks
+/// that hold the same part.
 #[track_caller]
 pub(super) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
     let name = || format!("the number that a tensor shaped {} is {what}", shape_name(S::DIMS));

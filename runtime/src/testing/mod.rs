@@ -45,16 +45,16 @@ pub use crate::parity::Observed;
 /// The seed of [`assert_mesh_independent`].
 const SEED: u64 = 0;
 
-/// Runs `body` on one rank and on each of `meshes`, and asserts that all ranks observe the numbers of one rank, up to the
-/// rounding of sums in another order.
+/// Runs `body` on one rank and on each of `meshes`, and asserts that all ranks observe the numbers of one rank, up to
+/// the rounding of sums in another order.
 ///
-/// Ranks are threads, as those of [`run_on`](crate::run_on), and compute in f32. A mesh with `fsdp` ranks shards all state,
-/// at ZeRO stage 3; with `pp` ranks as well, that of the optimizer only. The rounding to be expected is measured by runs on
-/// one rank whose results differ in their last bits.
+/// Ranks are threads, as those of [`run_on`](crate::run_on), and compute in f32. A mesh with `fsdp` ranks shards all
+/// state, at ZeRO stage 3; with `pp` ranks as well, that of the optimizer only. The rounding to be expected is measured
+/// by runs on one rank whose results differ in their last bits.
 ///
 /// # Panics
-/// If a mesh cannot be parsed, `body` fails on a mesh, or its numbers differ: the message names the first step, the axes, and
-/// the losses, gradients and parameters that differ, and by how much. Also if two runs on one rank differ.
+/// If a mesh cannot be parsed, `body` fails on a mesh, or its numbers differ: the message names the first step, the
+/// axes, and the losses, gradients and parameters that differ, and by how much. Also if two runs on one rank differ.
 #[track_caller]
 pub fn assert_mesh_independent<M: AsRef<str>>(
     meshes: impl IntoIterator<Item = M>,

@@ -39,7 +39,8 @@ impl Lane {
         self.0.is_some()
     }
 
-    /// Opens a span from now until the guard is dropped: `lane.open_span("optimizer")`, `lane.open_span(("forward", &path))`.
+    /// Opens a span from now until the guard is dropped: `lane.open_span("optimizer")`, `lane.open_span(("forward",
+    /// &path))`.
     #[must_use = "the span ends when the guard is dropped"]
     pub fn open_span(&self, name: impl Into<Name>) -> Span<'_> {
         Span(self.0.as_deref().map(|log| (log, name.into(), Instant::now())))

@@ -18,8 +18,8 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Recording a [`Span`] has a small overhead on its thread. Without a tracer, [`Lane::disabled`] costs one comparison and
-//! does not format the name.
+//! Recording a [`Span`] has a small overhead on its thread. Without a tracer, [`Lane::disabled`] costs one comparison
+//! and does not format the name.
 
 mod event;
 mod file;

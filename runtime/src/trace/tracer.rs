@@ -57,9 +57,9 @@ impl Tracer {
     /// Writes all events recorded so far in the
     /// [trace event format](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): an object
     /// with
-    /// - `traceEvents`: for each rank and each lane that is not empty, a metadata event (`"ph":"M"`) with its name; for each
-    ///   span, a complete event (`"ph":"X"`) with `name`, `cat`, `ts` and `dur` in microseconds, `pid` (the rank), `tid`
-    ///   (the lane, numbered from 1 in the whole file) and `args`;
+    /// - `traceEvents`: for each rank and each lane that is not empty, a metadata event (`"ph":"M"`) with its name; for
+    ///   each span, a complete event (`"ph":"X"`) with `name`, `cat`, `ts` and `dur` in microseconds, `pid` (the rank),
+    ///   `tid` (the lane, numbered from 1 in the whole file) and `args`;
     /// - `otherData.dropped_spans`: for each full lane, the number of dropped spans.
     ///
     /// # Errors

@@ -11,8 +11,9 @@ const MAX_TP: usize = 8;
 /// Most refused meshes that are named.
 const MAX_NAMED: usize = 4;
 
-/// The axes that are chosen, those first that cost most per rank: `pp` leaves ranks idle at both ends of a step, `cp` and
-/// `tp` wait for collectives within each layer, `fsdp` gathers parameters while it computes, and `dp` only reduces gradients.
+/// The axes that are chosen, those first that cost most per rank: `pp` leaves ranks idle at both ends of a step, `cp`
+/// and `tp` wait for collectives within each layer, `fsdp` gathers parameters while it computes, and `dp` only reduces
+/// gradients.
 const COSTLIEST_FIRST: [AxisId; 4] = [AxisId::Pp, AxisId::Cp, AxisId::Tp, AxisId::Fsdp];
 
 /// A chosen mesh.
@@ -23,8 +24,8 @@ pub struct ChosenMesh {
     pub reason: String,
 }
 
-/// Chooses the cheapest mesh of `ranks` ranks that fits: the first of all meshes with fewest ranks along `pp`, then `cp`, `tp`
-/// and `fsdp`, whose settings are valid and which `check` accepts.
+/// Chooses the cheapest mesh of `ranks` ranks that fits: the first of all meshes with fewest ranks along `pp`, then
+/// `cp`, `tp` and `fsdp`, whose settings are valid and which `check` accepts.
 ///
 /// # Errors
 /// The problems of the settings if they have some with every mesh; else the reasons against each mesh.

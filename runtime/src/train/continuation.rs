@@ -1,4 +1,5 @@
-//! The forward pass that predicts the next token of a continuation. The run samples by it, and the memory plan runs it dry.
+//! The forward pass that predicts the next token of a continuation. The run samples by it, and the memory plan runs it
+//! dry.
 
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet};
@@ -13,7 +14,8 @@ use super::{LanguageModel, Result};
 /// Maximum length of the prompt.
 pub const PROMPT: usize = 32;
 
-/// Sampling temperature: low, so that the continuation of a model that has hardly been trained shows what it has learned.
+/// Sampling temperature: low, so that the continuation of a model that has hardly been trained shows what it has
+/// learned.
 const TEMPERATURE: f64 = 0.5;
 
 /// A model whose predictions continue tokens.
@@ -34,8 +36,8 @@ impl<'a, M: LanguageModel> Continuation<'a, M> {
         sizes: &Sizes,
     ) -> Self {
         let (seq, end) = (config.seq, PROMPT.min(config.seq) + config.sample_tokens);
-        // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is quick. A
-        // model with parameters over its sequence dim takes that length only.
+        // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is
+        // quick. A model with parameters over its sequence dim takes that length only.
         let fixed = sizes.get::<M::Seq>();
         let width = fixed.unwrap_or_else(|| {
             // Two chunks for each rank of cp; `seq` has as many.
@@ -50,8 +52,8 @@ impl<'a, M: LanguageModel> Continuation<'a, M> {
         self.width
     }
 
-    /// Draws the token after `tokens`, the `index`-th one of the continuation. Every rank calls it, and all get the same
-    /// token.
+    /// Draws the token after `tokens`, the `index`-th one of the continuation. Every rank calls it, and all get the
+    /// same token.
     pub fn draw_next(&self, tokens: &[u32], index: u64) -> Result<u32> {
         let Continuation { rank, model, pipeline, width, key } = *self;
         // All data-parallel ranks compute the same row.
@@ -96,8 +98,8 @@ fn holder_of(position: usize, seq: usize, ranks: usize) -> usize {
     chunk.min(2 * ranks - 1 - chunk)
 }
 
-/// Draws a token from `softmax(logits / TEMPERATURE)`, by inverting the cumulative distribution at a number that follows from
-/// `key`.
+/// Draws a token from `softmax(logits / TEMPERATURE)`, by inverting the cumulative distribution at a number that
+/// follows from `key`.
 fn draw_token(logits: &[f32], key: u64) -> u32 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> =

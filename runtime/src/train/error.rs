@@ -107,8 +107,8 @@ pub enum Error {
     },
     /// A continuation could not be sampled, after everything else was done.
     #[error(
-        "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens 0 leaves it out): \
-         {error}{}",
+        "--sample-tokens: the run is complete, but its continuation could not be sampled (--sample-tokens 0 leaves it \
+         out): {error}{}",
         .outputs.iter().map(|line| format!("\n{line}")).collect::<String>()
     )]
     Sample {
@@ -260,7 +260,8 @@ impl Error {
         }
     }
 
-    /// Prints the message and ends the process with [its exit code](Self::exit_code) (0 after `--help` that could be printed).
+    /// Prints the message and ends the process with [its exit code](Self::exit_code) (0 after `--help` that could be
+    /// printed).
     pub fn exit(self) -> ! {
         match self {
             Error::Config(error) => error.exit(),

@@ -29,8 +29,8 @@ pub struct ScheduledStep<S> {
     pub times: ScheduleTimes,
 }
 
-/// Runs forward and backward of all micro-batches by the schedule of `pipeline`, as a CUDA graph if possible. Every rank
-/// calls it.
+/// Runs forward and backward of all micro-batches by the schedule of `pipeline`, as a CUDA graph if possible. Every
+/// rank calls it.
 ///
 /// # Errors
 /// In the first step, if ranks have different schedules or boundaries.

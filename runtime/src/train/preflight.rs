@@ -10,13 +10,15 @@ use super::run::{RankLoop, Shared};
 use super::{Error, LanguageModel, Result};
 
 /// Fixes for a model that is too large to be compared.
-const SHRINK: &str = "compare a smaller model of the same kind: fewer --layers, a smaller --hidden, --vocab, --batch or --seq";
+const SHRINK: &str = "compare a smaller model of the same kind: fewer --layers, a smaller --hidden, --vocab, --batch \
+                      or --seq";
 
-/// Compares losses, the gradient of every parameter, and the updated parameters in each step of the run with those of one rank,
-/// and returns how close they are, in one line.
+/// Compares losses, the gradient of every parameter, and the updated parameters in each step of the run with those of
+/// one rank, and returns how close they are, in one line.
 ///
 /// # Errors
-/// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one rank.
+/// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one
+/// rank.
 pub fn compare_with_one_rank<M: LanguageModel>(plan: &Plan) -> Result<String> {
     let mesh = &plan.config.mesh;
     if mesh.world_size() == 1 {
@@ -44,8 +46,8 @@ fn observe<M: LanguageModel>(plan: &Plan, noise: Option<u32>) -> Result<Vec<Obse
     launch(&plan.config.mesh, body).map_err(Error::of_ranks)
 }
 
-/// Checks that the memory of the host holds the numbers of two runs beside either of them: gradients and parameters of each
-/// step.
+/// Checks that the memory of the host holds the numbers of two runs beside either of them: gradients and parameters of
+/// each step.
 fn check_copies(plans: &[&Plan]) -> Result<()> {
     for plan in plans {
         let Some(available) = plan.machine.memory() else { continue };
@@ -54,8 +56,8 @@ fn check_copies(plans: &[&Plan]) -> Result<()> {
         let needed = plan.memory.of_all_ranks() + copies;
         if needed > available {
             return Err(Error::Input(format!(
-                "--preflight: not enough memory: the gradients and parameters of {} steps, kept twice, take {}, and with the \
-                 run on mesh {} {}; {} are available\n{SHRINK}, or fewer steps: --preflight 1",
+                "--preflight: not enough memory: the gradients and parameters of {} steps, kept twice, take {}, and \
+                 with the run on mesh {} {}; {} are available\n{SHRINK}, or fewer steps: --preflight 1",
                 plan.config.steps,
                 Bytes(copies),
                 plan.config.mesh,

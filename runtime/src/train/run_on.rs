@@ -11,8 +11,8 @@ use super::{Error, Result};
 /// Runs `body` once per rank of `mesh` (`"dp=2,tp=2"`; `"1"` for a single rank), each on a thread of this process, and
 /// returns the results in rank order.
 ///
-/// The CPU cores are divided among the ranks. Initial weights and dropout masks are drawn from `seed`. A program that needs
-/// another backend or thread count calls [`launch`] and [`Rank::new`] itself.
+/// The CPU cores are divided among the ranks. Initial weights and dropout masks are drawn from `seed`. A program that
+/// needs another backend or thread count calls [`launch`] and [`Rank::new`] itself.
 ///
 /// ```
 /// use meshwright::prelude::*;
@@ -29,8 +29,8 @@ use super::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// A mesh that cannot be parsed, an unused axis of the mesh, ranks that end with different updates of their parameters, and
-/// the error of the rank that failed first and stopped the others.
+/// A mesh that cannot be parsed, an unused axis of the mesh, ranks that end with different updates of their parameters,
+/// and the error of the rank that failed first and stopped the others.
 pub fn run_on<T: Send>(
     mesh: &str,
     seed: u64,

@@ -81,7 +81,8 @@ pub struct NonFinite {
     pub local: f64,
 }
 
-/// Trains on one global batch, and records the loss and the gradients before clipping in `observed`. Every rank calls it.
+/// Trains on one global batch, and records the loss and the gradients before clipping in `observed`. Every rank calls
+/// it.
 ///
 /// # Errors
 /// See [`StepFailure`].

@@ -39,8 +39,8 @@ pub struct Trainer<M> {
 impl<M: LanguageModel> Trainer<M> {
     /// Creates a trainer with the settings of the command line.
     ///
-    /// Invalid settings end the process with one message on stderr and the [exit code](Error::exit_code) of the error. `--help`
-    /// prints its text and ends it too.
+    /// Invalid settings end the process with one message on stderr and the [exit code](Error::exit_code) of the error.
+    /// `--help` prints its text and ends it too.
     ///
     /// # Errors
     /// None at present; the type is reserved.
@@ -48,8 +48,8 @@ impl<M: LanguageModel> Trainer<M> {
         Trainer::from_args_with(&Optimizers::default())
     }
 
-    /// A trainer with the settings of the command line, with `--optimizer` one of `optimizers`: those of the library, and
-    /// those that the program has registered.
+    /// A trainer with the settings of the command line, with `--optimizer` one of `optimizers`: those of the library,
+    /// and those that the program has registered.
     ///
     /// # Errors
     /// As [`from_args`](Self::from_args).
@@ -67,8 +67,8 @@ impl<M: LanguageModel> Trainer<M> {
         })
     }
 
-    /// Creates a trainer with these settings, and with those of the checkpoint of `--resume` that they do not override. A mesh is
-    /// chosen if they leave it open: `--mesh auto=8`.
+    /// Creates a trainer with these settings, and with those of the checkpoint of `--resume` that they do not override.
+    /// A mesh is chosen if they leave it open: `--mesh auto=8`.
     ///
     /// # Errors
     /// As [`new`](Self::new), and the reasons against each mesh if none fits.
@@ -101,8 +101,8 @@ impl<M: LanguageModel> Trainer<M> {
         Trainer::prepare(config, machine, resumed)
     }
 
-    /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model, then
-    /// opens every file that it writes.
+    /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model,
+    /// then opens every file that it writes.
     ///
     /// # Errors
     /// Settings that contradict each other, the files or the model, and files that cannot be used.
@@ -146,9 +146,10 @@ impl<M: LanguageModel> Trainer<M> {
         prepare().inspect_err(|error| machine.announce_failure(error))
     }
 
-    /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the [collectives](Self::explain) of a
-    /// step instead, and with `--preflight` the result of the [comparison](Self::preflight) with one rank. A failure ends the
-    /// process with one message on stderr and the [exit code](Error::exit_code) of the error.
+    /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the
+    /// [collectives](Self::explain) of a step instead, and with `--preflight` the result of the
+    /// [comparison](Self::preflight) with one rank. A failure ends the process with one message on stderr and the [exit
+    /// code](Error::exit_code) of the error.
     ///
     /// # Errors
     /// None at present; [`train`](Self::train) returns them.
@@ -183,8 +184,8 @@ impl<M: LanguageModel> Trainer<M> {
     /// Trains on the ranks of the mesh, which are threads of this process.
     ///
     /// # Errors
-    /// The error of the rank that failed first and stopped the others; [`Error::Stopped`] after `--stop-after`; `--explain`, which
-    /// trains nothing.
+    /// The error of the rank that failed first and stopped the others; [`Error::Stopped`] after `--stop-after`;
+    /// `--explain`, which trains nothing.
     pub fn train(self) -> Result<Summary> {
         let reason = if self.plan.config.explain {
             "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out"
@@ -196,18 +197,18 @@ impl<M: LanguageModel> Trainer<M> {
         Err(Error::Input(reason.to_owned()))
     }
 
-    /// Compares the losses, gradients and updates of the steps of the run with those of one rank, all of them as threads on the
-    /// CPU, and returns how close they are, in one line.
+    /// Compares the losses, gradients and updates of the steps of the run with those of one rank, all of them as
+    /// threads on the CPU, and returns how close they are, in one line.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one
-    /// rank.
+    /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of
+    /// one rank.
     pub fn preflight(&self) -> Result<String> {
         compare_with_one_rank::<M>(&self.plan)
     }
 
-    /// Returns a table of the collectives and messages of a training step, from a dry run, which takes no memory and computes
-    /// nothing: their fields, axes and bytes in each pass, and what asynchronous ones overlap with.
+    /// Returns a table of the collectives and messages of a training step, from a dry run, which takes no memory and
+    /// computes nothing: their fields, axes and bytes in each pass, and what asynchronous ones overlap with.
     ///
     /// # Errors
     /// Of the model or the optimizer, and a model that cannot run on zeros.

@@ -81,8 +81,8 @@ fn generators_make_the_order_of_pytorch() {
     }
 }
 
-/// Lowering adds messages in the same order on each pair of ranks. Its gathers of parameters, which have no effect here,
-/// and the places of its receives differ.
+/// Lowering adds messages in the same order on each pair of ranks. Its gathers of parameters, which have no effect
+/// here, and the places of its receives differ.
 #[test]
 fn lowered_files_send_what_generators_send() {
     for (name, kind, chunks) in NAMED {
@@ -128,7 +128,8 @@ fn check(path: &std::path::Path) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// On each rank of each file, the first backward pass is moved before its forward pass, dropped, doubled and misspelled.
+/// On each rank of each file, the first backward pass is moved before its forward pass, dropped, doubled and
+/// misspelled.
 #[test]
 fn mutated_files_are_refused_with_rank_and_action() {
     for_each_file(|name, ranks, suffix| {
@@ -216,8 +217,8 @@ fn mutated_messages_are_refused_with_rank_and_action() {
     }
 }
 
-/// `Schedule1F1B._get_pipeline_order` of PyTorch 2.15 begins with micro-batch 1 on the last rank, and ends with one that
-/// the step does not have.
+/// `Schedule1F1B._get_pipeline_order` of PyTorch 2.15 begins with micro-batch 1 on the last rank, and ends with one
+/// that the step does not have.
 #[test]
 fn the_published_order_of_1f1b_is_refused() {
     let findings = refusal(&read("1f1b_published", 2, ""));

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles a C file of the fixtures as the shared library `soname` and loads it for good: from then on the loader finds
-/// it by that name.
+/// Compiles a C file of the fixtures as the shared library `soname` and loads it for good: from then on the loader
+/// finds it by that name.
 pub fn load(source: &str, soname: &str) -> Result<(), String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let object = folder.join(format!("{}-{soname}", std::process::id()));

@@ -79,8 +79,8 @@ fn data_of_devices_and_sockets() {
     );
 }
 
-/// A file of the system that says that it is empty, and has no end: its reader waits for the next message of the kernel. Only its
-/// owner can open it.
+/// A file of the system that says that it is empty, and has no end: its reader waits for the next message of the
+/// kernel. Only its owner can open it.
 #[test]
 fn files_of_the_system_without_an_end() {
     let workspace = Workspace::new();

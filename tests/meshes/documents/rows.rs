@@ -72,7 +72,8 @@ fn gradients_of(
     (mean, gathered.collect())
 }
 
-/// Rows of several documents have the loss and gradients of each document in a row of its own, after which nothing counts.
+/// Rows of several documents have the loss and gradients of each document in a row of its own, after which nothing
+/// counts.
 #[test]
 fn documents_in_one_row_are_as_documents_apart() {
     let expected = on_mesh("1", 1, |rank| {

@@ -98,7 +98,8 @@ fn sizes_are_checked() {
     assert!(message.contains("`Sizes::router` has the scale NaN"), "{message}");
 }
 
-/// Fields of a model cannot be declared so (`stack_over_dp`), but a user-defined layer chooses the shapes of its parameters.
+/// Fields of a model cannot be declared so (`stack_over_dp`), but a user-defined layer chooses the shapes of its
+/// parameters.
 #[test]
 fn layers_do_not_split_experts_over_data_axes() {
     struct Weights<A>(Param<Stacked<Split<Experts, A>, Hidden, Hidden>>);

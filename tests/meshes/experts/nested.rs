@@ -1,5 +1,5 @@
-//! Experts whose feed-forward is a mixture of experts itself, on a stream that is split over `tp`, with layers that all experts
-//! share.
+//! Experts whose feed-forward is a mixture of experts itself, on a stream that is split over `tp`, with layers that all
+//! experts share.
 
 use meshwright::nn::{Sizes, build};
 use meshwright::prelude::*;

@@ -61,8 +61,8 @@ fn rows_do_not_cross_between_stages() {
         assert_eq!(
             problems,
             [
-                "`front`: its output, which crosses to the next pipeline stage, has rows that were routed to experts, of \
-                 which ranks have different numbers: end the stage after `routing.combine(&rows)`"
+                "`front`: its output, which crosses to the next pipeline stage, has rows that were routed to experts, \
+                 of which ranks have different numbers: end the stage after `routing.combine(&rows)`"
             ]
         );
     }

@@ -1,5 +1,5 @@
-//! Rules that update an element otherwise in another shard: each is refused in the first step, on one rank too. Rules that
-//! know the position of an element in the whole parameter are right on every mesh.
+//! Rules that update an element otherwise in another shard: each is refused in the first step, on one rank too. Rules
+//! that know the position of an element in the whole parameter are right on every mesh.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

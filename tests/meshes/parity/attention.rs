@@ -1,5 +1,5 @@
-//! Attention of every kind on every mesh: windows, soft caps, sinks, biases, padding, cross attention, values of another width,
-//! and fewer key-value heads than tensor-parallel ranks.
+//! Attention of every kind on every mesh: windows, soft caps, sinks, biases, padding, cross attention, values of
+//! another width, and fewer key-value heads than tensor-parallel ranks.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Context-parallel attention of every style on every kind of mesh, with everything that a layer may do with it: losses and the
-//! gradient of every parameter against one rank.
+//! Context-parallel attention of every style on every kind of mesh, with everything that a layer may do with it: losses
+//! and the gradient of every parameter against one rank.
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::{AttentionOptions, ContextStyle, RecomputeOverride};
@@ -33,8 +33,8 @@ pub enum Variant {
     Window,
     /// Windows within documents; tied embeddings.
     DocumentsAndWindow,
-    /// Learned biases and sinks of a bidirectional and a causal attention, the first within documents and with a window in
-    /// every second layer; grouped queries and tied embeddings.
+    /// Learned biases and sinks of a bidirectional and a causal attention, the first within documents and with a window
+    /// in every second layer; grouped queries and tied embeddings.
     Biases,
 }
 
@@ -153,7 +153,8 @@ fn check_scheduled(variant: Variant, rows: impl IntoIterator<Item = (Row, Option
         setup.sizes.recompute = recompute.override_of();
         let got = variant.on(mesh, &setup, schedule);
         let label = format!(
-            "{variant:?} by {style} on {mesh}, recompute {recompute:?}, ZeRO {zero}, {micro_batches} micro-batches, {schedule:?}"
+            "{variant:?} by {style} on {mesh}, recompute {recompute:?}, ZeRO {zero}, {micro_batches} micro-batches, \
+             {schedule:?}"
         );
         report_parity(&label, &got, &one, &mut report);
     }

@@ -51,8 +51,8 @@ fn loss_of_each_position(rank: &Rank, model: &ContextLm) -> Vec<f64> {
     })
 }
 
-/// Targets are shifted before a row is cut, so that the last token of a chunk predicts the first one of the next chunk, which
-/// another rank may have.
+/// Targets are shifted before a row is cut, so that the last token of a chunk predicts the first one of the next chunk,
+/// which another rank may have.
 #[test]
 fn the_loss_of_each_token_is_that_of_one_rank() {
     let setup = Variant::Window.setup();

@@ -92,8 +92,8 @@ fn the_trainer_trains_and_samples_over_cp() {
 #[test]
 fn packed_documents_are_trained_on_over_cp() {
     let train = |flags: &str| {
-        let words = "train --hidden 32 --heads 8 --kv-heads 4 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1 --seq 48 \
-                     --documents 10 --pack --mask-borders --order shuffled --sample-tokens 20";
+        let words = "train --hidden 32 --heads 8 --kv-heads 4 --layers 2 --ffn 48 --batch 4 --steps 3 --threads 1 \
+                     --seq 48 --documents 10 --pack --mask-borders --order shuffled --sample-tokens 20";
         let words = format!("{} {flags}", words.split_whitespace().collect::<Vec<_>>().join(" "));
         train_model::<ContextLm>(&words).unwrap_or_else(|error| panic!("{flags}: {error}"))
     };

@@ -1,5 +1,5 @@
-//! The models of the examples on rows of several documents: on every mesh as on one rank, and as documents in rows of their
-//! own.
+//! The models of the examples on rows of several documents: on every mesh as on one rank, and as documents in rows of
+//! their own.
 
 use meshwright::layout::AxisSet;
 use meshwright::nn::{ContextStyle, RecomputeOverride, Sizes, build};
@@ -136,7 +136,8 @@ fn windows_micro_batches_recomputation_and_stages() {
     check::<llama::Llama>("llama with windows", &with(llama(), &windows), &others);
 }
 
-/// Documents cross stages without a message. The bits are those without stages, unless tied weights are on several of them.
+/// Documents cross stages without a message. The bits are those without stages, unless tied weights are on several of
+/// them.
 #[test]
 fn pipeline_stages() {
     let llama = Case { layers: 4, tied: false, ..CASE }.setup::<llama::Llama>();

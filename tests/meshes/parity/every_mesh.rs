@@ -50,7 +50,8 @@ impl Degrees {
     }
 }
 
-/// Returns data of which every mesh of so many ranks has equally many rows of each micro-batch, and chunks of one length.
+/// Returns data of which every mesh of so many ranks has equally many rows of each micro-batch, and chunks of one
+/// length.
 fn data(ranks: usize) -> TokenData {
     TokenData { batch: ranks, seq: 2 * ranks, vocab: 17, masked: true }
 }
@@ -92,8 +93,8 @@ fn train_on(degrees: Degrees, ranks: usize, setup: &Setup) -> Outcome {
     })
 }
 
-/// Compares all meshes of these numbers of ranks, and returns how many there are. ZeRO stages and styles of context parallelism
-/// take turns.
+/// Compares all meshes of these numbers of ranks, and returns how many there are. ZeRO stages and styles of context
+/// parallelism take turns.
 fn check(ranks: RangeInclusive<usize>) -> usize {
     let styles = [
         ContextStyle::Ring,

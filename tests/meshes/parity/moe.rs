@@ -90,8 +90,8 @@ fn experts_folded_over_cp_and_tp() {
 /// The batch of several micro-batches, of which every data rank has rows of each.
 const LARGER: TokenData = TokenData { batch: 16, ..DATA };
 
-/// Trains a model on one rank, with a number of micro-batches: their balance losses follow from the choices of all of their
-/// tokens.
+/// Trains a model on one rank, with a number of micro-batches: their balance losses follow from the choices of all of
+/// their tokens.
 fn train_alone<M: LanguageModel<Config = Gpt2Config>>(micro_batches: usize) -> (Setup, Outcome) {
     let setup = Setup { micro_batches, ..setup::<M>() };
     let one = train("1", &setup, |model: &M, rank, turn| {

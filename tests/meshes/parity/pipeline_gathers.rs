@@ -102,8 +102,8 @@ impl ProcessGroup for RecordingGroup {
     }
 }
 
-/// The units that a computation of a stage reads, in order. Eight layers in four stages; backward does not read the weights
-/// of the embedding and the head.
+/// The units that a computation of a stage reads, in order. Eight layers in four stages; backward does not read the
+/// weights of the embedding and the head.
 fn reads(compute: &Compute) -> Vec<String> {
     let Compute { work, stage, .. } = *compute;
     let layers = [2 * stage, 2 * stage + 1].map(|layer| format!("blocks.{layer}"));
@@ -122,8 +122,8 @@ fn reads(compute: &Compute) -> Vec<String> {
     }
 }
 
-/// The units that stay unsharded from the forward pass of a stage until this computation, its backward, has read them: the
-/// last layer, and the norm behind it.
+/// The units that stay unsharded from the forward pass of a stage until this computation, its backward, has read them:
+/// the last layer, and the norm behind it.
 fn kept(compute: &Compute) -> Vec<String> {
     let is_backward = matches!(compute.work, Work::Backward | Work::BackwardInput);
     match (is_backward, compute.stage) {
@@ -133,9 +133,9 @@ fn kept(compute: &Compute) -> Vec<String> {
     }
 }
 
-/// The gathers of a step of a rank with these computations: of a unit when it is read, and of the next one, at the end of a
-/// computation the first one of the next computation. All others are freed then, but those that a backward pass will read
-/// first. The first unit is gathered after the update of the step before.
+/// The gathers of a step of a rank with these computations: of a unit when it is read, and of the next one, at the end
+/// of a computation the first one of the next computation. All others are freed then, but those that a backward pass
+/// will read first. The first unit is gathered after the update of the step before.
 fn expected_gathers(actions: &[&Compute]) -> Vec<String> {
     let first = reads(actions[0])[0].clone();
     let mut gathered = vec![first.clone()];

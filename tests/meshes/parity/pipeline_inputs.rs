@@ -1,5 +1,5 @@
-//! Pipelines whose input begins with a part that is the same for all micro-batches, whose later stage takes a mean over the
-//! samples of a micro-batch, and whose steps have sequences of several lengths.
+//! Pipelines whose input begins with a part that is the same for all micro-batches, whose later stage takes a mean over
+//! the samples of a micro-batch, and whose steps have sequences of several lengths.
 
 use std::sync::Arc;
 

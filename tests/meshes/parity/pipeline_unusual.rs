@@ -1,5 +1,5 @@
-//! Pipelines that are unusual: few micro-batches, uneven ones, uneven stages, user-defined schedules, and boundaries with
-//! four parts. All against one rank.
+//! Pipelines that are unusual: few micro-batches, uneven ones, uneven stages, user-defined schedules, and boundaries
+//! with four parts. All against one rank.
 
 use std::sync::Arc;
 
@@ -253,7 +253,8 @@ impl LanguageModel for FourParts {
     }
 }
 
-/// Boundaries of two streams, another tensor and ids: gradients come back for each of the three, zeros where none arrives.
+/// Boundaries of two streams, another tensor and ids: gradients come back for each of the three, zeros where none
+/// arrives.
 #[test]
 fn four_parts_match_one_rank() {
     let data = TokenData { batch: 8, seq: 6, vocab: 37, masked: true };

@@ -121,7 +121,8 @@ fn missing_and_unknown_settings_are_problems() {
     let unknown = sizes.with_optional("towers.norm", true).with_count("heads", 1);
     let message = paths("1", &unknown).unwrap_err();
     for problem in [
-        "`Sizes::with_optional(\"towers.norm\", ..)` applies to nothing: the model has no `Option` in a field of this name",
+        "`Sizes::with_optional(\"towers.norm\", ..)` applies to nothing: the model has no `Option` in a field of this \
+         name",
         "`Sizes::with_count(\"heads\", ..)` applies to nothing: the model has no `Vec` in a field of this name",
     ] {
         assert!(message.contains(problem), "{message}");

@@ -85,8 +85,8 @@ fn train_with<S: Dims>(
     Ok(observed)
 }
 
-/// Returns the error of a wrong program. A difference must name each of `parts`; a program that is refused in a step has a
-/// message of its own.
+/// Returns the error of a wrong program. A difference must name each of `parts`; a program that is refused in a step
+/// has a message of its own.
 #[track_caller]
 fn caught(
     name: &str,

@@ -20,8 +20,8 @@ const COUNTER: usize = 2;
 const TENSOR: usize = 3;
 /// The last layer divides by the sizes of all streams that layers of the thread have seen.
 const MEMORY: usize = 4;
-/// Each layer multiplies by the number of layers that were declared before it on its thread: the same on every mesh, since each
-/// declares a model equally often.
+/// Each layer multiplies by the number of layers that were declared before it on its thread: the same on every mesh,
+/// since each declares a model equally often.
 const DECLARED: usize = 5;
 /// Each layer multiplies by the number of layers that were declared before it in the process.
 const DECLARED_BY_ALL: usize = 6;

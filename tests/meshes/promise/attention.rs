@@ -1,5 +1,5 @@
-//! Attention with unusual shardings: samples split over `tp`, padding that crosses pipeline stages, and heads that an operation
-//! cuts.
+//! Attention with unusual shardings: samples split over `tp`, padding that crosses pipeline stages, and heads that an
+//! operation cuts.
 
 use std::ops::Range;
 
@@ -37,7 +37,11 @@ mod split_samples {
                 }
 
                 impl Net {
-                    fn attend(&self, x: &Tensor<(Batch, Seq, Hidden)>, ids: &Tokens<(Split<Batch, Tp>, Seq)>) -> Heading {
+                    fn attend(
+                        &self,
+                        x: &Tensor<(Batch, Seq, Hidden)>,
+                        ids: &Tokens<(Split<Batch, Tp>, Seq)>,
+                    ) -> Heading {
                         let x = x.slice(Batch, Tp);
                         let (q, k, v) = (self.q.forward(&x), self.k.forward(&x), self.v.forward(&x));
                         let documents = ids.documents();
@@ -54,7 +58,8 @@ mod split_samples {
                     let like: Tensor<(Split<Batch, Tp>, Seq)> = Tensor::from_fn(rank, &[4, 8], |_| 0.0);
                     let rows = like.local_extents()[0].positions();
                     // The second document of a row begins at a position of its own.
-                    let starts = rows.flat_map(|row| (0..8).map(move |at| if at < 2 + row { 0 } else { 2 + row as u32 }));
+                    let start_of = |row: usize, at: usize| if at < 2 + row { 0 } else { 2 + row as u32 };
+                    let starts = rows.flat_map(|row| (0..8).map(move |at| start_of(row, at)));
                     let starts: Vec<u32> = starts.collect();
                     let ids = vec![0; like.to_local_vec().len()];
                     let ids: Tokens<(Split<Batch, Tp>, Seq)> = Tokens::from_block(rank, &[4, 8], &ids);

@@ -1,5 +1,5 @@
-//! Programs over a sequence that the ranks of `cp` share: mistakes that types cannot detect are refused at their line, and
-//! attention through traits, closures and fields is right on every mesh.
+//! Programs over a sequence that the ranks of `cp` share: mistakes that types cannot detect are refused at their line,
+//! and attention through traits, closures and fields is right on every mesh.
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, launch};

@@ -1,5 +1,5 @@
-//! The last updates, which no later step compares: they are compared when the ranks end, and before the parameters are saved,
-//! exported or replaced by their average.
+//! The last updates, which no later step compares: they are compared when the ranks end, and before the parameters are
+//! saved, exported or replaced by their average.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

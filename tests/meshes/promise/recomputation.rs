@@ -1,5 +1,5 @@
-//! The `forward` of a recomputed layer runs twice. One that does not do the same again is refused, and no layer can tell
-//! whether it is recomputed.
+//! The `forward` of a recomputed layer runs twice. One that does not do the same again is refused, and no layer can
+//! tell whether it is recomputed.
 
 use std::cell::Cell;
 
@@ -217,8 +217,8 @@ fn a_layer_cannot_tell_that_it_is_recomputed() {
     assert_eq!(plain, again);
 }
 
-/// The forward pass of a recomputed layer, which is not recorded either, fused the operations of an evaluation with those
-/// after it, so that it rounded fewer results than the recomputation.
+/// The forward pass of a recomputed layer, which is not recorded either, fused the operations of an evaluation with
+/// those after it, so that it rounded fewer results than the recomputation.
 #[test]
 fn an_evaluation_stays_apart_in_a_recomputed_layer() {
     for (mesh, zero) in [

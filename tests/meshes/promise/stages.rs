@@ -1,5 +1,5 @@
-//! Models with pipeline stages whose layers share something beside their inputs and outputs: a tensor of another stage is
-//! refused on one rank too, and so is a model that is declared otherwise each time.
+//! Models with pipeline stages whose layers share something beside their inputs and outputs: a tensor of another stage
+//! is refused on one rank too, and so is a model that is declared otherwise each time.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,5 @@
-//! Values that a model makes in its `forward`, trained by the trainer: those that differ between ranks are refused in the first
-//! step, and those of a layer may be other ones on each pipeline stage.
+//! Values that a model makes in its `forward`, trained by the trainer: those that differ between ranks are refused in
+//! the first step, and those of a layer may be other ones on each pipeline stage.
 
 use std::ops::Range;
 
@@ -200,8 +200,8 @@ fn train_with(flags: &str) -> meshwright::Result<Summary> {
     Trainer::<Lm>::new(Config::parse(words.split(' '))?)?.train()
 }
 
-/// Windows of 33 to 40 positions, which are padded to a multiple of 4, 6 and 8 over `cp`, with frequencies of more positions
-/// than the 8 that the model was trained for.
+/// Windows of 33 to 40 positions, which are padded to a multiple of 4, 6 and 8 over `cp`, with frequencies of more
+/// positions than the 8 that the model was trained for.
 #[test]
 fn samples_of_dynamic_rope_are_the_same() {
     let sample = |mesh: &str| {

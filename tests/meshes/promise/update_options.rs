@@ -1,5 +1,5 @@
-//! Every rank updates by a rule with the same options and parameter groups, the same units in the same steps, and averages
-//! parameters alike, in the same training step.
+//! Every rank updates by a rule with the same options and parameter groups, the same units in the same steps, and
+//! averages parameters alike, in the same training step.
 
 use std::sync::Arc;
 

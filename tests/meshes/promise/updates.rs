@@ -1,5 +1,5 @@
-//! Every rank applies the same updates, and ranks with the same part of a batch have the same losses. One that does otherwise
-//! is an error.
+//! Every rank applies the same updates, and ranks with the same part of a batch have the same losses. One that does
+//! otherwise is an error.
 
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::optim::{Sgd, SgdOptions};
@@ -133,7 +133,8 @@ fn losses_that_differ_between_ranks_are_refused() {
     }
 }
 
-/// Losses that change no parameter may be those of one rank: their gradients are discarded, or they are not differentiated.
+/// Losses that change no parameter may be those of one rank: their gradients are discarded, or they are not
+/// differentiated.
 #[test]
 fn losses_of_one_rank_without_an_update_are_accepted() {
     let probe = |rank: &Rank, net: &Net| {

@@ -208,8 +208,8 @@ fn report(name: &str, step: &Step, flops: f64) {
     let (own, driver) = (seconds(step) * 1e3, submitted as f64 * DRIVER_US * 1e-3);
     let gpu = flops / (MFU * PEAK) * 1e3;
     println!(
-        "\n{submitted} calls at {:.2} µs of launch overhead each; {own:.2} ms and {driver:.2} ms in the CUDA driver are {:.1} % of \
-         {gpu:.0} ms of GPU time ({:.1} % without the CUDA driver).\n",
+        "\n{submitted} calls at {:.2} µs of launch overhead each; {own:.2} ms and {driver:.2} ms in the CUDA driver \
+         are {:.1} % of {gpu:.0} ms of GPU time ({:.1} % without the CUDA driver).\n",
         own * 1e3 / submitted as f64,
         100.0 * (own + driver) / gpu,
         100.0 * own / gpu

@@ -69,7 +69,8 @@ pub fn report() -> std::result::Result<(), Box<dyn std::error::Error>> {
          but the first.\n"
     );
     println!(
-        "| round | no stages, CPU ms | both stages on one rank | `pp=2` | over the stages alone | busy ms: alone | `pp=2` | over the stages alone |"
+        "| round | no stages, CPU ms | both stages on one rank | `pp=2` | over the stages alone | busy ms: alone | \
+         `pp=2` | over the stages alone |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     let over = |time: f64, base: f64| 100.0 * (time / base - 1.0);
@@ -143,8 +144,8 @@ fn micro_batches(rank: &Rank) -> Vec<Micro> {
     (0..MICRO_BATCHES).map(block).collect()
 }
 
-/// Runs all steps; `step` returns its gradients and the seconds that the rank waited in it. Their reduction is not measured: it
-/// waits for the other ranks.
+/// Runs all steps; `step` returns its gradients and the seconds that the rank waited in it. Their reduction is not
+/// measured: it waits for the other ranks.
 fn measure(mut step: impl FnMut() -> Result<(Gradients<Pending>, f64)>) -> Result<StepTimes> {
     let mut fastest = StepTimes::MOST;
     for index in 0..WARM + STEPS {

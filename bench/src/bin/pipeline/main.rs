@@ -1,5 +1,5 @@
-//! Makespans of pipeline schedules with stages that sleep, over those of the simulator, and times of a small Llama's stages,
-//! over those of the same stages alone.
+//! Makespans of pipeline schedules with stages that sleep, over those of the simulator, and times of a small Llama's
+//! stages, over those of the same stages alone.
 //!
 //! `cargo run --release -p meshwright-bench --bin pipeline` prints a Markdown report.
 
@@ -40,7 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn report_sleeping_stages() -> Result<(), Box<dyn std::error::Error>> {
     println!("\n## Sleeping stages");
     println!(
-        "\n{RANKS} ranks, {MICRO_BATCHES} micro-batches; a forward pass and each part of a backward pass sleep for {} ms.",
+        "\n{RANKS} ranks, {MICRO_BATCHES} micro-batches; a forward pass and each part of a backward pass sleep for {} \
+         ms.",
         UNIT.as_millis()
     );
     println!(

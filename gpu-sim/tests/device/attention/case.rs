@@ -204,8 +204,8 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Returns the largest error of each of the first `N` results, relative to its largest value. Positions between samples
-    /// are to keep their contents, and infinities are to be the same: anything else is an infinite error.
+    /// Returns the largest error of each of the first `N` results, relative to its largest value. Positions between
+    /// samples are to keep their contents, and infinities are to be the same: anything else is an infinite error.
     pub fn errors<const N: usize>(&self, got: &[Vec<f32>; N]) -> [f64; N] {
         std::array::from_fn(|i| largest_error(&got[i], &self.results[i], self.orders[i]))
     }

@@ -145,7 +145,8 @@ fn values_may_have_another_width_than_keys() {
     }
 }
 
-/// Distances that no pair has, and blocks of a longer sequence that have some of the distances, or the first or last alone.
+/// Distances that no pair has, and blocks of a longer sequence that have some of the distances, or the first or last
+/// alone.
 #[test]
 fn biases_are_clamped_to_their_distances() {
     // A single bias has no gradient but rounding errors, since it changes no weight.

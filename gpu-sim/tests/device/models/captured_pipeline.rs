@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::graphs::{Left, run_of_size};
 use super::nccl::{Cluster, ranks_of};
 
-/// Schedules with two stages on each of two ranks, and one with four ranks; others have a layer per rank with two layers.
+/// Schedules with two stages on each of two ranks, and one with four ranks; others have a layer per rank with two
+/// layers.
 const FOUR_STAGES: [&str; 4] = ["interleaved", "zb-v", "dualpipev", "pp=4"];
 const STEPS: usize = 4;
 
@@ -60,13 +61,14 @@ fn assert_same_training(words: &str, got: &Left, expected: &Left) {
     }
 }
 
-/// Devices of a captured run: with independent streams, or those on which a message or collective that waits holds up all
-/// other work of its device.
+/// Devices of a captured run: with independent streams, or those on which a message or collective that waits holds up
+/// all other work of its device.
 type Devices = fn(Cluster) -> Cluster;
 const INDEPENDENT: &[Devices] = &[|cluster| cluster];
 const BOTH: &[Devices] = &[|cluster| cluster, Cluster::with_one_queue];
 
-/// Each step after the warm-up is one graph on each rank, and makes the transfers of an eager step, on all these devices.
+/// Each step after the warm-up is one graph on each rank, and makes the transfers of an eager step, on all these
+/// devices.
 #[track_caller]
 fn check(words: &str, devices: &[Devices]) {
     let eager = cluster_of(words);

@@ -1,5 +1,5 @@
-//! A model with every optional operand of attention, over a distributed sequence, compared with the CPU: on a simulated GPU
-//! for each rank, or on a GPU that ranks share.
+//! A model with every optional operand of attention, over a distributed sequence, compared with the CPU: on a simulated
+//! GPU for each rank, or on a GPU that ranks share.
 
 use meshwright::backend::DType;
 use meshwright::nn::ContextStyle;

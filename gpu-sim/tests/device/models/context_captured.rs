@@ -97,8 +97,8 @@ impl LanguageModel for Narrowing {
     }
 }
 
-/// Trains with and without CUDA graphs, with the same results, and returns the number of captures and of graph launches of each
-/// rank.
+/// Trains with and without CUDA graphs, with the same results, and returns the number of captures and of graph launches
+/// of each rank.
 fn captures_and_launches(micro_batches: usize) -> Vec<[usize; 2]> {
     let run = |words: &str| {
         let cluster = Cluster::new(2);

@@ -1,5 +1,5 @@
-//! Windows with documents, padding and biases over a distributed sequence, compared with the CPU: on a simulated GPU for each
-//! rank, or on a GPU that ranks share.
+//! Windows with documents, padding and biases over a distributed sequence, compared with the CPU: on a simulated GPU
+//! for each rank, or on a GPU that ranks share.
 
 use meshwright::backend::DType;
 use meshwright::nn::ContextStyle;

@@ -55,8 +55,8 @@ fn device(seed: u64) -> Arc<dyn Machine> {
     Arc::new(Gpus::new(drivers(seed, 8), 1))
 }
 
-/// Creates a simulated device for each rank of `mesh`, with the tests' collectives library between them; if tests run on a
-/// GPU, that one for all ranks.
+/// Creates a simulated device for each rank of `mesh`, with the tests' collectives library between them; if tests run
+/// on a GPU, that one for all ranks.
 fn machine_of(mesh: &str) -> Arc<dyn Machine> {
     if on_gpu() { device(0) } else { Arc::new(Cluster::new(ranks_of(mesh))) }
 }

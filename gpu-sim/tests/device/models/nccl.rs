@@ -60,8 +60,8 @@ impl Cluster {
         Cluster { messages: MessagePath::Grouped, ..self }
     }
 
-    /// An installation in which a message that waits holds up all others of its device, also a send that has no receiver
-    /// yet, and in CUDA graphs collectives too.
+    /// An installation in which a message that waits holds up all others of its device, also a send that has no
+    /// receiver yet, and in CUDA graphs collectives too.
     pub fn with_one_queue(self) -> Cluster {
         self.hub.sends_wait.store(true, Ordering::Relaxed);
         Cluster { has_one_queue: true, ..self }
@@ -196,9 +196,9 @@ fn kinds(log: &[String]) -> String {
 }
 
 /// Meshes and ZeRO stages, and the calls in two steps of a two-layer Llama: 5 FSDP units with a gradient reduction per
-/// step, the gathers of the comparison, one in each step for the check of updates, and two for the consistency check of the
-/// first step. Unequal shards (11 positions and 61 tokens over `tp`) differ by so little that they are exchanged as if they
-/// were equal.
+/// step, the gathers of the comparison, one in each step for the check of updates, and two for the consistency check of
+/// the first step. Unequal shards (11 positions and 61 tokens over `tp`) differ by so little that they are exchanged as
+/// if they were equal.
 const CALLS: [(&str, ZeroStage, &str); 8] = [
     ("dp=2", ZeroStage::Replicated, "all_gather 8, all_reduce 10"),
     ("tp=2", ZeroStage::Replicated, "all_gather 82, all_reduce 12, reduce_scatter 20"),

@@ -32,8 +32,8 @@ fn captured_collectives_are_the_same() {
     }
 }
 
-/// A ring of messages with recomputation and with another axis, and an exchange of heads in bf16. The runs without documents
-/// of the next test have the other styles.
+/// A ring of messages with recomputation and with another axis, and an exchange of heads in bf16. The runs without
+/// documents of the next test have the other styles.
 #[test]
 fn captured_context_parallel_steps_are_the_same() {
     if not_checked_on_gpu() {
@@ -48,8 +48,8 @@ fn captured_context_parallel_steps_are_the_same() {
     }
 }
 
-/// The documents of each step are those of its rows, also in steps that replay a graph of others; and no launch depends on
-/// them, nor does the host wait for the device more often.
+/// The documents of each step are those of its rows, also in steps that replay a graph of others; and no launch depends
+/// on them, nor does the host wait for the device more often.
 #[test]
 fn captured_documents_over_cp_are_the_same() {
     if not_checked_on_gpu() {
@@ -65,15 +65,15 @@ fn captured_documents_over_cp_are_the_same() {
         let (without, plain_log) = check_captured(LONGER, words);
         assert_ne!(with.summary.losses, without.summary.losses, "{words}: documents matter");
         let count = |log: &[Entry], kind| log.iter().filter(|e| e.call.kind() == kind).count();
-        // The check that a layer reads documents is one download, and the balance of attention one per step; each layer and
-        // pass would be one more.
+        // The check that a layer reads documents is one download, and the balance of attention one per step; each layer
+        // and pass would be one more.
         let more = count(&log, Kind::Download) - count(&plain_log, Kind::Download);
         assert!(more <= 6, "{words}: {more} more downloads than without documents");
     }
 }
 
-/// Compares a run with CUDA graphs with an eager one: equal to the bit, one graph launch for each micro-batch after two steps,
-/// and the same transfers. Returns what it left, and the calls of rank 0.
+/// Compares a run with CUDA graphs with an eager one: equal to the bit, one graph launch for each micro-batch after two
+/// steps, and the same transfers. Returns what it left, and the calls of rank 0.
 #[track_caller]
 fn check_captured(sizes: &str, words: &str) -> (Left, Vec<Entry>) {
     let mesh = words.split("--mesh ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
@@ -91,8 +91,8 @@ fn check_captured(sizes: &str, words: &str) -> (Left, Vec<Entry>) {
         let log = driver.device().log();
         let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
         assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
-        // The transfers are the same, though not at the same time; ranks agree twice before the captures, after each of them,
-        // and once after the first step.
+        // The transfers are the same, though not at the same time; ranks agree twice before the captures, after each of
+        // them, and once after the first step.
         let [mut got, mut expected] = [&captured, &eager].map(|hub| hub.take_log(rank));
         expected.extend(vec!["all_reduce 1".to_owned(); passes + 3]);
         got.sort();
@@ -102,9 +102,9 @@ fn check_captured(sizes: &str, words: &str) -> (Left, Vec<Entry>) {
     (got, drivers[0].device().log())
 }
 
-/// A graph may run its branches one after the other, in any order: so do these devices, on which a collective that waits for
-/// other ranks holds up all others. Ranks that ran those of different process groups in different orders would wait for each
-/// other.
+/// A graph may run its branches one after the other, in any order: so do these devices, on which a collective that
+/// waits for other ranks holds up all others. Ranks that ran those of different process groups in different orders
+/// would wait for each other.
 #[test]
 fn captured_process_groups_keep_their_order() {
     if not_checked_on_gpu() {

@@ -1,5 +1,5 @@
-//! Messages of pipelines in groups (`MESHWRIGHT_NCCL_P2P=grouped`), on installations where a message that waits holds up
-//! the others of its device.
+//! Messages of pipelines in groups (`MESHWRIGHT_NCCL_P2P=grouped`), on installations where a message that waits holds
+//! up the others of its device.
 
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ fn assert_bits(place: &str, got: &Outcome, expected: &Outcome) {
     assert_same_bits(&format!("{place}: parameters"), &got.trained, &expected.trained);
 }
 
-/// Trains with messages in groups, on `world` devices, and compares with `expected`, and each round of messages with a group.
+/// Trains with messages in groups, on `world` devices, and compares with `expected`, and each round of messages with a
+/// group.
 #[track_caller]
 pub fn check_groups(
     (mesh, ranks): (&str, usize),

@@ -14,8 +14,8 @@ use super::nccl::Cluster;
 use super::nccl_grouped::{check_groups, generate, setup_for, train_on};
 use super::{F32, compare, device};
 
-/// The library only moves messages, so a pipeline has the bits of ranks that share a device, and messages one by one have the
-/// bits of groups.
+/// The library only moves messages, so a pipeline has the bits of ranks that share a device, and messages one by one
+/// have the bits of groups.
 #[test]
 fn every_schedule_trains_over_nccl() {
     if not_checked_on_gpu() {

@@ -1,5 +1,5 @@
-//! Scratch memory of collectives between ranks with a GPU each: it is part of the rank's memory, and calls that follow each
-//! other use the same.
+//! Scratch memory of collectives between ranks with a GPU each: it is part of the rank's memory, and calls that follow
+//! each other use the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

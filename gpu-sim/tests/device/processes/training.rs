@@ -13,8 +13,8 @@ pub fn words(folder: &Path, more: &str) -> String {
     let text = folder.join("text.txt");
     std::fs::write(&text, "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
     format!(
-        "train --device cuda --data {} --batch 4 --seq 16 --hidden 32 --layers 2 --heads 2 --sample-tokens 4 --metrics {} \
-         {more}",
+        "train --device cuda --data {} --batch 4 --seq 16 --hidden 32 --layers 2 --heads 2 --sample-tokens 4 --metrics \
+         {} {more}",
         text.display(),
         folder.join("steps.jsonl").display()
     )
@@ -104,7 +104,8 @@ fn a_run_of_processes_goes_on_where_it_stopped() {
     }
 }
 
-/// Copies are in page-locked memory, and the rank that completes a checkpoint finds the files of other processes in its folder.
+/// Copies are in page-locked memory, and the rank that completes a checkpoint finds the files of other processes in its
+/// folder.
 #[test]
 fn processes_save_while_they_train() {
     let files = |more: &str| {

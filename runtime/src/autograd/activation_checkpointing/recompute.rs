@@ -165,8 +165,8 @@ impl Recomputation {
         Dependencies::on(sources).with_uses(uses)
     }
 
-    /// Recomputes the segment by `f`, recorded on the tape, and runs that tape backward from the gradients of the results
-    /// that have arrived.
+    /// Recomputes the segment by `f`, recorded on the tape, and runs that tape backward from the gradients of the
+    /// results that have arrived.
     fn run_segment(
         self,
         gradients: &mut TapeGradients<'_>,
@@ -212,9 +212,10 @@ impl Recomputation {
         let again = rank.segments().end_recompute(rank, rank.backend().flops() - flops);
         assert!(
             self.program.is_repeated_by(&again),
-            "the backward{} has recomputed `{}` with other parameters or numbers than its forward pass: the `forward` of a \
-             recomputed layer may depend on its input, the step and its parameters alone, not on a counter, a clock or \
-             random numbers of its own; use `Dropout`, whose mask is the same again, or leave out `#[recompute]`",
+            "the backward{} has recomputed `{}` with other parameters or numbers than its forward pass: the `forward` \
+             of a recomputed layer may depend on its input, the step and its parameters alone, not on a counter, a \
+             clock or random numbers of its own; use `Dropout`, whose mask is the same again, or leave out \
+             `#[recompute]`",
             rank.backward_line(),
             self.segment.path
         );

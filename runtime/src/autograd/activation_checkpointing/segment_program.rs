@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Everything by which a recomputation can be told from the forward pass: the parameters that are used, in order, and the
-/// numbers that come from the host. A recomputation may use fewer numbers, because a layer may keep constants.
+/// Everything by which a recomputation can be told from the forward pass: the parameters that are used, in order, and
+/// the numbers that come from the host. A recomputation may use fewer numbers, because a layer may keep constants.
 #[derive(Default)]
 pub(super) struct SegmentProgram {
     params: DefaultHasher,

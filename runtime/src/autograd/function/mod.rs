@@ -1,8 +1,8 @@
 //! Operations with a gradient: an operation defines the kernels of its forward and its backward; [`apply`] runs and
 //! records it.
 //!
-//! [`apply`] computes the inputs, unshards the parameters, takes the results that a checkpointed segment has saved, records
-//! the operation on the tape, saves its operands for backward, and counts the uses of parameters.
+//! [`apply`] computes the inputs, unshards the parameters, takes the results that a checkpointed segment has saved,
+//! records the operation on the tape, saves its operands for backward, and counts the uses of parameters.
 
 mod apply;
 mod arity;

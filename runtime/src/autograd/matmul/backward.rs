@@ -78,8 +78,8 @@ impl MatmulBackward {
     }
 }
 
-/// Computes the gradient of the pre-activation of GELU, and in the same pass that of the bias added before it, unless weight
-/// gradients are deferred: then the bias is returned. Both operands are freed after it.
+/// Computes the gradient of the pre-activation of GELU, and in the same pass that of the bias added before it, unless
+/// weight gradients are deferred: then the bias is returned. Both operands are freed after it.
 pub(super) fn backward_gelu(
     gradients: &TapeGradients<'_>,
     preactivation: Arc<Buffer>,

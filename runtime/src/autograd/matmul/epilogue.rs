@@ -13,8 +13,8 @@ pub(crate) struct FusableEpilogue {
     pub gelu: bool,
 }
 
-/// Finds the sums of a matmul, one of the leaves that `matmuls` marks, and a bias row. The epilogue is fused if the matmul
-/// has no other reader, with GELU if the sum has none either.
+/// Finds the sums of a matmul, one of the leaves that `matmuls` marks, and a bias row. The epilogue is fused if the
+/// matmul has no other reader, with GELU if the sum has none either.
 pub(crate) fn fusable_epilogues(expr: &Expr, matmuls: &[bool]) -> Vec<FusableEpilogue> {
     let nodes = &expr.nodes;
     let readers = |node: usize| nodes.iter().flat_map(Node::operands).filter(move |x| *x == node);

@@ -1,8 +1,8 @@
 //! Matmul of a tensor and a weight: deferred until its numbers are needed, so that an epilogue can be fused.
 //!
-//! A device adds a bias, and applies GELU, in the epilogue of a matmul, which saves passes over its result. So on such a
-//! device a matmul is deferred. If an expression needs its numbers that begins with `+ bias`, or with
-//! `(.. + bias).gelu_tanh()`, and the matmul has no other reader, both are computed by one kernel.
+//! A device adds a bias, and applies GELU, in the epilogue of a matmul, which saves passes over its result. So on such
+//! a device a matmul is deferred. If an expression needs its numbers that begins with `+ bias`, or with `(.. +
+//! bias).gelu_tanh()`, and the matmul has no other reader, both are computed by one kernel.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ impl Matmul {
         self.x.rank()
     }
 
-    /// Creates the value of the matmul: deferred if an epilogue may be fused, because the result stays in its region and the
-    /// backend has epilogues.
+    /// Creates the value of the matmul: deferred if an epilogue may be fused, because the result stays in its region
+    /// and the backend has epilogues.
     pub(in super::super) fn into_value(self, extents: Vec<Extent>) -> Value {
         let rank = self.rank().clone();
         if self.exit.is_stay() && rank.backend().has_epilogues() {
@@ -160,7 +160,8 @@ impl Matmul {
         Computed { data, node }
     }
 
-    /// Writes `x · weight + bias` to `out`, or with `gelu` its result to `out` and the pre-activation to `preactivation`.
+    /// Writes `x · weight + bias` to `out`, or with `gelu` its result to `out` and the pre-activation to
+    /// `preactivation`.
     fn forward_with_epilogue(
         &self,
         x: &Buffer,
@@ -232,8 +233,8 @@ impl Value {
         self.with_deferred(is_fusable) == Some(true)
     }
 
-    /// Computes a deferred matmul with an epilogue. Returns `None` if the bias is not one for each column, or the matmul has
-    /// other readers.
+    /// Computes a deferred matmul with an epilogue. Returns `None` if the bias is not one for each column, or the
+    /// matmul has other readers.
     pub(in super::super) fn with_bias(&self, epilogue: &BiasEpilogue<'_>) -> Option<Value> {
         let is_shared = self.is_shared();
         let computed = self.with_deferred(|matmul: &mut Matmul, created| {

@@ -74,8 +74,8 @@ fn is_linear(expr: &Expr) -> bool {
     })
 }
 
-/// Returns, for each leaf, true if only additions are between the leaf and the result, and nothing else reads it, so that
-/// both have the same gradient.
+/// Returns, for each leaf, true if only additions are between the leaf and the result, and nothing else reads it, so
+/// that both have the same gradient.
 fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
     let readers =
         |node: usize| expr.nodes.iter().flat_map(Node::operands).filter(move |x| *x == node);

@@ -4,8 +4,8 @@ use super::super::value::Value;
 use super::expression::Pointwise;
 
 impl Value {
-    /// Returns the value as it is behind a boundary: a leaf of the expressions that read it, and the result of an operation
-    /// of its own, which sums the gradients of these readers before it passes them on.
+    /// Returns the value as it is behind a boundary: a leaf of the expressions that read it, and the result of an
+    /// operation of its own, which sums the gradients of these readers before it passes them on.
     pub(crate) fn at_boundary(&self) -> Value {
         let rank = self.rank();
         let is_recording = rank.records_operations();
@@ -29,8 +29,8 @@ impl Value {
         }
     }
 
-    /// Returns a deferred sum as it is behind a boundary. It stays deferred, because a kernel may compute it together with
-    /// what reads it, but its place on the tape is that of a computed one.
+    /// Returns a deferred sum as it is behind a boundary. It stays deferred, because a kernel may compute it together
+    /// with what reads it, but its place on the tape is that of a computed one.
     fn sum_at_boundary(&self) -> Value {
         let rank = self.rank();
         let node = self.node_at_boundary().unwrap_or_else(|| {

@@ -16,8 +16,8 @@ use super::super::value::{Computed, DeferredOp, Value};
 use super::backward::record_expression;
 use super::leaf::{ExprLeaf, LeafData};
 
-/// Limit of nodes: longer expressions are computed before they are extended, which bounds repeated work when several other
-/// expressions read one deferred value.
+/// Limit of nodes: longer expressions are computed before they are extended, which bounds repeated work when several
+/// other expressions read one deferred value.
 const MAX_NODES: usize = 12;
 
 /// An elementwise expression over values and parameters.
@@ -150,8 +150,8 @@ impl Pointwise {
         self.record(rank, recorded, |leaves| Arc::new(result_of(rank, len, leaves, kernel)))
     }
 
-    /// Returns the numbers that `compute` returns for the leaves, and with `recorded` records the expression if a gradient
-    /// is required.
+    /// Returns the numbers that `compute` returns for the leaves, and with `recorded` records the expression if a
+    /// gradient is required.
     fn record(
         &self,
         rank: &Rank,
@@ -235,8 +235,8 @@ impl Value {
         Value::defer_op(rank, extents, pointwise, unrecorded_in)
     }
 
-    /// Returns the expression of a deferred value, to be extended; computed values and deferred matmuls are leaves of new
-    /// expressions.
+    /// Returns the expression of a deferred value, to be extended; computed values and deferred matmuls are leaves of
+    /// new expressions.
     #[track_caller]
     pub(crate) fn to_pointwise(&self) -> Pointwise {
         self.check_recorded();
@@ -278,8 +278,8 @@ impl Value {
         is_sum == Some(true)
     }
 
-    /// Computes a [deferred sum](Self::is_deferred_sum) by a kernel that gets both summands and the sum to write. Returns
-    /// true if the value was one.
+    /// Computes a [deferred sum](Self::is_deferred_sum) by a kernel that gets both summands and the sum to write.
+    /// Returns true if the value was one.
     pub(crate) fn compute_sum(&self, kernel: impl FnOnce(View<'_>, View<'_>, ViewMut<'_>)) -> bool {
         if let Some(value) = self.before_boundary() {
             return value.compute_sum(kernel);

@@ -10,7 +10,8 @@ use super::super::value::{Computed, Value};
 #[derive(Clone)]
 pub(super) enum ExprLeaf {
     Value(Value),
-    /// A parameter over the trailing dims, repeated along the leading ones, and the axes over which its gradient is partial.
+    /// A parameter over the trailing dims, repeated along the leading ones, and the axes over which its gradient is
+    /// partial.
     Param(DeferredParam, AxisSet),
 }
 

@@ -35,8 +35,8 @@ impl TapeGradients<'_> {
         self.deferred.is_some()
     }
 
-    /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when another
-    /// one is added to it while it has other owners.
+    /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when
+    /// another one is added to it while it has other owners.
     pub(crate) fn add_gradient(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
         let slot = self.gradient_slot(node);
         match self.slots[slot].1.take() {
@@ -66,8 +66,8 @@ impl TapeGradients<'_> {
         self.put_gradient(node, sum);
     }
 
-    /// Removes the gradient of the result of `node` so far, to be added to and [put](Self::put_gradient) back, and returns
-    /// whether there is any. If not, all of its `len` elements have to be written.
+    /// Removes the gradient of the result of `node` so far, to be added to and [put](Self::put_gradient) back, and
+    /// returns whether there is any. If not, all of its `len` elements have to be written.
     pub(in super::super) fn take_gradient(&mut self, node: &NodeId, len: usize) -> (Buffer, bool) {
         let slot = self.gradient_slot(node);
         match self.slots[slot].1.take() {
@@ -94,9 +94,10 @@ impl TapeGradients<'_> {
         self.find(node.serial).unwrap_or_else(|| {
             panic!(
                 "the backward{} reaches a tensor of which the operations are no longer recorded: another backward has \
-                 passed through them, or the tensor has entered or left a recomputed segment or a `ForwardPass` otherwise \
-                 than as its input or result; differentiate losses that share operations together, `a.and(b).backward()`, or compute \
-                 the tensor again for each of them; pass tensors to a segment through its `forward`",
+                 passed through them, or the tensor has entered or left a recomputed segment or a `ForwardPass` \
+                 otherwise than as its input or result; differentiate losses that share operations together, \
+                 `a.and(b).backward()`, or compute the tensor again for each of them; pass tensors to a segment \
+                 through its `forward`",
                 self.rank.backward_line()
             )
         })

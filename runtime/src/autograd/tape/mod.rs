@@ -144,8 +144,8 @@ impl CurrentTape {
         NodeId { serial, readers }
     }
 
-    /// Records an operation that passes its gradient on to `source`, as part of the forward function of the operation before,
-    /// at a boundary: its result is that of the running pipeline stage for the next one.
+    /// Records an operation that passes its gradient on to `source`, as part of the forward function of the operation
+    /// before, at a boundary: its result is that of the running pipeline stage for the next one.
     pub(crate) fn record_identity(&self, source: NodeId) -> NodeId {
         let scope = self.nodes.borrow().last().map(|node| node.scope);
         let dependencies = Dependencies::on([&source]);

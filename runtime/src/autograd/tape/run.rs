@@ -9,8 +9,8 @@ use crate::context::scope::{self, Pass, SpanStart};
 use super::gradients::{TapeGradients, WeightGradientJob};
 use super::{NodeId, TapeNode};
 
-/// Runs the tape backward from `roots`, `seed` being the gradient of each. The saved values of an operation are freed as soon
-/// as its backward function has run; operations that lead to other losses stay recorded.
+/// Runs the tape backward from `roots`, `seed` being the gradient of each. The saved values of an operation are freed
+/// as soon as its backward function has run; operations that lead to other losses stay recorded.
 pub(in super::super) fn backpropagate(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
     let seed = Arc::new(seed);
     let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed))).collect();
@@ -18,8 +18,8 @@ pub(in super::super) fn backpropagate(rank: &Rank, roots: Vec<NodeId>, seed: Buf
     rank.tape().put_back(kept);
 }
 
-/// Runs the tape of a micro-batch pass backward from losses, whose gradient is `seed`, and from its outputs, each with its
-/// gradient, and clears it. Weight gradients are appended to `deferred`, if given, instead of computed.
+/// Runs the tape of a micro-batch pass backward from losses, whose gradient is `seed`, and from its outputs, each with
+/// its gradient, and clears it. Weight gradients are appended to `deferred`, if given, instead of computed.
 pub(in super::super) fn backpropagate_pass(
     rank: &Rank,
     losses: Vec<NodeId>,
@@ -50,8 +50,8 @@ pub(in super::super) fn backpropagate_segment(
     run_nodes(rank, roots, None, None, |_| false);
 }
 
-/// Runs the tape backward. Returns the operations that no gradient has reached and that `keep` selects, and the deferred
-/// weight gradients.
+/// Runs the tape backward. Returns the operations that no gradient has reached and that `keep` selects, and the
+/// deferred weight gradients.
 fn run_nodes(
     rank: &Rank,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,

@@ -21,8 +21,8 @@ pub(crate) enum RegionExit {
 }
 
 impl RegionExit {
-    /// Creates the exit of a result with local extents `extents` over the axis of `leaves`, sharding a dim of the sum if
-    /// one is given.
+    /// Creates the exit of a result with local extents `extents` over the axis of `leaves`, sharding a dim of the sum
+    /// if one is given.
     pub(crate) fn new(
         rank: &Rank,
         extents: &[Extent],

@@ -1,5 +1,5 @@
-//! Tensor parallelism: Megatron's f and g operators, which enter and leave a tensor-parallel region, and the collectives
-//! along a sharded dim (sequence parallelism).
+//! Tensor parallelism: Megatron's f and g operators, which enter and leave a tensor-parallel region, and the
+//! collectives along a sharded dim (sequence parallelism).
 
 mod exit;
 mod operators;

@@ -15,8 +15,8 @@ use super::super::value::Value;
 use super::regather::Regather;
 use super::sharded_dim::ShardedDim;
 
-/// Returns the value inside of a region (the f operator). It is made once per value and axis, so that all the layers that
-/// read it share one all-gather, and its gradients are summed before they are reduced.
+/// Returns the value inside of a region (the f operator). It is made once per value and axis, so that all the layers
+/// that read it share one all-gather, and its gradients are summed before they are reduced.
 pub(crate) fn enter_region(x: &Value, entry: Entry, site: &Site) -> Value {
     match entry {
         Entry::Copy(axis) if x.rank().degree(axis) > 1 => {
@@ -64,7 +64,8 @@ fn gather_to_region(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     Value::gathered(rank, extents, data, node, regather, x.segment_of_result())
 }
 
-/// Leaves a region (the g operator): with the sum on every rank, or with dim `scatter` of the sum sharded over the axis.
+/// Leaves a region (the g operator): with the sum on every rank, or with dim `scatter` of the sum sharded over the
+/// axis.
 pub(crate) fn leave_region(
     partial: Value,
     axis: AxisId,

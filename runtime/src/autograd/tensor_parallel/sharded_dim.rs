@@ -8,7 +8,8 @@ use crate::context::{Rank, alloc_like, fail};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Extent, local_len};
 
-/// A dim of a tensor of which the ranks of an axis hold consecutive shards of their common part, before or after a collective.
+/// A dim of a tensor of which the ranks of an axis hold consecutive shards of their common part, before or after a
+/// collective.
 #[derive(Clone)]
 pub(crate) struct ShardedDim {
     axis: AxisSet,

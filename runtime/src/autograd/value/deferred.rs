@@ -64,8 +64,8 @@ impl DeferredIn {
     }
 
     /// Returns true if an operation that is created now may be fused with it: both belong to an evaluation, or neither
-    /// does, and both are recorded, or neither is. The forward pass of a recomputed segment is not recorded either, but an
-    /// evaluation inside of it stays apart, as it does when the segment is recomputed.
+    /// does, and both are recorded, or neither is. The forward pass of a recomputed segment is not recorded either, but
+    /// an evaluation inside of it stays apart, as it does when the segment is recomputed.
     pub(in crate::autograd) fn is_fusable(self, rank: &Rank) -> bool {
         self.in_evaluation != rank.is_recording() && self.recorded == rank.records_operations()
     }
@@ -97,8 +97,9 @@ impl Deferred {
 }
 
 impl Value {
-    /// Returns true if the value is deferred, and what reads it now is an evaluation to which it does not belong. That leaves
-    /// it as it is, as a [look](Self::look) does: ranks or runs of a segment that evaluate have the numbers of others.
+    /// Returns true if the value is deferred, and what reads it now is an evaluation to which it does not belong. That
+    /// leaves it as it is, as a [look](Self::look) does: ranks or runs of a segment that evaluate have the numbers of
+    /// others.
     pub(in crate::autograd) fn is_looked_at(&self) -> bool {
         match &*self.0.state.borrow() {
             ValueState::Computed(_) => false,
@@ -122,8 +123,8 @@ impl Value {
         computed
     }
 
-    /// Returns the result of `visit` on the deferred operation, and where it was created, if it is a `T` that is still to be
-    /// computed.
+    /// Returns the result of `visit` on the deferred operation, and where it was created, if it is a `T` that is still
+    /// to be computed.
     pub(in crate::autograd) fn with_deferred<T: DeferredOp, R>(
         &self,
         visit: impl FnOnce(&mut T, DeferredIn) -> R,
@@ -165,8 +166,8 @@ impl Value {
         }
     }
 
-    /// Returns the operation as which a deferred value at a boundary is recorded; `None` if the value is not deferred, or
-    /// not at a boundary.
+    /// Returns the operation as which a deferred value at a boundary is recorded; `None` if the value is not deferred,
+    /// or not at a boundary.
     pub(in crate::autograd) fn node_at_boundary(&self) -> Option<Option<NodeId>> {
         match &*self.0.state.borrow() {
             ValueState::Computed(_) => None,

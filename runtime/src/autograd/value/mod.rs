@@ -20,9 +20,10 @@ use super::tensor_parallel::Regather;
 use deferred::Deferred;
 pub(super) use deferred::{DeferredIn, DeferredOp};
 
-/// A tensor without its type. Elementwise operations on it are deferred as an expression until another operation needs the
-/// numbers, so that a chain of them costs one pass over memory. That is not visible from outside: a deferred operation is
-/// computed before a parameter that it reads [changes](PendingRead), and a look at its numbers does not record it.
+/// A tensor without its type. Elementwise operations on it are deferred as an expression until another operation needs
+/// the numbers, so that a chain of them costs one pass over memory. That is not visible from outside: a deferred
+/// operation is computed before a parameter that it reads [changes](PendingRead), and a look at its numbers does not
+/// record it.
 #[derive(Clone)]
 pub struct Value(Rc<ValueInner>);
 
@@ -163,8 +164,8 @@ impl Value {
         }
     }
 
-    /// Returns the checkpointed segment in whose forward a result of this value is computed, unless nothing that the value
-    /// depends on has a gradient.
+    /// Returns the checkpointed segment in whose forward a result of this value is computed, unless nothing that the
+    /// value depends on has a gradient.
     pub(crate) fn segment_of_result(&self) -> Option<Rc<CheckpointedSegment>> {
         self.rank().segments().in_forward().filter(|_| self.requires_grad())
     }
@@ -223,8 +224,8 @@ impl Value {
     /// Returns the recorded operation that has computed the value, from which backward can begin.
     ///
     /// # Panics
-    /// If the value has left a checkpointed segment otherwise than as its result, or a pipeline stage otherwise than to the
-    /// next one.
+    /// If the value has left a checkpointed segment otherwise than as its result, or a pipeline stage otherwise than to
+    /// the next one.
     #[track_caller]
     pub(crate) fn recorded_node(&self) -> Option<NodeId> {
         self.check_left_no_segment();
@@ -235,8 +236,8 @@ impl Value {
         node
     }
 
-    /// Returns the numbers, computed now if they were deferred. While nothing is recorded they come without the operation
-    /// that made them, so that no other is recorded after it.
+    /// Returns the numbers, computed now if they were deferred. While nothing is recorded they come without the
+    /// operation that made them, so that no other is recorded after it.
     #[track_caller]
     pub(crate) fn compute(&self) -> Computed {
         self.check_recorded();
@@ -246,15 +247,15 @@ impl Value {
         Computed { data: self.peek(), node: None }
     }
 
-    /// Returns the numbers for an operation that is not recorded: a deferred operation that is recorded stays deferred, so
-    /// that the order of recorded operations, in which the ranks reduce gradients, does not depend on it.
+    /// Returns the numbers for an operation that is not recorded: a deferred operation that is recorded stays deferred,
+    /// so that the order of recorded operations, in which the ranks reduce gradients, does not depend on it.
     pub(crate) fn peek(&self) -> Arc<Buffer> {
         let is_kept = self.is_recorded() || self.is_looked_at();
         if is_kept { self.look() } else { self.compute_with_node().data }
     }
 
-    /// Returns the numbers for a look at them. The value stays deferred, recorded or not: a computed one is rounded to the
-    /// dtype of activations, and expressions that read it would have other numbers on the ranks that have looked.
+    /// Returns the numbers for a look at them. The value stays deferred, recorded or not: a computed one is rounded to
+    /// the dtype of activations, and expressions that read it would have other numbers on the ranks that have looked.
     pub(crate) fn look(&self) -> Arc<Buffer> {
         match &mut *self.0.state.borrow_mut() {
             ValueState::Computed(computed) => Arc::clone(&computed.data),
@@ -280,8 +281,8 @@ impl Value {
         Self::ready(rank, extents, self.peek(), None, segment)
     }
 
-    /// Returns the [unchanged](Self::unchanged) value, computed like the result of an operation that is not deferred: that
-    /// of a collective over one rank, after which the same programs are valid as after one over several.
+    /// Returns the [unchanged](Self::unchanged) value, computed like the result of an operation that is not deferred:
+    /// that of a collective over one rank, after which the same programs are valid as after one over several.
     #[track_caller]
     pub(crate) fn unchanged_computed(&self) -> Value {
         self.compute();
@@ -313,8 +314,8 @@ impl Value {
         Value::alias(self.rank(), self.extents().to_vec(), self.compute_with_node().data, node)
     }
 
-    /// Returns the value, computed, as the result of an operation `node` that changes nothing. Both share the values inside
-    /// of regions, so that there is one collective for the readers of both.
+    /// Returns the value, computed, as the result of an operation `node` that changes nothing. Both share the values
+    /// inside of regions, so that there is one collective for the readers of both.
     pub(super) fn passed_by(&self, node: NodeId) -> Value {
         let data = self.compute_with_node().data;
         Value(Rc::new(ValueInner {

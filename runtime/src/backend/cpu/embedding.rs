@@ -57,8 +57,8 @@ fn embedding<T: Float>(
     });
 }
 
-/// Accumulates gradients of rows, except that of the padding. Each thread owns some rows of the table and processes the tokens in order, so sums do
-/// not depend on the number of threads.
+/// Accumulates gradients of rows, except that of the padding. Each thread owns some rows of the table and processes the
+/// tokens in order, so sums do not depend on the number of threads.
 fn embedding_backward<T: Float>(
     workers: &Workers,
     (tokens, padding): (&[u32], Option<u32>),

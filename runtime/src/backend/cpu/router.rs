@@ -101,7 +101,8 @@ impl Scores {
     }
 }
 
-/// Computes the weights of a token's choices for a scale of 1. Returns the scores, and the sum by which they are divided.
+/// Computes the weights of a token's choices for a scale of 1. Returns the scores, and the sum by which they are
+/// divided.
 #[inline(always)]
 fn unscaled_weights<const FMA: bool>(
     options: RouterOptions,

@@ -81,7 +81,8 @@ fn top_k_of_row<T: Float>(row: &[T], values: &mut [f32], choices: &mut [u32]) {
     }
 }
 
-/// Returns a key that is larger for larger scores, the largest for NaN, and among equal scores larger for lower columns.
+/// Returns a key that is larger for larger scores, the largest for NaN, and among equal scores larger for lower
+/// columns.
 fn score_key(x: f32, col: u32) -> u64 {
     // Both zeros have the same bits after the addition.
     let bits = (x + 0.0).to_bits();

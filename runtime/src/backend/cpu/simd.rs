@@ -94,8 +94,8 @@ impl Level {
 
 /// Defines a function whose body is compiled once per [`Level`].
 ///
-/// The constant named first in the brackets is true in the body if fused multiply-add is one instruction; type parameters
-/// may follow it.
+/// The constant named first in the brackets is true in the body if fused multiply-add is one instruction; type
+/// parameters may follow it.
 macro_rules! dispatch {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<const $fma:ident: bool $(, $t:ident: $bound:ident)*>(
         $($arg:ident: $ty:ty),* $(,)?

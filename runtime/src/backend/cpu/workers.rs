@@ -95,7 +95,8 @@ impl Workers {
 
     /// Partitions `rows` into chunks of `chunk` rows, independent of the number of threads.
     ///
-    /// For kernels that sum over rows: with one partial sum per chunk, the result does not depend on the number of threads.
+    /// For kernels that sum over rows: with one partial sum per chunk, the result does not depend on the number of
+    /// threads.
     pub fn chunks<S: SplitChunks>(
         &self,
         rows: usize,

@@ -42,7 +42,8 @@ impl AttentionUse {
         }
     }
 
-    /// Describes the implementations, such as `cuDNN` or `own kernels (scores have a bias)`; `None` if no attention has run.
+    /// Describes the implementations, such as `cuDNN` or `own kernels (scores have a bias)`; `None` if no attention has
+    /// run.
     pub fn describe(&self) -> Option<String> {
         let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // An evaluation has no backward, which is not worth a word if all forward passes are alike.

@@ -43,7 +43,8 @@ impl CaptureState {
         std::mem::take(&mut self.lock_memory().constants)
     }
 
-    /// Counts a graph that is dropped. Returns the retired workspaces if it was the last one: their addresses and sizes.
+    /// Counts a graph that is dropped. Returns the retired workspaces if it was the last one: their addresses and
+    /// sizes.
     pub fn drop_graph(&self) -> Vec<(u64, usize)> {
         let mut memory = self.lock_memory();
         memory.graphs -= 1;

@@ -162,8 +162,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     fn free_event(&self, event: Event) -> Result<(), DriverError>;
     /// Records `event` after the work submitted to `stream` so far.
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError>;
-    /// Records `event` after the work captured on `stream` so far, in each launch of the graph. Only during a capture, and
-    /// no stream can wait for it there.
+    /// Records `event` after the work captured on `stream` so far, in each launch of the graph. Only during a capture,
+    /// and no stream can wait for it there.
     fn record_in_graph(&self, event: Event, stream: Stream) -> Result<(), DriverError>;
     /// Makes later work on `stream` wait for the last record of `event`.
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError>;

@@ -100,9 +100,9 @@ impl GpuContext {
 
     /// Returns a workspace of at least `bytes` bytes, aligned to 256 bytes, for the next work on the compute stream.
     ///
-    /// There is one workspace per context, used by the compute stream only. An operation requests its total in one call,
-    /// and the next request overwrites the contents. The workspace grows to the size of the largest operation; growing
-    /// synchronizes the stream.
+    /// There is one workspace per context, used by the compute stream only. An operation requests its total in one
+    /// call, and the next request overwrites the contents. The workspace grows to the size of the largest operation;
+    /// growing synchronizes the stream.
     pub fn workspace(&self, bytes: usize) -> u64 {
         let mut workspace = lock_unpoisoned(&self.workspace);
         if workspace.bytes < bytes {

@@ -15,8 +15,8 @@ pub struct MatMul {
     pub result: DType,
     /// Operation fused into the matmul.
     pub epilogue: MatMulEpilogue,
-    /// True if the sizes change from call to call: the library's heuristic chooses the algorithm each time, and nothing is
-    /// autotuned or kept.
+    /// True if the sizes change from call to call: the library's heuristic chooses the algorithm each time, and nothing
+    /// is autotuned or kept.
     pub is_ragged: bool,
 }
 

@@ -10,8 +10,8 @@ use crate::backend::{DType, Device, DeviceEvent, ReduceOp, StreamKind};
 
 use super::touched_memory::TouchedMemory;
 
-/// Memory of a dry run: returns unique addresses. Those of a device are never accessed; those that stand for memory of the
-/// host get memory when code of a user reads or writes them as a slice.
+/// Memory of a dry run: returns unique addresses. Those of a device are never accessed; those that stand for memory of
+/// the host get memory when code of a user reads or writes them as a slice.
 #[derive(Debug, Default)]
 pub(crate) struct DryRunDevice {
     /// Bytes given out so far.

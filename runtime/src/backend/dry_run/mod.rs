@@ -1,9 +1,9 @@
 //! A backend for dry runs, which allocates buffers but has no memory and computes nothing.
 //!
 //! A model that runs on it goes through the allocations of a real run, so the peaks of its
-//! [`CachingAllocator`](crate::backend::CachingAllocator) are those that a run would have. Its buffers are addresses without
-//! memory, which read as zeros. Small buffers of a dry run on the CPU have memory, and so do others that code of a user, such as
-//! a function with kernels of its own, reads or writes as slices, within a limit.
+//! [`CachingAllocator`](crate::backend::CachingAllocator) are those that a run would have. Its buffers are addresses
+//! without memory, which read as zeros. Small buffers of a dry run on the CPU have memory, and so do others that code
+//! of a user, such as a function with kernels of its own, reads or writes as slices, within a limit.
 
 mod device;
 mod touched_memory;

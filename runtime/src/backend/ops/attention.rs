@@ -6,8 +6,8 @@ use crate::backend::{DType, DryRunBackend, View, ViewMut};
 
 /// Attention kernels.
 ///
-/// The score of query `i` and key `j` of a head is `s = scale * dot(q_i, k_j)`, then `cap * tanh(s / cap)` if there is a
-/// [soft cap](AttentionShape::soft_cap), plus the [distance bias](DistanceBias) of the head if there is one. A query
+/// The score of query `i` and key `j` of a head is `s = scale * dot(q_i, k_j)`, then `cap * tanh(s / cap)` if there is
+/// a [soft cap](AttentionShape::soft_cap), plus the [distance bias](DistanceBias) of the head if there is one. A query
 /// attends to the keys that its [band](Band) and its [key range](KeyRanges) both show. No matrix of queries by keys is
 /// stored (Dao et al. 2022).
 pub trait AttentionOps {
@@ -19,8 +19,8 @@ pub trait AttentionOps {
     /// Computes the backward of [`attention`](Self::attention) over any part of the keys: `out` and `lse` are those of
     /// all keys that the queries attended to, so gradients of several parts add up.
     fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs);
-    /// Merges the attention of the same queries over other keys into `sum` and `sum_lse`, weighted by the exponentials of
-    /// both log-sum-exps (Liu et al. 2023, "Ring Attention with Blockwise Transformers").
+    /// Merges the attention of the same queries over other keys into `sum` and `sum_lse`, weighted by the exponentials
+    /// of both log-sum-exps (Liu et al. 2023, "Ring Attention with Blockwise Transformers").
     fn merge_attention(&self, shape: &AttentionShape, args: MergeAttentionArgs);
 
     /// Checks that there are kernels for heads of `[head_dim, value_dim]` elements of a dtype.
@@ -31,8 +31,8 @@ pub trait AttentionOps {
         Ok(())
     }
 
-    /// Describes the implementations that attention has run on so far, and why; `None` if there is only one, or none has
-    /// run.
+    /// Describes the implementations that attention has run on so far, and why; `None` if there is only one, or none
+    /// has run.
     fn attention_implementations(&self) -> Option<String> {
         None
     }
@@ -103,10 +103,10 @@ impl Band {
 
 /// Sizes of scaled dot-product attention with grouped key/value heads.
 ///
-/// Queries and their gradient are `[batch, queries, heads, head_dim]`, the output and its gradient `[batch, queries, heads,
-/// value_dim]`, keys `[batch, keys, kv_heads, head_dim]`, values `[batch, keys, kv_heads, value_dim]`. Views begin at the
-/// first position of the first sample, and end at or after the last position of the last sample; the positions between
-/// samples (those from `len` to `pitch`) are neither read nor written.
+/// Queries and their gradient are `[batch, queries, heads, head_dim]`, the output and its gradient `[batch, queries,
+/// heads, value_dim]`, keys `[batch, keys, kv_heads, head_dim]`, values `[batch, keys, kv_heads, value_dim]`. Views
+/// begin at the first position of the first sample, and end at or after the last position of the last sample; the
+/// positions between samples (those from `len` to `pitch`) are neither read nor written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Samples.
@@ -174,7 +174,8 @@ impl AttentionShape {
 /// The keys that each query sees, of those in its [`Band`]: of query `i`, keys `first[i]..end[i]`; none if this is
 /// empty.
 ///
-/// Both are u32 `[batch, queries]` with the pitch of the queries. Neither decreases from one query of a sample to the next.
+/// Both are u32 `[batch, queries]` with the pitch of the queries. Neither decreases from one query of a sample to the
+/// next.
 #[derive(Clone, Copy)]
 pub struct KeyRanges<'a> {
     /// First visible key of each query.
@@ -183,8 +184,8 @@ pub struct KeyRanges<'a> {
     pub end: View<'a>,
 }
 
-/// A bias on scores that depends on the head and on the distance of the key from the query: ALiBi (Press et al. 2022), T5
-/// (Raffel et al. 2020).
+/// A bias on scores that depends on the head and on the distance of the key from the query: ALiBi (Press et al. 2022),
+/// T5 (Raffel et al. 2020).
 ///
 /// The bias of query `i` and key `j` is `values[head][j - i - band.offset + zero]`; the index is clamped to
 /// `0..distances`.
@@ -253,8 +254,8 @@ pub struct AttentionBackwardArgs<'a> {
     pub dsinks: Option<ViewMut<'a>>,
 }
 
-/// Operands of [`AttentionOps::merge_attention`], all f32: outputs are `[batch, queries, heads, value_dim]`, log-sum-exps
-/// `[batch, heads, queries.pitch]`.
+/// Operands of [`AttentionOps::merge_attention`], all f32: outputs are `[batch, queries, heads, value_dim]`,
+/// log-sum-exps `[batch, heads, queries.pitch]`.
 pub struct MergeAttentionArgs<'a> {
     /// Output over other keys.
     pub out: View<'a>,

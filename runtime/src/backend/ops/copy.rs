@@ -28,8 +28,8 @@ impl CopyOps for DryRunBackend {
     fn scale(&self, _: ViewMut, _: f32) {}
 }
 
-/// The layout of a strided copy: run `i` goes from `src_start + i * src_stride` to `dst_start + i * dst_stride`. Runs of
-/// the destination do not overlap.
+/// The layout of a strided copy: run `i` goes from `src_start + i * src_stride` to `dst_start + i * dst_stride`. Runs
+/// of the destination do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCopy {
     /// Number of runs.

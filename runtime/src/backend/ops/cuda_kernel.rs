@@ -8,10 +8,10 @@ use crate::backend::{DType, View, ViewMut};
 
 /// A kernel of CUDA C++ source, compiled by NVRTC at its first launch on a device and cached, also on disk.
 ///
-/// The source defines the kernel as `KERNEL(name)(..)`, after the library's common header, which has fixed-width integers,
-/// `bf16` with `widen(x)` and `store(&y, value)`, and `thread_index()` and `thread_count()` of a grid-stride loop. Kernels
-/// compute in f32 and take addresses as `const T*` to read and `T*` to write, with `T` one of `float`, `bf16` and
-/// `uint32_t`; a scalar is a `float`, `int32_t`, `uint32_t` or `uint64_t`.
+/// The source defines the kernel as `KERNEL(name)(..)`, after the library's common header, which has fixed-width
+/// integers, `bf16` with `widen(x)` and `store(&y, value)`, and `thread_index()` and `thread_count()` of a grid-stride
+/// loop. Kernels compute in f32 and take addresses as `const T*` to read and `T*` to write, with `T` one of `float`,
+/// `bf16` and `uint32_t`; a scalar is a `float`, `int32_t`, `uint32_t` or `uint64_t`.
 ///
 /// ```
 /// use meshwright::backend::CudaKernel;
@@ -83,16 +83,16 @@ impl CudaKernel {
         self.source
     }
 
-    /// Launches the kernel on the compute stream of `backend`, and returns before it is done. The stream orders it after all
-    /// kernels before it; it can be captured in a CUDA graph.
+    /// Launches the kernel on the compute stream of `backend`, and returns before it is done. The stream orders it
+    /// after all kernels before it; it can be captured in a CUDA graph.
     ///
     /// # Safety
-    /// The kernel accesses elements of its arguments only, and writes only those of [`KernelArg::Write`]; other memory of the
-    /// device belongs to others. Its threads do not race.
+    /// The kernel accesses elements of its arguments only, and writes only those of [`KernelArg::Write`]; other memory
+    /// of the device belongs to others. Its threads do not race.
     ///
     /// # Panics
-    /// If the arguments do not have the number, kinds and dtypes of the kernel's parameters, if they are not in memory of
-    /// the device, if the source does not compile, or if the backend has no CUDA device. Before any of it runs.
+    /// If the arguments do not have the number, kinds and dtypes of the kernel's parameters, if they are not in memory
+    /// of the device, if the source does not compile, or if the backend has no CUDA device. Before any of it runs.
     #[track_caller]
     pub unsafe fn launch(&self, backend: &dyn Backend, grid: LaunchGrid, args: &[KernelArg<'_>]) {
         self.check_args(args);
@@ -272,7 +272,8 @@ mod tests {
     #[test]
     fn parameters_are_parsed_from_the_source() {
         let source = "__device__ float twice(float x) { return 2 * x; }\n\
-                      KERNEL(scale)(const float* __restrict__ x, bf16 *y,\n    const uint32_t* ids, float by, uint64_t n) {}";
+                      KERNEL(scale)(const float* __restrict__ x, bf16 *y,\n    const uint32_t* ids, float by, uint64_t \
+                      n) {}";
         let expected = [
             KernelParam::Read(DType::F32),
             KernelParam::Write(DType::Bf16),

@@ -8,8 +8,8 @@ pub trait ElementwiseOps {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut);
     /// Computes the gradients of the leaves of an elementwise expression from the gradient of its result.
     ///
-    /// `leaf_grads` has one entry per leaf; the gradient of a [`Row`](crate::backend::Node::Row) leaf is f32, summed over
-    /// rows.
+    /// `leaf_grads` has one entry per leaf; the gradient of a [`Row`](crate::backend::Node::Row) leaf is f32, summed
+    /// over rows.
     fn map_backward(
         &self,
         expr: &Expr,

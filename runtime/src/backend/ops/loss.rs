@@ -1,7 +1,7 @@
 //! Cross-entropy, in pieces for a vocabulary that is split over ranks.
 //!
-//! A rank has the columns `first_col..first_col + cols` of the logits. Statistics of rows are f32 `[rows]`, targets are u32
-//! `[rows]`.
+//! A rank has the columns `first_col..first_col + cols` of the logits. Statistics of rows are f32 `[rows]`, targets are
+//! u32 `[rows]`.
 
 use crate::backend::{DryRunBackend, View, ViewMut};
 
@@ -13,14 +13,14 @@ pub trait LossOps {
     fn exp_sum(&self, args: ExpSumArgs);
     /// Computes [`row_max`](Self::row_max), and [`exp_sum`](Self::exp_sum) relative to that maximum.
     ///
-    /// Ranks that share a vocabulary take the largest `max`, multiply their sums by the exponential of the difference of
-    /// their own to it, and add them.
+    /// Ranks that share a vocabulary take the largest `max`, multiply their sums by the exponential of the difference
+    /// of their own to it, and add them.
     fn max_exp_sum(&self, args: MaxExpSumArgs);
-    /// Computes `sum = sum(max + ln(sum_exp) - target_logit)` over the rows whose target is not `u32::MAX`, added in f64:
-    /// the cross-entropy of all rows together.
+    /// Computes `sum = sum(max + ln(sum_exp) - target_logit)` over the rows whose target is not `u32::MAX`, added in
+    /// f64: the cross-entropy of all rows together.
     fn cross_entropy_loss(&self, args: CrossEntropyLossArgs);
-    /// Replaces `logits` by `(exp(logit - max) / sum_exp - [column is the target]) * row_scale`. A `row_scale` of 0 gives
-    /// zeros whatever the logits are.
+    /// Replaces `logits` by `(exp(logit - max) / sum_exp - [column is the target]) * row_scale`. A `row_scale` of 0
+    /// gives zeros whatever the logits are.
     fn cross_entropy_grad(&self, args: CrossEntropyGradArgs);
     /// Computes [`max_exp_sum`](Self::max_exp_sum) and [`cross_entropy_grad`](Self::cross_entropy_grad) with these
     /// statistics: for a rank that has all columns of the vocabulary.

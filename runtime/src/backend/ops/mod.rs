@@ -1,7 +1,8 @@
 //! The kernel interface: one trait per family of operations, and [`Backend`], which is all of them.
 //!
-//! A kernel is written in three places: its method and operands in the family's file here, next to its implementation in
-//! dry runs, which does nothing, and an implementation each in the files of the same family under `cpu` and `cuda/ops`.
+//! A kernel is written in three places: its method and operands in the family's file here, next to its implementation
+//! in dry runs, which does nothing, and an implementation each in the files of the same family under `cpu` and
+//! `cuda/ops`.
 
 pub mod attention;
 pub mod copy;
@@ -49,8 +50,8 @@ pub use softmax::SoftmaxOps;
 /// stays NaN. Statistics, and gradients of parameters that are summed over rows, are always f32.
 ///
 /// # Panics
-/// Kernels panic when operands do not fit the given sizes or dtypes: a bug of the caller, since the sizes of a model are
-/// checked when it is built.
+/// Kernels panic when operands do not fit the given sizes or dtypes: a bug of the caller, since the sizes of a model
+/// are checked when it is built.
 pub trait Backend:
     MatmulOps
     + ElementwiseOps

@@ -5,13 +5,14 @@ use crate::backend::{DryRunBackend, View, ViewMut};
 
 /// Normalization kernels.
 pub trait NormOps {
-    /// Computes `y = x * inv_rms * weight` with `inv_rms = 1 / sqrt(mean(x^2) + eps)` per row (Zhang and Sennrich 2019).
+    /// Computes `y = x * inv_rms * weight` with `inv_rms = 1 / sqrt(mean(x^2) + eps)` per row (Zhang and Sennrich
+    /// 2019).
     fn rms_norm(&self, args: RmsNormArgs);
     /// Computes the backward of [`rms_norm`](Self::rms_norm).
     fn rms_norm_backward(&self, args: RmsNormBackwardArgs);
 
-    /// Computes `y = (x - mean) * inv_std * weight + bias` with `inv_std = 1 / sqrt(var + eps)` per row, `var` the biased
-    /// variance (Ba, Kiros and Hinton 2016).
+    /// Computes `y = (x - mean) * inv_std * weight + bias` with `inv_std = 1 / sqrt(var + eps)` per row, `var` the
+    /// biased variance (Ba, Kiros and Hinton 2016).
     fn layer_norm(&self, args: LayerNormArgs);
     /// Computes the backward of [`layer_norm`](Self::layer_norm).
     fn layer_norm_backward(&self, args: LayerNormBackwardArgs);

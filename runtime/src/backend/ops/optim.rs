@@ -4,7 +4,8 @@ use crate::backend::{DryRunBackend, UpdateExpr, UpdateOperands, View, ViewMut};
 
 /// Optimizer kernels.
 pub trait OptimizerOps {
-    /// Applies one step of AdamW to consecutive `groups`, which together have the length of the operands; see [`AdamStep`].
+    /// Applies one step of AdamW to consecutive `groups`, which together have the length of the operands; see
+    /// [`AdamStep`].
     fn adamw(&self, step: &AdamStep, groups: &[AdamGroup], args: AdamwArgs);
     /// Applies one step of SGD; see [`SgdStep`].
     fn sgd(&self, step: &SgdStep, args: SgdArgs);

@@ -6,8 +6,8 @@ use crate::backend::{DryRunBackend, View, ViewMut};
 pub trait ReductionOps {
     /// Computes `y[outer, inner] = scale * sum of x[outer, len, inner] over len`; `x` and `y` are f32 or bf16 each.
     fn sum_dim(&self, dim: MiddleDim, x: View, y: ViewMut, scale: f32);
-    /// Computes `dx[outer, len, inner] = scale * dy[outer, inner]`, the backward of [`sum_dim`](Self::sum_dim); `dy` and
-    /// `dx` are f32 or bf16 each.
+    /// Computes `dx[outer, len, inner] = scale * dy[outer, inner]`, the backward of [`sum_dim`](Self::sum_dim); `dy`
+    /// and `dx` are f32 or bf16 each.
     fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32);
 
     /// Returns the sum of squares in f64, added in an order that depends on the length alone.

@@ -1,7 +1,7 @@
 //! Expert routing: tokens are assigned to experts and grouped by them (mixture of experts, MoE).
 //!
-//! Each token has `top_k` choices, and choice `c` belongs to token `c / top_k`. Choices are grouped by expert, in the order
-//! of tokens within each expert: the choice at position `p` is `order[p]`, and the position of choice `c` is
+//! Each token has `top_k` choices, and choice `c` belongs to token `c / top_k`. Choices are grouped by expert, in the
+//! order of tokens within each expert: the choice at position `p` is `order[p]`, and the position of choice `c` is
 //! `positions[c]`.
 
 use crate::backend::{DryRunBackend, View, ViewMut};
@@ -20,21 +20,22 @@ pub trait RoutingOps {
     /// Gathers the rows of tokens at the positions of their choices:
     /// `out[p] = weights[order[p]] * x[order[p] / top_k]`.
     ///
-    /// It takes tokens to their experts, and with weights it is the backward of [`combine_tokens`](Self::combine_tokens).
+    /// It takes tokens to their experts, and with weights it is the backward of
+    /// [`combine_tokens`](Self::combine_tokens).
     fn dispatch_tokens(&self, shape: RoutingShape, args: DispatchTokensArgs);
     /// Sums the rows of each token's choices: `out[t] = sum of weights[c] * x[positions[c]]` over its choices in order.
     ///
     /// It brings the results of experts back, and without weights it is the backward of
     /// [`dispatch_tokens`](Self::dispatch_tokens).
     fn combine_tokens(&self, shape: RoutingShape, args: CombineTokensArgs);
-    /// Computes the gradients of the weights of [`combine_tokens`](Self::combine_tokens): `dweights[c]` is the dot product
-    /// of `dy[c / top_k]` and `x[positions[c]]`.
+    /// Computes the gradients of the weights of [`combine_tokens`](Self::combine_tokens): `dweights[c]` is the dot
+    /// product of `dy[c / top_k]` and `x[positions[c]]`.
     fn combine_weight_grad(&self, shape: RoutingShape, args: CombineWeightGradArgs);
 
     /// Computes the weight of each choice from the logits of its token; see [`RouterOptions`].
     fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs);
-    /// Computes the backward of [`router_weights`](Self::router_weights), from the same logits and choices: the gradient of
-    /// every logit of each token.
+    /// Computes the backward of [`router_weights`](Self::router_weights), from the same logits and choices: the
+    /// gradient of every logit of each token.
     fn router_weights_backward(&self, options: RouterOptions, args: RouterWeightsBackwardArgs);
     /// Computes the penalty of each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is the
     /// log-sum-exp of its logits and `p` its [`probabilities`](RouterScore).
@@ -75,8 +76,8 @@ pub enum RouterScore {
 pub struct RouterOptions {
     /// Score of each expert.
     pub score: RouterScore,
-    /// True if the scores of a token's choices are divided by their sum. For [`RouterScore::Softmax`] that is the softmax
-    /// over the chosen logits.
+    /// True if the scores of a token's choices are divided by their sum. For [`RouterScore::Softmax`] that is the
+    /// softmax over the chosen logits.
     pub normalize: bool,
     /// Factor of all weights.
     pub scale: f32,

@@ -79,7 +79,8 @@ impl Elementwise for GeluTanh {
     const CUDA: &'static str = "
 constexpr float SQRT_2_OVER_PI = 0.7978846f;
 // (1 + tanh(u)) / 2 is the sigmoid of 2 u, which is cheaper.
-__device__ inline float gelu_tanh_gate(float x) { return sigmoid(2.0f * SQRT_2_OVER_PI * x * (1.0f + 0.044715f * x * x)); }
+__device__ inline float gelu_tanh_gate(float x) { return sigmoid(2.0f * SQRT_2_OVER_PI * x * (1.0f + 0.044715f * x * \
+x)); }
 __device__ inline float gelu_tanh_forward(float x) { return x * gelu_tanh_gate(x); }
 __device__ inline float gelu_tanh_backward(float g, float x) {
     // The square of a large x is infinite, so x is multiplied by the slope of the gate, which is 0 there, first.

@@ -1,7 +1,7 @@
 //! Elementwise functions of one operand: name, forward, derivative and CUDA source of each.
 //!
-//! A new function is a variant of [`UnaryFunction`], a name in `by_function`, and a type that implements `Elementwise`. The
-//! method of tensors is a line in `tensor/elementwise.rs`, with its name in the lists of `tensor/partial.rs` and
+//! A new function is a variant of [`UnaryFunction`], a name in `by_function`, and a type that implements `Elementwise`.
+//! The method of tensors is a line in `tensor/elementwise.rs`, with its name in the lists of `tensor/partial.rs` and
 //! `tensor/in_flight.rs`.
 
 mod activations;
@@ -54,12 +54,12 @@ functions! {
     Abs
 }
 
-/// Evaluates an expression with `F` as the type of a [`UnaryFunction`], so that loops over its elements are compiled for
-/// each function.
+/// Evaluates an expression with `F` as the type of a [`UnaryFunction`], so that loops over its elements are compiled
+/// for each function.
 macro_rules! by_function {
     ($function:expr => $F:ident; $body:expr) => {
-        by_function!(@ $function, $F, $body, UnaryFunction, Silu Gelu GeluTanh Relu Sigmoid Softplus Tanh Exp Log Sqrt Rsqrt
-            Recip Square Abs)
+        by_function!(@ $function, $F, $body, UnaryFunction, Silu Gelu GeluTanh Relu Sigmoid Softplus Tanh Exp Log
+            Sqrt Rsqrt Recip Square Abs)
     };
     (@ $function:expr, $F:ident, $body:expr, $enum:ident, $($name:ident)*) => {
         match $function {
@@ -99,15 +99,15 @@ pub(super) enum DerivativeOf {
     Output,
 }
 
-/// Definition of a [`UnaryFunction`]. CPU functions have no branches, so that loops over them vectorize; `FMA` is true if
-/// fused multiply-add is one instruction.
+/// Definition of a [`UnaryFunction`]. CPU functions have no branches, so that loops over them vectorize; `FMA` is true
+/// if fused multiply-add is one instruction.
 pub(super) trait Elementwise {
     const NAME: &'static str;
 
     const DERIVATIVE_OF: DerivativeOf;
 
-    /// CUDA C++ functions `float NAME_forward(float x)` and `float NAME_backward(float g, float v)`, which returns the gradient
-    /// of the input; `v` is the operand of the derivative. They may use `map.cuh`.
+    /// CUDA C++ functions `float NAME_forward(float x)` and `float NAME_backward(float g, float v)`, which returns the
+    /// gradient of the input; `v` is the operand of the derivative. They may use `map.cuh`.
     #[cfg(feature = "cuda")]
     const CUDA: &'static str;
 

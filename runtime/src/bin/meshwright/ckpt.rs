@@ -57,8 +57,8 @@ fn describe(folder: &Path, manifest: &Manifest) -> String {
     let order = mesh_order.as_ref().map(|order| format!(" in the order {order}"));
     let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
     let mut text = format!(
-        "{}: all files match their hashes\n  step {step} of seed {seed}, saved on the mesh {mesh}{}\n  {} samples of {} were \
-         trained on\n",
+        "{}: all files match their hashes\n  step {step} of seed {seed}, saved on the mesh {mesh}{}\n  {} samples of \
+         {} were trained on\n",
         folder.display(),
         order.unwrap_or_default(),
         data.samples,

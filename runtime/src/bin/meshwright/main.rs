@@ -1,5 +1,5 @@
-//! Command-line tool that reports GPUs, libraries and checkpoints, checks the CUDA kernels, and draws pipeline schedules:
-//! `cargo run --release --features cuda --bin meshwright -- --help`.
+//! Command-line tool that reports GPUs, libraries and checkpoints, checks the CUDA kernels, and draws pipeline
+//! schedules: `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod ckpt;
 mod failure;
@@ -55,8 +55,8 @@ fn command() -> Command {
     let kernels = Command::new("kernels")
         .about("Print the names of the kernel sources")
         .arg(Arg::new("check").long("check").action(ArgAction::SetTrue).help(
-            "Compile the kernels, print their resource usage, and fail if one spills registers, exceeds a resource limit, \
-             or takes too long to compile; needs no GPU",
+            "Compile the kernels, print their resource usage, and fail if one spills registers, exceeds a resource \
+             limit, or takes too long to compile; needs no GPU",
         ))
         .arg(
             Arg::new("arch")

@@ -57,8 +57,8 @@ pub(super) fn exported_positions(rope: &RopeParameters, max_positions: usize) ->
     }
 }
 
-/// Returns the role of a tensor. Some folders also store the rotary frequencies, and the head that is tied to the embedding;
-/// those of a bare model omit the prefix `model.`.
+/// Returns the role of a tensor. Some folders also store the rotary frequencies, and the head that is tied to the
+/// embedding; those of a bare model omit the prefix `model.`.
 pub(super) fn tensor_role<'a>(
     stored: &'a str,
     tied: bool,
@@ -86,7 +86,8 @@ pub(super) fn read_padding(keys: &HfSettings<'_>, vocab: usize) -> Result<Option
     match row.and_then(|row| usize::try_from(row).ok()).filter(|row| *row < vocab) {
         Some(row) => Ok(Some(row)),
         None => Err(format!(
-            "pad_token_id is {value}, but the embedding has {vocab} rows; correct it, or set it to null if nothing is padded"
+            "pad_token_id is {value}, but the embedding has {vocab} rows; correct it, or set it to null if nothing is \
+             padded"
         )),
     }
 }

@@ -43,8 +43,8 @@ impl DerivedTensor {
             ),
             DerivedTensor::RotaryFrequencies(rope, head_dim) => (
                 are_frequencies(rope, *head_dim, values),
-                "holds other rotary frequencies than those of config.json; correct the rotary settings there, or remove \
-                 the tensor",
+                "holds other rotary frequencies than those of config.json; correct the rotary settings there, or \
+                 remove the tensor",
             ),
         };
         if is_same { Ok(()) } else { Err(reason.to_owned()) }

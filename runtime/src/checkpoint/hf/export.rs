@@ -24,8 +24,8 @@ pub struct HfExport {
 }
 
 impl HfExport {
-    /// Checks that `folder` can be written to, creating it if needed. Called at the start of a run, so that a bad folder is
-    /// reported before any work could be lost.
+    /// Checks that `folder` can be written to, creating it if needed. Called at the start of a run, so that a bad
+    /// folder is reported before any work could be lost.
     ///
     /// # Errors
     /// A folder that cannot be created or written to, and one in which a folder has the name of a file of the export.
@@ -39,8 +39,8 @@ impl HfExport {
         files::remove_path(&probe)
     }
 
-    /// Locks `folder`, so that no other run exports to it while the lock exists: they would write over each other's files. Called
-    /// by the first process of a run, after [`prepare`](Self::prepare).
+    /// Locks `folder`, so that no other run exports to it while the lock exists: they would write over each other's
+    /// files. Called by the first process of a run, after [`prepare`](Self::prepare).
     ///
     /// # Errors
     /// A folder to which another run exports, and a lock file that cannot be written.

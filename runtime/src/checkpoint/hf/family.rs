@@ -16,11 +16,12 @@ pub trait HfConfig: Sized {
     /// `model_type` of the family's folders.
     const MODEL_TYPE: &'static str;
 
-    /// Reads the configuration from the keys of `config.json`. Absent keys have the defaults of the `transformers` library.
+    /// Reads the configuration from the keys of `config.json`. Absent keys have the defaults of the `transformers`
+    /// library.
     ///
     /// # Errors
-    /// A size that is missing or of the wrong type, and any setting that is not implemented here, by name: ignoring it would
-    /// change the results.
+    /// A size that is missing or of the wrong type, and any setting that is not implemented here, by name: ignoring it
+    /// would change the results.
     fn from_settings(settings: &HfSettings<'_>) -> Result<Self, String>;
 
     /// Returns the `config.json` that `transformers` loads as this model in f32, with its `model_type`.
@@ -34,8 +35,8 @@ pub trait HfConfig: Sized {
         TensorRole::Model(Cow::Borrowed(stored))
     }
 
-    /// Makes the head a weight of its own, since a folder stores one that differs from the tensor it is tied to, and returns
-    /// true; false if the family has no such models.
+    /// Makes the head a weight of its own, since a folder stores one that differs from the tensor it is tied to, and
+    /// returns true; false if the family has no such models.
     fn untie(&mut self) -> bool {
         false
     }
@@ -102,8 +103,8 @@ fn refuse_quantized(settings: &HfSettings<'_>) -> Result<(), String> {
     ))
 }
 
-/// Refuses the folder of another family that has no `model_type`, by the names of its classes, which begin with that of the
-/// family. With a `model_type`, a class of other computations or another task is an unknown key.
+/// Refuses the folder of another family that has no `model_type`, by the names of its classes, which begin with that of
+/// the family. With a `model_type`, a class of other computations or another task is an unknown key.
 fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Result<(), String> {
     let is_key = |(key, _): &(&str, &Value)| *key == "architectures";
     let Some((_, found)) = settings.entries().find(is_key) else { return Ok(()) };

@@ -107,8 +107,8 @@ impl HfConfig for Gpt2Config {
         ("n_layer", self.layers)
     }
 
-    /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones store the
-    /// causal mask of each layer, and some the head, which is tied to the embedding.
+    /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones
+    /// store the causal mask of each layer, and some the head, which is tied to the embedding.
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         if stored.ends_with(".attn.bias") {
             TensorRole::Derived(DerivedTensor::CausalMask)

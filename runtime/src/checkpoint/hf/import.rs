@@ -35,11 +35,12 @@ struct StoredTensor {
 
 impl HfFolder {
     /// Opens a folder with `config.json` and `model.safetensors` or `model.safetensors.index.json`, and returns its
-    /// configuration too. Of the keys of `config.json` that nothing reads, those of `accepted` are left out. [`check_tensors`](Self::check_tensors) compares the tensors with those of a model.
+    /// configuration too. Of the keys of `config.json` that nothing reads, those of `accepted` are left out.
+    /// [`check_tensors`](Self::check_tensors) compares the tensors with those of a model.
     ///
     /// # Errors
-    /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), fewer tensors than layers,
-    /// a tensor that is stored twice, and one that follows from others but differs from what follows.
+    /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), fewer tensors than
+    /// layers, a tensor that is stored twice, and one that follows from others but differs from what follows.
     pub fn open<C: HfConfig>(
         folder: &Path,
         accepted: &[String],
@@ -105,8 +106,8 @@ impl HfFolder {
         Ok(())
     }
 
-    /// Adds a stored head that is tied to the tensor `source`: nothing if both are equal. A head that differs is a weight of its
-    /// own, as in `transformers`, by its name without the `wrapped` bytes of a prefix.
+    /// Adds a stored head that is tied to the tensor `source`: nothing if both are equal. A head that differs is a
+    /// weight of its own, as in `transformers`, by its name without the `wrapped` bytes of a prefix.
     fn add_tied<C: HfConfig>(
         &mut self,
         source: &'static str,
@@ -132,8 +133,8 @@ impl HfFolder {
             return Err(CheckpointError::tensor_error(&head_file.0, &place.stored, reason));
         }
         self.warnings.push(format!(
-            "config.json ties the head to the embedding, but the stored `{}` differs from `{}`: the head is trained as a \
-             weight of its own",
+            "config.json ties the head to the embedding, but the stored `{}` differs from `{}`: the head is trained as \
+             a weight of its own",
             place.stored, embedding.stored
         ));
         self.add(place.stored[wrapped..].to_owned(), place)
@@ -153,8 +154,8 @@ impl HfFolder {
     /// Compares the tensors with the names and shapes that a model expects.
     ///
     /// # Errors
-    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and those of another shape. Also
-    /// refused is a tensor of a dtype that cannot be read.
+    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and those of another shape.
+    /// Also refused is a tensor of a dtype that cannot be read.
     pub fn check_tensors(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
         let found = self.places.iter().filter_map(|(name, place)| {
             Some((name.as_str(), self.files[place.file].1.shape(&place.stored)?))
@@ -192,7 +193,8 @@ impl TensorSource for HfFolder {
     }
 }
 
-/// Returns the length of the prefix of all `names` by which modules that wrap a model, such as for data parallelism, name it.
+/// Returns the length of the prefix of all `names` by which modules that wrap a model, such as for data parallelism,
+/// name it.
 fn wrapper_len<'a>(names: impl Iterator<Item = &'a String> + Clone) -> usize {
     let mut len = 0;
     if names.clone().next().is_none() {

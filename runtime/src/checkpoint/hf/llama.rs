@@ -114,7 +114,8 @@ impl HfConfig for LlamaConfig {
 
 /// Refuses settings of other Llama-like models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
-    // The slices in which linear layers were computed when the model was made, and marks of programs that wrote the file.
+    // The slices in which linear layers were computed when the model was made, and marks of programs that wrote the
+    // file.
     keys.ignore(&["pretraining_tp", "is_llama_config", "unsloth_fixed", "max_sequence_length"]);
     keys.expect_text("hidden_act", &["silu"])?;
     refuse_biases(keys, &["attention_bias", "mlp_bias"])?;

@@ -10,8 +10,8 @@ use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, HfSettings, TensorRole};
 use crate::rotary::RopeParameters;
 
-/// The sizes and constants of a Mixtral model (Jiang et al., "Mixtral of Experts", 2024): a Llama whose feed-forward is a
-/// mixture of experts.
+/// The sizes and constants of a Mixtral model (Jiang et al., "Mixtral of Experts", 2024): a Llama whose feed-forward is
+/// a mixture of experts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixtralConfig {
     /// `hidden_size`: width of the residual stream.

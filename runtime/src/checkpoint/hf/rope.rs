@@ -1,7 +1,7 @@
 //! Rotary parameters in a `config.json`.
 //!
-//! They are an object `rope_parameters` since version 5 of `transformers`; before, `rope_theta` is at the top level and an
-//! object `rope_scaling` has the scaling, whose name is `rope_type` or, in older files, `type`.
+//! They are an object `rope_parameters` since version 5 of `transformers`; before, `rope_theta` is at the top level and
+//! an object `rope_scaling` has the scaling, whose name is `rope_type` or, in older files, `type`.
 
 use serde_json::{Map, Value, json};
 
@@ -14,8 +14,8 @@ const OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 /// The names of scalings that are supported, for messages.
 const SUPPORTED: &str = "\"default\", \"linear\", \"dynamic\", \"yarn\" and \"llama3\"";
 
-/// Reads the rotary parameters of a model with heads of `head_dim` that was made for `max_positions`. The base is `theta` in a
-/// file without one.
+/// Reads the rotary parameters of a model with heads of `head_dim` that was made for `max_positions`. The base is
+/// `theta` in a file without one.
 ///
 /// # Errors
 /// A scaling that is not supported, by name, numbers that are missing or out of range, and two objects that differ.

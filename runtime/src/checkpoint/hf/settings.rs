@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 /// The keys of an object of `config.json`. A `null` counts as absent.
 ///
-/// Keys that are never asked for are refused when a folder is opened ([`HfConfig::read`](super::HfConfig::read)), since what
-/// they change is not known.
+/// Keys that are never asked for are refused when a folder is opened ([`HfConfig::read`](super::HfConfig::read)), since
+/// what they change is not known.
 #[derive(Debug, Clone)]
 pub struct HfSettings<'a> {
     object: &'a Map<String, Value>,

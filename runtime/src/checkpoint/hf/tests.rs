@@ -342,8 +342,8 @@ fn unknown_keys_are_refused() {
     for (change, reason) in [
         (
             json!({ "auto_map": { "AutoModel": "x.Y" }, "residual_multiplier": 0.22 }),
-            "\"auto_map\" is {\"AutoModel\":\"x.Y\"}, \"residual_multiplier\" is 0.22: this program does not know what they \
-             change; `--accept-keys auto_map,residual_multiplier` runs without them",
+            "\"auto_map\" is {\"AutoModel\":\"x.Y\"}, \"residual_multiplier\" is 0.22: this program does not know what \
+             they change; `--accept-keys auto_map,residual_multiplier` runs without them",
         ),
         (json!({ "rope_parameters": rope }), "\"rope_parameters.beta_fast\" is 32: this program"),
         (
@@ -366,8 +366,8 @@ fn unknown_keys_are_refused() {
     let accepted = ["qk_norm".to_owned()];
     let (found, folder) = HfFolder::open::<LlamaConfig>(dir.path(), &accepted).unwrap();
     assert_eq!(found, config(false));
-    let warning = "config.json: \"num_nextn_predict_layers\" is 0, \"use_bias\" is false: this program does not know them, and \
-                   takes them for switched off";
+    let warning = "config.json: \"num_nextn_predict_layers\" is 0, \"use_bias\" is false: this program does not know \
+                   them, and takes them for switched off";
     assert_eq!(folder.warnings(), [warning]);
 }
 

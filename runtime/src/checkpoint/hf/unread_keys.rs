@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::HfSettings;
 
-/// Keys without effect on training: how a file was made, how a model is initialized, what the outputs of `transformers` are, and
-/// the defaults of generation and of heads for other tasks.
+/// Keys without effect on training: how a file was made, how a model is initialized, what the outputs of `transformers`
+/// are, and the defaults of generation and of heads for other tasks.
 const INERT: [&str; 60] = [
     "_attn_implementation_autoset",
     "_commit_hash",
@@ -72,8 +72,8 @@ const INERT: [&str; 60] = [
 /// Most characters of a value in a message.
 const MAX_VALUE: usize = 80;
 
-/// Checks the keys that nothing has read, except those of `accepted`. Returns a warning about keys that switch something off
-/// that is not known.
+/// Checks the keys that nothing has read, except those of `accepted`. Returns a warning about keys that switch
+/// something off that is not known.
 ///
 /// # Errors
 /// All unknown keys with their values, and an accepted key that the file does not have, or that is read.

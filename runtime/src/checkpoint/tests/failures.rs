@@ -50,8 +50,8 @@ fn recover_with_crashes(dir: &Path, context: &str) {
     panic!("a recovery takes more than {MAX_OPERATIONS} operations");
 }
 
-/// Every operation of a run that saves a step again fails, or is not reached because of a crash. The step is found at any
-/// time, and the error is the first one.
+/// Every operation of a run that saves a step again fails, or is not reached because of a crash. The step is found at
+/// any time, and the error is the first one.
 #[test]
 fn a_replaced_checkpoint_is_never_lost() {
     for index in 0..MAX_OPERATIONS {

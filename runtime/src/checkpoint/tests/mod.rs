@@ -193,7 +193,8 @@ fn keep_removes_older_checkpoints_only() {
     assert_eq!(names(dir.path()), ["latest", "step-00000025", "step-00000030"]);
 }
 
-/// Checkpoints of an abandoned branch are neither counted nor removed, and not loaded for damaged ones of another branch.
+/// Checkpoints of an abandoned branch are neither counted nor removed, and not loaded for damaged ones of another
+/// branch.
 #[test]
 fn branches_are_kept_apart() {
     let dir = folder();

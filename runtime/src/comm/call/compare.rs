@@ -25,23 +25,23 @@ impl CallDifference {
                  around these lines that differs by rank."
             }
             CallDifference::Message => {
-                "These are different messages: one rank sends in another order than the other one receives; look at the \
-                 pipeline schedules of both ranks."
+                "These are different messages: one rank sends in another order than the other one receives; look at \
+                 the pipeline schedules of both ranks."
             }
             CallDifference::DType => {
                 "The element types differ: look at how these buffers were made."
             }
             CallDifference::Memory => {
-                "Some operands are in host memory and some in device memory: make the buffers of all ranks from allocators of \
-                 the same kind."
+                "Some operands are in host memory and some in device memory: make the buffers of all ranks from \
+                 allocators of the same kind."
             }
             CallDifference::ReduceOp => {
                 "The reductions differ: look at the operation passed at these lines."
             }
             CallDifference::Root => "The roots differ: every rank must name the same one.",
             CallDifference::Field => {
-                "The calls are alike but come from different places of the model: one rank makes them in another order, \
-                 or makes one more; look for control flow around these lines that differs by rank."
+                "The calls are alike but come from different places of the model: one rank makes them in another \
+                 order, or makes one more; look for control flow around these lines that differs by rank."
             }
             CallDifference::Line => {
                 "The calls are alike but come from different lines: one rank makes them in another order, or makes one \

@@ -123,9 +123,9 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: Some(src), dst })
     }
 
-    /// Asynchronous [`send`](Self::send) without a staging copy: it is complete when the receiver has the message, or when
-    /// the engine keeps `data` until the receiver comes. `data` must not be changed before it is received, and is freed
-    /// then.
+    /// Asynchronous [`send`](Self::send) without a staging copy: it is complete when the receiver has the message, or
+    /// when the engine keeps `data` until the receiver comes. `data` must not be changed before it is received, and is
+    /// freed then.
     ///
     /// It is ordered among the messages to this member, including blocking ones, when it is issued.
     pub fn start_send(&self, site: &Site, to: usize, data: Arc<Buffer>) -> PendingCall<()> {

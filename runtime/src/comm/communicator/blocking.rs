@@ -38,8 +38,8 @@ impl Communicator {
         self.run_call(site, op, Operands::Borrowed { src: Some(src), dst: Some(dst) })
     }
 
-    /// Sends `send[m]` elements to each member `m` and receives `recv[m]` from it; both buffers hold the parts in the order
-    /// of group ranks without gaps.
+    /// Sends `send[m]` elements to each member `m` and receives `recv[m]` from it; both buffers hold the parts in the
+    /// order of group ranks without gaps.
     pub fn all_to_all(
         &self,
         site: &Site,
@@ -90,8 +90,8 @@ impl Communicator {
         self.run_call(site, op, Operands::Borrowed { src: Some(src), dst })
     }
 
-    /// Sends a message. It does not wait for the receiver: unless that is waiting already, the data is copied to a staging
-    /// buffer.
+    /// Sends a message. It does not wait for the receiver: unless that is waiting already, the data is copied to a
+    /// staging buffer.
     pub fn send(&self, site: &Site, to: usize, data: View<'_>) -> CommResult {
         let op = CommOp::Send { to: self.member.peer(to), count: data.len() };
         self.run_call(site, op, Operands::Borrowed { src: Some(data), dst: None })

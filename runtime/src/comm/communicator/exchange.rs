@@ -11,9 +11,9 @@ impl Communicator {
     /// [`start_send`](Self::start_send), and receives into each buffer of `receives` from its member, like
     /// [`start_recv`](Self::start_recv). Returns their handles in the same order.
     ///
-    /// If [messages are grouped](Self::groups_messages), none of them is complete before all are, and later messages of this
-    /// member wait for them. So members must not wait for each other in a circle: it is enough that all of them exchange
-    /// the same rounds in one order, each of which has both ends of its messages.
+    /// If [messages are grouped](Self::groups_messages), none of them is complete before all are, and later messages of
+    /// this member wait for them. So members must not wait for each other in a circle: it is enough that all of them
+    /// exchange the same rounds in one order, each of which has both ends of its messages.
     pub fn exchange(
         &self,
         sends: Vec<(Site, usize, Arc<Buffer>)>,
@@ -59,8 +59,8 @@ impl Communicator {
         (sent, received)
     }
 
-    /// Returns true if the engine submits the messages of an [exchange](Self::exchange) as one group, and its groups in the
-    /// order of issue.
+    /// Returns true if the engine submits the messages of an [exchange](Self::exchange) as one group, and its groups in
+    /// the order of issue.
     pub fn groups_messages(&self) -> bool {
         self.group.groups_messages()
     }

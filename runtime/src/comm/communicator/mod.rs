@@ -28,11 +28,11 @@ use super::{
 /// - Calls match if operation, arguments and the field of the site are the same; the line may differ.
 /// - A message and its receive match if dtype, length and, if both have one, the [`MessageId`](super::MessageId) of the
 ///   site are the same.
-/// - Every method returns an error, on every member, if the members' calls do not match, if a member has left, and after a
-///   timeout; and on this rank alone if an argument is invalid. After an error the group is out of step: later calls fail
-///   too.
-/// - Blocking collectives, asynchronous collectives, and messages each keep their own order and never wait for each other.
-///   A message may be sent in one form and received in the other.
+/// - Every method returns an error, on every member, if the members' calls do not match, if a member has left, and
+///   after a timeout; and on this rank alone if an argument is invalid. After an error the group is out of step: later
+///   calls fail too.
+/// - Blocking collectives, asynchronous collectives, and messages each keep their own order and never wait for each
+///   other. A message may be sent in one form and received in the other.
 pub struct Communicator {
     member: Arc<GroupMember>,
     group: Arc<dyn ProcessGroup>,

@@ -1,5 +1,5 @@
-//! The collectives (all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, ..) as transfers between the operands of
-//! all members. Each member reads the memory of all others directly, so there is no ring and no tree.
+//! The collectives (all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, ..) as transfers between the
+//! operands of all members. Each member reads the memory of all others directly, so there is no ring and no tree.
 
 use crate::backend::{View, ViewMut};
 use crate::comm::call::CommOp;
@@ -52,7 +52,8 @@ impl LocalMember {
         }
     }
 
-    /// Participates with `src`, which members only read, and runs `transfer` into `dst`, which this member alone writes.
+    /// Participates with `src`, which members only read, and runs `transfer` into `dst`, which this member alone
+    /// writes.
     fn read_sources(
         &self,
         issued: IssuedCall<'_>,
@@ -154,9 +155,9 @@ impl LocalMember {
         self.reduce_targets(issued, data, |group, target| {
             let own = run_of(&blocks.lens, self.group_rank());
             let start = own.start;
-            // SAFETY: the operands are copies, or lent until the participation ends. Each member touches its own run only,
-            // reading it in every operand and writing it in its own, which it has borrowed exclusively; and the runs of
-            // two members have no element in common.
+            // SAFETY: the operands are copies, or lent until the participation ends. Each member touches its own run
+            // only, reading it in every operand and writing it in its own, which it has borrowed exclusively; and the
+            // runs of two members have no element in common.
             unsafe { group.combine_runs(ReduceOp::Sum, own, target, start) };
         })
     }

@@ -26,8 +26,8 @@ impl DeviceStream {
         DeviceStream { device: Arc::clone(device), stream: StreamKind::Compute, ready }
     }
 
-    /// Communication stream `number`, for an asynchronous call on operands that are ready at an event; that of the compute
-    /// stream now if there is none.
+    /// Communication stream `number`, for an asynchronous call on operands that are ready at an event; that of the
+    /// compute stream now if there is none.
     pub fn communication(
         device: &Arc<dyn Device>,
         number: usize,

@@ -122,7 +122,8 @@ impl Engine for LocalEngine {
         self.groups.ranks.extend_time_limit(self.rank, waits_for_files);
     }
 
-    /// Returns pools for a rank that is alone: calls of several ranks, which are synchronized on the host, cannot be captured.
+    /// Returns pools for a rank that is alone: calls of several ranks, which are synchronized on the host, cannot be
+    /// captured.
     fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         (self.groups.ranks.world_size() == 1).then(Vec::new)
     }

@@ -115,8 +115,8 @@ impl Mailbox {
         let allocator = self.allocator(from, data.device());
         let mut copy = allocator.alloc(data.dtype(), data.len(), Category::Communication);
         let target = LentMemory::target(&mut copy.view_mut());
-        // SAFETY: the copy is exclusive, and in the same kind of memory. The previous contents of its memory were used by
-        // this stream, or by a receiver that this stream has waited for since the memory went back to the pool.
+        // SAFETY: the copy is exclusive, and in the same kind of memory. The previous contents of its memory were used
+        // by this stream, or by a receiver that this stream has waited for since the memory went back to the pool.
         let ready = unsafe { message.copy_to(&target, None) };
         match self.match_receiver(group, from, call)? {
             Ok(receiver) => drop(self.deliver(from, receiver, message)),
@@ -125,8 +125,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Issues a message of `from` without copying it. Returns the receiver to deliver it to, if one waits, and stores the
-    /// message otherwise.
+    /// Issues a message of `from` without copying it. Returns the receiver to deliver it to, if one waits, and stores
+    /// the message otherwise.
     pub fn start_send(
         &self,
         group: &GroupStatus,
@@ -168,8 +168,8 @@ impl Mailbox {
         }
     }
 
-    /// Copies a message of `from` to the receiver that waited for it. Returns the event at the end of the copy if it was
-    /// submitted to a stream.
+    /// Copies a message of `from` to the receiver that waited for it. Returns the event at the end of the copy if it
+    /// was submitted to a stream.
     pub fn deliver(
         &self,
         from: usize,
@@ -185,8 +185,8 @@ impl Mailbox {
             }
             ReceiveTarget::Lent(target) => {
                 let begin = Instant::now();
-                // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is filled; and it
-                // was removed from the receivers, so that no other message is copied to it.
+                // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is filled; and
+                // it was removed from the receivers, so that no other message is copied to it.
                 let end = unsafe { message.copy_to(&target, ready) };
                 let mut state = self.monitor.lock();
                 let ticket = (from, receiver.number);

@@ -23,8 +23,8 @@ impl<'a> MessageData<'a> {
         MessageData { data, stream, ready }
     }
 
-    /// Copies the message to `target`, which has the same dtype and length and is ready after `target_ready`. Returns the
-    /// event at the end of the copy if it was submitted to a stream.
+    /// Copies the message to `target`, which has the same dtype and length and is ready after `target_ready`. Returns
+    /// the event at the end of the copy if it was submitted to a stream.
     ///
     /// # Safety
     /// As [`LentMemory::write`], for the whole memory; `target` must be in the same kind of memory.

@@ -8,11 +8,11 @@
 //! 3. **Completion** ([`participation`]): a member that has lent memory waits until all members are done with it.
 //!
 //! Small operands are copied into the contribution instead, which makes the third stage unnecessary. An asynchronous
-//! collective goes through the same stages on a progress thread ([`progress`]). Operands in device memory go through them
-//! too, with work that is submitted to a stream ([`device_stream`]).
+//! collective goes through the same stages on a progress thread ([`progress`]). Operands in device memory go through
+//! them too, with work that is submitted to a stream ([`device_stream`]).
 //!
-//! A message ([`mailbox`]) is copied directly into the memory of its receiver if that waits already ([`receiver`]), and is
-//! kept in the mailbox otherwise.
+//! A message ([`mailbox`]) is copied directly into the memory of its receiver if that waits already ([`receiver`]), and
+//! is kept in the mailbox otherwise.
 
 mod collectives;
 mod device_stream;

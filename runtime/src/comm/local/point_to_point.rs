@@ -130,8 +130,8 @@ impl LocalMember {
         data.device().map(|device| self.device_stream(call, device, None))
     }
 
-    /// Runs `copy` now, or returns it as a job for the message thread. Copying a small message, or submitting a copy to a
-    /// stream, takes less time than waking another thread.
+    /// Runs `copy` now, or returns it as a job for the message thread. Copying a small message, or submitting a copy to
+    /// a stream, takes less time than waking another thread.
     fn copy_now_or_later(
         &self,
         call: &Call,

@@ -53,8 +53,8 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Copies the message of `call` into the buffer, which is ready after the event `ready`. `on_message_thread` is set for
-    /// the message thread of the receiver. Returns the event at the end if the copy was submitted to a stream.
+    /// Copies the message of `call` into the buffer, which is ready after the event `ready`. `on_message_thread` is set
+    /// for the message thread of the receiver. Returns the event at the end if the copy was submitted to a stream.
     pub fn copy_message(
         &mut self,
         call: &Call,

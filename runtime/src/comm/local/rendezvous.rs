@@ -91,9 +91,9 @@ impl RendezvousChannel {
         RendezvousChannel { monitor: Monitor::new(state, deadlock) }
     }
 
-    /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the member must
-    /// call [`finish_rendezvous`](Self::finish_rendezvous), which a [`Participation`](super::participation::Participation)
-    /// guarantees.
+    /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the
+    /// member must call [`finish_rendezvous`](Self::finish_rendezvous), which a
+    /// [`Participation`](super::participation::Participation) guarantees.
     pub fn join_rendezvous(
         &self,
         group: &GroupStatus,
@@ -135,8 +135,8 @@ impl RendezvousChannel {
         outcome.map_err(|interruption| group.interrupted(interruption, call, member))
     }
 
-    /// Counts a member that is done with the others' memory. If it has `lent` its own, waits until all members are done,
-    /// and returns since when it waited.
+    /// Counts a member that is done with the others' memory. If it has `lent` its own, waits until all members are
+    /// done, and returns since when it waited.
     pub fn finish_rendezvous(&self, rendezvous: &Rendezvous, lent: bool) -> Option<Instant> {
         let (done, members) = (&rendezvous.done, rendezvous.contributions.len());
         // Release the reads and writes of this member; waiting members acquire them.

@@ -30,8 +30,8 @@ impl Participation<'_> {
         }
     }
 
-    /// Reduces `range` of all operands, in the order of group ranks (`((m0 + m1) + m2) + ..`), into `dst`, starting at its
-    /// element `at`. `dst` may be one of the operands; then `at` is the start of `range`.
+    /// Reduces `range` of all operands, in the order of group ranks (`((m0 + m1) + m2) + ..`), into `dst`, starting at
+    /// its element `at`. `dst` may be one of the operands; then `at` is the start of `range`.
     ///
     /// # Safety
     /// No other thread or stream may use the target range of `dst`, or write to `range` of any operand, during the

@@ -92,8 +92,8 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// Returns the memory of a collective among `ranks` ranks as addresses and bytes: the whole tensor, and the own part if
-    /// it is separate. None for rooted collectives and messages, which are few and small.
+    /// Returns the memory of a collective among `ranks` ranks as addresses and bytes: the whole tensor, and the own
+    /// part if it is separate. None for rooted collectives and messages, which are few and small.
     pub(super) fn memory(&self, ranks: usize, dtype: DType) -> [Option<(u64, usize)>; 2] {
         let (whole, part, count) = match *self {
             Transfer::AllReduce { data, count, .. } => {
@@ -119,13 +119,13 @@ pub enum SplitResources {
     Separate,
 }
 
-/// The collective library. No call waits for other ranks: a communicator that is [busy](CommState::Busy) accepts no calls
-/// until it is ready.
+/// The collective library. No call waits for other ranks: a communicator that is [busy](CommState::Busy) accepts no
+/// calls until it is ready.
 pub trait Library: Send + Sync + Debug {
     /// Creates an identifier for a new communicator.
     fn new_id(&self) -> Result<Id, LibraryError>;
-    /// Starts the initialization of the communicator of `id` as rank `rank` of `ranks`; `splits` is about those that are
-    /// split from it.
+    /// Starts the initialization of the communicator of `id` as rank `rank` of `ranks`; `splits` is about those that
+    /// are split from it.
     fn init_comm(
         &self,
         id: &Id,
@@ -133,9 +133,9 @@ pub trait Library: Send + Sync + Debug {
         rank: usize,
         splits: SplitResources,
     ) -> Result<Comm, LibraryError>;
-    /// Splits a ready communicator: ranks with the same `color` form a communicator in the order of `key`; ranks without
-    /// one get none. All ranks of `comm` call it. Waits for them while `keep_waiting` returns `true`. `splits` is about
-    /// those that are split from the new one.
+    /// Splits a ready communicator: ranks with the same `color` form a communicator in the order of `key`; ranks
+    /// without one get none. All ranks of `comm` call it. Waits for them while `keep_waiting` returns `true`. `splits`
+    /// is about those that are split from the new one.
     fn split_comm(
         &self,
         comm: Comm,
@@ -151,12 +151,12 @@ pub trait Library: Send + Sync + Debug {
     /// Finalizes a communicator whose operations are complete.
     fn finalize_comm(&self, comm: Comm);
 
-    /// Registers memory with a ready communicator, so that transfers from and to it need no staging copies. Returns `None`
-    /// if the library does not need it.
+    /// Registers memory with a ready communicator, so that transfers from and to it need no staging copies. Returns
+    /// `None` if the library does not need it.
     ///
     /// # Safety
-    /// The bytes must be inside one allocation of the communicator's device, which lives until they are deregistered or the
-    /// communicator is aborted.
+    /// The bytes must be inside one allocation of the communicator's device, which lives until they are deregistered or
+    /// the communicator is aborted.
     unsafe fn register_memory(
         &self,
         comm: Comm,

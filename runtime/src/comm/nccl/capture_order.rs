@@ -6,8 +6,8 @@
 //!  but not with each other.
 //!
 //! In this order no ranks wait for each other. Ranks with the same position along `pp` issue the same calls in the same
-//! order, and calls of other axes have no other members: all members of such a call come to it. So ranks can only be stuck
-//! in rounds; but all of the lowest round's ranks have come to it, as they issue rounds in ascending order.
+//! order, and calls of other axes have no other members: all members of such a call come to it. So ranks can only be
+//! stuck in rounds; but all of the lowest round's ranks have come to it, as they issue rounds in ascending order.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

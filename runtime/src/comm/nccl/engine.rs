@@ -29,8 +29,8 @@ pub struct NcclEngine {
 }
 
 impl NcclEngine {
-    /// Creates the communicators of a rank on `device`. Every rank of the mesh calls it with the same `id`, and waits for the
-    /// others.
+    /// Creates the communicators of a rank on `device`. Every rank of the mesh calls it with the same `id`, and waits
+    /// for the others.
     ///
     /// # Errors
     /// If the rendezvous of the ranks times out, and errors of the library.

@@ -54,8 +54,8 @@ impl<'a> CommInit<'a> {
         // Not the world rank, which depends on the order of the axes.
         let member = self.shape.index_in_group(self.rank, AxisSet::ALL);
         let world = axes_of_several(&self.shape, AxisSet::ALL);
-        // Collectives share resources, and so the order of their calls. Messages must wait for nothing but their receiver: a
-        // receive that waits for a later send would hold it up.
+        // Collectives share resources, and so the order of their calls. Messages must wait for nothing but their
+        // receiver: a receive that waits for a later send would hold it up.
         let (messages, collectives) = if self.shape.degree_of(AxisSet::of(AxisId::Pp)) > 1 {
             let all = self.init_comm(id, (ranks, member), SplitResources::Separate)?;
             let split = self.split_comm(all, Some(0), member, (world, SplitResources::Shared))?;
@@ -121,7 +121,8 @@ impl<'a> CommInit<'a> {
         Ok(MessageComms::PerPair(pair_comms))
     }
 
-    /// Exchanges first messages with the ranks before and after this one, to which the messages of all named schedules go.
+    /// Exchanges first messages with the ranks before and after this one, to which the messages of all named schedules
+    /// go.
     fn connect_neighbors(
         &self,
         comm: Comm,

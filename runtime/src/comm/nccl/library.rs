@@ -139,8 +139,8 @@ impl Library for RealLibrary {
     ) -> Result<Option<Comm>, LibraryError> {
         const FUNCTION: &str = "ncclCommSplit";
         let number = color.map_or(NO_COLOR, |color| color as c_int);
-        // Written by a thread of the library before the parent is ready again. It is leaked, as the library may still write
-        // to it after a timeout.
+        // Written by a thread of the library before the parent is ready again. It is leaked, as the library may still
+        // write to it after a timeout.
         let handle: &'static AtomicPtr<ncclComm> =
             Box::leak(Box::new(AtomicPtr::new(ptr::null_mut())));
         let mut config = config(splits);

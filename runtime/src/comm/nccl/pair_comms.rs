@@ -13,8 +13,8 @@ pub struct PairComms {
 }
 
 impl PairComms {
-    /// Creates them by `split`, with a color (`None` if this member does not take part) and a key. All members make the same
-    /// splits: in every round each member has at most one partner.
+    /// Creates them by `split`, with a color (`None` if this member does not take part) and a key. All members make the
+    /// same splits: in every round each member has at most one partner.
     pub fn create(
         members: usize,
         member: usize,
@@ -48,8 +48,8 @@ fn round_count(members: usize) -> usize {
     if members < 2 { 0 } else { members.next_multiple_of(2) - 1 }
 }
 
-/// Returns the partner of `member` in a round, by the circle method for tournaments: the last member, or an empty place if
-/// their number is odd, stays fixed, and the others rotate around it.
+/// Returns the partner of `member` in a round, by the circle method for tournaments: the last member, or an empty place
+/// if their number is odd, stays fixed, and the others rotate around it.
 fn partner(members: usize, round: usize, member: usize) -> Option<usize> {
     let rotating = round_count(members);
     let fixed = rotating;

@@ -1,8 +1,10 @@
-//! Point-to-point messages, over [a communicator](super::message_comms) for each pair of members and direction, or over one.
+//! Point-to-point messages, over [a communicator](super::message_comms) for each pair of members and direction, or over
+//! one.
 //!
-//! On the device, a message waits for its receiver. With a communicator and a stream for each direction between each pair of
-//! members, a message waits for its own partner only, and two members that send to each other before they receive do not
-//! block each other. With one communicator, the messages of an exchange are a group, for whose end later ones wait.
+//! On the device, a message waits for its receiver. With a communicator and a stream for each direction between each
+//! pair of members, a message waits for its own partner only, and two members that send to each other before they
+//! receive do not block each other. With one communicator, the messages of an exchange are a group, for whose end later
+//! ones wait.
 
 use std::sync::Arc;
 
@@ -44,8 +46,8 @@ impl NcclMessage<'_> {
 impl NcclGroup {
     /// Issues messages of one route as a group.
     ///
-    /// An asynchronous call sends its buffer, which is kept until the receiver has it. A blocking call sends a copy, so that
-    /// the sender may change its memory immediately. A receive into host memory goes into a staging buffer first.
+    /// An asynchronous call sends its buffer, which is kept until the receiver has it. A blocking call sends a copy, so
+    /// that the sender may change its memory immediately. A receive into host memory goes into a staging buffer first.
     pub(super) fn issue_messages(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
         let count = calls.len();
         let messages: Result<Vec<NcclMessage<'_>>, CommError> = calls

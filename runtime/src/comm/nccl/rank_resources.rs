@@ -33,8 +33,8 @@ impl RankResources {
         self.rank_allocator.get().unwrap_or(&self.own_allocator)
     }
 
-    /// Makes `stream`, on which the next call begins, wait for the work of the compute stream so far, and during a capture
-    /// [for earlier calls](CaptureOrder).
+    /// Makes `stream`, on which the next call begins, wait for the work of the compute stream so far, and during a
+    /// capture [for earlier calls](CaptureOrder).
     pub fn begin_call(&self, stream: StreamKind) {
         let device = &*self.device;
         device.wait_for(stream, &device.mark_stream(StreamKind::Compute));

@@ -1,8 +1,8 @@
 //! Registration of user buffers with the library.
 //!
 //! The library copies data for the network through its own staging buffers, unless the memory is registered. A training
-//! step reuses the same blocks of a memory pool: so memory is registered when a collective uses it for the second time, and
-//! deregistered before the block is freed or the communicator is finalized.
+//! step reuses the same blocks of a memory pool: so memory is registered when a collective uses it for the second time,
+//! and deregistered before the block is freed or the communicator is finalized.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,8 @@ impl Registrations {
         Registrations { watchdog, blocks: Mutex::default() }
     }
 
-    /// Notes that `call` uses memory, which lives until [`FreeObserver::before_free`], and registers it if it is reused.
+    /// Notes that `call` uses memory, which lives until [`FreeObserver::before_free`], and registers it if it is
+    /// reused.
     pub fn note_use(
         &self,
         comm: Comm,

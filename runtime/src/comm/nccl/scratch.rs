@@ -1,8 +1,8 @@
 //! Scratch memory of collectives.
 //!
-//! The completion of a call holds its scratch, which is freed when the call is claimed: in the order of the compute stream,
-//! as all memory of the rank. Calls of one stream run one after the other, so those in flight share one buffer, however late
-//! they are claimed. That holds in CUDA graphs, too.
+//! The completion of a call holds its scratch, which is freed when the call is claimed: in the order of the compute
+//! stream, as all memory of the rank. Calls of one stream run one after the other, so those in flight share one buffer,
+//! however late they are claimed. That holds in CUDA graphs, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -11,7 +11,8 @@ use crate::mesh::MeshShape;
 /// The path of messages between ranks along `pp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MessagePath {
-    /// A communicator and a stream for each pair of ranks and direction, so that a message waits for its receiver alone.
+    /// A communicator and a stream for each pair of ranks and direction, so that a message waits for its receiver
+    /// alone.
     #[default]
     PerPair,
     /// One communicator and one stream for all messages of a rank: those of an exchange are submitted as one group. For

@@ -126,8 +126,8 @@ impl Watchdog {
         Submission(self)
     }
 
-    /// Monitors a submitted call until the event `end`, and keeps the data of a send, `held`, until then. Not during the
-    /// capture of a CUDA graph, whose replays are monitored instead.
+    /// Monitors a submitted call until the event `end`, and keeps the data of a send, `held`, until then. Not during
+    /// the capture of a CUDA graph, whose replays are monitored instead.
     pub fn watch_call(&self, call: String, end: DeviceEvent, held: Option<Arc<Buffer>>) {
         if self.device.is_capturing() {
             return;
@@ -187,9 +187,9 @@ impl Watchdog {
 
     /// Begins to abort all communicators because of `error`. Returns the first failure of the rank.
     ///
-    /// Each abort runs on a separate thread. It ends the operations of its communicator immediately, but returns only after
-    /// all CUDA graphs with calls of the communicator are dropped. The rank drops them after this error, and waits for the
-    /// operations of all communicators meanwhile.
+    /// Each abort runs on a separate thread. It ends the operations of its communicator immediately, but returns only
+    /// after all CUDA graphs with calls of the communicator are dropped. The rank drops them after this error, and
+    /// waits for the operations of all communicators meanwhile.
     fn abort_communicators(&self, error: CommError) -> CommError {
         let failure = self.failure.get_or_init(|| error).clone();
         let comms = std::mem::take(&mut self.lock_state().comms);

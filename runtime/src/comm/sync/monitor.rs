@@ -49,8 +49,8 @@ const YIELDS: u32 = if cfg!(loom) { 0 } else { 8 };
 /// Duration of a yield after which the next waits sleep directly: a thread that yields to a busy one gets its core back
 /// only milliseconds later.
 const LONG_YIELD: Duration = Duration::from_micros(50);
-/// Longest sleep, and the most that one counts in a time limit. A longer one was not a wait for another thread: the whole process
-/// was stopped, as by Ctrl-Z or with its virtual machine.
+/// Longest sleep, and the most that one counts in a time limit. A longer one was not a wait for another thread: the
+/// whole process was stopped, as by Ctrl-Z or with its virtual machine.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Number of waits that sleep directly after a long yield.
 const WAITS_AFTER_LONG_YIELD: u32 = 2000;
@@ -85,8 +85,8 @@ impl<T> Monitor<T> {
     }
 
     /// Waits until `ready` returns a value. It is called under the lock, first immediately and then after every
-    /// notification. After `limit` it is called a last time, with `true`, and must return a value. Time during which the process
-    /// was stopped does not count.
+    /// notification. After `limit` it is called a last time, with `true`, and must return a value. Time during which
+    /// the process was stopped does not count.
     pub fn wait<'a, R>(
         &'a self,
         mut guard: Guard<'a, T>,

@@ -70,8 +70,8 @@ pub enum TokenizeError {
     },
     /// The text has a token that the model does not have.
     #[error(
-        "--data: {name} has the token `{token}` of {tokenizer} at byte {position}, whose id is {id}, but the vocabulary of the \
-         model is {vocab}; remove it from the text, or use the tokenizer that belongs to the model"
+        "--data: {name} has the token `{token}` of {tokenizer} at byte {position}, whose id is {id}, but the \
+         vocabulary of the model is {vocab}; remove it from the text, or use the tokenizer that belongs to the model"
     )]
     BeyondVocabulary {
         /// The tokenizer.
@@ -89,8 +89,8 @@ pub enum TokenizeError {
     },
     /// The tokens of a text are random.
     #[error(
-        "--tokenizer: {tokenizer} tokenizes at random (\"{setting}\" is {value} in its \"model\"), so that a text would have \
-         other tokens in each run; set it to null in a copy of the file"
+        "--tokenizer: {tokenizer} tokenizes at random (\"{setting}\" is {value} in its \"model\"), so that a text \
+         would have other tokens in each run; set it to null in a copy of the file"
     )]
     Random {
         /// The tokenizer.
@@ -169,8 +169,8 @@ pub enum TokenizeError {
     },
     /// Text of which a tokenizer makes no tokens.
     #[error(
-        "--tokenizer: {tokenizer} makes no tokens of the {bytes} bytes of {name}; use the tokenizer.json of a Hugging Face \
-         model, or `bytes`"
+        "--tokenizer: {tokenizer} makes no tokens of the {bytes} bytes of {name}; use the tokenizer.json of a Hugging \
+         Face model, or `bytes`"
     )]
     NoTokens {
         /// The tokenizer.

@@ -1,8 +1,8 @@
 //! Tokenizers: text to token ids and back.
 //!
 //! A text is cut into documents, a long document into pieces, at places that follow from the text alone
-//! ([`DocumentDelimiters`]); pieces are tokenized on all cores and written in order. So the ids do not depend on the machine,
-//! and memory is bounded however large a file is.
+//! ([`DocumentDelimiters`]); pieces are tokenized on all cores and written in order. So the ids do not depend on the
+//! machine, and memory is bounded however large a file is.
 
 mod encode;
 mod error;

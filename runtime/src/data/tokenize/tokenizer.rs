@@ -125,11 +125,12 @@ impl Tokenizer {
         })
     }
 
-    /// Returns the ids of a whole text. Adds nothing before or after it; text that spells a special token becomes that token.
+    /// Returns the ids of a whole text. Adds nothing before or after it; text that spells a special token becomes that
+    /// token.
     ///
     /// # Errors
-    /// A tokenizer of random tokens, text that is not UTF-8, and text that the tokenizer has no token for; `name` is its name in messages, and
-    /// `position` is the place of its first byte there. Bytes take anything.
+    /// A tokenizer of random tokens, text that is not UTF-8, and text that the tokenizer has no token for; `name` is
+    /// its name in messages, and `position` is the place of its first byte there. Bytes take anything.
     pub fn encode(
         &self,
         text: &[u8],

@@ -26,8 +26,8 @@ pub struct Tokenized {
 /// Tokenizes the files `inputs` (`-` is standard input) into `output`, one after the other, as little-endian ids of 16
 /// or 32 bits. `progress` is called with the number of bytes of all inputs that are done.
 ///
-/// The output is written under another name, in the same folder, and renamed when it is complete. Earlier content of the output
-/// is moved to `NAME.1` and so on.
+/// The output is written under another name, in the same folder, and renamed when it is complete. Earlier content of
+/// the output is moved to `NAME.1` and so on.
 ///
 /// # Errors
 /// An output that does not end in `.bin`, states another width by its name, or is an input; ids that `width` does not

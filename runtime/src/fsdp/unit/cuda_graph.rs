@@ -29,8 +29,8 @@ impl Unit {
         CapturedBuffers { fixed: self.fixed_addresses(), prefetched }
     }
 
-    /// Prepares the unit for the replay of a graph that was captured with these buffers: copies prefetched values to the
-    /// captured address. Returns false if buffers have moved.
+    /// Prepares the unit for the replay of a graph that was captured with these buffers: copies prefetched values to
+    /// the captured address. Returns false if buffers have moved.
     pub(crate) fn prepare_for_replay(&self, captured: &CapturedBuffers) -> bool {
         if self.fixed_addresses() != captured.fixed {
             return false;

@@ -1,5 +1,5 @@
-//! FSDP units: parameters that are sharded, reduced and gathered together. A unit is also the bucket of gradient reduction,
-//! at every ZeRO stage.
+//! FSDP units: parameters that are sharded, reduced and gathered together. A unit is also the bucket of gradient
+//! reduction, at every ZeRO stage.
 
 mod cuda_graph;
 mod data_parallel;
@@ -187,7 +187,8 @@ impl Unit {
         }
     }
 
-    /// Returns true if `units` has this unit on every mesh: it was selected by its name, or all units of its model are there.
+    /// Returns true if `units` has this unit on every mesh: it was selected by its name, or all units of its model are
+    /// there.
     pub(crate) fn is_selected_in(&self, units: &[Rc<Unit>]) -> bool {
         let is_given = |unit: &Rc<Unit>| units.iter().any(|given| Rc::ptr_eq(given, unit));
         self.is_selected.get() || self.units_of_model().iter().all(is_given)
@@ -247,8 +248,8 @@ impl Unit {
     /// Updates the f32 master weights of a range of the shard by `visit`, which gets the reduced gradient of the range
     /// and, if the compute dtype is not f32, the values in the compute dtype to write.
     ///
-    /// `range` is relative to the flat buffers, and inside of the [`shard`](Self::shard). After all ranges were updated,
-    /// [`publish_values`](Self::publish_values) brings the new values to the other ranks.
+    /// `range` is relative to the flat buffers, and inside of the [`shard`](Self::shard). After all ranges were
+    /// updated, [`publish_values`](Self::publish_values) brings the new values to the other ranks.
     pub(crate) fn update(
         &self,
         range: Range<usize>,
@@ -260,8 +261,8 @@ impl Unit {
         self.change_values(range, |master, copy| visit(master, gradient.view(), copy));
     }
 
-    /// Gathers `own`, which is shaped like the shard, from all ranks of the axes that shard the unit, in the order of the
-    /// flat buffers. At ZeRO stage 0 that is `own`; above, all of these ranks call it.
+    /// Gathers `own`, which is shaped like the shard, from all ranks of the axes that shard the unit, in the order of
+    /// the flat buffers. At ZeRO stage 0 that is `own`; above, all of these ranks call it.
     pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
         let mut whole = self.rank.alloc_scratch(DType::F32, self.len());
         if self.stage() == ZeroStage::Replicated {

@@ -1,5 +1,5 @@
-//! The values of an FSDP unit's parameters: those that layers read, gathered by an all-gather (unshard) and freed (reshard),
-//! and the f32 master weights of the shard that this rank updates.
+//! The values of an FSDP unit's parameters: those that layers read, gathered by an all-gather (unshard) and freed
+//! (reshard), and the f32 master weights of the shard that this rank updates.
 
 use std::cell::{Ref, RefCell};
 use std::ops::Range;
@@ -92,8 +92,8 @@ impl Unit {
         UnitSlice { whole, range }
     }
 
-    /// Returns the values of the whole unit, which stay readable when they are resharded; `None` below ZeRO stage 3, where
-    /// they always are. They are unsharded or being gathered.
+    /// Returns the values of the whole unit, which stay readable when they are resharded; `None` below ZeRO stage 3,
+    /// where they always are. They are unsharded or being gathered.
     pub(crate) fn hold(&self) -> Option<Arc<Buffer>> {
         if self.stage() != ZeroStage::Parameters {
             return None;
@@ -202,8 +202,8 @@ impl Unit {
         UnitSlice::new(whole, self.shard())
     }
 
-    /// Changes a range of the shard by `visit`, which gets the f32 values and, if the compute dtype is another, the values
-    /// in the compute dtype.
+    /// Changes a range of the shard by `visit`, which gets the f32 values and, if the compute dtype is another, the
+    /// values in the compute dtype.
     pub(crate) fn change_values(
         &self,
         range: Range<usize>,

@@ -26,8 +26,8 @@ struct Server {
     timeout: Duration,
     state: Mutex<StoreState>,
     changed: Condvar,
-    /// Lock held while the exit of a rank is announced: every rank receives exits in one order, so a failure before those that
-    /// follow from it.
+    /// Lock held while the exit of a rank is announced: every rank receives exits in one order, so a failure before
+    /// those that follow from it.
     announcing: Mutex<()>,
 }
 

@@ -12,12 +12,12 @@ use super::super::{Build, Builder};
 use super::extras::{AttentionExtra, BiasOfScores, Extras, SameSequence};
 use super::score_bias::{Distances, ScoreBias};
 
-/// The bias `-m * |i - j|` on the score of query `i` and key `j` in each of `H` heads (Press et al. 2022), an optional operand
-/// of attention: `core.forward(&(q, k, v, &self.alibi))`.
+/// The bias `-m * |i - j|` on the score of query `i` and key `j` in each of `H` heads (Press et al. 2022), an optional
+/// operand of attention: `core.forward(&(q, k, v, &self.alibi))`.
 ///
-/// The slope `m` of head `h` of `n` is `2^(-8 (h + 1) / n)`, if `n` is a power of two; else the first heads have the slopes of
-/// the next lower power of two, and the others every second slope of the next higher one, as in BLOOM. It has no parameters, so
-/// it needs no sharding: each rank has the slopes of its heads.
+/// The slope `m` of head `h` of `n` is `2^(-8 (h + 1) / n)`, if `n` is a power of two; else the first heads have the
+/// slopes of the next lower power of two, and the others every second slope of the next higher one, as in BLOOM. It has
+/// no parameters, so it needs no sharding: each rank has the slopes of its heads.
 pub struct Alibi<H> {
     table: RefCell<Option<Table>>,
     heads: PhantomData<H>,

@@ -13,7 +13,8 @@ use super::extras::{AttentionExtra, Extras, KeysOfQueries, SameSequence};
     message = "the documents are those of `{Self}`, but the queries are those of `({B}, {S})`",
     label = "mismatched documents (the fourth element)",
     note = "documents are those of the tokens that the queries are computed from: `tokens.documents()`",
-    note = "they have the dims of the tokens, also when the stream is split: `type Flow = (Tensor<(Batch, Split<Seq, Tp>, Hidden)>, Documents<(Batch, Seq)>)`"
+    note = "they have the dims of the tokens, also when the stream is split: `type Flow = (Tensor<(Batch, Split<Seq, \
+            Tp>, Hidden)>, Documents<(Batch, Seq)>)`"
 )]
 pub trait DocumentsOf<B, S> {
     #[doc(hidden)]
@@ -40,8 +41,8 @@ where
         let (own, queries) = (self.local_extents(), &extras.queries[..2]);
         assert!(
             own == queries,
-            "`{}`: the documents are those of {} rows of {} tokens, from row {} on, but the queries have {} rows of {}, from row \
-             {} on: take those of the tokens that they are computed from",
+            "`{}`: the documents are those of {} rows of {} tokens, from row {} on, but the queries have {} rows of \
+             {}, from row {} on: take those of the tokens that they are computed from",
             extras.path,
             own[0].local,
             own[1].local,

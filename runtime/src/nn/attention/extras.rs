@@ -14,8 +14,10 @@ use super::score_bias::{Distances, ScoreBias};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an optional operand of attention",
     label = "the fourth element of the operands",
-    note = "optional operands are `Documents<(Batch, Seq)>` or `Padding<(Batch, Seq)>`, `&Alibi<Heads>` or `&RelativeBias<Buckets, Heads>`, and `&AttentionSinks<Heads>`, or a tuple of them in this order",
-    note = "the kind of mask is a parameter of the layer, `Attention<Heads, KvHeads, HeadDim, Bidirectional>`; windows, soft cap and scale are in `Sizes`"
+    note = "optional operands are `Documents<(Batch, Seq)>` or `Padding<(Batch, Seq)>`, `&Alibi<Heads>` or \
+            `&RelativeBias<Buckets, Heads>`, and `&AttentionSinks<Heads>`, or a tuple of them in this order",
+    note = "the kind of mask is a parameter of the layer, `Attention<Heads, KvHeads, HeadDim, Bidirectional>`; \
+            windows, soft cap and scale are in `Sizes`"
 )]
 pub trait AttentionExtra<Q, Keys> {
     /// Kind of the first operand.
@@ -45,7 +47,8 @@ pub struct SinksOfHeads;
 #[diagnostic::on_unimplemented(
     message = "among the optional operands of attention, `{Self}` cannot come after `{Before}`",
     label = "each kind is given once, in the order keys of queries, bias of scores, sinks",
-    note = "`Documents` and `Padding` limit the keys of queries, so padding of packed rows is a document of its own; `Alibi` and `RelativeBias` are biases of scores: `(q, k, v, (padding, &self.bias, &self.sinks))`"
+    note = "`Documents` and `Padding` limit the keys of queries, so padding of packed rows is a document of its own; \
+            `Alibi` and `RelativeBias` are biases of scores: `(q, k, v, (padding, &self.bias, &self.sinks))`"
 )]
 pub trait ExtraAfter<Before> {
     #[doc(hidden)]
@@ -66,7 +69,8 @@ impl ExtraAfter<BiasOfScores> for SinksOfHeads {
 #[diagnostic::on_unimplemented(
     message = "the queries have heads `{Self}`, but `{Operand}` has heads `{Held}`",
     label = "mismatched heads of a bias or of sinks (the fourth element)",
-    note = "the parameters of each head are where its queries are: `#[sharded(tp = \"col\")]` on the field of the bias or sinks if it is on the projection of the queries, and on neither otherwise"
+    note = "the parameters of each head are where its queries are: `#[sharded(tp = \"col\")]` on the field of the bias \
+            or sinks if it is on the projection of the queries, and on neither otherwise"
 )]
 pub trait SameHeads<Held, Operand> {
     #[doc(hidden)]
@@ -79,7 +83,8 @@ impl<H, Operand> SameHeads<H, Operand> for H {
 
 /// The sequence of keys that has the positions of the queries' sequence `S`.
 #[diagnostic::on_unimplemented(
-    message = "`{Operand}` compares positions of queries along `{S}` with those of keys along `{Self}`, which is another sequence",
+    message = "`{Operand}` compares positions of queries along `{S}` with those of keys along `{Self}`, which is \
+               another sequence",
     label = "an operand of self-attention (the fourth element) in cross attention",
     note = "cross attention takes `Padding` of its keys, and sinks"
 )]
@@ -183,7 +188,8 @@ impl<'a> Extras<'a> {
         let (held, heads) = (param.param.local_extents()[dim], self.queries[2]);
         assert!(
             held == heads,
-            "`{}`: the queries have {} heads, of which this rank holds {}..{}, but `{}` has {}, of which it holds {}..{}",
+            "`{}`: the queries have {} heads, of which this rank holds {}..{}, but `{}` has {}, of which it holds \
+             {}..{}",
             self.path,
             heads.global,
             heads.offset,

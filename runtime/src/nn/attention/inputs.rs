@@ -55,8 +55,9 @@ impl<'a> AttentionInputs<'a> {
         inputs
     }
 
-    /// Checks that queries, keys and values have the same samples, that keys and values have the same positions and heads, and
-    /// that this rank has the key-value head of each query head, and, without context parallelism, all positions.
+    /// Checks that queries, keys and values have the same samples, that keys and values have the same positions and
+    /// heads, and that this rank has the key-value head of each query head, and, without context parallelism, all
+    /// positions.
     ///
     /// # Panics
     /// If a size of one operand differs, a query head has no key-value head, or other ranks have positions.

@@ -6,8 +6,8 @@ use crate::layout::Seal;
 #[derive(Debug, Clone, Copy)]
 pub struct Causal;
 
-/// Each query attends to the keys before and after it: encoders, and cross attention, whose keys have a sequence of their
-/// own.
+/// Each query attends to the keys before and after it: encoders, and cross attention, whose keys have a sequence of
+/// their own.
 #[derive(Debug, Clone, Copy)]
 pub struct Bidirectional;
 
@@ -15,7 +15,8 @@ pub struct Bidirectional;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kind of mask of attention",
     label = "neither `Causal` nor `Bidirectional`",
-    note = "the parameters are `Attention<Heads, KvHeads, HeadDim, Mask, ValueDim>`: the width of values comes after the mask, as in `Attention<Heads, KvHeads, HeadDim, Causal, ValueDim>`"
+    note = "the parameters are `Attention<Heads, KvHeads, HeadDim, Mask, ValueDim>`: the width of values comes after \
+            the mask, as in `Attention<Heads, KvHeads, HeadDim, Causal, ValueDim>`"
 )]
 pub trait AttentionMask: 'static {
     /// True if a query attends to no key after its own position.
@@ -34,9 +35,11 @@ impl AttentionMask for Bidirectional {
     const SEAL: Seal = Seal::new();
 }
 
-/// A mask between queries along the dim `S` and keys along the dim `T`: a causal mask compares positions of one sequence.
+/// A mask between queries along the dim `S` and keys along the dim `T`: a causal mask compares positions of one
+/// sequence.
 #[diagnostic::on_unimplemented(
-    message = "causal attention of queries along `{S}` cannot read keys along `{T}`: a position of one sequence is not before or after a position of another one",
+    message = "causal attention of queries along `{S}` cannot read keys along `{T}`: a position of one sequence is not \
+               before or after a position of another one",
     label = "the keys (the second operand) have another sequence than the queries",
     note = "cross attention reads all keys: `Attention<Heads, KvHeads, HeadDim, Bidirectional>`"
 )]

@@ -50,21 +50,21 @@ pub use sinks::AttentionSinks;
 /// `softmax(q · kᵀ / sqrt(D), mask) · v` for each head; query head `h` reads key-value head `h * K / H`
 /// (grouped-query attention, Ainslie et al., 2023). Computed tile by tile with an online softmax (Dao, 2023).
 ///
-/// The input is `(q, k, v)`, shaped `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`; the result is
-/// `[batch, sequence, H, V]`. The sequences must be whole on each rank, unless `Style` is
+/// The input is `(q, k, v)`, shaped `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`; the
+/// result is `[batch, sequence, H, V]`. The sequences must be whole on each rank, unless `Style` is
 /// [`ContextParallel`](crate::nn::ContextParallel): `#[sharded(cp = "ring")]`.
 ///
-/// - **Heads** `H` and `K` are both whole, or both split over one axis. With split `H`, keys and values may be whole too, as
-///   when `K` is less than the degree of the axis: each rank reads the key-value heads of its query heads, and the
-///   gradients of keys and values are summed over the axis.
+/// - **Heads** `H` and `K` are both whole, or both split over one axis. With split `H`, keys and values may be whole
+///   too, as when `K` is less than the degree of the axis: each rank reads the key-value heads of its query heads, and
+///   the gradients of keys and values are summed over the axis.
 /// - **Mask** `M` is [`Causal`](crate::nn::Causal) or [`Bidirectional`](crate::nn::Bidirectional). Cross attention is
-///   bidirectional: its keys and values are tensors over another dim, or the same. With context parallelism the other dim is
-///   declared without `@`, so that each rank has all keys, and none are exchanged.
+///   bidirectional: its keys and values are tensors over another dim, or the same. With context parallelism the other
+///   dim is declared without `@`, so that each rank has all keys, and none are exchanged.
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
-/// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that
-///   queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the scores by
-///   position, [`Alibi`](crate::nn::Alibi) or [`RelativeBias`](crate::nn::RelativeBias);
+/// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys
+///   that queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the
+///   scores by position, [`Alibi`](crate::nn::Alibi) or [`RelativeBias`](crate::nn::RelativeBias);
 ///   [`AttentionSinks`](crate::nn::AttentionSinks): `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
 ///
 /// A query that sees no key has the result zero.

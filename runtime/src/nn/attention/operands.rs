@@ -29,7 +29,8 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style> {
 #[diagnostic::on_unimplemented(
     message = "the queries are shaped `{Self}`, but this attention has heads `{H}` of `{D}`",
     label = "mismatched queries (the first operand)",
-    note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on their projection",
+    note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on \
+            their projection",
     note = "the tuple is `(queries, keys, values)`, in this order"
 )]
 pub trait QueriesOf<H, D, K, M, V, Keys, Values, Style = Plain>: Dims {
@@ -74,7 +75,8 @@ queries! {
 #[diagnostic::on_unimplemented(
     message = "context-parallel attention of queries along `{S}` cannot read keys along `{Self}`",
     label = "the keys (the second operand) have another sequence than the queries",
-    note = "queries, keys and values are along one sequence; in cross attention each rank reads all keys, along a dim declared without `@`",
+    note = "queries, keys and values are along one sequence; in cross attention each rank reads all keys, along a dim \
+            declared without `@`",
     note = "a `Split<Seq, Tp>` is made whole by a column-parallel projection, or by `.gather(Seq)`"
 )]
 pub trait KeysAlong<S, Style>: Dim {
@@ -98,12 +100,13 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-/// The home of the sequence `T` of keys for queries along `S`, which the ranks of `cp` share: that of the queries, or that of
-/// a memory which each rank has all of.
+/// The home of the sequence `T` of keys for queries along `S`, which the ranks of `cp` share: that of the queries, or
+/// that of a memory which each rank has all of.
 #[diagnostic::on_unimplemented(
     message = "context-parallel attention of queries along `{S}` cannot read keys along `{T}`",
     label = "the keys (the second operand) have another sequence than the queries",
-    note = "queries, keys and values are along one sequence; in cross attention each rank reads all keys, along a dim declared without `@`"
+    note = "queries, keys and values are along one sequence; in cross attention each rank reads all keys, along a dim \
+            declared without `@`"
 )]
 pub trait HomeOfKeys<S, T>: Home {
     /// The operation on keys and values as they enter attention.
@@ -127,11 +130,13 @@ impl<S, T> HomeOfKeys<S, T> for Here {
 #[diagnostic::on_unimplemented(
     message = "the keys are shaped `{Self}`, but these queries need keys shaped `{Expected}`",
     label = "mismatched keys (the second operand)",
-    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole while queries are split",
+    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; \
+            only keys and values together may be whole while queries are split",
     note = "the sequence of the keys may be another dim than that of the queries if the attention is `Bidirectional`"
 )]
 pub trait KeysShaped<Expected, M, V, Values, Style = Plain>: Dims {
-    /// The operations on keys and values as they enter the region of the query heads, and the queries' part of the sequence.
+    /// The operations on keys and values as they enter the region of the query heads, and the queries' part of the
+    /// sequence.
     const ENTRIES: [Entry; 2];
     #[doc(hidden)]
     const SEAL: Seal;
@@ -165,8 +170,10 @@ where
 #[diagnostic::on_unimplemented(
     message = "the values are shaped `{Self}`, but these queries and keys need values shaped `{Expected}`",
     label = "mismatched values (the third operand)",
-    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; only keys and values together may be whole while queries are split",
-    note = "values with heads of another width are declared after the mask: `Attention<Heads, KvHeads, HeadDim, Causal, ValueDim>`"
+    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none; \
+            only keys and values together may be whole while queries are split",
+    note = "values with heads of another width are declared after the mask: `Attention<Heads, KvHeads, HeadDim, \
+            Causal, ValueDim>`"
 )]
 pub trait ValuesShaped<Expected> {
     #[doc(hidden)]

@@ -14,9 +14,9 @@ pub struct AttentionOptions {
     pub soft_cap: Option<f32>,
     /// Factor on scores; `None`: `1 / sqrt(D)` for heads of `D` elements.
     pub scale: Option<f32>,
-    /// Distance from which on all distances have one bucket of a [`RelativeBias`](crate::nn::RelativeBias): an option of the
-    /// field of the bias, which
-    /// [`Sizes::with_attention`](crate::nn::Sizes::with_attention) refuses for the field of an attention.
+    /// Distance from which on all distances have one bucket of a [`RelativeBias`](crate::nn::RelativeBias): an option
+    /// of the field of the bias, which [`Sizes::with_attention`](crate::nn::Sizes::with_attention) refuses for the
+    /// field of an attention.
     pub max_distance: usize,
 }
 

@@ -12,15 +12,16 @@ use crate::tensor::{Part, PartKind, Rank, SegmentData, Tokens, VisibleRows};
 
 use super::extras::{AttentionExtra, Extras, KeysOfQueries};
 
-/// The valid positions of each sample of `S`, which is `(Batch, Seq)`: an optional operand of attention whose keys are shaped
-/// `(Batch, Seq, ..)`. No query attends to keys that are padding.
+/// The valid positions of each sample of `S`, which is `(Batch, Seq)`: an optional operand of attention whose keys are
+/// shaped `(Batch, Seq, ..)`. No query attends to keys that are padding.
 ///
 /// Queries at positions that are padding attend to the valid keys like others; the loss ignores them
 /// ([`Targets::IGNORED`](crate::tensor::Tokens::IGNORED)).
 pub struct Padding<S: PaddedShape> {
     starts: Tokens<S::Rows>,
     ends: Tokens<S::Rows>,
-    /// Beginnings and ends of the keys of each query of a sample, u32 `[batch, queries]`, which are the same for all layers.
+    /// Beginnings and ends of the keys of each query of a sample, u32 `[batch, queries]`, which are the same for all
+    /// layers.
     ranges: Rc<PerLength<[Arc<Buffer>; 2]>>,
     /// The same for the queries of whole rows, if ranks share them.
     rows: Rc<PerLength<Rc<VisibleRows>>>,
@@ -69,8 +70,8 @@ where
 }
 
 impl<S: PaddedShape> Padding<S> {
-    /// Creates the padding of this rank's samples: `valid` holds the range of valid positions of each of them. `batch` is the
-    /// **global** number of samples.
+    /// Creates the padding of this rank's samples: `valid` holds the range of valid positions of each of them. `batch`
+    /// is the **global** number of samples.
     ///
     /// # Panics
     /// If `valid` has another length than this rank's share of `batch`, or a range ends before it begins.
@@ -81,8 +82,8 @@ impl<S: PaddedShape> Padding<S> {
         Padding::of_tokens(starts, Tokens::from_block(rank, &[batch], &ends))
     }
 
-    /// Creates the padding of a micro-batch: `valid` holds the ranges of some of this rank's samples, from its sample `first`
-    /// on, as [`Tokens::from_rows`] does.
+    /// Creates the padding of a micro-batch: `valid` holds the ranges of some of this rank's samples, from its sample
+    /// `first` on, as [`Tokens::from_rows`] does.
     ///
     /// # Panics
     /// If there are more ranges than samples after `first`, or a range ends before it begins.
@@ -135,8 +136,8 @@ impl<S: PaddedShape> Padding<S> {
         let (samples, keys) = (self.starts.local_extents()[0], extras.keys[0]);
         assert!(
             samples == keys,
-            "`{}`: the padding is that of {} samples, {} of them here from {} on, but the keys have {}, {} of them here from {} \
-             on",
+            "`{}`: the padding is that of {} samples, {} of them here from {} on, but the keys have {}, {} of them \
+             here from {} on",
             extras.path,
             samples.global,
             samples.local,

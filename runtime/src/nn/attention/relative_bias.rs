@@ -12,12 +12,12 @@ use super::extras::{AttentionExtra, BiasOfScores, Extras, SameHeads, SameSequenc
 use super::options::AttentionOptions;
 use super::score_bias::{BucketOfDistance, Distances, ScoreBias};
 
-/// A learned bias on the scores of each head by the bucket of the distance between key and query (Raffel et al. 2020, "T5"),
-/// an optional operand of attention; its weight is shaped `(N, H)` for `N` buckets.
+/// A learned bias on the scores of each head by the bucket of the distance between key and query (Raffel et al. 2020,
+/// "T5"), an optional operand of attention; its weight is shaped `(N, H)` for `N` buckets.
 ///
 /// Half of the buckets are those of single distances, the others grow logarithmically up to
-/// [`max_distance`](crate::nn::AttentionOptions::max_distance). A causal attention uses all buckets for the positions before
-/// that of the query, a bidirectional one half of them for the positions after it.
+/// [`max_distance`](crate::nn::AttentionOptions::max_distance). A causal attention uses all buckets for the positions
+/// before that of the query, a bidirectional one half of them for the positions after it.
 ///
 /// `#[sharded(tp = "col")]` splits the heads like those of the queries. One field can be the bias of all layers.
 pub struct RelativeBias<N, H, Style = Plain> {
@@ -53,8 +53,8 @@ impl<N, H, Style> RelativeBias<N, H, Style> {
             ));
         } else if max_distance <= buckets / 2 {
             builder.problem(format_args!(
-                "a maximum distance of {max_distance} is not more than the {} distances that have buckets of their own, of {} = \
-                 {buckets}: set `AttentionOptions::max_distance`",
+                "a maximum distance of {max_distance} is not more than the {} distances that have buckets of their \
+                 own, of {} = {buckets}: set `AttentionOptions::max_distance`",
                 buckets / 2,
                 N::NAME
             ));
@@ -97,8 +97,8 @@ impl<N, H, Style> RelativeBias<N, H, Style> {
     }
 }
 
-/// Returns the bucket of a key `distance` positions after its query, as `_relative_position_bucket` of T5 in transformers does,
-/// in f32 like it.
+/// Returns the bucket of a key `distance` positions after its query, as `_relative_position_bucket` of T5 in
+/// transformers does, in f32 like it.
 fn bucket(distance: isize, is_causal: bool, buckets: usize, max_distance: usize) -> usize {
     let (first, buckets, distance) = match (is_causal, distance > 0) {
         (true, true) => (0, buckets, 0),
@@ -182,7 +182,8 @@ where
 mod tests {
     use super::*;
 
-    /// Buckets of distances -140 to 140 by `T5Attention._relative_position_bucket`, as the distances at which they change.
+    /// Buckets of distances -140 to 140 by `T5Attention._relative_position_bucket`, as the distances at which they
+    /// change.
     #[test]
     fn buckets_change_at_the_distances_of_t5() {
         let changes = |is_causal| {

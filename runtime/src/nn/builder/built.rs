@@ -37,8 +37,9 @@ impl<M> Built<M> {
         self.params.clone()
     }
 
-    /// Returns the FSDP units with the parameters of the field at `path`, as far as this rank owns them: for an optimizer of
-    /// some fields of a model. The position of a unit in [`units`](Self::units) is another one in each pipeline stage.
+    /// Returns the FSDP units with the parameters of the field at `path`, as far as this rank owns them: for an
+    /// optimizer of some fields of a model. The position of a unit in [`units`](Self::units) is another one in each
+    /// pipeline stage.
     ///
     /// # Panics
     /// If the model has no parameter there, or if one of the units has parameters of other fields too.
@@ -59,8 +60,8 @@ impl<M> Built<M> {
             let is_wanted = |own: &ParamRef| wanted.iter().any(|param| param.path() == own.path());
             if let Some(other) = unit.params().iter().find(|param| !is_wanted(param)) {
                 panic!(
-                    "the unit `{name}` of `{path}` has `{}` too: select a field of the model or a layer of a stack, or put \
-                     `#[sharded(fsdp)]` on the field, which makes a unit of it",
+                    "the unit `{name}` of `{path}` has `{}` too: select a field of the model or a layer of a stack, or \
+                     put `#[sharded(fsdp)]` on the field, which makes a unit of it",
                     other.path()
                 );
             }
@@ -75,14 +76,14 @@ impl<M> Built<M> {
     }
 
     /// Returns the model FLOPs of training on one token in sequences of `seq`, of the fields whose paths are `counted`:
-    /// `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q` elements, and sequences of `T` (Chowdhery et
-    /// al., "PaLM", 2022, appendix B). Attention counts as if every token attended to all others, which is twice the work
-    /// of causal attention, or to all of its [window](AttentionSizes::window); keys of cross attention count as many as
-    /// `seq`.
+    /// `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q` elements, and sequences of `T` (Chowdhery
+    /// et al., "PaLM", 2022, appendix B). Attention counts as if every token attended to all others, which is twice the
+    /// work of causal attention, or to all of its [window](AttentionSizes::window); keys of cross attention count as
+    /// many as `seq`.
     ///
     /// A [table](ParamRef::is_table) counts where a matmul reads it, as that of the language-model head does. So tables
-    /// that are only looked up are left out of `N`: that of positions, and the token embedding of a model whose head has a
-    /// weight of its own. Of the weights of experts count those that a token chooses.
+    /// that are only looked up are left out of `N`: that of positions, and the token embedding of a model whose head
+    /// has a weight of its own. Of the weights of experts count those that a token chooses.
     pub(crate) fn flops_per_token(&self, seq: usize, counted: impl Fn(&str) -> bool) -> f64 {
         let has_matmul = |table: &ParamRef| {
             let mut matmuls = self.matmuls.iter();
@@ -125,7 +126,8 @@ impl Built<()> {
     }
 }
 
-/// Allocates and initializes the units that this rank owns, and adds them to the rank's units; the others leave `units`.
+/// Allocates and initializes the units that this rank owns, and adds them to the rank's units; the others leave
+/// `units`.
 pub(super) fn allocate_units(units: &mut Vec<Rc<Unit>>, rank: &Rank) {
     let is_other = |unit: &mut Rc<Unit>| !unit.is_owned();
     let other: Vec<Rc<Unit>> = units.extract_if(.., is_other).collect();
@@ -143,13 +145,13 @@ pub struct AttentionSizes {
     pub head_dim: usize,
     /// Elements of one head of values.
     pub value_dim: usize,
-    /// Positions that a query attends to at most, if fewer than all: with a sliding window of `w`, the last `w`, and the
-    /// `w - 1` after them if not causal.
+    /// Positions that a query attends to at most, if fewer than all: with a sliding window of `w`, the last `w`, and
+    /// the `w - 1` after them if not causal.
     pub window: Option<usize>,
     /// True if a query sees no key after it.
     pub is_causal: bool,
-    /// Ranks of `cp` among which the positions of the queries are distributed: 1 if each rank has whole sequences, of all
-    /// heads or of some.
+    /// Ranks of `cp` among which the positions of the queries are distributed: 1 if each rank has whole sequences, of
+    /// all heads or of some.
     pub position_ranks: usize,
 }
 

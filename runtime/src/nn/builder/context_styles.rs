@@ -27,8 +27,8 @@ impl Builder<'_> {
 }
 
 impl BuildState<'_> {
-    /// Records the attentions whose heads cannot be exchanged in their style, and the ranks among which the positions of the
-    /// others are distributed.
+    /// Records the attentions whose heads cannot be exchanged in their style, and the ranks among which the positions
+    /// of the others are distributed.
     pub(super) fn check_context_styles(&self) {
         let ranks = self.rank.degree_of(AxisSet::of(AxisId::Cp));
         for StyledAttention { path, style, heads } in &*self.styled_attentions.borrow() {
@@ -49,8 +49,8 @@ impl BuildState<'_> {
         }
     }
 
-    /// Returns over how many ranks the layers around the field at `path` split a dim: those of the innermost model around it
-    /// that has layers with the dim.
+    /// Returns over how many ranks the layers around the field at `path` split a dim: those of the innermost model
+    /// around it that has layers with the dim.
     fn split_degree(&self, path: &str, dim: TypeId) -> usize {
         let params = self.params.borrow();
         let models = path.rmatch_indices('.').map(|(end, _)| &path[..=end]).chain([""]);

@@ -18,9 +18,9 @@ use super::{AttentionSizes, BuildError, Builder, Built};
     message = "`{Self}` cannot be a field of a model",
     label = "not a layer, a parameter or a model",
     note = "annotate your own struct with `#[model]`, or implement `Build` for your own layer",
-    note = "several layers of one type are a `Stack<Layer>`, a `Vec<Layer>` or an array, and a layer that only some models have is \
-            an `Option<Layer>`; a number is a constant of the program, or read from the `Sizes` \
-            by a layer of your own"
+    note = "several layers of one type are a `Stack<Layer>`, a `Vec<Layer>` or an array, and a layer that only some \
+            models have is an `Option<Layer>`; a number is a constant of the program, or read from the `Sizes` by a \
+            layer of your own"
 )]
 pub trait Build: Sized {
     /// Declares the parameters and builds the value.
@@ -61,8 +61,8 @@ impl<M> Built<M> {
             list.get(index).map_or_else(|| "nothing more".to_owned(), |text| format!("`{text}`"))
         });
         let problem = format!(
-            "a model is declared several times, at first with {before} and then with {own}: `Build` depends on the sizes \
-             and the field alone, not on a counter or other numbers of the program; the index of a layer is \
+            "a model is declared several times, at first with {before} and then with {own}: `Build` depends on the \
+             sizes and the field alone, not on a counter or other numbers of the program; the index of a layer is \
              `builder.layer_index()`, or a field `LayerIndex`"
         );
         Err(BuildError { problems: vec![problem] })
@@ -106,8 +106,8 @@ pub(crate) fn declare_first<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Buil
     Ok(built)
 }
 
-/// Declares a model for the second time, and compares both. The plan of pipeline stages needs a declaration of its own; so
-/// that a counter has the same numbers on every mesh, there are two on all of them.
+/// Declares a model for the second time, and compares both. The plan of pipeline stages needs a declaration of its own;
+/// so that a counter has the same numbers on every mesh, there are two on all of them.
 ///
 /// # Errors
 /// As [`build`], and a declaration that differs from the first one.

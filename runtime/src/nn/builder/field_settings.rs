@@ -12,8 +12,8 @@ pub struct UsedSettings {
 }
 
 impl UsedSettings {
-    /// Returns true if a name is that of a field inside a field that the model does not have: it begins with the name of that
-    /// field, or with the end of its path. A container inside a container has the same name.
+    /// Returns true if a name is that of a field inside a field that the model does not have: it begins with the name
+    /// of that field, or with the end of its path. A container inside a container has the same name.
     pub fn is_inside_unbuilt(&self, name: &str) -> bool {
         let outer = name.match_indices('.').map(|(end, _)| &name[..end]);
         outer.chain([name]).any(|outer| self.unbuilt.iter().any(|path| ends_with(path, outer)))

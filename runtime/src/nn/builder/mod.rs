@@ -191,8 +191,8 @@ impl<'a> Builder<'a> {
         param
     }
 
-    /// Checks that no dim of a parameter, except one that counts `stacked` weights, is distributed over an axis whose ranks
-    /// compute with the same parameters.
+    /// Checks that no dim of a parameter, except one that counts `stacked` weights, is distributed over an axis whose
+    /// ranks compute with the same parameters.
     fn check_param_dims(&self, dims: &[DimInfo], stacked: usize) {
         let [ep, cp, tp] = [AxisId::Ep, AxisId::Cp, AxisId::Tp].map(AxisSet::of);
         let is_wrong = |(index, dim): &(usize, &DimInfo)| {

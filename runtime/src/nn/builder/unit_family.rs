@@ -19,8 +19,8 @@ pub(super) struct UnitFamily {
 }
 
 impl UnitFamily {
-    /// Creates the units of the field at `path`, with that of the parameters that are split over tensor-parallel ranks at
-    /// most.
+    /// Creates the units of the field at `path`, with that of the parameters that are split over tensor-parallel ranks
+    /// at most.
     pub fn new(state: &BuildState<'_>, path: &str) -> Rc<UnitFamily> {
         let family = UnitFamily { scope: Rc::from(path), units: RefCell::default() };
         family.unit_for(state, AxisSet::NONE);

@@ -12,8 +12,8 @@ use super::visitor::{StageValue, StageVisitor};
 
 /// The chain of a built model.
 ///
-/// Its *elements* are the fields of the chain in order, with each layer of a stack as one element. A part of the chain is
-/// a range of elements; the fields with `#[pipeline_stage(last)]` are not elements.
+/// Its *elements* are the fields of the chain in order, with each layer of a stack as one element. A part of the chain
+/// is a range of elements; the fields with `#[pipeline_stage(last)]` are not elements.
 #[derive(Debug, Clone)]
 pub struct ChainDescription {
     /// The fields in order.

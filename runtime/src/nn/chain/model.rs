@@ -21,7 +21,8 @@ pub trait PipelineModel<In, Out> {
     ) -> StageValue<V, Out>;
 }
 
-/// A model whose `forward` runs its pipeline stages in order. Implemented by `#[forward]` for a `forward` without a body.
+/// A model whose `forward` runs its pipeline stages in order. Implemented by `#[forward]` for a `forward` without a
+/// body.
 ///
 /// The code of `#[model]` takes the types of `forward` from here alone, so that a missing `forward` is one error.
 #[diagnostic::on_unimplemented(

@@ -66,14 +66,16 @@ impl<T> StageInput<T> for T {
     }
 }
 
-/// Data that can cross from one pipeline stage to the next: tensors, tokens, documents, and tuples of up to four of them.
+/// Data that can cross from one pipeline stage to the next: tensors, tokens, documents, and tuples of up to four of
+/// them.
 ///
 /// Gradients flow through tensors; token ids have none. Documents are not sent, as the next stage has read them too.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot cross from one pipeline stage to the next",
     label = "the next stage may run on another rank",
     note = "tensors, tokens, and tuples of up to four of them can cross",
-    note = "reduce a partial sum first, by `.all_reduce()` or by `scatter = Dim` on the row-parallel layer; complete a collective in flight by `.wait()`"
+    note = "reduce a partial sum first, by `.all_reduce()` or by `scatter = Dim` on the row-parallel layer; complete a \
+            collective in flight by `.wait()`"
 )]
 pub trait StageBoundary: SegmentData {}
 

@@ -13,8 +13,8 @@ use crate::tensor::{
 use super::choices::Choices;
 use super::exchange::Exchange;
 
-/// Brings `rows`, the results of experts, back to their tokens. The result of a token is the sum of the rows of its choices
-/// by their weights.
+/// Brings `rows`, the results of experts, back to their tokens. The result of a token is the sum of the rows of its
+/// choices by their weights.
 #[track_caller]
 pub(super) fn combine_rows(
     choices: &Rc<Choices>,

@@ -13,8 +13,8 @@ use crate::tensor::{
 use super::choices::Choices;
 use super::exchange::Exchange;
 
-/// Brings the rows of `x`, one for each token, to the experts of the tokens' choices. Each row of the result is that of a
-/// choice of an expert of this rank.
+/// Brings the rows of `x`, one for each token, to the experts of the tokens' choices. Each row of the result is that of
+/// a choice of an expert of this rank.
 #[track_caller]
 pub(super) fn dispatch_rows(choices: &Rc<Choices>, exchange: &Rc<Exchange>, x: &Value) -> Value {
     let feature = x.extents()[choices.tokens.len()];

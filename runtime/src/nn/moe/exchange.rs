@@ -11,8 +11,8 @@ use crate::tensor::{Rank, RoutedRows, alloc_like, fail};
 
 /// The exchange of the rows of one routing between ranks whose experts are split over some axes.
 ///
-/// A rank sends its rows in the order of experts, so those of a member of the group are consecutive. It receives them by the
-/// member that has sent them, and reorders them by expert.
+/// A rank sends its rows in the order of experts, so those of a member of the group are consecutive. It receives them
+/// by the member that has sent them, and reorders them by expert.
 pub(super) struct Exchange {
     group: Arc<Communicator>,
     site: Site,
@@ -26,8 +26,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Creates the exchange of routing number `routing`, of which this rank has `counts` rows for each expert, by gathering
-    /// the numbers of rows of all members.
+    /// Creates the exchange of routing number `routing`, of which this rank has `counts` rows for each expert, by
+    /// gathering the numbers of rows of all members.
     #[track_caller]
     pub fn new(
         rank: &Rank,
@@ -94,7 +94,8 @@ impl Exchange {
         }
     }
 
-    /// Sends the rows of the experts of this rank back; returns those of its tokens, in the order that they were sent in.
+    /// Sends the rows of the experts of this rank back; returns those of its tokens, in the order that they were sent
+    /// in.
     #[track_caller]
     pub fn to_tokens(&self, rank: &Rank, rows: Arc<Buffer>, cols: usize) -> Arc<Buffer> {
         if self.is_local() {
@@ -139,8 +140,8 @@ impl Exchange {
     }
 }
 
-/// Returns the received row at each position of the order by expert, and the inverse. `received` has the rows of each expert
-/// by the member that has sent them, which come in the order of members.
+/// Returns the received row at each position of the order by expert, and the inverse. `received` has the rows of each
+/// expert by the member that has sent them, which come in the order of members.
 fn order_by_expert(received: &[&[u32]]) -> (Vec<u32>, Vec<u32>) {
     let mut start = 0;
     let starts: Vec<Vec<u32>> = received

@@ -12,11 +12,11 @@ use super::matmuls::multiply_rows;
 
 /// A linear layer without bias from `I` to `O` for each of the experts `E`; its weight is shaped `Stacked<E, I, O>`.
 ///
-/// It takes rows that were routed to the experts of this rank, `(Routed<L, E>, I)`, and computes each with the weight of its
-/// expert:
+/// It takes rows that were routed to the experts of this rank, `(Routed<L, E>, I)`, and computes each with the weight
+/// of its expert:
 /// - plain: every rank has all experts, for the rows of [`TokenRouting::group`](super::TokenRouting::group);
-/// - `#[sharded(ep = "experts")]`: the ranks of `ep` have different experts, for the rows of
-///   [`routing.dispatch(x, Ep)`](super::TokenRouting::dispatch). With `fold = [cp, tp]` the ranks of these axes have too:
+/// - `#[sharded(ep = "experts")]`: the ranks of `ep` have different experts, for the rows of [`routing.dispatch(x,
+///   Ep)`](super::TokenRouting::dispatch). With `fold = [cp, tp]` the ranks of these axes have too:
 ///   `routing.dispatch(x, (Ep, Cp, Tp))`.
 pub struct GroupedLinear<E, I, O, Style = Plain> {
     weight: ParamRef,
@@ -60,8 +60,8 @@ impl<E: Whole, I, O, A: SplitAxes> GroupedLinear<E, I, O, ByExpert<A>> {
 #[diagnostic::on_unimplemented(
     message = "a layer of the experts `{P}` from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "not rows of `{I}` that were routed to these experts",
-    note = "rows come from a routing: `routing.group(&x)` for experts that every rank has, `routing.dispatch(&x, Ep)` for \
-            those of `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
+    note = "rows come from a routing: `routing.group(&x)` for experts that every rank has, `routing.dispatch(&x, Ep)` \
+            for those of `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
     note = "all layers of one group of experts have the same annotation"
 )]
 pub trait GroupedInput<P, I, O>: Dims {

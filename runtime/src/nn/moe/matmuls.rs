@@ -20,8 +20,8 @@ pub(super) fn multiply_rows(x: &Value, weight: &ParamRef, gradient_axes: AxisSet
     let Some(routed) = routed else { unreachable!("rows follow from a routing") };
     assert!(
         read == weight_in && routed.of_expert.len() == experts.local,
-        "`{}` has {} experts on this rank, which read {} elements, but the rows were routed to {} experts and have {}: a \
-         router and its experts have the same dims",
+        "`{}` has {} experts on this rank, which read {} elements, but the rows were routed to {} experts and have {}: \
+         a router and its experts have the same dims",
         weight.path(),
         experts.local,
         weight_in.local,

@@ -10,8 +10,8 @@ use crate::tensor::{
     OperationInput, Value, apply,
 };
 
-/// Computes a penalty for each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is the log-sum-exp
-/// of the token's logits and `p` its probabilities.
+/// Computes a penalty for each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is the
+/// log-sum-exp of the token's logits and `p` its probabilities.
 #[track_caller]
 pub(super) fn penalty_of_tokens(
     logits: &Value,

@@ -15,11 +15,12 @@ use super::logits::router_logits;
 use super::routing::{RouterPenalties, TokenRouting};
 use super::weights::choose_experts;
 
-/// A router: a linear layer from `I` to a logit for each of the experts `E`, and the choice of the `C` best of them for each
-/// token. The size of the dim `C` is the number of experts that a token chooses; the weight is shaped `(I, E)`.
+/// A router: a linear layer from `I` to a logit for each of the experts `E`, and the choice of the `C` best of them for
+/// each token. The size of the dim `C` is the number of experts that a token chooses; the weight is shaped `(I, E)`.
 ///
 /// Logits, scores and weights are f32 for every compute dtype. Of experts with equal logits, the lower ones are chosen.
-/// [`Sizes::router`](crate::nn::Sizes::router) has the options, and [`Sizes::penalties`](crate::nn::Sizes::penalties) the weights of penalties. The choice has no gradient; the weights have.
+/// [`Sizes::router`](crate::nn::Sizes::router) has the options, and [`Sizes::penalties`](crate::nn::Sizes::penalties)
+/// the weights of penalties. The choice has no gradient; the weights have.
 pub struct Router<I, E, C> {
     weight: ParamRef,
     options: RouterOptions,
@@ -31,8 +32,8 @@ pub struct Router<I, E, C> {
 }
 
 impl<I, E, C> Router<I, E, C> {
-    /// Chooses experts for each token of `x`. The host waits for the numbers of choices, which the sizes of the experts' rows
-    /// follow from.
+    /// Chooses experts for each token of `x`. The host waits for the numbers of choices, which the sizes of the
+    /// experts' rows follow from.
     #[track_caller]
     pub fn forward<T: Operand>(
         &self,
@@ -65,8 +66,8 @@ where
         let (experts, mut chosen) = (builder.size::<E>(), builder.size::<C>());
         if chosen > experts.min(MAX_TOP_K) {
             builder.problem(format_args!(
-                "{} = {chosen}, but a token can choose at most {}: there are {experts} of {}, and no more than {MAX_TOP_K} \
-                 are chosen",
+                "{} = {chosen}, but a token can choose at most {}: there are {experts} of {}, and no more than \
+                 {MAX_TOP_K} are chosen",
                 C::DECLARED_NAME,
                 experts.min(MAX_TOP_K),
                 E::DECLARED_NAME

@@ -58,7 +58,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         TokenRouting { choices, weights, logits, score, penalties, kind: PhantomData }
     }
 
-    /// Returns the row of each token for each of its choices, by expert: for experts that every rank has. Nothing is sent.
+    /// Returns the row of each token for each of its choices, by expert: for experts that every rank has. Nothing is
+    /// sent.
     ///
     /// # Panics
     /// If `x` has other tokens than the router has routed.
@@ -70,12 +71,12 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         self.rows_of(x, AxisSet::NONE)
     }
 
-    /// Returns the rows that the ranks of `axes` have routed to the experts of this rank: for layers of experts that are
-    /// split over these axes, `Ep` for `#[sharded(ep = "experts")]`. One all-to-all, of as many rows as tokens have chosen
-    /// experts of other ranks; its backward is another one.
+    /// Returns the rows that the ranks of `axes` have routed to the experts of this rank: for layers of experts that
+    /// are split over these axes, `Ep` for `#[sharded(ep = "experts")]`. One all-to-all, of as many rows as tokens have
+    /// chosen experts of other ranks; its backward is another one.
     ///
-    /// It does not compile for an axis over which the tokens do not vary: its ranks have the same tokens, and each expert
-    /// would get them once for each rank.
+    /// It does not compile for an axis over which the tokens do not vary: its ranks have the same tokens, and each
+    /// expert would get them once for each rank.
     ///
     /// # Panics
     /// If `x` has other tokens than the router has routed.
@@ -113,8 +114,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         Tensor::from_untyped(combine_rows(&self.choices, &exchange, rows, &self.weights))
     }
 
-    /// Returns the penalty of each token by the weights of [`Sizes::penalties`](crate::nn::Sizes::penalties), which a run can
-    /// set: `balance() * balance + z_penalty() * z_loss`, without the terms of weight 0.
+    /// Returns the penalty of each token by the weights of [`Sizes::penalties`](crate::nn::Sizes::penalties), which a
+    /// run can set: `balance() * balance + z_penalty() * z_loss`, without the terms of weight 0.
     #[track_caller]
     pub fn penalty(&self) -> Tensor<L> {
         match self.penalties {
@@ -129,13 +130,13 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         }
     }
 
-    /// Returns a penalty for each token, whose mean over all tokens is the load balance loss `E * sum of f[e] * P[e]` over
-    /// the experts `e`, where `f` is the fraction of the choices, and `P` the mean probability, of an expert; over all ranks
-    /// (Fedus et al., "Switch Transformers", 2021, equation 4). It is 1 if both are even, its minimum for `f = P`; gradients
-    /// flow through `P`.
+    /// Returns a penalty for each token, whose mean over all tokens is the load balance loss `E * sum of f[e] * P[e]`
+    /// over the experts `e`, where `f` is the fraction of the choices, and `P` the mean probability, of an expert; over
+    /// all ranks (Fedus et al., "Switch Transformers", 2021, equation 4). It is 1 if both are even, its minimum for `f
+    /// = P`; gradients flow through `P`.
     ///
-    /// `loss.with_penalty(&(balance * 0.01))` adds it to an objective. One small all-reduce. Of several micro-batches, each
-    /// has its own `f`.
+    /// `loss.with_penalty(&(balance * 0.01))` adds it to an objective. One small all-reduce. Of several micro-batches,
+    /// each has its own `f`.
     #[track_caller]
     pub fn balance(&self) -> Tensor<L> {
         let Choices { rank, counts, site, .. } = &*self.choices;
@@ -150,8 +151,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         self.penalty_of(&factors, 0.0)
     }
 
-    /// Returns a penalty for each token: the square of the log-sum-exp of its logits, which keeps them small (Zoph et al.,
-    /// "ST-MoE", 2022, equation 5). `loss.with_penalty(&(penalty * 0.001))` adds it to an objective.
+    /// Returns a penalty for each token: the square of the log-sum-exp of its logits, which keeps them small (Zoph et
+    /// al., "ST-MoE", 2022, equation 5). `loss.with_penalty(&(penalty * 0.001))` adds it to an objective.
     #[track_caller]
     pub fn z_penalty(&self) -> Tensor<L> {
         self.penalty_of(&vec![0.0; self.choices.counts.len()], 1.0)

@@ -12,8 +12,8 @@ const ITERATIONS: usize = 5;
 /// Avoids a division by zero for a matrix of zeros.
 const EPS: f64 = 1e-7;
 
-/// Returns a matrix with the singular vectors of `x`, f32 of `rows x cols`, and singular values near 1: from 0.68 to 1.14,
-/// up to rounding, for those that are at least a hundredth of the Frobenius norm.
+/// Returns a matrix with the singular vectors of `x`, f32 of `rows x cols`, and singular values near 1: from 0.68 to
+/// 1.14, up to rounding, for those that are at least a hundredth of the Frobenius norm.
 ///
 /// Computes five Newton-Schulz iterations `X -> a X + (b A + c A A) X` on `x` divided by its norm, with `A = X X^T`, or
 /// from the right with `A = X^T X` if that is smaller (Jordan et al., 2024,

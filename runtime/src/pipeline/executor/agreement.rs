@@ -1,7 +1,8 @@
 //! The check that all ranks of a pipeline run one schedule, with the same buffers at both ends of each channel.
 //!
 //! On each channel messages match in the order of issue. The verifier has compared the order of sends with that of
-//! receives, so messages match if all ranks run the verified schedule. Hashes are exchanged once, before the first pass.
+//! receives, so messages match if all ranks run the verified schedule. Hashes are exchanged once, before the first
+//! pass.
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -25,8 +25,8 @@ pub enum ExecutorError {
     },
     /// A boundary whose buffers differ between its two ranks.
     #[error(
-        "rank {from} of the axis pp sends messages to rank {to} that differ in number, dtype or length from those that rank \
-         {to} receives: the boundaries between stages must have the same shapes on both ranks"
+        "rank {from} of the axis pp sends messages to rank {to} that differ in number, dtype or length from those that \
+         rank {to} receives: the boundaries between stages must have the same shapes on both ranks"
     )]
     Boundary {
         /// The sending rank.

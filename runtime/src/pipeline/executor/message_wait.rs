@@ -7,8 +7,8 @@ use crate::backend::{Device, DeviceEvent, StreamKind};
 
 /// The time that a rank waited for messages in a step, which is the bubble of the schedule as this rank sees it.
 ///
-/// Idle time after the last computation of the rank is not part of it: the rank spends that time in the first collective
-/// after the step.
+/// Idle time after the last computation of the rank is not part of it: the rank spends that time in the first
+/// collective after the step.
 #[derive(Default)]
 pub struct MessageWait {
     host: Duration,

@@ -55,8 +55,8 @@ impl<'a> BoundaryMessages<'a> {
         }
     }
 
-    /// Releases the buffers of sends by these receipts only: their messages have arrived, so the device does not wait for
-    /// their ends.
+    /// Releases the buffers of sends by these receipts only: their messages have arrived, so the device does not wait
+    /// for their ends.
     pub fn with_receipts(self, receipts: Receipts) -> BoundaryMessages<'a> {
         BoundaryMessages { receipts: Some(receipts), ..self }
     }

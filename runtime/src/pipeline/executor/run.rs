@@ -14,12 +14,12 @@ use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 
 /// Runs one rank's part of a pipeline schedule.
 ///
-/// - Receives are posted where the schedule has them, which is the order of the sender on each channel; on devices, without
-///   lookahead in the first steps. If the engine groups messages, they are exchanged in
+/// - Receives are posted where the schedule has them, which is the order of the sender on each channel; on devices,
+///   without lookahead in the first steps. If the engine groups messages, they are exchanged in
 ///   [rounds](crate::schedule::Lockstep) instead. Their buffers are allocated in the category
 ///   [`Communication`](crate::backend::Category::Communication).
-/// - A computation waits for its own input only. The output is sent without waiting for the receiver, and its buffers are
-///   released as soon as they are sent.
+/// - A computation waits for its own input only. The output is sent without waiting for the receiver, and its buffers
+///   are released as soon as they are sent.
 /// - Every message carries a [`MessageId`](crate::comm::MessageId), which the receive compares, if the engine can.
 pub struct PipelineExecutor {
     pub(super) stage_comm: StageComm,
@@ -61,7 +61,8 @@ impl PipelineExecutor {
         Ok(PipelineExecutor { stage_comm, schedule, is_in_rounds, steps })
     }
 
-    /// The schedule with its messages: in rounds, if the engine [groups them](crate::comm::Communicator::groups_messages).
+    /// The schedule with its messages: in rounds, if the engine [groups
+    /// them](crate::comm::Communicator::groups_messages).
     pub fn program(&self) -> &Schedule {
         if self.is_in_rounds { self.schedule.lockstep().program() } else { self.schedule.lowered() }
     }
@@ -79,9 +80,9 @@ impl PipelineExecutor {
     /// Compares the schedules of all ranks, and the buffers at both ends of each channel. All ranks of the
     /// axis `pp` call this before their first step, and before their first evaluation.
     ///
-    /// `parts` returns the buffers of a message of this rank's stages, in the order in which they are sent. So messages of
-    /// equal size are not confused with an engine that cannot compare calls either, such as NCCL: it matches them in the
-    /// order of issue, which is verified for each channel.
+    /// `parts` returns the buffers of a message of this rank's stages, in the order in which they are sent. So messages
+    /// of equal size are not confused with an engine that cannot compare calls either, such as NCCL: it matches them in
+    /// the order of issue, which is verified for each channel.
     ///
     /// # Errors
     /// On all ranks alike, if ranks have different schedules, or different buffers for one boundary.

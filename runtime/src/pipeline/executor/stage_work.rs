@@ -8,9 +8,10 @@ use crate::comm::CommError;
 
 /// The computations of the stages of one rank.
 ///
-/// The executor calls the methods in the order of the schedule, each for one stage and one micro-batch. An input or output
-/// is the list of buffers that cross a boundary between two stages; the first stage has no input, and the last stage, whose
-/// backward pass begins with the loss, no output. Between stages of one rank the same buffers are passed on.
+/// The executor calls the methods in the order of the schedule, each for one stage and one micro-batch. An input or
+/// output is the list of buffers that cross a boundary between two stages; the first stage has no input, and the last
+/// stage, whose backward pass begins with the loss, no output. Between stages of one rank the same buffers are passed
+/// on.
 ///
 /// # Errors
 /// An error of any method ends the step of this rank. The rank then has to leave the mesh, as it does when the body of

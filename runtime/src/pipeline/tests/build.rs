@@ -125,9 +125,9 @@ fn parameters_of_other_stages_are_not_read() {
     });
     assert_eq!(
         texts[0],
-        "`blocks.2.norm.weight` is owned by pipeline stage 1 at pp = 1: the rank at pp = 0 has neither its values nor its \
-         gradient; use it in the forward pass of its stage, put `#[tied(..)]` on a field of its own in each other stage \
-         that uses it, and elsewhere ask `ParamRef::is_owned`"
+        "`blocks.2.norm.weight` is owned by pipeline stage 1 at pp = 1: the rank at pp = 0 has neither its values nor \
+         its gradient; use it in the forward pass of its stage, put `#[tied(..)]` on a field of its own in each other \
+         stage that uses it, and elsewhere ask `ParamRef::is_owned`"
     );
     assert!(texts[1].starts_with("`embed.weight` is owned by pipeline stage 0 at pp = 0: "));
 }

@@ -138,8 +138,8 @@ pub(crate) fn planted_sum(param: &ParamRef, index: usize, ranks: &[usize]) -> f3
     owners[1..].iter().fold(first, |sum, owner| sum + planted(param.path(), index, *owner))
 }
 
-/// Writes a gradient into the units that this rank owns, and reduces it over the data ranks, as a backward does. Owners of
-/// tied units have different gradients.
+/// Writes a gradient into the units that this rank owns, and reduces it over the data ranks, as a backward does. Owners
+/// of tied units have different gradients.
 pub(crate) fn plant_gradients<M>(rank: &Rank, built: &Built<M>) -> Gradients<Pending> {
     let pass = BackwardPass::new(rank, Location::caller(), None);
     for unit in &built.units {

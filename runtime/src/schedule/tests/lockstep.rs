@@ -1,5 +1,5 @@
-//! Rounds of messages: both ends of a message are in one round, the rounds ascend, and no timing makes ranks wait for each
-//! other.
+//! Rounds of messages: both ends of a message are in one round, the rounds ascend, and no timing makes ranks wait for
+//! each other.
 
 use std::collections::HashSet;
 
@@ -15,8 +15,8 @@ fn groups(lockstep: &Lockstep, rank: usize) -> Vec<&[Action]> {
     actions.chunk_by(|first, second| lockstep.are_in_one_round(first, second)).collect()
 }
 
-/// Runs the ranks one after the other, as far as they come. A group is over when all ranks that it has messages with are at
-/// the group of the same round, and a computation when its inputs are there.
+/// Runs the ranks one after the other, as far as they come. A group is over when all ranks that it has messages with
+/// are at the group of the same round, and a computation when its inputs are there.
 fn assert_ends(lockstep: &Lockstep) {
     let program = lockstep.program();
     let ranks = program.ranks.len();

@@ -16,7 +16,8 @@ fn times(schedule: &Schedule, numbers: &mut Numbers) -> HashMap<Compute, (f64, f
     spans.map(|span| (span.compute, (span.start, span.end))).collect()
 }
 
-/// Whatever computations take, an answer is used after the messages of its receipt were: their memory may be reused then.
+/// Whatever computations take, an answer is used after the messages of its receipt were: their memory may be reused
+/// then.
 fn assert_in_order(schedule: &Schedule, numbers: &mut Numbers) {
     let times = times(schedule, numbers);
     let user_of: HashMap<Message, Compute> = times

@@ -46,9 +46,9 @@ where
 /// Computes `function` of `inputs` and `params`, each a tuple of references: `apply(gate, (&x,), (&self.weight,))`.
 ///
 /// # Panics
-/// If operands belong to different ranks, disagree in the size of a dim, or are distributed otherwise than the output; and
-/// if the function leaves an element of a result unwritten, as far as its first calls show. Messages name the function's
-/// path and the operand.
+/// If operands belong to different ranks, disagree in the size of a dim, or are distributed otherwise than the output;
+/// and if the function leaves an element of a result unwritten, as far as its first calls show. Messages name the
+/// function's path and the operand.
 #[track_caller]
 pub fn apply<F, X: FunctionInputs, W: FunctionParams>(
     function: F,
@@ -126,8 +126,8 @@ where
     FromValue::from_value(value, site, Internal::new())
 }
 
-/// Returns the value inside of the regions of `axes`, over which the function varies and the value does not: its gradient
-/// is summed over them.
+/// Returns the value inside of the regions of `axes`, over which the function varies and the value does not: its
+/// gradient is summed over them.
 #[track_caller]
 fn enter_regions(value: &Value, axes: AxisSet, site: &Site) -> Value {
     axes.iter().fold(value.clone(), |value, axis| {

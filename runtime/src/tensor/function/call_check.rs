@@ -1,7 +1,7 @@
 //! The calls of a function that are checked: its first ones, those with new options, and a few of all later ones.
 //!
-//! Before such a call, the results are filled with a NaN that no kernel writes. An element that still holds it after the call
-//! would be stale memory in all later calls.
+//! Before such a call, the results are filled with a NaN that no kernel writes. An element that still holds it after
+//! the call would be stale memory in all later calls.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -119,9 +119,9 @@ impl CallCheck {
 impl CallCount {
     /// Counts a call, and returns its check.
     ///
-    /// Settings that a function does not state as options may change at any time, so the first calls are checked, and then
-    /// one each time that their number has grown by a quarter to three eighths: irregularly, so that no call of a loop over
-    /// layers is left out forever.
+    /// Settings that a function does not state as options may change at any time, so the first calls are checked, and
+    /// then one each time that their number has grown by a quarter to three eighths: irregularly, so that no call of a
+    /// loop over layers is left out forever.
     fn count_call(&mut self, options: Option<&str>) -> CallCheck {
         self.calls += 1;
         let are_new = self.options.len() < OPTIONS && self.options.insert(hash_of(&options));

@@ -77,9 +77,9 @@ impl<'a> FunctionContext<'a> {
         self.rank.alloc_statistics(len)
     }
 
-    /// Returns the key of the function's random numbers: of the seed, the path and the training step, and the same when a
-    /// checkpointed segment is recomputed. Draw by it and by the index in the global tensor, and a result is the same on
-    /// every mesh.
+    /// Returns the key of the function's random numbers: of the seed, the path and the training step, and the same when
+    /// a checkpointed segment is recomputed. Draw by it and by the index in the global tensor, and a result is the same
+    /// on every mesh.
     pub fn random_key(&self) -> u64 {
         random::subkey(random::key(self.rank.seed(), self.path), self.rank.step())
     }

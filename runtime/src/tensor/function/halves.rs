@@ -1,9 +1,10 @@
-//! The check of a function: it treats all elements along a distributed dim alike, and its results follow from its operands.
+//! The check of a function: it treats all elements along a distributed dim alike, and its results follow from its
+//! operands.
 //!
-//! A rank computes its part of such a dim as one rank computes all of it. So a call with half of the elements writes that half
-//! of the output and of the gradients that have the dim, and those that sum over it are the sums of both calls. A function that
-//! reads along the dim, or counts its elements on this rank, does otherwise, on any mesh. One that keeps a counter or a memory
-//! of other calls has other results when it is called again.
+//! A rank computes its part of such a dim as one rank computes all of it. So a call with half of the elements writes
+//! that half of the output and of the gradients that have the dim, and those that sum over it are the sums of both
+//! calls. A function that reads along the dim, or counts its elements on this rank, does otherwise, on any mesh. One
+//! that keeps a counter or a memory of other calls has other results when it is called again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -24,8 +25,9 @@ use super::shapes::{PerOperand, Shapes};
 type Checked = Result<Option<String>, String>;
 
 impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
-    /// Checks forward with these inputs and parameters, and with made-up ones. Backward is checked too if `requires_grad`
-    /// selects inputs: of made-up operands with the gradients of all of them. Returns a description of its first mistake.
+    /// Checks forward with these inputs and parameters, and with made-up ones. Backward is checked too if
+    /// `requires_grad` selects inputs: of made-up operands with the gradients of all of them. Returns a description of
+    /// its first mistake.
     ///
     /// # Panics
     /// If forward has a mistake.
@@ -58,8 +60,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         of_backward
     }
 
-    /// Checks calls with made-up operands. A function that refuses such operands, or the gradient of an operand that requires
-    /// none, by a panic is checked without these.
+    /// Checks calls with made-up operands. A function that refuses such operands, or the gradient of an operand that
+    /// requires none, by a panic is checked without these.
     fn check_made_up(
         &self,
         rank: &Rank,
@@ -109,7 +111,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         self.check_whole(rank, &real.with_draw(draw, None), None, draw, targets)
     }
 
-    /// Compares `whole` with a second call with the same operands, and with calls with `halves` of its elements along a dim.
+    /// Compares `whole` with a second call with the same operands, and with calls with `halves` of its elements along a
+    /// dim.
     fn check_whole(
         &self,
         rank: &Rank,
@@ -122,13 +125,13 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let (path, of_draw) = (self.function.path(), draw.describe());
         let gradient =
             targets.map(|_| ProbeBlock::from_fn(rank, dims, &whole.output, number_of_gradient));
-        // The other calls lie between the forward and the backward of the whole, as those of other micro-batches may: so a
-        // function that keeps numbers of its last forward, and not in `Saved`, has other gradients.
+        // The other calls lie between the forward and the backward of the whole, as those of other micro-batches may:
+        // so a function that keeps numbers of its last forward, and not in `Saved`, has other gradients.
         let [forward, again] = [(); 2].map(|()| self.run_forward_probe(rank, whole));
         let again_is = "if it is called again with the same operands";
-        let by_calls = "a function has no counter, and no memory of other calls, since it runs again in recomputed segments \
-                        and for each micro-batch; the index of a layer is a setting of it, and random numbers are drawn \
-                        from `random_key` by the index in the global tensor";
+        let by_calls = "a function has no counter, and no memory of other calls, since it runs again in recomputed \
+                        segments and for each micro-batch; the index of a layer is a setting of it, and random numbers \
+                        are drawn from `random_key` by the index in the global tensor";
         if !forward.has_output_of(rank, &again) {
             return Err(format!("`{path}` writes other results {again_is}{of_draw}: {by_calls}"));
         }
@@ -172,14 +175,15 @@ fn describe_halves(
         Ok(()) => {}
         Err(Difference::Elements) => {
             return Err(format!(
-                "`{path}` writes other results along `{dim}` if it is given half of these elements alone{of_draw}: {along}"
+                "`{path}` writes other results along `{dim}` if it is given half of these elements alone{of_draw}: \
+                 {along}"
             ));
         }
         Err(Difference::Sums) => {
             return Err(format!(
-                "`{path}` sums over `{dim}`, but its sums over two halves of these elements do not add up to its sum over \
-                 all of them{of_draw}, which ranks with parts of the dim rely on: {along}; add or divide once after the \
-                 reduction of the partial sum"
+                "`{path}` sums over `{dim}`, but its sums over two halves of these elements do not add up to its sum \
+                 over all of them{of_draw}, which ranks with parts of the dim rely on: {along}; add or divide once \
+                 after the reduction of the partial sum"
             ));
         }
     }
@@ -189,13 +193,14 @@ fn describe_halves(
             Difference::Sums => "sums to another gradient",
         };
         format!(
-            "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` alone{of_draw}: \
-             {along}; or it reads numbers that the last forward has kept elsewhere than in `Saved`"
+            "backward of `{path}` {what} of {operand} if it is given half of the elements along `{dim}` \
+             alone{of_draw}: {along}; or it reads numbers that the last forward has kept elsewhere than in `Saved`"
         )
     }))
 }
 
-/// Returns the distributed dims of these shapes, each once: without those that another operand has split otherwise, or whole.
+/// Returns the distributed dims of these shapes, each once: without those that another operand has split otherwise, or
+/// whole.
 fn distributed_dims(
     shapes: impl Iterator<Item = &'static [DimInfo]>,
 ) -> impl Iterator<Item = &'static DimInfo> {

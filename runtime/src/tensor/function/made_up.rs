@@ -1,6 +1,7 @@
 //! Numbers that are made up for the operands of a check, independent of the values of a model.
 //!
-//! Parameters that begin as zeros, gates that are closed at first, and samples of about one scale hide what a function does.
+//! Parameters that begin as zeros, gates that are closed at first, and samples of about one scale hide what a function
+//! does.
 
 use super::call_check::CallCheck;
 
@@ -20,8 +21,8 @@ pub(super) enum Draw {
 impl Draw {
     const ALL: [Draw; 4] = [Draw::Real, Draw::InRange, Draw::Positive, Draw::Large];
 
-    /// Returns the draws of a check: all of them, or one after another in repeated checks. Kernels of a device are not given
-    /// numbers beyond their range, since they may use them as indices.
+    /// Returns the draws of a check: all of them, or one after another in repeated checks. Kernels of a device are not
+    /// given numbers beyond their range, since they may use them as indices.
     pub(super) fn of_check(check: CallCheck, has_device: bool) -> Vec<Draw> {
         let draws = if has_device { &Draw::ALL[..2] } else { &Draw::ALL[..] };
         match check {
@@ -74,8 +75,8 @@ impl Numbers {
         Numbers { low, high, are_whole: false, second_half }
     }
 
-    /// Returns element `index` of operand number `operand`. Those of the second half lie nearer to zero, so that a scale that
-    /// a function takes of all elements is another one than that of this half.
+    /// Returns element `index` of operand number `operand`. Those of the second half lie nearer to zero, so that a
+    /// scale that a function takes of all elements is another one than that of this half.
     pub(super) fn number(self, operand: usize, index: usize, in_second_half: bool) -> f32 {
         let Numbers { low, high, are_whole, second_half } = self;
         let number = low + (high - low) * uniform(operand + 1, index);
@@ -87,7 +88,8 @@ impl Numbers {
     }
 }
 
-/// Returns element `index` of the gradient of the output in calls that are compared: numbers between -1 and 1 without a pattern.
+/// Returns element `index` of the gradient of the output in calls that are compared: numbers between -1 and 1 without a
+/// pattern.
 pub(super) fn number_of_gradient(index: usize) -> f32 {
     2.0 * uniform(0, index) - 1.0
 }

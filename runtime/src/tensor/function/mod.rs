@@ -1,8 +1,8 @@
 //! User-defined functions of tensors and parameters, with a backward of their own.
 //!
-//! A [`Function`] states its shapes and its kernels, and [`apply`] does the rest: it checks the shapes, unshards parameters,
-//! allocates the output, records the function, saves its operands, takes part in recomputation, enters tensor-parallel
-//! regions, and reduces gradients over the axes that follow from the shapes.
+//! A [`Function`] states its shapes and its kernels, and [`apply`] does the rest: it checks the shapes, unshards
+//! parameters, allocates the output, records the function, saves its operands, takes part in recomputation, enters
+//! tensor-parallel regions, and reduces gradients over the axes that follow from the shapes.
 //!
 //! ```
 //! use meshwright::prelude::*;
@@ -26,7 +26,8 @@
 //!     }
 //!
 //!     fn backward_pass(&self, call: Backward<'_, ((B, H),), ((H,),), ()>) {
-//!         let Backward { inputs: [x], output_gradient: dy, input_gradients: [dx], param_gradients: [dshift], .. } = call;
+//!         let Backward { inputs: [x], output_gradient: dy, .. } = call;
+//!         let Backward { input_gradients: [dx], param_gradients: [dshift], .. } = call;
 //!         let (x, dy) = (x.to_f32(), dy.to_f32());
 //!         if let Some(mut dx) = dx.target() {
 //!             dx.write_f32(&x.iter().zip(&dy).map(|(x, dy)| 3.0 * x * x * dy).collect::<Vec<_>>());

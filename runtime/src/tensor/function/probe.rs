@@ -133,7 +133,8 @@ pub(super) struct ProbeResults {
 }
 
 impl<I: Shapes, P: Shapes> Probe<I, P> {
-    /// Returns the number of elements of this rank along `dim`, of which an operand or the output shaped `dims` has one.
+    /// Returns the number of elements of this rank along `dim`, of which an operand or the output shaped `dims` has
+    /// one.
     pub(super) fn extent_along(&self, dims: &[DimInfo], dim: &DimInfo) -> Option<Extent> {
         let blocks = self.inputs.as_ref().iter().chain(self.params.as_ref());
         let of_operands = blocks.map(|block| (block.dims, &block.extents[..]));
@@ -248,8 +249,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         ProbeForward { inputs, params, output, saved }
     }
 
-    /// Returns the results of a forward pass, and of its backward if `backward` has the inputs whose gradients are required, in
-    /// addition to those of all parameters, and the gradient of the output.
+    /// Returns the results of a forward pass, and of its backward if `backward` has the inputs whose gradients are
+    /// required, in addition to those of all parameters, and the gradient of the output.
     pub(super) fn finish_probe(
         &self,
         rank: &Rank,

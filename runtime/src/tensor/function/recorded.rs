@@ -151,8 +151,9 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         CallCheck::new::<Self>(rank, &key, self.function.options().as_deref())
     }
 
-    /// Returns what is saved if the function is not called: in a dry run, with operands on which it would compute for long,
-    /// in memory that a dry run does not take. A function that saves buffers is called, as they are part of the memory plan.
+    /// Returns what is saved if the function is not called: in a dry run, with operands on which it would compute for
+    /// long, in memory that a dry run does not take. A function that saves buffers is called, as they are part of the
+    /// memory plan.
     fn saved_if_skipped(&self, rank: &Rank) -> Option<F::Saved> {
         const CALLED_WITH: usize = 1 << 20;
         let operands = self.inputs.as_ref().iter().chain(self.params.as_ref());

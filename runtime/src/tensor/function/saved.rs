@@ -13,7 +13,8 @@ use crate::layout::Seal;
 #[diagnostic::on_unimplemented(
     message = "a function cannot save `{Self}` for its backward",
     label = "not buffers",
-    note = "forward saves `()`, a `Buffer` or `[Buffer; N]`, which it allocates by `context.alloc(len)` or `context.alloc_f32(len)`",
+    note = "forward saves `()`, a `Buffer` or `[Buffer; N]`, which it allocates by `context.alloc(len)` or \
+            `context.alloc_f32(len)`",
     note = "inputs, parameters and the output are saved by `backward_reads`"
 )]
 pub trait SavedBuffers: 'static {

@@ -3,11 +3,12 @@
 use crate::autograd::{Arity, Count};
 use crate::layout::{AxisSet, DimInfo, Dims, Seal, UsageSet};
 
-/// Shapes of the inputs or the parameters of a function: a tuple of up to four shapes, `((Batch, Hidden), (Batch,))`; of one
-/// operand: `((Batch, Hidden),)`.
+/// Shapes of the inputs or the parameters of a function: a tuple of up to four shapes, `((Batch, Hidden), (Batch,))`;
+/// of one operand: `((Batch, Hidden),)`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tuple of shapes",
-    note = "the operands of a function are up to four shapes: `((Batch, Hidden), (Batch,))`; of one operand: `((Batch, Hidden),)`"
+    note = "the operands of a function are up to four shapes: `((Batch, Hidden), (Batch,))`; of one operand: `((Batch, \
+            Hidden),)`"
 )]
 pub trait Shapes: 'static {
     /// The number of operands.

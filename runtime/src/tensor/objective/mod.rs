@@ -49,8 +49,9 @@ impl<S: Dims> Loss<S> {
         Objective { terms, counts: Vec::new(), of: PhantomData }
     }
 
-    /// Returns the loss of a micro-batch with a weight, as a term of a sum: the mean over all elements of the step times
-    /// `weight`, which is the same on all ranks. Each loss has a count of its own, also if two count the same elements.
+    /// Returns the loss of a micro-batch with a weight, as a term of a sum: the mean over all elements of the step
+    /// times `weight`, which is the same on all ranks. Each loss has a count of its own, also if two count the same
+    /// elements.
     ///
     /// # Panics
     /// As [`weighted`](Self::weighted).
@@ -63,11 +64,11 @@ impl<S: Dims> Loss<S> {
 }
 
 impl<Of> Objective<Of> {
-    /// Computes the gradients of the weighted sum, as [`Loss::backward`] does those of a loss, and divides each loss by its
-    /// count on all ranks: no factor is left to the caller.
+    /// Computes the gradients of the weighted sum, as [`Loss::backward`] does those of a loss, and divides each loss by
+    /// its count on all ranks: no factor is left to the caller.
     ///
-    /// Counts that are not announced are summed over the ranks first: one small all-reduce for each set of axes along which
-    /// losses vary.
+    /// Counts that are not announced are summed over the ranks first: one small all-reduce for each set of axes along
+    /// which losses vary.
     ///
     /// # Panics
     /// As [`Loss::backward`], and if a loss has not counted what is announced.
@@ -97,7 +98,8 @@ impl<Of> Objective<Of> {
         gradients.add(losses, true)
     }
 
-    /// Computes the gradients of the first of several micro-batches, whose losses are divided by their counts in the step.
+    /// Computes the gradients of the first of several micro-batches, whose losses are divided by their counts in the
+    /// step.
     ///
     /// # Panics
     /// As [`Loss::backward`].
@@ -128,8 +130,8 @@ impl<Of> Objective<Of> {
         gradients.add(losses, false)
     }
 
-    /// Reduces the weighted sum over all ranks, and returns its value: at most two small all-reduces for each set of axes along
-    /// which losses vary. Of a micro-batch it is the part of the step's.
+    /// Reduces the weighted sum over all ranks, and returns its value: at most two small all-reduces for each set of
+    /// axes along which losses vary. Of a micro-batch it is the part of the step's.
     #[track_caller]
     pub fn reduce(&self) -> WeightedSum {
         WeightedSum { value: self.terms.reduce() }
@@ -152,8 +154,8 @@ impl Objective<OfStep> {
         self.terms.compute_sums();
     }
 
-    /// Begins the backward of a [`ForwardPass`](super::ForwardPass), whose gradients are added to `gradients`. Returns the
-    /// factor of the numbers in the buffers, which the first pass determines.
+    /// Begins the backward of a [`ForwardPass`](super::ForwardPass), whose gradients are added to `gradients`. Returns
+    /// the factor of the numbers in the buffers, which the first pass determines.
     ///
     /// # Panics
     /// If the gradients are those of losses without weights.

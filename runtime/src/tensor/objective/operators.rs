@@ -63,8 +63,8 @@ pub trait ScalesObjective {
     fn never_implemented() -> !;
 }
 
-/// An operand of `*=`, `/=` and `-=`. The bound is one of its tuple, because the compiler shows no message of a bound of the left
-/// side's own type.
+/// An operand of `*=`, `/=` and `-=`. The bound is one of its tuple, because the compiler shows no message of a bound
+/// of the left side's own type.
 pub trait ScalesInPlace {
     #[doc(hidden)]
     fn never_implemented() -> !;

@@ -66,9 +66,9 @@ impl Terms {
 
     /// Begins the backward of the terms, and returns their losses, to be added to the gradients.
     ///
-    /// The factor of the first term is left to the gradients as a whole. So the gradient of its sum is 1, as that of a single
-    /// loss, and the gradients of a loss in bf16 are not rounded by a factor that all of them have. A factor that is far below
-    /// the others is not: they would overflow.
+    /// The factor of the first term is left to the gradients as a whole. So the gradient of its sum is 1, as that of a
+    /// single loss, and the gradients of a loss in bf16 are not rounded by a factor that all of them have. A factor
+    /// that is far below the others is not: they would overflow.
     #[track_caller]
     pub(super) fn begin_backward(
         self,

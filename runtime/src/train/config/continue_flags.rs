@@ -1,4 +1,5 @@
-//! The flags by which a run is continued from its checkpoint, as words for a shell. All other settings are in the checkpoint.
+//! The flags by which a run is continued from its checkpoint, as words for a shell. All other settings are in the
+//! checkpoint.
 
 use std::path::Path;
 
@@ -99,7 +100,8 @@ mod tests {
                 "--threads",
                 "2"
             ]),
-            r"--resume 'a b/latest' --steps 10 --save 'it'\''s' --save-every 2 --save-async --keep 3 --metrics m.jsonl --threads 2"
+            "--resume 'a b/latest' --steps 10 --save 'it'\\''s' --save-every 2 --save-async --keep 3 --metrics m.jsonl \
+             --threads 2"
         );
     }
 }

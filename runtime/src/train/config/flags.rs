@@ -132,7 +132,8 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MACHINE, "device", FlagKind::Choice(&["cpu", "cuda", "meta"]))
         .value("DEVICE")
         .default("cpu")
-        .help("Device of the ranks: cpu, or cuda in a program built with --features cuda (meta comes with a later version)"),
+        .help("Device of the ranks: cpu, or cuda in a program built with --features cuda (meta comes with a later \
+               version)"),
     Flag::new(MACHINE, "threads", POSITIVE)
         .value("N")
         .help("Threads of each rank [default: cores divided by ranks, at least 1]"),
@@ -208,8 +209,8 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MODEL, "tied", FlagKind::Switch)
         .help("Use one weight for the token embedding and the output head"),
     Flag::new(MODEL, "balance", FlagKind::Text).value("LOSS").help(
-        "Load balance loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef of the \
-         config.json of --init-from, 0.01 for a new model]",
+        "Load balance loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef of \
+         the config.json of --init-from, 0.01 for a new model]",
     ),
     Flag::new(MODEL, "z-loss", FlagKind::Number).value("X").help(
         "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \
@@ -304,16 +305,16 @@ pub const FLAGS: &[Flag] = &[
         .value("K")
         .help("Remove all but the newest K checkpoints [needs --save]"),
     Flag::new(SAVING, "max-failed-saves", POSITIVE).value("N").help(
-        "End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a warning, \
-         except for the last save",
+        "End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a \
+         warning, except for the last save",
     ),
     Flag::new(SAVING, "resume", FlagKind::Path)
         .value("DIR/latest")
         .help("Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of \
                --save, or begins if there is none"),
     Flag::new(SAVING, "stop-after", FlagKind::Text).value("TIME").help(
-        "Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code 75 [needs \
-         --save]",
+        "Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code 75 \
+         [needs --save]",
     ),
     Flag::new(SAVING, "export-hf", FlagKind::Path)
         .value("DIR")
@@ -332,11 +333,12 @@ pub const FLAGS: &[Flag] = &[
         .default("200")
         .help("Tokens of the continuation sampled at the end"),
     Flag::new(REPORTS, "explain", FlagKind::Switch).help(
-        "Print the collectives of a training step, with their bytes and the computations that they overlap with, and exit",
+        "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
+         exit",
     ),
     Flag::new(REPORTS, "preflight", POSITIVE).value("STEPS").alone("3").help(
-        "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one rank, \
-         and exit [STEPS: 3]",
+        "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
+         rank, and exit [STEPS: 3]",
     ),
     later("capacity", "a capacity of experts"),
 ];

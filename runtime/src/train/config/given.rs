@@ -42,8 +42,8 @@ pub fn read_settings(
     Ok(given)
 }
 
-/// Joins `--lr -1e-3` to `--lr=-1e-3`. A word with a dash would be taken for a flag, and the range check would never see
-/// it.
+/// Joins `--lr -1e-3` to `--lr=-1e-3`. A word with a dash would be taken for a flag, and the range check would never
+/// see it.
 fn glue_negatives(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut glued: Vec<OsString> = Vec::new();
     for arg in args {

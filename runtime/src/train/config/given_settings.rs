@@ -90,7 +90,8 @@ impl GivenSettings {
         }
     }
 
-    /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given override them.
+    /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given
+    /// override them.
     ///
     /// # Errors
     /// Sizes that are given and differ from the saved ones, and settings that no run has saved.

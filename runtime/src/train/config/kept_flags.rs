@@ -39,8 +39,8 @@ const NOT_KEPT: [&str; 18] = [
     "preflight",
 ];
 
-/// A flag, and those that are not taken from a checkpoint if the flag is given with another value than the saved one: they may not
-/// fit it.
+/// A flag, and those that are not taken from a checkpoint if the flag is given with another value than the saved one:
+/// they may not fit it.
 const DEPENDENT: [(&str, &[&str]); 6] = [
     (
         "mesh",
@@ -161,7 +161,8 @@ pub fn kept_flags(config: &Config) -> BTreeMap<&'static str, String> {
     flags
 }
 
-/// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, to those that are given and override them.
+/// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, to those that are given and override
+/// them.
 ///
 /// # Errors
 /// Sizes that are given and differ from the saved ones, and settings that no run has saved.

@@ -4,8 +4,8 @@ use std::f64::consts::PI;
 
 use serde::Serialize;
 
-/// The fraction of all steps that [`Decay::Wsd`] decays over: 20 % is enough to reach the loss of a cosine (Hägele et al.
-/// 2024, arXiv 2405.18392, section 3).
+/// The fraction of all steps that [`Decay::Wsd`] decays over: 20 % is enough to reach the loss of a cosine (Hägele et
+/// al. 2024, arXiv 2405.18392, section 3).
 const WSD_DECAY: f64 = 0.2;
 
 /// The learning rate at every step of a run.

@@ -1,7 +1,7 @@
 //! The settings of a run: from the command line and a `--config` file to checked values.
 //!
-//! A setting is read as text with its source ([`SettingSource`]), then resolved to a field of [`Config`]. Flags override the
-//! file, and the file overrides the defaults. All problems are reported together.
+//! A setting is read as text with its source ([`SettingSource`]), then resolved to a field of [`Config`]. Flags
+//! override the file, and the file overrides the defaults. All problems are reported together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -117,7 +117,8 @@ pub struct Config {
     pub preflight: Option<u64>,
     /// `--save` and its settings.
     pub save: Option<SaveConfig>,
-    /// `--resume`; for `auto`, the folder of `--save`. The trainer of a command line takes the settings of the checkpoint from it.
+    /// `--resume`; for `auto`, the folder of `--save`. The trainer of a command line takes the settings of the
+    /// checkpoint from it.
     pub resume: Option<PathBuf>,
     /// `--resume auto`: without an intact checkpoint, the run begins.
     #[serde(skip)]
@@ -244,7 +245,8 @@ impl Config {
         }
     }
 
-    /// Returns the threads of each of `ranks` ranks on this machine: `--threads`, else the cores divided by ranks, at least 1.
+    /// Returns the threads of each of `ranks` ranks on this machine: `--threads`, else the cores divided by ranks, at
+    /// least 1.
     pub fn threads_per_rank(&self, ranks: usize) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         self.threads.unwrap_or_else(|| (cores() / ranks.max(1)).max(1))

@@ -32,8 +32,9 @@ impl Config {
         self.explain || self.preflight.is_some()
     }
 
-    /// Returns the settings of the runs that `--preflight` compares, if it is given: ranks are threads on the CPU, numbers are
-    /// f32, and all steps have the peak learning rate, since the updates of a warm-up are too small to be compared.
+    /// Returns the settings of the runs that `--preflight` compares, if it is given: ranks are threads on the CPU,
+    /// numbers are f32, and all steps have the peak learning rate, since the updates of a warm-up are too small to be
+    /// compared.
     pub fn for_preflight(self) -> Config {
         let Some(steps) = self.preflight else { return self };
         let mut config = self;

@@ -243,7 +243,8 @@ fn resume(values: &mut Values) -> (Option<PathBuf>, bool) {
     }
     let dir = values.path("save");
     if dir.is_none() {
-        let message = "auto needs --save DIR, whose newest checkpoint it continues from (a folder of this name is ./auto)";
+        let message = "auto needs --save DIR, whose newest checkpoint it continues from (a folder of this name is \
+                       ./auto)";
         values.problem("resume", message.into());
     }
     (dir, true)

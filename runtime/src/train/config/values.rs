@@ -38,8 +38,8 @@ impl Values {
         self.given.contains_key(name)
     }
 
-    /// Returns true if no problem was found with this flag so far. Rules about several flags check it first, so that one
-    /// mistake gives one message.
+    /// Returns true if no problem was found with this flag so far. Rules about several flags check it first, so that
+    /// one mistake gives one message.
     pub fn fits(&self, name: &str) -> bool {
         !self.refused.contains(name)
     }
@@ -81,8 +81,8 @@ impl Values {
         }
     }
 
-    /// Parses the value and checks it with `fits`. If it is invalid, notes the problem "must be `wanted`" and returns the
-    /// default.
+    /// Parses the value and checks it with `fits`. If it is invalid, notes the problem "must be `wanted`" and returns
+    /// the default.
     fn parsed<T: FromStr>(
         &mut self,
         name: &str,

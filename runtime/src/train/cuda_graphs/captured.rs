@@ -40,8 +40,8 @@ impl<S> CapturedGraphs<S> {
         self.check_memory()
     }
 
-    /// Checks that the graphs can be replayed. Ranks agree on this once, after the first captured step; a rank that runs
-    /// short of memory later cannot continue without the others.
+    /// Checks that the graphs can be replayed. Ranks agree on this once, after the first captured step; a rank that
+    /// runs short of memory later cannot continue without the others.
     fn check_memory(&mut self) -> Result<(), CaptureError> {
         let was_confirmed = self.is_confirmed;
         self.is_confirmed = !self.graphs.is_empty() || self.schedule.is_some();
@@ -64,8 +64,8 @@ impl<S> CapturedGraphs<S> {
 
 impl<S: Shape> CapturedGraphs<S> {
     /// Replays the graph of a schedule, or captures `run` in the first step: from the tokens and targets of all
-    /// micro-batches to their losses and gradients. Returns the waits for messages, too; the device may not have completed
-    /// them.
+    /// micro-batches to their losses and gradients. Returns the waits for messages, too; the device may not have
+    /// completed them.
     ///
     /// # Errors
     /// A CUDA graph that cannot be captured or replayed. The step must then be repeated eagerly.

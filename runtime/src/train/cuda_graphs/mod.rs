@@ -1,10 +1,10 @@
 //! CUDA graphs around the training step.
 //!
 //! A step without a pipeline runs its micro-batches through a
-//! [`MicroBatchLauncher`](super::micro_batch::MicroBatchLauncher): the eager one during warm-up, then [`CapturedGraphs`],
-//! which captures the forward and backward pass of each kind of micro-batch as a CUDA graph and replays it in later steps.
-//! All that a rank does in a pipeline schedule, with its messages, is one graph. If a graph cannot be captured or replayed,
-//! the step is repeated eagerly.
+//! [`MicroBatchLauncher`](super::micro_batch::MicroBatchLauncher): the eager one during warm-up, then
+//! [`CapturedGraphs`], which captures the forward and backward pass of each kind of micro-batch as a CUDA graph and
+//! replays it in later steps. All that a rank does in a pipeline schedule, with its messages, is one graph. If a graph
+//! cannot be captured or replayed, the step is repeated eagerly.
 
 mod captured;
 mod graph_input;
@@ -18,8 +18,8 @@ use super::micro_batch::CaptureError;
 
 pub use captured::CapturedGraphs;
 
-/// Eager steps before capture: the first one compiles kernels and learns the order of parameters, the second one is like
-/// all later ones and shows if they can be captured.
+/// Eager steps before capture: the first one compiles kernels and learns the order of parameters, the second one is
+/// like all later ones and shows if they can be captured.
 const WARM_UP_STEPS: usize = 2;
 
 /// Captures after parameters have moved, which they do not in ordinary runs.
@@ -57,8 +57,8 @@ impl<S: Shape> CudaGraphs<S> {
         self.state = GraphState::Off;
     }
 
-    /// Runs a step: by `captured`, which captures or replays CUDA graphs, once the warm-up is over; else, and if that fails,
-    /// by `eager`.
+    /// Runs a step: by `captured`, which captures or replays CUDA graphs, once the warm-up is over; else, and if that
+    /// fails, by `eager`.
     pub fn run_step<T>(
         &mut self,
         rank: &Rank,

@@ -30,8 +30,8 @@ impl LayerField {
             && (&self.before, &self.after) == (&other.before, &other.after)
     }
 
-    /// Returns the part of the model that the field belongs to: a layer, or else the first field of its path. Checks and functions
-    /// of the library belong to none.
+    /// Returns the part of the model that the field belongs to: a layer, or else the first field of its path. Checks
+    /// and functions of the library belong to none.
     pub fn part(&self) -> Option<LayerField> {
         // Without the purpose of the call.
         let before = self.before.split(" (").next()?;

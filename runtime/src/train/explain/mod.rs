@@ -17,8 +17,8 @@ use recorder::CallRecorder;
 use rows::rows_of;
 use table::table_of;
 
-/// Lists the collectives and messages of a training step: on the last rank, which has the largest shards, at each position
-/// along `pp`.
+/// Lists the collectives and messages of a training step: on the last rank, which has the largest shards, at each
+/// position along `pp`.
 ///
 /// # Errors
 /// Of the model or the optimizer, and a failure of the dry run.

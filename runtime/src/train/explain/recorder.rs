@@ -22,8 +22,8 @@ pub struct RecordedCall {
     pub pass: Pass,
     /// Bytes that the rank sends, as [`CommStats`](crate::comm::CommStats) counts them.
     pub bytes: u64,
-    /// The parts of the model that are computed until the rank waits for an asynchronous call, as far as they communicate:
-    /// `blocks.1`, `head`. `None` for a blocking call.
+    /// The parts of the model that are computed until the rank waits for an asynchronous call, as far as they
+    /// communicate: `blocks.1`, `head`. `None` for a blocking call.
     pub overlapped: Option<Vec<LayerField>>,
 }
 

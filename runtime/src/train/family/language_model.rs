@@ -9,8 +9,8 @@ use super::Family;
 
 /// A model that predicts the next token; [`Trainer`](crate::train::Trainer) trains it.
 ///
-/// Its `forward` takes tokens. Loss and logits are computed from the output of `forward`, so that a pipeline can compute
-/// them on its last stage.
+/// Its `forward` takes tokens. Loss and logits are computed from the output of `forward`, so that a pipeline can
+/// compute them on its last stage.
 pub trait LanguageModel:
     Model + Module<In = Tokens<(<Self as LanguageModel>::Batch, <Self as LanguageModel>::Seq)>>
 {
@@ -24,18 +24,18 @@ pub trait LanguageModel:
     /// Configuration of the model's family, from `config.json` or the flags.
     type Config: Family;
 
-    /// The model's parameters in the family's Hugging Face format; `*` stands for the number of a layer. Names, shapes and
-    /// order of the tensors in a folder follow from this table and the declared parameters.
+    /// The model's parameters in the family's Hugging Face format; `*` stands for the number of a layer. Names, shapes
+    /// and order of the tensors in a folder follow from this table and the declared parameters.
     const HF_NAMES: &'static [HfName];
 
     /// Returns the sizes of the model's dims for a configuration.
     ///
-    /// A model with parameters over its sequence dim gives that dim its size, and can be trained with that `--seq` only;
-    /// other models leave it out.
+    /// A model with parameters over its sequence dim gives that dim its size, and can be trained with that `--seq`
+    /// only; other models leave it out.
     fn sizes(config: &Self::Config) -> Sizes;
 
-    /// Returns the mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`, from the output of `forward`
-    /// for these tokens.
+    /// Returns the mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`, from the output of
+    /// `forward` for these tokens.
     fn loss_of_output(
         &self,
         output: &Self::Out,

@@ -1,7 +1,7 @@
 //! Model families: how a configuration follows from the flags, and the sizes of its transformer.
 //!
-//! A family states its sizes once, in [`LanguageModel::sizes`]. Names and shapes of its tensors, parameter counts and the
-//! memory of a training step follow from the model that is declared with them.
+//! A family states its sizes once, in [`LanguageModel::sizes`]. Names and shapes of its tensors, parameter counts and
+//! the memory of a training step follow from the model that is declared with them.
 
 mod decoder;
 mod gpt2;
@@ -26,15 +26,15 @@ pub trait Family: HfConfig {
     /// Returns the sizes of the transformer, in terms that all families share.
     fn outline(&self) -> Outline;
 
-    /// Raises the longest sequence of the configuration to the `seq` tokens of a run, and returns a warning if the model was
-    /// made for shorter ones.
+    /// Raises the longest sequence of the configuration to the `seq` tokens of a run, and returns a warning if the
+    /// model was made for shorter ones.
     fn extend_positions(&mut self, seq: usize) -> Option<String> {
         let _ = seq;
         None
     }
 
-    /// Sets the weights of the penalties of routers: that of the load balance loss, and that of the z-loss. `None` leaves them
-    /// as they are.
+    /// Sets the weights of the penalties of routers: that of the load balance loss, and that of the z-loss. `None`
+    /// leaves them as they are.
     ///
     /// # Errors
     /// A family without experts, in a message that begins with the flag.

@@ -5,11 +5,11 @@ pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// The environment variable that allows processes to share GPUs if set to 1.
 pub const SHARE: &str = "MESHWRIGHT_SHARE_GPUS";
 
-/// Returns the ordinal of the GPU of a process, of `count` that it sees. `is_chosen` is set if [`VISIBLE`] restricts them,
-/// and `shares` if processes may share GPUs.
+/// Returns the ordinal of the GPU of a process, of `count` that it sees. `is_chosen` is set if [`VISIBLE`] restricts
+/// them, and `shares` if processes may share GPUs.
 ///
-/// A launcher may show every process a GPU of its own, which has ordinal 0 there; otherwise the ordinal is the local rank.
-/// More processes than GPUs are refused as a mistake, unless sharing is allowed.
+/// A launcher may show every process a GPU of its own, which has ordinal 0 there; otherwise the ordinal is the local
+/// rank. More processes than GPUs are refused as a mistake, unless sharing is allowed.
 pub fn choose_gpu(
     local_rank: usize,
     count: usize,
@@ -22,8 +22,8 @@ pub fn choose_gpu(
         _ if shares => Ok(local_rank % count),
         (_, 1) if is_chosen => Ok(0),
         _ => Err(format!(
-            "process {local_rank} of this host (counted from 0) has no GPU of its own (visible GPUs: {count}); start at \
-             most one process per GPU, or share GPUs with {SHARE}=1, which is slow and meant for tests"
+            "process {local_rank} of this host (counted from 0) has no GPU of its own (visible GPUs: {count}); start \
+             at most one process per GPU, or share GPUs with {SHARE}=1, which is slow and meant for tests"
         )),
     }
 }

@@ -61,7 +61,8 @@ impl Gpus {
         Gpus { profile: Some(Profile::new(file)), ..self }
     }
 
-    /// Measures times if the environment variable is set. All processes but that of rank 0 add their rank to the file name.
+    /// Measures times if the environment variable is set. All processes but that of rank 0 add their rank to the file
+    /// name.
     fn profiled_by_environment(self) -> Gpus {
         let Some(file) = env::var_os(PROFILE_VARIABLE).filter(|file| !file.is_empty()) else {
             return self;
@@ -78,8 +79,8 @@ impl Gpus {
         Ok(devices().map_err(refused)?.len())
     }
 
-    /// Opens the GPUs of this host for the ranks of `mesh`: one for each, or one for all. `nondeterministic` algorithms are
-    /// faster, and their results differ in their last bits from run to run.
+    /// Opens the GPUs of this host for the ranks of `mesh`: one for each, or one for all. `nondeterministic` algorithms
+    /// are faster, and their results differ in their last bits from run to run.
     ///
     /// # Errors
     /// A missing driver or library, several GPUs that are fewer than ranks, and message settings that are refused.
@@ -135,12 +136,12 @@ impl Gpus {
         Ok(gpus)
     }
 
-    /// Creates the machine of this process, the rank of `mesh` with `assignment`, from the driver of its device and the NCCL
-    /// library. Waits for the rendezvous of all processes.
+    /// Creates the machine of this process, the rank of `mesh` with `assignment`, from the driver of its device and the
+    /// NCCL library. Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// A mesh with another number of ranks than processes, a failed rendezvous, and message settings that are refused, or
-    /// differ from those of other processes.
+    /// A mesh with another number of ranks than processes, a failed rendezvous, and message settings that are refused,
+    /// or differ from those of other processes.
     pub fn in_process(
         mesh: &MeshShape,
         assignment: &RankAssignment,
@@ -260,8 +261,8 @@ fn least_memory(store: &Store, assignment: &RankAssignment, own: usize) -> Resul
     })
 }
 
-/// Compiles the kernels that any run may need, in parallel. All devices are of the same model, so the others find the code
-/// of the first one in the cache.
+/// Compiles the kernels that any run may need, in parallel. All devices are of the same model, so the others find the
+/// code of the first one in the cache.
 fn preload_kernels(drivers: &[Arc<NativeDriver>]) -> Result<()> {
     for driver in drivers {
         // The attention kernels take the longest to compile, and are rarely needed if cuDNN is available.

@@ -14,8 +14,8 @@ const LIMIT_FILES: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 /// Limits of the process in `/proc/self/limits` that count anonymous memory.
 const PROCESS_LIMITS: [&str; 2] = ["Max address space", "Max data size"];
 
-/// Returns the bytes available without swapping: of the machine, within the limits of the control group of this process and of
-/// all groups around it, and within those of the process. `None` if the system does not report them.
+/// Returns the bytes available without swapping: of the machine, within the limits of the control group of this process
+/// and of all groups around it, and within those of the process. `None` if the system does not report them.
 pub fn available_memory() -> Option<f64> {
     available_under(Path::new("/"))
 }
@@ -49,11 +49,12 @@ fn limits_in(limits: &str) -> Vec<f64> {
     limits.lines().filter_map(soft_limit).collect()
 }
 
-/// Returns the folders of the control groups of a process, and of all groups around them, by its `cgroup` and `mountinfo` files.
+/// Returns the folders of the control groups of a process, and of all groups around them, by its `cgroup` and
+/// `mountinfo` files.
 ///
-/// A group is looked for in each mount of control groups: a version 1 hierarchy of memory may exist beside one of version 2, and
-/// only one of them has the files. In a container, a mount shows only the part of the hierarchy below a group, or the group of
-/// the process has the name `/`.
+/// A group is looked for in each mount of control groups: a version 1 hierarchy of memory may exist beside one of
+/// version 2, and only one of them has the files. In a container, a mount shows only the part of the hierarchy below a
+/// group, or the group of the process has the name `/`.
 fn group_folders(cgroup: &str, mountinfo: &str) -> BTreeSet<PathBuf> {
     let groups: Vec<&Path> = cgroup.lines().filter_map(group_of_line).collect();
     let standard = GROUP_MOUNTS.map(|mount| (Path::new("/"), PathBuf::from(mount)));
@@ -85,7 +86,8 @@ fn group_of_line(line: &str) -> Option<&Path> {
     limits_memory.then(|| Path::new(path))
 }
 
-/// Returns the group that is mounted, and the folder where, in a line of `/proc/self/mountinfo`, if it is one of control groups.
+/// Returns the group that is mounted, and the folder where, in a line of `/proc/self/mountinfo`, if it is one of
+/// control groups.
 fn group_mount_of_line(line: &str) -> Option<(&Path, PathBuf)> {
     let (mount, file_system) = line.split_once(" - ")?;
     let kind = file_system.split(' ').next()?;

@@ -11,7 +11,8 @@ use crate::mesh::MeshShape;
 /// The environment variable with the path of messages.
 const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";
 
-/// NCCL's environment variable that makes communicators share resources, and their calls run one after another, if positive.
+/// NCCL's environment variable that makes communicators share resources, and their calls run one after another, if
+/// positive.
 const SHARE_RESOURCES: &str = "NCCL_COMM_SPLIT_SHARE_RESOURCES";
 
 /// Minimum number of hardware queues: streams that share one wait for each other. The driver's default.
@@ -35,8 +36,8 @@ pub fn message_path(mesh: &MeshShape) -> Result<MessagePath, String> {
     Ok(path)
 }
 
-/// Checks that messages do not wait for each other: a receive that waits would hold up the send that its sender needs, and
-/// all ranks would wait forever.
+/// Checks that messages do not wait for each other: a receive that waits would hold up the send that its sender needs,
+/// and all ranks would wait forever.
 fn require_independence(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
     for (name, refused) in [(SHARE_RESOURCES, 1..i64::MAX), (HARDWARE_QUEUES, 1..LEAST_QUEUES)] {
         let number = variable(name).and_then(|text| text.trim().parse().ok());

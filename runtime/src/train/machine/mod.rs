@@ -30,8 +30,8 @@ pub trait Machine: Send + Sync {
         None
     }
 
-    /// Announces to the processes of the other ranks that this one fails before its rank starts; nothing if all ranks are
-    /// threads of this one.
+    /// Announces to the processes of the other ranks that this one fails before its rank starts; nothing if all ranks
+    /// are threads of this one.
     fn announce_failure(&self, _error: &Error) {}
 
     /// Returns the rank's communicators over the interconnect of the devices; by default those between threads. Called
@@ -81,8 +81,8 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     }
 }
 
-/// Returns the number of ranks that this machine suggests: the processes that a launcher has started, else the GPUs of the
-/// host.
+/// Returns the number of ranks that this machine suggests: the processes that a launcher has started, else the GPUs of
+/// the host.
 ///
 /// # Errors
 /// A CPU, whose cores any number of ranks can divide, and a missing driver.
@@ -110,8 +110,9 @@ fn refuse_processes(
 ) -> Result<()> {
     match found {
         Ok(Some(ProcessRank { rank, world, .. })) if world > 1 => Err(Error::Input(format!(
-            "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one process, \
-             and each process would train the whole run; start one process and set its ranks with --mesh, or use --device cuda"
+            "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one \
+             process, and each process would train the whole run; start one process and set its ranks with --mesh, or \
+             use --device cuda"
         ))),
         Ok(_) => Ok(()),
         Err(error) => Err(Error::Input(error.to_string())),

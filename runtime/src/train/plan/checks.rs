@@ -45,8 +45,8 @@ pub fn check_threads(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the `available` memory of the host holds the batch of each rank, which is read as a whole, however many its
-/// micro-batches are.
+/// Checks that the `available` memory of the host holds the batch of each rank, which is read as a whole, however many
+/// its micro-batches are.
 pub fn check_batch_memory(config: &Config, available: Option<f64>) -> Result<()> {
     let (Some(available), DeviceChoice::Cpu) = (available, config.device) else { return Ok(()) };
     // Tokens, targets and, if rows hold documents, their beginnings.
@@ -74,8 +74,8 @@ pub fn check_auto_ranks(ranks: usize, device: DeviceChoice) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a sequence can be distributed over the ranks of `cp`: that the model declares it so, and that it has an early
-/// and a late chunk for each of them.
+/// Checks that a sequence can be distributed over the ranks of `cp`: that the model declares it so, and that it has an
+/// early and a late chunk for each of them.
 pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {
     let ranks = config.mesh.degree(AxisId::Cp);
     if ranks == 1 {
@@ -107,8 +107,8 @@ pub fn check_experts(config: &Config, params: &[ParamRef]) -> Result<()> {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "--mesh: ep={ranks} needs a model with experts that are split over ep, by `#[sharded(ep = \"experts\")]` on their \
-         layers; this one has none: use dp={ranks} or fsdp={ranks}, or leave ep out"
+        "--mesh: ep={ranks} needs a model with experts that are split over ep, by `#[sharded(ep = \"experts\")]` on \
+         their layers; this one has none: use dp={ranks} or fsdp={ranks}, or leave ep out"
     )))
 }
 

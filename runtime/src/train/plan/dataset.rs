@@ -10,8 +10,8 @@ use crate::data::{
 use crate::train::config::{Config, ModelSource};
 use crate::train::{Error, Result};
 
-/// Opens the tokens of `--data` and `--tokenizer` for a model with `vocab` token ids, and the tokenizer that decodes them, if
-/// known.
+/// Opens the tokens of `--data` and `--tokenizer` for a model with `vocab` token ids, and the tokenizer that decodes
+/// them, if known.
 pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<Tokenizer>)> {
     if let Some(path) = config.data.as_deref().filter(|path| is_token_file(path)) {
         return Ok((TokenFile::open(path, vocab)?, choose_decoder(config)?));
@@ -70,13 +70,13 @@ fn refuse_bytes(folder: &Path) -> Error {
         )
     };
     Error::Input(format!(
-        "--init-from: text has to become the tokens that the model knows, but {folder} {reason}; or name one by --tokenizer \
-         FILE.json, or read bytes by --tokenizer bytes"
+        "--init-from: text has to become the tokens that the model knows, but {folder} {reason}; or name one by \
+         --tokenizer FILE.json, or read bytes by --tokenizer bytes"
     ))
 }
 
-/// Returns the tokenizer that decodes the ids of a `.bin` file. A program without support for tokenizer files ignores that
-/// of the `--init-from` folder rather than refusing to train.
+/// Returns the tokenizer that decodes the ids of a `.bin` file. A program without support for tokenizer files ignores
+/// that of the `--init-from` folder rather than refusing to train.
 fn choose_decoder(config: &Config) -> Result<Option<Tokenizer>> {
     if config.tokenizer.is_some() {
         return choose_tokenizer(config).map(Some);

@@ -32,8 +32,8 @@ fn refuse_sizes(rank: &Rank, error: &BuildError) -> Error {
     ))
 }
 
-/// Counts the parameters of a model of any number of [`Layers`], by declaring it with one and with two of them. Counts in
-/// floating point, which sizes that no machine could hold do not overflow.
+/// Counts the parameters of a model of any number of [`Layers`], by declaring it with one and with two of them. Counts
+/// in floating point, which sizes that no machine could hold do not overflow.
 ///
 /// # Errors
 /// As [`declare_model`].

@@ -47,7 +47,8 @@ fn describe_packing(waste: Option<PackingWaste>) -> String {
     let Some(waste) = waste else { return String::new() };
     let cut = if waste.cut == 1 { "1 is".to_owned() } else { format!("{} are", waste.cut) };
     format!(
-        "\n{} documents packed into {} rows of {} tokens, {:.2} % of which are padding; {cut} longer than a row and cut",
+        "\n{} documents packed into {} rows of {} tokens, {:.2} % of which are padding; {cut} longer than a row and \
+         cut",
         with_commas(waste.documents as u64),
         with_commas(waste.rows as u64),
         waste.tokens / waste.rows.max(1),

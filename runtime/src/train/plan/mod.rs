@@ -71,8 +71,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens every file that the run reads, and checks the settings against them. Writes nothing. `resume` is the checkpoint
-    /// of `--resume`.
+    /// Opens every file that the run reads, and checks the settings against them. Writes nothing. `resume` is the
+    /// checkpoint of `--resume`.
     pub fn new<M: LanguageModel>(
         config: Config,
         machine: Arc<dyn Machine>,
@@ -133,8 +133,8 @@ impl Plan {
         })
     }
 
-    /// Checks that an [opened](open_model) model fits the mesh and `available` bytes for all ranks, of which the plan, a lower
-    /// bound, may take a fraction of [`PLANNED_MEMORY`].
+    /// Checks that an [opened](open_model) model fits the mesh and `available` bytes for all ranks, of which the plan,
+    /// a lower bound, may take a fraction of [`PLANNED_MEMORY`].
     ///
     /// # Errors
     /// The first reason why it does not fit.

@@ -28,8 +28,8 @@ pub struct ModelPlan {
 }
 
 impl ModelPlan {
-    /// Declares the model of `family` on a machine with `available` bytes for all ranks; `weights` are those that it starts
-    /// from.
+    /// Declares the model of `family` on a machine with `available` bytes for all ranks; `weights` are those that it
+    /// starts from.
     ///
     /// # Errors
     /// Settings and sizes that do not fit each other, the mesh, the weights or the memory.

@@ -10,8 +10,8 @@ use crate::train::{Error, Result};
 
 use super::dataset::own_text;
 
-/// Inputs that an output may replace, as they are read before: a cut into stages, whose times are measured again, and the
-/// weights of a model that is trained further.
+/// Inputs that an output may replace, as they are read before: a cut into stages, whose times are measured again, and
+/// the weights of a model that is trained further.
 const REPLACEABLE: [(&str, &str); 2] =
     [("--stages", "--stage-times"), ("--init-from", "--export-hf")];
 
@@ -145,7 +145,8 @@ fn inputs<'a>(
         .collect()
 }
 
-/// Returns the files to which the streams of the process are redirected. A second file handle would write over their text.
+/// Returns the files to which the streams of the process are redirected. A second file handle would write over their
+/// text.
 fn streams() -> impl Iterator<Item = NamedPath<'static>> {
     let files = [("stdout", "/dev/stdout"), ("stderr", "/dev/stderr")];
     let streams = files.map(|(name, path)| NamedPath::file(name, Path::new(path)));

@@ -129,8 +129,8 @@ pub fn build_model<M: LanguageModel>(
     Ok((built, Some(pipeline)))
 }
 
-/// Places the fewest stages that a cut and the mesh allow, in place of a schedule with problems: a model that does not fit
-/// them fits no schedule.
+/// Places the fewest stages that a cut and the mesh allow, in place of a schedule with problems: a model that does not
+/// fit them fits no schedule.
 fn place_fewest_stages(cut: &StageCut, ranks: usize) -> Vec<usize> {
     let counts = match cut {
         StageCut::Counts(counts) => counts.len(),

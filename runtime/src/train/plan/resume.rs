@@ -67,8 +67,8 @@ pub fn check_checkpoint(
     }
     if let Some(other) = checkpoint.other_branch() {
         print_line(&format!(
-            "warning: --resume: {0} and {1} are of different branches, as the run was resumed from an earlier step; going on \
-             from {0}",
+            "warning: --resume: {0} and {1} are of different branches, as the run was resumed from an earlier step; \
+             going on from {0}",
             checkpoint.folder().display(),
             other.display()
         ));
@@ -109,8 +109,8 @@ fn check_steps_left(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
     }
     if config.stage_times.is_some() {
         return Err(Error::Input(format!(
-            "{found}, as many as --steps: nothing is left to train, so --stage-times has nothing to measure; use a larger \
-             --steps, or leave it out"
+            "{found}, as many as --steps: nothing is left to train, so --stage-times has nothing to measure; use a \
+             larger --steps, or leave it out"
         )));
     }
     print_line(&format!("{found}, as many as --steps: nothing is left to train"));

@@ -14,11 +14,13 @@ const ARCHITECTURE: &str = "architecture";
 /// Key of the flags among the saved settings, with which a resumed run has the same settings.
 const FLAGS: &str = "flags";
 
-/// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are compared.
+/// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are
+/// compared.
 const NOT_COMPARED: [&str; 4] =
     ["bos_token_id", "eos_token_id", "router_aux_loss_coef", "router_z_loss_coef"];
 
-/// Settings that a resumed run may change, but that are easily forgotten: the path among the saved settings, and the flag.
+/// Settings that a resumed run may change, but that are easily forgotten: the path among the saved settings, and the
+/// flag.
 const CHANGEABLE: [(&str, &str); 13] = [
     ("/balance", "--balance"),
     ("/z-loss", "--z-loss"),

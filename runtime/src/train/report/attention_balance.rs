@@ -6,8 +6,9 @@ use crate::layout::{AxisId, AxisSet};
 use crate::nn::AttentionSizes;
 use crate::tensor::{Extent, Rank};
 
-/// Counts the pairs of a query and a key that it sees, on each rank of `cp`: by mask, window and documents. Keys that a model
-/// hides by its own padding count as seen, and those of cross attention as if they were in the sequence of the queries.
+/// Counts the pairs of a query and a key that it sees, on each rank of `cp`: by mask, window and documents. Keys that a
+/// model hides by its own padding count as seen, and those of cross attention as if they were in the sequence of the
+/// queries.
 pub struct AttentionBalance {
     seq: usize,
     /// Ranks of `cp`.

@@ -17,11 +17,11 @@ pub fn model_flops_per_token<M>(built: &Built<M>, seq: usize) -> f64 {
     built.flops_per_token(seq, |_| true)
 }
 
-/// Measures the peak FLOP/s of large matmuls in the compute dtype, on all cores or devices of the ranks: the largest of several
-/// measurements. Every rank calls it.
+/// Measures the peak FLOP/s of large matmuls in the compute dtype, on all cores or devices of the ranks: the largest of
+/// several measurements. Every rank calls it.
 ///
-/// Rank 0 measures while the others wait. With more threads than cores, separate measurements would count a core several
-/// times.
+/// Rank 0 measures while the others wait. With more threads than cores, separate measurements would count a core
+/// several times.
 pub fn measure_peak(rank: &Rank) -> PeakFlops {
     let mut peak = [0.0];
     if rank.index() == 0 {
@@ -65,7 +65,8 @@ fn fastest_matmul(rank: &Rank) -> f64 {
     2.0 * (size * size * size) as f64 / best.as_secs_f64()
 }
 
-/// Creates a matrix of normal random numbers, as in a model. A GPU draws less power for zeros, and runs at a higher clock.
+/// Creates a matrix of normal random numbers, as in a model. A GPU draws less power for zeros, and runs at a higher
+/// clock.
 fn random_matrix(rank: &Rank, allocator: &Arc<CachingAllocator>, size: usize, key: u64) -> Buffer {
     let mut numbers = allocator.alloc(DType::F32, size * size, Category::Workspace);
     let index = BlockIndex::whole(&[size, size]);

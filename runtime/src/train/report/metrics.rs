@@ -44,8 +44,8 @@ pub struct StepMetrics {
     /// Fraction of the tokens of the step's rows that hold no document, if rows are packed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<f64>,
-    /// Pairs of a query and a key that it sees: the mean over the ranks of `cp` by the most that one of them has, if the mesh
-    /// has a `cp` axis.
+    /// Pairs of a query and a key that it sees: the mean over the ranks of `cp` by the most that one of them has, if
+    /// the mesh has a `cp` axis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_balance: Option<f64>,
     /// The step after which a checkpoint could not be saved, if the failure was detected since the last line.
@@ -72,12 +72,13 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Opens the file at `path` for a run that resumes after `done` steps. A run from the beginning moves the lines of an earlier
-    /// one aside, to `NAME.1` and so on. A resumed run continues the file: lines of later steps, which will be repeated, are removed, as
-    /// is a torn last line.
+    /// Opens the file at `path` for a run that resumes after `done` steps. A run from the beginning moves the lines of
+    /// an earlier one aside, to `NAME.1` and so on. A resumed run continues the file: lines of later steps, which will
+    /// be repeated, are removed, as is a torn last line.
     ///
     /// # Errors
-    /// A file with other content than metrics, one to which another run writes, and one that cannot be created, read or written.
+    /// A file with other content than metrics, one to which another run writes, and one that cannot be created, read or
+    /// written.
     pub fn open(path: &Path, done: u64) -> Result<MetricsFile, MetricsError> {
         ClaimedMetrics::claim(path, done)?.open()
     }
@@ -113,8 +114,8 @@ pub struct ClaimedMetrics {
 }
 
 impl ClaimedMetrics {
-    /// Checks that a run that resumes after `done` steps can write the file at `path`: that every line is of a step, and the
-    /// last one at most torn.
+    /// Checks that a run that resumes after `done` steps can write the file at `path`: that every line is of a step,
+    /// and the last one at most torn.
     ///
     /// # Errors
     /// A file with other lines, one to which another run writes, and one that cannot be read.
@@ -182,8 +183,8 @@ fn check_lines(file: &File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns true for the start of a line that a failure has cut off. A power failure can leave bytes of value 0 at its end, or
-/// instead of it.
+/// Returns true for the start of a line that a failure has cut off. A power failure can leave bytes of value 0 at its
+/// end, or instead of it.
 fn is_torn(line: &[u8]) -> bool {
     const START: &[u8] = b"{\"step\"";
     let end = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

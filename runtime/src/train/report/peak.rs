@@ -29,8 +29,8 @@ impl PeakFlops {
         PeakFlops { flops, is_of_data_sheet: false }
     }
 
-    /// Returns the fractions of the peak that a step of `seconds` has used: for the `model`, and with its `recomputed` FLOPs.
-    /// A step that was faster than what was measured before raises the peak.
+    /// Returns the fractions of the peak that a step of `seconds` has used: for the `model`, and with its `recomputed`
+    /// FLOPs. A step that was faster than what was measured before raises the peak.
     pub(super) fn utilization(&mut self, model: f64, recomputed: f64, seconds: f64) -> [f64; 2] {
         let rates = [model, model + recomputed].map(|flops| flops / seconds);
         if !self.is_of_data_sheet && rates[1].is_finite() {

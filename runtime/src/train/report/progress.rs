@@ -33,7 +33,8 @@ impl Progress {
         Progress { bar, first_step, steps, start: Instant::now(), last_line: None }
     }
 
-    /// Shows a completed `step` (from 0), with the balance of attention over the ranks of `cp`, if the mesh has this axis.
+    /// Shows a completed `step` (from 0), with the balance of attention over the ranks of `cp`, if the mesh has this
+    /// axis.
     pub fn show_step(
         &mut self,
         step: u64,

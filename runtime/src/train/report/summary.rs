@@ -66,8 +66,8 @@ impl Summary {
     }
 }
 
-/// Formats planned and peak memory, the communication of a step, the fraction of recomputed FLOPs, the implementations of
-/// attention, and the peak FLOP/s.
+/// Formats planned and peak memory, the communication of a step, the fraction of recomputed FLOPs, the implementations
+/// of attention, and the peak FLOP/s.
 fn usage_tables(report: &Report, steps: usize) -> String {
     let steps = steps.max(1);
     let mut text =
@@ -111,8 +111,8 @@ pub fn output_lines(config: &Config) -> Vec<String> {
     saved.into_iter().chain(exported).collect()
 }
 
-/// Decodes tokens as text, or lists them as numbers without a tokenizer. Invalid text becomes replacement characters, and so
-/// do control characters, which would affect a terminal.
+/// Decodes tokens as text, or lists them as numbers without a tokenizer. Invalid text becomes replacement characters,
+/// and so do control characters, which would affect a terminal.
 fn decode_tokens(tokens: &[u32], tokenizer: Option<&Tokenizer>) -> String {
     let Some(tokenizer) = tokenizer else {
         return tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");

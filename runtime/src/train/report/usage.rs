@@ -22,8 +22,8 @@ pub struct Report {
     pub communication: Vec<AxisUse>,
     /// Recomputed FLOPs, as a fraction of all FLOPs of the steps.
     pub recomputed: f64,
-    /// The implementations of attention on the device of rank 0, and why they run, such as `own kernels (scores have a bias)`;
-    /// `None` on a CPU, which has one.
+    /// The implementations of attention on the device of rank 0, and why they run, such as `own kernels (scores have a
+    /// bias)`; `None` on a CPU, which has one.
     pub attention: Option<String>,
     /// The peak that `mfu` and `hfu` of `--metrics` refer to; `None` without them.
     pub peak: Option<PeakFlops>,
@@ -125,7 +125,8 @@ fn flop_counters(rank: &Rank) -> [u64; 2] {
 /// All categories together, in metrics and reports.
 const TOTAL: &str = "total";
 
-/// Returns the peak bytes of any rank so far, by category and in total. Every rank calls it, and all get the same result.
+/// Returns the peak bytes of any rank so far, by category and in total. Every rank calls it, and all get the same
+/// result.
 pub fn peak_bytes(rank: &Rank) -> Result<BTreeMap<&'static str, u64>> {
     let allocator = rank.allocator();
     let mut peaks: Vec<(&'static str, u64)> =

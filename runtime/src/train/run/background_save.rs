@@ -15,9 +15,9 @@ use super::save::{agree, begin_checkpoint};
 
 /// The checkpoint that is being written, one at a time.
 ///
-/// Each rank writes its file and describes it in the folder. The thread of rank 0 waits for these descriptions and completes
-/// the checkpoint, so that the ranks need not communicate for it between two steps. A checkpoint that is not complete when
-/// the run fails is given up.
+/// Each rank writes its file and describes it in the folder. The thread of rank 0 waits for these descriptions and
+/// completes the checkpoint, so that the ranks need not communicate for it between two steps. A checkpoint that is not
+/// complete when the run fails is given up.
 #[derive(Default)]
 pub struct BackgroundSave {
     /// The memory of the copy, if no thread reads it.
@@ -60,8 +60,8 @@ struct Completion {
 }
 
 impl BackgroundSave {
-    /// Copies the state after `steps` steps, and begins to write it to the folder `dir`. Every rank calls it, after the last
-    /// checkpoint [is complete](Self::finish).
+    /// Copies the state after `steps` steps, and begins to write it to the folder `dir`. Every rank calls it, after the
+    /// last checkpoint [is complete](Self::finish).
     pub fn start(
         &mut self,
         rank: &Rank,
@@ -107,7 +107,8 @@ impl BackgroundSave {
         Ok(())
     }
 
-    /// Waits until the checkpoint is complete, and returns its number of steps; `None` if there is none. Every rank calls it.
+    /// Waits until the checkpoint is complete, and returns its number of steps; `None` if there is none. Every rank
+    /// calls it.
     ///
     /// # Errors
     /// As [`agree`], after which no rank writes any more.

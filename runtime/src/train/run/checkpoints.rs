@@ -24,7 +24,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         self.tolerate_failed_save(saved, limit)
     }
 
-    /// Saves the state after `steps` steps that this run has loaded, unless it is in the folder of `--save`. Every rank calls it.
+    /// Saves the state after `steps` steps that this run has loaded, unless it is in the folder of `--save`. Every rank
+    /// calls it.
     pub(super) fn save_loaded(&mut self, steps: u64) -> Result<()> {
         match &self.plan.config.save {
             Some(save) if self.plan.resumes_from(&save.dir) => {
@@ -74,7 +75,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         self.failed_saves.reset();
     }
 
-    /// Checks that the parameters after `steps` steps are finite. Every rank calls it, when no checkpoint is being written.
+    /// Checks that the parameters after `steps` steps are finite. Every rank calls it, when no checkpoint is being
+    /// written.
     pub(super) fn check_finite(&self, steps: u64) -> Result<()> {
         if self.loaded_infinite.is_some() {
             return Ok(());
@@ -88,8 +90,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             _ => "no state was saved (--save DIR --save-every N keeps earlier ones)".to_owned(),
         };
         Err(Error::Diverged(format!(
-            "step {steps}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower --lr, a longer \
-             --warmup or a larger --eps may help",
+            "step {steps}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower \
+             --lr, a longer --warmup or a larger --eps may help",
             param.path()
         )))
     }

@@ -33,8 +33,8 @@ impl EndCause {
 }
 
 impl<M: LanguageModel> RankLoop<'_, M> {
-    /// Returns an error with the `step` (from 0) and the ranks at which a number was no longer finite. Every rank calls it. The
-    /// model is as before the step, and a checkpoint of it is saved if `--save` is given.
+    /// Returns an error with the `step` (from 0) and the ranks at which a number was no longer finite. Every rank calls
+    /// it. The model is as before the step, and a checkpoint of it is saved if `--save` is given.
     pub(super) fn stop_diverged(&mut self, step: u64, found: &NonFinite) -> Error {
         let NonFinite { quantity, value, local } = found;
         let origin = divergence_origin(&self.state.rank, *local);
@@ -49,11 +49,12 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         ))
     }
 
-    /// Ends a run after `steps` steps, as a rank cannot or need not train another one. Every rank calls it, and all get the same
-    /// result: the report of a stop, whose state is saved.
+    /// Ends a run after `steps` steps, as a rank cannot or need not train another one. Every rank calls it, and all get
+    /// the same result: the report of a stop, whose state is saved.
     ///
     /// # Errors
-    /// Data that cannot be read, after a checkpoint is saved if `--save` is given, and a stop whose state cannot be saved.
+    /// Data that cannot be read, after a checkpoint is saved if `--save` is given, and a stop whose state cannot be
+    /// saved.
     pub(super) fn end_early(&mut self, steps: u64) -> Result<String> {
         let world = self.state.rank.comms().world();
         let own = serde_json::to_string(&self.end_cause).expect("texts are JSON");
@@ -73,8 +74,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         }
     }
 
-    /// Returns the error of a run in which a rank cannot read the batch that follows the first `steps` steps, because of
-    /// `failure`. Every rank calls it.
+    /// Returns the error of a run in which a rank cannot read the batch that follows the first `steps` steps, because
+    /// of `failure`. Every rank calls it.
     fn stop_without_data(&mut self, steps: u64, failure: &str, is_lost: bool) -> Error {
         let saved = self.save_state_after(steps);
         let advice = match &saved {
@@ -95,8 +96,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         Error::DataEnded { message, is_lost }
     }
 
-    /// Saves a checkpoint of the state after `steps` steps if `--save` is given, and returns its folder, or the reason why there
-    /// is none.
+    /// Saves a checkpoint of the state after `steps` steps if `--save` is given, and returns its folder, or the reason
+    /// why there is none.
     fn save_state_after(&mut self, steps: u64) -> std::result::Result<PathBuf, String> {
         let Some(save) = &self.plan.config.save else {
             return Err("nothing was saved (--save DIR keeps the state before such a step)".into());

@@ -12,16 +12,16 @@ pub fn describe_repeated_export(plan: &Plan, saved: Option<u64>) -> String {
     let repeat = |checkpoint: &Path| {
         let flags = exporting_flags(&plan.config, checkpoint, folder);
         format!(
-            "the trained model is in the checkpoint {}: remove the cause, such as a full disk, and export it by `{flags}`; \
-             nothing is trained again",
+            "the trained model is in the checkpoint {}: remove the cause, such as a full disk, and export it by \
+             `{flags}`; nothing is trained again",
             checkpoint.display()
         )
     };
     match (&plan.resume, save) {
         (_, Some(save)) if saved == Some(*steps) => repeat(&save.dir.join(format!("step-{steps:08}"))),
         (Some(checkpoint), _) if plan.first_step() == *steps => repeat(checkpoint.folder()),
-        _ => "the trained model is lost, as the run has saved no checkpoint (--save DIR keeps one, from which an export can be \
-              repeated)"
+        _ => "the trained model is lost, as the run has saved no checkpoint (--save DIR keeps one, from which an \
+              export can be repeated)"
             .to_owned(),
     }
 }

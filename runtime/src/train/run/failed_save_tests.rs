@@ -15,8 +15,8 @@ use super::stage_tests::{StageState, adamw, train_state};
 /// Most operations of a save.
 const MAX_OPERATIONS: usize = 100;
 
-/// Saves steps 2, 4 and 6 on two ranks, with a fault of `failing` in an operation of the second save. Returns true if the fault
-/// occurred.
+/// Saves steps 2, 4 and 6 on two ranks, with a fault of `failing` in an operation of the second save. Returns true if
+/// the fault occurred.
 fn save_with_fault(failing: usize, index: usize) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let occurred = launch(&"fsdp=2".parse().unwrap(), |comms: RankComms| -> Result<bool> {

@@ -59,8 +59,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         }
         if is_first {
             print_line(&format!(
-                "warning: --save: {message}; the state after step {steps} is not saved, and {last}; training goes on (failed \
-                 saves in a row: {failed}; --max-failed-saves {max_failed} end the run)"
+                "warning: --save: {message}; the state after step {steps} is not saved, and {last}; training goes on \
+                 (failed saves in a row: {failed}; --max-failed-saves {max_failed} end the run)"
             ));
         }
         Ok(())

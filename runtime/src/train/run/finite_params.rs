@@ -4,8 +4,8 @@ use crate::backend::View;
 use crate::comm::{CommError, Site};
 use crate::tensor::{ParamRef, Rank, UnitSlice};
 
-/// Returns a parameter with an element that is infinite or NaN, the same one on all ranks. Every rank calls it. The exchange
-/// does not count as communication of a step.
+/// Returns a parameter with an element that is infinite or NaN, the same one on all ranks. Every rank calls it. The
+/// exchange does not count as communication of a step.
 pub fn find_infinite_param<'a>(
     rank: &Rank,
     params: &'a [ParamRef],

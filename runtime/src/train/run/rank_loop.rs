@@ -55,7 +55,8 @@ pub struct RankLoop<'a, M: LanguageModel> {
     pub(super) saved: Option<u64>,
     pub(super) background_save: BackgroundSave,
     pub(super) failed_saves: FailedSaves,
-    /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked for.
+    /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked
+    /// for.
     pub(super) loaded_infinite: Option<String>,
     /// The numbers of the steps, if they are compared with those on other meshes.
     pub(super) observed: Option<Observed>,

@@ -7,8 +7,8 @@ use crate::train::continuation::{Continuation, PROMPT};
 use crate::train::plan::Plan;
 use crate::train::{LanguageModel, Result};
 
-/// Continues the first tokens of the data. Returns the prompt followed by `--sample-tokens` tokens, and the length of the
-/// prompt. Every rank calls it, and all get the same result.
+/// Continues the first tokens of the data. Returns the prompt followed by `--sample-tokens` tokens, and the length of
+/// the prompt. Every rank calls it, and all get the same result.
 pub fn sample_continuation<M: LanguageModel>(
     rank: &Rank,
     model: &M,

@@ -16,8 +16,8 @@ use crate::tensor::Rank;
 use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};
 
-/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`, and removes all but the newest
-/// `keep`. Every rank calls it.
+/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`, and removes all but
+/// the newest `keep`. Every rank calls it.
 ///
 /// # Errors
 /// As [`agree`].
@@ -58,11 +58,12 @@ pub(super) fn begin_checkpoint(rank: &Rank, dir: &Path, steps: u64) -> Result<Ch
     Ok(CheckpointWriter::join(dir, steps))
 }
 
-/// Exchanges the results of a part of the checkpoint after `steps` steps. Every rank calls it when its part is done or has
-/// failed, and returns the values in the order of ranks.
+/// Exchanges the results of a part of the checkpoint after `steps` steps. Every rank calls it when its part is done or
+/// has failed, and returns the values in the order of ranks.
 ///
 /// # Errors
-/// [`Error::Save`] with the first failure on all ranks, if the system has refused a part. Other errors are of this rank.
+/// [`Error::Save`] with the first failure on all ranks, if the system has refused a part. Other errors are of this
+/// rank.
 pub(super) fn agree<T: Serialize + DeserializeOwned>(
     rank: &Rank,
     steps: u64,

@@ -30,8 +30,8 @@ impl Shared {
         Ok(continuation)
     }
 
-    /// Returns true if the run has failed while it sampled a continuation: all ranks of this process had saved and exported
-    /// everything.
+    /// Returns true if the run has failed while it sampled a continuation: all ranks of this process had saved and
+    /// exported everything.
     pub fn has_failed_in_sampling(&self, plan: &Plan) -> bool {
         let ranks = plan.machine.own_rank().map_or(plan.config.mesh.world_size(), |_| 1);
         let [begun, sampled] = self.sampling.each_ref().map(|count| count.load(Ordering::SeqCst));

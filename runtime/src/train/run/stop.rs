@@ -55,8 +55,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         });
         match saved {
             Ok(()) => Ok(format!(
-                "stopped by {reason} after step {steps} of {}; its state is saved in {}, and the same command with --resume auto \
-                 continues from it",
+                "stopped by {reason} after step {steps} of {}; its state is saved in {}, and the same command with \
+                 --resume auto continues from it",
                 self.plan.config.steps,
                 save.dir.join("latest").display()
             )),

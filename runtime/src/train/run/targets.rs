@@ -16,8 +16,8 @@ pub struct TargetCount {
 }
 
 impl TargetCount {
-    /// Counts `step` (from 0), in which all ranks together have `targets` targets, and returns a warning about the first step that has
-    /// none.
+    /// Counts `step` (from 0), in which all ranks together have `targets` targets, and returns a warning about the
+    /// first step that has none.
     pub fn count_step(&mut self, step: u64, targets: u64) -> Option<String> {
         self.steps += 1;
         if targets > 0 {
@@ -26,15 +26,15 @@ impl TargetCount {
         self.without_targets += 1;
         (self.without_targets == 1).then(|| {
             format!(
-                "warning: step {}: all targets are ignored, so it has no loss, which is reported as 0, and its gradients \
-                 are zeros; later steps like it are not reported. If there are many, {ADVICE}",
+                "warning: step {}: all targets are ignored, so it has no loss, which is reported as 0, and its \
+                 gradients are zeros; later steps like it are not reported. If there are many, {ADVICE}",
                 step + 1
             )
         })
     }
 
-    /// Checks that a target was trained on, after the last step. Returns a warning about a resumed run without targets, whose
-    /// earlier steps may have had some.
+    /// Checks that a target was trained on, after the last step. Returns a warning about a resumed run without targets,
+    /// whose earlier steps may have had some.
     ///
     /// # Errors
     /// A run that has learned nothing, with its data.
@@ -48,8 +48,8 @@ impl TargetCount {
                 "--data: all targets of {steps} of {data} are ignored, so nothing was learned; {ADVICE}"
             ))),
             first => Ok(Some(format!(
-                "warning: --data: all targets of the {steps} of {data} after step {first} are ignored, so nothing was learned \
-                 after --resume; {ADVICE}"
+                "warning: --data: all targets of the {steps} of {data} after step {first} are ignored, so nothing was \
+                 learned after --resume; {ADVICE}"
             ))),
         }
     }

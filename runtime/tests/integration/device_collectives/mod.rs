@@ -1,4 +1,5 @@
-//! Collectives and messages over memory of a device whose queues run in a random order, against the same over host memory.
+//! Collectives and messages over memory of a device whose queues run in a random order, against the same over host
+//! memory.
 
 mod faults;
 mod machine;

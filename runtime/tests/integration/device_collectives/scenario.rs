@@ -1,5 +1,5 @@
-//! The calls of ranks, for memory of any kind. Right after each call sources are overwritten, and memory is freed and used
-//! again: a missing order shows in the results.
+//! The calls of ranks, for memory of any kind. Right after each call sources are overwritten, and memory is freed and
+//! used again: a missing order shows in the results.
 
 use std::sync::Arc;
 

@@ -375,7 +375,8 @@ impl StuckRank<'_> {
     }
 }
 
-/// Runs `stuck` on a rank whose device has stopped and whose calls time out after 0.15 s, and `other` on the other rank.
+/// Runs `stuck` on a rank whose device has stopped and whose calls time out after 0.15 s, and `other` on the other
+/// rank.
 fn on_stuck_device(stuck: impl Fn(StuckRank<'_>) + Sync, other: impl Fn(&Communicator) + Sync) {
     let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
     let connect = |rank, timeout, device: &Arc<Prompt>| {

@@ -26,8 +26,8 @@ fn without_the_compiler_it_says_what_to_install() {
     let (code, stdout, stderr) = meshwright(Some(&empty), dir.path(), "kernels --check");
     let expected = format!(
         "error: NVRTC was not found (searched libnvrtc.so.13 or libnvrtc.so.12 or libnvrtc.so in the folders of \
-         MESHWRIGHT_CUDA_LIBS ({})): install it, for example by `pip install nvidia-cuda-nvrtc`, and put its folder into \
-         MESHWRIGHT_CUDA_LIBS\n",
+         MESHWRIGHT_CUDA_LIBS ({})): install it, for example by `pip install nvidia-cuda-nvrtc`, and put its folder \
+         into MESHWRIGHT_CUDA_LIBS\n",
         empty.display()
     );
     assert_eq!((code, stdout.as_str(), stderr), (2, "", expected));
@@ -93,8 +93,8 @@ fn a_driver_without_a_device_is_reported() {
     assert!(stdout.starts_with(&format!("the CUDA driver 13.0: {}\n", path.display())), "{stdout}");
     assert!(
         stdout.contains(&format!(
-            "no GPU can be used: {} (CUDA 13.0) reports no GPU (CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected): \
-             check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES;",
+            "no GPU can be used: {} (CUDA 13.0) reports no GPU (CUDA_ERROR_NO_DEVICE, no CUDA-capable device is \
+             detected): check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES;",
             path.display()
         )),
         "{stdout}"

@@ -58,8 +58,8 @@ fn passes_in_turn_are_accumulation() {
     assert_same_bits("one after the other", 4, &chunks_in_turn(4));
 }
 
-/// A weight that both chunks use has the sum of both gradients. From ZeRO stage 2 on, each pass is reduced by itself, and
-/// the sum has another order.
+/// A weight that both chunks use has the sum of both gradients. From ZeRO stage 2 on, each pass is reduced by itself,
+/// and the sum has another order.
 #[test]
 fn tied_weight_of_two_chunks() {
     for case in cases() {

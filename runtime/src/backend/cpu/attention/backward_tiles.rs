@@ -36,8 +36,8 @@ pub(super) trait BackwardTiles<'a, T> {
         dscores: &[f32],
     );
 
-    /// `dqueries += dscores * keys`, or without `dqueries +=` unless `accumulate`. The gradients of a tile's queries follow
-    /// each other.
+    /// `dqueries += dscores * keys`, or without `dqueries +=` unless `accumulate`. The gradients of a tile's queries
+    /// follow each other.
     fn add_to_queries(
         &mut self,
         keys: Range<usize>,

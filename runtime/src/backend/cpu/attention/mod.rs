@@ -1,15 +1,15 @@
 //! Scaled dot-product attention in tiles (flash attention); no matrix of queries by keys exists.
 //!
-//! Work is partitioned by (sample, key/value head): the query heads that share keys and values run on one thread, so that
-//! the gradients of keys and values are summed in a fixed order. If threads would have nothing to do, the forward pass,
-//! whose rows are independent, is also partitioned by queries, and the backward pass by blocks of keys, which add to the
-//! gradients of queries in a fixed order. Scores, weights and sums of a tile are f32. Their matmuls are computed in f32
-//! ([`widened`]), or in bf16 if the CPU has bf16 dot products ([`dots`]): then weights and gradients of scores are rounded to
-//! bf16 before they are multiplied.
+//! Work is partitioned by (sample, key/value head): the query heads that share keys and values run on one thread, so
+//! that the gradients of keys and values are summed in a fixed order. If threads would have nothing to do, the forward
+//! pass, whose rows are independent, is also partitioned by queries, and the backward pass by blocks of keys, which add
+//! to the gradients of queries in a fixed order. Scores, weights and sums of a tile are f32. Their matmuls are computed
+//! in f32 ([`widened`]), or in bf16 if the CPU has bf16 dot products ([`dots`]): then weights and gradients of scores
+//! are rounded to bf16 before they are multiplied.
 //!
-//! The mask is the first visible key of each query and the end of its visible keys ([`mask`]), from which follow the tiles
-//! that are computed at all. Soft caps and biases are passes of their own over a tile ([`scoring`]), which plain attention
-//! does not have.
+//! The mask is the first visible key of each query and the end of its visible keys ([`mask`]), from which follow the
+//! tiles that are computed at all. Soft caps and biases are passes of their own over a tile ([`scoring`]), which plain
+//! attention does not have.
 
 mod backward;
 mod backward_tiles;

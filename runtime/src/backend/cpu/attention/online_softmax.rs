@@ -138,8 +138,8 @@ dispatch! {
 
 /// Converts gradients of weights to gradients of scores, times `factor`, in a row with all keys that its query sees.
 ///
-/// Their sum is zero, which rounding errors of `shift` and of the gradients of weights add up to otherwise: a key that only
-/// these queries see would get noise instead of no gradient. So the rest of the sum is subtracted.
+/// Their sum is zero, which rounding errors of `shift` and of the gradients of weights add up to otherwise: a key that
+/// only these queries see would get noise instead of no gradient. So the rest of the sum is subtracted.
 #[inline(always)]
 fn center_gradients(weights: &[f32], dscores: &mut [f32], shift: f32, factor: f32) {
     /// The rounding error of a sum of weights.

@@ -10,7 +10,8 @@ use super::{ScratchParts, backward_tiles, forward_tiles};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::{Matrix, RightOperand};
 
-/// Creates an operand of up to `[head_dim or value_dim, keys]` in scratch; its products are dot products of head vectors.
+/// Creates an operand of up to `[head_dim or value_dim, keys]` in scratch; its products are dot products of head
+/// vectors.
 fn heads_t<'a>(
     scratch: &mut ScratchParts<'a>,
     sizes: [usize; 2],

@@ -1,8 +1,8 @@
 //! Matmuls of small bf16 matrices that are packed for the CPU's dot products of pairs (AVX512-BF16).
 //!
-//! A `u32` holds two consecutive bf16 of the contraction, the first in its lower half. One instruction multiplies a pair of
-//! the left matrix with sixteen pairs of the right matrix and adds both products to sixteen f32. If operands are reused
-//! many times, as in attention, this saves the packing of every tile in a general GEMM.
+//! A `u32` holds two consecutive bf16 of the contraction, the first in its lower half. One instruction multiplies a
+//! pair of the left matrix with sixteen pairs of the right matrix and adds both products to sixteen f32. If operands
+//! are reused many times, as in attention, this saves the packing of every tile in a general GEMM.
 
 mod layout;
 
@@ -24,8 +24,8 @@ pub(super) struct PairRows<'a> {
     pub stride: usize,
 }
 
-/// The right matrix of a matmul: pairs of one position of the contraction are contiguous, in panels of [`PANEL`] columns
-/// that start `stride` pairs apart.
+/// The right matrix of a matmul: pairs of one position of the contraction are contiguous, in panels of [`PANEL`]
+/// columns that start `stride` pairs apart.
 #[derive(Clone, Copy)]
 pub(super) struct Panels<'a> {
     pub pairs: &'a [u32],

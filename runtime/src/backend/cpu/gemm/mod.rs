@@ -117,12 +117,13 @@ impl Matmul<f32> for bf16 {
     }
 }
 
-/// Minimum rows and columns of our own matmuls: below, most of a tile would be wasted, so matrix-vector products are left
-/// to the crate.
+/// Minimum rows and columns of our own matmuls: below, most of a tile would be wasted, so matrix-vector products are
+/// left to the crate.
 #[cfg(target_arch = "x86_64")]
 const MIN_SIDE: usize = 8;
 
-/// Returns the tile of our own matmul on this CPU, if there is one for its instruction set and the result is large enough.
+/// Returns the tile of our own matmul on this CPU, if there is one for its instruction set and the result is large
+/// enough.
 #[cfg(target_arch = "x86_64")]
 fn own_tile([m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
     if m.min(n) < MIN_SIDE { None } else { blocked::Tile::of_level(Level::detect()) }

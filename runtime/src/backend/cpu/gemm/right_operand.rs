@@ -12,8 +12,8 @@ use crate::backend::cpu::simd::Level;
 /// Columns of which the panels of every instruction set have a whole number.
 pub(crate) const PANEL: usize = 32;
 
-/// The right operand `[k, n]` of several matmuls on one thread, packed once into panels of its columns, as the GEMM of this
-/// CPU reads it fastest.
+/// The right operand `[k, n]` of several matmuls on one thread, packed once into panels of its columns, as the GEMM of
+/// this CPU reads it fastest.
 pub(crate) struct RightOperand<'a> {
     /// Element `(p, j)` at `j / width * width * k + p * width + j % width`.
     panels: &'a mut [f32],
@@ -23,8 +23,8 @@ pub(crate) struct RightOperand<'a> {
 }
 
 impl<'a> RightOperand<'a> {
-    /// Returns the number of scratch elements of an operand of up to `[k, n]`, whose matmuls read columns of one chunk of
-    /// `chunk` columns.
+    /// Returns the number of scratch elements of an operand of up to `[k, n]`, whose matmuls read columns of one chunk
+    /// of `chunk` columns.
     pub fn scratch_len([k, n]: [usize; 2], chunk: usize) -> usize {
         k * n.next_multiple_of(panel_width(chunk))
     }
@@ -100,8 +100,8 @@ impl<'a> RightOperand<'a> {
 
 /// Returns the columns of a panel: those of a tile, or all of a chunk for the crate's matmuls.
 ///
-/// The crate multiplies single columns in another order if their elements are adjacent. They never are, because the width of
-/// a chunk may depend on the number of threads.
+/// The crate multiplies single columns in another order if their elements are adjacent. They never are, because the
+/// width of a chunk may depend on the number of threads.
 fn panel_width(chunk: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(tile) = Tile::of_level(Level::detect()) {

@@ -1,7 +1,7 @@
 //! Matmuls of bf16 with a result in f32, in which gradients of parameters are accumulated.
 //!
-//! `gemmkit::gemm` has one type for operands and result. Its driver has a type for each of them, and it has kernels that
-//! sum bf16 products in f32; this module chooses among them for the CPU.
+//! `gemmkit::gemm` has one type for operands and result. Its driver has a type for each of them, and it has kernels
+//! that sum bf16 products in f32; this module chooses among them for the CPU.
 
 use gemmkit::kernel::{KernelFamily, MixedGemmF32};
 use gemmkit::simd::{KernelSimd, ScalarTok};

@@ -24,7 +24,8 @@ impl MaskScalars {
 
 /// Returns the scores, and `masked` beyond the limits of a mask.
 ///
-/// The library recognizes the mask by these operations: a comparison and a selection for each limit, the right one first.
+/// The library recognizes the mask by these operations: a comparison and a selection for each limit, the right one
+/// first.
 pub(super) fn mask(g: &mut GraphBuilder, scores: TensorId, limits: MaskScalars) -> TensorId {
     let mut scores = scores;
     if let Some((masked, shift)) = limits.right {

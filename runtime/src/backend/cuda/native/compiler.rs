@@ -22,8 +22,8 @@ impl KernelCompiler {
         // A driver loads code of compilers up to its own major version.
         if version.major > context.api.version.major {
             return Err(DriverError::Library(format!(
-                "NVRTC {version} compiles code that the driver, for CUDA {}, cannot load: install a later driver, or NVRTC \
-                 {}",
+                "NVRTC {version} compiles code that the driver, for CUDA {}, cannot load: install a later driver, or \
+                 NVRTC {}",
                 context.api.version, context.api.version
             )));
         }

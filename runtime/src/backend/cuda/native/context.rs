@@ -105,8 +105,8 @@ impl DeviceContext {
         let (api, count) = initialize_driver()?;
         if ordinal >= count {
             return Err(DriverError::NoDevice(format!(
-                "there is no GPU {ordinal}: the driver reports {count}, numbered from 0; start at most that many ranks on \
-                 this host, or check CUDA_VISIBLE_DEVICES"
+                "there is no GPU {ordinal}: the driver reports {count}, numbered from 0; start at most that many ranks \
+                 on this host, or check CUDA_VISIBLE_DEVICES"
             )));
         }
         let device = device_handle(api, ordinal)?;
@@ -114,8 +114,8 @@ impl DeviceContext {
         if properties.capability < (8, 0) {
             let (name, (major, minor)) = (&properties.name, properties.capability);
             return Err(DriverError::NoDevice(format!(
-                "GPU {ordinal} ({name}) has compute capability {major}.{minor}, and at least 8.0 is needed: use a GPU of \
-                 the Ampere generation or later"
+                "GPU {ordinal} ({name}) has compute capability {major}.{minor}, and at least 8.0 is needed: use a GPU \
+                 of the Ampere generation or later"
             )));
         }
         let mut raw = std::ptr::null_mut();

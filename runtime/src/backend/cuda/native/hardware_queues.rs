@@ -1,7 +1,8 @@
 //! Hardware queues of a process.
 //!
-//! The driver distributes the streams of a process over hardware queues, 8 by default. A rank has one stream for each process
-//! group, and with `pp` for each neighbor: more than that. Streams of one queue wait for each other although no event says so.
+//! The driver distributes the streams of a process over hardware queues, 8 by default. A rank has one stream for each
+//! process group, and with `pp` for each neighbor: more than that. Streams of one queue wait for each other although no
+//! event says so.
 
 use std::env;
 use std::fs;
@@ -14,8 +15,8 @@ const MOST: &str = "32";
 
 /// Requests as many hardware queues as there can be, unless the environment sets a number.
 ///
-/// A program calls it first. It has no effect if other threads are running, because they may read the environment, nor after
-/// the driver has been initialized.
+/// A program calls it first. It has no effect if other threads are running, because they may read the environment, nor
+/// after the driver has been initialized.
 pub fn request_hardware_queues() {
     if needs_request(env::var_os(HARDWARE_QUEUES).is_some(), thread_count()) {
         // SAFETY: no other thread is running, so none reads the environment.

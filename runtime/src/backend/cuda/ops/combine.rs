@@ -119,8 +119,8 @@ unsafe fn with_sources(
     unwrap_call(unsafe { driver.free(sources.others, bytes) });
 }
 
-/// Returns the number of elements before the first that is aligned in all operands, and the number of 128-bit vectors from
-/// there on.
+/// Returns the number of elements before the first that is aligned in all operands, and the number of 128-bit vectors
+/// from there on.
 fn vectors(dst: u64, srcs: &[u64], len: usize, dtype: DType) -> [u64; 2] {
     let phase = |address: u64| address % 16;
     if srcs.iter().any(|src| phase(*src) != phase(dst)) {

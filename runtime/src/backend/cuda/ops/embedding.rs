@@ -56,9 +56,9 @@ impl EmbeddingOps for CudaBackend {
         };
     }
 
-    /// Tokens are sorted by their rows. Each block sums a segment of up to `SEGMENT` occurrences of a token, then the sums
-    /// of the segments of a token are added in order. This bounds the chain of additions of frequent tokens, and the order
-    /// depends on the occurrences of the token alone.
+    /// Tokens are sorted by their rows. Each block sums a segment of up to `SEGMENT` occurrences of a token, then the
+    /// sums of the segments of a token are added in order. This bounds the chain of additions of frequent tokens, and
+    /// the order depends on the occurrences of the token alone.
     fn embedding_backward(
         &self,
         tokens: View,
@@ -100,8 +100,8 @@ impl EmbeddingOps for CudaBackend {
         let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
         let (suffix, vector) = if vectors { ("_vectors", vector) } else { ("", 1) };
         let name = format!("add_rows_{dtype}{suffix}");
-        // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`; there
-        // is room for a row of every segment.
+        // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`;
+        // there is room for a row of every segment.
         unsafe {
             gpu.launch(
                 (&EMBEDDING, &name),

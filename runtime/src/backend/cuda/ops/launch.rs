@@ -44,8 +44,8 @@ pub(super) fn aligned(views: &[View], width: usize) -> bool {
         .all(|view| address(*view).is_multiple_of((width * view.dtype().bytes()).min(16) as u64))
 }
 
-/// Returns the number of elements before the first that is aligned in all of these equally long views, and the number of
-/// vectors of `width` elements from there on; no vectors if no element is.
+/// Returns the number of elements before the first that is aligned in all of these equally long views, and the number
+/// of vectors of `width` elements from there on; no vectors if no element is.
 pub(super) fn vectors(views: &[View], width: usize) -> [u64; 2] {
     let len = views[0].len();
     let is_aligned =

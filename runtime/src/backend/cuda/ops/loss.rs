@@ -15,18 +15,18 @@ use super::rows::RowPlan;
 const WARP_COLS: usize = 1024;
 /// Vectors of 128 bits per thread of a block, unless that exceeds the maximum threads.
 const VECTORS: usize = 2;
-/// Maximum threads for a row that two blocks of a multiprocessor can keep in shared memory: at their register use, there is
-/// only one block of 1024.
+/// Maximum threads for a row that two blocks of a multiprocessor can keep in shared memory: at their register use,
+/// there is only one block of 1024.
 const SHORT_LANES: usize = 512;
 /// Maximum bytes of such a row.
 const MOST_KEPT: usize = 112 << 10;
-/// Maximum threads for a longer row. For the gradient it is read a second time, from the L2 cache if the rows of all blocks
-/// fit there: one block of 1024 has as many loads in flight as two of 512, and half as many rows.
+/// Maximum threads for a longer row. For the gradient it is read a second time, from the L2 cache if the rows of all
+/// blocks fit there: one block of 1024 has as many loads in flight as two of 512, and half as many rows.
 const LONG_LANES: usize = 1024;
 /// Bytes of shared memory of a block in addition to the row: for reductions over its warps of two kinds, twice each.
 const STATIC_SHARED: usize = 2 * 2 * 128;
-/// Maximum threads of a block that only writes gradients, which do not depend on it: at their register use, two blocks of
-/// 512 fit on a multiprocessor, while one of 1024 would leave half of it idle.
+/// Maximum threads of a block that only writes gradients, which do not depend on it: at their register use, two blocks
+/// of 512 fit on a multiprocessor, while one of 1024 would leave half of it idle.
 const GRADIENT_LANES: usize = 512;
 
 impl LossOps for CudaBackend {
@@ -140,7 +140,8 @@ impl LossOps for CudaBackend {
         ];
         let shared = rows.kept_bytes(gpu);
         let kernel = if shared > 0 { "cross_entropy_kept" } else { "cross_entropy" };
-        // SAFETY: every operand has an element for each row, and the logits are exclusive; shared memory has room for a row.
+        // SAFETY: every operand has an element for each row, and the logits are exclusive; shared memory has room for a
+        // row.
         unsafe { rows.launch_with_shared(gpu, kernel, shared, &operands) };
     }
 }
@@ -171,8 +172,8 @@ impl<'a> LossRows<'a> {
         LossRows { matrix, count: len / cols, cols, plan: RowPlan::of_lanes("", lanes) }
     }
 
-    /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and if a
-    /// multiprocessor cannot hold two of them, so that one block loads while the other computes.
+    /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and
+    /// if a multiprocessor cannot hold two of them, so that one block loads while the other computes.
     fn kept_bytes(&self, gpu: &GpuContext) -> u32 {
         /// Bytes of shared memory that the device reserves per block.
         const RESERVED: usize = 1024;
@@ -197,8 +198,8 @@ impl<'a> LossRows<'a> {
         assert!(fits, "one target (u32) for each of {} rows", self.count);
     }
 
-    /// Launches the kernel of this name, for the dtype of the matrix: its parameters are lanes per row, the matrix, rows and
-    /// columns, then `operands`, addresses and numbers.
+    /// Launches the kernel of this name, for the dtype of the matrix: its parameters are lanes per row, the matrix,
+    /// rows and columns, then `operands`, addresses and numbers.
     ///
     /// # Safety
     /// As [`GpuContext::launch`], for the operands.

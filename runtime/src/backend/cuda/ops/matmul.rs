@@ -61,8 +61,8 @@ impl MatmulOps for CudaBackend {
 }
 
 impl CudaBackend {
-    /// Submits a matmul of operands that have its sizes. Returns false if the library refuses its epilogue; a plain matmul
-    /// is never refused.
+    /// Submits a matmul of operands that have its sizes. Returns false if the library refuses its epilogue; a plain
+    /// matmul is never refused.
     fn submit_matmul(&self, shape: &MatMul, operands: &MatMulOperands) -> bool {
         let (g, gpu) = (&shape.gemm, self.gpu());
         let stream = gpu.stream(StreamKind::Compute);

@@ -22,8 +22,8 @@ struct PartialSumParams {
     accumulate: [u32; MOST_SUMS],
 }
 
-/// Writes or accumulates into each of `sums`, which are equally long, the sum of the rows of its `parts`, in an order that
-/// depends on sizes alone. The parts of each sum are f32 `[rows, cols]`, contiguous for all sums.
+/// Writes or accumulates into each of `sums`, which are equally long, the sum of the rows of its `parts`, in an order
+/// that depends on sizes alone. The parts of each sum are f32 `[rows, cols]`, contiguous for all sums.
 ///
 /// # Safety
 /// `parts` is the address of this many elements of the [workspace](GpuContext::workspace).

@@ -80,8 +80,8 @@ impl ReductionOps for CudaBackend {
         self.sum_squares_of(&[x])
     }
 
-    /// Sums as many operands per launch as fit into its parameter, since a model has many small gradients. Blocks the host
-    /// once, on the compute stream.
+    /// Sums as many operands per launch as fit into its parameter, since a model has many small gradients. Blocks the
+    /// host once, on the compute stream.
     fn sum_squares_of(&self, parts: &[View]) -> f64 {
         let gpu = self.gpu();
         let parts: Vec<View> = parts.iter().copied().filter(|part| !part.is_empty()).collect();

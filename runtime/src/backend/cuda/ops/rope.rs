@@ -39,7 +39,8 @@ impl RopeOps for CudaBackend {
             [s.batch * s.seq, s.seq, s.heads, half, pass].map(|n| n as u64);
         let grid =
             covering(gpu, positions * heads.div_ceil(HEADS) * ((half + pass) / width as u64));
-        // SAFETY: the operands have the sizes that were checked, of the dtype in the name, and the alignment of the form.
+        // SAFETY: the operands have the sizes that were checked, of the dtype in the name, and the alignment of the
+        // form.
         unsafe {
             gpu.launch(
                 (&ROPE, &name),

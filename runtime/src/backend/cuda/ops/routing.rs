@@ -50,8 +50,8 @@ impl RoutingOps for CudaBackend {
         check_operand("positions", positions, DType::U32, choices.len());
         let experts = to_u32(counts.len());
         let space = SortSpace::new(gpu.workspace(SortSpace::bytes(choices.len())), choices.len());
-        // SAFETY: the workspace holds the key of every choice; the keys are written before they are sorted, and the largest
-        // is the number of experts; the results have an element for every expert or choice.
+        // SAFETY: the workspace holds the key of every choice; the keys are written before they are sorted, and the
+        // largest is the number of experts; the results have an element for every expert or choice.
         unsafe {
             gpu.launch(
                 (&ROUTING, "keys_of_choices"),

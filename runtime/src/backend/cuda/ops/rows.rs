@@ -20,8 +20,8 @@ pub(super) struct RowKernel {
     pub most_lanes: u32,
     /// Threads of a block of rows that have one warp each.
     pub warp_threads: u32,
-    /// Threads that keep the memory of the largest devices busy, all resident at the register use of this kernel. Sums over
-    /// rows depend on it.
+    /// Threads that keep the memory of the largest devices busy, all resident at the register use of this kernel. Sums
+    /// over rows depend on it.
     pub resident: u64,
 }
 
@@ -63,8 +63,8 @@ pub(super) struct RowPlan {
 }
 
 impl RowPlan {
-    /// Creates the plan for rows of `cols` elements with the alignment of these views: of `kernels`, the first one whose
-    /// lanes leave the least room unused.
+    /// Creates the plan for rows of `cols` elements with the alignment of these views: of `kernels`, the first one
+    /// whose lanes leave the least room unused.
     pub fn new(dtype: DType, cols: usize, views: &[View], kernels: &[RowKernel]) -> RowPlan {
         let width = vector_width(dtype);
         let are_vectors = cols.is_multiple_of(width) && aligned(views, width);
@@ -82,8 +82,8 @@ impl RowPlan {
         RowPlan { form, lanes: lanes as u32, threads, resident }
     }
 
-    /// Creates a plan with `lanes` lanes per row, a power of two of at least 32. Rows of one warp share a block, so that the
-    /// block limit of a multiprocessor does not limit occupancy.
+    /// Creates a plan with `lanes` lanes per row, a power of two of at least 32. Rows of one warp share a block, so
+    /// that the block limit of a multiprocessor does not limit occupancy.
     pub fn of_lanes(form: &'static str, lanes: u32) -> RowPlan {
         let kernel = RowKernel::new(form, 1);
         let threads = kernel.threads(lanes as usize);
@@ -101,8 +101,8 @@ impl RowPlan {
         self.blocks((rows as u64).div_ceil(self.groups_of_block()).min(most))
     }
 
-    /// Returns the grid for `rows` rows that are summed, and the number of partial sums: one for each block, or for each group
-    /// that reads its rows element by element. Both depend on sizes alone, as does the order of the sums.
+    /// Returns the grid for `rows` rows that are summed, and the number of partial sums: one for each block, or for
+    /// each group that reads its rows element by element. Both depend on sizes alone, as does the order of the sums.
     pub fn summing_grid(&self, rows: usize) -> (Grid, u64) {
         /// Minimum rows of a group, so that the partial sums are small compared to the operands.
         const ROWS: u64 = 4;

@@ -149,7 +149,8 @@ mod tests {
                         \n\
                         # matmuls\n\
                         shape,alignment,origin,algorithm,workspace,timings\n\
-                        2 x 3 x 4 NT bf16 -> f32 accumulate,16/16/4,autotuned: 0,tile 20,512,0: 250.00 us; 2: not timed (not bitwise equal)\n\
+                        2 x 3 x 4 NT bf16 -> f32 accumulate,16/16/4,autotuned: 0,tile 20,512,0: 250.00 us; 2: not \
+                        timed (not bitwise equal)\n\
                         \n\
                         # attention\n\
                         pass,parts,samples,scratch,kernels\n\

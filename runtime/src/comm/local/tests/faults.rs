@@ -175,7 +175,8 @@ fn out_of_memory_stops_the_other_ranks() {
     }
     assert_eq!(
         error.to_string(),
-        "rank 1 failed: out of memory: 448 B of activations do not fit in addition to the 0 B in use; the limit is 100 B\n\
+        "rank 1 failed: out of memory: 448 B of activations do not fit in addition to the 0 B in use; the limit is 100 \
+         B\n\
          ranks 0, 2 stopped because of that"
     );
 }
@@ -319,7 +320,8 @@ fn deadlock_is_detected() {
     }
 }
 
-/// A rank that waits for files of another one has a longer time limit, but still gets the failures of others and deadlocks.
+/// A rank that waits for files of another one has a longer time limit, but still gets the failures of others and
+/// deadlocks.
 #[test]
 fn an_extended_limit_keeps_failure_detection() {
     const TIMEOUT: Duration = Duration::from_millis(300);

@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::backend::Band;
 use crate::tensor::Extent;
 
-/// Some of a rank's queries and some keys of a source, by local index, in which one call of a kernel computes all visible
-/// pairs.
+/// Some of a rank's queries and some keys of a source, by local index, in which one call of a kernel computes all
+/// visible pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AttentionBlock {
     /// Local indices of the queries.
@@ -47,12 +47,12 @@ impl AttentionBlock {
     }
 }
 
-/// Returns the blocks that contain each visible pair of a query and a key exactly once. `band` is that of positions in the
-/// whole sequence.
+/// Returns the blocks that contain each visible pair of a query and a key exactly once. `band` is that of positions in
+/// the whole sequence.
 ///
 /// With causal attention and keys of a rank in zig-zag order these are, as in zig-zag ring attention (Zhu 2024,
-/// "ring-flash-attention"): the square below the diagonal for the rank's own keys, all queries and the first half of the
-/// keys of an earlier rank, the second half of the queries and all keys of a later rank.
+/// "ring-flash-attention"): the square below the diagonal for the rank's own keys, all queries and the first half of
+/// the keys of an earlier rank, the second half of the queries and all keys of a later rank.
 pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec<AttentionBlock> {
     debug_assert_eq!(band.offset, 0, "positions of queries and keys are those of the sequence");
     // Equal positions ascend on both sides, so comparing indices compares positions.
@@ -186,8 +186,8 @@ mod tests {
         counts.iter().sum()
     }
 
-    /// Every number of ranks, exchange of heads among some of them, chunk size and band; keys of every source, and gathered
-    /// ones.
+    /// Every number of ranks, exchange of heads among some of them, chunk size and band; keys of every source, and
+    /// gathered ones.
     #[test]
     fn every_visible_pair_is_in_one_block() {
         for ranks in 1..=8 {

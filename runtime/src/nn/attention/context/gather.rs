@@ -1,5 +1,5 @@
-//! Context parallelism by gathered keys: each rank keeps its queries, and gathers the keys and values of all ranks (Dubey
-//! et al. 2024, "The Llama 3 Herd of Models", section 3.3.2).
+//! Context parallelism by gathered keys: each rank keeps its queries, and gathers the keys and values of all ranks
+//! (Dubey et al. 2024, "The Llama 3 Herd of Models", section 3.3.2).
 
 use crate::backend::{BlockCopy, Buffer, DType, View};
 use crate::comm::Blocks;

@@ -1,5 +1,5 @@
-//! Exchange of positions for heads by all-to-all: tensors of one rank's positions and all heads become tensors of several
-//! ranks' positions and some heads, and back.
+//! Exchange of positions for heads by all-to-all: tensors of one rank's positions and all heads become tensors of
+//! several ranks' positions and some heads, and back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -124,8 +124,8 @@ impl HeadExchange<'_> {
         whole
     }
 
-    /// Reverses [`distribute`](Self::distribute). If several ranks have a head, their values are added in f32, in the order
-    /// of ranks.
+    /// Reverses [`distribute`](Self::distribute). If several ranks have a head, their values are added in f32, in the
+    /// order of ranks.
     pub fn collect<const N: usize>(
         &self,
         whole: [View; N],

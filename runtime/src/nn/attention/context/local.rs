@@ -209,8 +209,8 @@ impl<'a> LocalAttention<'a> {
         );
     }
 
-    /// Returns the calls that compute all visible pairs of the queries and keys at `keys`. They do not depend on documents,
-    /// so a CUDA graph can replay them; the ranges of queries that see none of the keys are empty.
+    /// Returns the calls that compute all visible pairs of the queries and keys at `keys`. They do not depend on
+    /// documents, so a CUDA graph can replay them; the ranges of queries that see none of the keys are empty.
     fn calls(&self, keys: &Extent) -> Vec<BlockCall> {
         let band = self.shape.band;
         let blocks = match (&self.scores.bias, self.visible) {

@@ -1,7 +1,7 @@
 //! Context parallelism: attention over a sequence that is distributed over ranks.
 //!
-//! A rank holds two chunks of the sequence, an early and a late one (zig-zag order), so that causal attention is equal work
-//! for all ranks. Four styles compute the same attention:
+//! A rank holds two chunks of the sequence, an early and a late one (zig-zag order), so that causal attention is equal
+//! work for all ranks. Four styles compute the same attention:
 //!
 //! | style | sent | ranks |
 //! |---|---|---|

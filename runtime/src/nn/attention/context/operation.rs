@@ -182,8 +182,8 @@ impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
         let OperationBackward { gradients, inputs, params, gradient: dout, .. } = backward;
         let (rank, params) = (gradients.rank, params.as_ref());
         let scores = self.attention.scores.values_in_backward(rank, params);
-        // This rank has the gradients of its heads at the positions of all ranks that exchange; the sum over ranks is that of
-        // the parameter's gradient.
+        // This rank has the gradients of its heads at the positions of all ranks that exchange; the sum over ranks is
+        // that of the parameter's gradient.
         let mut of_scores = self.attention.scores.gradients_of(rank, &scores);
         let exchanged = ExchangedAttention { q, k, v, out, lse };
         let computed = self.attention.with_call(rank, &scores, |call| {

@@ -2,8 +2,8 @@
 
 use crate::backend::BlockCopy;
 
-/// The part of one of several ranks that hold consecutive chunks of a sequence together: dense, `[batch, 2 * chunk, row]`,
-/// of a whole `[batch, 2 * chunk * members, row]`.
+/// The part of one of several ranks that hold consecutive chunks of a sequence together: dense, `[batch, 2 * chunk,
+/// row]`, of a whole `[batch, 2 * chunk * members, row]`.
 ///
 /// Of `2 * members` chunks, member `i` has numbers `i` and `2 * members - 1 - i`.
 #[derive(Clone, Copy)]

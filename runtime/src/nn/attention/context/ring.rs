@@ -1,5 +1,5 @@
-//! Ring attention: each rank keeps its queries, and keys and values travel around a ring of ranks (Liu et al. 2023, "Ring
-//! Attention with Blockwise Transformers").
+//! Ring attention: each rank keeps its queries, and keys and values travel around a ring of ranks (Liu et al. 2023,
+//! "Ring Attention with Blockwise Transformers").
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::local::{KeySource, LocalAttention, MergedAttention, OutputGradient};
 
 /// One rank in a ring among the members of a process group that have the same index modulo `stride`.
 ///
-/// With `stride` 1 the ring is the whole group. With a `stride` of the size of the group it is this rank alone, and nothing
-/// is sent.
+/// With `stride` 1 the ring is the whole group. With a `stride` of the size of the group it is this rank alone, and
+/// nothing is sent.
 pub(super) struct Ring<'a> {
     call: &'a ContextCall<'a>,
     stride: usize,
@@ -35,8 +35,8 @@ struct Hop {
 }
 
 impl<'a> Ring<'a> {
-    /// Creates a ring in which neighbors are `stride` group ranks apart. The shape of `call` has the sizes of a rank of the
-    /// ring, whose queries and keys are at the same positions.
+    /// Creates a ring in which neighbors are `stride` group ranks apart. The shape of `call` has the sizes of a rank of
+    /// the ring, whose queries and keys are at the same positions.
     pub fn new(call: &'a ContextCall<'a>, stride: usize) -> Ring<'a> {
         let (size, position) = (call.group.size() / stride, call.group.rank() / stride);
         let queries = Extent::zig_zag(call.seq, position, size);
@@ -128,7 +128,8 @@ impl<'a> Ring<'a> {
         Extent::zig_zag(self.call.seq, source, self.size)
     }
 
-    /// Starts to send keys and values to the next rank of the ring, for the hop after this one, unless this is the last.
+    /// Starts to send keys and values to the next rank of the ring, for the hop after this one, unless this is the
+    /// last.
     fn start_hop(&self, hop: usize, kv: &Arc<Buffer>) -> Option<Hop> {
         let number = hop + 1;
         (number < self.size).then(|| {

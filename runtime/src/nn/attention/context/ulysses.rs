@@ -12,8 +12,8 @@ use super::heads::{HeadExchange, HeadTensor};
 use super::local::OutputGradient;
 use super::ring::Ring;
 
-/// One rank of those that exchange heads, consecutive members of the group of a call, in a ring with the others that get the
-/// same heads.
+/// One rank of those that exchange heads, consecutive members of the group of a call, in a ring with the others that
+/// get the same heads.
 ///
 /// If there are fewer key/value heads than ranks that exchange, several of them get the same ones.
 pub(super) struct Ulysses<'a> {
@@ -22,8 +22,8 @@ pub(super) struct Ulysses<'a> {
     exchanged: ContextCall<'a>,
 }
 
-/// Operands and results of attention that a backward reads, with the heads of this rank and the positions of all ranks that
-/// exchange.
+/// Operands and results of attention that a backward reads, with the heads of this rank and the positions of all ranks
+/// that exchange.
 pub(super) struct ExchangedAttention<B> {
     pub q: B,
     pub k: B,
@@ -66,8 +66,8 @@ impl<'a> Ulysses<'a> {
         (own_out, ExchangedAttention { q, k, v, out, lse })
     }
 
-    /// Computes the gradients of queries, keys and values. Those of the scores' operands of this rank's heads are added to
-    /// theirs in `dscores`, which has all heads.
+    /// Computes the gradients of queries, keys and values. Those of the scores' operands of this rank's heads are added
+    /// to theirs in `dscores`, which has all heads.
     pub fn backward(
         &self,
         of: &ExchangedAttention<Arc<Buffer>>,

@@ -107,8 +107,8 @@ where
 }
 
 impl AttentionInputs<'_> {
-    /// Computes attention of queries along a sequence that the ranks of `cp` share. In cross attention each rank has all keys,
-    /// so nothing is exchanged.
+    /// Computes attention of queries along a sequence that the ranks of `cp` share. In cross attention each rank has
+    /// all keys, so nothing is exchanged.
     #[track_caller]
     fn attend_distributed(&self, extras: Extras<'_>) -> Value {
         let rank = self.queries.rank();
@@ -125,8 +125,8 @@ impl AttentionInputs<'_> {
         let (seq, chunks) = (queries[1].global, 2 * rank.degree_of(CP));
         assert!(
             seq.is_multiple_of(chunks),
-            "`{path}`: a sequence of {seq} positions is not divisible into {chunks} chunks of equal length, two for each rank \
-             of cp; use a multiple of {chunks}"
+            "`{path}`: a sequence of {seq} positions is not divisible into {chunks} chunks of equal length, two for \
+             each rank of cp; use a multiple of {chunks}"
         );
         let Extras { visible, bias, sinks, .. } = extras;
         let (scores, params) = ScoreSources::new(bias, sinks);

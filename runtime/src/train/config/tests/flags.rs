@@ -60,8 +60,9 @@ fn flags_reach_their_fields() {
          --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled \
          --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon \
          --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
-         --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 --resume out/latest --stop-after 3h50m --export-hf hf --metrics \
-         m.jsonl --trace t.json --stage-times s.json --sample-tokens 0",
+         --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
+         --resume out/latest --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json --stage-times s.json \
+         --sample-tokens 0",
     )
     .unwrap();
     let expected = Config {
@@ -192,8 +193,9 @@ fn accepted_keys_are_those_of_a_folder() {
 #[test]
 fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
-        tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
-        keep max-failed-saves resume stop-after export-hf metrics trace explain config balance z-loss capacity";
+        tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps \
+        seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every keep max-failed-saves resume \
+        stop-after export-hf metrics trace explain config balance z-loss capacity";
     for name in contract.split_whitespace() {
         let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
         let later = ["capacity"];

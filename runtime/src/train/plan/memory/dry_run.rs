@@ -1,5 +1,5 @@
-//! Dry runs of training steps, and of the export and the continuation after them: everything is allocated as in the run, but
-//! takes no memory, and nothing is computed.
+//! Dry runs of training steps, and of the export and the continuation after them: everything is allocated as in the
+//! run, but takes no memory, and nothing is computed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,11 +67,11 @@ pub struct DryRun<'a> {
 }
 
 impl DryRun<'_> {
-    /// Returns the findings on the last rank at a position along `pp`, which has the largest parts of dims that do not divide
-    /// evenly.
+    /// Returns the findings on the last rank at a position along `pp`, which has the largest parts of dims that do not
+    /// divide evenly.
     ///
-    /// An allocation beyond all addresses of the system counts as one that does not fit. A model that cannot run on zeros
-    /// is reported, and has no findings.
+    /// An allocation beyond all addresses of the system counts as one that does not fit. A model that cannot run on
+    /// zeros is reported, and has no findings.
     ///
     /// # Errors
     /// Of the model or the optimizer.
@@ -182,8 +182,8 @@ impl DryRun<'_> {
         Ok(DryRunFindings { steps, without_sample, run, without_copy, uses_documents })
     }
 
-    /// Returns the elements of the state that a rank copies to save them while it trains, and of those of all ranks at its
-    /// position along `pp`.
+    /// Returns the elements of the state that a rank copies to save them while it trains, and of those of all ranks at
+    /// its position along `pp`.
     fn copied_elements<M: LanguageModel>(&self, rank: &Rank, state: &RankState<M>) -> [usize; 2] {
         let save = self.config.save.as_ref().filter(|save| save.asynchronous);
         if save.and_then(|save| save.every).is_none_or(|every| every >= self.config.steps) {

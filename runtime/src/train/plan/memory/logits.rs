@@ -1,8 +1,8 @@
 //! The limit of logits that the head materializes on a GPU.
 //!
-//! More logits mean fewer, larger GEMMs. The summation order of the weight's gradient depends on the limit, so it follows
-//! from values that are equal on all ranks and in every run with the same settings on the same machine: the device's total
-//! memory or `--memory-limit`, and the plan. Free memory is not such a value, as other processes use it.
+//! More logits mean fewer, larger GEMMs. The summation order of the weight's gradient depends on the limit, so it
+//! follows from values that are equal on all ranks and in every run with the same settings on the same machine: the
+//! device's total memory or `--memory-limit`, and the plan. Free memory is not such a value, as other processes use it.
 
 use crate::layout::AxisId;
 use crate::train::Outline;

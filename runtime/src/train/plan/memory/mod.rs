@@ -1,7 +1,7 @@
 //! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
-//!  First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps, and of the export and the
-//!  continuation after the last one, allocates what the run will allocate, without memory: on each position along `pp` the
-//!  rank with the largest parts.
+//!  First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps, and of the export and
+//!  the continuation after the last one, allocates what the run will allocate, without memory: on each position along
+//!  `pp` the rank with the largest parts.
 
 mod dry_run;
 mod logits;
@@ -52,9 +52,9 @@ struct StageMemory {
 }
 
 impl MemoryPlan {
-    /// Plans the state of `parameters` parameters and the residual stream at one layer: a lower bound that takes no time,
-    /// however large the sizes are. Counts dims that do not divide evenly, and pipeline stages, as if they did, and all
-    /// parameters as those of experts.
+    /// Plans the state of `parameters` parameters and the residual stream at one layer: a lower bound that takes no
+    /// time, however large the sizes are. Counts dims that do not divide evenly, and pipeline stages, as if they did,
+    /// and all parameters as those of experts.
     pub fn of_parameters(config: &Config, outline: &Outline, parameters: f64) -> MemoryPlan {
         let degree = |axis| config.mesh.degree(axis) as f64;
         let each = StateBytes::per_parameter(config);
@@ -86,8 +86,8 @@ impl MemoryPlan {
         }
     }
 
-    /// Plans the steps of a run, on a machine with `available` bytes for all ranks, by dry runs. Returns this plan if the
-    /// model has none. Units are [kept](Settings::keeps_last_units) unsharded if the run fits so.
+    /// Plans the steps of a run, on a machine with `available` bytes for all ranks, by dry runs. Returns this plan if
+    /// the model has none. Units are [kept](Settings::keeps_last_units) unsharded if the run fits so.
     ///
     /// # Errors
     /// Of the model or the optimizer; `--documents` for a model of which no layer reads them.
@@ -119,8 +119,8 @@ impl MemoryPlan {
         let logits_limit = match memory.filter(|_| config.device == DeviceChoice::Cuda) {
             None => None,
             Some(memory) => {
-                // The limit follows from all other needs of the steps, on the rank of the head. It must not follow from those
-                // of the continuation, whose length may change when a run is resumed.
+                // The limit follows from all other needs of the steps, on the rank of the head. It must not follow from
+                // those of the continuation, whose length may change when a run is resumed.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
                 let Some(rest) = run.on_position::<M>(head, with_limit(Some(0)))? else {
                     return Ok(self);
@@ -267,8 +267,8 @@ impl MemoryPlan {
         }
     }
 
-    /// Describes the needs of `ranks`, or of the fullest ones of a pipeline: `each rank needs at least 1 MB:`, with a line
-    /// for each category.
+    /// Describes the needs of `ranks`, or of the fullest ones of a pipeline: `each rank needs at least 1 MB:`, with a
+    /// line for each category.
     pub fn need_of(&self, ranks: &str) -> String {
         let Some(StageMemory { position, stages, peaks }) = &self.fullest else {
             return format!("{ranks} needs at least {}", self.largest);
@@ -330,7 +330,8 @@ mod tests {
             text,
             "not enough memory: the run needs at least 11.1 kB, and 11.1 kB are available. Each of 2 ranks needs at \
              least 5.57 kB:\n  parameters       1.36 kB\n  gradients        1.36 kB\n  optimizer        2.72 kB\n  \
-             activations        128 B\nto use less memory: --recompute full, more fsdp or tp ranks, a smaller --batch or \
+             activations        128 B\nto use less memory: --recompute full, more fsdp or tp ranks, a smaller --batch \
+             or \
              --seq or a smaller model"
         );
     }

@@ -1,7 +1,7 @@
 //! Memory of parameters, gradients and optimizer state, before the model is declared.
 //!
-//! Bytes per parameter on each rank, with `N` ranks along `fsdp`, `ep` and `cp` and AdamW; in bf16, the values that layers read
-//! have 2 bytes, and the optimizer keeps master weights of 4:
+//! Bytes per parameter on each rank, with `N` ranks along `fsdp`, `ep` and `cp` and AdamW; in bf16, the values that
+//! layers read have 2 bytes, and the optimizer keeps master weights of 4:
 //!
 //! | ZeRO stage | f32: values + gradient + optimizer | | bf16 | |
 //! |---|---|---|---|---|
@@ -10,8 +10,8 @@
 //! | 2 | 4 + 4/N + 8/N | 4 + 12/N | 2 + 4/N + 12/N | 2 + 16/N |
 //! | 3 | 4/N + 4/N + 8/N | 16/N | 2/N + 4/N + 12/N | 18/N |
 //!
-//! Each state that the [`UpdateRule`](crate::optim::UpdateRule) keeps of a parameter adds 4 bytes (two for AdamW), and so does
-//! a moving average of the parameters; both are sharded as the optimizer is.
+//! Each state that the [`UpdateRule`](crate::optim::UpdateRule) keeps of a parameter adds 4 bytes (two for AdamW), and
+//! so does a moving average of the parameters; both are sharded as the optimizer is.
 
 use crate::layout::AxisSet;
 use crate::optim::Group;
@@ -30,8 +30,8 @@ pub struct StateBytes {
 }
 
 impl StateBytes {
-    /// Returns the bytes of one parameter on each rank if everything divides evenly and all parameters are in the group with
-    /// the fewest states.
+    /// Returns the bytes of one parameter on each rank if everything divides evenly and all parameters are in the group
+    /// with the fewest states.
     pub fn per_parameter(config: &Config) -> StateBytes {
         let settings = config.settings();
         let shards = config.mesh.degree_of(AxisSet::ZERO) as f64;

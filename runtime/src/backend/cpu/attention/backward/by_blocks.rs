@@ -1,7 +1,8 @@
-//! One task per block of keys: gradients of keys and values are its own, those of queries are added in the order of blocks.
+//! One task per block of keys: gradients of keys and values are its own, those of queries are added in the order of
+//! blocks.
 //!
-//! A block computes a chunk of queries, then waits until the block before it has added that chunk. So blocks run one or two
-//! chunks behind each other.
+//! A block computes a chunk of queries, then waits until the block before it has added that chunk. So blocks run one or
+//! two chunks behind each other.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,8 +72,8 @@ fn key_block<T: Float>(
                 pass.compute_tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
                 turns.wait_for_turn(row, block, queries.end);
                 let start = (row * s.queries.len + queries.start) * sums.row_len;
-                // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block sees
-                // never move back from one block to the next, so only the previous block adds to a row before this
+                // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block
+                // sees never move back from one block to the next, so only the previous block adds to a row before this
                 // block it, or waited for that.
                 let dqueries = unsafe { sums.all.piece(start, queries.len() * sums.row_len) };
                 pass.add_to_queries(&mut *tiles, keys.start, keys, dqueries);

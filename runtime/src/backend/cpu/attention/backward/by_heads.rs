@@ -69,8 +69,8 @@ fn kv_head<T: Float>(call: &BackwardCall<T>, at @ [sample, kv_head]: [usize; 2])
     });
 }
 
-/// Returns all keys in one section, or in several if that takes less memory: then, the gradients of queries of all heads
-/// are held at the same time, but only of those that see one section.
+/// Returns all keys in one section, or in several if that takes less memory: then, the gradients of queries of all
+/// heads are held at the same time, but only of those that see one section.
 fn sections<T: Float>(call: &BackwardCall<T>, sample: usize, heads: usize) -> Vec<Section> {
     let (queries, keys) = (call.s.queries.len, call.s.keys.len);
     let visible = call.mask.of_sample(sample);

@@ -1,7 +1,8 @@
 //! Backward: per block of keys, the queries in chunks; weights are recomputed from `lse` (Dao et al. 2022).
 //!
-//! There is one task per key/value head of a sample ([`by_heads`]), or if threads would have nothing to do, one per block of
-//! keys ([`by_blocks`]). Both compute the same tiles and add them up in the same order, so results are equal to the bit.
+//! There is one task per key/value head of a sample ([`by_heads`]), or if threads would have nothing to do, one per
+//! block of keys ([`by_blocks`]). Both compute the same tiles and add them up in the same order, so results are equal
+//! to the bit.
 
 mod by_blocks;
 mod by_heads;
@@ -157,8 +158,8 @@ struct BackwardCall<'a, T> {
     values: Heads<'a, T>,
     douts: Heads<'a, T>,
     lse: &'a [f32],
-    /// Per query, `[batch, heads, queries]`, the sum of `dout * out`, which the softmax subtracts from every gradient of
-    /// a weight.
+    /// Per query, `[batch, heads, queries]`, the sum of `dout * out`, which the softmax subtracts from every gradient
+    /// of a weight.
     shifts: &'a [f32],
     mask: Mask,
     scoring: Scoring<'a>,

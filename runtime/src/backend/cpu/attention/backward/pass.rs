@@ -76,8 +76,8 @@ impl<'a, 's, T: Float> HeadBackward<'a, 's, T> {
             || queries_that_see(self.visible, keys.clone()) != (0..self.call.s.queries.len)
     }
 
-    /// Computes a tile, and adds it to the gradients of its keys and values. `first` is the first query and the first key
-    /// of `tiles`.
+    /// Computes a tile, and adds it to the gradients of its keys and values. `first` is the first query and the first
+    /// key of `tiles`.
     pub fn compute_tile(
         &mut self,
         tiles: &mut (dyn BackwardTiles<'_, T> + '_),

@@ -1,8 +1,8 @@
 //! Packing of operands into strips of pairs.
 //!
-//! A strip holds [`LANES`] rows of a matrix (or columns of its transpose): one pair of the contraction of all rows after
-//! the other. A pair is a `u32` with its first element in the lower half. Missing rows, and the missing second element
-//! of the last pair, are zero.
+//! A strip holds [`LANES`] rows of a matrix (or columns of its transpose): one pair of the contraction of all rows
+//! after the other. A pair is a `u32` with its first element in the lower half. Missing rows, and the missing second
+//! element of the last pair, are zero.
 
 use std::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi16, _mm512_permutex2var_epi16,

@@ -16,7 +16,8 @@ use crate::backend::cpu::gemm::Matrix;
 /// Rows of a tile.
 const TILE_ROWS: usize = 8;
 
-/// Registers in a row of a tile: of 32 registers, 24 hold sums, 3 a pair of the right operand, 1 a pair of the left one.
+/// Registers in a row of a tile: of 32 registers, 24 hold sums, 3 a pair of the right operand, 1 a pair of the left
+/// one.
 const TILE_REGISTERS: usize = 3;
 
 /// bf16 elements of a cache line.
@@ -221,8 +222,8 @@ impl<C: Float> PairTile<'_, C> {
         let mut sums = [[_mm512_setzero_ps(); V]; R];
         for p in 0..pairs {
             _mm_prefetch::<_MM_HINT_T0>(ahead.prefetched_line(p).cast());
-            // SAFETY: all pairs that are read are inside their slices, as asserted; the pointers may end up beyond them,
-            // where they are not read.
+            // SAFETY: all pairs that are read are inside their slices, as asserted; the pointers may end up beyond
+            // them, where they are not read.
             unsafe {
                 let mut right = [transmute::<__m512i, __m512bh>(_mm512_setzero_si512()); V];
                 for j in 0..V {
@@ -246,7 +247,8 @@ impl<C: Float> PairTile<'_, C> {
 }
 
 impl LeftPairs<'_> {
-    /// Returns the address that is prefetched in step `p`: one line of each of eight rows after the other, or of a strip.
+    /// Returns the address that is prefetched in step `p`: one line of each of eight rows after the other, or of a
+    /// strip.
     #[inline(always)]
     fn prefetched_line(&self, p: usize) -> *const bf16 {
         let offset =

@@ -25,8 +25,8 @@ use crate::backend::cpu::workers::{Rows, Workers};
 /// Rows of a packed block of the left operand, which stays in the second-level cache. A multiple of a tile's rows.
 const ROWS: usize = 144;
 
-/// Elements between rows of which corresponding elements map to one set of the first-level cache: the rows of a tile evict
-/// each other there.
+/// Elements between rows of which corresponding elements map to one set of the first-level cache: the rows of a tile
+/// evict each other there.
 const CONFLICTING: usize = 1024;
 
 /// Columns of a packed block of the right operand, which stays in the third-level cache.
@@ -88,8 +88,8 @@ pub(super) fn pack_panels<T: Float>(
     pack_all_right(&Workers::ONE, tile, b, PackedRegion { lead: 0..n, depth: 0..k }, panels);
 }
 
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) on one thread, for a right operand in panels of `panel` elements
-/// and a left one that is read where it is, in a single block: for up to a few hundred steps.
+/// Implements [`Matmul::matmul`](super::Matmul::matmul) on one thread, for a right operand in panels of `panel`
+/// elements and a left one that is read where it is, in a single block: for up to a few hundred steps.
 pub(super) fn matmul_by_panels(
     tile: Tile,
     [_, n, k]: [usize; 3],

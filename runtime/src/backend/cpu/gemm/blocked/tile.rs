@@ -41,9 +41,9 @@ impl Tile {
         }
     }
 
-    /// The most steps of the depth that a packed block has, by measurement. With AVX2, a panel of the right operand stays
-    /// in the first-level cache; with AVX-512, it is read from the second level without delay, and the result is passed over
-    /// less often.
+    /// The most steps of the depth that a packed block has, by measurement. With AVX2, a panel of the right operand
+    /// stays in the first-level cache; with AVX-512, it is read from the second level without delay, and the result is
+    /// passed over less often.
     ///
     /// The order of sums follows from this number alone.
     pub fn depth(self) -> usize {
@@ -212,8 +212,8 @@ unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
     }
 }
 
-/// The products of a tile, summed over the depth in registers. By pointers: with a check in each step the compiler would
-/// keep the sums in memory, too.
+/// The products of a tile, summed over the depth in registers. By pointers: with a check in each step the compiler
+/// would keep the sums in memory, too.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
 unsafe fn sums_of<L: Lanes, const R: usize, const V: usize>(

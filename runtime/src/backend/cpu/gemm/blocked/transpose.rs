@@ -7,7 +7,8 @@ use crate::backend::cpu::float::Float;
 /// Steps of the depth that are widened to f32 at a time.
 const WIDENED: usize = 64;
 
-/// Copies `W` rows of `data`, `row` elements apart, such that the elements of a step are contiguous in `panel`, `[depth, W]`.
+/// Copies `W` rows of `data`, `row` elements apart, such that the elements of a step are contiguous in `panel`,
+/// `[depth, W]`.
 ///
 /// Few rows are read at a time: if `row` is a power of two, the lines of all rows map to one set of the cache, which
 /// holds eight.

@@ -79,8 +79,8 @@ struct BackwardPlan<'a> {
     expr: &'a Expr,
     /// Per node: true if its gradient is needed.
     needed: Vec<bool>,
-    /// Per leaf: true if its gradient is written block by block, since the result depends on it and it is never used as a
-    /// row.
+    /// Per leaf: true if its gradient is written block by block, since the result depends on it and it is never used as
+    /// a row.
     direct: Vec<bool>,
     /// Per leaf that is written directly: true if the gradient is accumulated.
     accumulate: Vec<bool>,

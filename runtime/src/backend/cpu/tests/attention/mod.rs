@@ -32,9 +32,9 @@ fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
 /// Results, in order.
 const NAMES: [&str; 7] = ["out", "lse", "dq", "dk", "dv", "dbias", "dsinks"];
 
-/// Tolerance, relative to the largest element of a result. On a CPU with AVX2 the largest errors are 6e-7 of the output,
-/// 2e-7 of the log-sum-exp, 8e-7 of the gradients of queries and keys, 7e-7 of that of values, 6e-7 of that of biases
-/// and 3e-7 of that of sinks.
+/// Tolerance, relative to the largest element of a result. On a CPU with AVX2 the largest errors are 6e-7 of the
+/// output, 2e-7 of the log-sum-exp, 8e-7 of the gradients of queries and keys, 7e-7 of that of values, 6e-7 of that of
+/// biases and 3e-7 of that of sinks.
 const TOLERANCE: f64 = 1e-6;
 
 /// Asserts that results are near, and that elements between samples are unchanged.
@@ -147,8 +147,8 @@ fn windows_take_little_scratch() {
     };
     let window = Band { before: Some(499), ..Band::CAUSAL };
     let windowed = kept(window);
-    // Keys, values and gradients of a section, the gradients of the queries of both heads that see it, the queries of one
-    // head and the gradients of their outputs as left and as right operands, and two tiles.
+    // Keys, values and gradients of a section, the gradients of the queries of both heads that see it, the queries of
+    // one head and the gradients of their outputs as left and as right operands, and two tiles.
     let expected = 5 * 4096 * 32 + (2 + 4) * (4096 + 512) * 32 + 2 * 512 * 64;
     assert!(windowed < expected + expected / 4, "{windowed} instead of {expected}");
     assert!(kept(Band::CAUSAL) > windowed, "the test would see whole sequences");

@@ -7,13 +7,14 @@ use crate::backend::AttentionShape;
 /// Results in f64, in the order of [`NAMES`](super::NAMES).
 pub struct Expected {
     pub results: [Vec<f64>; 7],
-    /// The orders of `dk` and of `dbias`, to which rounding errors are relative if terms cancel: as those of few keys may,
-    /// and those of all keys of a query if they share one bias.
+    /// The orders of `dk` and of `dbias`, to which rounding errors are relative if terms cancel: as those of few keys
+    /// may, and those of all keys of a query if they share one bias.
     pub dk_order: f64,
     pub dbias_order: f64,
 }
 
-/// Returns the root of the largest sum of squares of the terms of an element: the order of a sum of terms with random signs.
+/// Returns the root of the largest sum of squares of the terms of an element: the order of a sum of terms with random
+/// signs.
 fn order(squares: Vec<f64>) -> f64 {
     squares.into_iter().fold(0.0, f64::max).sqrt()
 }

@@ -12,8 +12,8 @@ struct Rounded(CaseWithOutput);
 /// Attention whose results are f32.
 struct Wide(CaseWithOutput);
 
-/// A case, and the output from which backward starts for every type: that of f32, rounded. The gradients of the scores of a
-/// row sum to the product of the error of the output and its gradient, so they hardly agree for other outputs.
+/// A case, and the output from which backward starts for every type: that of f32, rounded. The gradients of the scores
+/// of a row sum to the product of the error of the output and its gradient, so they hardly agree for other outputs.
 #[derive(Clone)]
 struct CaseWithOutput {
     case: Case,
@@ -109,8 +109,8 @@ fn attention_of_any_case() {
     for seed in 0..60 {
         let case = anything(&mut Random::new(3000 + seed)).rounded();
         let mut case = CaseWithOutput::new(case);
-        // A sum of gradients is rounded to the scale of the earlier value, which the share of the largest element does not
-        // count: so only results in f32 are added to.
+        // A sum of gradients is rounded to the scale of the earlier value, which the share of the largest element does
+        // not count: so only results in f32 are added to.
         let what = format!("{seed}, {:?}", case.case.s);
         assert_rounds(&what, &Wide(case.clone()), 8e-3);
         case.case.accumulate = false;

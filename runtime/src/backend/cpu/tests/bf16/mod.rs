@@ -1,8 +1,8 @@
 //! Every kernel on bf16 against the same kernel on the same values in f32.
 //!
-//! Inputs are values of bf16. A result that is rounded to bf16 lies within half a unit in the last place of the f32 result,
-//! plus a stated share of the largest element for kernels that add up in another order; a result in f32 lies within that
-//! share.
+//! Inputs are values of bf16. A result that is rounded to bf16 lies within half a unit in the last place of the f32
+//! result, plus a stated share of the largest element for kernels that add up in another order; a result in f32 lies
+//! within that share.
 
 mod attention;
 mod conversion;

@@ -54,8 +54,8 @@ fn graphs_have_the_size_of_the_known_pattern() {
             (graph.tensors.len(), graph.operations.len())
         };
         assert_eq!(masked(None, None), (tensors - 5, operations - 4), "{pass}");
-        // A window to the left adds two indices, a sum, a comparison and a selection, with a result each, and two scalars;
-        // a distance to the right one sum and its scalar.
+        // A window to the left adds two indices, a sum, a comparison and a selection, with a result each, and two
+        // scalars; a distance to the right one sum and its scalar.
         assert_eq!(masked(Some(0), Some(100)), (tensors + 7, operations + 5), "{pass}");
         assert_eq!(masked(Some(20), Some(100)), (tensors + 9, operations + 6), "{pass}");
         assert_eq!(masked(None, Some(100)), (tensors + 2, operations + 1), "{pass}");

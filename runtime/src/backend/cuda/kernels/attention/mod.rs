@@ -95,11 +95,10 @@ fn fits_wide_steps([keys, values]: [usize; 2], variant: Variant) -> bool {
 /// Tile sizes of one tensor-core attention kernel: the rows that a block owns, and the columns that it processes per
 /// step.
 ///
-/// There is one source per pair of head sizes and [`Variant`], compiled on first use. Tiles are as large as registers allow
-/// without spilling on compute capabilities 8.0, 9.0 and 10.0, as `meshwright kernels --check` shows for usual head sizes
-/// and variants: the more rows a warp has, the more often it reuses a column read from shared
-/// memory. Two or three blocks share a multiprocessor, so that the matmuls of one overlap with the exponentials of
-/// another.
+/// There is one source per pair of head sizes and [`Variant`], compiled on first use. Tiles are as large as registers
+/// allow without spilling on compute capabilities 8.0, 9.0 and 10.0, as `meshwright kernels --check` shows for usual
+/// head sizes and variants: the more rows a warp has, the more often it reuses a column read from shared memory. Two or
+/// three blocks share a multiprocessor, so that the matmuls of one overlap with the exponentials of another.
 ///
 /// | pass | head | rows, columns | registers (9.0) | shared KiB | blocks on 9.0, 8.0 | limited by |
 /// |---|---|---|---|---|---|---|

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use crate::backend::UnaryFunction;
 
-/// Fixed sources all of whose f32 arithmetic is rounded one operation at a time: their kernels have the bits of the host, or
-/// several of them have the same bits.
+/// Fixed sources all of whose f32 arithmetic is rounded one operation at a time: their kernels have the bits of the
+/// host, or several of them have the same bits.
 const EXACT: [&str; 4] = ["elements", "loss", "random", "rope"];
 
 /// Returns true if no kernel of a source may contract operations. These are the sources above, updates of optimizers,

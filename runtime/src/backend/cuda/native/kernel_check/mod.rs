@@ -150,13 +150,14 @@ impl CompiledKernel {
         let ResourceUsage { registers, spilled, .. } = self.usage;
         if spilled > 0 {
             return Some(format!(
-                "spills {spilled} bytes of registers to memory: use fewer values at load_once, or fewer threads in a block"
+                "spills {spilled} bytes of registers to memory: use fewer values at load_once, or fewer threads in a \
+                 block"
             ));
         }
         if self.blocks_per_multiprocessor() == 0 {
             return Some(format!(
-                "needs {registers} registers in each of {} threads, more than a multiprocessor has: declare the threads \
-                 of a block by __launch_bounds__",
+                "needs {registers} registers in each of {} threads, more than a multiprocessor has: declare the \
+                 threads of a block by __launch_bounds__",
                 self.threads
             ));
         }
@@ -181,8 +182,8 @@ impl CheckedSource {
         if contraction::is_exact(&self.source) {
             let contracting = self.kernels.iter().filter(|kernel| kernel.contracts);
             problems.extend(contracting.map(|kernel| {
-                let text = "contracts a multiplication with an addition, but its bits are those of the host or of another \
-                            kernel: use __fmul_rn";
+                let text = "contracts a multiplication with an addition, but its bits are those of the host or of \
+                            another kernel: use __fmul_rn";
                 problem(Some(kernel), text.to_owned())
             }));
         }

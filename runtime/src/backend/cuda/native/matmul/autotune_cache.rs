@@ -24,8 +24,8 @@ impl AutotuneCache {
     ) -> AutotuneCache {
         let DeviceProperties { name, capability: (major, minor), multiprocessors, .. } = properties;
         let common = format!(
-            "{name}, {major}.{minor}, {multiprocessors} multiprocessors; cuBLASLt {version}; nondeterministic: {allow_nondeterministic}; \
-             {workspace} bytes of workspace"
+            "{name}, {major}.{minor}, {multiprocessors} multiprocessors; cuBLASLt {version}; nondeterministic: \
+             {allow_nondeterministic}; {workspace} bytes of workspace"
         );
         AutotuneCache { cache: DiskCache::from_environment(), common }
     }

@@ -93,7 +93,8 @@ pub(super) fn plain_grid(gpu: &GpuContext, s: &AttentionShape, tiles: PlainTiles
     Grid { blocks: [0, 1, 1], threads: (TILE * TILE) as u32, shared }
 }
 
-/// Checks that blocks of all passes fit into the shared memory of the device, with heads of these elements of keys and values.
+/// Checks that blocks of all passes fit into the shared memory of the device, with heads of these elements of keys and
+/// values.
 pub(super) fn check_heads(gpu: &GpuContext, dims: [usize; 2]) -> Result<(), String> {
     [FORWARD, BACKWARD_KEYS, BACKWARD_QUERIES]
         .into_iter()

@@ -4,8 +4,8 @@ use super::fused::Refusal;
 use crate::backend::cuda::{AttentionChoice, AttentionImplementation, GpuContext, PassDirection};
 use crate::backend::{AttentionShape, Band, DType};
 
-/// Notes our own kernels of a pass over operands of a dtype, and the reason why they are not those of the vendor library;
-/// the library notes its kernels itself.
+/// Notes our own kernels of a pass over operands of a dtype, and the reason why they are not those of the vendor
+/// library; the library notes its kernels itself.
 pub(super) fn note_attention(
     gpu: &GpuContext,
     s: &AttentionShape,

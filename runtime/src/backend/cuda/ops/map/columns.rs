@@ -5,8 +5,8 @@ use super::{are_vectors, leaves_of};
 use crate::backend::cuda::ops::launch::{aligned, vector_width};
 use crate::backend::{DType, Expr, View};
 
-/// Operands seen as rows of `cols` elements, a multiple of the length of every row leaf with a gradient. Columns are summed
-/// in parts of some rows first.
+/// Operands seen as rows of `cols` elements, a multiple of the length of every row leaf with a gradient. Columns are
+/// summed in parts of some rows first.
 pub(super) struct Columns {
     rows: u64,
     pub cols: usize,

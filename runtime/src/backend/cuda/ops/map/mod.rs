@@ -111,8 +111,8 @@ impl ElementwiseOps for CudaBackend {
             let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
             let rows = columns.parts * (columns.cols / slot.view.len()) as u64;
             let sum = LeafGrad { view: slot.view.reborrow(), accumulate: slot.accumulate };
-            // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each of them
-            // is some rows of the leaf's length.
+            // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each
+            // of them is some rows of the leaf's length.
             unsafe { add_partials(gpu, [sum], parts, rows) };
         }
     }
@@ -143,7 +143,8 @@ fn check_operands(expr: &Expr, leaves: &[View], result: View) {
     }
 }
 
-/// Returns the form of the gradient of each leaf; a leaf that occurs as a row is summed over rows in all its occurrences.
+/// Returns the form of the gradient of each leaf; a leaf that occurs as a row is summed over rows in all its
+/// occurrences.
 fn requested_gradients(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<RequestedGradient> {
     let mut requested = vec![RequestedGradient::No; leaf_grads.len()];
     for node in &expr.nodes {
@@ -183,8 +184,8 @@ fn leaves_of<'a>(expr: &Expr, leaves: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'
     (whole, rows)
 }
 
-/// Adds the parameters of a kernel that iterates over `n` elements; `others` are whole operands in addition to the leaves.
-/// Returns the number of items for threads.
+/// Adds the parameters of a kernel that iterates over `n` elements; `others` are whole operands in addition to the
+/// leaves. Returns the number of items for threads.
 fn push_elements(
     params: &mut Params,
     expr: &Expr,
@@ -265,8 +266,8 @@ impl<'a> Generated<'a> {
             let fields = params.fields.as_deref().unwrap_or_default();
             self.gpu.generate(self.structure, &source(fields))
         });
-        // SAFETY: the fields of the one parameter were declared as their values were put into it, and the operands have the
-        // lengths, dtypes and alignment that the kernel was written for.
+        // SAFETY: the fields of the one parameter were declared as their values were put into it, and the operands have
+        // the lengths, dtypes and alignment that the kernel was written for.
         unsafe { self.gpu.launch_function(StreamKind::Compute, function, grid, &[&params.bytes]) };
     }
 }

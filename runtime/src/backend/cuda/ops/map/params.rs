@@ -7,7 +7,8 @@ use bytemuck::Pod;
 use crate::backend::DropoutMask;
 use crate::backend::cuda::ops::strided::StridedBlock;
 
-/// The values of the parameter `Params p` of a kernel, and the declaration of the struct if the kernel is not generated yet.
+/// The values of the parameter `Params p` of a kernel, and the declaration of the struct if the kernel is not generated
+/// yet.
 pub(super) struct Params {
     /// The values in the C++ layout.
     pub bytes: Vec<u8>,

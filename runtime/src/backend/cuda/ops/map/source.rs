@@ -1,8 +1,8 @@
 //! Code generation for elementwise expressions. The C++ source depends on their structure alone: sizes, addresses and
 //! constants are parameters, so that few kernels are compiled.
 //!
-//! Operations between nodes are intrinsics, each rounded on its own: the compiler would contract a multiplication with the
-//! addition after it, so a value would depend on the expression that it is fused into.
+//! Operations between nodes are intrinsics, each rounded on its own: the compiler would contract a multiplication with
+//! the addition after it, so a value would depend on the expression that it is fused into.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -35,8 +35,8 @@ const EACH_GRADIENT: &str = "    each_element<WIDE<T>>(
         });
 ";
 
-/// The template of a backward kernel that sums over rows of `[p.rows, p.cols]`: a thread sums N columns of one of `p.parts`
-/// parts.
+/// The template of a backward kernel that sums over rows of `[p.rows, p.cols]`: a thread sums N columns of one of
+/// `p.parts` parts.
 const ROWS: &str = "
 template <int N>
 __device__ inline void columns(const Params& p) {
@@ -76,8 +76,8 @@ pub(super) fn cpp_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Returns the source of the kernel that evaluates `expr`; its entry point has the name of the source. `fields` declares
-/// its parameters.
+/// Returns the source of the kernel that evaluates `expr`; its entry point has the name of the source. `fields`
+/// declares its parameters.
 pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> KernelSource {
     let name = name("map", expr, dtype, "");
     let last = expr.nodes.len() - 1;
@@ -152,7 +152,8 @@ fn source_head(expr: &Expr, dtype: DType, fields: &str) -> String {
     format!("{MAP}{functions}\ntypedef {element} T;\n\nstruct Params {{\n{fields}}};\n\n")
 }
 
-/// Returns a name: the expression in reverse Polish notation, with references to operands that are not the last results.
+/// Returns a name: the expression in reverse Polish notation, with references to operands that are not the last
+/// results.
 fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
     let mut name = prefix.to_string();
     for node in &expr.nodes {
@@ -204,8 +205,8 @@ fn write_element(text: &mut String, expr: &Expr, requested: &[RequestedGradient]
     *text += "    }\n};\n";
 }
 
-/// Returns the nodes that are vectors of leaves and of dropout factors, with the statements that load them from element `i`
-/// on. A leaf that occurs twice is loaded twice in the source; the compiler merges the loads.
+/// Returns the nodes that are vectors of leaves and of dropout factors, with the statements that load them from element
+/// `i` on. A leaf that occurs twice is loaded twice in the source; the compiler merges the loads.
 fn loads(expr: &Expr) -> impl Iterator<Item = (usize, String)> {
     expr.nodes.iter().enumerate().filter_map(|(k, node)| match node {
         Node::Leaf(leaf) => Some((k, format!("load_vector(p.leaf{leaf} + i, x{k});"))),
@@ -239,7 +240,8 @@ fn write_values(text: &mut String, expr: &Expr) {
     }
 }
 
-/// Returns the statements that compute the gradients of nodes, last to first: each is the sum over the nodes that read it.
+/// Returns the statements that compute the gradients of nodes, last to first: each is the sum over the nodes that read
+/// it.
 fn write_gradients(text: &mut String, expr: &Expr, requested: &[RequestedGradient]) {
     let last = expr.nodes.len() - 1;
     let mut sent = vec![Vec::new(); expr.nodes.len()];

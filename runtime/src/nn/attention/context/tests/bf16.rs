@@ -5,7 +5,8 @@ use half::bf16;
 use super::case::{Case, Style, largest_difference};
 use crate::backend::{Band, DType};
 
-/// Differences of results from exact arithmetic, of several draws of operands together: a maximum of one draw is mostly chance.
+/// Differences of results from exact arithmetic, of several draws of operands together: a maximum of one draw is mostly
+/// chance.
 #[derive(Debug, Default)]
 struct Errors {
     squares: f64,
@@ -28,7 +29,8 @@ impl Errors {
 
 const NAMES: [&str; 6] = ["out", "dq", "dk", "dv", "dsinks", "dbias"];
 
-/// Attention of all ranks together is at most twice as far from exact arithmetic on the same operands as that of one rank.
+/// Attention of all ranks together is at most twice as far from exact arithmetic on the same operands as that of one
+/// rank.
 #[test]
 fn ranks_round_no_more_than_one_rank() {
     let grouped = Case::causal(192, 8, 2);

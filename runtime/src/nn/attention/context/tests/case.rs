@@ -51,8 +51,8 @@ pub const BATCH: usize = 2;
 /// Arrays in the order of positions: queries, keys, values and the gradient of the output.
 pub type Arrays = [Vec<f32>; 4];
 
-/// The output and the gradients of queries, keys and values in the order of positions, and the gradients of the sinks and of
-/// the bias.
+/// The output and the gradients of queries, keys and values in the order of positions, and the gradients of the sinks
+/// and of the bias.
 pub type Results<T> = [Vec<T>; 6];
 
 impl Case {

@@ -26,8 +26,8 @@ fn key_ranges_are_computed_once_for_all_layers() {
     for ranks in [2, 4] {
         let without_bias = Case { documents: documents.clone(), ..Case::causal(48, 4, 2) };
         let with_bias = Case { has_bias: true, ..without_bias.clone() };
-        // One call for each hop. With a bias there is one for each pair of chunks that are not apart, and none for pairs that
-        // are hidden, so their number depends on the rank.
+        // One call for each hop. With a bias there is one for each pair of chunks that are not apart, and none for
+        // pairs that are hidden, so their number depends on the rank.
         for (case, style, expected) in [
             (&without_bias, Style::Ring, Some(ranks)),
             (&with_bias, Style::Ring, None),

@@ -29,8 +29,8 @@ fn check_all_styles(of: impl Fn(usize, usize) -> Case) {
 fn check(case: &Case, ranks: usize, style: Style, expected: &Results<f64>) {
     let results = case.on_ranks(ranks, style);
     let names = ["out", "dq", "dk", "dv", "dsinks", "dbias"];
-    // Far from all valid positions, biases of -41 are all that queries see: rounding a score of that size to f32 changes its
-    // weight by up to 2e-6 of it.
+    // Far from all valid positions, biases of -41 are all that queries see: rounding a score of that size to f32
+    // changes its weight by up to 2e-6 of it.
     let tolerance = if case.padding.is_some() && case.has_bias { 2e-6 } else { 1e-6 };
     for (name, (actual, expected)) in names.iter().zip(results.arrays.iter().zip(expected)) {
         let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
@@ -93,8 +93,8 @@ fn documents_with_windows() {
     }
 }
 
-/// Sinks take part in the softmax of each query once, and have the gradient of all positions; also where windows, documents and
-/// biases make several blocks of a hop.
+/// Sinks take part in the softmax of each query once, and have the gradient of all positions; also where windows,
+/// documents and biases make several blocks of a hop.
 #[test]
 fn sinks() {
     let window = Band { before: Some(9), ..Band::CAUSAL };
@@ -112,8 +112,8 @@ fn sinks() {
     });
 }
 
-/// Biases and their gradients are those of the distances of positions, which chunks of a rank are not next to each other in.
-/// Some blocks have only distances beyond the last bias.
+/// Biases and their gradients are those of the distances of positions, which chunks of a rank are not next to each
+/// other in. Some blocks have only distances beyond the last bias.
 #[test]
 fn biases() {
     let window = Band { offset: 0, before: Some(20), after: Some(3) };

@@ -1,5 +1,5 @@
-//! Cross attention of a distributed sequence to a memory that each rank has all of: losses and every parameter's gradient are
-//! those of one rank.
+//! Cross attention of a distributed sequence to a memory that each rank has all of: losses and every parameter's
+//! gradient are those of one rank.
 
 use super::{BATCH, Batch, HeadDim, Heads, Hidden, KvHeads, Results, SEQ, STYLES, Seq, Stream};
 use super::{Vocab, assert_near, sizes, with_style};
