@@ -59,6 +59,16 @@ fn frequencies_scaled_as_in_llama_3() {
 }
 
 #[test]
+fn a_row_for_padding_that_look_ups_do_not_train() {
+    check::<Llama>("padding_row");
+}
+
+#[test]
+fn a_row_for_padding_that_the_tied_head_trains() {
+    check::<Llama>("tied_padding_row");
+}
+
+#[test]
 fn a_gpt2_with_as_many_positions_as_tokens() {
     check::<Gpt2>("gpt2");
 }

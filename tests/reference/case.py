@@ -22,6 +22,7 @@ class Case:
     eps: float = field(default=1e-5, kw_only=True)
     clip: float = field(default=1.0, kw_only=True)
     masked: bool = field(default=False, kw_only=True)
+    padding: int | None = field(default=None, kw_only=True)
     max_shard_size: str | None = field(default=None, kw_only=True)
 
     def build_model(self):
@@ -32,6 +33,9 @@ class Case:
             if parameter.dim() == 1:  # Norms start at 1 and biases at 0, which would hide their use.
                 mean = 0.0 if name.endswith("bias") else 1.0
                 torch.nn.init.normal_(parameter, mean=mean, std=0.2)
+        if self.padding is not None:  # The row starts at 0, where weight decay would not show.
+            with torch.no_grad():
+                model.get_input_embeddings().weight[self.padding].normal_(std=INIT_STD)
         return model
 
     def save_model(self, model, folder):

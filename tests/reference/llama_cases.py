@@ -46,6 +46,7 @@ class LlamaCase(Case):
             max_position_embeddings=self.max_positions,
             initializer_range=INIT_STD,
             tie_word_embeddings=self.tied,
+            pad_token_id=self.padding,
             rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta}
             | (self.rope_scaling or {}),
             use_cache=False,
@@ -101,4 +102,8 @@ CASES = [
               eps=1e-6, plain_rope_theta=True, max_shard_size="40KB"),
     LlamaCase("llama3_scaling", 6, 32, 48, 4, 61, 24, kv_heads=2, rope_theta=500.0,
               rope_scaling=LLAMA3_SCALING, max_positions=512),
+    LlamaCase("padding_row", 10, 32, 48, 4, 61, 16, kv_heads=2, rope_theta=10000.0, padding=3,
+              masked=True),
+    LlamaCase("tied_padding_row", 11, 32, 48, 4, 61, 16, kv_heads=4, rope_theta=500.0, padding=60,
+              tied=True),
 ]

@@ -154,6 +154,8 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// None at present; [`train`](Self::train) returns them.
     pub fn run(self) -> Result<()> {
+        // Programs that make their settings themselves have not called `from_args`.
+        watch_stop_signals();
         exit_on_panic(|| self.run_to_end())
     }
 
