@@ -1,11 +1,13 @@
 //! Comparison of a program on meshes with the same program on one rank.
 //!
 //! A program [observes](Observed) its losses, gradients and parameters. It runs on one rank twice, which must give the
-//! same bits, then with rounding noise ([`reference`]), and on each mesh. If a mesh differs by more than rounding
-//! explains, it runs on fewer axes of the mesh, to find those along which it differs ([`axes`]).
+//! same bits, then with rounding noise ([`reference`]), and on each mesh, both in processes of their own if the program
+//! can be started again ([`fresh_process`]). If a mesh differs by more than rounding explains, it runs on fewer axes of the
+//! mesh, to find those along which it differs ([`axes`]).
 
 mod axes;
 mod difference;
+mod fresh_process;
 mod observed;
 mod reference;
 mod run;
@@ -16,10 +18,12 @@ use std::fmt;
 use crate::mesh::MeshShape;
 
 use axes::describe_axes;
+use fresh_process::ComparedRun;
 use observed::Kind;
 use reference::{Comparison, Largest, Reference};
 use run::Run;
 
+pub(crate) use fresh_process::{Part, observed_mesh};
 pub use observed::Observed;
 
 /// Keys of the noise of the runs that show how far the numbers depend on rounding.
@@ -43,6 +47,7 @@ pub(crate) enum Failure<E> {
 
 /// A program with what it computes on one rank.
 pub(crate) struct Parity<R> {
+    compared: ComparedRun,
     run: R,
     reference: Reference,
 }
@@ -57,10 +62,16 @@ where
     ///
     /// # Errors
     /// Of the program; numbers that are not finite, and two runs with different bits.
-    pub(crate) fn new(mut run: R) -> Result<Self, Failure<E>> {
+    pub(crate) fn new(compared: ComparedRun, mut run: R) -> Result<Self, Failure<E>> {
+        let mesh = MeshShape::SINGLE;
+        let [first, second] = NOISE_KEYS.map(Some);
+        let noise = [None, None, first, second];
+        let mut observed = compared.observe(&mesh, &noise).unwrap_or_default().into_iter();
         let mut on_one_rank = |noise| {
-            let mesh = MeshShape::SINGLE;
-            let observed = run(&mesh, noise).map_err(|error| Failure::Run { mesh, error })?;
+            let observed = match observed.next() {
+                Some(observed) => observed,
+                None => run(&mesh, noise).map_err(|error| Failure::Run { mesh, error })?,
+            };
             Run::of_ranks(observed).map_err(|difference| Failure::Numbers(difference.to_string()))
         };
         let one = on_one_rank(None)?;
@@ -75,17 +86,17 @@ where
                 field.step
             )));
         }
-        let noisy = NOISE_KEYS.into_iter().map(|key| on_one_rank(Some(key)));
-        let noisy = noisy.collect::<Result<Vec<_>, _>>()?;
+        let noisy = [on_one_rank(first)?, on_one_rank(second)?];
         let reference = Reference::new(one, &noisy)
             .map_err(|found| Failure::Numbers(format!("step {}: {found}", found.field.step)))?;
         if let Some(first @ 0..=1) = reference.chaotic_step {
             return Err(Failure::Numbers(format!(
                 "rounding alone changes the numbers of step {first} on one rank by several percent, so meshes cannot \
-                 be compared with it: use a smaller learning rate or initialization"
+                 be compared with it: use a smaller learning rate or initialization, or observe gradients if the \
+                 loss is zero on average"
             )));
         }
-        Ok(Parity { run, reference })
+        Ok(Parity { compared, run, reference })
     }
 
     /// Runs the program on a mesh, and compares it with one rank.
@@ -123,8 +134,11 @@ where
     }
 
     fn compare(&mut self, mesh: &MeshShape) -> Result<Comparison, E> {
-        let run = Run::of_ranks((self.run)(mesh, None)?);
-        Ok(match run {
+        let observed = match self.compared.observe(mesh, &[None]).and_then(|mut all| all.pop()) {
+            Some(observed) => observed,
+            None => (self.run)(mesh, None)?,
+        };
+        Ok(match Run::of_ranks(observed) {
             Ok(run) => self.reference.compare(&run),
             Err(difference) => Comparison::of_ranks(difference),
         })

@@ -2,6 +2,8 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
+use serde::{Deserialize, Serialize};
+
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::Built;
 use crate::tensor::{Gradients, ParamRef, Rank, Reduced};
@@ -12,15 +14,15 @@ use crate::tensor::{Gradients, ParamRef, Rank, Reduced};
 /// A loss, gradients or a value that the current step already has begin the next step; the first ones begin step 1.
 #[derive(Debug)]
 pub struct Observed {
-    rank: usize,
+    pub(super) rank: usize,
     /// True if this rank returns the numbers themselves: it is the first one of its pipeline stage.
-    keeps: bool,
-    step: u64,
+    pub(super) keeps: bool,
+    pub(super) step: u64,
     pub(super) records: Vec<Record>,
 }
 
 /// The kind of an observed number, in the order in which a step computes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Loss,
     Value,
@@ -88,11 +90,6 @@ impl Observed {
     pub fn value(&mut self, name: &str, numbers: &[f32]) {
         self.begin_step_if_known(Kind::Value, name);
         self.push(Kind::Value, name, 0, numbers.to_vec());
-    }
-
-    /// Returns the world rank.
-    pub(super) fn rank(&self) -> usize {
-        self.rank
     }
 
     fn begin_step_if_known(&mut self, kind: Kind, name: &str) {

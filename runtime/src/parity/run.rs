@@ -20,7 +20,7 @@ impl Run {
         let mut known: HashMap<(Field, usize), usize> = HashMap::new();
         let mut all: Vec<(usize, Record)> = Vec::new();
         for observed in ranks {
-            let rank = observed.rank();
+            let rank = observed.rank;
             let mut times: HashMap<Field, usize> = HashMap::new();
             for record in observed.records {
                 let time = times.entry(record.field.clone()).or_insert(0);

@@ -35,8 +35,10 @@
 //! });
 //! ```
 
+use std::panic::Location;
+
 use crate::mesh::MeshShape;
-use crate::parity::Parity;
+use crate::parity::{Parity, Part};
 use crate::tensor::{Rank, Settings, ZeroStage};
 use crate::train::{Error, run_on_shape};
 
@@ -51,6 +53,10 @@ const SEED: u64 = 0;
 /// Ranks are threads, as those of [`run_on`](crate::run_on), and compute in f32. A mesh with `fsdp` ranks shards all
 /// state, at ZeRO stage 3; with `pp` ranks as well, that of the optimizer only. The rounding to be expected is measured
 /// by runs on one rank whose results differ in their last bits.
+///
+/// The program is started again for one rank and for each mesh, by the name of the test or with the same arguments, and
+/// ends when `body` has run there: what it keeps in a `static` would be that of another run otherwise. If it does not
+/// come to this call again, or has no thread for each test (`--test-threads=1`), all runs are in this process.
 ///
 /// # Panics
 /// If a mesh cannot be parsed, `body` fails on a mesh, or its numbers differ: the message names the first step, the
@@ -69,12 +75,18 @@ pub fn assert_mesh_independent<M: AsRef<str>>(
 ///
 /// # Errors
 /// Where [`assert_mesh_independent`] panics.
+#[track_caller]
 pub fn compare_meshes<M: AsRef<str>>(
     meshes: impl IntoIterator<Item = M>,
     body: impl Fn(&Rank) -> crate::Result<Observed> + Sync,
 ) -> crate::Result<Vec<String>> {
     let shapes = meshes.into_iter().map(|mesh| Ok(mesh.as_ref().parse::<MeshShape>()?));
     let shapes = shapes.collect::<crate::Result<Vec<_>>>()?;
+    if shapes.iter().all(|mesh| mesh.world_size() == 1) {
+        let reason =
+            "there is nothing to compare with one rank: name meshes of several, such as `dp=2`";
+        return Err(Error::Input(reason.to_owned()));
+    }
     let run = |mesh: &MeshShape, noise: Option<u32>| {
         let settings = Settings { zero: ZeroStage::suited_to(mesh), ..Settings::new(SEED) };
         run_on_shape(mesh, settings, |rank| {
@@ -84,7 +96,14 @@ pub fn compare_meshes<M: AsRef<str>>(
             body(rank)
         })
     };
-    let mut parity = Parity::new(run).map_err(Error::of_parity)?;
+    let compared = match Part::of_comparison(Location::caller()) {
+        Part::Compares(compared) => compared,
+        Part::Observes(observer) => observer.observe(run),
+        Part::Skips => {
+            return Ok(shapes.iter().map(|mesh| format!("{mesh} is not compared")).collect());
+        }
+    };
+    let mut parity = Parity::new(compared, run).map_err(Error::of_parity)?;
     let mut lines = Vec::new();
     for mesh in &shapes {
         lines.push(parity.check(mesh).map_err(Error::of_parity)?.to_string());

@@ -1,9 +1,11 @@
 //! `--preflight`: the first steps of a run on its mesh, compared with the same steps on one rank.
 
+use std::panic::Location;
+
 use crate::backend::Bytes;
 use crate::comm::launch;
 use crate::mesh::MeshShape;
-use crate::parity::{Observed, Parity};
+use crate::parity::{Observed, Parity, Part};
 
 use super::plan::Plan;
 use super::run::{RankLoop, Shared};
@@ -19,8 +21,17 @@ const SHRINK: &str = "compare a smaller model of the same kind: fewer --layers, 
 /// # Errors
 /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one
 /// rank.
+#[track_caller]
 pub fn compare_with_one_rank<M: LanguageModel>(plan: &Plan) -> Result<String> {
     let mesh = &plan.config.mesh;
+    let compared = match Part::of_comparison(Location::caller()) {
+        Part::Compares(compared) => compared,
+        Part::Observes(observer) => {
+            // The plan is that of the mesh: see `Config::for_preflight`.
+            observer.observe(|_, noise| observe::<M>(plan, noise))
+        }
+        Part::Skips => return Ok(format!("{mesh} is not compared")),
+    };
     if mesh.world_size() == 1 {
         let reason = "--preflight: the mesh has one rank, so there is nothing to compare; name the --mesh of the run";
         return Err(Error::Input(reason.to_owned()));
@@ -35,7 +46,7 @@ pub fn compare_with_one_rank<M: LanguageModel>(plan: &Plan) -> Result<String> {
         mesh if *mesh == many.config.mesh => observe::<M>(&many, noise),
         _ => observe::<M>(&plan.on_mesh::<M>(*mesh)?, noise),
     };
-    let mut parity = Parity::new(run).map_err(Error::of_parity)?;
+    let mut parity = Parity::new(compared, run).map_err(Error::of_parity)?;
     Ok(parity.check(mesh).map_err(Error::of_parity)?.to_string())
 }
 
@@ -46,17 +57,17 @@ fn observe<M: LanguageModel>(plan: &Plan, noise: Option<u32>) -> Result<Vec<Obse
     launch(&plan.config.mesh, body).map_err(Error::of_ranks)
 }
 
-/// Checks that the memory of the host holds the numbers of two runs beside either of them: gradients and parameters of
-/// each step.
+/// Checks that the memory of the host holds the numbers of the four runs on one rank beside a run: gradients and
+/// parameters of each step.
 fn check_copies(plans: &[&Plan]) -> Result<()> {
     for plan in plans {
         let Some(available) = plan.machine.memory() else { continue };
-        let tensors = 2.0 * (2 * plan.config.steps + 1) as f64;
+        let tensors = 4.0 * (2 * plan.config.steps + 1) as f64;
         let copies = tensors * 4.0 * plan.parameters as f64;
         let needed = plan.memory.of_all_ranks() + copies;
         if needed > available {
             return Err(Error::Input(format!(
-                "--preflight: not enough memory: the gradients and parameters of {} steps, kept twice, take {}, and \
+                "--preflight: not enough memory: the gradients and parameters of {} steps, kept four times, take {}, and \
                  with the run on mesh {} {}; {} are available\n{SHRINK}, or fewer steps: --preflight 1",
                 plan.config.steps,
                 Bytes(copies),

@@ -205,6 +205,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of
     /// one rank.
+    #[track_caller]
     pub fn preflight(&self) -> Result<String> {
         compare_with_one_rank::<M>(&self.plan)
     }

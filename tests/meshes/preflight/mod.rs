@@ -6,6 +6,7 @@ mod macros;
 mod optimizers;
 mod rounding;
 mod stages;
+mod statics;
 mod trainer;
 
 use std::sync::Arc;

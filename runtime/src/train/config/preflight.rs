@@ -2,6 +2,7 @@
 
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
+use crate::parity::observed_mesh;
 use crate::tensor::ZeroStage;
 
 use super::flags::{FLAGS, REPORTS, SAVING};
@@ -34,7 +35,7 @@ impl Config {
 
     /// Returns the settings of the runs that `--preflight` compares, if it is given: ranks are threads on the CPU,
     /// numbers are f32, and all steps have the peak learning rate, since the updates of a warm-up are too small to be
-    /// compared.
+    /// compared. The mesh is that of the comparison which a process was started to observe.
     pub fn for_preflight(self) -> Config {
         let Some(steps) = self.preflight else { return self };
         let mut config = self;
@@ -46,7 +47,10 @@ impl Config {
         let lr = config.optimizer.lr;
         config.optimizer.lr = LrSchedule { decay: Decay::Constant, warmup: 0, steps, ..lr };
         config.sample_tokens = 0;
-        config
+        match observed_mesh() {
+            Some(mesh) => config.on_mesh(mesh),
+            None => config,
+        }
     }
 
     /// Returns the settings of a run on some axes of this mesh, or on one rank, which compute the same step.
