@@ -7,6 +7,7 @@ mod halves;
 mod layer;
 mod made_up;
 mod refusals;
+mod whole_beside_split;
 
 use meshwright::prelude::Rank;
 use meshwright_tests::run::on_mesh;

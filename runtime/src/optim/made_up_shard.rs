@@ -6,9 +6,9 @@ use crate::tensor::{Extent, Rank};
 use super::slice_param::SliceParam;
 use super::unit_state::check_kinds_are_kept;
 
-/// Elements of the made-up parameter, and of its first shard.
+/// Elements of the made-up parameter, and of its first shard: no multiple of a size of blocks.
 pub(super) const SIZE: usize = 91;
-pub(super) const CUT: usize = 32;
+pub(super) const CUT: usize = 37;
 
 /// A shard of the made-up parameter, with its gradient and its states.
 pub(super) struct MadeUpShard {

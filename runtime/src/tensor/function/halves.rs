@@ -50,19 +50,21 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         };
         let mut of_backward = None;
         for draw in Draw::of_check(check, rank.allocator().device().is_some()) {
-            let checked = match draw {
-                Draw::Real => self.check_draw(rank, &real, draw, requires_grad.as_ref()),
-                _ => self.check_made_up(rank, &real, draw, requires_grad.as_ref()),
-            };
-            let mistake = checked.unwrap_or_else(|mistake| panic!("{mistake}"));
+            let checked = self.check_calls(rank, &real, draw, requires_grad.as_ref());
+            let mistake = checked.unwrap_or_else(|mistake| self.refuse(&mistake));
             of_backward = of_backward.or(mistake);
         }
         of_backward
     }
 
-    /// Checks calls with made-up operands. A function that refuses such operands, or the gradient of an operand that
-    /// requires none, by a panic is checked without these.
-    fn check_made_up(
+    /// Refuses the function because of a mistake.
+    pub(super) fn refuse(&self, mistake: &str) -> ! {
+        panic!("{mistake}; it is called at {}", self.called_at)
+    }
+
+    /// Checks calls with operands of `draw`. A function that refuses made-up operands, half of the elements, or the
+    /// gradient of an operand that requires none, by a panic is checked without these.
+    fn check_calls(
         &self,
         rank: &Rank,
         real: &Probe<I, P>,
@@ -70,7 +72,8 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         requires_grad: Option<&PerOperand<I, bool>>,
     ) -> Checked {
         let all = I::Count::from_fn(|_| true);
-        let targets = [requires_grad.map(|_| &all), requires_grad, None];
+        let all = if draw == Draw::Real { requires_grad } else { requires_grad.map(|_| &all) };
+        let targets = [all, requires_grad, None];
         let check = |targets| {
             let check = || self.check_draw(rank, real, draw, targets);
             catch_unwind(AssertUnwindSafe(check)).ok()
@@ -170,7 +173,7 @@ fn describe_halves(
     let outputs = halves.each_ref().map(|half| &half.output);
     let along = "it reads along the dim, or counts its local elements, whose number depends on the mesh; a dim that a \
                  function reads along is `Local` in its impl, and positions are those of the global tensor, \
-                 `x.extents()[dim].index(i)`";
+                 `x.local_extents()[dim].index(i)`";
     match compare_halves(&results.output, outputs, parts) {
         Ok(()) => {}
         Err(Difference::Elements) => {
@@ -199,8 +202,8 @@ fn describe_halves(
     }))
 }
 
-/// Returns the distributed dims of these shapes, each once: without those that another operand has split otherwise, or
-/// whole.
+/// Returns the distributed dims of these shapes, each once: without those that another operand has split otherwise. An
+/// operand that has such a dim whole is whole for each half.
 fn distributed_dims(
     shapes: impl Iterator<Item = &'static [DimInfo]>,
 ) -> impl Iterator<Item = &'static DimInfo> {
@@ -210,10 +213,10 @@ fn distributed_dims(
             all.push(dim);
         }
     }
+    all.retain(|dim| !dim.axes().is_empty());
     let is_one =
         |dim: &&DimInfo| all.iter().filter(|other| (other.key)() == (dim.key)()).count() == 1;
-    let found: Vec<_> =
-        all.iter().copied().filter(|dim| !dim.axes().is_empty() && is_one(dim)).collect();
+    let found: Vec<_> = all.iter().copied().filter(is_one).collect();
     found.into_iter()
 }
 

@@ -55,6 +55,10 @@ where
         let required = requires_grad.as_ref().iter().map(|required| usize::from(*required));
         let results = required.chain([usize::from(requires_any), result.len()]).collect();
         let check = self.begin_check(rank, "forward", results);
+        if let Some(options) = self.function.options() {
+            let name = format!("the options of `{path}`");
+            rank.declared_values().note_setting(&name, self.called_at, || options);
+        }
         check.mark_unwritten(&mut result);
         let saved = self.saved_if_skipped(rank).unwrap_or_else(|| {
             self.function.forward_pass(Forward {
@@ -75,7 +79,7 @@ where
             match self.check_call(rank, check, &inputs, &params, requires_grad) {
                 // After the mistakes that the real backward shows.
                 Some(mistake) if recorded => self.mistake.replace(Some(mistake)),
-                Some(mistake) => panic!("{mistake}"),
+                Some(mistake) => self.refuse(&mistake),
                 None => None,
             };
         }
@@ -133,8 +137,8 @@ where
             }
         }
         let param_gradients = param_gradients.into_written(name("parameter"), check);
-        if let Some(mistake) = self.mistake.into_inner() {
-            panic!("{mistake}");
+        if let Some(mistake) = self.mistake.take() {
+            self.refuse(&mistake);
         }
         for (param_use, gradient) in params.into_iter().zip(param_gradients) {
             if let Some(gradient) = gradient {
