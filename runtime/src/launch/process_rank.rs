@@ -71,7 +71,7 @@ const TORCHRUN: LauncherVars = LauncherVars {
 
 /// In the order of precedence. torchrun and compatible launchers are first, as they often run under the others; SLURM
 /// and PMIx are last, as other launchers run in a job of SLURM, or set the variables of PMIx too.
-const LAUNCHERS: [LauncherVars; 8] = [
+const LAUNCHERS: [LauncherVars; 15] = [
     TORCHRUN,
     // Open MPI.
     LauncherVars {
@@ -93,6 +93,45 @@ const LAUNCHERS: [LauncherVars; 8] = [
         ],
         local_size: &["MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"],
         job: &["SLURM_JOB_ID", "PMI_JOBID"],
+    },
+    // MVAPICH, and its version 2.
+    LauncherVars {
+        rank: "MVP_COMM_WORLD_RANK",
+        world: &["MVP_COMM_WORLD_SIZE"],
+        local_rank: &["MVP_COMM_WORLD_LOCAL_RANK"],
+        local_size: &["MVP_COMM_WORLD_LOCAL_SIZE"],
+        job: &["SLURM_JOB_ID", "PMI_JOBID"],
+    },
+    LauncherVars {
+        rank: "MV2_COMM_WORLD_RANK",
+        world: &["MV2_COMM_WORLD_SIZE"],
+        local_rank: &["MV2_COMM_WORLD_LOCAL_RANK"],
+        local_size: &["MV2_COMM_WORLD_LOCAL_SIZE"],
+        job: &["SLURM_JOB_ID", "PMI_JOBID"],
+    },
+    // jsrun.
+    LauncherVars {
+        rank: "JSM_NAMESPACE_RANK",
+        world: &["JSM_NAMESPACE_SIZE"],
+        local_rank: &["JSM_NAMESPACE_LOCAL_RANK"],
+        local_size: &["JSM_NAMESPACE_LOCAL_SIZE"],
+        job: &["LSB_JOBID"],
+    },
+    // horovodrun.
+    LauncherVars {
+        rank: "HOROVOD_RANK",
+        world: &["HOROVOD_SIZE"],
+        local_rank: &["HOROVOD_LOCAL_RANK"],
+        local_size: &["HOROVOD_LOCAL_SIZE"],
+        job: &["SLURM_JOB_ID"],
+    },
+    // Platform MPI.
+    LauncherVars {
+        rank: "MPI_RANKID",
+        world: &["MPI_NRANKS"],
+        local_rank: &["MPI_LOCALRANKID"],
+        local_size: &["MPI_LOCALNRANKS"],
+        job: &["LSB_JOBID", "SLURM_JOB_ID"],
     },
     // PALS.
     LauncherVars {
@@ -126,13 +165,11 @@ const LAUNCHERS: [LauncherVars; 8] = [
         local_size: &[],
         job: &["SLURM_JOB_ID"],
     },
-    LauncherVars {
-        rank: "PMIX_RANK",
-        world: &[],
-        local_rank: &[],
-        local_size: &[],
-        job: &["PMIX_NAMESPACE"],
-    },
+    LauncherVars::without_world("PMIX_RANK", &["PMIX_NAMESPACE"]),
+    // ALPS.
+    LauncherVars::without_world("ALPS_APP_PE", &["ALPS_APP_ID"]),
+    // A rank on the host only, of a launcher that tells nothing else.
+    LauncherVars::without_world("MPI_LOCALRANKID", &[]),
 ];
 
 /// Numbers from which on SLURM counts steps that are no task: batch scripts, interactive shells and others.
@@ -185,6 +222,11 @@ impl<'a> Variables<'a> {
 }
 
 impl LauncherVars {
+    /// Creates the variables of a launcher that gives ranks, but does not tell how many.
+    const fn without_world(rank: &'static str, job: &'static [&'static str]) -> LauncherVars {
+        LauncherVars { rank, world: &[], local_rank: &[], local_size: &[], job }
+    }
+
     /// Returns the launcher whose variables are set: the first one that tells the number of processes, else the last
     /// one.
     pub fn find(variables: &Variables<'_>) -> Option<&'static LauncherVars> {

@@ -113,6 +113,31 @@ fn launchers_of_clusters_are_recognized() {
             ],
             (2, 3, 0, "node7:29500"),
         ),
+        // MVAPICH in a task of SLURM.
+        (
+            vec![
+                ("MV2_COMM_WORLD_RANK", "1"),
+                ("MV2_COMM_WORLD_SIZE", "2"),
+                ("MV2_COMM_WORLD_LOCAL_RANK", "1"),
+                ("MV2_COMM_WORLD_LOCAL_SIZE", "2"),
+                ("SLURM_PROCID", "0"),
+                ("SLURM_STEP_ID", "0"),
+                ("SLURM_NTASKS", "1"),
+            ],
+            (1, 2, 1, "127.0.0.1:29500"),
+        ),
+        // jsrun gives the rank of PMIx too.
+        (
+            vec![
+                ("JSM_NAMESPACE_RANK", "5"),
+                ("JSM_NAMESPACE_SIZE", "8"),
+                ("JSM_NAMESPACE_LOCAL_RANK", "1"),
+                ("JSM_NAMESPACE_LOCAL_SIZE", "4"),
+                ("PMIX_RANK", "5"),
+                node,
+            ],
+            (5, 8, 1, "node7:29500"),
+        ),
         (
             vec![("JOB_COMPLETION_INDEX", "1"), ("MESHWRIGHT_WORLD_SIZE", "2"), node],
             (1, 2, 0, "node7:29500"),

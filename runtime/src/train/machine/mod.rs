@@ -226,6 +226,11 @@ mod tests {
             ("PMI_RANK", "PMI_SIZE"),
             ("PALS_RANKID", "PMI_SIZE"),
             ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+            ("MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE"),
+            ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+            ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+            ("HOROVOD_RANK", "HOROVOD_SIZE"),
+            ("MPI_RANKID", "MPI_NRANKS"),
             ("JOB_COMPLETION_INDEX", "MESHWRIGHT_WORLD_SIZE"),
         ] {
             let text = found(&[(rank, "0"), (world, "4")]).unwrap_err();
@@ -242,8 +247,12 @@ mod tests {
         found(&task).unwrap_err();
         found(&task[..2]).unwrap();
         // A rank without the number of processes.
-        let text = found(&[("PMIX_RANK", "0")]).unwrap_err();
-        assert!(text.contains("has PMIX_RANK") && text.contains("train the whole run"), "{text}");
+        for rank in ["PMIX_RANK", "ALPS_APP_PE", "MPI_LOCALRANKID"] {
+            let text = found(&[(rank, "0")]).unwrap_err();
+            let is_named = text.contains(&format!("has {rank}"));
+            assert!(is_named && text.contains("train the whole run"), "{text}");
+            assert_eq!(found(&[(rank, "0"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")]), Ok(()));
+        }
         found(&[&task[..2], &[("PMIX_RANK", "0")]].concat()).unwrap_err();
         found(&[("RANK", "gold"), ("PMIX_RANK", "0")]).unwrap_err();
         let text = found(&[("JOB_COMPLETION_INDEX", "2")]).unwrap_err();
