@@ -18,7 +18,8 @@ const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
 const AFTER: &str = "\
 Each document is tokenized separately: an input file, or the text between two --separator.
 A document of more than 64 KiB is split, at a line break if possible.
-The output is written to a hidden file and renamed when it is complete.";
+The output is written to a hidden file and renamed when it is complete. If the program is stopped, the file stays; the
+next run for the same output removes it. Devices are refused as inputs, as they may have no end.";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();

@@ -14,6 +14,7 @@ mod progress;
 #[cfg(all(test, feature = "tokenizers"))]
 mod test_tokenizer;
 mod tokenizer;
+mod unfinished_file;
 mod write;
 
 pub use encode::tokenize_text;

@@ -1,14 +1,16 @@
 //! Files of tokens, made from files of text.
 
-use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::encode::Encoder;
 use super::output_name::{check_output, check_width};
+use super::unfinished_file::UnfinishedFile;
 use super::{DocumentDelimiters, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
-use crate::os::{InputFile, move_aside};
+use crate::os::{InputFile, kind_of_special_file};
 
 /// Results of [`tokenize_files`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,11 +29,11 @@ pub struct Tokenized {
 /// or 32 bits. `progress` is called with the number of bytes of all inputs that are done.
 ///
 /// The output is written under another name, in the same folder, and renamed when it is complete. Earlier content of
-/// the output is moved to `NAME.1` and so on.
+/// the output is moved to `NAME.1` and so on. What a process that was ended has left of the same output is removed.
 ///
 /// # Errors
 /// An output that does not end in `.bin`, states another width by its name, or is an input; ids that `width` does not
-/// hold, files that cannot be read or written, and text that the tokenizer does not take.
+/// hold, devices and sockets, files that cannot be read or written, and text that the tokenizer does not take.
 pub fn tokenize_files(
     tokenizer: &Tokenizer,
     inputs: &[PathBuf],
@@ -42,7 +44,7 @@ pub fn tokenize_files(
 ) -> Result<Tokenized, TokenizeError> {
     check_output(output, inputs)?;
     check_width(tokenizer, output, width)?;
-    let mut file = UnfinishedFiles::create(output)?;
+    let mut file = UnfinishedFile::create(output)?;
     let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0, moved: None };
     let mut buffer = Ids::new(width);
     let encoder = Encoder::new(tokenizer, documents);
@@ -69,59 +71,23 @@ pub fn tokenize_files(
     Ok(done)
 }
 
-fn open_input(input: &Path) -> std::io::Result<Box<dyn Read>> {
-    if input == Path::new("-") {
-        return Ok(Box::new(std::io::stdin()));
-    }
-    Ok(Box::new(InputFile::open(input)?))
-}
-
-/// Files under temporary names, which are removed unless they are renamed.
-struct UnfinishedFiles {
-    writer: BufWriter<File>,
-    path: PathBuf,
-    output: PathBuf,
-    is_finished: bool,
-}
-
-impl UnfinishedFiles {
-    fn create(output: &Path) -> Result<UnfinishedFiles, TokenizeError> {
-        let mut name = std::ffi::OsString::from(".");
-        name.push(output.file_name().unwrap_or_default());
-        name.push(format!(".{}.partial", std::process::id()));
-        let path = output.with_file_name(name);
-        let in_output = |source| TokenizeError::Write { path: output.to_owned(), source };
-        let writer = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(in_output)?);
-        Ok(UnfinishedFiles { writer, path, output: output.to_owned(), is_finished: false })
-    }
-
-    fn write_ids(&mut self, bytes: &[u8]) -> Result<(), TokenizeError> {
-        self.writer.write_all(bytes).map_err(|source| self.error(source))
-    }
-
-    fn finish_file(mut self) -> Result<Option<PathBuf>, TokenizeError> {
-        let rename = |this: &mut UnfinishedFiles| {
-            this.writer.flush()?;
-            this.writer.get_ref().sync_all()?;
-            let moved = move_aside(&this.output)?;
-            std::fs::rename(&this.path, &this.output).map(|()| moved)
-        };
-        let moved = rename(&mut self).map_err(|source| self.error(source))?;
-        self.is_finished = true;
-        Ok(moved)
-    }
-
-    fn error(&self, source: std::io::Error) -> TokenizeError {
-        TokenizeError::Write { path: self.output.clone(), source }
-    }
-}
-
-impl Drop for UnfinishedFiles {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            // The rest is hidden, and not taken for data by any run.
-            let _ = std::fs::remove_file(&self.path);
+/// Opens a file, a pipe or standard input.
+///
+/// # Errors
+/// A file that cannot be opened, and devices and sockets, which may have no end. A terminal as standard input has one.
+fn open_input(input: &Path) -> io::Result<Box<dyn Read>> {
+    let is_stdin = input == Path::new("-");
+    let metadata = if is_stdin {
+        File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?
+    } else {
+        fs::metadata(input)?
+    };
+    match kind_of_special_file(metadata.file_type()) {
+        Some(kind) if !is_stdin || !io::stdin().is_terminal() => {
+            Err(io::Error::other(format!("it is {kind}; write the text to a file, and name that")))
         }
+        _ if is_stdin => Ok(Box::new(io::stdin())),
+        _ => Ok(Box::new(InputFile::open(input)?)),
     }
 }
 
@@ -219,6 +185,42 @@ mod tests {
         assert!(found.contains("out.bin is also an input"), "{found}");
         assert_eq!(std::fs::read(&output).unwrap(), b"old!");
         assert_eq!(folder.names(), ["a.txt", "empty.txt", "out.bin"]);
+    }
+
+    #[test]
+    fn devices_are_refused() {
+        let folder = Folder::new();
+        let output = folder.path("out.bin");
+        for device in ["/dev/zero", "/dev/urandom", "/dev/null"] {
+            let inputs = [folder.write("a.txt", b"abc"), device.into()];
+            let done = tokenize(&inputs, &DocumentDelimiters::default(), &output, Encoding::U16);
+            let found = done.unwrap_err().to_string();
+            let expected =
+                format!("cannot read {device}: it is a character device; write the text");
+            assert!(found.contains(&expected), "{found}");
+        }
+        assert_eq!(folder.names(), ["a.txt"]);
+    }
+
+    /// Those of a process that was killed, and not those of one that runs, or of other outputs.
+    #[test]
+    fn abandoned_files_are_removed() {
+        let folder = Folder::new();
+        let text = folder.write("a.txt", b"abc");
+        folder.write(".out.bin.123456.partial", b"torn");
+        let others = [".out.bin.1x.partial", ".out.bin.partial", ".a.out.bin.123456.partial"];
+        others.iter().for_each(|name| drop(folder.write(name, b"other")));
+        let running = UnfinishedFile::create(&folder.path("out.bin")).unwrap();
+        assert!(!folder.names().contains(&".out.bin.123456.partial".to_owned()));
+        let own = format!(".out.bin.{}.partial", std::process::id());
+        std::fs::rename(folder.path(&own), folder.path(".out.bin.7.partial")).unwrap();
+        let output = folder.path("out.bin");
+        tokenize(&[text], &DocumentDelimiters::default(), &output, Encoding::U16).unwrap();
+        let mut expected = vec![".out.bin.7.partial", "a.txt", "out.bin"];
+        expected.extend(others);
+        expected.sort_unstable();
+        assert_eq!(folder.names(), expected);
+        drop(running);
     }
 
     #[cfg(feature = "tokenizers")]
