@@ -164,6 +164,27 @@ fn forged_manifests_are_refused_on_resume() {
     }
 }
 
+/// A checkpoint names no file or folder that a run writes.
+#[test]
+fn forged_outputs_are_refused() {
+    let (workspace, checkpoint, text) = saved();
+    workspace.write("victim", b"precious");
+    let before = workspace.listing();
+    for name in
+        ["export-hf", "save", "metrics", "trace", "stage-times", "explain", "threads", "config"]
+    {
+        let mut forged: Value = serde_json::from_slice(&text).unwrap();
+        forged["config"]["flags"][name] = json!("victim");
+        write_manifest(&checkpoint, &serde_json::to_vec(&forged).unwrap());
+        let run = workspace.run("--resume out --steps 3");
+        let expected =
+            format!("the saved setting `{name}` is none that checkpoints of this version keep");
+        assert_contains(run.error(), &expected);
+    }
+    assert_eq!(workspace.listing(), before);
+    assert_eq!(workspace.read("victim"), b"precious");
+}
+
 /// Each fault by itself, with its message.
 #[test]
 fn forged_names_and_boxes_are_named() {

@@ -172,6 +172,11 @@ mod tests {
         let saved = "t --mesh pp=2 --stages 2,2 --optimizer muon --momentum 0.5 --mesh-order pp";
         assert!(resumed("t --mesh cp=2 --cp ring --optimizer adamw", saved).is_ok());
         assert!(resumed("t --schedule gpipe --virtual-stages 1", saved).is_ok());
+        // A schedule without an end, over one that has an end.
+        let saved = "t --lr-schedule cosine --min-lr 1e-5";
+        assert!(resumed("t --lr-schedule constant", saved).is_ok());
+        assert_eq!(resumed("t --lr-schedule wsd", saved).unwrap().optimizer.lr.min, 1e-5);
+        let saved = "t --mesh pp=2 --stages 2,2 --optimizer muon --momentum 0.5 --mesh-order pp";
         // A folder replaces sizes, and sizes a folder.
         assert!(resumed("t --init-from a --mesh 1", saved).is_ok());
         assert!(resumed("t --hidden 16 --mesh 1", "t --init-from a").is_ok());
@@ -195,6 +200,24 @@ mod tests {
     /// Settings of another version, or forged ones.
     #[test]
     fn unknown_saved_settings_are_refused() {
+        // What a run writes is no setting that a checkpoint keeps.
+        for name in [
+            "export-hf",
+            "save",
+            "metrics",
+            "trace",
+            "stage-times",
+            "explain",
+            "threads",
+            "resume",
+            "config",
+        ] {
+            let saved = serde_json::json!({ name: "true" });
+            let text = settings("t").with_kept(Path::new("out"), &saved).unwrap_err().to_string();
+            let expected =
+                format!("the saved setting `{name}` is none that checkpoints of this version keep");
+            assert!(text.contains(&expected), "{text}");
+        }
         for (saved, expected) in [
             (serde_json::json!({ "other": "1" }), "the saved setting `other` is none"),
             (serde_json::json!({ "hidden": 64 }), "the saved setting `hidden` is none"),

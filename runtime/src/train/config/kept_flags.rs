@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::mesh::{AxisOrder, MeshShape};
 use crate::pipeline::StageCut;
 
-use super::flags::Flag;
+use super::flags::{Flag, FlagKind};
 use super::given::GivenMap;
 use super::given_value::GivenValue;
 use super::resolve::SIZES;
@@ -16,8 +16,8 @@ use super::{
     Config, Decay, DeviceChoice, ModelSource, Precision, Problem, ScheduleSource, SettingSource,
 };
 
-/// Flags that a checkpoint does not keep: those of one machine, and of what a run reads and writes besides.
-#[cfg(test)]
+/// Flags that a checkpoint does not keep, and a resumed run does not take from one: those of one machine, and of what a
+/// run reads and writes besides.
 const NOT_KEPT: [&str; 18] = [
     "config",
     "threads",
@@ -153,7 +153,8 @@ pub fn kept_flags(config: &Config) -> BTreeMap<&'static str, String> {
             Decay::Wsd => "wsd",
         }),
     );
-    keep("min-lr", text(&optimizer.lr.min));
+    let has_end = optimizer.lr.decay != Decay::Constant;
+    keep("min-lr", has_end.then(|| optimizer.lr.min.to_string()));
     keep("warmup", text(&optimizer.lr.warmup));
     keep("clip", text(&optimizer.clip.unwrap_or(0.0)));
     keep("ema", optimizer.ema.map(|decay| decay.to_string()));
@@ -178,10 +179,14 @@ pub fn add_kept_flags(
     };
     let mut flags: BTreeMap<&'static str, &str> = BTreeMap::new();
     for (name, value) in saved {
-        match (Flag::find(name), value.as_str()) {
+        let is_kept = |flag: &&Flag| flag.kind != FlagKind::Later && !NOT_KEPT.contains(&flag.name);
+        match (Flag::find(name).filter(is_kept), value.as_str()) {
             (Some(flag), Some(value)) => flags.insert(flag.name, value),
             _ => {
-                let message = format!("the saved setting `{name}` is none of this version");
+                let message = format!(
+                    "the saved setting `{name}` is none that checkpoints of this version keep; resume from another \
+                     checkpoint"
+                );
                 return Err(vec![refuse(message)]);
             }
         };
@@ -255,7 +260,7 @@ fn absolute(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::config::flags::{FLAGS, FlagKind};
+    use crate::train::config::flags::FLAGS;
 
     fn parse(line: &str) -> Config {
         Config::parse(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"))
@@ -296,7 +301,7 @@ mod tests {
         let lines = [
             "t --mesh pp=2 --mesh-order pp --recompute sqrt --data a --tokenizer b --documents 1 --pack --mask-borders \
              --ema 0.5 --kv-heads 2 --ffn 2 --tied --optimizer muon",
-            "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0",
+            "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
         ];
         let kept: Vec<_> = lines.iter().flat_map(|line| kept_flags(&parse(line))).collect();
         for flag in FLAGS.iter().filter(|flag| flag.kind != FlagKind::Later) {

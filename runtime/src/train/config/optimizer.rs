@@ -137,7 +137,11 @@ fn schedule(values: &mut Values) -> LrSchedule {
         warmup: values.count("warmup").unwrap_or(0),
         steps,
     };
-    if lr.min > lr.peak {
+    let has_no_end = lr.decay == Decay::Constant && values.fits("lr-schedule");
+    if has_no_end && lr.min > 0.0 && values.is_given_now("min-lr") {
+        let message = "is the end of a decay, and --lr-schedule constant has none; use cosine or wsd, or leave it out";
+        values.problem("min-lr", message.into());
+    } else if lr.min > lr.peak {
         values.problem("min-lr", format!("{} is above --lr {}", lr.min, lr.peak));
     }
     if lr.warmup > steps {

@@ -38,6 +38,12 @@ impl Values {
         self.given.contains_key(name)
     }
 
+    /// Returns true if the value is not that of a checkpoint, which another run was given.
+    pub fn is_given_now(&self, name: &str) -> bool {
+        let given = self.given.get(name);
+        given.is_some_and(|given| !matches!(given.source, SettingSource::Checkpoint { .. }))
+    }
+
     /// Returns true if no problem was found with this flag so far. Rules about several flags check it first, so that
     /// one mistake gives one message.
     pub fn fits(&self, name: &str) -> bool {

@@ -89,7 +89,11 @@ fn values_out_of_range() {
 #[test]
 fn values_that_do_not_go_together() {
     for (line, message) in [
-        ("--lr 1e-4 --min-lr 1e-3", "--min-lr: 0.001 is above --lr 0.0001"),
+        ("--lr-schedule wsd --lr 1e-4 --min-lr 1e-3", "--min-lr: 0.001 is above --lr 0.0001"),
+        (
+            "--min-lr 1e-4",
+            "--min-lr: is the end of a decay, and --lr-schedule constant has none; use cosine",
+        ),
         ("--steps 5 --warmup 6", "--warmup: 6 is more than --steps 5"),
         ("--zero 1 --mesh 1", "in --mesh 1; use --mesh fsdp=2, or --zero 0"),
         ("--zero 2 --mesh dp=4,tp=2", "in --mesh dp=4,tp=2; use --mesh fsdp=4,tp=2, or --zero 0"),
