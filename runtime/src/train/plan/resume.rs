@@ -31,14 +31,15 @@ pub fn open_resumed(config: &Config) -> Result<Option<Checkpoint>> {
     config.resume.as_ref().map_or(Ok(None), |path| open_checkpoint(path, config.resume_auto))
 }
 
-/// Opens the checkpoint at `path`. Returns `None` if there is no intact one, for `--resume auto`.
+/// Opens the checkpoint at `path`. Returns `None` if there is none, damaged or not, for `--resume auto`.
 fn open_checkpoint(path: &Path, is_auto: bool) -> Result<Option<Checkpoint>> {
     match Checkpoint::open(path) {
         Err(CheckpointError::NotFound { .. }) if is_auto => Ok(None),
-        Err(error @ CheckpointError::NoneUsable { .. }) if is_auto => {
-            print_line(&format!("warning: --resume auto: {error}\nthe run begins again"));
-            Ok(None)
-        }
+        Err(error @ CheckpointError::NoneUsable { .. }) if is_auto => Err(Error::Input(format!(
+            "--resume auto: {error}\nA run from the beginning would replace them: restore their files, or move {} away \
+             to begin again",
+            path.display()
+        ))),
         opened => opened.map(Some).map_err(Error::of_flag("--resume")),
     }
 }
