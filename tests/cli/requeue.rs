@@ -54,18 +54,31 @@ fn damaged_checkpoints_are_skipped() {
     assert_contains(&resumed.stderr, "; going on from out/step-00000004\n");
     let whole = workspace.losses("--mesh dp=2 --steps 9");
     assert_eq!(numbers(&workspace.metrics("m.jsonl"), "loss"), whole);
-    // None is intact.
+    // None is intact: a run from the beginning would replace what may be mended.
     for name in workspace.folder_entries() {
         if let Some(step) = name.strip_prefix("out/step-") {
             damage(step.parse().unwrap());
         }
     }
-    let begun = workspace.train(&format!("{COMMAND} --steps 9"));
-    assert_contains(
-        &begun.stderr,
-        "warning: --resume auto: no usable checkpoint in out:\n  - out/step-",
-    );
-    assert_contains(&begun.stderr, "\nthe run begins again\n");
+    let before = workspace.listing();
+    let refused = |reason: &str| {
+        let run = workspace.run(&format!("{SMALL} {COMMAND} --steps 9"));
+        assert_contains(run.error(), "error: --resume auto: no usable checkpoint in out:\n  - ");
+        for step in [9, 8] {
+            assert_contains(run.error(), &format!("out/step-{step:08}/{reason}"));
+        }
+        assert_contains(run.error(), "restore their files, or move out away to begin again");
+    };
+    refused("rank-00000.safetensors is damaged: ");
+    for name in ["rank-00000.safetensors", "manifest.xxh3", "manifest.json"] {
+        for step in [8, 9] {
+            std::fs::remove_file(workspace.path(&format!("out/step-{step:08}/{name}"))).unwrap();
+        }
+        refused(name);
+    }
+    assert_eq!(before.len() - workspace.listing().len(), 6);
+    std::fs::rename(workspace.path("out"), workspace.path("old")).unwrap();
+    workspace.train(&format!("{COMMAND} --steps 9"));
     assert_eq!(numbers(&workspace.metrics("m.jsonl"), "loss"), whole);
 }
 
@@ -98,6 +111,15 @@ fn a_stop_before_the_first_step_begins_again() {
         // None, if the program has not begun to handle signals.
         let is_stop = matches!(stopped.code, Some(0 | 75) | None);
         assert!(is_stop, "{:?}\n{}", stopped.code, stopped.stderr);
+    }
+    // Nor does it leave what shows that folders can be written to.
+    for wait in 0..16 {
+        let run = Running::start(&workspace, &format!("{line} --export-hf hf"));
+        std::thread::sleep(Duration::from_millis(wait));
+        run.signal("TERM");
+        run.finish();
+        let left = workspace.listing().into_iter().find(|name| name.contains(".tmp-"));
+        assert_eq!(left, None, "after {wait} ms");
     }
     workspace.train(&format!("{COMMAND} --steps 30"));
     let whole = workspace.losses("--mesh dp=2 --steps 30");

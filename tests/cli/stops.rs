@@ -185,6 +185,30 @@ fn a_repeated_signal_counts_once() {
     assert_eq!(run.finish().code, STOPPED);
 }
 
+/// Too late for a stop: the run says so, and completes.
+#[test]
+fn a_signal_in_the_last_step_stops_nothing() {
+    let workspace = Workspace::new();
+    let long = SMALL.replace("--batch 4", "--batch 512");
+    for mesh in ["1", "dp=2"] {
+        let line = format!("{long} --mesh {mesh} --steps 4 --save out --metrics m.jsonl");
+        let mut run = Running::start(&workspace, &line);
+        run.wait_for_steps(3);
+        run.signal("TERM");
+        let done = run.finish();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let last =
+            "SIGTERM: the run completes its last step, and writes its results; a second signal";
+        assert_contains(&done.stderr, last);
+        assert_eq!(done.stderr.matches(last).count(), 1, "{}", done.stderr);
+        assert!(workspace.path("out/step-00000004/manifest.json").is_file());
+        for name in ["out", "m.jsonl"] {
+            std::fs::rename(workspace.path(name), workspace.path(&format!("{name}-{mesh}")))
+                .unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_time_limit_stops_like_a_signal() {
     let workspace = Workspace::new();

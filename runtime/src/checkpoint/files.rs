@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
 use crate::data::{IS_LFS_POINTER, is_lfs_pointer};
-use crate::os::InputFile;
+use crate::os::{InputFile, hold_stops};
 
 /// Most bytes of a JSON file that describes a model or the file of one rank.
 pub const MAX_JSON_BYTES: u64 = 1 << 30;
@@ -28,6 +28,22 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     let mut file = change("create", path, || File::create(path))?;
     change("write", path, || file.write_all(bytes))?;
     change("write", path, || file.sync_all())
+}
+
+/// Checks that a file can be written at `path`, and removes it, also if a signal stops the run.
+pub fn probe(path: &Path) -> Result<(), CheckpointError> {
+    hold_stops(|| {
+        write(path, b"")?;
+        remove_path(path)
+    })
+}
+
+/// Checks that a link can be created at `path`, and removes it, also if a signal stops the run.
+pub fn probe_link(path: &Path) -> Result<(), CheckpointError> {
+    hold_stops(|| {
+        create_link("probe", path)?;
+        remove_path(path)
+    })
 }
 
 /// Creates a symbolic link at `path`, without syncing its name.

@@ -44,8 +44,7 @@ impl CheckpointFolder {
     pub fn check_writable(dir: &Path, rank: usize) -> Result<(), CheckpointError> {
         files::create_folder(dir)?;
         let probe = names::probe_path(dir, rank);
-        files::write(&probe, b"")?;
-        files::remove_path(&probe)
+        files::probe(&probe)
     }
 
     /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: those of other runs and
@@ -145,8 +144,7 @@ fn check_latest(dir: &Path) -> Result<(), CheckpointError> {
 
 /// Checks that the file system has symbolic links.
 fn check_links(dir: &Path) -> Result<(), CheckpointError> {
-    let link = names::temporary_latest(dir);
-    files::create_link(names::LATEST, &link).map_err(|error| match &error {
+    files::probe_link(&names::temporary_latest(dir)).map_err(|error| match &error {
         CheckpointError::Io { source, .. } if is_without_links(source.kind()) => {
             let reason = format!(
                 "`latest` is a symbolic link, but {error}; name a folder on a file system with links"
@@ -154,8 +152,7 @@ fn check_links(dir: &Path) -> Result<(), CheckpointError> {
             CheckpointError::Unsuitable { path: dir.to_owned(), reason }
         }
         _ => error,
-    })?;
-    files::remove_path(&link)
+    })
 }
 
 /// Returns true for the errors by which a file system refuses a link in a folder that is otherwise writable.

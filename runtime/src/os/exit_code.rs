@@ -19,6 +19,10 @@ pub const STOPPED: u8 = 75;
 /// Returns the exit code after an error of the system: [`REFUSED`] if a path or its permissions are to be changed, else
 /// [`LOST`].
 pub fn code_of_io(error: &io::Error) -> u8 {
+    // A loop of links, a socket or a missing device, and a program that runs.
+    if let Some(libc::ELOOP | libc::ENXIO | libc::ETXTBSY) = error.raw_os_error() {
+        return REFUSED;
+    }
     match error.kind() {
         ErrorKind::NotFound
         | ErrorKind::PermissionDenied
@@ -73,6 +77,9 @@ mod tests {
             (libc::EACCES, REFUSED),
             (libc::EISDIR, REFUSED),
             (libc::EROFS, REFUSED),
+            (libc::ELOOP, REFUSED),
+            (libc::ENXIO, REFUSED),
+            (libc::ETXTBSY, REFUSED),
             (libc::ENOSPC, LOST),
             (libc::EDQUOT, LOST),
             (libc::EFBIG, LOST),

@@ -11,11 +11,12 @@ mod stdout;
 
 pub use input_file::read_text;
 pub use signals::{
-    StopPhase, begin_stop_phase, count_stoppable_step, ignore_file_size_signal, requested_stop,
-    watch_stop_signals,
+    StopPhase, begin_last_step, begin_stop_phase, count_stoppable_step, ignore_file_size_signal,
+    requested_stop, watch_stop_signals,
 };
 pub use stdout::{finish_stdout, print_text};
 
 pub(crate) use file_kind::kind_of_special_file;
 pub(crate) use input_file::InputFile;
-pub(crate) use output_file::{ClaimedFile, move_aside};
+pub(crate) use output_file::{ClaimedFile, free_name, move_aside};
+pub(crate) use signals::hold_stops;

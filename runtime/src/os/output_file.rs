@@ -53,6 +53,26 @@ impl ClaimedFile {
         Ok(ClaimedFile { path, existing: Some(file) })
     }
 
+    /// Returns the file, if there is a regular one.
+    pub fn existing(&self) -> Option<&File> {
+        self.existing.as_ref()
+    }
+
+    /// Copies the content to the first free name `NAME.1`, `NAME.2` and so on, and returns that.
+    ///
+    /// # Errors
+    /// Content that cannot be copied.
+    pub fn copy_aside(&self) -> io::Result<PathBuf> {
+        let real = self.path.canonicalize()?;
+        let copy = free_name(&real);
+        fs::copy(&real, &copy).map_err(|error| {
+            let _ = fs::remove_file(&copy);
+            let reason = format!("its content cannot be copied to {}: {error}", copy.display());
+            io::Error::new(error.kind(), reason)
+        })?;
+        Ok(copy)
+    }
+
     /// Returns the file with its content; a new one, if there is none.
     ///
     /// # Errors
@@ -90,18 +110,25 @@ pub fn move_aside(path: &Path) -> io::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let real = path.canonicalize()?;
-    let numbered = |number: u32| {
-        let mut name = real.clone().into_os_string();
-        name.push(format!(".{number}"));
-        PathBuf::from(name)
-    };
-    let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
-    let Some(aside) = (1..).map(numbered).find(is_free) else { return Ok(None) };
+    let aside = free_name(&real);
     fs::rename(&real, &aside).map_err(|error| {
         let reason = format!("its content cannot be moved to {}: {error}", aside.display());
         io::Error::new(error.kind(), reason)
     })?;
     Ok(Some(aside))
+}
+
+/// Returns the first name of `PATH.1`, `PATH.2` and so on that no file has.
+pub fn free_name(path: &Path) -> PathBuf {
+    let mut number = 0_u64;
+    loop {
+        number += 1;
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        if fs::symlink_metadata(&name).is_err() {
+            return PathBuf::from(name);
+        }
+    }
 }
 
 /// Creates a file, and locks it; opens a pipe or a device.

@@ -27,7 +27,7 @@ pub enum StopPhase {
     Unsaved,
     /// In the steps of a run that saves: a stop is [requested](requested_stop).
     Saved,
-    /// After the last step: the run saves, exports and ends.
+    /// From the last step on: the run completes it, saves, exports and ends.
     Ending,
 }
 
@@ -36,6 +36,8 @@ static PHASE: AtomicU8 = AtomicU8::new(StopPhase::Starting as u8);
 static FIRST: AtomicU64 = AtomicU64::new(0);
 /// Completed steps of this run.
 static STEPS: AtomicU64 = AtomicU64::new(0);
+/// Running calls of [`hold_stops`].
+static HELD: AtomicU64 = AtomicU64::new(0);
 /// True if another process of the run prints the lines.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -53,10 +55,32 @@ pub fn watch_stop_signals() {
     }
 }
 
+/// Begins the phase from the last step on. A signal that came after the check of the step before it was announced as a
+/// stop after its step, which is corrected.
+pub fn begin_last_step(is_quiet: bool) {
+    begin_stop_phase(StopPhase::Ending, is_quiet);
+    if let Some(name) = requested_stop() {
+        Line::default().text(name).text(LAST_STEP).text(AGAIN).print();
+    }
+}
+
 /// Begins a phase of the run. `is_quiet` leaves the lines about signals to another process.
 pub fn begin_stop_phase(phase: StopPhase, is_quiet: bool) {
     QUIET.store(is_quiet, Ordering::SeqCst);
     PHASE.store(phase as u8, Ordering::SeqCst);
+}
+
+/// Calls `body`, during which the process does not exit by a first signal: what `body` creates for a moment is removed.
+/// The process exits after it.
+pub fn hold_stops<T>(body: impl FnOnce() -> T) -> T {
+    HELD.fetch_add(1, Ordering::SeqCst);
+    let result = body();
+    let is_held = HELD.fetch_sub(1, Ordering::SeqCst) > 1;
+    let is_starting = PHASE.load(Ordering::SeqCst) == StopPhase::Starting as u8;
+    if let Some(name) = requested_stop().filter(|_| is_starting && !is_held) {
+        exit_before_steps(name);
+    }
+    result
 }
 
 /// Counts a completed step of the run, for the line that says what is lost.
@@ -110,12 +134,9 @@ fn begin_stop(signal: c_int, name: &str) {
     let line = Line::default();
     let phase = PHASE.load(Ordering::SeqCst);
     if phase == StopPhase::Starting as u8 {
-        line.text("stopped by ")
-            .text(name)
-            .text(" before the first step; nothing is lost\n")
-            .print();
-        // SAFETY: the call is allowed in handlers, and does not return.
-        unsafe { libc::_exit(c_int::from(STOPPED)) };
+        if HELD.load(Ordering::SeqCst) == 0 {
+            exit_before_steps(name);
+        }
     } else if phase == StopPhase::Unsaved as u8 {
         let line = line.text("stopped by ").text(name).text("; the steps of this run are lost (");
         line.number(STEPS.load(Ordering::Relaxed)).text("), as it has no --save DIR\n").print();
@@ -126,9 +147,20 @@ fn begin_stop(signal: c_int, name: &str) {
             .text(AGAIN)
             .print();
     } else {
-        line.text(name).text(": the run is complete, and writes its results").text(AGAIN).print();
+        line.text(name).text(LAST_STEP).text(AGAIN).print();
     }
 }
+
+/// Exits before the first step.
+fn exit_before_steps(name: &str) -> ! {
+    let line = Line::default().text("stopped by ").text(name);
+    line.text(" before the first step; nothing is lost\n").print();
+    // SAFETY: the call is allowed in handlers, and does not return.
+    unsafe { libc::_exit(c_int::from(STOPPED)) }
+}
+
+/// The line about a signal from the last step on.
+const LAST_STEP: &str = ": the run completes its last step, and writes its results";
 
 /// The end of a line about a signal that the run obeys later.
 const AGAIN: &str = "; a second signal ends it immediately\n";

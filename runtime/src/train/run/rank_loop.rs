@@ -28,7 +28,7 @@ use super::finite_params::find_infinite_param;
 use super::sample::sample_continuation;
 use super::shared::Shared;
 use super::stage_times::write_stage_times;
-use super::stop::{begin_end, begin_steps, stop_reason};
+use super::stop::{begin_end, begin_last, begin_steps, stop_reason};
 use super::targets::TargetCount;
 
 /// The end of the run of a rank, the same on all ranks.
@@ -264,6 +264,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             if self.end_cause.is_some() {
                 self.state.rank.announce_last_step();
             }
+        } else {
+            begin_last(self.plan, self.state.rank.index());
         }
         let micro_batches: Vec<MicroBatch<'_>> =
             (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use crate::os::{StopPhase, begin_stop_phase, requested_stop};
+use crate::os::{StopPhase, begin_last_step, begin_stop_phase, requested_stop};
 use crate::train::config::Config;
 use crate::train::plan::Plan;
 use crate::train::{Error, LanguageModel, Result};
@@ -21,6 +21,15 @@ pub fn start_clock() {
 /// Begins the phase of the steps, in which a run that saves stops after its step.
 pub fn begin_steps(plan: &Plan) {
     begin(plan, if plan.config.save.is_some() { StopPhase::Saved } else { StopPhase::Unsaved });
+}
+
+/// Begins the last step, in which a run that saves is not stopped any more. Every rank calls it; the first one of a
+/// process begins it.
+pub(super) fn begin_last(plan: &Plan, rank: usize) {
+    let own = plan.machine.own_rank();
+    if plan.config.save.is_some() && rank == own.unwrap_or(0) {
+        begin_last_step(rank > 0);
+    }
 }
 
 /// Begins the phase after the last step, in which a run with results completes them.
