@@ -118,6 +118,41 @@ fn text_needs_the_tokenizer_of_the_folder() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
 }
 
+/// An export of another model leaves no tokenizer that would be taken for its own.
+#[test]
+fn exports_rename_the_tokenizer_of_another_model() {
+    let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("model")).unwrap();
+    let stale = ["generation_config.json", "tokenizer.json", "tokenizer.model"];
+    stale.iter().for_each(|name| workspace.write(&format!("model/{name}"), name.as_bytes()));
+    workspace.write("elsewhere", b"{}");
+    std::os::unix::fs::symlink("../elsewhere", workspace.path("model/vocab.json")).unwrap();
+    workspace.write("model/notes.txt", b"a note");
+    let exported = workspace.train("--steps 1 --export-hf model").stderr;
+    for name in stale {
+        assert_contains(&exported, name);
+        assert!(!workspace.path(&format!("model/{name}")).exists(), "{name}");
+        assert_eq!(workspace.read(&format!("model/{name}.1")), name.as_bytes());
+    }
+    assert_contains(
+        &exported,
+        "warning: --export-hf: model has files that are none of this model (",
+    );
+    assert!(workspace.path("model/vocab.json.1").is_symlink());
+    assert_eq!(
+        [workspace.read("elsewhere"), workspace.read("model/notes.txt")],
+        [&b"{}"[..], b"a note"]
+    );
+    let line = "--init-from model --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0";
+    let finished = workspace.run(&format!("{line} --data text.txt"));
+    assert_contains(finished.error(), "but model has no tokenizer");
+    // Exports of the same model rename nothing.
+    let before = workspace.listing();
+    let again = workspace.train("--steps 1 --export-hf model").stderr;
+    assert!(!again.contains("warning"), "{again}");
+    assert_eq!(workspace.listing(), before);
+}
+
 /// Look-ups of the padding do not train its row, in any stage and shard; a tied head does.
 #[test]
 fn the_padding_row_is_that_of_the_folder() {

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::HfFormat;
+use super::{HfFormat, SideFiles};
 use crate::checkpoint::lock::{self, FolderLock};
 use crate::checkpoint::tensors::TensorWriter;
 use crate::checkpoint::{CheckpointError, files};
+use crate::os::free_name;
 
 const WEIGHTS: &str = "model.safetensors";
 const SETTINGS: &str = "config.json";
@@ -14,7 +15,8 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// Writes a model tensor by tensor, so that it is never in memory as a whole.
 ///
-/// Files are renamed once they are complete and on disk. Other files in the folder are kept.
+/// Files are renamed once they are complete and on disk. Other files in the folder are kept, those of another tokenizer
+/// under another name.
 pub struct HfExport {
     folder: PathBuf,
     format: HfFormat,
@@ -34,9 +36,15 @@ impl HfExport {
         for name in format.names().chain([INDEX]) {
             files::check_replaceable(&folder.join(name))?;
         }
-        let probe = temporary_path(folder, "probe");
-        files::write(&probe, b"")?;
-        files::remove_path(&probe)
+        files::probe(&temporary_path(folder, "probe"))
+    }
+
+    /// Returns the names of the files in `folder` by which an earlier model there would be tokenized and sampled, and
+    /// which are none of this one. An export renames them to `NAME.1` and so on.
+    pub fn stale_files(folder: &Path, format: &HfFormat) -> Vec<String> {
+        let mut names = SideFiles::names_in(folder);
+        names.retain(|name| format.names().all(|own| own != name));
+        names
     }
 
     /// Locks `folder`, so that no other run exports to it while the lock exists: they would write over each other's
@@ -93,6 +101,10 @@ impl HfExport {
         }
         for name in self.format.names() {
             files::rename_path(&temporary_path(&self.folder, name), &self.folder.join(name))?;
+        }
+        for name in HfExport::stale_files(&self.folder, &self.format) {
+            let path = self.folder.join(name);
+            files::rename_path(&path, &free_name(&path))?;
         }
         // The index of an earlier, sharded model in this folder would contradict the new file.
         files::remove_path(&self.folder.join(INDEX))

@@ -78,6 +78,13 @@ impl SideFiles {
         Ok(SideFiles { files })
     }
 
+    /// Returns the names of such files in `folder`.
+    pub(super) fn names_in(folder: &Path) -> Vec<String> {
+        let mut names = SideFiles::tokenizer_names(folder);
+        names.extend(folder.join(GENERATION).is_file().then(|| GENERATION.to_owned()));
+        names
+    }
+
     /// Returns the names of the tokenizer files in `folder`.
     pub fn tokenizer_names(folder: &Path) -> Vec<String> {
         let found = files::file_names(folder).unwrap_or_default();
