@@ -12,8 +12,14 @@ const OUTPUTS: [&str; 3] =
 fn files_of_other_programs_are_kept() {
     let workspace = Workspace::new();
     let tokens: Vec<u8> = (0..2000u16).flat_map(u16::to_le_bytes).collect();
-    let contents: [&[u8]; 5] =
-        [b"a note", b"{}\n{}\n", &tokens, b"{\"traceEvents\": []}", b"{\"step\": 1}\nnote\n"];
+    let contents: [&[u8]; 6] = [
+        b"a note",
+        b"{}\n{}\n",
+        &tokens,
+        b"{\"traceEvents\": []}",
+        b"{\"step\": 1}\nnote\n",
+        b"{\"step\":1,\"eval\":0.5}\n{\"step\":2,\"eval\":0.5}\n",
+    ];
     for content in contents {
         workspace.write("m.json", content);
         let before = workspace.listing();
@@ -25,6 +31,35 @@ fn files_of_other_programs_are_kept() {
             assert_eq!(workspace.listing(), before);
         }
     }
+}
+
+/// By a resumed run too, which would cut them; lines of another run of this program are copied.
+#[test]
+fn only_metrics_of_the_run_are_continued() {
+    let workspace = Workspace::new();
+    let whole = workspace.losses("--steps 4");
+    workspace.train("--steps 3 --save out --metrics m.jsonl");
+    let foreign: String =
+        (1..100).map(|step| format!("{{\"step\":{step},\"eval\":0.5}}\n")).collect();
+    for content in [foreign.as_str(), foreign.trim_end()] {
+        workspace.write("eval.jsonl", content.as_bytes());
+        let run = workspace.run("--resume out --steps 4 --metrics eval.jsonl");
+        assert_contains(
+            run.error(),
+            "--metrics: cannot continue eval.jsonl: its line 1 has no metrics",
+        );
+        assert_eq!(workspace.read("eval.jsonl"), content.as_bytes());
+    }
+    workspace.train("--steps 6 --metrics other.jsonl");
+    let other = workspace.read("other.jsonl");
+    let resumed = workspace.train("--resume out --steps 4 --metrics other.jsonl").stderr;
+    let warning = "warning: --metrics: other.jsonl has lines that are none of this run (line 5 is of step 5, and --steps is 4); \
+                   a copy of it is in ";
+    assert_contains(&resumed, warning);
+    assert_eq!(workspace.read("other.jsonl.1"), other);
+    let resumed = workspace.train("--resume out --steps 4 --metrics m.jsonl").stderr;
+    assert!(!resumed.contains("none of this run"), "{resumed}");
+    assert_eq!(numbers(&workspace.metrics("m.jsonl"), "loss"), whole);
 }
 
 /// Through links too: what they lead to is moved, and they lead to the new file.

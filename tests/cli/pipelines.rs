@@ -77,7 +77,7 @@ fn stage_times_are_measured_and_read() {
         ("1", "one.json"),
         ("pp=2", "two.json"),
         ("pp=2 --schedule zb-v", "v.json"),
-        ("pp=2 --stages two.json", "two.json"),
+        ("pp=2 --stages two.json", "again.json"),
     ] {
         let (shown, steps) = run(&format!("--micro-batches 4 --mesh {mesh} --stage-times {times}"));
         assert_eq!(numbers(&steps, "loss"), numbers(&expected, "loss"), "{mesh}");
@@ -91,6 +91,11 @@ fn stage_times_are_measured_and_read() {
         let (_, steps) = run(&format!("--micro-batches 4 --mesh pp=2 --stages {times}"));
         assert_eq!(numbers(&steps, "loss"), numbers(&expected, "loss"), "{times}");
     }
+    // Earlier times are kept, perhaps written by hand.
+    let earlier = workspace.read("again.json");
+    let (shown, _) = run("--micro-batches 4 --mesh pp=2 --stage-times again.json");
+    assert_contains(&shown, "--stage-times: the earlier times are now in ");
+    assert_eq!(workspace.read("again.json.1"), earlier);
     // The layers that take longest are on stages of their own.
     let slow = r#"{"blocks.0": 9, "blocks.1": 1, "blocks.2": 1, "blocks.3": 1}"#;
     workspace.write("slow.json", slow.as_bytes());

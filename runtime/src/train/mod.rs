@@ -28,8 +28,8 @@ pub use family::{Family, LanguageModel, Outline};
 pub use machine::Gpus;
 pub use machine::Machine;
 pub use report::{
-    AxisUse, MemoryUse, MetricsError, MetricsFile, PeakFlops, Progress, Report, StepMetrics,
-    Summary,
+    AxisUse, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Progress, Report,
+    StepMetrics, Summary,
 };
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;

@@ -10,6 +10,7 @@ fn output_paths_that_cannot_be_written() {
     std::fs::create_dir_all(workspace.path("copied/latest")).unwrap();
     std::fs::create_dir_all(workspace.path("hf/config.json")).unwrap();
     std::os::unix::fs::symlink("nowhere", workspace.path("dangling")).unwrap();
+    std::os::unix::fs::symlink("loop.json", workspace.path("loop.json")).unwrap();
     let with = |flags: &str| format!("{SMALL} --steps 1 {flags}");
     assert_refused(
         &workspace,
@@ -54,6 +55,8 @@ fn output_paths_that_cannot_be_written() {
                 &["--export-hf: cannot create hf/config.json: it is a folder; remove or rename it"],
             ),
             (&with("--metrics folder"), &["--metrics: cannot open folder: Is a directory"]),
+            (&with("--metrics loop.json"), &["--metrics: cannot open loop.json: Too many levels"]),
+            (&with("--trace loop.json"), &["--trace: cannot write loop.json: Too many levels"]),
             (
                 &with("--metrics text.txt/m"),
                 &["--metrics: cannot open text.txt/m: Not a directory"],
@@ -114,6 +117,10 @@ fn outputs_that_are_inputs() {
             (
                 &with("--mesh pp=2 --stages stages.json --trace stages.json"),
                 &["--trace: is also the file of --stages"],
+            ),
+            (
+                &with("--mesh pp=2 --stages stages.json --stage-times ./stages.json"),
+                &["--stage-times: is also the file of --stages; name another file"],
             ),
             (
                 &with("--save out --metrics out"),

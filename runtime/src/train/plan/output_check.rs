@@ -10,10 +10,8 @@ use crate::train::{Error, Result};
 
 use super::dataset::own_text;
 
-/// Inputs that an output may replace, as they are read before: a cut into stages, whose times are measured again, and
-/// the weights of a model that is trained further.
-const REPLACEABLE: [(&str, &str); 2] =
-    [("--stages", "--stage-times"), ("--init-from", "--export-hf")];
+/// An input and the output that may replace it, as it is read before: the weights of a model that is trained further.
+const REPLACEABLE: (&str, &str) = ("--init-from", "--export-hf");
 
 /// Ends of the names of files that runs read from folders.
 const FILES_IN_FOLDERS: [&str; 4] = ["/config.json", ".safetensors", ".index.json", ".md"];
@@ -72,7 +70,7 @@ pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
         let is_input = |input: &&NamedPath<'_>| {
             input.is_same(&output)
                 && (input.is_folder || !output.is_folder)
-                && !REPLACEABLE.contains(&(input.flag, output.flag))
+                && (input.flag, output.flag) != REPLACEABLE
         };
         // Checkpoints and an exported model can be in one folder.
         let is_earlier = |earlier: &&NamedPath<'_>| {

@@ -11,7 +11,7 @@ use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
 use crate::train::console::print_line;
-use crate::train::report::ClaimedMetrics;
+use crate::train::report::{ClaimedMetrics, KnownSteps};
 use crate::train::{Error, MetricsFile, Result};
 
 use super::Plan;
@@ -106,7 +106,7 @@ impl Plan {
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         let of_first = |path: &Option<PathBuf>| path.clone().filter(|_| is_first);
         // All are locked before one is changed, by this run or by one that is refused.
-        let claim_metrics = |path: PathBuf| ClaimedMetrics::claim(&path, self.first_step());
+        let claim_metrics = |path: PathBuf| ClaimedMetrics::claim(&path, self.known_steps());
         let metrics = of_first(metrics).map(claim_metrics).transpose()?;
         let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
         let trace = self.trace_path().map(claim_trace).transpose()?;
@@ -116,7 +116,7 @@ impl Plan {
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
         let metrics = metrics.map(ClaimedMetrics::open).transpose()?;
         let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
-        // The times of an earlier run stay until those of this one are known: `--stages` may have read them.
+        // The times of an earlier run stay until those of this one are known.
         let keep_times = |(claimed, path): (ClaimedFile, PathBuf)| {
             claimed.keep().map_err(unwritable("--stage-times", &path))
         };
@@ -128,6 +128,14 @@ impl Plan {
             _export: export,
             _stage_times: stage_times,
         })
+    }
+
+    /// Returns what the lines of the metrics file are compared with.
+    fn known_steps(&self) -> KnownSteps {
+        let Config { batch, seq, steps, .. } = self.config;
+        let tokens = (batch * seq) as u64;
+        let tokens = Some(tokens).filter(|_| !self.dataset.ignores_targets());
+        KnownSteps { done: self.first_step(), total: steps, tokens }
     }
 
     /// Checks the folder of `--save`. Of several processes, that of rank 0 prepares it.
@@ -170,7 +178,20 @@ impl Plan {
         };
         HfExport::prepare(folder, format)?;
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
-        if is_first { HfExport::lock(folder).map(Some) } else { Ok(None) }
+        if !is_first {
+            return Ok(None);
+        }
+        let lock = HfExport::lock(folder)?;
+        let stale = HfExport::stale_files(folder, format);
+        if let Some(first) = stale.first() {
+            print_line(&format!(
+                "warning: --export-hf: {} has files that are none of this model ({}); the export renames them to \
+                 {first}.1 and so on",
+                folder.display(),
+                stale.join(", ")
+            ));
+        }
+        Ok(Some(lock))
     }
 
     /// Returns true if the run resumes from a checkpoint in `dir`.

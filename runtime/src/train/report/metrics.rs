@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::os::ClaimedFile;
 use crate::train::console::print_line;
+
+use super::metrics_lines::{KnownSteps, check_lines, read_kept};
 
 /// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -72,15 +74,15 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Opens the file at `path` for a run that resumes after `done` steps. A run from the beginning moves the lines of
-    /// an earlier one aside, to `NAME.1` and so on. A resumed run continues the file: lines of later steps, which will
-    /// be repeated, are removed, as is a torn last line.
+    /// Opens the file at `path` for a run. One from the beginning moves the lines of an earlier one aside, to `NAME.1`
+    /// and so on. A resumed run continues the file: lines of later steps, which will be repeated, are removed, as is a
+    /// torn last line. If it has lines of another run, a copy of it is kept as `NAME.1` and so on.
     ///
     /// # Errors
     /// A file with other content than metrics, one to which another run writes, and one that cannot be created, read or
     /// written.
-    pub fn open(path: &Path, done: u64) -> Result<MetricsFile, MetricsError> {
-        ClaimedMetrics::claim(path, done)?.open()
+    pub fn open(path: &Path, run: KnownSteps) -> Result<MetricsFile, MetricsError> {
+        ClaimedMetrics::claim(path, run)?.open()
     }
 
     /// Writes one line and flushes it; nothing, after a line that could not be written.
@@ -110,24 +112,24 @@ impl MetricsFile {
 pub struct ClaimedMetrics {
     claimed: ClaimedFile,
     path: PathBuf,
-    done: u64,
+    run: KnownSteps,
 }
 
 impl ClaimedMetrics {
-    /// Checks that a run that resumes after `done` steps can write the file at `path`: that every line is of a step,
-    /// and the last one at most torn.
+    /// Checks that a run can write the file at `path`: that every line has the metrics of a step, and the last one is
+    /// at most torn.
     ///
     /// # Errors
     /// A file with other lines, one to which another run writes, and one that cannot be read.
-    pub fn claim(path: &Path, done: u64) -> Result<ClaimedMetrics, MetricsError> {
+    pub fn claim(path: &Path, run: KnownSteps) -> Result<ClaimedMetrics, MetricsError> {
         let path = path.to_owned();
         let mut action = "open";
         let claimed = ClaimedFile::claim(&path, |file| {
-            action = if done == 0 { "replace" } else { "continue" };
+            action = if run.done == 0 { "replace" } else { "continue" };
             check_lines(file)
         });
         match claimed {
-            Ok(claimed) => Ok(ClaimedMetrics { claimed, path, done }),
+            Ok(claimed) => Ok(ClaimedMetrics { claimed, path, run }),
             Err(source) => Err(MetricsError { action, path, source }),
         }
     }
@@ -137,12 +139,13 @@ impl ClaimedMetrics {
     /// # Errors
     /// A file that cannot be created, read or written.
     pub fn open(self) -> Result<MetricsFile, MetricsError> {
-        let ClaimedMetrics { claimed, path, done } = self;
+        let ClaimedMetrics { claimed, path, run } = self;
         let failed = |action| {
             let path = path.clone();
             move |source| MetricsError { action, path, source }
         };
-        let mut file = if done == 0 {
+        let mut kept = 0;
+        let mut file = if run.done == 0 {
             let (file, aside) = claimed.replace().map_err(failed("open"))?;
             if let Some(aside) = aside {
                 let aside = aside.display();
@@ -150,70 +153,27 @@ impl ClaimedMetrics {
             }
             file
         } else {
+            if let Some(file) = claimed.existing() {
+                let lines = read_kept(file, run).map_err(failed("read"))?;
+                kept = lines.bytes;
+                if let Some(other) = lines.other_run {
+                    let copy = claimed.copy_aside().map_err(failed("copy"))?;
+                    print_line(&format!(
+                        "warning: --metrics: {} has lines that are none of this run ({other}); a copy of it is in {}",
+                        path.display(),
+                        copy.display()
+                    ));
+                }
+            }
             claimed.keep().map_err(failed("open"))?
         };
         // A pipe or a terminal has no earlier lines.
         if file.metadata().is_ok_and(|data| data.is_file()) {
-            let kept = bytes_of_steps(&file, done).map_err(failed("read"))?;
             file.set_len(kept).map_err(failed("shorten"))?;
             file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
         }
         Ok(MetricsFile { file, path, has_failed: false })
     }
-}
-
-/// Most bytes of a line, or of the torn end of a file.
-const MAX_LINE: u64 = 64 << 20;
-
-/// Checks that every line of a file is of a step, and the last one at most torn.
-fn check_lines(file: &File) -> std::io::Result<()> {
-    let mut reader = BufReader::new(file);
-    let mut line = Vec::new();
-    for number in 1u64.. {
-        line.clear();
-        if (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
-        if step_of_line(&line).is_none() && !is_torn(&line) {
-            return Err(std::io::Error::other(format!(
-                "its line {number} has no metrics of a step, and would be lost; name another file, or remove this one"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Returns true for the start of a line that a failure has cut off. A power failure can leave bytes of value 0 at its
-/// end, or instead of it.
-fn is_torn(line: &[u8]) -> bool {
-    const START: &[u8] = b"{\"step\"";
-    let end = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    let written = &line[..end];
-    !line.ends_with(b"\n")
-        && !written.contains(&0)
-        && START.iter().zip(written).all(|(a, b)| a == b)
-}
-
-/// Returns the length of the complete lines of the first `done` steps.
-fn bytes_of_steps(file: &File, done: u64) -> std::io::Result<u64> {
-    if done == 0 {
-        return Ok(0);
-    }
-    let mut reader = BufReader::new(file);
-    reader.rewind()?;
-    let (mut line, mut kept) = (Vec::new(), 0);
-    loop {
-        line.clear();
-        (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)?;
-        match step_of_line(&line) {
-            Some(step) if step <= done && line.ends_with(b"\n") => kept += line.len() as u64,
-            _ => return Ok(kept),
-        }
-    }
-}
-
-fn step_of_line(line: &[u8]) -> Option<u64> {
-    serde_json::from_slice::<serde_json::Value>(line).ok()?.get("step")?.as_u64()
 }
 
 #[cfg(test)]
@@ -250,7 +210,7 @@ mod tests {
     fn lines_have_the_keys_of_the_contract() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
-        let mut file = MetricsFile::open(&path, 0).unwrap();
+        let mut file = MetricsFile::open(&path, run(0)).unwrap();
         file.write_step(&step(1, 5.5)).unwrap();
         let object = &lines(&path)[0];
         let mut keys: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
@@ -268,11 +228,16 @@ mod tests {
     fn non_finite_numbers_are_null() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
-        let mut file = MetricsFile::open(&path, 0).unwrap();
+        let mut file = MetricsFile::open(&path, run(0)).unwrap();
         for loss in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             file.write_step(&step(1, loss)).unwrap();
         }
         assert!(lines(&path).iter().all(|line| line["loss"].is_null()));
+    }
+
+    /// A run of 5 steps, of which `done` are done.
+    fn run(done: u64) -> KnownSteps {
+        KnownSteps { done, total: 5, tokens: Some(64) }
     }
 
     fn steps(path: &Path) -> Vec<u64> {
@@ -283,36 +248,72 @@ mod tests {
     fn resumed_runs_continue_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
-        let mut file = MetricsFile::open(&path, 0).unwrap();
+        let mut file = MetricsFile::open(&path, run(0)).unwrap();
         (1..=5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
         file.file.write_all(b"{\"step\": 6, \"lo").unwrap();
         drop(file);
 
-        let mut file = MetricsFile::open(&path, 3).unwrap();
+        let mut file = MetricsFile::open(&path, run(3)).unwrap();
         file.write_step(&step(4, 2.0)).unwrap();
         assert_eq!(steps(&path), [1, 2, 3, 4]);
         assert_eq!(lines(&path)[3]["loss"], 2.0);
-        let text = MetricsFile::open(&path, 3).unwrap_err().to_string();
+        let text = MetricsFile::open(&path, run(3)).unwrap_err().to_string();
         assert!(text.contains("m.jsonl: another run writes to it"), "{text}");
         drop(file);
 
-        let mut file = MetricsFile::open(&path, 0).unwrap();
+        let mut file = MetricsFile::open(&path, run(0)).unwrap();
         file.write_step(&step(1, 1.0)).unwrap();
         assert_eq!(steps(&path), [1]);
         assert_eq!(steps(&dir.path().join("m.jsonl.1")), [1, 2, 3, 4]);
+    }
+
+    /// Lines that this run does not repeat, or would not have.
+    #[test]
+    fn lines_of_another_run_are_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        let of = |steps: &[u64], tokens: u64| {
+            std::fs::remove_file(&path).unwrap_or_default();
+            let mut file = MetricsFile::open(&path, run(0)).unwrap();
+            for number in steps {
+                file.write_step(&StepMetrics { tokens, ..step(*number, 1.0) }).unwrap();
+            }
+        };
+        for (other, tokens, kept) in [
+            (&[1, 2, 3, 4, 5, 6][..], 64, &[1, 2, 3][..]),
+            (&[1, 2, 3, 1], 64, &[1, 2, 3, 1]),
+            (&[1, 2, 2, 3], 64, &[1, 2, 2, 3]),
+            (&[1, 2, 3], 32, &[1, 2, 3]),
+            (&[4, 5], 32, &[]),
+        ] {
+            of(other, tokens);
+            let content = std::fs::read(&path).unwrap();
+            MetricsFile::open(&path, run(3)).unwrap();
+            assert_eq!(steps(&path), kept);
+            let copy = dir.path().join("m.jsonl.1");
+            assert_eq!(std::fs::read(&copy).unwrap(), content, "{other:?}");
+            std::fs::remove_file(copy).unwrap();
+        }
+        // Those of the same run, also with a gap from a time without metrics.
+        for own in [&[1, 2, 3, 4, 5][..], &[2, 3], &[1, 5], &[]] {
+            of(own, 64);
+            MetricsFile::open(&path, run(3)).unwrap();
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "{own:?}");
+        }
     }
 
     #[test]
     fn torn_ends_are_mended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
-        let mut file = MetricsFile::open(&path, 0).unwrap();
+        let mut file = MetricsFile::open(&path, run(0)).unwrap();
         file.write_step(&step(1, 1.0)).unwrap();
         drop(file);
         let line = std::fs::read(&path).unwrap();
         for torn in ["", "{", "{\"st", "{\"step\":2,\"lo", "\0", "\0\0\0\0", "{\"step\":2,\0\0"] {
             std::fs::write(&path, [&line, torn.as_bytes()].concat()).unwrap();
-            let mut file = MetricsFile::open(&path, 1).unwrap_or_else(|e| panic!("{torn}: {e}"));
+            let mut file =
+                MetricsFile::open(&path, run(1)).unwrap_or_else(|e| panic!("{torn}: {e}"));
             file.write_step(&step(2, 2.0)).unwrap();
             assert_eq!(steps(&path), [1, 2], "{torn:?}");
         }
@@ -322,7 +323,7 @@ mod tests {
     fn only_metrics_are_continued_or_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
-        let mut file = MetricsFile::open(&path, 0).unwrap();
+        let mut file = MetricsFile::open(&path, run(0)).unwrap();
         file.write_step(&step(1, 1.0)).unwrap();
         drop(file);
         let line = std::fs::read(&path).unwrap();
@@ -333,13 +334,16 @@ mod tests {
             "\0\n",
             "{\"stage\": 1",
             "{\"loss\": 1}\n",
+            "{\"step\":2,\"eval\":0.5}\n",
+            "{\"step\":2,\"eval\":0.5}",
+            "{\"step\":2,\"ev",
             "{\"step\":1,\n",
             "{\"s\0ep",
         ] {
             let content = [&line, other.as_bytes()].concat();
             std::fs::write(&path, &content).unwrap();
             for (done, action) in [(0, "replace"), (1, "continue")] {
-                let text = MetricsFile::open(&path, done).unwrap_err().to_string();
+                let text = MetricsFile::open(&path, run(done)).unwrap_err().to_string();
                 let expected = format!(
                     "cannot {action} {}: its line 2 has no metrics of a step",
                     path.display()
@@ -348,15 +352,15 @@ mod tests {
                 assert_eq!(std::fs::read(&path).unwrap(), content);
             }
         }
-        MetricsFile::open(Path::new("/dev/null"), 1).unwrap();
+        MetricsFile::open(Path::new("/dev/null"), run(1)).unwrap();
     }
 
     #[test]
     fn unusable_files_are_named() {
-        let error = MetricsFile::open(Path::new("/no/such/folder/m.jsonl"), 0).unwrap_err();
+        let error = MetricsFile::open(Path::new("/no/such/folder/m.jsonl"), run(0)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("--metrics: cannot open /no/such/folder/m.jsonl"), "{text}");
-        let full = MetricsFile::open(Path::new("/dev/full"), 0);
+        let full = MetricsFile::open(Path::new("/dev/full"), run(0));
         let text = full.unwrap().write_step(&step(1, 1.0)).unwrap_err().to_string();
         assert!(text.contains("cannot write /dev/full: No space left"), "{text}");
     }

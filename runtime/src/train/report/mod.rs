@@ -3,6 +3,7 @@
 mod attention_balance;
 mod flops;
 mod metrics;
+mod metrics_lines;
 mod metrics_recorder;
 mod peak;
 mod progress;
@@ -12,6 +13,7 @@ mod usage;
 
 pub use attention_balance::{AttentionBalance, AttentionWork};
 pub use metrics::{ClaimedMetrics, MetricsError, MetricsFile, StepMetrics};
+pub use metrics_lines::KnownSteps;
 pub use metrics_recorder::MetricsRecorder;
 pub use peak::PeakFlops;
 pub use progress::Progress;

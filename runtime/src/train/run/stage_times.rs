@@ -2,13 +2,15 @@
 
 use std::fs;
 
+use crate::os::move_aside;
 use crate::pipeline::Pipeline;
 use crate::tensor::Rank;
+use crate::train::console::print_line;
 use crate::train::plan::Plan;
 use crate::train::{Error, Result};
 
 /// Writes the milliseconds of each stage-cut point if `--stage-times` is given: `{"blocks.0": 1.93, "blocks.1": 1.87}`.
-/// Every rank calls it.
+/// Earlier times are moved aside. Every rank calls it.
 pub fn write_stage_times(rank: &Rank, pipeline: &Pipeline, plan: &Plan) -> Result<()> {
     let (Some(path), Some(planned)) = (&plan.config.stage_times, &plan.pipeline) else {
         return Ok(());
@@ -22,5 +24,9 @@ pub fn write_stage_times(rank: &Rank, pipeline: &Pipeline, plan: &Plan) -> Resul
     let lines = points.iter().zip(times).map(|(point, ms)| format!("  {:?}: {ms:.6}", point.path));
     let text = format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"));
     let (flag, path) = ("--stage-times", path.clone());
-    fs::write(&path, text).map_err(|source| Error::Output { flag, path, source })
+    let written = move_aside(&path).and_then(|aside| fs::write(&path, text).map(|()| aside));
+    if let Some(aside) = written.map_err(|source| Error::Output { flag, path, source })? {
+        print_line(&format!("{flag}: the earlier times are now in {}", aside.display()));
+    }
+    Ok(())
 }
