@@ -53,8 +53,8 @@ fn only_metrics_of_the_run_are_continued() {
     workspace.train("--steps 6 --metrics other.jsonl");
     let other = workspace.read("other.jsonl");
     let resumed = workspace.train("--resume out --steps 4 --metrics other.jsonl").stderr;
-    let warning = "warning: --metrics: other.jsonl has lines that are none of this run (line 5 is of step 5, and --steps is 4); \
-                   a copy of it is in ";
+    let warning = "warning: --metrics: other.jsonl has lines that are none of this run (line 5 is of step 5, and \
+                   --steps is 4); a copy of it is in ";
     assert_contains(&resumed, warning);
     assert_eq!(workspace.read("other.jsonl.1"), other);
     let resumed = workspace.train("--resume out --steps 4 --metrics m.jsonl").stderr;
