@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::saved_shards::{RankFile, TensorShape};
 use super::shard_check::{check_files, check_tensors};
 use super::tensors::hash_of;
-use super::{CheckpointError, RunHistory, TensorBox, files};
+use super::{CheckpointError, RunHistory, files};
 use crate::data::DataPosition;
 
 const NAME: &str = "manifest.json";
@@ -55,40 +56,6 @@ pub struct Manifest {
     pub tensors: BTreeMap<String, TensorShape>,
     /// The files of all ranks.
     pub files: Vec<RankFile>,
-}
-
-/// The global shape of a tensor of f32.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TensorShape {
-    /// Size of every dim.
-    pub shape: Vec<usize>,
-}
-
-/// The file of one rank.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankFile {
-    /// Name of the file in the folder of the checkpoint.
-    pub name: String,
-    /// Length of the file.
-    pub bytes: u64,
-    /// XXH3 hash of its content, 128 bits in hexadecimal. Protects against accidents, not against forgery.
-    pub xxh3: String,
-    /// The shards in the file.
-    pub shards: Vec<SavedShard>,
-}
-
-/// One box of one tensor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedShard {
-    /// Name of the tensor.
-    pub tensor: String,
-    /// Name of the tensor in the file.
-    pub key: String,
-    /// Shape of the whole tensor.
-    pub global_shape: Vec<usize>,
-    /// The box.
-    #[serde(flatten)]
-    pub tensor_box: TensorBox,
 }
 
 impl Manifest {

@@ -31,6 +31,7 @@ mod manifest;
 mod names;
 mod rank_files;
 mod save;
+mod saved_shards;
 mod shard_check;
 mod tensor_box;
 mod tensor_source;
@@ -40,8 +41,9 @@ pub use error::CheckpointError;
 pub use folder::CheckpointFolder;
 pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
-pub use manifest::{Manifest, RankFile, SavedShard, TensorShape, TrainState};
+pub use manifest::{Manifest, TrainState};
 pub use save::{CheckpointWriter, ShardEntry};
+pub use saved_shards::{RankFile, SavedShard, TensorShape};
 pub use tensor_box::TensorBox;
 pub use tensor_source::TensorSource;
 

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::saved_shards::{RankFile, SavedShard, TensorShape};
 use super::tensors::MAX_HEADER_BYTES;
-use super::{CheckpointError, RankFile, SavedShard, TensorBox, TensorShape, names};
+use super::{CheckpointError, TensorBox, names};
 
 /// Checks that the shards of every tensor are disjoint boxes that cover it.
 pub fn check_tensors(

@@ -4,6 +4,7 @@ mod decoder;
 mod derived;
 mod export;
 mod family;
+mod format;
 mod gpt2;
 mod import;
 mod llama;
@@ -15,7 +16,8 @@ mod unread_keys;
 
 pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
-pub use family::{ConfigFile, HfConfig, HfFormat, TensorRole};
+pub use family::{ConfigFile, HfConfig, TensorRole};
+pub use format::HfFormat;
 pub use gpt2::{Gpt2Config, Gpt2Dropout};
 pub use import::HfFolder;
 pub use llama::LlamaConfig;
