@@ -126,6 +126,14 @@ fn rows_name_layers_passes_and_overlap() {
     let row = explain("--mesh tp=2 --recompute full");
     let gathered = row(["blocks.0-1.mlp.gate.weight", "all_gather", "tp"]);
     assert_eq!(gathered[1..4], ["8.19 kB", "8.19 kB", "-"]);
+    // No gradient is reduced in the forward pass: the last one is reduced over replicas at the end of backward.
+    for flags in ["--zero 1", "--zero 2", "--zero 3", "--zero 1 --tied"] {
+        let table = workspace.train(&format!("--mesh dp=2,fsdp=2 {flags} --explain")).stdout;
+        let gradients = table.lines().filter(|line| line.contains(" (gradient)")).map(cells);
+        let passes: Vec<_> = gradients.map(|row| (row[0].to_owned(), row[4].to_owned())).collect();
+        assert!(passes.iter().any(|(field, _)| field == "embed (gradient)"), "{table}");
+        assert!(passes.iter().all(|(_, forward)| forward == "-"), "{flags}\n{table}");
+    }
     let one = workspace.train("--mesh 1 --explain");
     assert_contains(
         &one.stdout,

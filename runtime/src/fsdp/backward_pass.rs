@@ -9,6 +9,7 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use crate::context::Rank;
+use crate::context::scope::{self, Pass};
 
 use super::param::ParamRef;
 use super::unit::{GradientOwner, Unit};
@@ -133,6 +134,7 @@ impl BackwardPass {
 
     /// Ends the backward of one micro-batch: starts the reduction of all gradients that are complete.
     pub(crate) fn end_micro_batch(&self, rank: &Rank) {
+        let _pass = scope::begin_pass(Pass::Backward);
         if let CompletedUnits::Listed(units) = &*self.completed.borrow() {
             for unit in units {
                 self.acquire(unit);

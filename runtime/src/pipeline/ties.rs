@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Category, DType};
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet};
+use crate::tensor::scope::{self, Pass};
 use crate::tensor::{Gradients, Pending, Rank, Unit, fail};
 
 /// Sums the gradients of units with several owning stages over their owners, after the sums over data ranks: each owner
@@ -18,6 +19,7 @@ use crate::tensor::{Gradients, Pending, Rank, Unit, fail};
 /// If the gradients are already summed.
 #[track_caller]
 pub fn sum_tied_gradients(gradients: Gradients<Pending>) -> Gradients<Pending> {
+    let _pass = scope::begin_pass(Pass::Update);
     gradients.finish_sums();
     for unit in gradients.units() {
         let is_tied = unit.owners().is_some_and(|owners| owners.ranks().len() > 1);
