@@ -71,12 +71,22 @@ pub(super) fn tensor_role<'a>(
     if tied && stored == "lm_head.weight" {
         return TensorRole::Derived(DerivedTensor::TiedTo("model.embed_tokens.weight"));
     }
-    let is_bare = ["embed_tokens.", "layers.", "norm."].iter().any(|part| stored.starts_with(part));
-    TensorRole::Model(if is_bare {
+    TensorRole::Model(if is_bare_name(stored) {
         Cow::Owned(format!("model.{stored}"))
     } else {
         Cow::Borrowed(stored)
     })
+}
+
+/// Returns true for names of tensors of a decoder, also for those without a head.
+pub(super) fn is_tensor_name(stored: &str) -> bool {
+    let part = stored.strip_prefix("model.").unwrap_or(stored);
+    is_bare_name(part) || part.starts_with("rotary_emb.") || stored.starts_with("lm_head.")
+}
+
+/// Returns true for names of tensors of a decoder without a head.
+fn is_bare_name(stored: &str) -> bool {
+    ["embed_tokens.", "layers.", "norm."].iter().any(|part| stored.starts_with(part))
 }
 
 /// Reads `pad_token_id`. As in PyTorch, a negative one counts rows from the end.

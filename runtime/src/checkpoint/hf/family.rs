@@ -35,6 +35,13 @@ pub trait HfConfig: Sized {
         TensorRole::Model(Cow::Borrowed(stored))
     }
 
+    /// Returns true if a tensor of a folder may have this name, without a prefix that another program has added. By
+    /// default, no prefix is known to be one.
+    fn is_tensor_name(&self, stored: &str) -> bool {
+        let _ = stored;
+        true
+    }
+
     /// Makes the head a weight of its own, since a folder stores one that differs from the tensor it is tied to, and
     /// returns true; false if the family has no such models.
     fn untie(&mut self) -> bool {

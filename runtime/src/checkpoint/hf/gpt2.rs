@@ -109,6 +109,12 @@ impl HfConfig for Gpt2Config {
 
     /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones
     /// store the causal mask of each layer, and some the head, which is tied to the embedding.
+    fn is_tensor_name(&self, stored: &str) -> bool {
+        let part = stored.strip_prefix("transformer.").unwrap_or(stored);
+        let is_part = ["wte.", "wpe.", "h.", "ln_f."].iter().any(|name| part.starts_with(name));
+        is_part || stored.starts_with("lm_head.")
+    }
+
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         if stored.ends_with(".attn.bias") {
             TensorRole::Derived(DerivedTensor::CausalMask)

@@ -65,21 +65,19 @@ impl HfFolder {
             keys,
             warnings: warnings.into_iter().collect(),
         };
-        let wrapped = wrapper_len(stored.keys());
+        let names = names_in_model(stored.keys(), |name| config.is_tensor_name(name));
         let mut derived = Vec::new();
-        for (stored, file) in stored {
-            match config.tensor_role(&stored[wrapped..]) {
-                TensorRole::Model(name) => {
-                    let name = name.into_owned();
-                    opened.add(name, StoredTensor { file, stored })?;
-                }
-                TensorRole::Derived(kind) => derived.push((kind, StoredTensor { file, stored })),
+        for (name, (stored, file)) in names.into_iter().zip(stored) {
+            let place = StoredTensor { file, stored };
+            match config.tensor_role(&name) {
+                TensorRole::Model(name) => opened.add(name.into_owned(), place)?,
+                TensorRole::Derived(kind) => derived.push((kind, name, place)),
             }
         }
-        for (kind, place) in derived {
+        for (kind, name, place) in derived {
             match kind {
                 DerivedTensor::TiedTo(source) => {
-                    opened.add_tied(source, place, wrapped, &mut config)?;
+                    opened.add_tied(source, (name, place), &mut config)?;
                 }
                 kind => opened.check_derived(&kind, &place)?,
             }
@@ -107,12 +105,11 @@ impl HfFolder {
     }
 
     /// Adds a stored head that is tied to the tensor `source`: nothing if both are equal. A head that differs is a
-    /// weight of its own, as in `transformers`, by its name without the `wrapped` bytes of a prefix.
+    /// weight of its own, as in `transformers`, by its `name` in the model.
     fn add_tied<C: HfConfig>(
         &mut self,
         source: &'static str,
-        place: StoredTensor,
-        wrapped: usize,
+        (name, place): (String, StoredTensor),
         config: &mut C,
     ) -> Result<(), CheckpointError> {
         let Some(embedding) = self.places.get(source) else {
@@ -137,7 +134,7 @@ impl HfFolder {
              a weight of its own",
             place.stored, embedding.stored
         ));
-        self.add(place.stored[wrapped..].to_owned(), place)
+        self.add(name, place)
     }
 
     fn check_derived(
@@ -155,8 +152,19 @@ impl HfFolder {
     ///
     /// # Errors
     /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and those of another shape.
-    /// Also refused is a tensor of a dtype that cannot be read.
+    /// Also refused are names that all have a prefix which no name of the model has, and a tensor of a dtype that
+    /// cannot be read.
     pub fn check_tensors(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
+        let names = self.places.keys().map(String::as_str);
+        if let (Some(prefix), Some((first, _))) = (common_prefix(names), expected.first())
+            && !expected.iter().any(|(name, _)| name.starts_with(prefix))
+        {
+            let reason = format!(
+                "the names of all tensors begin with `{prefix}`, but the model expects names such as `{first}`; rename \
+                 the tensors"
+            );
+            return Err(CheckpointError::settings(&self.folder, reason));
+        }
         let found = self.places.iter().filter_map(|(name, place)| {
             Some((name.as_str(), self.files[place.file].1.shape(&place.stored)?))
         });
@@ -193,20 +201,44 @@ impl TensorSource for HfFolder {
     }
 }
 
-/// Returns the length of the prefix of all `names` by which modules that wrap a model, such as for data parallelism,
-/// name it.
-fn wrapper_len<'a>(names: impl Iterator<Item = &'a String> + Clone) -> usize {
-    let mut len = 0;
-    if names.clone().next().is_none() {
-        return len;
+/// Segments of names by which modules that wrap one of a model, such as to compile it, name it: anywhere in a name.
+const WRAPPERS: [&str; 3] = ["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"];
+
+/// Returns the name in the model of each of the `stored` names: without those of modules that wrap it or a part of it,
+/// and without a prefix of all of them if each is a name of the model then, by `is_name`.
+fn names_in_model<'a>(
+    stored: impl Iterator<Item = &'a String>,
+    is_name: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let unwrapped = |name: &String| {
+        let segments: Vec<&str> = name.split('.').filter(|part| !WRAPPERS.contains(part)).collect();
+        segments.join(".")
+    };
+    let mut names: Vec<String> = stored.map(unwrapped).collect();
+    let cut = |names: &mut Vec<String>, len: usize| {
+        names.iter_mut().for_each(|name| drop(name.drain(..len)));
+    };
+    // Of a module for data parallelism.
+    const PARALLEL: &str = "module.";
+    while !names.is_empty() && names.iter().all(|name| name.starts_with(PARALLEL)) {
+        cut(&mut names, PARALLEL.len());
     }
-    while let Some(wrapper) = ["module.", "_orig_mod."]
-        .iter()
-        .find(|wrapper| names.clone().all(|name| name[len..].starts_with(**wrapper)))
-    {
-        len += wrapper.len();
-    }
-    len
+    let longest = common_prefix(names.iter().map(String::as_str)).map_or(0, str::len);
+    let ends = names.first().into_iter().flat_map(|name| name[..longest].match_indices('.'));
+    let mut lengths = std::iter::once(0).chain(ends.map(|(dot, _)| dot + 1));
+    let fitting = lengths.find(|len| names.iter().all(|name| is_name(&name[*len..])));
+    cut(&mut names, fitting.unwrap_or(0));
+    names
+}
+
+/// Returns the longest prefix of all `names` that ends in a dot; `None` if there is none.
+fn common_prefix<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let first = names.next()?;
+    let common = names.fold(first, |common, name| {
+        let len = common.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+        &common[..common.floor_char_boundary(len)]
+    });
+    common.rfind('.').map(|dot| &common[..=dot])
 }
 
 /// Files with their paths, and the index of the file of every tensor, sorted by name.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::decoder::{
-    AttentionSizes, exported_positions, read_padding, refuse_biases, refuse_layer_types,
-    refuse_rate, refuse_window, tensor_role,
+    AttentionSizes, exported_positions, is_tensor_name, read_padding, refuse_biases,
+    refuse_layer_types, refuse_rate, refuse_window, tensor_role,
 };
 use super::rope::{read_parameters, write_parameters};
 use super::{HfConfig, HfSettings, TensorRole};
@@ -104,6 +104,10 @@ impl HfConfig for LlamaConfig {
 
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         tensor_role(stored, self.tied, &self.rope, self.head_dim)
+    }
+
+    fn is_tensor_name(&self, stored: &str) -> bool {
+        is_tensor_name(stored)
     }
 
     fn untie(&mut self) -> bool {

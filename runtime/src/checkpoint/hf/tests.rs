@@ -182,10 +182,28 @@ fn other_prefixes_are_understood() {
     };
     renamed(&|name| name.replacen("model.", "", 1));
     weights(dir.path(), &tied);
-    renamed(&|name| format!("module._orig_mod.{name}"));
-    let folder = weights(dir.path(), &tied);
-    let read = folder.read("model.embed_tokens.weight", &[10, 8], &TensorBox::whole(&[10, 8]));
-    assert_eq!(read.unwrap(), values(0, &[10, 8]));
+    let wrapped = |prefix: &'static str| move |name: &str| format!("{prefix}{name}");
+    let bare = |name: &str| name.replacen("model.", "backbone.", 1);
+    let inside = |name: &str| name.replacen("layers.0.", "layers.0._orig_mod.", 1);
+    for rename in [
+        &wrapped("module._orig_mod.") as &dyn Fn(&str) -> String,
+        &wrapped("student."),
+        &wrapped("_fsdp_wrapped_module."),
+        &wrapped("base_model.model."),
+        &bare,
+        &inside,
+        &|name| wrapped("module.student.")(&inside(name)),
+    ] {
+        renamed(rename);
+        let folder = weights(dir.path(), &tied);
+        let read = folder.read("model.embed_tokens.weight", &[10, 8], &TensorBox::whole(&[10, 8]));
+        assert_eq!(read.unwrap(), values(0, &[10, 8]));
+    }
+    renamed(&|name| format!("student.{}", name.replacen("norm", "scale", 1)));
+    let text = refusal(dir.path());
+    let reason = "the names of all tensors begin with `student.model.`, but the model expects names such as \
+                  `model.embed_tokens.weight`; rename the tensors";
+    assert!(text.contains(reason), "{text}");
     // Not all of them.
     renamed(&|name| name.replacen("model.norm", "module.model.norm", 1));
     assert!(refusal(dir.path()).contains("unexpected: module.model.norm.weight"));
