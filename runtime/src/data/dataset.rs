@@ -90,7 +90,7 @@ impl Dataset {
 
     /// Returns the hashes of the data.
     pub(super) fn fingerprints(&self) -> &Fingerprints {
-        self.fingerprints.get_or_init(|| Fingerprints::new(self.file.bytes()))
+        self.fingerprints.get_or_init(|| Fingerprints::new(&self.file))
     }
 
     /// The rows `rows` of the global batch of `step` (from 0).

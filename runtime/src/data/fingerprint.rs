@@ -1,11 +1,15 @@
 //! Hashes of data, by which a file of any size is recognized.
 
+use std::ops::Range;
+
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::TokenFile;
 
 /// Bytes at the start of the data that are hashed together.
 pub const START_BYTES: usize = 1 << 20;
 
-/// Length of a block.
+/// Length of a block, in bytes or ids.
 pub const BLOCK_BYTES: usize = 1 << 18;
 
 /// Largest number of blocks: all of a file of 64 MiB, and blocks of a longer one at equal distances, so that a terabyte
@@ -19,27 +23,50 @@ pub struct Fingerprints {
     pub start: String,
     /// XXH3 of blocks of all of the data.
     pub blocks: String,
+    /// The same of the ids, each of them as 32 bits: of as many ids as bytes.
+    pub ids: [String; 2],
 }
 
 impl Fingerprints {
     /// Hashes the data.
-    pub fn new(bytes: &[u8]) -> Fingerprints {
+    pub fn new(file: &TokenFile) -> Fingerprints {
         let text = |hash: u64| format!("{hash:016x}");
+        let bytes = file.bytes();
+        let mut first_ids = vec![0; file.len().min(START_BYTES)];
+        file.decode(0, &mut first_ids);
         Fingerprints {
             start: text(xxh3_64(&bytes[..bytes.len().min(START_BYTES)])),
             blocks: text(hash_blocks(bytes)),
+            ids: [text(xxh3_64(bytemuck::cast_slice(&first_ids))), text(hash_id_blocks(file))],
         }
     }
 }
 
-/// Returns the XXH3 of blocks at equal distances, the last one at the end; of all bytes, if the blocks cover them.
+/// Returns the XXH3 of [blocks](blocks_of) of bytes.
 pub fn hash_blocks(bytes: &[u8]) -> u64 {
-    let blocks = MOST_BLOCKS.min(bytes.len().div_ceil(BLOCK_BYTES));
-    let last_start = bytes.len().saturating_sub(BLOCK_BYTES);
     let mut hash = Xxh3::new();
-    for block in 0..blocks {
-        let start = (last_start as u128 * block as u128 / (blocks - 1).max(1) as u128) as usize;
-        hash.update(&bytes[start..bytes.len().min(start + BLOCK_BYTES)]);
+    blocks_of(bytes.len()).for_each(|block| hash.update(&bytes[block]));
+    hash.digest()
+}
+
+/// Returns the XXH3 of [blocks](blocks_of) of ids.
+fn hash_id_blocks(file: &TokenFile) -> u64 {
+    let (mut hash, mut ids) = (Xxh3::new(), Vec::new());
+    for block in blocks_of(file.len()) {
+        ids.resize(block.len(), 0);
+        file.decode(block.start, &mut ids);
+        hash.update(bytemuck::cast_slice(&ids));
     }
     hash.digest()
+}
+
+/// Returns blocks of `len` elements at equal distances, the last one at the end; all elements, if the blocks cover
+/// them.
+fn blocks_of(len: usize) -> impl Iterator<Item = Range<usize>> {
+    let blocks = MOST_BLOCKS.min(len.div_ceil(BLOCK_BYTES));
+    let last_start = len.saturating_sub(BLOCK_BYTES);
+    (0..blocks).map(move |block| {
+        let start = (last_start as u128 * block as u128 / (blocks - 1).max(1) as u128) as usize;
+        start..len.min(start + BLOCK_BYTES)
+    })
 }

@@ -18,6 +18,10 @@ pub struct DataPosition {
     /// XXH3 of blocks of all of the data, in hexadecimal; `None` in checkpoints that were saved without it.
     #[serde(default)]
     pub blocks: Option<String>,
+    /// The same hashes of the ids, whatever their width in the file, which replace those of bytes; `None` in
+    /// checkpoints that were saved without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<[String; 2]>,
     /// The tokenizer of a text; `None` for token ids, and in checkpoints that were saved without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<TokenizerRecord>,
@@ -49,6 +53,7 @@ impl DataPosition {
             tokens: file.len(),
             fingerprint: fingerprints.start.clone(),
             blocks: Some(fingerprints.blocks.clone()),
+            ids: Some(fingerprints.ids.clone()),
             tokenizer: file.tokenizer().cloned(),
             seq: sampler.seq(),
             batch: sampler.batch(),
@@ -73,7 +78,13 @@ impl DataPosition {
             )
         };
         let other_tokenizer = self.other_tokenizer(now);
-        if (self.tokens, &self.fingerprint) != (now.tokens, &now.fingerprint) {
+        let of_ids = self.ids.is_some() && now.ids.is_some();
+        let hashes = |of: &'_ DataPosition| match &of.ids {
+            Some([start, blocks]) if of_ids => (start.clone(), Some(blocks.clone())),
+            _ => (of.fingerprint.clone(), of.blocks.clone()),
+        };
+        let [(saved_start, saved_blocks), (start, blocks)] = [self, now].map(hashes);
+        if (self.tokens, saved_start) != (now.tokens, start) {
             differences.push(other_tokenizer.clone().unwrap_or_else(other_data));
         }
         // Other options of documents have other rows, and are named below.
@@ -88,7 +99,7 @@ impl DataPosition {
                 self.file
             ));
         }
-        if let (true, Some(saved), Some(now)) = (differences.is_empty(), &self.blocks, &now.blocks)
+        if let (true, Some(saved), Some(now)) = (differences.is_empty(), saved_blocks, blocks)
             && saved != now
         {
             differences.push(other_tokenizer.unwrap_or_else(other_data));
@@ -108,8 +119,11 @@ impl DataPosition {
             compare(flag, saved, now);
         };
         compare_documents("documents", |options| options.end.to_string());
-        compare_documents("pack", |options| options.packs.to_string());
-        compare_documents("mask-borders", |options| options.masks_borders.to_string());
+        // Without documents there is nothing to pack or to mask.
+        if saved.is_some() == now.is_some() {
+            compare_documents("pack", |options| options.packs.to_string());
+            compare_documents("mask-borders", |options| options.masks_borders.to_string());
+        }
         if differences.is_empty() { Ok(()) } else { Err(DataError::OtherPosition { differences }) }
     }
 
@@ -137,6 +151,7 @@ impl DataPosition {
             tokens: 100,
             fingerprint: "00".into(),
             blocks: None,
+            ids: None,
             tokenizer: None,
             seq: 8,
             batch: 4,
@@ -152,7 +167,7 @@ impl DataPosition {
 mod tests {
     use super::super::fingerprint::{BLOCK_BYTES, MOST_BLOCKS, START_BYTES, hash_blocks};
     use super::*;
-    use crate::data::TokenFile;
+    use crate::data::{Encoding, Ids, TokenFile};
 
     fn position(text: &[u8], seq: usize, batch: usize, seed: u64) -> DataPosition {
         let file = TokenFile::from_text(text.to_vec(), 256, "text").unwrap();
@@ -194,7 +209,7 @@ mod tests {
         // Checkpoints that were saved without these hashes.
         let mut other = text;
         other[START_BYTES] = b'y';
-        let older = DataPosition { blocks: None, ..saved };
+        let older = DataPosition { blocks: None, ids: None, ..saved };
         older.check_resume(&position(&other, 2, 4, 1)).unwrap();
 
         let mut long = vec![0; (MOST_BLOCKS + 10) * BLOCK_BYTES];
@@ -202,6 +217,30 @@ mod tests {
         let end = long.len() - 1;
         long[end] = 1;
         assert_ne!(hash_blocks(&long), all);
+    }
+
+    /// The same ids in files of another width.
+    #[test]
+    fn positions_do_not_depend_on_the_width_of_ids() {
+        let text: Vec<u8> = (0..START_BYTES + BLOCK_BYTES).map(|at| (at * at) as u8).collect();
+        let of_width = |encoding, text: &[u8]| {
+            let mut ids = Ids::new(encoding);
+            ids.extend(&text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>());
+            let file = TokenFile::from_ids(ids, 256, "ids").unwrap();
+            DataPosition::after(3, &Dataset::new(file, 2, 4, Order::Shuffled, 1).unwrap())
+        };
+        let widths = [Encoding::Bytes, Encoding::U16, Encoding::U32];
+        let mut other = text.clone();
+        *other.last_mut().unwrap() ^= 1;
+        for saved in widths {
+            let older = DataPosition { ids: None, ..of_width(saved, &text) };
+            for now in widths {
+                of_width(saved, &text).check_resume(&of_width(now, &text)).unwrap();
+                of_width(saved, &text).check_resume(&of_width(now, &other)).unwrap_err();
+                // Checkpoints that were saved without hashes of ids need the same file.
+                assert_eq!(older.check_resume(&of_width(now, &text)).is_ok(), saved == now);
+            }
+        }
     }
 
     /// Documents behind the bytes that are hashed.
@@ -252,5 +291,6 @@ mod tests {
         let older = serde_json::from_value::<DataPosition>(older).unwrap();
         let text = saved.check_resume(&older).unwrap_err().to_string();
         assert!(text.contains("--documents: none, but 32 was saved"), "{text}");
+        assert!(!text.contains("--pack") && !text.contains("--mask-borders"), "{text}");
     }
 }

@@ -160,16 +160,21 @@ impl TokenFile {
     /// When the range is not inside the file: a fault of the calling code, since a
     /// [`Sampler`](super::Sampler) made for this file stays inside.
     pub fn read(&self, start: usize, out: &mut [u32]) -> Result<(), DataError> {
+        self.decode(start, out);
+        match out.iter().position(|id| *id as usize >= self.vocab) {
+            Some(at) => Err(self.unknown_token(out[at], start + at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies the ids from `start` on into `out`, also those beyond the vocabulary.
+    pub(super) fn decode(&self, start: usize, out: &mut [u32]) {
         let width = self.encoding.width();
         let bytes = &self.content.bytes()[start * width..(start + out.len()) * width];
         match self.encoding {
             Encoding::Bytes => fill_ids(out, bytes, |[a]: [u8; 1]| u32::from(a)),
             Encoding::U16 => fill_ids(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
             Encoding::U32 => fill_ids(out, bytes, u32::from_le_bytes),
-        }
-        match out.iter().position(|id| *id as usize >= self.vocab) {
-            Some(at) => Err(self.unknown_token(out[at], start + at)),
-            None => Ok(()),
         }
     }
 

@@ -23,6 +23,7 @@ fn position(samples: u64) -> DataPosition {
         tokens: 100,
         fingerprint: "00".to_owned(),
         blocks: None,
+        ids: None,
         tokenizer: None,
         seq: 8,
         batch: 8,
