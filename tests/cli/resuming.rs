@@ -101,7 +101,7 @@ fn flags_override_saved_settings() {
     let workspace = Workspace::new();
     workspace.train("--mesh fsdp=2 --zero 1 --micro-batches 2 --steps 2 --save out");
     for flags in [
-        "--mesh dp=4",
+        "--mesh dp=4 --micro-batches 1",
         "--mesh pp=2 --schedule gpipe",
         "--mesh auto=2",
         "--lr 1e-2 --clip 0 --weight-decay 0 --ema 0.5",
@@ -123,13 +123,137 @@ fn flags_override_saved_settings() {
         ("--batch 8", "--batch: 8, but 4 was saved"),
         ("--seed 1", "--seed: 1, but 0 was saved"),
         ("--order shuffled", "--order: shuffled, but sequential was saved"),
-        ("--documents 10", "--documents: 10, but none was saved"),
+        ("--documents 10", "\n  - --documents: 10, but none was saved"),
+        (
+            "--mesh dp=4",
+            "(dp=4 of --mesh x --micro-batches 2); use --micro-batches 1, or another --mesh",
+        ),
+        ("--kv-heads 4", "--kv-heads: 4, but 2 was saved"),
         ("--data other.txt", "--data: other.txt with "),
         ("--optimizer sgd", "--optimizer: out/step-00000002 was saved by another optimizer"),
         ("--init-from none", "--init-from: "),
     ] {
         let run = workspace.run(&format!("--resume out --steps 3 {flags}"));
         assert_contains(run.error(), expected);
+    }
+}
+
+/// Results depend on the number of micro-batches, through a balance loss, and not on the mesh.
+#[test]
+fn micro_batches_are_kept_on_another_mesh() {
+    let workspace = Workspace::new();
+    let sizes = "--hidden 16 --layers 2 --heads 2 --seq 16 --batch 8 --data text.txt --threads 1 --sample-tokens 0";
+    let run = |line: &str| {
+        let finished = workspace.run_program(mixtral_program(), line);
+        assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
+        finished.stderr
+    };
+    run(&format!(
+        "{sizes} --mesh 1 --micro-batches 4 --lr 1e-2 --balance batch=0.5 --steps 2 --save out"
+    ));
+    let norm_of = |flags: &str| {
+        let errors = run(&format!("--resume out --steps 3 --metrics m.jsonl --threads 1 {flags}"));
+        let step = workspace.metrics("m.jsonl").pop().unwrap();
+        std::fs::remove_file(workspace.path("m.jsonl")).unwrap();
+        (step["grad_norm"].as_f64().unwrap(), errors)
+    };
+    let (same, _) = norm_of("");
+    for mesh in ["dp=2", "fsdp=2", "pp=2"] {
+        let (other, errors) = norm_of(&format!("--mesh {mesh}"));
+        assert!((other - same).abs() < 1e-4 * same, "{mesh}: {other}, {same}");
+        assert!(!errors.contains("warning"), "{errors}");
+    }
+    let (other, errors) = norm_of("--micro-batches 1");
+    assert!((other - same).abs() > 3e-4 * same, "{other}, {same}");
+    let warning = "--micro-batches is 1, and 4 was saved, which changes the balance loss";
+    assert_contains(&errors, warning);
+    let (_, errors) = norm_of("--micro-batches 1 --balance none");
+    assert!(!errors.contains("--micro-batches"), "{errors}");
+}
+
+/// Settings of how ranks share the work have their defaults on another mesh, unless they follow from it.
+#[test]
+fn settings_that_are_not_kept_on_another_mesh_are_named() {
+    let workspace = Workspace::new();
+    for (saved, flags, expected) in [
+        ("fsdp=4 --zero 1", "--mesh fsdp=2", "step-00000002: --zero is 3, and 1 was saved\n"),
+        ("fsdp=4 --zero 1", "--mesh dp=2", ""),
+        ("fsdp=4", "--mesh pp=2,fsdp=2", ""),
+        (
+            "pp=2 --schedule interleaved --layers 4",
+            "--mesh pp=2,dp=2",
+            "--schedule is 1f1b, and interleaved was saved; --virtual-stages is 1, and 2 was saved\n",
+        ),
+        ("pp=2 --schedule interleaved --layers 4", "--mesh dp=2", ""),
+        ("cp=2 --cp ulysses", "--mesh cp=2,dp=2", "--cp is none, and ulysses was saved\n"),
+        ("cp=2 --cp ulysses", "--mesh tp=2", ""),
+    ] {
+        let sizes =
+            if saved.contains("--layers") { SMALL.replace("--layers 2", "") } else { SMALL.into() };
+        let first = workspace.run(&format!("{sizes} --mesh {saved} --steps 2 --save out"));
+        assert_eq!(first.code, Some(0), "{}", first.stderr);
+        let second = workspace.run(&format!("--resume out --steps 3 --threads 1 {flags}"));
+        assert_eq!(second.code, Some(0), "{}", second.stderr);
+        if expected.is_empty() {
+            assert!(!second.stderr.contains("warning"), "{saved}, {flags}: {}", second.stderr);
+        } else {
+            assert_contains(&(second.stderr + &second.stdout), expected);
+        }
+        std::fs::remove_dir_all(workspace.path("out")).unwrap();
+    }
+}
+
+/// The message names the family, the flag or the folder.
+#[test]
+fn other_models_are_refused_by_name() {
+    let workspace = Workspace::new();
+    let sizes = SMALL.replace("--kv-heads 2", "").replace("--ffn 48", "");
+    let first = workspace.run(&format!("{sizes} --mesh 1 --steps 2 --save out"));
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    for (flags, expected) in [
+        ("--ffn 32", "--ffn (intermediate_size) is 32, and "),
+        (
+            "--kv-heads 1",
+            "--kv-heads (num_key_value_heads) is 1, and 4 was saved; leave out the flags",
+        ),
+    ] {
+        let run = workspace.run(&format!("--resume out --steps 3 {flags}"));
+        assert_contains(run.error(), expected);
+    }
+    let other = workspace.run_gpt2("--resume out --steps 3");
+    let expected = "--resume: out/step-00000002 is of a llama, and this program trains a gpt2; use the program";
+    assert_contains(other.error(), expected);
+
+    workspace.copy_fixture("tied_gqa", "model");
+    let first = workspace.run(
+        "--init-from model --data model/tokens.bin --seq 8 --batch 4 --steps 2 --save other --sample-tokens 0",
+    );
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    let settings = String::from_utf8(workspace.read("model/config.json")).unwrap();
+    let changed = settings.replacen("\"rms_norm_eps\": ", "\"rms_norm_eps\": 1", 1);
+    assert_ne!(changed, settings);
+    workspace.write("model/config.json", changed.as_bytes());
+    for flags in ["", "--init-from model", "--init-from ./model"] {
+        let run = workspace.run(&format!("--resume other --steps 3 {flags}"));
+        assert_contains(run.error(), "rms_norm_eps is ");
+        assert_contains(run.error(), "; restore the config.json of ");
+    }
+}
+
+/// The ids of a text by bytes are the same, whatever their width.
+#[test]
+fn a_text_and_its_token_file_resume_each_other() {
+    let workspace = Workspace::new();
+    let ids: Vec<u8> = workspace.read("text.txt").into_iter().flat_map(|byte| [byte, 0]).collect();
+    workspace.write("text.u16.bin", &ids);
+    for [saved, resumed] in [["text.txt", "text.u16.bin"], ["text.u16.bin", "text.txt"]] {
+        let flags = SMALL.replace("text.txt", saved);
+        let first =
+            workspace.run(&format!("{flags} --tokenizer bytes --mesh 1 --steps 2 --save out"));
+        assert_eq!(first.code, Some(0), "{}", first.stderr);
+        let second = workspace.run(&format!("--resume out --steps 3 --data {resumed}"));
+        assert_eq!(second.code, Some(0), "{}", second.stderr);
+        std::fs::remove_dir_all(workspace.path("out")).unwrap();
     }
 }
 
@@ -145,5 +269,5 @@ fn older_checkpoints_load_with_flags() {
     write_manifest(&checkpoint, &serde_json::to_vec(&manifest).unwrap());
     workspace.train("--mesh fsdp=2 --steps 3 --resume out");
     let without = workspace.run("--steps 3 --resume out");
-    assert_contains(without.error(), "out/step-00000002");
+    assert_contains(without.error(), "\n  - --seq: 128, but 16 was saved");
 }

@@ -27,6 +27,8 @@ pub struct AutoMesh {
     pub ranks: Option<usize>,
     /// The device of the ranks.
     pub device: DeviceChoice,
+    /// `--explain`: the ranks do not run.
+    pub explain: bool,
 }
 
 impl GivenSettings {
@@ -75,11 +77,16 @@ impl GivenSettings {
                 ));
             }
         };
-        Ok(Some(AutoMesh { ranks, device }))
+        let explain = self.given.get("explain").is_some_and(|given| given.text == "true");
+        Ok(Some(AutoMesh { ranks, device, explain }))
     }
 
-    /// Returns the path to resume from, if `--resume` is given, and true for `auto`: the folder of `--save`.
+    /// Returns the path to resume from, if `--resume` is given, and true for `auto`: the folder of `--save`. `None` for
+    /// a `--preflight`, which refuses the flag.
     pub fn resume(&self) -> Option<(PathBuf, bool)> {
+        if self.given.contains_key("preflight") {
+            return None;
+        }
         let path = |name| {
             let path = PathBuf::from(&self.given.get(name)?.text);
             Some(path).filter(|path| !path.as_os_str().is_empty())
@@ -135,11 +142,12 @@ mod tests {
         let auto = |line: &str| settings(line).auto_mesh();
         assert_eq!(auto("t --mesh dp=2"), Ok(None));
         assert_eq!(auto("t"), Ok(None));
-        let cpu = |ranks| Ok(Some(AutoMesh { ranks, device: DeviceChoice::Cpu }));
+        let (device, explain) = (DeviceChoice::Cpu, false);
+        let cpu = |ranks| Ok(Some(AutoMesh { ranks, device, explain }));
         assert_eq!(auto("t --mesh auto=8"), cpu(Some(8)));
         assert_eq!(auto("t --mesh auto"), cpu(None));
-        let cuda = AutoMesh { ranks: None, device: DeviceChoice::Cuda };
-        assert_eq!(auto("t --mesh auto --device cuda"), Ok(Some(cuda)));
+        let cuda = AutoMesh { ranks: None, device: DeviceChoice::Cuda, explain: true };
+        assert_eq!(auto("t --mesh auto --device cuda --explain"), Ok(Some(cuda)));
         for text in ["auto=0", "auto=two", "auto8", "auto="] {
             let error = auto(&format!("t --mesh {text}")).unwrap_err().to_string();
             assert_eq!(
@@ -163,9 +171,9 @@ mod tests {
         let expected = Config::parse(format!("{saved} --resume out").split(' ')).unwrap();
         assert_eq!(resumed("t --resume out", saved), Ok(expected.clone()));
         assert_eq!(resumed("t --resume out --mesh fsdp=2,dp=1 --hidden 64", saved), Ok(expected));
-        // What depends on the mesh is that of the new one.
+        // What depends on the mesh is that of the new one; micro-batches, on which results may depend, are kept.
         let line = "t --resume out --mesh dp=2 --lr 1 --steps 20 --data /b";
-        let expected = format!("{line} --hidden 64 --seed 4");
+        let expected = format!("{line} --hidden 64 --seed 4 --micro-batches 2");
         let expected = Config::parse(expected.split(' ')).unwrap();
         assert_eq!(resumed(line, saved), Ok(expected));
         // A chosen mesh, and an optimizer with other settings.

@@ -42,10 +42,7 @@ const NOT_KEPT: [&str; 18] = [
 /// A flag, and those that are not taken from a checkpoint if the flag is given with another value than the saved one:
 /// they may not fit it.
 const DEPENDENT: [(&str, &[&str]); 6] = [
-    (
-        "mesh",
-        &["mesh-order", "zero", "schedule", "virtual-stages", "stages", "micro-batches", "cp"],
-    ),
+    ("mesh", &["mesh-order", "zero", "schedule", "virtual-stages", "stages", "cp"]),
     ("schedule", &["virtual-stages", "stages"]),
     ("virtual-stages", &["stages"]),
     ("optimizer", &["betas", "eps", "momentum"]),

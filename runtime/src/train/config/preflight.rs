@@ -17,7 +17,10 @@ pub(super) fn preflight(values: &mut Values) -> Option<u64> {
         values.problem("preflight", format!("{steps} steps are more than --steps {total}"));
     }
     let others = FLAGS.iter().filter(|flag| [SAVING, REPORTS].contains(&flag.group));
-    for flag in others.filter(|flag| flag.name != "preflight") {
+    // No tokens are what a preflight samples anyway.
+    let samples_nothing = values.text("sample-tokens").as_deref() == Some("0");
+    let is_moot = |name: &str| name == "preflight" || name == "sample-tokens" && samples_nothing;
+    for flag in others.filter(|flag| !is_moot(flag.name)) {
         if values.is_given(flag.name) {
             let message =
                 "a --preflight compares steps from the beginning, and writes nothing; leave it out";

@@ -221,13 +221,13 @@ fn save_config(values: &mut Values) -> Option<SaveConfig> {
     let keep = values.count("keep").map(|n| n as usize);
     let max_failed = values.count("max-failed-saves").map_or(3, |n| n as usize);
     let dir = values.path("save");
-    if asynchronous && every.is_none() {
+    if asynchronous && every.is_none() && values.fits("save-async") {
         let message = "needs --save-every N: a run waits for the checkpoint after its last step";
         values.problem("save-async", message.into());
     }
     if dir.is_none() {
         for name in ["save-every", "keep", "max-failed-saves"] {
-            if values.is_given(name) {
+            if values.is_given(name) && values.fits(name) {
                 values.problem(name, "needs --save DIR".into());
             }
         }
@@ -242,7 +242,7 @@ fn resume(values: &mut Values) -> (Option<PathBuf>, bool) {
         return (path, false);
     }
     let dir = values.path("save");
-    if dir.is_none() {
+    if dir.is_none() && !values.is_given("preflight") {
         let message = "auto needs --save DIR, whose newest checkpoint it continues from (a folder of this name is \
                        ./auto)";
         values.problem("resume", message.into());
@@ -252,7 +252,7 @@ fn resume(values: &mut Values) -> (Option<PathBuf>, bool) {
 
 fn stop_after(values: &mut Values) -> Option<TimeLimit> {
     let limit = values.time("stop-after")?;
-    if !values.is_given("save") {
+    if !values.is_given("save") && values.fits("stop-after") {
         values.problem("stop-after", "needs --save DIR, from which the run is continued".into());
     }
     Some(limit)

@@ -140,8 +140,18 @@ pub fn check_batch(config: &Config) -> Result<()> {
     if config.micro_batches > 1 {
         factors.push(format!("--micro-batches {}", config.micro_batches));
     }
+    // The batch of a resumed run is that of the checkpoint.
+    let advice = match config.batch / mesh.degree_of(AxisSet::DATA) {
+        _ if config.resume.is_none() => format!("use a multiple of {parts}"),
+        rows if rows * mesh.degree_of(AxisSet::DATA) == config.batch => {
+            let fitting =
+                (1..=config.micro_batches).rev().find(|count| rows.is_multiple_of(*count));
+            format!("use --micro-batches {}, or another --mesh", fitting.unwrap_or(1))
+        }
+        _ => "use another --mesh".to_owned(),
+    };
     Err(Error::Input(format!(
-        "--batch {} does not divide into {parts} equal parts ({}); use a multiple of {parts}",
+        "--batch {} does not divide into {parts} equal parts ({}); {advice}",
         config.batch,
         factors.join(" x ")
     )))

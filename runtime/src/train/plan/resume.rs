@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde_json::Value;
+
+use crate::checkpoint::hf::HfConfig;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::data::{DataPosition, Dataset};
 use crate::optim::{Ema, ParamGroups, UpdateRule};
@@ -13,12 +16,19 @@ use crate::train::config::{Config, GivenSettings};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
-use super::saved_settings::{changed_settings, saved_flags};
+use super::saved_settings::{changed_settings, check_architecture, check_family, saved_flags};
 
 /// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
-pub fn take_saved_settings(settings: GivenSettings) -> Result<(GivenSettings, Option<Checkpoint>)> {
+///
+/// # Errors
+/// As [`open_resumed`], and settings that differ from those of the checkpoint.
+pub fn take_saved_settings<C: HfConfig>(
+    settings: GivenSettings,
+) -> Result<(GivenSettings, Option<Checkpoint>)> {
     let Some((path, is_auto)) = settings.resume() else { return Ok((settings, None)) };
-    let Some(checkpoint) = open_checkpoint(&path, is_auto)? else { return Ok((settings, None)) };
+    let Some(checkpoint) = open_checkpoint::<C>(&path, is_auto)? else {
+        return Ok((settings, None));
+    };
     let settings = match saved_flags(&checkpoint) {
         Some(saved) => settings.with_kept(checkpoint.folder(), saved)?,
         None => settings,
@@ -27,41 +37,51 @@ pub fn take_saved_settings(settings: GivenSettings) -> Result<(GivenSettings, Op
 }
 
 /// Opens the checkpoint of `--resume`, if it is given.
-pub fn open_resumed(config: &Config) -> Result<Option<Checkpoint>> {
-    config.resume.as_ref().map_or(Ok(None), |path| open_checkpoint(path, config.resume_auto))
+///
+/// # Errors
+/// A checkpoint that is missing or damaged, and one of another family than `C`.
+pub fn open_resumed<C: HfConfig>(config: &Config) -> Result<Option<Checkpoint>> {
+    config.resume.as_ref().map_or(Ok(None), |path| open_checkpoint::<C>(path, config.resume_auto))
 }
 
 /// Opens the checkpoint at `path`. Returns `None` if there is none, damaged or not, for `--resume auto`.
-fn open_checkpoint(path: &Path, is_auto: bool) -> Result<Option<Checkpoint>> {
+fn open_checkpoint<C: HfConfig>(path: &Path, is_auto: bool) -> Result<Option<Checkpoint>> {
     match Checkpoint::open(path) {
+        Ok(checkpoint) => {
+            check_family::<C>(&checkpoint)?;
+            Ok(Some(checkpoint))
+        }
         Err(CheckpointError::NotFound { .. }) if is_auto => Ok(None),
         Err(error @ CheckpointError::NoneUsable { .. }) if is_auto => Err(Error::Input(format!(
             "--resume auto: {error}\nA run from the beginning would replace them: restore their files, or move {} away \
              to begin again",
             path.display()
         ))),
-        opened => opened.map(Some).map_err(Error::of_flag("--resume")),
+        Err(error) => Err(Error::of_flag("--resume")(error)),
     }
 }
 
-/// Checks a checkpoint to resume from against the settings, the data and the model's parameters.
+/// Checks a checkpoint to resume from against the settings, the data, and the `architecture` and parameters of the
+/// model.
 pub fn check_checkpoint(
     checkpoint: &Checkpoint,
     config: &Config,
     dataset: &Dataset,
-    params: &[ParamRef],
+    (architecture, params): (&Value, &[ParamRef]),
 ) -> Result<()> {
     let in_flag = || Error::of_flag("--resume");
     let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
     let kinds = |param: &ParamRef| rule.state_kinds(groups.of(param)).to_vec();
     check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
+    let state = &checkpoint.manifest().state;
+    state.data.check_resume(&DataPosition::after(state.step, dataset))?;
+    // It names what differs; tensors only show it.
+    check_architecture(checkpoint, config, architecture)?;
     let has_average = state_kinds_in(checkpoint).contains(Ema::KIND);
     let average = has_average.then_some(Ema::KIND);
     let expected =
         training_tensors(params, |param| kinds(param).into_iter().chain(average).collect());
     checkpoint.check_tensors(expected).map_err(in_flag())?;
-    let state = &checkpoint.manifest().state;
-    state.data.check_resume(&DataPosition::after(state.step, dataset))?;
     check_steps_left(checkpoint, config)?;
     for skipped in checkpoint.skipped() {
         print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
@@ -87,7 +107,7 @@ pub fn check_checkpoint(
         )),
         _ => {}
     }
-    let changed = changed_settings(checkpoint, config);
+    let changed = changed_settings(checkpoint, config, architecture);
     if !changed.is_empty() {
         let folder = checkpoint.folder().display();
         print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));

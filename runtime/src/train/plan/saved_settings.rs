@@ -5,6 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::hf::HfConfig;
+use crate::layout::{AxisId, AxisSet};
+use crate::mesh::MeshShape;
+use crate::tensor::ZeroStage;
 use crate::train::config::{Config, ModelSource, kept_flags};
 use crate::train::{Decay, Error, Result};
 
@@ -18,6 +22,15 @@ const FLAGS: &str = "flags";
 /// compared.
 const NOT_COMPARED: [&str; 4] =
     ["bos_token_id", "eos_token_id", "router_aux_loss_coef", "router_z_loss_coef"];
+
+/// Keys of `config.json` of the sizes that are not saved as flags where they follow from others, and their flags.
+const DERIVED_SIZES: [(&str, &str); 3] =
+    [("intermediate_size", "--ffn"), ("n_inner", "--ffn"), ("num_key_value_heads", "--kv-heads")];
+
+/// Flags of how ranks share the work, without effect on results. Those that depend on the mesh are not taken from a
+/// checkpoint with another one.
+const LAYOUT: [&str; 7] =
+    ["mesh", "schedule", "virtual-stages", "stages", "mesh-order", "zero", "cp"];
 
 /// Settings that a resumed run may change, but that are easily forgotten: the path among the saved settings, and the
 /// flag.
@@ -53,6 +66,19 @@ pub fn saved_flags(checkpoint: &Checkpoint) -> Option<&Value> {
     checkpoint.manifest().state.config.get(FLAGS)
 }
 
+/// Checks that a checkpoint is of a model of family `C`.
+pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
+    let saved = &checkpoint.manifest().state.config[ARCHITECTURE]["model_type"];
+    match saved.as_str() {
+        Some(saved) if saved != C::MODEL_TYPE => Err(Error::Input(format!(
+            "--resume: {} is of a {saved}, and this program trains a {}; use the program that has saved it",
+            checkpoint.folder().display(),
+            C::MODEL_TYPE
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Checks that the model of a checkpoint has the same architecture. What shapes do not show, such as the base of rotary
 /// positions, would change the results.
 pub fn check_architecture(
@@ -71,12 +97,21 @@ pub fn check_architecture(
         return Ok(());
     }
     let saved_source = settings.pointer("/model/init-from").and_then(Value::as_str);
+    // The flag is kept as an absolute path.
+    let is_saved_folder = |folder: &Path| {
+        let kept = settings.pointer("/flags/init-from").and_then(Value::as_str);
+        let is_same = |saved: &str| std::path::absolute(folder).is_ok_and(|now| now == *saved);
+        kept.is_some_and(is_same) || saved_source.is_some_and(|saved| Path::new(saved) == folder)
+    };
     let advice = match (saved_source, &config.model) {
-        (Some(saved), ModelSource::InitFrom(folder)) if Path::new(saved) == folder => {
+        (Some(saved), ModelSource::InitFrom(folder)) if is_saved_folder(folder) => {
             format!("restore the config.json of {saved}, with which the run was saved")
         }
         (Some(saved), _) => format!("add --init-from {saved}, as in the saved run"),
-        (None, _) => "use the settings of the saved run".to_owned(),
+        (None, ModelSource::InitFrom(_)) => "leave --init-from out, as in the saved run".to_owned(),
+        (None, ModelSource::New(_)) => {
+            "leave out the flags that change it, or train another model without --resume".to_owned()
+        }
     };
     Err(Error::Input(format!(
         "--resume: the model of {} differs from that of this run: {}; {advice}",
@@ -91,7 +126,9 @@ fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Ve
         return;
     }
     let (Value::Object(saved), Value::Object(now)) = (saved, now) else {
-        differences.push(difference(path, saved, now));
+        let flag = DERIVED_SIZES.iter().find(|(key, _)| *key == path);
+        let name = flag.map_or(path.to_owned(), |(key, flag)| format!("{flag} ({key})"));
+        differences.push(difference(&name, saved, now));
         return;
     };
     let added = now.keys().filter(|key| !saved.contains_key(*key));
@@ -102,8 +139,12 @@ fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Ve
     }
 }
 
-/// Describes the [changeable](CHANGEABLE) settings that differ from the saved ones.
-pub fn changed_settings(checkpoint: &Checkpoint, config: &Config) -> Vec<String> {
+/// Describes the [changeable](CHANGEABLE) settings that differ from the saved ones, for a model of this `architecture`.
+pub fn changed_settings(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    architecture: &Value,
+) -> Vec<String> {
     let saved = &checkpoint.manifest().state.config;
     let now = serde_json::to_string(config).and_then(|text| serde_json::from_str(&text));
     let now: Value = now.unwrap_or_default();
@@ -112,6 +153,14 @@ pub fn changed_settings(checkpoint: &Checkpoint, config: &Config) -> Vec<String>
         (saved != now).then(|| difference(flag, saved, now))
     };
     let mut changed: Vec<String> = CHANGEABLE.into_iter().filter_map(describe).collect();
+    // A balance loss follows from all rows of a micro-batch together.
+    let balance = config.balance.or_else(|| architecture["router_aux_loss_coef"].as_f64());
+    if balance.is_some_and(|weight| weight > 0.0)
+        && let Some(difference) = describe(("/micro-batches", "--micro-batches"))
+    {
+        changed.push(format!("{difference}, which changes the balance loss"));
+    }
+    changed.extend(changed_layout(saved, config));
     let ema = "/optimizer/ema";
     // A run that begins or stops to keep an average has a warning of its own.
     if config.optimizer.ema.is_some() && saved.pointer(ema).is_some_and(Value::is_number) {
@@ -125,6 +174,39 @@ pub fn changed_settings(checkpoint: &Checkpoint, config: &Config) -> Vec<String>
         changed.push(format!("{difference}, which moves the decay of the learning rate"));
     }
     changed
+}
+
+/// Describes the settings of the [layout](LAYOUT) that differ from the saved ones and do not follow from another mesh:
+/// on it they have their defaults.
+fn changed_layout(saved: &Value, config: &Config) -> Vec<String> {
+    let (saved, now) = (&saved[FLAGS], kept_flags(config));
+    let saved = |name: &str| saved[name].as_str();
+    let Some(saved_mesh) = saved("mesh").and_then(|mesh| mesh.parse::<MeshShape>().ok()) else {
+        return Vec::new();
+    };
+    let is_changed = |name: &&str| saved(name) != now.get(*name).map(String::as_str);
+    // Given settings of the same mesh are no surprise.
+    if !LAYOUT[..3].iter().any(is_changed) {
+        return Vec::new();
+    }
+    let mesh = &config.mesh;
+    let is_default = |zero: &str| zero == ZeroStage::suited_to(&saved_mesh).number().to_string();
+    let matters = |name: &&str| match *name {
+        "mesh" => false,
+        "mesh-order" => {
+            saved(name).is_some()
+                && AxisId::ALL.iter().filter(|axis| mesh.degree(**axis) > 1).count() > 1
+        }
+        "zero" => mesh.degree_of(AxisSet::ZERO) > 1 && !saved("zero").is_some_and(is_default),
+        "cp" => mesh.degree(AxisId::Cp) > 1 && saved("cp").is_some(),
+        _ => mesh.degree(AxisId::Pp) > 1 && saved_mesh.degree(AxisId::Pp) > 1,
+    };
+    let value = |text: Option<&str>| text.map_or(Value::Null, Value::from);
+    let describe = |name: &str| {
+        let now = now.get(name).map(String::as_str);
+        difference(&format!("--{name}"), &value(saved(name)), &value(now))
+    };
+    LAYOUT.into_iter().filter(is_changed).filter(matters).map(describe).collect()
 }
 
 fn difference(name: &str, saved: &Value, now: &Value) -> String {
