@@ -1,9 +1,11 @@
 //! `--mesh auto=N`: the choice of a mesh for a number of ranks.
 
+use crate::backend::Bytes;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 
-use super::config::{Config, ConfigError, GivenSettings, Problem};
+use super::config::{Config, ConfigError, DeviceChoice, GivenSettings, Problem};
+use super::machine::{Machine, host_memory};
 use super::{Error, Result};
 
 /// Most tensor-parallel ranks that are tried: those of a node, whose links carry two collectives per layer and pass.
@@ -64,6 +66,30 @@ pub fn choose_mesh(
             list(&refused)
         ))),
     }
+}
+
+/// Returns the memory of all ranks together that a chosen mesh has to fit, if it is known: that of the machine. A run
+/// that is only listed has the machine of its `--memory-limit`, or else this host.
+pub fn memory_for_choice(config: &Config, machine: &dyn Machine) -> Option<f64> {
+    match config {
+        Config { explain: false, .. } => machine.memory(),
+        Config { memory_limit: None, device: DeviceChoice::Cpu, .. } => host_memory(),
+        _ => None,
+    }
+}
+
+/// Returns a line about a choice for which no memory was counted: `memory` is that of this machine, which holds a run
+/// on some mesh if `fits_here`. Empty for other choices.
+pub fn note_on_memory(config: &Config, memory: Option<f64>, fits_here: bool) -> String {
+    if !config.explain || config.memory_limit.is_some() {
+        return String::new();
+    }
+    let reason = match memory {
+        Some(_) if fits_here => return String::new(),
+        Some(memory) => format!("no mesh fits in the {} of this machine", Bytes(memory)),
+        None => "no memory is known".to_owned(),
+    };
+    format!("\n{reason}, so memory is not counted; set that of each rank by --memory-limit")
 }
 
 /// Returns the meshes of `ranks` ranks, the cheapest first.

@@ -9,7 +9,7 @@ use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, print_text, watch_stop_signals};
 use crate::trace::Tracer;
 
-use super::auto_mesh::{ChosenMesh, choose_mesh};
+use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
 use super::config::{Config, GivenSettings};
 use super::console::print_line;
 use super::explain::explain_step;
@@ -73,28 +73,42 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new), and the reasons against each mesh if none fits.
     pub fn with_settings(settings: GivenSettings) -> Result<Trainer<M>> {
-        let (settings, resumed) = take_saved_settings(settings)?;
+        let (settings, resumed) = take_saved_settings::<M::Config>(settings)?;
         let Some(auto) = settings.auto_mesh()? else {
             let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
             return Trainer::prepare(config, machine, resumed);
         };
         let ranks = auto.ranks.map_or_else(|| suggested_ranks(auto.device), Ok)?;
-        check_auto_ranks(ranks, auto.device)?;
+        if !auto.explain {
+            check_auto_ranks(ranks, auto.device)?;
+        }
         // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
         let mut opened = None;
-        let chosen = choose_mesh(&settings, ranks, |config| {
-            let (machine, model) = match &mut opened {
-                Some(opened) => opened,
-                None => opened.insert((open_machine(config)?, open_model(config)?)),
-            };
-            Plan::check_fit::<M>(config, model, machine.memory())
-        })?;
-        let ChosenMesh { config, reason } = chosen;
-        let machine = match opened {
-            Some((machine, _)) => machine,
-            None => open_machine(&config)?,
+        let mut choose = |counts_memory: bool| {
+            choose_mesh(&settings, ranks, |config| {
+                let (_, model, memory) = match &mut opened {
+                    Some(opened) => opened,
+                    None => {
+                        let machine = open_machine(config)?;
+                        let memory = memory_for_choice(config, machine.as_ref());
+                        opened.insert((machine, open_model(config)?, memory))
+                    }
+                };
+                Plan::check_fit::<M>(config, model, memory.filter(|_| counts_memory))
+            })
         };
+        let (chosen, fits_here) = match choose(true) {
+            // A run that is only listed may be one of another machine.
+            Err(_) if auto.explain => (choose(false)?, false),
+            chosen => (chosen?, true),
+        };
+        let ChosenMesh { config, mut reason } = chosen;
+        let (machine, memory) = match opened {
+            Some((machine, _, memory)) => (machine, memory),
+            None => (open_machine(&config)?, None),
+        };
+        reason += &note_on_memory(&config, memory, fits_here);
         if machine.own_rank().is_none_or(|rank| rank == 0) {
             print_line(&reason);
         }
@@ -117,7 +131,8 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
-        let resumed = open_resumed(&config).inspect_err(|error| machine.announce_failure(error))?;
+        let resumed = open_resumed::<M::Config>(&config)
+            .inspect_err(|error| machine.announce_failure(error))?;
         Trainer::prepare(config, machine, resumed)
     }
 

@@ -81,6 +81,11 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     }
 }
 
+/// Returns the memory of this host that is available, in bytes, if known.
+pub fn host_memory() -> Option<f64> {
+    host_memory::available_memory()
+}
+
 /// Returns the number of ranks that this machine suggests: the processes that a launcher has started, else the GPUs of
 /// the host.
 ///
@@ -140,7 +145,7 @@ impl Machine for CpuMachine {
     }
 
     fn memory(&self) -> Option<f64> {
-        host_memory::available_memory()
+        host_memory()
     }
 
     fn peak_flops(&self, _: DType) -> Option<f64> {

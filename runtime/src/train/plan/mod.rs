@@ -29,7 +29,6 @@ use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_batch, check_context, check_threads};
 use model_plan::{ModelPlan, hf_tensors};
-use saved_settings::check_architecture;
 
 pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use description::describe_mesh;
@@ -106,8 +105,8 @@ impl Plan {
             None => None,
         };
         if let Some(checkpoint) = &resume {
-            resume::check_checkpoint(checkpoint, &config, &dataset, &params)?;
-            check_architecture(checkpoint, &config, &architecture)?;
+            let model = (&architecture, &params[..]);
+            resume::check_checkpoint(checkpoint, &config, &dataset, model)?;
         }
         let parameters = params.iter().map(ParamRef::global_len).sum();
         let dataset = Arc::new(dataset);
@@ -134,7 +133,7 @@ impl Plan {
     }
 
     /// Checks that an [opened](open_model) model fits the mesh and `available` bytes for all ranks, of which the plan,
-    /// a lower bound, may take a fraction of [`PLANNED_MEMORY`].
+    /// a lower bound, may take a fraction of [`PLANNED_MEMORY`]. A run whose collectives are listed has to fit too.
     ///
     /// # Errors
     /// The first reason why it does not fit.
@@ -143,10 +142,13 @@ impl Plan {
         (family, weights): &(M::Config, Option<HfFolder>),
         available: Option<f64>,
     ) -> Result<()> {
-        check_threads(config)?;
+        if !config.explain {
+            check_threads(config)?;
+        }
         check_batch(config)?;
         check_context::<M>(config)?;
-        let model = ModelPlan::new::<M>(config, family, weights.as_ref(), available)?;
+        let run = Config { explain: false, ..config.clone() };
+        let model = ModelPlan::new::<M>(&run, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)
     }
 
