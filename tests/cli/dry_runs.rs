@@ -24,6 +24,8 @@ fn dry_run(program: &Command, line: &str) -> String {
     let workspace = Workspace::new();
     let text: String = (0..4000).map(|n| format!("{n} times {n} is {}\n", n * n)).collect();
     workspace.write("text.txt", text.as_bytes());
+    // Zeros that take no place.
+    std::fs::File::create(workspace.path("long.txt")).unwrap().set_len(100_000_008).unwrap();
     let mut limited = Command::new("bash");
     let script = format!("ulimit -v {ADDRESSES}; exec \"$0\" \"$@\"");
     limited.arg("-c").arg(script).arg(program.get_program());
@@ -76,16 +78,31 @@ fn a_70b_needs_little_memory_at_every_zero_stage() {
 
 #[test]
 fn a_mesh_is_chosen_for_a_70b() {
-    for (ranks, limit, chosen) in [
-        (8, "", "dp=8, the cheapest mesh of 8 ranks"),
-        (64, "", "dp=64, the cheapest mesh of 64 ranks"),
-        (8, "--memory-limit 400GB", "fsdp=8; cheaper ones do not fit:"),
-        (64, "--memory-limit 80GB", "fsdp=64; cheaper ones do not fit:"),
+    let notes = [
+        "",
+        "so memory is not counted; set that of each rank by --memory-limit",
+        "\nno mesh fits in the ",
+    ];
+    for (ranks, flags, chosen, notes) in [
+        (8, "", "dp=8, the cheapest mesh of 8 ranks", &notes[1..]),
+        (64, "", "dp=64, the cheapest mesh of 64 ranks", &notes[1..]),
+        (8, "--memory-limit 400GB", "fsdp=8; cheaper ones do not fit:", &notes[..1]),
+        (64, "--memory-limit 80GB", "fsdp=64; cheaper ones do not fit:", &notes[..1]),
+        // More ranks than a process has threads.
+        (2048, "--memory-limit 80GB", "dp=32,fsdp=64; cheaper ones do not fit:", &notes[..1]),
+        (16384, "", "dp=16384, the cheapest mesh of 16384 ranks", &notes[1..]),
     ] {
-        let flags = format!("--batch 64 --recompute full --mesh auto={ranks} {limit}");
+        let batch = ranks.max(64);
+        let flags = format!("--batch {batch} --recompute full --mesh auto={ranks} {flags}");
         let text = dry_run(&program(), &format!("{LLAMA_70B} {flags}"));
         assert_contains(&text, &format!("--mesh auto: {chosen}"));
+        notes.iter().for_each(|note| assert_contains(&text, note));
+        assert_eq!(text.contains("memory is not counted"), notes.len() > 1, "{text}");
     }
+    // A small model fits.
+    let text = dry_run(&program(), "--hidden 64 --batch 8 --data text.txt --mesh auto=2");
+    assert_contains(&text, "--mesh auto: dp=2, the cheapest mesh of 2 ranks\n");
+    assert!(!text.contains("memory is not counted"), "{text}");
 }
 
 #[test]
@@ -105,4 +122,26 @@ fn experts_long_sequences_and_other_families_need_little_memory() {
     dry_run(&program(), &format!("{long} --mesh cp=8,tp=8 --batch 1"));
     let gpt2 = "--hidden 12288 --layers 96 --heads 96 --ffn 49152 --vocab 50257 --seq 2048 --data text.txt";
     dry_run(&gpt2_program(), &format!("{gpt2} --mesh fsdp=8,tp=8 --batch 8 --zero 3"));
+}
+
+/// Neither tables nor tokens nor samples are made.
+#[test]
+fn long_sequences_and_large_vocabularies_need_little_memory() {
+    let long = LLAMA_70B.replace("--seq 4096 --data text.txt", "--data long.txt");
+    for flags in [
+        "--seq 1048576 --batch 8 --mesh fsdp=8",
+        "--seq 4194304 --batch 8 --mesh fsdp=8",
+        "--seq 67108864 --batch 8 --mesh fsdp=8 --documents 0",
+        "--seq 67108864 --batch 2 --mesh cp=8,dp=2",
+    ] {
+        dry_run(&program(), &format!("{long} {flags}"));
+    }
+    for flags in ["", "--documents 0"] {
+        let line = format!("--data long.txt --seq 100000000 --batch 1 {flags}");
+        dry_run(&gpt2_program(), &line);
+    }
+    for vocab in ["100000000", "1000000000"] {
+        dry_run(&program(), &format!("--data text.txt --vocab {vocab}"));
+        dry_run(&gpt2_program(), &format!("--data text.txt --vocab {vocab}"));
+    }
 }

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category};
+use crate::backend::{Buffer, Category, DType};
 use crate::context::Rank;
 use crate::mesh::Extent;
 
@@ -16,7 +16,7 @@ pub struct TokenIds {
     rank: Rank,
     extents: Vec<Extent>,
     on_device: Arc<Buffer>,
-    on_host: Arc<[u32]>,
+    on_host: Arc<Vec<u32>>,
     documents: RowDocuments,
     counted: Rc<OnceCell<Arc<Buffer>>>,
 }
@@ -49,20 +49,16 @@ impl TokenIds {
     /// Creates token ids from this rank's block, row-major.
     pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
         let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
+        let zeros = rank.leaves_out_numbers(block.len());
+        let on_host = if zeros { vec![0; block.len()] } else { block.to_vec() };
         let (documents, counted) = (RowDocuments::Whole, Rc::default());
-        TokenIds {
-            rank: rank.clone(),
-            extents,
-            on_device,
-            on_host: block.into(),
-            documents,
-            counted,
-        }
+        let on_host = Arc::new(on_host);
+        TokenIds { rank: rank.clone(), extents, on_device, on_host, documents, counted }
     }
 
     /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.
     pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Arc<Buffer>) -> TokenIds {
-        let on_host = block.view().to_vec::<u32>().into();
+        let on_host = Arc::new(block.view().to_vec::<u32>());
         let (documents, counted) = (RowDocuments::NotReceived, Rc::default());
         TokenIds { rank: rank.clone(), extents, on_device: block, on_host, documents, counted }
     }
@@ -101,9 +97,13 @@ impl TokenIds {
     /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.
     pub(crate) fn counted(&self) -> &Arc<Buffer> {
         self.counted.get_or_init(|| {
+            let (allocator, len) = (self.rank.allocator(), self.on_host().len());
+            if self.rank.leaves_out_numbers(len) {
+                return Arc::new(allocator.alloc(DType::F32, len, Category::Activations));
+            }
             let weight = |id: &u32| if *id == Self::IGNORED { 0.0f32 } else { 1.0 };
             let weights: Vec<f32> = self.on_host().iter().map(weight).collect();
-            Arc::new(self.rank.allocator().copy_of(&weights, Category::Activations))
+            Arc::new(allocator.copy_of(&weights, Category::Activations))
         })
     }
 }

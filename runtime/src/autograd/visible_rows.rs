@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{Band, Buffer, Category};
+use crate::backend::{Band, Buffer, Category, DType};
 use crate::context::Rank;
 use crate::mesh::Extent;
 
@@ -48,9 +48,14 @@ impl VisibleRows {
             return ranges.clone();
         }
         drop(known);
-        let upload =
-            |ids: Vec<u32>| Arc::new(rank.allocator().copy_of(&ids, Category::Activations));
-        let ranges = self.find_key_ranges(&block).map(upload);
+        let ranges = if rank.leaves_out_numbers(self.starts.len()) {
+            let len = self.starts.len() / self.seq.max(1) * block.queries.local;
+            let alloc = |()| rank.allocator().alloc(DType::U32, len, Category::Activations);
+            [(); 2].map(alloc).map(Arc::new)
+        } else {
+            let upload = |ids: Vec<u32>| rank.allocator().copy_of(&ids, Category::Activations);
+            self.find_key_ranges(&block).map(upload).map(Arc::new)
+        };
         rank.session_state::<KeyBlocks>().note(&block);
         self.key_ranges.borrow_mut().push((block, ranges.clone()));
         ranges

@@ -188,7 +188,7 @@ impl LogitRows<'_> {
     pub(super) fn check_targets<S: Dims>(&self, targets: &Targets<S>) {
         let counts = |target: &&u32| **target != Targets::<S>::IGNORED;
         let beyond = |target: &&u32| **target as usize >= self.vocab.global;
-        if let Some(target) = targets.on_host().iter().filter(counts).find(beyond) {
+        if let Some(target) = targets.ids_to_check().iter().filter(counts).find(beyond) {
             let (site, vocab) = (self.site, self.vocab.global);
             panic!("`{site}`: target id {target} is beyond the vocabulary of {vocab}");
         }

@@ -160,7 +160,7 @@ pub(super) fn look_up_rows<X: Dims>(
     let rank = tokens.rank();
     let vocab = weight.local_extents()[0];
     // No rank holds a row beyond the vocabulary.
-    if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
+    if let Some(id) = tokens.ids_to_check().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }
     let ids = Arc::clone(tokens.id_buffer());

@@ -224,6 +224,9 @@ impl<S: Dims> Tokens<S> {
             whole.len(),
             sequence.global
         );
+        if rank.leaves_out_numbers(whole.len()) {
+            return vec![0; whole.len() / sequence.global.max(1) * sequence.local];
+        }
         sequence.of_rows(whole)
     }
 
@@ -244,6 +247,10 @@ impl<S: Dims> Tokens<S> {
     /// Creates the position of each token in its sequence, the last of these dims.
     pub(crate) fn token_positions(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
         let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
+        let len = local_len(extents);
+        if rank.leaves_out_numbers(len) {
+            return Tokens::new(rank, extents.to_vec(), &vec![0; len]);
+        }
         let places = sequence.positions().map(|place| place as u32);
         let ids = (0..local_len(rows)).flat_map(|_| places.clone());
         let ids: Vec<u32> = ids.collect();
@@ -289,8 +296,18 @@ impl<S: Dims> Tokens<S> {
         self.ids.on_host()
     }
 
+    /// Returns the ids on the host for a check of each; none if a dry run leaves them out.
+    pub(crate) fn ids_to_check(&self) -> &[u32] {
+        let ids = self.on_host();
+        if self.rank().leaves_out_numbers(ids.len()) { &[] } else { ids }
+    }
+
     /// Returns the number of ids that are not [`IGNORED`](Self::IGNORED).
     pub(crate) fn target_count(&self) -> u64 {
+        let len = self.on_host().len();
+        if self.rank().leaves_out_numbers(len) {
+            return len as u64;
+        }
         self.on_host().iter().filter(|id| **id != Self::IGNORED).count() as u64
     }
 

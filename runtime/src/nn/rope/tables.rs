@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use crate::backend::{Buffer, Category};
+use crate::backend::{Buffer, Category, DType};
 use crate::rotary::{RopeParameters, RopeScaling, RotaryFrequencies};
 use crate::tensor::{Extent, Rank};
 
@@ -84,6 +84,10 @@ impl RopeTables {
         let frequencies = RotaryFrequencies::new(parameters, *head_dim, *len)
             .unwrap_or_else(|problem| panic!("rotary embedding: {problem}"));
         let table = |f: fn(f64) -> f64| {
+            if rank.backend().is_dry_run() {
+                let len = sequence.local * frequencies.per_position.len();
+                return rank.allocator().alloc(DType::F32, len, Category::Activations);
+            }
             let values = table_of(&frequencies, sequence.positions(), f);
             rank.allocator().copy_of(&values, Category::Activations)
         };
