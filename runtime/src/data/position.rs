@@ -78,7 +78,8 @@ impl DataPosition {
             )
         };
         let other_tokenizer = self.other_tokenizer(now);
-        let of_ids = self.ids.is_some() && now.ids.is_some();
+        // A text that another tokenizer reads is another one, even if these ids are the same.
+        let of_ids = self.ids.is_some() && now.ids.is_some() && other_tokenizer.is_none();
         let hashes = |of: &'_ DataPosition| match &of.ids {
             Some([start, blocks]) if of_ids => (start.clone(), Some(blocks.clone())),
             _ => (of.fingerprint.clone(), of.blocks.clone()),
