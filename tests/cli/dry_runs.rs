@@ -137,7 +137,7 @@ fn long_sequences_and_large_vocabularies_need_little_memory() {
         dry_run(&program(), &format!("{long} {flags}"));
     }
     for flags in ["", "--documents 0"] {
-        let line = format!("--data long.txt --seq 100000000 --batch 1 {flags}");
+        let line = format!("--data long.txt --seq 100000000 --batch 8 {flags}");
         dry_run(&gpt2_program(), &line);
     }
     for vocab in ["100000000", "1000000000"] {

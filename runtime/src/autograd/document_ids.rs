@@ -33,8 +33,8 @@ impl DocumentIds {
         if rank.leaves_out_numbers(starts.len()) {
             let len = starts.len() / sequence.global.max(1) * sequence.local;
             let alloc = || Arc::new(rank.allocator().alloc(DType::U32, len, Category::Activations));
-            let [zeros, others] = [(); 2].map(|()| vec![0; starts.len()]);
-            let rows = Rc::new(VisibleRows::new(sequence.global, zeros, others));
+            let zeros = vec![0; starts.len()];
+            let rows = Rc::new(VisibleRows::new(sequence.global, zeros, Vec::new()));
             return DocumentIds { starts: alloc(), ends: alloc(), places: alloc(), rows };
         }
         let (own, rows) = DocumentIds::on_host(sequence, starts);

@@ -16,7 +16,9 @@ pub struct TokenIds {
     rank: Rank,
     extents: Vec<Extent>,
     on_device: Arc<Buffer>,
+    /// The ids, and more in a dry run, which leaves them out.
     on_host: Arc<Vec<u32>>,
+    len: usize,
     documents: RowDocuments,
     counted: Rc<OnceCell<Arc<Buffer>>>,
 }
@@ -49,18 +51,24 @@ impl TokenIds {
     /// Creates token ids from this rank's block, row-major.
     pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
         let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
-        let zeros = rank.leaves_out_numbers(block.len());
-        let on_host = if zeros { vec![0; block.len()] } else { block.to_vec() };
         let (documents, counted) = (RowDocuments::Whole, Rc::default());
-        let on_host = Arc::new(on_host);
-        TokenIds { rank: rank.clone(), extents, on_device, on_host, documents, counted }
+        let len = block.len();
+        let on_host = match rank.leaves_out_numbers(len) {
+            true => rank.zeros(len),
+            false => Arc::new(block.to_vec()),
+        };
+        TokenIds { rank: rank.clone(), extents, on_device, on_host, len, documents, counted }
     }
 
     /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.
     pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Arc<Buffer>) -> TokenIds {
-        let on_host = Arc::new(block.view().to_vec::<u32>());
+        let (rank, len) = (rank.clone(), block.len());
+        let on_host = match rank.leaves_out_numbers(len) {
+            true => rank.zeros(len),
+            false => Arc::new(block.view().to_vec()),
+        };
         let (documents, counted) = (RowDocuments::NotReceived, Rc::default());
-        TokenIds { rank: rank.clone(), extents, on_device: block, on_host, documents, counted }
+        TokenIds { rank, extents, on_device: block, on_host, len, documents, counted }
     }
 
     /// Returns the same token ids with documents in their rows.
@@ -91,7 +99,7 @@ impl TokenIds {
 
     /// Returns the ids on the host.
     pub(crate) fn on_host(&self) -> &[u32] {
-        &self.on_host
+        &self.on_host[..self.len]
     }
 
     /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.

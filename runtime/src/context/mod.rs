@@ -6,6 +6,7 @@ mod declared_values;
 mod extents;
 mod failure;
 mod grad_mode;
+mod left_out_numbers;
 mod micro_batch;
 mod rank;
 mod rounding;

@@ -160,13 +160,6 @@ impl Rank {
         &*self.context.backend
     }
 
-    /// Returns true if `len` numbers of the host are left out: in a dry run, unless they are few. It takes zeros for
-    /// them, which take no memory.
-    pub(crate) fn leaves_out_numbers(&self, len: usize) -> bool {
-        const KEPT: usize = 1 << 20;
-        len > KEPT && self.context.backend.is_dry_run()
-    }
-
     /// Returns the caching allocator and memory accounting of this rank.
     pub fn allocator(&self) -> &Arc<CachingAllocator> {
         &self.context.allocator

@@ -1,5 +1,6 @@
 //! Token ids: inputs and targets of models.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
@@ -121,7 +122,7 @@ impl<S: Dims> Tokens<S> {
 
     /// Returns this rank's positions of whole rows, which are declared the same on ranks with the same rows.
     #[track_caller]
-    fn declared_rows(rank: &Rank, sizes: &[usize], whole: &[u32]) -> Vec<u32>
+    fn declared_rows<'a>(rank: &Rank, sizes: &[usize], whole: &'a [u32]) -> Cow<'a, [u32]>
     where
         S: Dims,
     {
@@ -212,7 +213,11 @@ impl<S: Dims> Tokens<S> {
 
     /// Returns this rank's positions of whole rows.
     #[track_caller]
-    pub(crate) fn own_positions(rank: &Rank, sizes: &[usize], whole: &[u32]) -> Vec<u32>
+    pub(crate) fn own_positions<'a>(
+        rank: &Rank,
+        sizes: &[usize],
+        whole: &'a [u32],
+    ) -> Cow<'a, [u32]>
     where
         S: Dims,
     {
@@ -225,9 +230,10 @@ impl<S: Dims> Tokens<S> {
             sequence.global
         );
         if rank.leaves_out_numbers(whole.len()) {
-            return vec![0; whole.len() / sequence.global.max(1) * sequence.local];
+            let len = whole.len() / sequence.global.max(1) * sequence.local;
+            return Cow::Borrowed(&whole[..len]);
         }
-        sequence.of_rows(whole)
+        Cow::Owned(sequence.of_rows(whole))
     }
 
     /// Creates token ids that are declared the same on ranks with equal positions along the axes of `S`.
@@ -249,7 +255,7 @@ impl<S: Dims> Tokens<S> {
         let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
         let len = local_len(extents);
         if rank.leaves_out_numbers(len) {
-            return Tokens::new(rank, extents.to_vec(), &vec![0; len]);
+            return Tokens::new(rank, extents.to_vec(), &rank.zeros(len)[..len]);
         }
         let places = sequence.positions().map(|place| place as u32);
         let ids = (0..local_len(rows)).flat_map(|_| places.clone());

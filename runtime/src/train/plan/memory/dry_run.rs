@@ -227,10 +227,19 @@ impl DryRun<'_> {
         let has_pipeline = state.pipeline.is_some();
         let mut graphs = CudaGraphs::new(rank, false, None);
         let count = config.micro_batches;
-        let batch = empty_batch(rank, config, data_rows(rank, config.batch, count));
+        let rows = data_rows(rank, config.batch, count);
         let run = if has_pipeline { count } else { count.min(most_micro_batches) };
-        let micro_batches: Vec<MicroBatch<'_>> =
-            (0..run).map(|index| batch.micro_batch(index)).collect();
+        let elements = rows.iter().map(Range::len).sum::<usize>() * config.seq;
+        let (batch, zeros);
+        let micro_batches: Vec<MicroBatch<'_>> = if rank.leaves_out_numbers(elements) {
+            zeros = rank.zeros(elements);
+            let rows = rows.iter().cloned().enumerate().take(run);
+            rows.map(|(index, rows)| zero_micro_batch(config, &zeros, rows, [index, count]))
+                .collect()
+        } else {
+            batch = empty_batch(config, rows);
+            (0..run).map(|index| batch.micro_batch(index)).collect()
+        };
         let sizes = [config.batch, config.seq];
         for step in 0..STEPS {
             begin_step(step);
@@ -247,20 +256,26 @@ impl DryRun<'_> {
     }
 }
 
-/// Returns a batch of rows of token 0; of two documents each, if rows have documents. The numbers of a large batch are
-/// zeros, which take no memory.
-fn empty_batch(rank: &Rank, config: &Config, micro_batches: Vec<Range<usize>>) -> Batch {
+/// Returns a batch of rows of token 0; of two documents each, if rows have documents.
+fn empty_batch(config: &Config, micro_batches: Vec<Range<usize>>) -> Batch {
     let seq = config.seq;
     let rows = micro_batches.iter().map(Range::len).sum::<usize>();
-    let [tokens, targets] = [(); 2].map(|()| vec![0; rows * seq]);
+    let tokens = vec![0; rows * seq];
     let second = seq / 2;
     let start = |token: usize| if token % seq < second { 0 } else { second as u32 };
-    let starts_of_rows = || match rank.leaves_out_numbers(rows * seq) {
-        true => vec![0; rows * seq],
-        false => (0..rows * seq).map(start).collect(),
-    };
-    let starts = config.documents.map(|_| starts_of_rows());
-    Batch { tokens, targets, starts, rows, places: Vec::new(), micro_batches }
+    let starts = config.documents.map(|_| (0..rows * seq).map(start).collect());
+    Batch { targets: tokens.clone(), tokens, starts, rows, places: Vec::new(), micro_batches }
+}
+
+/// Returns a micro-batch of rows of token 0, each of one document, whose numbers are all `zeros`.
+fn zero_micro_batch<'a>(
+    config: &Config,
+    zeros: &'a [u32],
+    rows: Range<usize>,
+    place: [usize; 2],
+) -> MicroBatch<'a> {
+    let tokens = &zeros[..rows.len() * config.seq];
+    MicroBatch { tokens, targets: tokens, starts: config.documents.map(|_| tokens), rows, place }
 }
 
 /// Returns the peaks of a rank so far.
