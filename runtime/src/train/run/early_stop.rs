@@ -2,37 +2,35 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
 use crate::comm::Site;
-use crate::data::DataError;
-use crate::os::exit_code::{LOST, code_of_error};
 use crate::train::step::NonFinite;
 use crate::train::{Error, LanguageModel, Result};
 
 use super::divergence::divergence_origin;
+use super::end_cause::EndCause;
 use super::rank_loop::RankLoop;
 
-/// The reason why a rank trains no further step.
-#[derive(Serialize, Deserialize)]
-pub enum EndCause {
-    /// The data of the next step cannot be read.
-    Data {
-        message: String,
-        /// True if the system could not read the file.
-        is_lost: bool,
-    },
-    /// A signal, or `--stop-after`.
-    Stop(String),
-}
-
-impl EndCause {
-    pub(super) fn of_data(error: &DataError) -> EndCause {
-        EndCause::Data { message: error.to_string(), is_lost: code_of_error(error) == LOST }
-    }
-}
-
 impl<M: LanguageModel> RankLoop<'_, M> {
+    /// Saves the state after `steps` steps, of a run that stops for `reason`. Every rank calls it.
+    pub(super) fn save_for_stop(&mut self, steps: u64, reason: &str) -> Result<String> {
+        let Some(save) = &self.plan.config.save else {
+            return Err(Error::Input(format!("stopped by {reason}, without --save DIR")));
+        };
+        let saved = self.finish_background_save(usize::MAX).and_then(|()| {
+            if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, save.keep) }
+        });
+        match saved {
+            Ok(()) => Ok(format!(
+                "stopped by {reason} after step {steps} of {}; its state is saved in {}, and the same command with \
+                 --resume auto continues from it",
+                self.plan.config.steps,
+                save.dir.join("latest").display()
+            )),
+            Err(error @ Error::Diverged(_)) => Err(error),
+            Err(error) => Err(error.of_stop(format!("stopped by {reason} after step {steps}"))),
+        }
+    }
+
     /// Returns an error with the `step` (from 0) and the ranks at which a number was no longer finite. Every rank calls
     /// it. The model is as before the step, and a checkpoint of it is saved if `--save` is given.
     pub(super) fn stop_diverged(&mut self, step: u64, found: &NonFinite) -> Error {

@@ -7,26 +7,6 @@ use crate::train::{Error, LanguageModel, Result};
 
 use super::rank_loop::RankLoop;
 
-/// The saves that have failed since the last complete checkpoint, the same on all ranks.
-#[derive(Default)]
-pub struct FailedSaves {
-    in_a_row: usize,
-    /// The step of the last one, until the metrics have it.
-    unreported: Option<u64>,
-}
-
-impl FailedSaves {
-    /// Returns the step of a save that has failed since the last call.
-    pub fn take_unreported(&mut self) -> Option<u64> {
-        self.unreported.take()
-    }
-
-    /// Begins a new count, after a complete checkpoint.
-    pub(super) fn reset(&mut self) {
-        self.in_a_row = 0;
-    }
-}
-
 impl<M: LanguageModel> RankLoop<'_, M> {
     /// Warns of a save that has failed, and removes what it has left. Every rank calls it with the same result.
     ///
@@ -44,14 +24,12 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         if is_first {
             CheckpointWriter::abandon(dir);
         }
-        self.failed_saves.in_a_row += 1;
-        self.failed_saves.unreported = Some(steps);
+        let failed = self.failed_saves.count(steps);
         let resumed = self.plan.resume.as_ref().map(|_| self.plan.first_step());
         let last = match self.saved.or(resumed) {
             Some(saved) => format!("the last checkpoint is that of step {saved}"),
             None => "there is no checkpoint before it".to_owned(),
         };
-        let failed = self.failed_saves.in_a_row;
         if failed >= limit {
             let message =
                 format!("{message}; saves have failed {failed} times in a row, and {last}");

@@ -6,7 +6,9 @@ mod checkpoints;
 mod divergence;
 mod documents;
 mod early_stop;
+mod end_cause;
 mod failed_export;
+mod failed_save_count;
 #[cfg(test)]
 mod failed_save_tests;
 mod failed_saves;

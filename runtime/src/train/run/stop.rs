@@ -6,9 +6,6 @@ use std::time::Instant;
 use crate::os::{StopPhase, begin_last_step, begin_stop_phase, requested_stop};
 use crate::train::config::Config;
 use crate::train::plan::Plan;
-use crate::train::{Error, LanguageModel, Result};
-
-use super::rank_loop::RankLoop;
 
 /// The start of the program.
 static START: OnceLock<Instant> = OnceLock::new();
@@ -51,26 +48,4 @@ pub(super) fn stop_reason(config: &Config) -> Option<String> {
     let limit = config.stop_after?;
     let is_over = START.get().is_some_and(|start| start.elapsed() >= limit.0);
     is_over.then(|| format!("--stop-after {limit}"))
-}
-
-impl<M: LanguageModel> RankLoop<'_, M> {
-    /// Saves the state after `steps` steps, of a run that stops for `reason`. Every rank calls it.
-    pub(super) fn save_for_stop(&mut self, steps: u64, reason: &str) -> Result<String> {
-        let Some(save) = &self.plan.config.save else {
-            return Err(Error::Input(format!("stopped by {reason}, without --save DIR")));
-        };
-        let saved = self.finish_background_save(usize::MAX).and_then(|()| {
-            if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, save.keep) }
-        });
-        match saved {
-            Ok(()) => Ok(format!(
-                "stopped by {reason} after step {steps} of {}; its state is saved in {}, and the same command with \
-                 --resume auto continues from it",
-                self.plan.config.steps,
-                save.dir.join("latest").display()
-            )),
-            Err(error @ Error::Diverged(_)) => Err(error),
-            Err(error) => Err(error.of_stop(format!("stopped by {reason} after step {steps}"))),
-        }
-    }
 }

@@ -1,0 +1,25 @@
+//! Reasons to end a run before its last step.
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::DataError;
+use crate::os::exit_code::{LOST, code_of_error};
+
+/// The reason why a rank trains no further step.
+#[derive(Serialize, Deserialize)]
+pub enum EndCause {
+    /// The data of the next step cannot be read.
+    Data {
+        message: String,
+        /// True if the system could not read the file.
+        is_lost: bool,
+    },
+    /// A signal, or `--stop-after`.
+    Stop(String),
+}
+
+impl EndCause {
+    pub(super) fn of_data(error: &DataError) -> EndCause {
+        EndCause::Data { message: error.to_string(), is_lost: code_of_error(error) == LOST }
+    }
+}
