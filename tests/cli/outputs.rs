@@ -33,7 +33,7 @@ fn files_of_other_programs_are_kept() {
     }
 }
 
-/// By a resumed run too, which would cut them; lines of another run of this program are copied.
+/// A resumed run would cut them too; lines of another run of this program are copied.
 #[test]
 fn only_metrics_of_the_run_are_continued() {
     let workspace = Workspace::new();

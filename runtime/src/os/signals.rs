@@ -27,7 +27,7 @@ pub enum StopPhase {
     Unsaved,
     /// In the steps of a run that saves: a stop is [requested](requested_stop).
     Saved,
-    /// From the last step on: the run completes it, saves, exports and ends.
+    /// The last step and after it: the run completes it, saves, exports and ends.
     Ending,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct ComparedRun {
     index: usize,
 }
 
-/// What a process is to observe.
+/// The runs that a process is to observe.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     run: ComparedRun,
@@ -90,7 +90,7 @@ impl RecordHeader {
     }
 }
 
-/// What this process does with a comparison.
+/// The part of this process in a comparison.
 pub(crate) enum Part {
     /// It compares.
     Compares(ComparedRun),

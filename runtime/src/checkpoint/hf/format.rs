@@ -1,4 +1,4 @@
-//! What an export writes into a folder.
+//! The content of a folder that an export writes.
 
 use serde_json::Value;
 
