@@ -53,19 +53,18 @@ impl TokenIds {
         let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
         let (documents, counted) = (RowDocuments::Whole, Rc::default());
         let len = block.len();
-        let on_host = match rank.leaves_out_numbers(len) {
-            true => rank.zeros(len),
-            false => Arc::new(block.to_vec()),
-        };
+        let on_host =
+            if rank.leaves_out_numbers(len) { rank.zeros(len) } else { Arc::new(block.to_vec()) };
         TokenIds { rank: rank.clone(), extents, on_device, on_host, len, documents, counted }
     }
 
     /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.
     pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Arc<Buffer>) -> TokenIds {
         let (rank, len) = (rank.clone(), block.len());
-        let on_host = match rank.leaves_out_numbers(len) {
-            true => rank.zeros(len),
-            false => Arc::new(block.view().to_vec()),
+        let on_host = if rank.leaves_out_numbers(len) {
+            rank.zeros(len)
+        } else {
+            Arc::new(block.view().to_vec())
         };
         let (documents, counted) = (RowDocuments::NotReceived, Rc::default());
         TokenIds { rank, extents, on_device: block, on_host, len, documents, counted }
