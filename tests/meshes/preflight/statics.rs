@@ -42,7 +42,7 @@ impl UpdateRule for OfFirstRun {
         static RANKS: OnceLock<usize> = OnceLock::new();
         let ranks = *RANKS.get_or_init(|| slice.step().rank().degree_of(AxisSet::ALL));
         let weight_decay = self.0.weight_decay * ranks as f64;
-        AdamWOptions { weight_decay, ..self.0.clone() }.update(slice)
+        AdamWOptions { weight_decay, ..self.0 }.update(slice)
     }
 }
 
