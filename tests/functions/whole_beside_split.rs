@@ -24,11 +24,11 @@ struct Net {
 /// Multiplies each element by that of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Gain {
-    /// By its index in the global tensor.
+    /// The one of its index in the global tensor.
     Global,
-    /// By its index on the rank.
+    /// The one of its index on the rank.
     Local,
-    /// By its index on the rank, in backward only.
+    /// The one of its index on the rank, in backward only.
     LocalBackward,
 }
 
