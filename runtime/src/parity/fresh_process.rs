@@ -1,8 +1,8 @@
 //! Runs of a program on a mesh in a process of their own.
 //!
-//! A number that a program keeps in a `static` outlives its first run. In one process, the run on the mesh would find the
-//! number of the run on one rank, and both would agree. So the program is started again, and ends when it has observed
-//! the run on the mesh.
+//! A number that a program keeps in a `static` outlives its first run. In one process, the run on the mesh would find
+//! the number of the run on one rank, and both would agree. So the program is started again, and ends when it has
+//! observed the run on the mesh.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -2,8 +2,8 @@
 //!
 //! A program [observes](Observed) its losses, gradients and parameters. It runs on one rank twice, which must give the
 //! same bits, then with rounding noise ([`reference`]), and on each mesh, both in processes of their own if the program
-//! can be started again ([`fresh_process`]). If a mesh differs by more than rounding explains, it runs on fewer axes of the
-//! mesh, to find those along which it differs ([`axes`]).
+//! can be started again ([`fresh_process`]). If a mesh differs by more than rounding explains, it runs on fewer axes of
+//! the mesh, to find those along which it differs ([`axes`]).
 
 mod axes;
 mod difference;

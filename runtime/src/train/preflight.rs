@@ -67,8 +67,8 @@ fn check_copies(plans: &[&Plan]) -> Result<()> {
         let needed = plan.memory.of_all_ranks() + copies;
         if needed > available {
             return Err(Error::Input(format!(
-                "--preflight: not enough memory: the gradients and parameters of {} steps, kept four times, take {}, and \
-                 with the run on mesh {} {}; {} are available\n{SHRINK}, or fewer steps: --preflight 1",
+                "--preflight: not enough memory: the gradients and parameters of {} steps, kept four times, take {}, \
+                 and with the run on mesh {} {}; {} are available\n{SHRINK}, or fewer steps: --preflight 1",
                 plan.config.steps,
                 Bytes(copies),
                 plan.config.mesh,

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(folder.names(), ["a.txt"]);
     }
 
-    /// Those of a process that was killed, and not those of one that runs, or of other outputs.
+    /// The file of a killed process is removed; files of a running process and of other outputs stay.
     #[test]
     fn abandoned_files_are_removed() {
         let folder = Folder::new();
