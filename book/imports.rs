@@ -1,4 +1,4 @@
-//! Import cycles between the files of a module, found in the `use` lines of the sources.
+//! Import cycles between the files of a crate, found in the `use` lines of the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::{files, read};
 /// Path of a Rust module from the root of the crate: `["fsdp", "unit"]`.
 type ModulePath = Vec<String>;
 
-/// The files of one module of the runtime or of one crate, by module path, and the imports of each.
+/// The files of a crate by module path, and the imports of each.
 pub struct Imports {
     modules: BTreeMap<ModulePath, Vec<Import>>,
 }
@@ -20,29 +20,17 @@ struct Import {
 }
 
 impl Imports {
-    /// Reads all files of the folder `module` under `source`, without tests; a module of one file has none.
-    ///
-    /// # Panics
-    /// If a file imports all items of another one, which hides where they are defined.
-    pub fn read(source: &Path, module: &str) -> Imports {
-        let folder = source.join(module);
-        Imports::from_files(source, if folder.is_dir() { files(&folder, "rs") } else { Vec::new() })
-    }
-
     /// Reads all files under the folder `source` of a crate, without tests and other crates in the folder: `roots` are
     /// the root folders of all crates.
     ///
     /// # Panics
-    /// As [`read`](Self::read).
+    /// If a file imports all items of another one, which hides where they are defined.
     pub fn read_crate(source: &Path, roots: &[PathBuf]) -> Imports {
         let inner: Vec<&PathBuf> =
             roots.iter().filter(|root| *root != source && root.starts_with(source)).collect();
         let is_own = |file: &PathBuf| !inner.iter().any(|root| file.starts_with(root));
-        Imports::from_files(source, files(source, "rs").into_iter().filter(is_own).collect())
-    }
-
-    fn from_files(source: &Path, files: Vec<PathBuf>) -> Imports {
-        let files = files.into_iter().map(|file| {
+        let files = files(source, "rs").into_iter().filter(is_own);
+        let files = files.map(|file| {
             let relative = file.strip_prefix(source).unwrap().with_extension("");
             let mut path: ModulePath =
                 relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
@@ -68,9 +56,10 @@ impl Imports {
     fn glob(&self) -> Option<(String, String)> {
         self.modules.iter().find_map(|(module, imports)| {
             let mut globs = imports.iter().filter(|import| import.name == "*");
+            // The prelude is a list of names itself.
             let internal = globs.find(|import| {
                 let path = &import.path[..import.path.len() - 1];
-                !path.is_empty() && self.definition(module, path).is_some()
+                !path.is_empty() && path != ["prelude"] && self.definition(module, path).is_some()
             })?;
             Some((module.join("::"), internal.path.join("::")))
         })

@@ -3,6 +3,7 @@
 mod imports;
 mod public_types;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -53,29 +54,51 @@ fn what_pages_link_to_and_include_exists() {
     }
 }
 
-/// The table in the page on the architecture lists every module of the runtime with the modules that it may use.
+/// The first table in the page on the architecture lists every crate of the runtime with the ones that it depends on.
+#[test]
+fn crates_depend_on_what_the_architecture_says() {
+    let page = read(&root().join("src/contributing/architecture.md"));
+    let rows = table(&page, "| crate | uses |\n|---|---|\n");
+    let manifests = files(&root().join("../runtime"), "toml");
+    let manifests: Vec<_> = manifests.iter().filter(|path| path.ends_with("Cargo.toml")).collect();
+    assert_eq!(rows.len(), manifests.len(), "a crate is not in the table");
+    for (index, row) in rows.iter().enumerate() {
+        let manifest = read(&crate_folder(row[0]).join("Cargo.toml"));
+        let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+        let names = dependencies.lines().take_while(|line| !line.starts_with('['));
+        let names = names.filter_map(|line| line.strip_prefix("meshwright-"));
+        let used: BTreeSet<&str> = names.filter_map(|name| name.split(['.', ' ']).next()).collect();
+        let listed = BTreeSet::from_iter(row[1..].iter().copied());
+        assert_eq!(used, listed, "dependencies of `{}`", row[0]);
+        for used in &row[1..] {
+            let is_above = rows[..index].iter().any(|above| above[0] == *used);
+            assert!(
+                is_above || *used == "macros",
+                "`{}` uses `{used}`, which the table does not list above it",
+                row[0]
+            );
+        }
+    }
+}
+
+/// The second table lists the modules of crates that have several, with the modules that each may use.
 #[test]
 fn modules_use_only_what_the_architecture_allows() {
     let page = read(&root().join("src/contributing/architecture.md"));
-    let rows = architecture_table(&page);
-    let source = root().join("../runtime/src");
-    let modules = read(&source.join("lib.rs"));
-    let declared = modules.lines().filter_map(|line| {
-        line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod "))?.strip_suffix(';')
-    });
-    for module in declared {
-        let listed = rows.iter().any(|row| row[0] == module);
-        assert!(
-            listed || ["prelude", "__private"].contains(&module),
-            "`{module}` is not in the table"
-        );
-    }
+    let rows = module_table(&page);
     for (index, row) in rows.iter().enumerate() {
-        for used in &row[1..] {
-            let is_above = rows[..index].iter().any(|above| above[0] == *used);
-            assert!(is_above, "`{}` uses `{used}`, which the table does not list above it", row[0]);
+        let source = crate_folder(row[0]).join("src");
+        let siblings = || rows.iter().filter(|other| other[0] == row[0]);
+        for module in declared_modules(&read(&source.join("lib.rs"))) {
+            let is_listed = siblings().any(|row| row[1] == module);
+            let is_exempt = ["prelude", "__private"].contains(&module);
+            assert!(is_listed || is_exempt, "`{module}` of `{}` is not in the table", row[0]);
         }
-        let (folder, file) = (source.join(row[0]), source.join(format!("{}.rs", row[0])));
+        for used in &row[2..] {
+            let is_above = rows[..index].iter().any(|above| above[..2] == [row[0], *used]);
+            assert!(is_above, "`{}` uses `{used}`, which the table does not list above it", row[1]);
+        }
+        let (folder, file) = (source.join(row[1]), source.join(format!("{}.rs", row[1])));
         let files = if folder.is_dir() { files(&folder, "rs") } else { vec![file] };
         for file in files {
             let text = read(&file);
@@ -83,8 +106,8 @@ fn modules_use_only_what_the_architecture_allows() {
             let used = code.flat_map(|line| line.split("crate::").skip(1));
             let used = used
                 .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
-            for used in used.filter(|name| rows.iter().any(|row| row[0] == *name)) {
-                assert!(row.contains(&used), "{} uses `{used}`", file.display());
+            for used in used.filter(|name| siblings().any(|row| row[1] == *name)) {
+                assert!(row[1..].contains(&used), "{} uses `{used}`", file.display());
             }
         }
     }
@@ -127,27 +150,34 @@ fn drawings_are_shown_and_adapt_to_dark_themes() {
     }
 }
 
-/// The drawing of the architecture has a box for each row of the table, no higher than the boxes of the modules that
-/// may use it.
+/// The drawing of the architecture has a box for each crate and module of the tables, no higher than the boxes of those
+/// that may use it.
 #[test]
-fn diagram_agrees_with_the_table() {
+fn diagram_agrees_with_the_tables() {
     let svg = read(&root().join("src/drawings/layers.svg"));
-    let height = |module: &str| -> f64 {
+    let height = |id: &str| -> f64 {
         let (_, rest) = svg
-            .split_once(&format!("id=\"{module}\""))
-            .unwrap_or_else(|| panic!("layers.svg has no box with the id `{module}`"));
+            .split_once(&format!("id=\"{id}\""))
+            .unwrap_or_else(|| panic!("layers.svg has no box with the id `{id}`"));
         let (_, rest) = rest.split_once(" y=\"").unwrap();
         rest.split('"').next().unwrap().parse().unwrap()
     };
     let page = read(&root().join("src/contributing/architecture.md"));
-    for row in architecture_table(&page) {
-        for used in &row {
+    for row in table(&page, "| crate | uses |\n|---|---|\n") {
+        for used in row.iter().filter(|name| **name != "macros") {
             assert!(height(used) >= height(row[0]), "`{used}` is drawn above `{}`", row[0]);
+        }
+    }
+    for row in module_table(&page) {
+        let id = |module: &str| format!("{}::{module}", row[0]);
+        for used in &row[1..] {
+            let is_below = height(&id(used)) >= height(&id(row[1]));
+            assert!(is_below, "`{used}` is drawn above `{}`", row[1]);
         }
     }
 }
 
-/// Paths in code spans from the root of the repository on, such as `runtime/src/comm`.
+/// Paths in code spans from the root of the repository on, such as `runtime/comm/src`.
 #[test]
 fn pages_name_existing_files() {
     let repository = root().join("..");
@@ -164,27 +194,14 @@ fn pages_name_existing_files() {
 }
 
 #[test]
-fn files_of_a_module_have_no_import_cycle() {
-    let page = read(&root().join("src/contributing/architecture.md"));
-    let source = root().join("../runtime/src");
-    for row in architecture_table(&page) {
-        let imports = imports::Imports::read(&source, row[0]);
-        if let Some(cycle) = imports.cycle() {
-            panic!("files of `{}` import from each other: {}", row[0], cycle.join(" -> "));
-        }
-    }
-}
-
-#[test]
-fn files_of_other_crates_have_no_import_cycle() {
+fn files_of_a_crate_have_no_import_cycle() {
     let repository = root().join("..").canonicalize().unwrap();
     let roots = crate_roots(&repository);
     let is_checked = |source: &&PathBuf| {
-        let path = source.strip_prefix(&repository).unwrap();
-        path != Path::new("runtime/src") && path.iter().all(|part| part != "tests")
+        source.strip_prefix(&repository).unwrap().iter().all(|part| part != "tests")
     };
     let checked: Vec<&PathBuf> = roots.iter().filter(is_checked).collect();
-    assert!(checked.len() >= 8, "the crates were found");
+    assert!(checked.len() >= 18, "the crates were found");
     for source in checked {
         let imports = imports::Imports::read_crate(source, &roots);
         if let Some(cycle) = imports.cycle() {
@@ -196,65 +213,65 @@ fn files_of_other_crates_have_no_import_cycle() {
 
 /// Search terms of the field, and the file whose first lines must have each.
 const SEARCH_TERMS: [(&str, &str); 59] = [
-    ("heartbeat", "runtime/src/launch/keep_alive.rs"),
-    ("failure detection", "runtime/src/comm/peers.rs"),
-    ("rendezvous", "runtime/src/launch/store.rs"),
-    ("watchdog", "runtime/src/comm/nccl/watchdog.rs"),
-    ("process group", "runtime/src/mesh/coordinates.rs"),
-    ("point-to-point", "runtime/src/comm/local/point_to_point.rs"),
-    ("all-gather", "runtime/src/comm/local/collectives.rs"),
-    ("reduce-scatter", "runtime/src/comm/local/collectives.rs"),
-    ("all-reduce", "runtime/src/comm/local/collectives.rs"),
-    ("ring", "runtime/src/comm/local/collectives.rs"),
-    ("mixed precision", "runtime/src/backend/dtype.rs"),
-    ("loss scaling", "runtime/src/backend/dtype.rs"),
-    ("master weights", "runtime/src/fsdp/unit/values.rs"),
-    ("reshard", "runtime/src/fsdp/unit/values.rs"),
-    ("bucket", "runtime/src/fsdp/unit/mod.rs"),
-    ("ZeRO", "runtime/src/fsdp/mod.rs"),
-    ("prefetch", "runtime/src/fsdp/prefetch.rs"),
-    ("HSDP", "runtime/src/fsdp/unit/data_parallel.rs"),
-    ("hybrid sharding", "runtime/src/fsdp/unit/data_parallel.rs"),
-    ("tensor parallel", "runtime/src/autograd/tensor_parallel/mod.rs"),
-    ("sequence parallel", "runtime/src/autograd/tensor_parallel/mod.rs"),
-    ("activation checkpointing", "runtime/src/autograd/activation_checkpointing/mod.rs"),
-    ("epilogue", "runtime/src/autograd/matmul/mod.rs"),
-    ("caching allocator", "runtime/src/backend/allocator/mod.rs"),
-    ("private pool", "runtime/src/backend/allocator/private_pool.rs"),
-    ("CUDA graph", "runtime/src/backend/cuda_graph.rs"),
-    ("autotun", "runtime/src/backend/cuda/autotune/mod.rs"),
-    ("flash attention", "runtime/src/backend/cpu/attention/mod.rs"),
-    ("flash attention", "runtime/src/backend/cuda/ops/attention/mod.rs"),
-    ("online softmax", "runtime/src/backend/cpu/attention/forward.rs"),
+    ("heartbeat", "runtime/comm/src/process_launch/keep_alive.rs"),
+    ("failure detection", "runtime/comm/src/peers.rs"),
+    ("rendezvous", "runtime/comm/src/process_launch/store.rs"),
+    ("watchdog", "runtime/comm/src/nccl/watchdog.rs"),
+    ("process group", "runtime/mesh/src/coordinates.rs"),
+    ("point-to-point", "runtime/comm/src/local/point_to_point.rs"),
+    ("all-gather", "runtime/comm/src/local/collectives.rs"),
+    ("reduce-scatter", "runtime/comm/src/local/collectives.rs"),
+    ("all-reduce", "runtime/comm/src/local/collectives.rs"),
+    ("ring", "runtime/comm/src/local/collectives.rs"),
+    ("mixed precision", "runtime/backend/src/dtype.rs"),
+    ("loss scaling", "runtime/backend/src/dtype.rs"),
+    ("master weights", "runtime/core/src/fsdp/unit/values.rs"),
+    ("reshard", "runtime/core/src/fsdp/unit/values.rs"),
+    ("bucket", "runtime/core/src/fsdp/unit/mod.rs"),
+    ("ZeRO", "runtime/core/src/fsdp/mod.rs"),
+    ("prefetch", "runtime/core/src/fsdp/prefetch.rs"),
+    ("HSDP", "runtime/core/src/fsdp/unit/data_parallel.rs"),
+    ("hybrid sharding", "runtime/core/src/fsdp/unit/data_parallel.rs"),
+    ("tensor parallel", "runtime/core/src/autograd/tensor_parallel/mod.rs"),
+    ("sequence parallel", "runtime/core/src/autograd/tensor_parallel/mod.rs"),
+    ("activation checkpointing", "runtime/core/src/autograd/activation_checkpointing/mod.rs"),
+    ("epilogue", "runtime/core/src/autograd/matmul/mod.rs"),
+    ("caching allocator", "runtime/backend/src/allocator/mod.rs"),
+    ("private pool", "runtime/backend/src/allocator/private_pool.rs"),
+    ("CUDA graph", "runtime/backend/src/cuda_graph.rs"),
+    ("autotun", "runtime/cuda/src/autotune/mod.rs"),
+    ("flash attention", "runtime/cpu/src/attention/mod.rs"),
+    ("flash attention", "runtime/cuda/src/ops/attention/mod.rs"),
+    ("online softmax", "runtime/cpu/src/attention/forward.rs"),
     ("gradient accumulation", "runtime/src/train/step.rs"),
     ("micro-batch", "runtime/src/train/step.rs"),
-    ("gradient clipping", "runtime/src/tensor/gradients.rs"),
+    ("gradient clipping", "runtime/core/src/tensor/gradients.rs"),
     ("learning-rate schedule", "runtime/src/train/config/lr_schedule.rs"),
-    ("weight decay", "runtime/src/optim/groups.rs"),
-    ("pipeline bubble", "runtime/src/schedule/simulate.rs"),
+    ("weight decay", "runtime/core/src/optim/groups.rs"),
+    ("pipeline bubble", "runtime/pipeline/src/schedule/simulate.rs"),
     ("MFU", "runtime/src/train/report/flops.rs"),
     ("HFU", "runtime/src/train/report/flops.rs"),
     ("NaN", "runtime/src/train/run/divergence.rs"),
-    ("checkpoint resharding", "runtime/src/checkpoint/load.rs"),
-    ("state dict", "runtime/src/state_dict/mod.rs"),
+    ("checkpoint resharding", "runtime/store/src/checkpoint/load.rs"),
+    ("state dict", "runtime/store/src/state_dict/mod.rs"),
     ("roofline", "bench/src/bin/kernels/main.rs"),
-    ("gradient checkpointing", "runtime/src/autograd/activation_checkpointing/mod.rs"),
-    ("DDP", "runtime/src/fsdp/unit/data_parallel.rs"),
-    ("MoE", "runtime/src/backend/ops/routing.rs"),
-    ("expert routing", "runtime/src/backend/ops/routing.rs"),
-    ("data loader", "runtime/src/data/prefetch.rs"),
-    ("GQA", "runtime/src/nn/attention/mod.rs"),
-    ("log-sum-exp", "runtime/src/backend/ops/attention.rs"),
-    ("ring attention", "runtime/src/nn/attention/context/ring.rs"),
-    ("Ulysses", "runtime/src/nn/attention/context/ulysses.rs"),
-    ("rotary", "runtime/src/nn/rope/mod.rs"),
-    ("1F1B", "runtime/src/schedule/generate/simple.rs"),
-    ("Philox", "runtime/src/backend/philox.rs"),
-    ("EMA", "runtime/src/optim/ema.rs"),
-    ("safetensors", "runtime/src/checkpoint/tensors.rs"),
-    ("tokenizer", "runtime/src/data/tokenize/tokenizer.rs"),
+    ("gradient checkpointing", "runtime/core/src/autograd/activation_checkpointing/mod.rs"),
+    ("DDP", "runtime/core/src/fsdp/unit/data_parallel.rs"),
+    ("MoE", "runtime/backend/src/ops/routing.rs"),
+    ("expert routing", "runtime/backend/src/ops/routing.rs"),
+    ("data loader", "runtime/store/src/data/prefetch.rs"),
+    ("GQA", "runtime/core/src/nn/attention/mod.rs"),
+    ("log-sum-exp", "runtime/backend/src/ops/attention.rs"),
+    ("ring attention", "runtime/core/src/nn/attention/context/ring.rs"),
+    ("Ulysses", "runtime/core/src/nn/attention/context/ulysses.rs"),
+    ("rotary", "runtime/core/src/nn/rope/mod.rs"),
+    ("1F1B", "runtime/pipeline/src/schedule/generate/simple.rs"),
+    ("Philox", "runtime/cpu/src/philox.rs"),
+    ("EMA", "runtime/core/src/optim/ema.rs"),
+    ("safetensors", "runtime/store/src/checkpoint/tensors.rs"),
+    ("tokenizer", "runtime/store/src/data/tokenize/tokenizer.rs"),
     ("memory plan", "runtime/src/train/plan/memory/mod.rs"),
-    ("context parallel", "runtime/src/nn/attention/context/mod.rs"),
+    ("context parallel", "runtime/core/src/nn/attention/context/mod.rs"),
 ];
 
 #[test]
@@ -305,9 +322,27 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// Rows of the table of module dependencies: a module, and the modules that it may use.
-fn architecture_table(page: &str) -> Vec<Vec<&str>> {
-    let (_, table) = page.split_once("| module | may use |\n|---|---|\n").expect("the table");
+/// Returns the folder of a crate of the tables.
+fn crate_folder(name: &str) -> PathBuf {
+    let runtime = root().join("../runtime");
+    if name == "meshwright" { runtime } else { runtime.join(name) }
+}
+
+/// Returns the modules that the root file of a crate declares, beside ones that only re-export.
+fn declared_modules(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod "))?.strip_suffix(';')
+    })
+}
+
+/// Rows of the table of modules: crate, module, and the modules of the crate that it may use.
+fn module_table(page: &str) -> Vec<Vec<&str>> {
+    table(page, "| crate | module | may use |\n|---|---|---|\n")
+}
+
+/// Returns the code spans of each row of the table with the given head.
+fn table<'a>(page: &'a str, head: &str) -> Vec<Vec<&'a str>> {
+    let (_, table) = page.split_once(head).expect("the table");
     let rows = table.lines().take_while(|line| line.starts_with('|'));
     rows.map(|line| line.split('`').skip(1).step_by(2).collect()).collect()
 }

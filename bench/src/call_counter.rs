@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meshwright::backend::cuda::{NullCall, NullDriver};
+use meshwright_cuda::{NullCall, NullDriver};
 
 /// Kinds of calls that are counted.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use meshwright::backend::cuda::{COMMON, DriverError, KernelSource};
+use meshwright_cuda::{COMMON, DriverError, KernelSource};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::lock;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use meshwright::backend::cuda::{DeviceProperties, DriverError};
+use meshwright_cuda::{DeviceProperties, DriverError};
 
 use crate::lock;
 use crate::log::{Entry, Fault, Kind};

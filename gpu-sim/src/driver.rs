@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use meshwright::backend::cuda::{
+use meshwright_cuda::{
     DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
     KernelModule, KernelSource, MatMul, MatMulOperands, Stream,
 };

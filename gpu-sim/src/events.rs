@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use meshwright::backend::cuda::DriverError;
+use meshwright_cuda::DriverError;
 
 use crate::memory::failure;
 use crate::state::{Last, Replayed, State, Work};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use meshwright::backend::cuda::DriverError;
+use meshwright_cuda::DriverError;
 
 use crate::memory::{Memory, failure};
 use crate::random::Random;

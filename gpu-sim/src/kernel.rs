@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::cuda::{DriverError, Grid, KernelSource};
+use meshwright_cuda::{DriverError, Grid, KernelSource};
 
 use crate::compiler;
 use crate::fault;

@@ -40,8 +40,8 @@ use std::env;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use meshwright::backend::cuda::Driver;
-use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
+use meshwright_cuda::Driver;
+use meshwright_cuda::native::{NativeDriver, NativeOptions};
 
 pub use device::{SimDevice, h100};
 pub use driver::SimDriver;

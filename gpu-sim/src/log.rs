@@ -1,6 +1,6 @@
 //! Log of driver calls for tests of call sequences, and fault injection.
 
-use meshwright::backend::cuda::{DriverError, Event, Graph, Grid, MatMul, Stream};
+use meshwright_cuda::{DriverError, Event, Graph, Grid, MatMul, Stream};
 
 macro_rules! calls {
     ($($kind:ident { $($field:ident: $type:ty),* })*) => {

@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 
 use half::bf16;
-use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::{MatMul, MatMulEpilogue, MatMulOperands};
-use meshwright::backend::{DType, Element, Gemm, MatmulOps, View, ViewMut};
+use meshwright_backend::{DType, Element, Gemm, MatmulOps, View, ViewMut};
+use meshwright_cpu::CpuBackend;
+use meshwright_cuda::{MatMul, MatMulEpilogue, MatMulOperands};
 
 use crate::memory::Memory;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ptr;
 
-use meshwright::backend::cuda::DriverError;
+use meshwright_cuda::DriverError;
 
 const PAGE: usize = 4096;
 /// Alignment of device addresses. A red zone of this size precedes each allocation; the rest of its last unit is a red

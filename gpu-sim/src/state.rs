@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use meshwright::backend::cuda::{DriverError, KernelSource};
+use meshwright_cuda::{DriverError, KernelSource};
 
 use crate::graph::{Capture, CapturedTasks, Replay};
 use crate::kernel::{Kernel, Library};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::cuda::{DriverError, Grid, MatMul, MatMulOperands};
+use meshwright_cuda::{DriverError, Grid, MatMul, MatMulOperands};
 
 use crate::kernel::{Arguments, Failure, Kernel};
 use crate::matmul::compute_matmul;
 use crate::memory::{Memory, failure};
 
-/// Submitted work. The submitter guarantees, as [`Driver`](meshwright::backend::cuda::Driver) requires, that host
+/// Submitted work. The submitter guarantees, as [`Driver`](meshwright_cuda::Driver) requires, that host
 /// memory is valid when it executes; device addresses are checked.
 pub(crate) enum Task {
     Upload {

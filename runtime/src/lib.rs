@@ -1,30 +1,46 @@
 //! Meshwright: annotate a model's shardings, have the compiler check them, and train it on many ranks.
 #![warn(missing_docs)]
 
-mod autograd;
-pub mod backend;
-pub mod checkpoint;
-pub mod comm;
-mod context;
-pub mod data;
-mod fsdp;
-pub mod launch;
-pub mod layout;
-pub mod mesh;
-pub mod nn;
-pub mod optim;
-mod os;
 mod parity;
-pub mod pipeline;
 pub mod prelude;
-pub mod random;
-pub mod rotary;
-pub mod schedule;
-pub mod state_dict;
-pub mod tensor;
 pub mod testing;
-pub mod trace;
 pub mod train;
+
+/// Buffers and their allocator, the interface of devices, and the kernels behind the trait [`Backend`](backend::Backend).
+pub mod backend {
+    pub(crate) use meshwright_backend::__private::Bytes;
+    #[doc(inline)]
+    pub use meshwright_backend::*;
+    #[doc(inline)]
+    pub use meshwright_cpu as cpu;
+}
+
+/// Collectives and messages between ranks.
+pub mod comm {
+    pub(crate) use meshwright_comm::__private::CallObserver;
+    #[doc(inline)]
+    pub use meshwright_comm::*;
+}
+
+pub use meshwright_comm::process_launch as launch;
+
+/// Timelines of each rank, for a trace viewer.
+pub mod trace {
+    #[doc(inline)]
+    pub use meshwright_comm::trace::*;
+}
+
+/// The device mesh: degrees of its axes, coordinates of ranks, process groups and local extents.
+pub mod mesh {
+    #[doc(inline)]
+    pub use meshwright_mesh::*;
+}
+
+pub use meshwright_core::{layout, nn, optim, random, rotary, tensor};
+pub use meshwright_pipeline::{self as pipeline, schedule};
+pub use meshwright_store::{checkpoint, data, state_dict};
+
+use meshwright_os as os;
 
 pub use os::exit_code;
 pub use os::{finish_stdout, ignore_file_size_signal, print_text, read_text};
@@ -36,6 +52,9 @@ pub use meshwright_macros::{dims, forward, mesh_test, model};
 #[doc(no_inline)]
 pub use prelude::*;
 
+/// Items that macro expansions refer to. Not part of the API.
 #[doc(hidden)]
-#[path = "private.rs"]
-pub mod __private;
+pub mod __private {
+    pub use crate::testing::assert_mesh_independent;
+    pub use meshwright_core::__private::*;
+}

@@ -10,16 +10,14 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::cuda::FusedShape;
-use meshwright::backend::cuda::cudnn::{
+use meshwright::backend::{Band, SequenceLayout};
+use meshwright_cuda::FusedShape;
+use meshwright_cuda::cudnn::{
     AttentionPass, CudnnAttention, CudnnAttentionSizes, CudnnHost, CudnnOptions, GraphOperand,
     GraphScalar, ScratchLimit,
 };
-use meshwright::backend::cuda::native::LibrarySearch;
-use meshwright::backend::cuda::{
-    AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
-};
-use meshwright::backend::{Band, SequenceLayout};
+use meshwright_cuda::native::LibrarySearch;
+use meshwright_cuda::{AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream};
 
 const CAPABILITY: (u32, u32) = (9, 0);
 

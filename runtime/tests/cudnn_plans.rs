@@ -12,8 +12,8 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use meshwright::backend::cuda::FusedShape;
-use meshwright::backend::cuda::cudnn::{
+use meshwright_cuda::FusedShape;
+use meshwright_cuda::cudnn::{
     AttentionPass, BandMask, CudnnAttentionSizes, DeviceDescription, ExecutionPlan, PlanTarget,
     TargetDevice, cudnn_present,
 };

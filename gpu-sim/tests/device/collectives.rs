@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use half::bf16;
-use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{Backend, CachingAllocator};
 use meshwright::comm::{CommError, RankComms, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
+use meshwright_cuda::CudaBackend;
 use meshwright_gpu_sim::drivers;
 
 use crate::scenario::{self, Scenario, Value};

@@ -8,15 +8,13 @@ use std::sync::Arc;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::cudnn::{
-    AttentionPass, CudnnHandle, CudnnOptions, DeviceDescription,
-};
-use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
-use meshwright::backend::cuda::{
-    AttentionGradients, AttentionOperands, Driver, FusedAttention, FusedShape, Stream,
-};
 use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use meshwright::backend::{AttentionOps, AttentionShape, Band, SequenceLayout, View, ViewMut};
+use meshwright_cuda::cudnn::{AttentionPass, CudnnHandle, CudnnOptions, DeviceDescription};
+use meshwright_cuda::native::{NativeDriver, NativeOptions};
+use meshwright_cuda::{
+    AttentionGradients, AttentionOperands, Driver, FusedAttention, FusedShape, Stream,
+};
 
 use crate::support::values;
 

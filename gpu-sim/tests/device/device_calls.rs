@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{Backend, CachingAllocator, Category, DType, StreamKind};
+use meshwright_cuda::CudaBackend;
 use meshwright_gpu_sim::{Call, Kind, SimDevice, not_checked_on_gpu};
 
 /// An empty block has no address, so a driver may refuse it.

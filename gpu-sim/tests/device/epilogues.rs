@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use meshwright::backend::cuda::DriverError;
 use meshwright::backend::{DType, Expr, Gemm, GemmEpilogue, Node, UnaryFunction};
+use meshwright_cuda::DriverError;
 use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu, on_gpu};
 
 use crate::support::{

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use meshwright::backend::Backend;
-use meshwright::backend::cuda::CudaBackend;
+use meshwright_cuda::CudaBackend;
 use meshwright_gpu_sim::SimDriver;
 use serde_json::Value;
 

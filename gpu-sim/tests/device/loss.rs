@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::DeviceProperties;
 use meshwright::backend::ops::loss::{
     CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs, MaxExpSumArgs,
 };
+use meshwright_cuda::DeviceProperties;
 use meshwright_gpu_sim::{Call, SimDevice, h100, not_checked_on_gpu};
 
 use crate::support::{

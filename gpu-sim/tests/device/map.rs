@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{
     Backend, BlockIndex, CachingAllocator, Category, DType, DropoutMask, ElementwiseOps, Expr,
     LeafGrad, Node, UnaryFunction,
 };
+use meshwright_cuda::CudaBackend;
 use meshwright_gpu_sim::{Call, Kind, SimDevice, not_checked_on_gpu};
 
 use crate::support::{FLOATS, Side, assert_close, assert_same, epsilon, on_both, values};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::cuda::{Driver, Profile};
 use meshwright::backend::{AttentionShape, Band, DType, Gemm};
+use meshwright_cuda::{Driver, Profile};
 use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu};
 
 use crate::attention::case::Case;

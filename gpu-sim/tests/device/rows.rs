@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{
     Backend, CachingAllocator, Category, DType, Element, ReduceOp, RowPart, Runs, StreamKind, View,
     ViewMut,
@@ -10,6 +9,7 @@ use meshwright::backend::{
 use meshwright::comm::{Blocks, CommError, RankComms, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
+use meshwright_cuda::CudaBackend;
 use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu};
 
 use crate::support::{Operand, Side, devices, values};

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{Backend, CachingAllocator, Category, DType, OutOfMemory};
+use meshwright_cuda::CudaBackend;
 use meshwright_gpu_sim::{SimDevice, h100, not_checked_on_gpu};
 
 const MIB: usize = 1 << 20;
@@ -56,7 +56,7 @@ fn a_workspace_takes_the_place_of_what_is_kept() {
     if not_checked_on_gpu() {
         return;
     }
-    let properties = meshwright::backend::cuda::DeviceProperties { memory: 8 * MIB, ..h100() };
+    let properties = meshwright_cuda::DeviceProperties { memory: 8 * MIB, ..h100() };
     let device = SimDevice::with(1, properties);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
     let allocator = CachingAllocator::on(cuda.device(), usize::MAX);

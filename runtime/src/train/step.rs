@@ -6,7 +6,8 @@ use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
 use crate::parity::Observed;
 use crate::pipeline::{ExecutorError, Pipeline};
 use crate::state_dict::TrainingState;
-use crate::tensor::{Mean, ParamRef, Rank, scope};
+use crate::tensor::{Mean, ParamRef, Rank};
+use meshwright_core::__private::pass_scope as scope;
 
 use super::LanguageModel;
 use super::config::OptimizerConfig;

@@ -59,7 +59,7 @@ impl<M: LanguageModel> Trainer<M> {
         watch_stop_signals();
         // Before anything starts a thread.
         #[cfg(feature = "cuda")]
-        crate::backend::cuda::native::request_hardware_queues();
+        meshwright_cuda::native::request_hardware_queues();
         exit_on_panic(|| {
             let settings = GivenSettings::read(std::env::args_os(), optimizers);
             let trainer = settings.map_err(Error::Config).and_then(Trainer::with_settings);

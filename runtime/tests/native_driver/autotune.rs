@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
-use meshwright::backend::cuda::{
+use meshwright::backend::{DType, Gemm};
+use meshwright_cuda::native::{NativeDriver, NativeOptions};
+use meshwright_cuda::{
     ChoiceOrigin, Driver, MatMul, MatMulChoice, MatMulEpilogue, MatMulOperands, Stream,
 };
-use meshwright::backend::{DType, Gemm};
 
 use super::matmul::{MATMUL_LOCK, stub_number};
 use super::{download, folders, free, upload};

@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use matmul::{MATMUL_LOCK, set_stub_number, stub_number};
-use meshwright::backend::cuda::native::{NativeDriver, compile_into_cache, cuda_available, probe};
-use meshwright::backend::cuda::{
+use meshwright::backend::{DType, Gemm};
+use meshwright::train::{Gpus, Machine};
+use meshwright_cuda::native::{NativeDriver, compile_into_cache, cuda_available, probe};
+use meshwright_cuda::{
     Driver, DriverError, Grid, KernelFunction, KernelSource, MatMul, MatMulEpilogue,
     MatMulOperands, SOURCES, Stream,
 };
-use meshwright::backend::{DType, Gemm};
-use meshwright::train::{Gpus, Machine};
 
 /// Folders of the libraries and of the cache, set in the environment on first use.
 fn folders() -> &'static (PathBuf, PathBuf) {

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use meshwright::backend::cuda::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 use meshwright::backend::{DType, Gemm};
+use meshwright_cuda::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 
 use super::{download, driver, folders, free, upload};
 

@@ -17,8 +17,8 @@ fn settings() {
                 "--schedule 1f1b",
                 &["--schedule: needs a pp axis, such as --mesh pp=2", "leave it out"],
             ),
-            ("--capacity 2", &["--capacity: comes with a later version"]),
-            ("--device meta", &["--device: meta comes with a later version; use cpu or cuda"]),
+            ("--capacity 2", &["error: unknown flag `--capacity`; --help lists them all"]),
+            ("--device meta", &["--device: must be one of cpu, cuda, not `meta`"]),
             (
                 "--nondeterministic",
                 &["--nondeterministic: the CPU has no nondeterministic algorithms"],

@@ -5,7 +5,7 @@ use meshwright::prelude::*;
 dims! { Batch @ data, Seq, Hidden, Ffn }
 
 fn inspect(loss: Loss<(Batch, Seq)>) -> Option<Vec<f32>> {
-    loss.backward().of("norm.weight")
+    loss.backward().local_block_of("norm.weight")
 }
 
 fn main() {}

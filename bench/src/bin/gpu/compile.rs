@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use meshwright::backend::Backend;
-use meshwright::backend::cuda::native::{compile_into_cache, generated_sources};
-use meshwright::backend::cuda::{
-    CudaBackend, Driver, DriverError, KernelSource, NullDriver, SOURCES,
-};
 use meshwright::train::{Config, Gpus, LanguageModel, Trainer};
+use meshwright_cuda::native::{compile_into_cache, generated_sources};
+use meshwright_cuda::{CudaBackend, Driver, DriverError, KernelSource, NullDriver, SOURCES};
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
 
 use super::suite::report::Effort;

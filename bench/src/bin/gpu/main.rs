@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use meshwright::backend::Backend;
-use meshwright::backend::cuda::cudnn::CudnnOptions;
-use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
-use meshwright::backend::cuda::{CudaBackend, DeviceProperties, Driver, DriverError};
+use meshwright_cuda::cudnn::CudnnOptions;
+use meshwright_cuda::native::{NativeDriver, NativeOptions};
+use meshwright_cuda::{CudaBackend, DeviceProperties, Driver, DriverError};
 
 use suite::report::{Effort, append_to};
 use suite::{Sizes, TABLES, Table, Variant, measured_report};

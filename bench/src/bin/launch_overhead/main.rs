@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex};
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::Driver;
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout, LlamaConfig};
 use meshwright::comm::{CommError, launch};
 use meshwright::mesh::MeshShape;
@@ -19,6 +18,7 @@ use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine};
 use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
 use meshwright_bench::thread_time;
+use meshwright_cuda::Driver;
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
 
 /// Steps that are not measured, and measured steps, of which the fastest is reported.

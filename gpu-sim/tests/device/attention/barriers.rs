@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::{
+use meshwright_cuda::{
     ATTENTION_BIAS, AttentionTiles, AttentionVariant, KernelSource, PLAIN_ATTENTION,
 };
 use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};

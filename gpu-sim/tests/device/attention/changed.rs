@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 
-use meshwright::backend::cuda::{
+use meshwright_cuda::{
     DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
     KernelModule, KernelSource, MatMul, MatMulOperands, Stream,
 };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::{DeviceProperties, KernelSource, NullAttention, NullCall};
+use meshwright_cuda::{DeviceProperties, KernelSource, NullAttention, NullCall};
 use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100, not_checked_on_gpu};
 
 use super::case::{Case, shape};

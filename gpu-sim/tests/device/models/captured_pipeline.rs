@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::cuda::DriverError;
 use meshwright::train::Machine;
+use meshwright_cuda::DriverError;
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Kind, not_checked_on_gpu};

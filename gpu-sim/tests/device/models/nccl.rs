@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use meshwright::backend::cuda::Driver;
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
 use meshwright::comm::nccl::{MessagePath, NcclEngine, NcclSettings};
 use meshwright::nn::ContextStyle;
 use meshwright::tensor::{Rank, Settings as RankSettings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
+use meshwright_cuda::Driver;
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 use meshwright_tests::compare::{Report, assert_same_bits};

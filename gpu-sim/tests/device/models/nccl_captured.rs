@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::cuda::DriverError;
+use meshwright_cuda::DriverError;
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Entry, Kind, not_checked_on_gpu};
 

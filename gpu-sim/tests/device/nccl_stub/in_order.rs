@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::cuda::{Driver, Event, Stream};
+use meshwright_cuda::{Driver, Event, Stream};
 use meshwright_gpu_sim::SimDriver;
 
 use super::port::{Condition, Streams, Work};

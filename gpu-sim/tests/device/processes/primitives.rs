@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use half::bf16;
-use meshwright::backend::cuda::native::NativeDriver;
-use meshwright::backend::cuda::{CudaBackend, Driver};
 use meshwright::backend::{Backend, CachingAllocator};
 use meshwright::comm::nccl::{Library, MessagePath, NcclEngine, NcclSettings, RealLibrary};
 use meshwright::comm::{CommError, Communicator, Engine as _, RankComms, RankExit, launch};
 use meshwright::launch::Store;
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
+use meshwright_cuda::native::NativeDriver;
+use meshwright_cuda::{CudaBackend, Driver};
 use meshwright_gpu_sim::{SimDriver, on_gpu};
 
 use super::environment::{library, own_place};

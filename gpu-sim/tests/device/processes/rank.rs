@@ -3,9 +3,9 @@
 use std::env;
 use std::sync::Arc;
 
-use meshwright::backend::cuda::DriverError;
 use meshwright::launch::RankAssignment;
 use meshwright::train::{Config, Gpus, Machine, Result, Trainer};
+use meshwright_cuda::DriverError;
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Kind, SimDriver, on_gpu};
 

@@ -9,7 +9,7 @@ use meshwright::backend::ops::routing::{
 use super::sides;
 use crate::support::{FLOATS, Side, assert_close, epsilon, values};
 
-#[path = "../../../../runtime/src/backend/cpu/tests/routing/reference.rs"]
+#[path = "../../../../runtime/cpu/src/tests/routing/reference.rs"]
 mod reference;
 use reference::{SIZES, TOKENS, choices, gradient, magnitudes};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use meshwright::backend::cuda::DriverError;
+use meshwright_cuda::DriverError;
 
 use super::rig::{Rig, args, grid, message};
 

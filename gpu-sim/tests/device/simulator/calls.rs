@@ -1,6 +1,6 @@
 //! The call log and fault injection of a device.
 
-use meshwright::backend::cuda::{DeviceProperties, Driver, DriverError};
+use meshwright_cuda::{DeviceProperties, Driver, DriverError};
 use meshwright_gpu_sim::{Call, Kind, SimDevice, h100};
 
 use super::rig::{Rig, args, grid};

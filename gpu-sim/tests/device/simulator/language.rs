@@ -1,6 +1,6 @@
 //! Compilation of kernel sources, and the emulated language.
 
-use meshwright::backend::cuda::{Driver, DriverError, Grid};
+use meshwright_cuda::{Driver, DriverError, Grid};
 
 use super::rig::{Rig, args, grid, message, source};
 

@@ -1,8 +1,8 @@
 //! Matmuls on the simulated device.
 
 use half::bf16;
-use meshwright::backend::cuda::{Driver, MatMul, MatMulEpilogue, MatMulOperands};
 use meshwright::backend::{DType, Gemm};
+use meshwright_cuda::{Driver, MatMul, MatMulEpilogue, MatMulOperands};
 
 use super::rig::Rig;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::{CudaBackend, Driver};
 use meshwright::backend::{
     Backend, Buffer, CachingAllocator, Category, DType, Element, View, ViewMut,
 };
+use meshwright_cuda::{CudaBackend, Driver};
 use meshwright_gpu_sim::drivers;
 
 /// Both float dtypes.

@@ -112,11 +112,11 @@ mod cuda {
     use std::collections::BTreeMap;
     use std::fmt::Write;
 
-    use meshwright::backend::cuda::native::{
+    use meshwright_cuda::native::{
         CheckedSource, CompiledKernel, DiskCache, KernelProblem, check_kernels, generated_sources,
         libraries, probe as probe_devices,
     };
-    use meshwright::backend::cuda::{DriverError, KernelSource, SOURCES};
+    use meshwright_cuda::{DriverError, KernelSource, SOURCES};
 
     /// Returns the sources with these names; without names, all sources, including those generated for typical models.
     pub fn sources(names: &[String]) -> Result<Vec<KernelSource>, String> {

@@ -56,7 +56,6 @@ fn parse_setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsStr
         return Err("`config` cannot be set in a file; pass --config on the command line".into());
     }
     let text = match (flag.kind, value) {
-        (FlagKind::Later, _) => Some(String::new()),
         (FlagKind::Switch, DeValue::Boolean(value)) => Some(value.to_string()),
         (
             FlagKind::Count { .. } | FlagKind::Number | FlagKind::Fraction | FlagKind::Bytes,
@@ -131,7 +130,7 @@ fn expected_value(flag: &Flag) -> String {
         FlagKind::Pair => "two numbers, such as [0.9, 0.95]".into(),
         FlagKind::Path => "a path in quotes".into(),
         FlagKind::Text if flag.name == "mesh" => "text such as \"dp=2,tp=2\"".into(),
-        FlagKind::Text | FlagKind::Later => "text in quotes".into(),
+        FlagKind::Text => "text in quotes".into(),
         FlagKind::Choice(words) => format!("one of \"{}\"", words.join("\", \"")),
         FlagKind::Switch => "true or false".into(),
     }

@@ -26,8 +26,6 @@ pub enum FlagKind {
     Choice(&'static [&'static str]),
     /// Present or absent.
     Switch,
-    /// Reserved for a later version; refused until then.
-    Later,
 }
 
 /// One flag of the command line, which is also a key of `--config` files.
@@ -93,11 +91,6 @@ impl Flag {
     }
 }
 
-/// Creates a flag that comes with a later version.
-const fn later(name: &'static str, help: &'static str) -> Flag {
-    Flag::new("Later versions", name, FlagKind::Later).help(help)
-}
-
 const MACHINE: &str = "Devices and ranks";
 const MODEL: &str = "Model";
 const DATA: &str = "Data";
@@ -129,11 +122,10 @@ pub const FLAGS: &[Flag] = &[
         "Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors \
          [default: pp,dp,fsdp,ep,cp,tp]",
     ),
-    Flag::new(MACHINE, "device", FlagKind::Choice(&["cpu", "cuda", "meta"]))
+    Flag::new(MACHINE, "device", FlagKind::Choice(&["cpu", "cuda"]))
         .value("DEVICE")
         .default("cpu")
-        .help("Device of the ranks: cpu, or cuda in a program built with --features cuda (meta comes with a later \
-               version)"),
+        .help("Device of the ranks: cpu, or cuda in a program built with --features cuda"),
     Flag::new(MACHINE, "threads", POSITIVE)
         .value("N")
         .help("Threads of each rank [default: cores divided by ranks, at least 1]"),
@@ -340,7 +332,6 @@ pub const FLAGS: &[Flag] = &[
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]",
     ),
-    later("capacity", "a capacity of experts"),
 ];
 
 #[cfg(test)]

@@ -61,18 +61,11 @@ fn glue_negatives(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 
 /// Builds the clap command from the table of flags.
 fn command(optimizers: &Optimizers) -> Command {
-    let later: Vec<_> = FLAGS
-        .iter()
-        .filter(|flag| flag.kind == FlagKind::Later)
-        .map(|flag| format!("--{}", flag.name))
-        .collect();
-    let wrapped = later.chunks(6).map(|names| names.join(" ")).collect::<Vec<_>>().join("\n  ");
     let about = "Trains a model on the ranks of a mesh. Without flags: a small byte-level model on text of this \
                  project, on 4 ranks.";
     Command::new("train")
         .version(env!("CARGO_PKG_VERSION"))
         .about(about)
-        .after_help(format!("Flags of later versions, refused in this one:\n  {wrapped}"))
         .max_term_width(100)
         .disable_help_flag(true)
         .disable_version_flag(true)
@@ -94,7 +87,6 @@ fn arg(flag: &'static Flag, optimizers: &Optimizers) -> Arg {
         .value_parser(value_parser!(OsString));
     match flag.kind {
         FlagKind::Switch => arg.action(ArgAction::SetTrue).value_parser(value_parser!(bool)),
-        FlagKind::Later => arg.num_args(0..=1).default_missing_value("").hide(true),
         _ => with_value(arg, flag),
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::SettingSource;
-use super::flags::{FLAGS, Flag, FlagKind};
+use super::flags::{FLAGS, Flag};
 
 /// A value as text, with its source.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct GivenValue {
 /// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
 pub fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
     let dashed = name.replace('_', "-");
-    let names = FLAGS.iter().filter(|flag| flag.kind != FlagKind::Later).map(|flag| flag.name);
+    let names = FLAGS.iter().map(|flag| flag.name);
     match Flag::nearest(&dashed, names) {
         Some(near) => format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?"),
         None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::mesh::{AxisOrder, MeshShape};
 use crate::pipeline::StageCut;
 
-use super::flags::{Flag, FlagKind};
+use super::flags::Flag;
 use super::given::GivenMap;
 use super::given_value::GivenValue;
 use super::resolve::SIZES;
@@ -176,7 +176,7 @@ pub fn add_kept_flags(
     };
     let mut flags: BTreeMap<&'static str, &str> = BTreeMap::new();
     for (name, value) in saved {
-        let is_kept = |flag: &&Flag| flag.kind != FlagKind::Later && !NOT_KEPT.contains(&flag.name);
+        let is_kept = |flag: &&Flag| !NOT_KEPT.contains(&flag.name);
         match (Flag::find(name).filter(is_kept), value.as_str()) {
             (Some(flag), Some(value)) => flags.insert(flag.name, value),
             _ => {
@@ -257,7 +257,7 @@ fn absolute(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::config::flags::FLAGS;
+    use crate::train::config::flags::{FLAGS, FlagKind};
 
     fn parse(line: &str) -> Config {
         Config::parse(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"))
@@ -301,7 +301,7 @@ mod tests {
             "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
         ];
         let kept: Vec<_> = lines.iter().flat_map(|line| kept_flags(&parse(line))).collect();
-        for flag in FLAGS.iter().filter(|flag| flag.kind != FlagKind::Later) {
+        for flag in FLAGS {
             let is_kept = kept.iter().any(|(name, _)| *name == flag.name);
             assert_ne!(is_kept, NOT_KEPT.contains(&flag.name), "--{}", flag.name);
         }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::flags::{FLAGS, FlagKind};
 use super::given::GivenMap;
 use super::values::Values;
 use super::{
@@ -18,7 +17,6 @@ pub const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "v
 /// Checks all values and their combinations.
 pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config, ConfigError> {
     let mut values = Values::new(given);
-    refuse_later(&mut values);
     let mesh = mesh(&mut values);
     let device = device_choice(&mut values);
     let (dtype, reduce_dtype) = sharding::dtypes(&mut values, device);
@@ -69,16 +67,6 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
     values.finish_reading().map(|()| config).map_err(ConfigError::Invalid)
 }
 
-/// Refuses flags that are reserved for later versions, rather than ignoring them.
-fn refuse_later(values: &mut Values) {
-    for flag in FLAGS.iter().filter(|flag| flag.kind == FlagKind::Later) {
-        if values.is_given(flag.name) {
-            let message = format!("comes with a later version ({}); leave it out", flag.help);
-            values.problem(flag.name, message);
-        }
-    }
-}
-
 /// Returns the mesh. Without `--data` and `--init-from` it defaults to the four ranks of the demonstration run.
 fn mesh(values: &mut Values) -> MeshShape {
     let text = match values.text("mesh") {
@@ -126,10 +114,6 @@ fn graphs(values: &mut Values, device: DeviceChoice) -> bool {
 fn device_choice(values: &mut Values) -> DeviceChoice {
     match values.choice("device").as_str() {
         "cuda" => DeviceChoice::Cuda,
-        "meta" => {
-            values.problem("device", "meta comes with a later version; use cpu or cuda".into());
-            DeviceChoice::Cpu
-        }
         _ => DeviceChoice::Cpu,
     }
 }
@@ -187,9 +171,6 @@ fn balance(values: &mut Values) -> Option<f64> {
         ("batch", Some(weight)) => return Some(weight),
         ("batch", None) => {
             format!("`{text}` has no weight of at least 0; write for example batch=0.01")
-        }
-        ("sequence" | "bias", _) => {
-            format!("`{text}` comes with a later version; use none or batch=X")
         }
         _ => format!("`{text}` is not known; use none or batch=X"),
     };

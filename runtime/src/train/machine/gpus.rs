@@ -4,17 +4,17 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::cuda::cudnn::{CudnnOptions, ScratchLimit};
-use crate::backend::cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
-use crate::backend::cuda::{
-    ATTENTION_BIAS, CudaBackend, Driver, KernelSource, PLAIN_ATTENTION, PROFILE_VARIABLE, Profile,
-    SOURCES,
-};
 use crate::backend::{Backend, DType};
 use crate::comm::{LaunchOptions, Peers, RankComms, RankExit, nccl};
 use crate::launch::{RankAssignment, Store, StoreError};
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
+use meshwright_cuda::cudnn::{CudnnOptions, ScratchLimit};
+use meshwright_cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
+use meshwright_cuda::{
+    ATTENTION_BIAS, CudaBackend, Driver, KernelSource, PLAIN_ATTENTION, PROFILE_VARIABLE, Profile,
+    SOURCES,
+};
 
 use super::message_path::{message_path, require_one_message_path};
 use super::{Machine, gpu_choice};

@@ -2,11 +2,11 @@
 
 use std::env;
 
-use crate::backend::cuda::native::HARDWARE_QUEUES;
 use crate::comm::nccl::MessagePath;
 use crate::launch::{RankAssignment, Store, StoreError};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
+use meshwright_cuda::native::HARDWARE_QUEUES;
 
 /// The environment variable with the path of messages.
 const MESSAGES: &str = "MESHWRIGHT_NCCL_P2P";

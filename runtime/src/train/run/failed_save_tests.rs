@@ -1,10 +1,10 @@
 //! Saves that fail on one rank.
 
+use super::fixture::TinyLlama;
 use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::faults::{Fault, with_fault};
 use crate::checkpoint::{Checkpoint, CheckpointWriter, TrainState};
 use crate::comm::{RankComms, Site, launch};
-use crate::pipeline::tests::fixture::TinyLlama;
 use crate::state_dict::TrainingState;
 use crate::tensor::{Rank, Settings};
 use crate::train::{Error, Result};

@@ -13,6 +13,9 @@ mod failed_save_count;
 mod failed_save_tests;
 mod failed_saves;
 mod finite_params;
+#[cfg(test)]
+#[path = "../../../pipeline/src/tests/fixture.rs"]
+mod fixture;
 mod observe;
 mod rank_loop;
 mod sample;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::fixture::TinyLlama;
 use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::faults::delay_operations;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
 use crate::comm::{CommError, LaunchOptions, RankComms, Site, launch_with};
-use crate::pipeline::tests::fixture::TinyLlama;
 use crate::state_dict::{HfMapping, TrainingState, export_hf};
 use crate::tensor::{Rank, Settings};
 use crate::train::Error;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::fixture::{TestModel, TinyGpt2, TinyLlama, build_tiny, on_ranks, plant_gradients};
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
 use crate::checkpoint::{
     Checkpoint, CheckpointWriter, RankFile, RunHistory, TensorBox, TensorSource, TrainState,
@@ -16,9 +17,6 @@ use crate::optim::{
     AdamWOptions, Ema, MuonOptions, Optimizer, OptimizerError, ParamGroups, Select, UpdateRule,
 };
 use crate::pipeline::sum_tied_gradients;
-use crate::pipeline::tests::fixture::{
-    TestModel, TinyGpt2, TinyLlama, build_tiny, on_ranks, plant_gradients,
-};
 use crate::state_dict::{
     HfMapping, HfName, TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint,
     with_shard_entries,
@@ -273,4 +271,20 @@ fn exports_have_equal_bytes_at_any_pp() {
     check::<TinyLlama>(false);
     check::<TinyLlama>(true);
     check::<TinyGpt2>(true);
+}
+
+/// A program for pipelines runs by `run_on`, which refuses axes without use.
+#[test]
+fn meshes_with_pp_run() {
+    let run = |builds_stages: bool| {
+        crate::run_on("pp=2", 0, |rank| {
+            if builds_stages {
+                build_tiny::<TinyLlama>(rank, false);
+            }
+            Ok(rank.position(meshwright_mesh::AxisSet::of(meshwright_mesh::AxisId::Pp)))
+        })
+    };
+    assert_eq!(run(true).unwrap(), [0, 1]);
+    let text = run(false).unwrap_err().to_string();
+    assert!(text.contains("build the model as stages, by `build_stages`"), "{text}");
 }

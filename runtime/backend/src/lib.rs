@@ -1,0 +1,51 @@
+//! Buffers and their allocator, the interface of devices, and the kernels behind the trait [`Backend`].
+
+mod allocator;
+mod block;
+mod bytes;
+mod category;
+mod cuda_graph;
+mod device;
+mod dry_run;
+mod dtype;
+mod expr;
+#[doc(hidden)]
+pub mod math;
+pub mod ops;
+mod out_of_memory;
+mod reduce_op;
+#[doc(hidden)]
+pub mod unary_function;
+mod update_expr;
+mod view;
+
+pub use allocator::{Buffer, CachingAllocator};
+use bytes::Bytes;
+pub use category::Category;
+pub use cuda_graph::{CapturedGraph, GraphBuffer, GraphPool};
+pub use device::{
+    Device, DeviceEvent, DeviceFailure, DeviceGraph, FreeObserver, MemoryCache, RowPart, Runs,
+    StreamKind,
+};
+pub use dry_run::DryRunBackend;
+pub use dtype::{DType, Element};
+pub use expr::{DropoutMask, Expr, Node};
+pub use ops::{
+    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
+    CopyOps, CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,
+    KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, NormOps,
+    OptimizerOps, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape,
+    RouterOptions, RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,
+};
+pub use out_of_memory::OutOfMemory;
+pub use reduce_op::ReduceOp;
+pub use unary_function::UnaryFunction;
+pub use update_expr::{ScalarFunction, UpdateExpr, UpdateNode, UpdateOperands};
+pub use view::{View, ViewMut};
+
+/// Items for the other crates of Meshwright. Not part of the API.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::block::DRY_RUN_BLOCK;
+    pub use crate::bytes::Bytes;
+}

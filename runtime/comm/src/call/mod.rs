@@ -1,0 +1,131 @@
+//! A collective or message as a value: the operation, its arguments, and the call site.
+
+mod check;
+mod compare;
+mod display;
+
+use std::sync::Arc;
+
+use meshwright_backend::DType;
+use meshwright_mesh::AxisSet;
+
+use super::{Blocks, CommError, ReduceOp, Site};
+
+pub(super) use compare::CallDifference;
+pub(super) use display::axes_name;
+
+/// An operation with all arguments that the members of a group must agree on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CommOp {
+    AllReduce { op: ReduceOp, count: usize },
+    AllGather { blocks: Blocks },
+    ReduceScatter { blocks: Blocks },
+    AllToAll { send: Arc<[usize]>, recv: Arc<[usize]> },
+    Broadcast { root: Peer, count: usize },
+    Reduce { root: Peer, op: ReduceOp, count: usize },
+    Scatter { root: Peer, counts: Arc<[usize]> },
+    Gather { root: Peer, counts: Arc<[usize]> },
+    Barrier,
+    Send { to: Peer, count: usize },
+    Recv { from: Peer, count: usize },
+}
+
+/// A rank by its two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Index in the process group.
+    pub group_rank: usize,
+    /// Rank in the mesh.
+    pub world_rank: usize,
+}
+
+/// A call that one rank issues in one process group.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The operation.
+    pub op: CommOp,
+    /// Element type; `None` for a barrier.
+    pub dtype: Option<DType>,
+    /// Set if the operands are in device memory.
+    pub on_device: bool,
+    /// The axes of the process group.
+    pub axes: AxisSet,
+    /// Set if the call returns a [`PendingCall`](super::PendingCall).
+    pub asynchronous: bool,
+    /// The call site.
+    pub site: Site,
+    /// Payload bytes that this rank sends, as [`CommStats::bytes`](super::CommStats) counts them.
+    pub bytes: usize,
+}
+
+impl CommOp {
+    /// Name of the operation, without its arguments.
+    pub fn name(&self) -> &'static str {
+        match self {
+            CommOp::AllReduce { .. } => "all_reduce",
+            CommOp::AllGather { .. } => "all_gather",
+            CommOp::ReduceScatter { .. } => "reduce_scatter",
+            CommOp::AllToAll { .. } => "all_to_all",
+            CommOp::Broadcast { .. } => "broadcast",
+            CommOp::Reduce { .. } => "reduce",
+            CommOp::Scatter { .. } => "scatter",
+            CommOp::Gather { .. } => "gather",
+            CommOp::Barrier => "barrier",
+            CommOp::Send { .. } => "send",
+            CommOp::Recv { .. } => "recv",
+        }
+    }
+
+    /// The root of a rooted collective.
+    pub fn root(&self) -> Option<Peer> {
+        match self {
+            CommOp::Broadcast { root, .. }
+            | CommOp::Reduce { root, .. }
+            | CommOp::Scatter { root, .. }
+            | CommOp::Gather { root, .. } => Some(*root),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` for point-to-point operations.
+    pub fn is_point_to_point(&self) -> bool {
+        matches!(self, CommOp::Send { .. } | CommOp::Recv { .. })
+    }
+
+    /// Returns the payload bytes that member `group_rank` of `size` members sends.
+    pub(super) fn bytes_sent(&self, dtype: Option<DType>, group_rank: usize, size: usize) -> usize {
+        let element = dtype.map_or(0, DType::bytes);
+        let to_others = |counts: &[usize]| counts.iter().sum::<usize>() - counts[group_rank];
+        // `bytes (p-1) / p`, without overflow.
+        let shared = |bytes: usize| bytes / size * (size - 1) + bytes % size * (size - 1) / size;
+        match self {
+            CommOp::AllReduce { count, .. } => 2 * shared(count * element),
+            CommOp::AllGather { blocks } | CommOp::ReduceScatter { blocks } => {
+                shared(blocks.total() * element)
+            }
+            CommOp::Broadcast { count, .. } | CommOp::Reduce { count, .. } => {
+                shared(count * element)
+            }
+            CommOp::AllToAll { send, .. } => to_others(send) * element,
+            CommOp::Scatter { root, counts } if root.group_rank == group_rank => {
+                to_others(counts) * element
+            }
+            CommOp::Gather { root, counts } if root.group_rank != group_rank => {
+                counts[group_rank] * element
+            }
+            CommOp::Send { count, .. } => count * element,
+            CommOp::Scatter { .. }
+            | CommOp::Gather { .. }
+            | CommOp::Barrier
+            | CommOp::Recv { .. } => 0,
+        }
+    }
+}
+
+impl Call {
+    /// Returns an error about an argument of this call.
+    pub fn refuse(&self, problem: impl Into<String>) -> CommError {
+        CommError::Argument { call: self.to_string(), problem: problem.into() }
+    }
+}

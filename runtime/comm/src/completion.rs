@@ -1,0 +1,188 @@
+//! The handle through which an engine reports the completion of a call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use meshwright_backend::{Buffer, Device, DeviceEvent};
+
+use super::CommError;
+use super::in_use::InUse;
+use super::sync::{DeadlockDetector, Monitor};
+
+/// Outcome of a call that was issued to an engine: the destination buffer of an asynchronous call, or an error.
+pub struct Completion(CompletionState);
+
+/// The destination buffer of a call, or an error.
+pub(super) type Outcome = Result<InUse<Option<Buffer>>, CommError>;
+
+enum CompletionState {
+    /// Known, although a device may still work on the operands.
+    Known(Outcome),
+    /// Known, with a function to call when the rank waits for it.
+    Observed(Box<Observed>),
+    /// Reported later by the [`Promise`].
+    Promised(Promised),
+}
+
+struct Observed {
+    outcome: Outcome,
+    at_wait: Box<dyn FnOnce() + Send + Sync>,
+}
+
+/// The receiving end of a [`Promise`].
+pub(super) struct Promised {
+    outcome: Arc<Monitor<Option<Outcome>>>,
+    /// Deadline of an outcome without a watchdog: after `limit` of waiting for it, `expire` makes it an error, unless
+    /// it is already being delivered.
+    pub deadline: Option<Deadline>,
+}
+
+pub(super) struct Deadline {
+    pub limit: Duration,
+    pub expire: Box<dyn FnOnce() + Send + Sync>,
+}
+
+impl Completion {
+    /// Creates the completion of a call that is complete or has failed. `dst` is the destination buffer of an
+    /// asynchronous call, if any.
+    pub fn completed(outcome: Result<Option<Buffer>, CommError>) -> Completion {
+        Completion(CompletionState::Known(outcome.map(InUse::idle)))
+    }
+
+    /// Calls `at_wait` when the rank waits for this outcome, if it is known.
+    pub(super) fn and_at_wait(self, at_wait: impl FnOnce() + Send + Sync + 'static) -> Completion {
+        match self.0 {
+            CompletionState::Known(outcome) => {
+                let at_wait = Box::new(at_wait);
+                Completion(CompletionState::Observed(Box::new(Observed { outcome, at_wait })))
+            }
+            state => Completion(state),
+        }
+    }
+
+    /// A call that `device` has completed at `event`. Both operands are in use until then.
+    pub fn at_event(
+        dst: Option<Buffer>,
+        src: Option<Arc<Buffer>>,
+        device: &Arc<dyn Device>,
+        event: DeviceEvent,
+    ) -> Completion {
+        let dst = InUse::until(dst, Some(device), Some(event));
+        Completion(CompletionState::Known(Ok(dst.holding(src))))
+    }
+
+    /// Keeps the scratch memory of the call as long as the operands are in use.
+    #[cfg(feature = "cuda")]
+    pub(super) fn with_scratch(self, scratch: Option<Arc<Buffer>>) -> Completion {
+        match self.0 {
+            CompletionState::Known(Ok(dst)) => {
+                Completion(CompletionState::Known(Ok(dst.holding(scratch))))
+            }
+            state => Completion(state),
+        }
+    }
+
+    /// Creates the completion of a call of world rank `rank`, whose outcome another thread reports through the promise.
+    pub fn promised(rank: usize) -> (Promise, Completion) {
+        // Never reports, as one running task is left.
+        let (promise, promised) = Promise::new(rank, &Arc::new(DeadlockDetector::new(2)));
+        (promise, Completion(CompletionState::Promised(promised)))
+    }
+}
+
+impl Completion {
+    /// Returns true if the outcome is known.
+    pub(super) fn has_outcome(&self) -> bool {
+        match &self.0 {
+            CompletionState::Known(_) | CompletionState::Observed(_) => true,
+            CompletionState::Promised(promised) => promised.outcome.lock().is_some(),
+        }
+    }
+
+    /// Returns the outcome if it is known.
+    pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
+        match self.0 {
+            CompletionState::Known(outcome) => Ok(outcome),
+            CompletionState::Observed(observed) => Ok(observed.claim()),
+            CompletionState::Promised(promised) => {
+                let outcome = promised.outcome.lock().take();
+                outcome.ok_or(Completion(CompletionState::Promised(promised)))
+            }
+        }
+    }
+
+    /// Waits for the outcome.
+    pub(super) fn wait(self) -> Outcome {
+        match self.0 {
+            CompletionState::Known(outcome) => outcome,
+            CompletionState::Observed(observed) => observed.claim(),
+            CompletionState::Promised(promised) => promised.wait(),
+        }
+    }
+}
+
+impl Observed {
+    fn claim(self) -> Outcome {
+        (self.at_wait)();
+        self.outcome
+    }
+}
+
+impl From<Promised> for Completion {
+    fn from(promised: Promised) -> Completion {
+        Completion(CompletionState::Promised(promised))
+    }
+}
+
+impl Promised {
+    fn wait(self) -> Outcome {
+        if let Some(Deadline { limit, expire }) = self.deadline {
+            let is_there = |outcome: &mut Option<Outcome>, timed_out| {
+                (outcome.is_some() || timed_out).then_some(outcome.is_some())
+            };
+            if !self.outcome.wait(self.outcome.lock(), limit, is_there) {
+                expire();
+            }
+        }
+        // Without a limit: a collective has its own, and its promise is fulfilled or dropped then.
+        self.outcome.wait(self.outcome.lock(), Duration::MAX, |outcome, _| outcome.take())
+    }
+}
+
+/// The reporting end of a call that completes later. Dropping it reports that the rank has left the mesh.
+pub struct Promise {
+    outcome: Arc<Monitor<Option<Outcome>>>,
+    rank: usize,
+}
+
+impl Promise {
+    /// Creates both ends for a call of world rank `rank`.
+    pub(super) fn new(rank: usize, deadlock: &Arc<DeadlockDetector>) -> (Promise, Promised) {
+        let outcome = Arc::new(Monitor::new(None, deadlock));
+        let promise = Promise { outcome: Arc::clone(&outcome), rank };
+        (promise, Promised { outcome, deadline: None })
+    }
+
+    /// Reports a call that is complete, or has failed. `dst` is the buffer that was handed over, if any.
+    pub fn fulfill(self, outcome: Result<Option<Buffer>, CommError>) {
+        self.report(outcome.map(InUse::idle));
+    }
+
+    /// Reports the outcome of a call whose operands a device may still use.
+    pub(super) fn report(self, outcome: Outcome) {
+        let mut guard = self.outcome.lock();
+        **guard = Some(outcome);
+        self.outcome.notify_all(guard);
+    }
+}
+
+/// A promise that was fulfilled is not changed: its outcome is there, or was taken by the only `wait`.
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let mut guard = self.outcome.lock();
+        if guard.is_none() {
+            **guard = Some(Err(CommError::Closed { rank: self.rank }));
+            self.outcome.notify_all(guard);
+        }
+    }
+}

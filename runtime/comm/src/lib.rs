@@ -1,0 +1,81 @@
+//! Collectives and messages between ranks.
+//!
+//! A [`Communicator`] is one rank's access to one process group: the same methods for every engine. They make a
+//! [`Call`], check its arguments, account for it, and issue it to the [`Engine`]: `local`, in which ranks are threads
+//! of one process, NCCL, or one from outside of this crate. All members of a group must issue the same calls in the
+//! same order; an engine that can compare them does, and reports a mismatch on every member.
+//!
+//! ```
+//! use meshwright::backend::ViewMut;
+//! use meshwright::comm::{CommError, ReduceOp, Site, launch};
+//! use meshwright::layout::{AxisId, AxisSet};
+//!
+//! let sums = launch(&"tp=4".parse()?, |comms| {
+//!     let mut data = [comms.rank() as f32];
+//!     let tp = comms.group(AxisSet::of(AxisId::Tp));
+//!     tp.all_reduce(&Site::here("example"), ReduceOp::Sum, ViewMut::from(&mut data[..]))?;
+//!     Ok::<_, CommError>(data[0])
+//! })?;
+//! assert_eq!(sums, [6.0; 4]);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+mod accounting;
+mod blocks;
+mod call;
+mod communicator;
+mod completion;
+mod dry_run;
+mod engine;
+mod error;
+mod exposed_time;
+mod group_member;
+mod in_use;
+mod launch;
+mod launch_options;
+mod local;
+mod message_id;
+#[cfg(feature = "cuda")]
+pub mod nccl;
+mod operands;
+mod panics;
+mod peers;
+mod pending;
+pub mod process_launch;
+mod rank_comms;
+mod rank_table;
+mod site;
+mod stats;
+mod sync;
+mod time_limits;
+mod timeline;
+pub mod trace;
+mod world;
+
+pub use blocks::Blocks;
+pub use call::{Call, CommOp, Peer};
+pub use communicator::Communicator;
+pub use completion::{Completion, Promise};
+pub use engine::{Engine, ProcessGroup};
+pub use error::{CommError, CommFailure, RankExit};
+pub use group_member::GroupMember;
+pub use launch::{FailureCause, LaunchError, RankFailure, launch, launch_rank, launch_with};
+pub use launch_options::LaunchOptions;
+pub use meshwright_backend::ReduceOp;
+pub use message_id::MessageId;
+pub use operands::Operands;
+pub use peers::Peers;
+pub use pending::{PendingCall, PendingResult};
+pub use rank_comms::{ExtendedTimeLimit, RankComms};
+pub use site::Site;
+pub use stats::{CommStats, CommTimes};
+pub use time_limits::FILE_TIME_LIMIT;
+use timeline::DeviceSpan;
+pub use timeline::Timeline;
+
+/// Items for the other crates of Meshwright. Not part of the API.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::dry_run::CallObserver;
+    pub use crate::timeline::DeviceSpan;
+}

@@ -1,0 +1,44 @@
+//! Automatic differentiation: untyped values, the tape of recorded operations, and its backward.
+
+mod activation_checkpointing;
+mod backward;
+mod contraction;
+mod document_ids;
+mod function;
+mod grad_mode;
+mod matmul;
+mod microbatch_pass;
+mod offloading;
+mod param_use;
+mod pointwise;
+mod saved;
+mod segment_data;
+mod tape;
+pub(crate) mod tensor_parallel;
+mod token_ids;
+mod value;
+mod visible_rows;
+
+pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
+pub use microbatch_pass::{DeferredWeightGradients, WeightGradients};
+pub use segment_data::SegmentData;
+
+pub(crate) use activation_checkpointing::recompute;
+pub(crate) use backward::run_backward;
+pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
+pub(crate) use document_ids::{DocumentIds, DocumentUse};
+pub(crate) use function::{
+    AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
+    OperationParam, apply,
+};
+pub use function::{Arity, Count, SavedResults};
+pub(crate) use microbatch_pass::PartIdentities;
+pub use microbatch_pass::{MicrobatchPass, PartGradients};
+pub(crate) use param_use::ParamUse;
+pub(crate) use pointwise::{Binary, Pointwise, Unary};
+pub use segment_data::{Part, PartKind, at_boundary, data_of_parts, parts_of};
+pub(crate) use tape::{NodeId, TapeGradients};
+pub(crate) use token_ids::RowDocuments;
+pub use token_ids::TokenIds;
+pub(crate) use value::Value;
+pub(crate) use visible_rows::{KeyBlock, KeyBlocks, VisibleRows};

@@ -1,0 +1,38 @@
+//! The context of a rank: communicators, backend, memory and settings, and the state that modules above keep with it.
+
+mod buffers;
+mod collectives;
+mod declared_values;
+mod extents;
+mod failure;
+mod grad_mode;
+mod left_out_numbers;
+mod micro_batch;
+mod rank;
+mod rounding;
+mod routed_rows;
+mod running_stage;
+pub(crate) mod scope;
+mod session;
+mod settings;
+mod step_counter;
+mod step_exchange;
+mod step_losses;
+mod update_history;
+mod updates;
+mod value_digests;
+mod zero_stage;
+
+pub use rank::Rank;
+pub use scope::{Scope, scope};
+pub use settings::Settings;
+pub use zero_stage::ZeroStage;
+
+pub(crate) use buffers::{Staged, alloc_like};
+pub(crate) use extents::{block_index, elements_along, extents_of, gather_block};
+pub use failure::fail;
+pub(crate) use micro_batch::MicroBatch;
+pub use routed_rows::RoutedRows;
+pub(crate) use running_stage::{RunningStage, StageReaders};
+pub(crate) use step_losses::LossSum;
+pub use update_history::AppliedUpdates;

@@ -1,0 +1,44 @@
+//! Settings of a rank: seed, dtypes, ZeRO stage, limits.
+
+use meshwright_backend::DType;
+
+use super::zero_stage::ZeroStage;
+
+/// Numeric and sharding settings of a rank, the same on every rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Seed of initialization and dropout, the same on every rank.
+    pub seed: u64,
+    /// Dtype of activations and of the values that layers read: `F32`, or `Bf16` with f32 master weights. Activations
+    /// are also summed over ranks in this dtype, with the partial sums of all ranks accumulated in f32.
+    pub compute: DType,
+    /// Dtype in which gradients are reduced over the data axes and `cp`. They are accumulated in f32 before and after.
+    pub reduce: DType,
+    /// ZeRO stage: which state is sharded over the `fsdp`, `ep` and `cp` axes.
+    pub zero: ZeroStage,
+    /// Limit in bytes of all buffers of the rank together; `None` for the memory of the machine.
+    pub memory_limit: Option<usize>,
+    /// Limit of logits that a fused head holds at the same time on a device, the same on every rank; `None` for a
+    /// default that fits small devices. The trainer derives it from the memory plan. The order in which the gradient of
+    /// the head's weight is summed depends on it.
+    pub logits_limit: Option<usize>,
+    /// True to keep the units that backward reads first unsharded from the forward pass on, at ZeRO stage 3: one layer,
+    /// and what is smaller behind it; in a pipeline, of each stage. The same on every rank. The trainer turns it off if
+    /// the memory plan does not fit otherwise.
+    pub keeps_last_units: bool,
+}
+
+impl Settings {
+    /// Creates settings with everything in f32, no state sharded, and no limits.
+    pub fn new(seed: u64) -> Settings {
+        Settings {
+            seed,
+            compute: DType::F32,
+            reduce: DType::F32,
+            zero: ZeroStage::Replicated,
+            memory_limit: None,
+            logits_limit: None,
+            keeps_last_units: true,
+        }
+    }
+}

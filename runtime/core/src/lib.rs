@@ -1,0 +1,16 @@
+//! The core of Meshwright: layouts as types, typed tensors, layers, sharded parameters and optimizers.
+#![warn(missing_docs)]
+
+mod autograd;
+mod context;
+mod fsdp;
+pub mod layout;
+pub mod nn;
+pub mod optim;
+pub mod random;
+pub mod rotary;
+pub mod tensor;
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;

@@ -1,0 +1,382 @@
+//! Building a model on a rank: sizes are checked for the whole model before any memory is allocated.
+
+mod built;
+mod context_styles;
+mod declare;
+mod field_settings;
+mod fields;
+mod unit_family;
+
+use std::any::TypeId;
+use std::rc::Rc;
+
+use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
+use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, shape_name};
+use meshwright_comm::Site;
+
+use super::{AttentionOptions, RecomputePolicy, Sizes};
+use declare::BuildState;
+use unit_family::UnitFamily;
+
+pub use built::{AttentionSizes, BuildError, Built};
+pub use declare::{Build, build};
+pub use declare::{declare, declare_again, declare_first};
+
+/// The context in which a field is built: the rank, the sizes, and the field's path.
+pub struct Builder<'a> {
+    state: &'a BuildState<'a>,
+    path: String,
+    units: Rc<UnitFamily>,
+    /// Prefix of a tied path, and the prefix to replace it with.
+    tie: Option<(String, String)>,
+    /// The recomputation policy of this field.
+    recompute: Option<RecomputePolicy>,
+    /// Types of the elements of stacks, repeated and optional fields around this field.
+    elements: Vec<TypeId>,
+    /// Index of the layer in the innermost stack around this field.
+    layer: Option<usize>,
+}
+
+/// The sizes that the shards of a split dim may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShardSizes {
+    /// Equal: the dim must be divisible by the degree of the axis.
+    Even,
+    /// Shards may differ by one element.
+    Uneven,
+}
+
+impl<'a> Builder<'a> {
+    /// Creates the builder of the root model.
+    fn new(state: &'a BuildState<'a>) -> Builder<'a> {
+        let (path, elements) = (String::new(), Vec::new());
+        let units = UnitFamily::new(state, "model");
+        Builder { state, path, units, tie: None, recompute: None, elements, layer: None }
+    }
+
+    /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
+    pub fn field(&mut self, name: &str) -> Builder<'a> {
+        let mut child = self.child(name);
+        self.state.fields.borrow_mut().entry(self.path.clone()).or_default().push(name.to_owned());
+        if self.path.is_empty() {
+            child.unit();
+        }
+        child
+    }
+
+    /// Returns the builder of element `index` of a stack of `M`, which is its own FSDP unit.
+    pub(crate) fn element<M: 'static>(&mut self, index: usize) -> Builder<'a> {
+        let mut child = self.child(&index.to_string());
+        child.elements.push(TypeId::of::<M>());
+        child.layer = Some(index);
+        child.unit();
+        child
+    }
+
+    /// Begins a new FSDP unit for the parameters declared from here on, except those of nested units: they are
+    /// unsharded, reduced and updated together. Parameters that are split over data axes or `cp`, as those of experts,
+    /// are summed over other ranks, so they make up a unit of their own. Called for `#[sharded(fsdp)]`.
+    pub fn unit(&mut self) -> &mut Self {
+        self.units = UnitFamily::new(self.state, &self.path);
+        self
+    }
+
+    /// Sets the recomputation policy of this field, which must be a [`Stack`](crate::nn::Stack) or
+    /// [`Recomputed`](crate::nn::Recomputed). Called for `#[recompute(..)]`.
+    pub fn recompute(&mut self, policy: RecomputePolicy) -> &mut Self {
+        self.recompute = Some(policy);
+        self.state.declares_recompute.set(true);
+        self
+    }
+
+    /// Ties this field to the field at `target`, a path relative to the model that contains both: the two share their
+    /// parameters. With `when`, they are tied only if that flag of the sizes is set.
+    ///
+    /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested
+    /// fields are tied to those of the target, so two units never need parameters of each other.
+    pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
+        if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
+            let target = match self.path.rsplit_once('.') {
+                Some((parent, _)) => format!("{parent}.{target}"),
+                None => target.to_owned(),
+            };
+            self.tie = Some((self.path.clone(), target));
+        }
+        self
+    }
+
+    /// The rank on which the model is built.
+    pub fn rank(&self) -> &Rank {
+        self.state.rank
+    }
+
+    /// The sizes and settings of the model.
+    pub fn sizes(&self) -> &Sizes {
+        self.state.sizes
+    }
+
+    /// The call site for collectives issued by this field.
+    pub fn site(&self) -> Site {
+        Site::new(self.path.as_str())
+    }
+
+    /// Returns the global size of dim `D`. A missing size is recorded as a problem, and 1 is returned.
+    pub fn size<D: Dim>(&self) -> usize {
+        self.size_of(&D::INFO)
+    }
+
+    /// Declares the parameter `name` of this field, shaped `S`. Split dims must divide evenly.
+    pub fn param<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
+        self.param_with_shards(name, init, ShardSizes::Even)
+    }
+
+    /// Declares a parameter as [`param`](Self::param) does, with a choice of the shard sizes of split dims.
+    pub fn param_with_shards<S: Dims>(
+        &mut self,
+        name: &str,
+        init: Init,
+        shards: ShardSizes,
+    ) -> Param<S> {
+        self.declare_param(self.join(name), init, shards, Role::Layer)
+    }
+
+    /// Declares the parameter `name` of this field as a lookup table, such as an embedding, whose first dim counts
+    /// independent rows: see [`ParamRef::is_table`]. Shards of split dims may differ in size.
+    pub fn table<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
+        self.declare_param(self.join(name), init, ShardSizes::Uneven, Role::Table)
+    }
+
+    /// Declares this field itself as a parameter shaped `S`.
+    pub(crate) fn field_param<S: Dims>(&mut self, init: Init) -> Param<S> {
+        self.declare_param(self.path.clone(), init, ShardSizes::Even, Role::Field)
+    }
+
+    fn declare_param<S: Dims>(
+        &mut self,
+        path: String,
+        init: Init,
+        shards: ShardSizes,
+        role: Role,
+    ) -> Param<S> {
+        Param::new(self.declare_ref(path, init, shards, role, ParamDims::of_shape::<S>()))
+    }
+
+    /// Declares a parameter of these dims.
+    ///
+    /// Independent of the shape's type, so that it is compiled once and not for each shape.
+    fn declare_ref(
+        &mut self,
+        path: String,
+        init: Init,
+        shards: ShardSizes,
+        role: Role,
+        dims: ParamDims,
+    ) -> ParamRef {
+        self.check_param_dims(dims.infos, dims.stacked);
+        if let Some((target, param)) = self.tied_param(&path) {
+            if let Some(param) = param {
+                self.check_tie(&param, dims.infos);
+                self.state.tied.borrow_mut().push((path, param.clone()));
+                return param;
+            }
+            self.problem(format_args!(
+                "is tied to `{target}`, which is not a parameter declared before it"
+            ));
+        }
+        self.state.rank.note_use_of(dims.varies);
+        let extents = dims.infos.iter().map(|dim| self.extent(dim, shards)).collect();
+        let unit = self.units.unit_for(self.state, dims.varies);
+        let param = ParamRef::new(&path, dims, extents, init, role, &unit);
+        self.state.params.borrow_mut().push(param.clone());
+        param
+    }
+
+    /// Checks that no dim of a parameter, except one that counts `stacked` weights, is distributed over an axis whose
+    /// ranks compute with the same parameters.
+    fn check_param_dims(&self, dims: &[DimInfo], stacked: usize) {
+        let [ep, cp, tp] = [AxisId::Ep, AxisId::Cp, AxisId::Tp].map(AxisSet::of);
+        let is_wrong = |(index, dim): &(usize, &DimInfo)| {
+            let allowed = if *index < stacked { ep.union(cp).union(tp) } else { tp };
+            !dim.home.is_empty() || !dim.split.difference(allowed).is_empty()
+        };
+        if let Some((_, dim)) = dims.iter().enumerate().find(is_wrong) {
+            self.problem(format_args!(
+                "a parameter cannot have the dim `{dim}`, which is distributed over {}: the ranks of the axis compute \
+                 with the same parameters; declare the dims of parameters without `@`, and split them over tp if at \
+                 all, or the experts of stacked weights over ep, cp and tp",
+                dim.axes()
+            ));
+        }
+    }
+
+    /// Checks that a tied parameter has the dims of its target.
+    fn check_tie(&self, target: &ParamRef, dims: &[DimInfo]) {
+        let is_same = target.dims().len() == dims.len()
+            && target.dims().iter().zip(dims).all(|(own, other)| own.is_same_dim(other));
+        if !is_same {
+            self.problem(format_args!(
+                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tied parameters have the same dims, \
+                 split alike",
+                shape_name(dims),
+                target.path(),
+                shape_name(target.dims())
+            ));
+        }
+    }
+
+    /// Records a problem that keeps the model from being built. `message` continues a sentence that begins with the
+    /// field.
+    pub fn problem(&self, message: std::fmt::Arguments<'_>) {
+        self.state.problem(&self.path, message);
+    }
+
+    /// Records that a matmul reads a table, which may be declared by another field.
+    pub(in crate::nn) fn note_matmul(&self, table: &ParamRef) {
+        let entry = (table.path().to_owned(), self.path.clone());
+        self.state.matmuls.borrow_mut().insert(entry);
+    }
+
+    /// Records that a token chooses `chosen` of the experts `E`, for the FLOP count.
+    pub(in crate::nn) fn note_router<E: Dim>(&self, chosen: usize) {
+        let fraction = chosen as f64 / self.size::<E>() as f64;
+        self.state.chosen.borrow_mut().insert((E::INFO.key)(), fraction);
+    }
+
+    /// Returns the options of attention for this field.
+    pub(in crate::nn) fn attention_options(&self) -> &'a AttentionOptions {
+        let field = self.field_name();
+        self.state.attention_fields.borrow_mut().insert(field.to_owned());
+        self.state.sizes.attention_of(field)
+    }
+
+    /// Returns the index of the layer in the innermost stack around this field, from 0, if there is one;
+    /// [`LayerIndex`](super::LayerIndex) is a field with it.
+    pub fn layer_index(&self) -> Option<usize> {
+        self.layer
+    }
+
+    /// Records an attention, for the FLOP count and for `recompute = attn`.
+    pub(in crate::nn) fn note_attention(&self, sizes: AttentionSizes) {
+        self.state.attentions.borrow_mut().push(sizes);
+        self.state.attention_paths.borrow_mut().push(self.path.clone());
+        let mut leads = self.state.attention_inputs.borrow_mut();
+        match self.field_path().rsplit_once('.') {
+            Some((model, _)) => {
+                leads
+                    .extend(self.field_names(model).iter().map(|field| format!("{model}.{field}")));
+            }
+            None => drop(leads.insert(self.field_path().to_owned())),
+        }
+    }
+
+    /// Returns the paths of the attention fields within `path`, and of the fields declared before each in its model.
+    pub(in crate::nn) fn attention_inputs(&self, path: &str) -> Vec<String> {
+        let inside = format!("{path}.");
+        let leads = self.state.attention_inputs.borrow();
+        leads.iter().filter(|lead| lead.starts_with(&inside)).cloned().collect()
+    }
+
+    /// Returns the names of the fields of the model at `path` that have been built so far.
+    pub(in crate::nn) fn field_names(&self, path: &str) -> Vec<String> {
+        self.state.fields.borrow().get(path).cloned().unwrap_or_default()
+    }
+
+    /// Removes and returns the recomputation policy of this field; nested fields do not inherit it.
+    pub(in crate::nn) fn take_policy(&mut self) -> Option<RecomputePolicy> {
+        self.recompute.take()
+    }
+
+    /// Records that the override has found a field to recompute.
+    pub(in crate::nn) fn note_recomputed(&self) {
+        self.state.is_recomputed.set(true);
+    }
+
+    /// Returns true if this field is inside a stack.
+    pub(in crate::nn) fn is_in_stack(&self) -> bool {
+        self.layer.is_some()
+    }
+
+    /// Returns true, and records the problem, if this field, `container` of `M`, is inside an `M` of another container.
+    pub(in crate::nn) fn contains_itself<M: 'static>(&self, container: &str) -> bool {
+        let contains_itself = self.elements.contains(&TypeId::of::<M>());
+        if contains_itself {
+            let layer = std::any::type_name::<M>();
+            self.problem(format_args!(
+                "is {container} of `{layer}` inside a `{layer}`: a model cannot contain itself; give the inner layers \
+                 another type"
+            ));
+        }
+        contains_itself
+    }
+
+    /// The path of this field.
+    pub(in crate::nn) fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn child(&self, name: &str) -> Builder<'a> {
+        self.at_path(self.join(name))
+    }
+
+    /// Returns the builder of what is at `path`, which is inside this field.
+    fn at_path(&self, path: String) -> Builder<'a> {
+        Builder {
+            state: self.state,
+            path,
+            units: Rc::clone(&self.units),
+            tie: self.tie.clone(),
+            recompute: None,
+            elements: self.elements.clone(),
+            layer: self.layer,
+        }
+    }
+
+    /// The path of the nested field `name`.
+    pub(in crate::nn) fn join(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// Returns the path of the parameter that the one at `path` is tied to, and the parameter, if it has been declared.
+    fn tied_param(&self, path: &str) -> Option<(String, Option<ParamRef>)> {
+        let (from, to) = self.tie.as_ref()?;
+        let inner = path.strip_prefix(from.as_str())?;
+        let target = format!("{to}{inner}");
+        let param = self.state.declared_param(&target).or_else(|| match inner {
+            // A field that is a parameter itself, tied to a layer with a single one, or a layer tied to such a field.
+            "" => self.state.only_param_of(to),
+            _ => self.state.declared_param(to),
+        });
+        Some((target, param))
+    }
+
+    fn size_of(&self, dim: &DimInfo) -> usize {
+        match self.state.sizes.dim_size(dim) {
+            Some(0) => {
+                self.problem(format_args!("{} = 0, but a dim has at least one element", dim.name));
+                1
+            }
+            Some(size) => size,
+            None => {
+                self.problem(format_args!(
+                    "{0} has no size: set it by `Sizes::with({0}, ..)`",
+                    dim.name
+                ));
+                1
+            }
+        }
+    }
+
+    fn extent(&self, dim: &DimInfo, shards: ShardSizes) -> Extent {
+        let size = self.size_of(dim);
+        let (axes, degree) = (dim.split, self.state.rank.degree_of(dim.split));
+        if shards == ShardSizes::Even && !size.is_multiple_of(degree) {
+            self.problem(format_args!(
+                "{} = {size} is not divisible by {axes} = {degree}",
+                dim.name
+            ));
+        } else if size < degree {
+            self.problem(format_args!("{} = {size} is less than {axes} = {degree}", dim.name));
+        }
+        self.state.rank.local_extent(dim, size)
+    }
+}

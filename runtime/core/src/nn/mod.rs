@@ -1,0 +1,94 @@
+//! Layers (one file each, with forward and backward), models and their builder.
+
+mod attention;
+mod bias;
+mod builder;
+mod chain;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod fields;
+mod fused_loss;
+mod layer;
+mod layer_index;
+mod linear;
+mod lm_head;
+mod logit_chunks;
+mod model;
+mod moe;
+mod no_form;
+mod norm;
+mod param;
+mod positions;
+mod recompute;
+mod rope;
+mod sizes;
+mod stack;
+mod style;
+mod tie;
+mod with_documents;
+
+pub use attention::{
+    Attended, AttentionExtra, AttentionMask, BiasOfScores, ContextParallel, ContextStyle,
+    DistributedOver, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, HomeOfKeys, Hybrid,
+    HybridStyle, KeysAlong, KeysOfQueries, KeysShaped, MaskBetween, PaddingOf, QueriesKeysValues,
+    QueriesOf, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle, Ulysses,
+    UlyssesStyle, ValuesShaped,
+};
+pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes, build};
+#[doc(hidden)]
+pub use builder::{declare, declare_again, declare_first};
+pub use chain::{
+    ChainDescription, ChainField, ChainPart, LayerCount, PartInput, PartOutput, PipelineModel,
+    PipelineStage, StageBoundary, StageData, StageInput, StageOutput, StageValue, StageVisitor,
+    StagedForward, check_boundaries, describe_chain, finish_stages, forward_part, forward_stages,
+    run_module, visit_model, visit_stage,
+};
+pub use cross_entropy::LogitsOf;
+pub use embedding::VocabInput;
+pub use fields::ChainedLayer;
+pub use layer::{HasForm, Layer, Module, Shard};
+pub use layer_index::LayerIndex;
+pub use layers::*;
+pub use linear::{ColumnInput, PlainInput, RowInput};
+pub use lm_head::{HeadInput, TargetsOf};
+pub(crate) use logit_chunks::LogitChunks;
+pub use meshwright_backend::RopeLayout;
+pub use model::{
+    FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, StageDescription,
+    check_output,
+};
+pub use moe::{GroupedInput, RouterInput, TokenRouting};
+pub use no_form::NoForm;
+pub use norm::NormInput;
+pub use positions::{DocumentsInput, SequenceInput};
+pub use recompute::{
+    Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
+    UnknownRecompute,
+};
+#[doc(hidden)]
+pub use rope::with_unpadded_length;
+pub use sizes::Sizes;
+pub use stack::{Layers, StackInput};
+pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
+pub use tie::{SameWeightAs, TiedWeight, check_tie};
+
+/// Layers and their options, all of which are also in the prelude.
+pub mod layers {
+    pub use crate::nn::attention::{
+        Alibi, Attention, AttentionOptions, AttentionSinks, Bidirectional, Causal, Padding,
+        RelativeBias,
+    };
+    pub use crate::nn::bias::Bias;
+    pub use crate::nn::cross_entropy::CrossEntropy;
+    pub use crate::nn::dropout::Dropout;
+    pub use crate::nn::embedding::Embedding;
+    pub use crate::nn::linear::Linear;
+    pub use crate::nn::lm_head::LmHead;
+    pub use crate::nn::moe::{GroupedLinear, Router, RouterOptions, RouterPenalties, RouterScore};
+    pub use crate::nn::norm::{LayerNorm, RmsNorm};
+    pub use crate::nn::positions::LearnedPositions;
+    pub use crate::nn::rope::Rope;
+    pub use crate::nn::stack::Stack;
+    pub use crate::nn::with_documents::WithDocuments;
+}

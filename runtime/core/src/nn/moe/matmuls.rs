@@ -1,0 +1,163 @@
+//! The matmuls of the rows of each expert with its weight.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::layout::AxisSet;
+use crate::tensor::{
+    Count, InBackward, Operands, Operation, OperationBackward, OperationForward, OperationInput,
+    OperationParam, ParamRef, Rank, RoutedRows, Value, alloc_like, apply,
+};
+use meshwright_backend::{Buffer, Gemm};
+
+/// Multiplies the rows of each expert of this rank by its weight.
+#[track_caller]
+pub(super) fn multiply_rows(x: &Value, weight: &ParamRef, gradient_axes: AxisSet) -> Value {
+    let [rows, read] = [x.extents()[0], x.extents()[1]];
+    let [experts, weight_in, weight_out] = [0, 1, 2].map(|dim| weight.local_extents()[dim]);
+    let routed = x.rank().routed_rows().filter(|routed| routed.routing == rows.routing());
+    let Some(routed) = routed else { unreachable!("rows follow from a routing") };
+    assert!(
+        read == weight_in && routed.of_expert.len() == experts.local,
+        "`{}` has {} experts on this rank, which read {} elements, but the rows were routed to {} experts and have {}: \
+         a router and its experts have the same dims",
+        weight.path(),
+        experts.local,
+        weight_in.local,
+        routed.of_expert.len(),
+        read.local
+    );
+    let operation =
+        Multiply { rows: Rc::clone(routed), read: weight_in.local, written: weight_out.local };
+    let operands = Operands::<Count<1>, Count<1>> {
+        rank: x.rank(),
+        path: weight.path(),
+        inputs: [OperationInput::new(x, InBackward::Reads)],
+        params: [OperationParam { param: weight, gradient_axes, in_backward: InBackward::Reads }],
+        extents: vec![rows, weight_out],
+    };
+    apply(operation, operands)
+}
+
+/// Matmuls of the rows of each expert.
+struct Multiply {
+    rows: Rc<RoutedRows>,
+    read: usize,
+    written: usize,
+}
+
+impl Multiply {
+    /// Iterates over the experts that have rows, with their rows.
+    fn groups(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let mut end = 0;
+        let groups = self.rows.of_expert.iter().enumerate().map(move |(expert, count)| {
+            end += count;
+            (expert, end - count..end)
+        });
+        groups.filter(|(_, rows)| !rows.is_empty())
+    }
+
+    /// Returns the elements of an expert's weight.
+    fn weight_of(&self, expert: usize) -> Range<usize> {
+        let len = self.read * self.written;
+        expert * len..(expert + 1) * len
+    }
+}
+
+/// Returns the elements of rows of `cols` elements.
+fn elements(rows: &Range<usize>, cols: usize) -> Range<usize> {
+    rows.start * cols..rows.end * cols
+}
+
+impl Operation<Count<1>, Count<1>> for Multiply {
+    type Saved = [Arc<Buffer>; 0];
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<1>>) -> (Buffer, [Buffer; 0]) {
+        let OperationForward { rank, inputs: [x], params: [weight], .. } = forward;
+        let Multiply { read, written, .. } = *self;
+        let x = x.compute().data;
+        let mut out = rank.alloc_activation(self.rows.count() * written);
+        for (expert, rows) in self.groups() {
+            let gemm = Gemm {
+                m: rows.len(),
+                n: written,
+                k: read,
+                trans_a: false,
+                trans_b: false,
+                accumulate: false,
+            };
+            rank.backend().ragged_gemm(
+                &gemm,
+                x.view().slice(elements(&rows, read)),
+                weight.slice(self.weight_of(expert)),
+                out.view_mut().slice(elements(&rows, written)),
+            );
+        }
+        (out, [])
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<1>>,
+        _: [Arc<Buffer>; 0],
+    ) {
+        let OperationBackward {
+            gradients, inputs: [mut x], params: [weight], gradient: dy, ..
+        } = backward;
+        let (rank, read) = (gradients.rank, self.read);
+        if x.requires_grad() {
+            let mut dx = alloc_like(&dy, dy.len() / self.written * read);
+            self.input_gradient(rank, &dy, weight.param(), &mut dx);
+            x.add_gradient(gradients, Arc::new(dx));
+        }
+        let x = x.take_saved(rank);
+        gradients.weight_gradient(move |gradients| {
+            weight.finish_use(gradients, |mut dw, accumulate| {
+                if !accumulate {
+                    // Experts without rows have gradients too.
+                    gradients.rank.backend().fill(dw.reborrow(), 0.0);
+                }
+                for (expert, rows) in self.groups() {
+                    let gemm = Gemm {
+                        m: read,
+                        n: self.written,
+                        k: rows.len(),
+                        trans_a: true,
+                        trans_b: false,
+                        accumulate: true,
+                    };
+                    gradients.rank.backend().ragged_gemm(
+                        &gemm,
+                        x.view().slice(elements(&rows, read)),
+                        dy.view().slice(elements(&rows, self.written)),
+                        dw.slice(self.weight_of(expert)),
+                    );
+                }
+            });
+        });
+    }
+}
+
+impl Multiply {
+    /// Multiplies the gradient of each expert's rows by its transposed weight.
+    fn input_gradient(&self, rank: &Rank, dy: &Buffer, weight: &ParamRef, dx: &mut Buffer) {
+        let values = weight.values();
+        for (expert, rows) in self.groups() {
+            let gemm = Gemm {
+                m: rows.len(),
+                n: self.read,
+                k: self.written,
+                trans_a: false,
+                trans_b: true,
+                accumulate: false,
+            };
+            rank.backend().ragged_gemm(
+                &gemm,
+                dy.view().slice(elements(&rows, self.written)),
+                values.view().slice(self.weight_of(expert)),
+                dx.view_mut().slice(elements(&rows, self.read)),
+            );
+        }
+    }
+}

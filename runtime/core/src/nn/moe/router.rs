@@ -1,0 +1,121 @@
+//! The router: chooses experts for each token.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use crate::layout::{AxisSet, Dims, Ends, Here, OnEveryRank, Seal, Whole};
+use crate::tensor::{Init, Operand, Param, ParamRef, gradient_axes};
+use meshwright_backend::{MAX_TOP_K, RouterOptions, RoutingShape};
+use meshwright_comm::Site;
+use meshwright_mesh::__private::local_len;
+
+use super::super::{Build, Builder};
+use super::choices::Choices;
+use super::logits::router_logits;
+use super::routing::{RouterPenalties, TokenRouting};
+use super::weights::choose_experts;
+
+/// A router: a linear layer from `I` to a logit for each of the experts `E`, and the choice of the `C` best of them for
+/// each token. The size of the dim `C` is the number of experts that a token chooses; the weight is shaped `(I, E)`.
+///
+/// Logits, scores and weights are f32 for every compute dtype. Of experts with equal logits, the lower ones are chosen.
+/// [`Sizes::router`](crate::nn::Sizes::router) has the options, and [`Sizes::penalties`](crate::nn::Sizes::penalties)
+/// the weights of penalties. The choice has no gradient; the weights have.
+pub struct Router<I, E, C> {
+    weight: ParamRef,
+    options: RouterOptions,
+    penalties: RouterPenalties,
+    /// Number of experts that a token chooses.
+    chosen: usize,
+    site: Site,
+    kind: PhantomData<(I, E, C)>,
+}
+
+impl<I, E, C> Router<I, E, C> {
+    /// Chooses experts for each token of `x`. The host waits for the numbers of choices, which the sizes of the
+    /// experts' rows follow from.
+    #[track_caller]
+    pub fn forward<T: Operand>(
+        &self,
+        x: &T,
+    ) -> TokenRouting<<T::Shape as RouterInput<I>>::Lead, E, C>
+    where
+        T::Shape: RouterInput<I>,
+    {
+        let x = x.operand().value();
+        let site = self.site.clone().at_location(Location::caller());
+        let path = self.weight.path();
+        let logits = router_logits(x, &self.weight, T::Shape::GRADIENT_AXES);
+        let (weights, chosen) = choose_experts(&logits, self.chosen, self.options, path);
+        let (tokens, experts) = logits.extents().split_at(logits.extents().len() - 1);
+        let shape = RoutingShape { tokens: local_len(tokens), top_k: self.chosen };
+        let tokens = tokens.to_vec();
+        let choices =
+            Choices::new(logits.rank(), tokens, (shape, experts[0].local), &chosen, &site);
+        TokenRouting::new(choices, weights, logits.clone(), self.options.score, self.penalties)
+    }
+}
+
+impl<I: Whole, E: Whole, C: Whole> Build for Router<I, E, C>
+where
+    I::Home: OnEveryRank<I>,
+    E::Home: OnEveryRank<E>,
+    C::Home: OnEveryRank<C>,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let (experts, mut chosen) = (builder.size::<E>(), builder.size::<C>());
+        if chosen > experts.min(MAX_TOP_K) {
+            builder.problem(format_args!(
+                "{} = {chosen}, but a token can choose at most {}: there are {experts} of {}, and no more than \
+                 {MAX_TOP_K} are chosen",
+                C::DECLARED_NAME,
+                experts.min(MAX_TOP_K),
+                E::DECLARED_NAME
+            ));
+            chosen = 1;
+        }
+        builder.note_router::<E>(chosen);
+        let options = builder.sizes().router;
+        if !options.scale.is_finite() {
+            builder.problem(format_args!(
+                "`Sizes::router` has the scale {}, but the weights of choices are finite numbers",
+                options.scale
+            ));
+        }
+        let penalties = builder.sizes().penalties;
+        if ![penalties.balance, penalties.z_loss].iter().all(|weight| weight.is_finite()) {
+            builder.problem(format_args!(
+                "`Sizes::penalties` is {penalties:?}, but the weights of penalties are finite numbers"
+            ));
+        }
+        let std = builder.sizes().init_std;
+        let weight: Param<(I, E)> = builder.param("weight", Init::Normal(std));
+        let (weight, site) = (weight.handle().clone(), builder.site());
+        Router { weight, options, penalties, chosen, site, kind: PhantomData }
+    }
+}
+
+/// Input shapes of a router that reads `I`.
+#[diagnostic::on_unimplemented(
+    message = "a router over `{I}` cannot take an activation shaped `{Self}`",
+    label = "its input must end in a whole `{I}`, after the dims of the tokens",
+    note = "if the activation is split along `{I}`, gather it first: the logits of a shard are partial sums"
+)]
+pub trait RouterInput<I>: Dims {
+    /// The dims of the tokens.
+    type Lead: Dims;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<I>, I: Whole<Home = Here>> RouterInput<I> for X
+where
+    X::Lead: Dims,
+{
+    type Lead = X::Lead;
+    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::VARIES, AxisSet::NONE);
+    const SEAL: Seal = Seal::new();
+}

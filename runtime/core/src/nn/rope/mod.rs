@@ -1,0 +1,132 @@
+//! Rotary position embedding.
+
+mod tables;
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::layout::{Dim, OnEveryRank, Whole};
+use crate::rotary::RopeParameters;
+use crate::tensor::{
+    AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, Rank, Tensor, apply,
+};
+use meshwright_backend::ops::rope::RopeArgs;
+use meshwright_backend::{Buffer, RopeLayout, RopeShape};
+
+use super::{Build, Builder};
+pub use tables::with_unpadded_length;
+use tables::{RopeTables, TableKey};
+
+/// Rotates pairs of elements of head dim `D` by angles that grow with the position (Su et al., "RoFormer", 2021).
+///
+/// [`Sizes::rope`](super::Sizes::rope) has the base, the part of a head that rotates, and the scaling for long
+/// sequences; [`Sizes::rope_layout`](super::Sizes::rope_layout) decides which elements form a pair. By default pair `i`
+/// is the elements `i` and `i + D/2`, the half-split convention of Hugging Face's Llama, and is rotated by `position *
+/// 10000^(-2i/D)`.
+///
+/// The tables of cosines and sines are computed once per rank, and shared by all layers with the same parameters.
+pub struct Rope<D> {
+    parameters: RopeParameters,
+    layout: RopeLayout,
+    rotary_dim: usize,
+    /// The tables that were used last.
+    tables: RefCell<Option<Rc<RopeTables>>>,
+    dim: PhantomData<D>,
+}
+
+/// The rotation of each head by the angles of its position.
+struct Rotation {
+    shape: RopeShape,
+    tables: Rc<RopeTables>,
+}
+
+impl Rotation {
+    /// Rotates `x`, or applies the inverse rotation.
+    fn rotate(&self, rank: &Rank, x: &Buffer, inverse: bool) -> Buffer {
+        let mut y = rank.alloc_activation(x.len());
+        let (cos, sin) = (self.tables.cos.view(), self.tables.sin.view());
+        let args = RopeArgs { x: x.view(), cos, sin, inverse, y: y.view_mut() };
+        rank.backend().rope(&self.shape, args);
+        y
+    }
+}
+
+impl Operation<Count<1>, Count<0>> for Rotation {
+    type Saved = AlwaysRecomputed<()>;
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
+        let OperationForward { rank, inputs: [x], .. } = forward;
+        (self.rotate(rank, &x.compute().data, false), ())
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<0>>,
+        _: AlwaysRecomputed<()>,
+    ) {
+        let OperationBackward { gradients, inputs: [x], gradient: dy, .. } = backward;
+        let dx = self.rotate(gradients.rank, &dy, true);
+        drop(dy);
+        x.add_gradient(gradients, Arc::new(dx));
+    }
+}
+
+impl<D> Rope<D> {
+    /// Rotates `x` shaped `[batch, sequence, heads, D]`, by the positions of this rank's elements in the whole
+    /// sequence.
+    #[track_caller]
+    pub fn forward<B: Dim, S: Dim, H: Dim>(&self, x: &Tensor<(B, S, H, D)>) -> Tensor<(B, S, H, D)>
+    where
+        D: Whole,
+    {
+        let value = x.value();
+        let (rank, extents) = (value.rank(), value.extents());
+        let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| extents[dim].local);
+        let (rotary_dim, layout) = (self.rotary_dim, self.layout);
+        let shape = RopeShape { batch, seq, heads, head_dim, rotary_dim, layout };
+        let key = TableKey::new(rank, self.parameters, head_dim, extents[1]);
+        let operands = Operands::<Count<1>, Count<0>> {
+            rank,
+            path: "",
+            inputs: [OperationInput::new(value, InBackward::Ignores)],
+            params: [],
+            extents: extents.to_vec(),
+        };
+        Tensor::from_untyped(apply(Rotation { shape, tables: self.tables(rank, &key) }, operands))
+    }
+
+    /// Returns the tables of `key`, which are kept until another sequence is used.
+    fn tables(&self, rank: &Rank, key: &TableKey) -> Rc<RopeTables> {
+        let mut tables = self.tables.borrow_mut();
+        match tables.as_ref().filter(|tables| tables.are_for(key)) {
+            Some(tables) => Rc::clone(tables),
+            None => Rc::clone(tables.insert(RopeTables::shared(rank, key))),
+        }
+    }
+}
+
+impl<D: Whole> Build for Rope<D>
+where
+    D::Home: OnEveryRank<D>,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let head_dim = builder.size::<D>();
+        let (parameters, layout) = (builder.sizes().rope, builder.sizes().rope_layout);
+        let is_whole = parameters.partial_rotary_factor == 1.0;
+        let rotary_dim = parameters.rotary_dim(head_dim).unwrap_or_else(|problem| {
+            let name = D::DECLARED_NAME;
+            if is_whole && !head_dim.is_multiple_of(2) {
+                builder.problem(format_args!(
+                    "{name} = {head_dim} is odd, but rotary embedding needs pairs of elements"
+                ));
+            } else {
+                builder.problem(format_args!("{name} = {head_dim}: {problem}"));
+            }
+            head_dim
+        });
+        Rope { parameters, layout, rotary_dim, tables: None.into(), dim: PhantomData }
+    }
+}

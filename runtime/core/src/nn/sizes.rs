@@ -1,0 +1,189 @@
+//! Run-time sizes and settings of a model.
+
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::layout::{Dim, DimInfo, Whole};
+use crate::rotary::RopeParameters;
+use meshwright_backend::{RopeLayout, RouterOptions};
+
+use super::{AttentionOptions, ContextStyle, RecomputeOverride, RouterPenalties};
+
+/// Global sizes of the dims that a model declares, and settings of its layers.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    dims: HashMap<TypeId, DimSize>,
+    flags: BTreeSet<String>,
+    /// Keys are names of fields, or ends of their paths.
+    optional: BTreeMap<String, bool>,
+    /// Rows of embeddings over a dim that get no gradient.
+    padding: HashMap<TypeId, usize>,
+    counts: BTreeMap<String, usize>,
+    /// Epsilon of norms, added under the square root.
+    pub norm_eps: f32,
+    /// Base, rotated part and scaling of rotary embeddings.
+    pub rope: RopeParameters,
+    /// Elements that rotary embeddings rotate together.
+    pub rope_layout: RopeLayout,
+    /// Standard deviation of initial weights.
+    pub init_std: f32,
+    /// Dropout rate of the model.
+    pub dropout: f32,
+    /// Windows, soft cap and scale of attentions; those of single fields are set by
+    /// [`with_attention`](Self::with_attention).
+    pub attention: AttentionOptions,
+    attention_of_fields: Vec<(String, AttentionOptions)>,
+    /// Scores and weights of routers.
+    pub router: RouterOptions,
+    /// Weights of the penalties of routers.
+    pub penalties: RouterPenalties,
+    /// Replaces the style of the context-parallel attentions of the model.
+    pub context: Option<ContextStyle>,
+    /// Override of the recomputation that the model's attributes declare.
+    pub recompute: Option<RecomputeOverride>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct DimSize {
+    name: &'static str,
+    size: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes {
+            dims: HashMap::new(),
+            flags: BTreeSet::new(),
+            optional: BTreeMap::new(),
+            padding: HashMap::new(),
+            counts: BTreeMap::new(),
+            norm_eps: 1e-5,
+            rope: RopeParameters::default(),
+            rope_layout: RopeLayout::HalfSplit,
+            init_std: 0.02,
+            dropout: 0.0,
+            attention: AttentionOptions::default(),
+            attention_of_fields: Vec::new(),
+            router: RouterOptions::default(),
+            penalties: RouterPenalties::default(),
+            context: None,
+            recompute: None,
+        }
+    }
+}
+
+impl Sizes {
+    /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000 without scaling,
+    /// half-split rotary pairs, weights of standard deviation 0.02, no dropout, attention without windows and soft cap,
+    /// recomputation as the model declares.
+    pub fn new() -> Sizes {
+        Sizes::default()
+    }
+
+    /// Sets the size of dim `D`: `Sizes::new().with(Hidden, 512)`.
+    #[must_use]
+    pub fn with<D: Whole>(mut self, _: D, size: usize) -> Sizes {
+        self.dims.insert(TypeId::of::<D>(), DimSize { name: D::INFO.name, size });
+        self
+    }
+
+    /// Sets or clears the flag `name`, which `#[tied(.., when = "name")]` reads.
+    #[must_use]
+    pub fn with_flag(mut self, name: &str, set: bool) -> Sizes {
+        if set {
+            self.flags.insert(name.to_owned());
+        } else {
+            self.flags.remove(name);
+        }
+        self
+    }
+
+    /// Sets the row of embeddings over `D` that stands for padding: it starts as zeros, and look-ups give it no
+    /// gradient.
+    #[must_use]
+    pub fn with_padding<D: Whole>(mut self, _: D, row: usize) -> Sizes {
+        self.padding.insert(TypeId::of::<D>(), row);
+        self
+    }
+
+    /// Returns the padding row of embeddings over `D`.
+    pub(super) fn padding<D: Whole>(&self) -> Option<usize> {
+        self.padding.get(&TypeId::of::<D>()).copied()
+    }
+
+    /// Sets whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end
+    /// of a path without numbers, such as `mlp.bias`, which takes precedence over shorter ones. Every optional field
+    /// must be set, and to name one that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_optional(mut self, field: &str, is_present: bool) -> Sizes {
+        self.optional.insert(field.to_owned(), is_present);
+        self
+    }
+
+    /// Sets how many elements the repeated fields (`Vec<Layer>`) of this name have, named as in
+    /// [`with_optional`](Self::with_optional).
+    #[must_use]
+    pub fn with_count(mut self, field: &str, count: usize) -> Sizes {
+        self.counts.insert(field.to_owned(), count);
+        self
+    }
+
+    /// Sets the options of the attentions, and position biases, in fields named `field`, instead of those of
+    /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_attention(mut self, field: &str, options: AttentionOptions) -> Sizes {
+        self.attention_of_fields.retain(|(name, _)| name != field);
+        self.attention_of_fields.push((field.to_owned(), options));
+        self
+    }
+
+    /// Returns the size of dim `D`, if it is set.
+    pub fn get<D: Whole>(&self) -> Option<usize> {
+        self.dims.get(&TypeId::of::<D>()).map(|dim| dim.size)
+    }
+
+    /// Returns true if the flag `name` is set.
+    pub fn flag(&self, name: &str) -> bool {
+        self.flags.contains(name)
+    }
+
+    /// Returns the options of attentions in fields named `field`.
+    pub(super) fn attention_of(&self, field: &str) -> &AttentionOptions {
+        let own = self.attention_of_fields.iter().find(|(name, _)| name == field);
+        own.map_or(&self.attention, |(_, options)| options)
+    }
+
+    /// Returns the names of the fields that have options of their own.
+    pub(super) fn attention_fields(&self) -> impl Iterator<Item = &str> {
+        self.attention_of_fields.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the settings of optional fields, by the names that are set.
+    pub(super) fn optional(&self) -> &BTreeMap<String, bool> {
+        &self.optional
+    }
+
+    /// Returns the settings of repeated fields, by the names that are set.
+    pub(super) fn counts(&self) -> &BTreeMap<String, usize> {
+        &self.counts
+    }
+
+    /// Returns everything that the results of a model depend on as text, which is equal for equal settings.
+    pub(super) fn text(&self) -> String {
+        let mut dims: Vec<&DimSize> = self.dims.values().collect();
+        dims.sort();
+        let Sizes {
+            flags, optional, counts, norm_eps, rope, rope_layout, init_std, dropout, ..
+        } = self;
+        let Sizes { attention, attention_of_fields, router, context, .. } = self;
+        format!(
+            "{dims:?} {flags:?} {optional:?} {counts:?} {norm_eps} {rope:?} {rope_layout:?} {init_std} {dropout} \
+             {attention:?} {attention_of_fields:?} {router:?} {context:?}"
+        )
+    }
+
+    #[doc(hidden)]
+    pub fn dim_size(&self, dim: &DimInfo) -> Option<usize> {
+        self.dims.get(&(dim.key)()).map(|dim| dim.size)
+    }
+}

@@ -1,0 +1,34 @@
+//! Optimizers over the flat buffers of FSDP units, their state sharded as the units are.
+//!
+//! [`UpdateRule`] is the trait of an optimizer, [`Optimizer`] a rule with its state.
+
+mod adamw;
+mod ema;
+mod expression;
+mod groups;
+mod made_up_shard;
+mod muon;
+mod optimizer;
+mod ranges;
+mod rule;
+mod sgd;
+mod shard_check;
+mod slice;
+mod slice_buffers;
+mod slice_param;
+mod unit_state;
+
+pub use adamw::{AdamW, AdamWOptions};
+pub use ema::Ema;
+pub use expression::{ElementValue, IntoElement};
+pub use groups::{Group, GroupsError, ParamGroups, Select};
+pub use muon::{Muon, MuonOptions, orthogonalize};
+pub use optimizer::Optimizer;
+pub use ranges::{check_fraction, check_nonnegative};
+#[doc(hidden)]
+pub use rule::check_rule;
+pub use rule::{ModelUpdate, OptimizerError, UpdateRule};
+pub use sgd::{Sgd, SgdOptions};
+pub use slice::{FlatSlice, FlatSlices, OptimizerStep, SliceViews, Updated};
+pub use slice_param::SliceParam;
+pub use unit_state::UnitState;

@@ -1,0 +1,22 @@
+//! Items that macro expansions refer to. Not part of the API.
+
+pub use crate::layout::{BatchDim, Cp, Data, Dp, Ep, Fsdp, Here, Local, Pp, Split, Tp, Whole};
+pub use crate::nn::{
+    AllReduce, Build, Builder, ByExpert, Col, FieldDescription, ForwardInput, GatheredKeys,
+    Grouping, Hybrid, Model, ModelDescription, Module, PipelineModel, PipelineStage, Recompute,
+    RecomputeEvery, RecomputePolicy, Recomputed, Ring, Row, SameWeightAs, Scatter, Shard,
+    StageDescription, StageInput, StageValue, StageVisitor, StagedForward, TiedWeight, Ulysses,
+    VocabSplit, check_boundaries, check_output, check_tie, finish_stages, forward_stages,
+    run_module, visit_model, visit_stage,
+};
+pub use crate::tensor::{Scope, scope};
+
+/// Items for the other crates of Meshwright.
+pub mod fsdp {
+    pub use crate::fsdp::{BackwardPass, CompletedUnits, StageAction, StageActionKind};
+}
+
+/// Passes and spans of a training step.
+pub mod pass_scope {
+    pub use crate::context::scope::{Pass, begin_pass, begin_span, current_pass, end_span};
+}

@@ -1,0 +1,96 @@
+//! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
+
+mod block_by_index;
+mod captured_input;
+mod combine;
+mod contract;
+mod counted_terms;
+mod cuda_graphs;
+mod documents;
+mod elementwise;
+mod forward_pass;
+pub mod function;
+mod global_indices;
+mod gradient_operators;
+mod gradients;
+mod in_flight;
+mod loss;
+mod losses;
+mod metric;
+mod micro_batch_loss;
+mod negated_loss;
+mod never_applies;
+mod objective;
+mod operators;
+mod partial;
+mod pass_gradients;
+mod random;
+mod reduce;
+mod row_range;
+mod scalar;
+mod segment_data;
+mod sharing;
+mod softmax;
+mod step_count;
+mod tokens;
+mod typed;
+
+pub use combine::{
+    Accumulate, Combine, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
+};
+pub use contract::{Contract, ContractionWeight, FromValue};
+pub use documents::Documents;
+pub use forward_pass::{ActivationGradients, ForwardPass, PassLoss};
+pub use gradient_operators::CombinesGradients;
+pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
+pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
+pub use loss::{AddsToLoss, Loss, ScalesLoss};
+pub use losses::Losses;
+pub use metric::{CombinesMetrics, HasShape, HasValue, MadeOfTensor, Mean, Metric};
+pub use micro_batch_loss::MicroBatchLoss;
+pub use negated_loss::{HasSign, NegatedLoss, NegatedObjective};
+pub use objective::{
+    AccumulatingObjective, AddsToObjective, CountsStep, Objective, OfBatch, OfStep,
+    ScalesObjective, WeightedSum,
+};
+pub use operators::{AfterParam, ParamAsTensor, Right};
+pub use partial::{NotAValue, Partial, StillPartial};
+pub use reduce::SumState;
+pub use scalar::OtherNumber;
+pub use sharing::SharedBetweenRanks;
+pub use softmax::LastLocal;
+pub use step_count::StepCount;
+
+pub use tokens::{Targets, Tokens};
+pub use typed::{Operand, Param, Tensor};
+
+pub use crate::autograd::{
+    CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
+};
+#[doc(hidden)]
+pub use crate::autograd::{
+    MicrobatchPass, Part, PartGradients, PartKind, TokenIds, at_boundary, data_of_parts, parts_of,
+};
+pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
+pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
+pub use meshwright_mesh::Extent;
+
+#[doc(hidden)]
+pub use captured_input::InputPass;
+pub(crate) use combine::add_param;
+#[doc(hidden)]
+pub use cuda_graphs::{CapturedPass, PassGraphs, PassVariation};
+
+pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
+pub(crate) use crate::autograd::{
+    AlwaysRecomputed, Arity, Contraction, Count, Operands, Operation, OperationBackward,
+    OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,
+    contract, gradient_axes, recompute,
+};
+pub(crate) use crate::autograd::{KeyBlock, VisibleRows};
+pub(crate) use crate::context::scope::SpanStart;
+#[doc(hidden)]
+pub use crate::context::{AppliedUpdates, RoutedRows, fail};
+pub(crate) use crate::context::{RunningStage, alloc_like};
+pub(crate) use crate::fsdp::{InBackward, ParamDims, Role};
+pub(crate) use meshwright_mesh::__private::{check_sizes, shape_name};

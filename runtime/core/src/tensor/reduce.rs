@@ -1,0 +1,149 @@
+//! Sums and means over a dim: a tensor if this rank holds all of the dim, else a partial sum.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::autograd::Value;
+use crate::context::{Rank, elements_along, scope};
+use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
+use meshwright_backend::{Buffer, MiddleDim};
+use meshwright_comm::Site;
+use meshwright_mesh::__private::local_len;
+use meshwright_mesh::Extent;
+
+use super::{
+    AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, Partial, Tensor, apply,
+};
+
+/// Result of a sum over a dim: a [`Tensor`] if the home of the dim is [`Here`], else a [`Partial`] over its axes.
+pub trait SumState<S> {
+    /// The result.
+    type Out;
+    #[doc(hidden)]
+    fn from_value(value: Value, site: Site, internal: Internal) -> Self::Out;
+}
+
+impl<S: Dims> SumState<S> for Here {
+    type Out = Tensor<S>;
+
+    fn from_value(value: Value, _: Site, _: Internal) -> Tensor<S> {
+        Tensor::from_untyped(value)
+    }
+}
+
+macro_rules! partial_over {
+    ($($axis:ident),*) => {$(
+        impl<S: Dims> SumState<S> for $axis {
+            type Out = Partial<S, $axis>;
+
+            fn from_value(value: Value, site: Site, _: Internal) -> Partial<S, $axis> {
+                Partial::from_untyped(value, site)
+            }
+        }
+    )*};
+}
+
+partial_over! { Data, Pp, Dp, Fsdp, Ep, Cp, Tp }
+
+type Summed<S, D, P> =
+    <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
+
+impl<S: Dims> Tensor<S> {
+    /// Returns the sum over `dim`: a partial sum if the dim is split, or distributed by declaration.
+    #[track_caller]
+    pub fn sum<D, P>(&self, dim: D) -> Summed<S, D, P>
+    where
+        S: SumOver<D, P>,
+        S::PartialOver: SumState<S::Left>,
+    {
+        let _: D = dim;
+        let site = Site::new(scope::current_or("Tensor::sum")).at_location(Location::caller());
+        <S::PartialOver as SumState<S::Left>>::from_value(
+            sum(self.value(), S::DIM, 1.0),
+            site,
+            Internal::new(),
+        )
+    }
+
+    /// Returns the mean over all of `dim`, across ranks: a partial sum if the dim is split, or distributed by
+    /// declaration.
+    ///
+    /// Over the rows of a batch it is the mean of the micro-batch that the tensor is computed from: of its rows on all
+    /// ranks.
+    #[track_caller]
+    pub fn mean<D, P>(&self, dim: D) -> Summed<S, D, P>
+    where
+        S: SumOver<D, P>,
+        S::PartialOver: SumState<S::Left>,
+    {
+        let _: D = dim;
+        let site = Site::new(scope::current_or("Tensor::mean")).at_location(Location::caller());
+        let (info, extent) = (&S::DIMS[S::DIM], &self.local_extents()[S::DIM]);
+        let factor = 1.0 / elements_along(info, extent, self.rank(), &site) as f32;
+        <S::PartialOver as SumState<S::Left>>::from_value(
+            sum(self.value(), S::DIM, factor),
+            site,
+            Internal::new(),
+        )
+    }
+}
+
+/// Returns `factor` times the sum over this rank's part of dim `dim`.
+#[track_caller]
+fn sum(x: &Value, dim: usize, factor: f32) -> Value {
+    let (before, rest) = x.extents().split_at(dim);
+    let (summed, after) = (rest[0], &rest[1..]);
+    let dim = MiddleDim { outer: local_len(before), len: summed.local, inner: local_len(after) };
+    apply_sum(
+        x,
+        SumOperation { dim, factor, alloc: Rank::alloc_activation },
+        [before, after].concat(),
+    )
+}
+
+/// Returns the sum of all elements on this rank, in f32.
+#[track_caller]
+pub(super) fn sum_of_elements(x: &Value) -> Value {
+    let dim = MiddleDim { outer: 1, len: local_len(x.extents()), inner: 1 };
+    apply_sum(x, SumOperation { dim, factor: 1.0, alloc: Rank::alloc_statistics }, Vec::new())
+}
+
+#[track_caller]
+fn apply_sum(x: &Value, operation: SumOperation, extents: Vec<Extent>) -> Value {
+    let inputs = [OperationInput::new(x, InBackward::Ignores)];
+    apply(operation, Operands { rank: x.rank(), path: "", inputs, params: [], extents })
+}
+
+/// `factor` times the sum over a dim; its backward reads no operand.
+struct SumOperation {
+    dim: MiddleDim,
+    factor: f32,
+    /// Allocates the output, in the dtype of activations or in f32.
+    alloc: fn(&Rank, usize) -> Buffer,
+}
+
+impl Operation<Count<1>, Count<0>> for SumOperation {
+    type Saved = AlwaysRecomputed<()>;
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
+        let OperationForward { rank, inputs: [x], .. } = forward;
+        let x = x.compute().data;
+        let mut out = (self.alloc)(rank, self.dim.outer * self.dim.inner);
+        rank.backend().sum_dim(self.dim, x.view(), out.view_mut(), self.factor);
+        (out, ())
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<0>>,
+        _: AlwaysRecomputed<()>,
+    ) {
+        let OperationBackward { gradients, inputs: [x], gradient: dy, .. } = backward;
+        let MiddleDim { outer, len, inner } = self.dim;
+        let mut dx = gradients.rank.alloc_activation(outer * len * inner);
+        let backend = gradients.rank.backend();
+        backend.broadcast_dim(self.dim, dy.view(), dx.view_mut(), self.factor);
+        x.add_gradient(gradients, Arc::new(dx));
+    }
+}

@@ -1,0 +1,204 @@
+//! GEMM: our own ([`blocked`], [`bf16_dot`]) or that of the `gemmkit` crate, whichever is faster on an instruction set
+//! according to `bench/results/gemm.md`.
+
+#[cfg(target_arch = "x86_64")]
+mod bf16_dot;
+#[cfg(target_arch = "x86_64")]
+mod blocked;
+mod right_operand;
+#[cfg(target_arch = "x86_64")]
+mod rounded;
+mod wide;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
+use half::bf16;
+pub(super) use right_operand::{PANEL, RightOperand};
+
+use super::CpuBackend;
+use super::float::{Float, by_float};
+#[cfg(target_arch = "x86_64")]
+use super::simd::Level;
+use super::workers::Workers;
+use meshwright_backend::{DType, Gemm, MatmulOps, View, ViewMut};
+
+/// A matrix inside a slice: element `(i, j)` at `i * row + j * col`.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a, T = f32> {
+    pub data: &'a [T],
+    pub row: usize,
+    pub col: usize,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// Rows of `stride` elements.
+    pub fn rows(data: &'a [T], stride: usize) -> Self {
+        Matrix { data, row: stride, col: 1 }
+    }
+
+    /// The transpose of rows of `stride` elements.
+    pub fn transposed(data: &'a [T], stride: usize) -> Self {
+        Matrix { data, row: 1, col: stride }
+    }
+}
+
+/// An element type of operands whose matmul has elements of type `C`.
+pub(super) trait Matmul<C>: Sized {
+    /// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`.
+    ///
+    /// Rows of `c` are contiguous, and no size is 0. Overwritten elements are not read.
+    fn matmul(
+        workers: &Workers,
+        mnk: [usize; 3],
+        a: Matrix<Self>,
+        b: Matrix<Self>,
+        accumulate: bool,
+        c: &mut [C],
+    );
+}
+
+impl Matmul<f32> for f32 {
+    fn matmul(
+        workers: &Workers,
+        mnk: [usize; 3],
+        a: Matrix<f32>,
+        b: Matrix<f32>,
+        accumulate: bool,
+        c: &mut [f32],
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tile) = own_tile(mnk) {
+            return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
+        }
+        by_crate(workers, mnk, a, b, accumulate, c);
+    }
+}
+
+impl Matmul<bf16> for bf16 {
+    fn matmul(
+        workers: &Workers,
+        mnk: [usize; 3],
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        accumulate: bool,
+        c: &mut [bf16],
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(dots) = own_dots(mnk) {
+            return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tile) = own_tile(mnk) {
+            return blocked::matmul_rounded(workers, tile, mnk, a, b, accumulate, c);
+        }
+        by_crate(workers, mnk, a, b, accumulate, c);
+    }
+}
+
+impl Matmul<f32> for bf16 {
+    fn matmul(
+        workers: &Workers,
+        mnk: [usize; 3],
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        accumulate: bool,
+        c: &mut [f32],
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(dots) = own_dots(mnk) {
+            return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tile) = own_tile(mnk) {
+            return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
+        }
+        wide::matmul(parallelism(workers), mnk, a, b, accumulate, c);
+    }
+}
+
+/// Minimum rows and columns of our own matmuls: below, most of a tile would be wasted, so matrix-vector products are
+/// left to the crate.
+#[cfg(target_arch = "x86_64")]
+const MIN_SIDE: usize = 8;
+
+/// Returns the tile of our own matmul on this CPU, if there is one for its instruction set and the result is large
+/// enough.
+#[cfg(target_arch = "x86_64")]
+fn own_tile([m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
+    if m.min(n) < MIN_SIDE { None } else { blocked::Tile::of_level(Level::detect()) }
+}
+
+/// Returns the instructions of our own bf16 matmul, if this CPU has them.
+#[cfg(target_arch = "x86_64")]
+fn own_dots([m, n, _]: [usize; 3]) -> Option<bf16_dot::DotInstructions> {
+    if m.min(n) < MIN_SIDE { None } else { bf16_dot::DotInstructions::at_level(Level::detect()) }
+}
+
+fn by_crate<T: GemmScalar>(
+    workers: &Workers,
+    [m, n, k]: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [T],
+) {
+    let a = MatRef::new(a.data, m, k, a.row as isize, a.col as isize);
+    let b = MatRef::new(b.data, k, n, b.row as isize, b.col as isize);
+    let beta = if accumulate { T::ONE } else { T::ZERO };
+    gemmkit::gemm(T::ONE, a, b, beta, MatMut::from_row_major(c, m, n), parallelism(workers));
+}
+
+fn parallelism(workers: &Workers) -> Parallelism {
+    match workers.threads() {
+        1 => Parallelism::Serial,
+        threads => Parallelism::Rayon(threads),
+    }
+}
+
+/// [`Matmul::matmul`] on the calling thread.
+pub(super) fn multiply<T: Matmul<C>, C>(
+    mnk: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [C],
+) {
+    T::matmul(&Workers::ONE, mnk, a, b, accumulate, c);
+}
+
+impl MatmulOps for CpuBackend {
+    fn gemm(&self, g: &Gemm, a: View, b: View, mut c: ViewMut) {
+        let (workers, flops) = (&self.workers, &self.flops);
+        match (a.dtype(), c.dtype()) {
+            (DType::Bf16, DType::F32) => {
+                gemm::<bf16, f32>(workers, flops, g, a.typed(), b.typed(), c.typed());
+            }
+            (dtype, _) => by_float!(dtype => T;
+                gemm::<T, T>(workers, flops, g, a.typed(), b.typed(), c.typed())),
+        }
+    }
+}
+
+/// Multiplies whole operands.
+fn gemm<T: Matmul<C> + Sync, C: Float>(
+    workers: &Workers,
+    flops: &AtomicU64,
+    g: &Gemm,
+    a: &[T],
+    b: &[T],
+    c: &mut [C],
+) {
+    let &Gemm { m, n, k, trans_a, trans_b, accumulate } = g;
+    assert_eq!([a.len(), b.len(), c.len()], [m * k, k * n, m * n], "operands fit {g:?}");
+    flops.fetch_add(2 * (m * n * k) as u64, Ordering::Relaxed);
+    if m * n * k == 0 {
+        if !accumulate {
+            c.fill(C::ZERO);
+        }
+        return;
+    }
+    let a = if trans_a { Matrix::transposed(a, m) } else { Matrix::rows(a, k) };
+    let b = if trans_b { Matrix::transposed(b, k) } else { Matrix::rows(b, n) };
+    workers.install(|| T::matmul(workers, [m, n, k], a, b, accumulate, c));
+}

@@ -1,0 +1,34 @@
+//! CPU kernels.
+//!
+//! **Architecture invariant**: the result of a kernel depends neither on timing nor on the number of threads. Rows are
+//! independent, or sums over rows consist of partial sums whose extent depends on the sizes alone.
+
+mod attention;
+mod backend;
+mod copy;
+#[cfg(target_arch = "x86_64")]
+mod dots;
+mod embedding;
+mod float;
+mod gemm;
+mod loss;
+mod map;
+mod math;
+mod norm;
+mod optim;
+mod philox;
+mod random;
+mod reduce;
+mod rope;
+mod router;
+mod routing;
+mod scratch;
+mod simd;
+mod softmax;
+mod update;
+mod workers;
+
+pub use backend::CpuBackend;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Reverse-mode differentiation of one block.
+
+use super::{BackwardPlan, LeafTargets};
+use crate::float::Float;
+use crate::map::block::{BLOCK, ElementBlock};
+use crate::math::{zip_add, zip_map};
+use crate::random::dropout_mask;
+use meshwright_backend::Node;
+use meshwright_backend::by_function;
+use meshwright_backend::unary_function::{DerivativeOf, Elementwise};
+
+/// The backward pass of one block.
+pub(super) struct BlockBackward<'w, 't, T> {
+    pub(super) plan: &'w BackwardPlan<'w>,
+    pub(super) values: &'w [f32],
+    pub(super) grads: &'w mut [f32],
+    pub(super) targets: &'w mut LeafTargets<'t, T>,
+    /// Blocks of the gradients of leaves that are not f32.
+    pub(super) leaf_grads: &'w mut [f32],
+    /// Start of the block inside the targets.
+    pub(super) at: usize,
+    pub(super) leaf_written: &'w mut [bool],
+    pub(super) node_written: &'w mut [bool],
+    pub(super) block: ElementBlock<'w, T>,
+}
+
+impl<T: Float> BlockBackward<'_, '_, T> {
+    #[inline(always)]
+    pub(super) fn backward<const FMA: bool>(&mut self, grad: &[f32], row_sums: &mut [f32]) {
+        let plan = self.plan;
+        let last = plan.expr.nodes.len() - 1;
+        match plan.expr.nodes[last] {
+            Node::Leaf(leaf) if plan.direct[leaf] => return self.send(last, [grad], |[g]| g),
+            Node::Leaf(leaf) | Node::Row(leaf) => return self.sum_row(leaf, grad, row_sums),
+            _ => {}
+        }
+        self.through::<FMA>(last, grad);
+        for node in (0..last).rev() {
+            if !self.node_written[node] {
+                continue;
+            }
+            // Operands come earlier, so the gradient of this node is final.
+            let (earlier, this) = std::mem::take(&mut self.grads).split_at_mut(node * BLOCK);
+            self.grads = earlier;
+            let grad = &this[..self.block.len];
+            match plan.expr.nodes[node] {
+                Node::Leaf(leaf) | Node::Row(leaf) => self.sum_row(leaf, grad, row_sums),
+                _ => self.through::<FMA>(node, grad),
+            }
+        }
+    }
+
+    /// Backpropagates the gradient of `node` to its operands.
+    #[inline(always)]
+    fn through<const FMA: bool>(&mut self, node: usize, grad: &[f32]) {
+        let values = self.values;
+        let block = self.block;
+        let value = |node| block.value(node, values);
+        match &block.expr.nodes[node] {
+            Node::Leaf(_) | Node::Row(_) | Node::Constant(_) => {}
+            Node::Add(a, b) => {
+                self.send(*a, [grad], |[g]| g);
+                self.send(*b, [grad], |[g]| g);
+            }
+            Node::Sub(a, b) => {
+                self.send(*a, [grad], |[g]| g);
+                self.send(*b, [grad], |[g]| -g);
+            }
+            Node::Mul(a, b) => {
+                self.send(*a, [grad, value(*b)], |[g, y]| g * y);
+                self.send(*b, [grad, value(*a)], |[g, x]| g * x);
+            }
+            Node::Div(a, b) => {
+                let quotient = &values[node * BLOCK..][..block.len];
+                self.send(*a, [grad, value(*b)], |[g, y]| g / y);
+                self.send(*b, [grad, quotient, value(*b)], |[g, q, y]| -(g * (q / y)));
+            }
+            Node::Scale(a, factor) => self.send(*a, [grad], |[g]| g * factor),
+            Node::Offset(a, _) => self.send(*a, [grad], |[g]| g),
+            Node::Clamp(a, min, max) => self
+                .send(*a, [grad, value(*a)], |[g, x]| if x < *min || x > *max { 0.0 } else { g }),
+            Node::Apply(function, a) => by_function!(*function => F; {
+                let operand = match F::DERIVATIVE_OF {
+                    DerivativeOf::Input => value(*a),
+                    DerivativeOf::Output => &values[node * BLOCK..][..block.len],
+                };
+                self.send(*a, [grad, operand], |[g, x]| F::input_gradient::<FMA>(g, x));
+            }),
+            Node::Dropout(a, dropout) => {
+                let mut mask = [0f32; BLOCK];
+                dropout_mask(dropout, block.start, &mut mask[..block.len]);
+                self.send(*a, [grad, &mask], |[g, mask]| g * mask);
+            }
+        }
+    }
+
+    /// Writes or adds a contribution to the gradient of `node`.
+    #[inline(always)]
+    fn send<const N: usize>(
+        &mut self,
+        node: usize,
+        x: [&[f32]; N],
+        contribution: impl Fn([f32; N]) -> f32,
+    ) {
+        if !self.plan.needed[node] {
+            return;
+        }
+        let len = self.block.len;
+        let (target, written) = match self.plan.expr.nodes[node] {
+            Node::Leaf(leaf) if self.plan.direct[leaf] => {
+                let block = self.targets.block(leaf, self.at, len, self.leaf_grads);
+                let Some(target) = block else { return };
+                (target, &mut self.leaf_written[leaf])
+            }
+            _ => (&mut self.grads[node * BLOCK..][..len], &mut self.node_written[node]),
+        };
+        if *written {
+            zip_add(x, target, contribution);
+        } else {
+            zip_map(x, target, contribution);
+        }
+        *written = true;
+    }
+
+    /// Adds a gradient to the column sums of a row leaf.
+    #[inline(always)]
+    fn sum_row(&mut self, leaf: usize, grad: &[f32], row_sums: &mut [f32]) {
+        let Some(first) = self.plan.row_starts[leaf] else { return };
+        let sums = &mut row_sums[first..][..self.block.leaves[leaf].len()];
+        let mut column = self.block.start % sums.len();
+        let mut rest = grad;
+        while !rest.is_empty() {
+            let run = rest.len().min(sums.len() - column);
+            for (sum, grad) in sums[column..column + run].iter_mut().zip(rest) {
+                *sum += grad;
+            }
+            (column, rest) = (0, &rest[run..]);
+        }
+    }
+}

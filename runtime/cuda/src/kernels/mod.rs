@@ -1,0 +1,64 @@
+//! Sources of the CUDA kernels.
+
+pub mod attention;
+
+use super::KernelSource;
+
+/// Declares the source in a sibling file, after the headers that it needs.
+macro_rules! source {
+    ($name:literal $(, $header:literal)*) => {
+        $crate::KernelSource {
+            name: ::std::borrow::Cow::Borrowed($name),
+            text: ::std::borrow::Cow::Borrowed(concat!(
+                $(include_str!($header),)*
+                include_str!(concat!($name, ".cu"))
+            )),
+        }
+    };
+}
+
+/// The common header that drivers prepend to every source.
+pub const COMMON: &str = include_str!("device.cuh");
+
+/// The header of generated elementwise kernels.
+pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("map.cuh"));
+
+pub(super) static COMBINE: KernelSource = source!("combine");
+pub(super) static ELEMENTS: KernelSource = source!("elements");
+pub(super) static EMBEDDING: KernelSource = source!("embedding");
+pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
+pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
+pub(super) static OPTIM: KernelSource = source!("optim");
+pub(super) static PARTIALS: KernelSource = source!("partials");
+pub(super) static RANDOM: KernelSource = source!("random", "philox.cuh");
+pub(super) static REDUCE: KernelSource = source!("reduce");
+pub(super) static ROPE: KernelSource = source!("rope");
+pub(super) static ROUTER: KernelSource = source!("router");
+pub(super) static ROUTING: KernelSource = source!("routing");
+pub(super) static ROWS: KernelSource = source!("rows");
+pub(super) static SOFTMAX: KernelSource = source!("softmax", "row.cuh");
+pub(super) static SORT: KernelSource = source!("sort");
+pub(super) static AUTOTUNE: KernelSource = source!("autotune", "philox.cuh");
+
+/// All fixed (not generated) sources.
+pub const SOURCES: &[&KernelSource] = &[
+    &attention::PLAIN,
+    &attention::BIAS,
+    &attention::AUXILIARY,
+    &COMBINE,
+    &ELEMENTS,
+    &EMBEDDING,
+    &LOSS,
+    &NORM,
+    &OPTIM,
+    &PARTIALS,
+    &RANDOM,
+    &REDUCE,
+    &ROPE,
+    &ROUTER,
+    &ROUTING,
+    &ROWS,
+    &SOFTMAX,
+    &SORT,
+    &AUTOTUNE,
+];

@@ -1,0 +1,51 @@
+//! Modules of machine code and their kernels. The device's context is current on the calling thread.
+
+use std::ffi::CString;
+
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule, CUresult};
+
+use super::context::{DeviceContext, call};
+use crate::{DriverError, KernelFunction, KernelModule};
+
+/// Loads a complete file of machine code.
+pub fn load_module(context: &DeviceContext, code: &[u8]) -> Result<KernelModule, DriverError> {
+    let mut module: CUmodule = std::ptr::null_mut();
+    // SAFETY: the code is a complete file of machine code, which contains its length.
+    unsafe { call!(context.api, cuModuleLoadData(&mut module, code.as_ptr().cast())) }?;
+    Ok(KernelModule(module as u64))
+}
+
+/// Returns the kernel `name` of a module, which may use all shared memory of a block.
+pub fn kernel_function(
+    context: &DeviceContext,
+    module: KernelModule,
+    name: &str,
+) -> Result<KernelFunction, DriverError> {
+    use CUfunction_attribute::*;
+    let api = context.api;
+    let c_name = CString::new(name).map_err(|_| DriverError::Call {
+        call: "cuModuleGetFunction",
+        reason: format!("{name:?} is not a valid function name"),
+    })?;
+    let mut function: CUfunction = std::ptr::null_mut();
+    // SAFETY: the module is live, and the string outlives the call.
+    let result =
+        unsafe { (api.cuModuleGetFunction)(&mut function, module.0 as CUmodule, c_name.as_ptr()) };
+    if result == CUresult::CUDA_ERROR_NOT_FOUND {
+        return Err(DriverError::Call {
+            call: "cuModuleGetFunction",
+            reason: format!("the source has no kernel `{name}`"),
+        });
+    }
+    api.check_status("cuModuleGetFunction", result)?;
+    // More than 48 KiB of dynamic shared memory must be requested explicitly; unused shared memory costs nothing.
+    let mut fixed = 0;
+    // SAFETY: the function is live.
+    unsafe {
+        call!(api, cuFuncGetAttribute(&mut fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))?;
+        let most = context.properties.shared_memory as i32 - fixed;
+        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        call!(api, cuFuncSetAttribute(function, attribute, most))?;
+    }
+    Ok(KernelFunction(function as u64))
+}

@@ -1,0 +1,327 @@
+//! Code generation for elementwise expressions. The C++ source depends on their structure alone: sizes, addresses and
+//! constants are parameters, so that few kernels are compiled.
+//!
+//! Operations between nodes are intrinsics, each rounded on its own: the compiler would contract a multiplication with
+//! the addition after it, so a value would depend on the expression that it is fused into.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use super::structure::RequestedGradient;
+use crate::KernelSource;
+use crate::kernels::MAP;
+use crate::ops::launch::THREADS;
+use meshwright_backend::unary_function::DerivativeOf;
+use meshwright_backend::{DType, Expr, Node, UnaryFunction};
+
+/// Maximum length of a kernel name.
+const LONGEST_NAME: usize = 96;
+
+/// The template of a forward kernel.
+const EACH_ELEMENT: &str = "    each_element<WIDE<T>>(
+        p.head, p.vectors, p.n, [&](uint64_t i) { element<WIDE<T>>(p, i); }, [&](uint64_t i) { element<1>(p, i); });
+";
+
+/// The template of a backward kernel that writes gradients element by element.
+const EACH_GRADIENT: &str = "    each_element<WIDE<T>>(
+        p.head, p.vectors, p.n,
+        [&](uint64_t i) {
+            Sums<WIDE<T>> none;
+            Element<WIDE<T>>(p, i).finish(p, i, none);
+        },
+        [&](uint64_t i) {
+            Sums<1> none;
+            Element<1>(p, i).finish(p, i, none);
+        });
+";
+
+/// The template of a backward kernel that sums over rows of `[p.rows, p.cols]`: a thread sums N columns of one of
+/// `p.parts` parts.
+const ROWS: &str = "
+template <int N>
+__device__ inline void columns(const Params& p) {
+    uint64_t vectors = p.cols / N;
+    for (uint64_t q = thread_index(); q < p.parts * vectors; q += thread_count()) {
+        uint64_t part = quotient(q, vectors), col = (q - part * vectors) * N;
+        uint64_t first = part * p.part_rows, last = first + p.part_rows;
+        if (last > p.rows) last = p.rows;
+        Sums<N> sums = {};
+        uint64_t row = first;
+        // The loads of two rows come before the first store, which later loads are not moved ahead of.
+        for (; row + 1 < last; row += 2) {
+            uint64_t i = row * p.cols + col, j = i + p.cols;
+            Element<N> one(p, i), other(p, j);
+            one.finish(p, i, sums);
+            other.finish(p, j, sums);
+        }
+        if (row < last) {
+            uint64_t i = row * p.cols + col;
+            Element<N>(p, i).finish(p, i, sums);
+        }
+        sums.store(p, part * p.cols + col);
+    }
+}
+";
+
+const COLUMNS: &str = "    if (p.wide) columns<WIDE<T>>(p);
+    else columns<1>(p);
+";
+
+/// Returns the C++ name of a floating-point type.
+pub(super) fn cpp_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float",
+        DType::Bf16 => "bf16",
+        DType::U32 => panic!("kernels compute on f32 and bf16, not on u32"),
+    }
+}
+
+/// Returns the source of the kernel that evaluates `expr`; its entry point has the name of the source. `fields`
+/// declares its parameters.
+pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> KernelSource {
+    let name = name("map", expr, dtype, "");
+    let last = expr.nodes.len() - 1;
+    let mut text = source_head(expr, dtype, fields);
+    text += "template <int N>\n__device__ inline void element(const Params& p, uint64_t i) {\n";
+    for (k, load) in loads(expr) {
+        let _ = writeln!(text, "    float x{k}[N];\n    {load}");
+    }
+    text += "    float y[N];\n#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
+    write_values(&mut text, expr);
+    let _ =
+        writeln!(text, "        y[n] = v{last};\n    }}\n    store_vector(p.out + i, y);\n}}\n");
+    let _ = writeln!(text, "KERNEL_OF({THREADS}, {name})(Params p) {{\n{EACH_ELEMENT}}}");
+    KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
+}
+
+/// Returns the source of the kernel that computes the gradients of the leaves of `expr`, as [`forward`].
+pub(super) fn backward(
+    expr: &Expr,
+    dtype: DType,
+    requested: &[RequestedGradient],
+    fields: &str,
+) -> KernelSource {
+    let kinds = requested.iter().map(|requested| match requested {
+        RequestedGradient::No => 'n',
+        RequestedGradient::Each => 'e',
+        RequestedGradient::RowSum => 'r',
+    });
+    let name = name("map_backward", expr, dtype, &format!("_{}", kinds.collect::<String>()));
+    let all_of = |kind| {
+        let leaves = requested.iter().enumerate().filter(move |(_, requested)| **requested == kind);
+        leaves.map(|(leaf, _)| leaf).collect::<Vec<_>>()
+    };
+    let (each, row_sums) = (all_of(RequestedGradient::Each), all_of(RequestedGradient::RowSum));
+
+    let mut text = source_head(expr, dtype, fields);
+    text += "template <int N>\nstruct Sums {\n";
+    for leaf in &row_sums {
+        let _ = writeln!(text, "    float d{leaf}[N];");
+    }
+    if !row_sums.is_empty() {
+        text += "    __device__ void store(const Params& p, uint64_t at) const {\n";
+        for leaf in &row_sums {
+            let _ = writeln!(text, "        store_vector(p.sums{leaf} + at, d{leaf});");
+        }
+        text += "    }\n";
+    }
+    text += "};\n\n";
+    write_element(&mut text, expr, requested, &each);
+    let body = if row_sums.is_empty() {
+        EACH_GRADIENT
+    } else {
+        text += ROWS;
+        COLUMNS
+    };
+    let _ = writeln!(text, "\nKERNEL_OF({THREADS}, {name})(Params p) {{\n{body}}}");
+    KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
+}
+
+/// Returns the text before the functions of a kernel: the header, the functions in `expr`, and the parameters.
+fn source_head(expr: &Expr, dtype: DType, fields: &str) -> String {
+    let mut functions = Vec::new();
+    for node in &expr.nodes {
+        if let Node::Apply(function, _) = node
+            && !functions.contains(function)
+        {
+            functions.push(*function);
+        }
+    }
+    let functions: String = functions.into_iter().map(UnaryFunction::cuda).collect();
+    let element = cpp_type(dtype);
+    format!("{MAP}{functions}\ntypedef {element} T;\n\nstruct Params {{\n{fields}}};\n\n")
+}
+
+/// Returns a name: the expression in reverse Polish notation, with references to operands that are not the last
+/// results.
+fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
+    let mut name = prefix.to_string();
+    for node in &expr.nodes {
+        let _ = match node {
+            Node::Leaf(leaf) => write!(name, "_x{leaf}"),
+            Node::Row(leaf) => write!(name, "_row{leaf}"),
+            Node::Constant(_) => write!(name, "_constant"),
+            Node::Add(..) => write!(name, "_add"),
+            Node::Sub(..) => write!(name, "_sub"),
+            Node::Mul(..) => write!(name, "_mul"),
+            Node::Div(..) => write!(name, "_div"),
+            Node::Scale(..) => write!(name, "_scale"),
+            Node::Offset(..) => write!(name, "_offset"),
+            Node::Clamp(..) => write!(name, "_clamp"),
+            Node::Apply(function, _) => write!(name, "_{}", function.name()),
+            Node::Dropout(..) => write!(name, "_dropout"),
+        };
+    }
+    name.truncate(LONGEST_NAME);
+    name + suffix + "_" + dtype.name()
+}
+
+/// Writes the class of a vector of elements in a backward kernel: its constructor loads the operands, before any of the
+/// stores of `finish`. `each` lists the leaves whose gradients are written.
+fn write_element(text: &mut String, expr: &Expr, requested: &[RequestedGradient], each: &[usize]) {
+    *text += "template <int N>\nstruct Element {\n    float g[N];\n";
+    for (k, _) in loads(expr) {
+        let _ = writeln!(text, "    float x{k}[N];");
+    }
+    for leaf in each {
+        let _ = writeln!(text, "    float d{leaf}[N];");
+    }
+    *text += "\n    __device__ Element(const Params& p, uint64_t i) {\n";
+    for (_, load) in loads(expr) {
+        let _ = writeln!(text, "        {load}");
+    }
+    *text += "        load_vector(p.grad + i, g);\n";
+    for leaf in each {
+        let _ = writeln!(text, "        if (p.add{leaf}) load_vector(p.grad{leaf} + i, d{leaf});");
+    }
+    *text += "    }\n\n    __device__ void finish(const Params& p, uint64_t i, Sums<N>& sums) {\n";
+    *text += "#pragma unroll\n        for (int n = 0; n < N; n++) {\n";
+    write_values(text, expr);
+    write_gradients(text, expr, requested);
+    *text += "        }\n";
+    for leaf in each {
+        let _ = writeln!(text, "        store_vector(p.grad{leaf} + i, d{leaf});");
+    }
+    *text += "    }\n};\n";
+}
+
+/// Returns the nodes that are vectors of leaves and of dropout factors, with the statements that load them from element
+/// `i` on. A leaf that occurs twice is loaded twice in the source; the compiler merges the loads.
+fn loads(expr: &Expr) -> impl Iterator<Item = (usize, String)> {
+    expr.nodes.iter().enumerate().filter_map(|(k, node)| match node {
+        Node::Leaf(leaf) => Some((k, format!("load_vector(p.leaf{leaf} + i, x{k});"))),
+        Node::Row(leaf) => {
+            Some((k, format!("load_vector(p.leaf{leaf} + modulo(i, p.len{leaf}), x{k});")))
+        }
+        Node::Dropout(..) => Some((k, format!("p.dropout{k}.mask(i, x{k});"))),
+        _ => None,
+    })
+}
+
+/// Returns the statements that compute every node for element `n` of a vector.
+fn write_values(text: &mut String, expr: &Expr) {
+    for (k, node) in expr.nodes.iter().enumerate() {
+        let value = match node {
+            Node::Leaf(_) | Node::Row(_) => format!("x{k}[n]"),
+            Node::Constant(_) => format!("p.constant{k}"),
+            Node::Add(a, b) => add(&format!("v{a}"), &format!("v{b}")),
+            Node::Sub(a, b) => format!("__fsub_rn(v{a}, v{b})"),
+            Node::Mul(a, b) => format!("__fmul_rn(v{a}, v{b})"),
+            Node::Div(a, b) => format!("__fdiv_rn(v{a}, v{b})"),
+            Node::Scale(a, _) => format!("__fmul_rn(v{a}, p.factor{k})"),
+            Node::Offset(a, _) => add(&format!("v{a}"), &format!("p.offset{k}")),
+            Node::Clamp(a, ..) => {
+                format!("v{a} < p.min{k} ? p.min{k} : v{a} > p.max{k} ? p.max{k} : v{a}")
+            }
+            Node::Apply(function, a) => format!("{}_forward(v{a})", function.name()),
+            Node::Dropout(a, _) => format!("__fmul_rn(v{a}, x{k}[n])"),
+        };
+        let _ = writeln!(text, "        [[maybe_unused]] float v{k} = {value};");
+    }
+}
+
+/// Returns the statements that compute the gradients of nodes, last to first: each is the sum over the nodes that read
+/// it.
+fn write_gradients(text: &mut String, expr: &Expr, requested: &[RequestedGradient]) {
+    let last = expr.nodes.len() - 1;
+    let mut sent = vec![Vec::new(); expr.nodes.len()];
+    let mut of_leaf = vec![Vec::new(); requested.len()];
+    sent[last].push("g[n]".to_string());
+    let leads = leads_to_requested(expr, requested);
+    for (k, node) in expr.nodes.iter().enumerate().rev() {
+        if !leads[k] || sent[k].is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "        float g{k} = {};", sum(&sent[k]));
+        match node {
+            Node::Leaf(leaf) | Node::Row(leaf) => of_leaf[*leaf].push(format!("g{k}")),
+            Node::Constant(_) => {}
+            Node::Add(a, b) => {
+                sent[*a].push(format!("g{k}"));
+                sent[*b].push(format!("g{k}"));
+            }
+            Node::Sub(a, b) => {
+                sent[*a].push(format!("g{k}"));
+                sent[*b].push(format!("-g{k}"));
+            }
+            Node::Mul(a, b) => {
+                sent[*a].push(format!("__fmul_rn(g{k}, v{b})"));
+                sent[*b].push(format!("__fmul_rn(g{k}, v{a})"));
+            }
+            Node::Div(a, b) => {
+                sent[*a].push(format!("__fdiv_rn(g{k}, v{b})"));
+                sent[*b].push(format!("-__fmul_rn(g{k}, __fdiv_rn(v{k}, v{b}))"));
+            }
+            Node::Scale(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, p.factor{k})")),
+            Node::Offset(a, _) => sent[*a].push(format!("g{k}")),
+            Node::Clamp(a, ..) => {
+                sent[*a].push(format!("(v{a} < p.min{k} || v{a} > p.max{k} ? 0.0f : g{k})"));
+            }
+            Node::Apply(function, a) => {
+                let operand = match function.derivative_of() {
+                    DerivativeOf::Input => a,
+                    DerivativeOf::Output => &k,
+                };
+                sent[*a].push(format!("{}_backward(g{k}, v{operand})", function.name()));
+            }
+            Node::Dropout(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, x{k}[n])")),
+        }
+    }
+    for (leaf, (requested, sent)) in requested.iter().zip(of_leaf).enumerate() {
+        let own = sum(&sent);
+        let _ = match requested {
+            RequestedGradient::No => Ok(()),
+            RequestedGradient::Each => {
+                let added = add(&format!("d{leaf}[n]"), &own);
+                writeln!(text, "        d{leaf}[n] = p.add{leaf} ? {added} : {own};")
+            }
+            RequestedGradient::RowSum => {
+                let added = add(&format!("sums.d{leaf}[n]"), &own);
+                writeln!(text, "        sums.d{leaf}[n] = {added};")
+            }
+        };
+    }
+}
+
+/// Returns the sum of two values.
+fn add(a: &str, b: &str) -> String {
+    format!("__fadd_rn({a}, {b})")
+}
+
+/// Returns the sum of `terms`, in their order; 0 without terms.
+fn sum(terms: &[String]) -> String {
+    let sum = terms.iter().cloned().reduce(|sum, term| add(&sum, &term));
+    sum.unwrap_or_else(|| "0.0f".to_owned())
+}
+
+/// Returns, per node, true if a required leaf gradient depends on the gradient of the node.
+fn leads_to_requested(expr: &Expr, requested: &[RequestedGradient]) -> Vec<bool> {
+    let mut leads = Vec::with_capacity(expr.nodes.len());
+    for node in &expr.nodes {
+        leads.push(match node {
+            Node::Leaf(leaf) | Node::Row(leaf) => requested[*leaf] != RequestedGradient::No,
+            _ => node.operands().any(|operand| leads[operand]),
+        });
+    }
+    leads
+}

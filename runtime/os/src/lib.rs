@@ -1,0 +1,22 @@
+//! The operating system: kinds of files, pipes that are opened without waiting forever, files with one writer, standard
+//! output, signals of the process, and its exit codes.
+
+pub mod exit_code;
+mod file_kind;
+mod input_file;
+mod output_file;
+mod pipes;
+mod signals;
+mod stdout;
+
+pub use input_file::read_text;
+pub use signals::{
+    StopPhase, begin_last_step, begin_stop_phase, count_stoppable_step, ignore_file_size_signal,
+    requested_stop, watch_stop_signals,
+};
+pub use stdout::{finish_stdout, print_text};
+
+pub use file_kind::kind_of_special_file;
+pub use input_file::InputFile;
+pub use output_file::{ClaimedFile, free_name, move_aside};
+pub use signals::hold_stops;

@@ -1,0 +1,52 @@
+//! Sharded checkpoints: the whole training state as safetensors with a manifest; and Hugging Face folders.
+//!
+//! A folder of checkpoints looks like this:
+//!
+//! ```text
+//! DIR/step-00000100/manifest.json               shapes, boxes, hashes, step, seed, data position, settings
+//! DIR/step-00000100/manifest.xxh3               hash of the manifest
+//! DIR/step-00000100/rank-00000.safetensors      shards of rank 0, and so on
+//! DIR/latest -> step-00000100
+//! DIR/.lock                                     held by the run that saves here, as long as it runs
+//! DIR/.tmp-step-00000200                        an incomplete checkpoint
+//! DIR/.replaced-step-00000200                   a complete one, while a new one of the same step takes its place
+//! ```
+//!  Saving ([`CheckpointWriter`]) fills a temporary folder that is renamed once it is complete and on disk; then
+//!  `latest` moves. So a crash at any time leaves earlier checkpoints intact: also one of the same step, which is
+//!  loaded from its other name until the new one has its place, and which the next run ([`CheckpointFolder`]) renames
+//!  back. Loading ([`Checkpoint`]) compares every byte with its hash, reports damaged files by name, and falls back to
+//!  the previous checkpoint. Shards are boxes of global tensors, so a checkpoint can be loaded on any mesh.
+
+mod error;
+#[cfg(any(test, feature = "faults"))]
+#[doc(hidden)]
+pub mod faults;
+mod files;
+mod folder;
+pub mod hf;
+mod history;
+mod load;
+mod locate;
+mod lock;
+mod manifest;
+mod names;
+mod rank_files;
+mod save;
+mod saved_shards;
+mod shard_check;
+mod tensor_box;
+mod tensor_source;
+mod tensors;
+
+pub use error::CheckpointError;
+pub use folder::CheckpointFolder;
+pub use history::{ResumedRun, RunHistory};
+pub use load::Checkpoint;
+pub use manifest::{Manifest, TrainState};
+pub use save::{CheckpointWriter, ShardEntry};
+pub use saved_shards::{RankFile, SavedShard, TensorShape};
+pub use tensor_box::TensorBox;
+pub use tensor_source::TensorSource;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Training data: token files, text, and which tokens each step trains on. Batches are pure functions of (seed, order,
+//! step, index in the global batch), never of a rank or of earlier reads. So every mesh trains on the same samples, and
+//! a resumed run continues exactly where it stopped. Ranks read ahead while they compute ([`Prefetch`]), and compare
+//! their batches in the first step ([`check_batches`]).
+
+mod batch;
+mod check;
+mod corpus;
+mod dataset;
+mod documents;
+mod error;
+mod fingerprint;
+mod ids;
+mod lfs;
+mod packing;
+mod permutation;
+mod position;
+mod prefetch;
+mod sampler;
+mod tokenize;
+mod tokens;
+
+pub use batch::{Batch, MicroBatch, micro_batch_rows, rows_of_rank};
+pub use check::{BatchHash, RankBatch, check_batches};
+pub use corpus::read_corpus;
+pub use dataset::Dataset;
+pub use documents::DocumentOptions;
+pub use error::DataError;
+pub use ids::{Encoding, Ids};
+pub use packing::{Packing, PackingWaste};
+pub use permutation::Permutation;
+pub use position::DataPosition;
+pub use prefetch::Prefetch;
+pub use sampler::{Order, SamplePosition, Sampler};
+pub use tokenize::{
+    DocumentDelimiters, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, TokenizerRecord,
+    tokenize_files, tokenize_text,
+};
+pub use tokens::TokenFile;
+
+pub(crate) use lfs::{IS_LFS_POINTER, is_lfs_pointer};
+#[doc(hidden)]
+pub use tokens::open_data;

@@ -1,0 +1,298 @@
+//! Progress of a run through its data, kept in checkpoints.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DataError, Dataset, DocumentOptions, Order, TokenizerRecord};
+
+/// The position in the data, and all settings that the next samples follow from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPosition {
+    /// Samples that were trained on.
+    pub samples: u64,
+    /// The file, for the record; it may move.
+    pub file: String,
+    /// Length of the data.
+    pub tokens: usize,
+    /// XXH3 of the data's first mebibyte, in hexadecimal.
+    pub fingerprint: String,
+    /// XXH3 of blocks of all of the data, in hexadecimal; `None` in checkpoints that were saved without it.
+    #[serde(default)]
+    pub blocks: Option<String>,
+    /// The same hashes of the ids, whatever their width in the file, which replace those of bytes; `None` in
+    /// checkpoints that were saved without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<[String; 2]>,
+    /// The tokenizer of a text; `None` for token ids, and in checkpoints that were saved without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<TokenizerRecord>,
+    /// Tokens of a sample.
+    pub seq: usize,
+    /// Samples of a step.
+    pub batch: usize,
+    /// Order of the samples.
+    pub order: Order,
+    /// Seed of a shuffled order.
+    pub seed: u64,
+    /// Packing of documents into rows; `None` if each row is one document.
+    #[serde(default)]
+    pub documents: Option<DocumentOptions>,
+    /// XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None` if rows are
+    /// not packed, and in checkpoints that were saved without it.
+    #[serde(default)]
+    pub packing: Option<String>,
+}
+
+impl DataPosition {
+    /// The position in `dataset` after `steps` steps.
+    pub fn after(steps: u64, dataset: &Dataset) -> DataPosition {
+        let (file, sampler) = (dataset.file(), dataset.sampler());
+        let fingerprints = dataset.fingerprints();
+        DataPosition {
+            samples: steps.saturating_mul(sampler.batch() as u64),
+            file: file.name().to_owned(),
+            tokens: file.len(),
+            fingerprint: fingerprints.start.clone(),
+            blocks: Some(fingerprints.blocks.clone()),
+            ids: Some(fingerprints.ids.clone()),
+            tokenizer: file.tokenizer().cloned(),
+            seq: sampler.seq(),
+            batch: sampler.batch(),
+            order: sampler.order(),
+            seed: sampler.seed(),
+            documents: dataset.documents(),
+            packing: dataset.packing_fingerprint().map(str::to_owned),
+        }
+    }
+
+    /// Checks that a run that was saved here continues at this position if it is resumed with `now`.
+    ///
+    /// # Errors
+    /// [`DataError::OtherPosition`] lists every difference.
+    pub fn check_resume(&self, now: &DataPosition) -> Result<(), DataError> {
+        let mut differences = Vec::new();
+        let other_data = || {
+            format!(
+                "--data: {} with {} tokens differs from the data of the checkpoint, {} with {} tokens; use the data of \
+                 the saved run",
+                now.file, now.tokens, self.file, self.tokens
+            )
+        };
+        let other_tokenizer = self.other_tokenizer(now);
+        // A text that another tokenizer reads is another one, even if these ids are the same.
+        let of_ids = self.ids.is_some() && now.ids.is_some() && other_tokenizer.is_none();
+        let hashes = |of: &'_ DataPosition| match &of.ids {
+            Some([start, blocks]) if of_ids => (start.clone(), Some(blocks.clone())),
+            _ => (of.fingerprint.clone(), of.blocks.clone()),
+        };
+        let [(saved_start, saved_blocks), (start, blocks)] = [self, now].map(hashes);
+        if (self.tokens, saved_start) != (now.tokens, start) {
+            differences.push(other_tokenizer.clone().unwrap_or_else(other_data));
+        }
+        // Other options of documents have other rows, and are named below.
+        let is_packed_alike = (self.seq, &self.documents) == (now.seq, &now.documents);
+        if let (true, true, Some(saved), Some(now)) =
+            (differences.is_empty(), is_packed_alike, &self.packing, &now.packing)
+            && saved != now
+        {
+            differences.push(format!(
+                "--data: the documents of {} begin at other positions than in the saved run, so its packed rows \
+                 differ; use the data of the saved run",
+                self.file
+            ));
+        }
+        if let (true, Some(saved), Some(now)) = (differences.is_empty(), saved_blocks, blocks)
+            && saved != now
+        {
+            differences.push(other_tokenizer.unwrap_or_else(other_data));
+        }
+        let mut compare = |flag: &str, saved: String, now: String| {
+            if saved != now {
+                differences.push(format!("--{flag}: {now}, but {saved} was saved"));
+            }
+        };
+        compare("seq", self.seq.to_string(), now.seq.to_string());
+        compare("batch", self.batch.to_string(), now.batch.to_string());
+        compare("order", self.order.to_string(), now.order.to_string());
+        compare("seed", self.seed.to_string(), now.seed.to_string());
+        let [saved, now] = [self, now].map(|position| position.documents.as_ref());
+        let mut compare_documents = |flag: &str, of: fn(&DocumentOptions) -> String| {
+            let [saved, now] = [saved, now].map(|options| options.map_or("none".to_owned(), of));
+            compare(flag, saved, now);
+        };
+        compare_documents("documents", |options| options.end.to_string());
+        // Without documents there is nothing to pack or to mask.
+        if saved.is_some() == now.is_some() {
+            compare_documents("pack", |options| options.packs.to_string());
+            compare_documents("mask-borders", |options| options.masks_borders.to_string());
+        }
+        if differences.is_empty() { Ok(()) } else { Err(DataError::OtherPosition { differences }) }
+    }
+
+    /// Describes the tokenizer of `now`, if it is another one: then the tokens of the same text differ.
+    fn other_tokenizer(&self, now: &DataPosition) -> Option<String> {
+        let (saved, now_used) = (self.tokenizer.as_ref()?, now.tokenizer.as_ref()?);
+        if saved.is_same(now_used) {
+            return None;
+        }
+        Some(format!(
+            "--tokenizer: {now_used} with {} tokens of {}, but {saved} with {} tokens of {} was saved; use the \
+             tokenizer of the saved run",
+            now.tokens, now.file, self.tokens, self.file
+        ))
+    }
+}
+
+#[cfg(any(test, feature = "faults"))]
+impl DataPosition {
+    /// Returns a position in a text of 100 tokens that does not exist, for tests of checkpoints.
+    #[doc(hidden)]
+    pub fn without_data(samples: u64, seed: u64) -> DataPosition {
+        DataPosition {
+            samples,
+            file: "text".into(),
+            tokens: 100,
+            fingerprint: "00".into(),
+            blocks: None,
+            ids: None,
+            tokenizer: None,
+            seq: 8,
+            batch: 4,
+            order: Order::Shuffled,
+            seed,
+            documents: None,
+            packing: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fingerprint::{BLOCK_BYTES, MOST_BLOCKS, START_BYTES, hash_blocks};
+    use super::*;
+    use crate::data::{Encoding, Ids, TokenFile};
+
+    fn position(text: &[u8], seq: usize, batch: usize, seed: u64) -> DataPosition {
+        let file = TokenFile::from_text(text.to_vec(), 256, "text").unwrap();
+        let dataset = Dataset::new(file, seq, batch, Order::Shuffled, seed).unwrap();
+        DataPosition::after(3, &dataset)
+    }
+
+    #[test]
+    fn positions_need_the_same_data_and_sampling() {
+        let saved = position(b"twelve bytes", 2, 4, 1);
+        assert_eq!(saved.samples, 12);
+        let json = serde_json::to_string(&saved).unwrap();
+        assert_eq!(serde_json::from_str::<DataPosition>(&json).unwrap(), saved);
+        saved.check_resume(&position(b"twelve bytes", 2, 4, 1)).unwrap();
+
+        let text = saved.check_resume(&position(b"Twelve bytes", 3, 5, 2)).unwrap_err().to_string();
+        for part in [
+            "saved run:\n  - --data: text with 12 tokens differs from the data of the checkpoint",
+            "--seq: 3, but 2 was saved",
+            "--batch: 5, but 4 was saved",
+            "--seed: 2, but 1 was saved",
+        ] {
+            assert!(text.contains(part), "no `{part}` in {text}");
+        }
+        assert!(!text.contains("--order"), "{text}");
+    }
+
+    /// A change anywhere in a file of up to 64 MiB, and at the end of any file.
+    #[test]
+    fn positions_need_the_same_data_everywhere() {
+        let text = vec![b'x'; 5 * BLOCK_BYTES + 77];
+        let saved = position(&text, 2, 4, 1);
+        for changed in [START_BYTES, START_BYTES + BLOCK_BYTES / 2, text.len() - 1] {
+            let mut other = text.clone();
+            other[changed] = b'y';
+            let message = saved.check_resume(&position(&other, 2, 4, 1)).unwrap_err().to_string();
+            assert!(message.contains("differs from the data of the checkpoint"), "{message}");
+        }
+        // Checkpoints that were saved without these hashes.
+        let mut other = text;
+        other[START_BYTES] = b'y';
+        let older = DataPosition { blocks: None, ids: None, ..saved };
+        older.check_resume(&position(&other, 2, 4, 1)).unwrap();
+
+        let mut long = vec![0; (MOST_BLOCKS + 10) * BLOCK_BYTES];
+        let all = hash_blocks(&long);
+        let end = long.len() - 1;
+        long[end] = 1;
+        assert_ne!(hash_blocks(&long), all);
+    }
+
+    /// The same ids in files of another width.
+    #[test]
+    fn positions_do_not_depend_on_the_width_of_ids() {
+        let text: Vec<u8> = (0..START_BYTES + BLOCK_BYTES).map(|at| (at * at) as u8).collect();
+        let of_width = |encoding, text: &[u8]| {
+            let mut ids = Ids::new(encoding);
+            ids.extend(&text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>());
+            let file = TokenFile::from_ids(ids, 256, "ids").unwrap();
+            DataPosition::after(3, &Dataset::new(file, 2, 4, Order::Shuffled, 1).unwrap())
+        };
+        let widths = [Encoding::Bytes, Encoding::U16, Encoding::U32];
+        let mut other = text.clone();
+        *other.last_mut().unwrap() ^= 1;
+        for saved in widths {
+            let older = DataPosition { ids: None, ..of_width(saved, &text) };
+            for now in widths {
+                of_width(saved, &text).check_resume(&of_width(now, &text)).unwrap();
+                of_width(saved, &text).check_resume(&of_width(now, &other)).unwrap_err();
+                // Checkpoints that were saved without hashes of ids need the same file.
+                assert_eq!(older.check_resume(&of_width(now, &text)).is_ok(), saved == now);
+            }
+        }
+    }
+
+    /// Documents behind the bytes that are hashed.
+    #[test]
+    fn positions_need_the_same_packed_rows() {
+        let position = |end: usize| {
+            let mut text = vec![b'x'; START_BYTES + 1000];
+            text[START_BYTES + end] = b' ';
+            let file = TokenFile::from_text(text, 256, "text").unwrap();
+            let options = DocumentOptions { end: b' '.into(), packs: true, masks_borders: false };
+            let dataset = Dataset::of_documents(file, 64, 4, Order::Shuffled, 0, options).unwrap();
+            DataPosition::after(3, &dataset)
+        };
+        let saved = position(500);
+        saved.check_resume(&position(500)).unwrap();
+        let text = saved.check_resume(&position(501)).unwrap_err().to_string();
+        let part = "--data: the documents of text begin at other positions than in the saved run";
+        assert!(text.contains(part), "{text}");
+    }
+
+    #[test]
+    fn positions_need_the_same_documents() {
+        let position = |end: u8, packs, masks_borders| {
+            let file =
+                TokenFile::from_text(b"two words, some bytes".to_vec(), 256, "text").unwrap();
+            let options = DocumentOptions { end: end.into(), packs, masks_borders };
+            let dataset = Dataset::of_documents(file, 2, 4, Order::Shuffled, 0, options).unwrap();
+            DataPosition::after(3, &dataset)
+        };
+        let saved = position(b' ', true, false);
+        let json = serde_json::to_value(&saved).unwrap();
+        assert_eq!(serde_json::from_value::<DataPosition>(json.clone()).unwrap(), saved);
+        saved.check_resume(&saved).unwrap();
+        let text = saved.check_resume(&position(b',', false, true)).unwrap_err().to_string();
+        for part in [
+            "--documents: 44, but 32 was saved",
+            "--pack: false, but true was saved",
+            "--mask-borders: true, but false was saved",
+        ] {
+            assert!(text.contains(part), "no `{part}` in {text}");
+        }
+        // Checkpoints that were saved without the packed rows.
+        let without_rows = DataPosition { packing: None, ..saved.clone() };
+        without_rows.check_resume(&saved).unwrap();
+        // Checkpoints of runs before documents were told apart.
+        let mut older = json;
+        older.as_object_mut().unwrap().remove("documents");
+        let older = serde_json::from_value::<DataPosition>(older).unwrap();
+        let text = saved.check_resume(&older).unwrap_err().to_string();
+        assert!(text.contains("--documents: none, but 32 was saved"), "{text}");
+        assert!(!text.contains("--pack") && !text.contains("--mask-borders"), "{text}");
+    }
+}

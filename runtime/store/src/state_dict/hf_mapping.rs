@@ -1,0 +1,298 @@
+//! The Hugging Face tensors of a declared model.
+
+use std::collections::HashMap;
+
+use meshwright_core::tensor::ParamRef;
+
+use super::StateDictError;
+use super::hf_name::{HfName, numbered};
+use super::tensor_slot::{TensorSlot, matrix_sides};
+
+/// The Hugging Face tensors of a declared model, in the order in which the model declares their first parameter.
+pub struct HfMapping<'a> {
+    tensors: Vec<HfTensor<'a>>,
+    params: Vec<HfParam<'a>>,
+}
+
+/// A tensor, and the parameters that it consists of.
+pub(super) struct HfTensor<'a> {
+    pub name: String,
+    pub shape: Vec<usize>,
+    /// Several if the tensor is fused.
+    pub parts: Vec<(TensorSlot, &'a ParamRef)>,
+}
+
+/// A parameter, and the tensors that hold it.
+pub(super) struct HfParam<'a> {
+    pub param: &'a ParamRef,
+    /// Slots, with the indices of their tensors: several if each weight of a stack has a tensor of its own.
+    pub slots: Vec<(TensorSlot, usize)>,
+}
+
+impl<'a> HfMapping<'a> {
+    /// Maps `params`, all parameters of a model, by its table of names.
+    ///
+    /// # Errors
+    /// A parameter without a name, parameters that share a tensor without being fused or whose shapes do not fit
+    /// together, and an entry of stacked weights for a parameter that has none, or without a `*` for their number.
+    pub fn new(names: &[HfName], params: &'a [ParamRef]) -> Result<HfMapping<'a>, StateDictError> {
+        let by_path = params.iter().map(|param| (param.path(), param)).collect();
+        let table = NameTable { names, by_path };
+        let mut tensors: Vec<HfTensor<'a>> = Vec::new();
+        let mut index_of: HashMap<String, usize> = HashMap::new();
+        let mut mapped = Vec::new();
+        for param in params {
+            let mut slots = Vec::new();
+            for (name, slot) in table.tensor_slots(param)? {
+                let shape = slot.tensor_shape();
+                let index = match index_of.get(&name) {
+                    Some(index) => {
+                        tensors[*index].add(slot, shape, param)?;
+                        *index
+                    }
+                    None => {
+                        index_of.insert(name.clone(), tensors.len());
+                        tensors.push(HfTensor { name, shape, parts: vec![(slot, param)] });
+                        tensors.len() - 1
+                    }
+                };
+                slots.push((slot, index));
+            }
+            mapped.push(HfParam { param, slots });
+        }
+        Ok(HfMapping { tensors, params: mapped })
+    }
+
+    /// Returns name and shape of every tensor.
+    pub fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect()
+    }
+
+    pub(super) fn tensors(&self) -> &[HfTensor<'a>] {
+        &self.tensors
+    }
+
+    pub(super) fn params(&self) -> &[HfParam<'a>] {
+        &self.params
+    }
+}
+
+impl<'a> HfTensor<'a> {
+    fn add(
+        &mut self,
+        slot: TensorSlot,
+        shape: Vec<usize>,
+        param: &'a ParamRef,
+    ) -> Result<(), StateDictError> {
+        let (first, other) = &self.parts[0];
+        let (path, other, name) = (param.path(), other.path(), &self.name);
+        if !(first.is_fused && slot.is_fused) {
+            return Err(StateDictError::Mapping(format!(
+                "`HF_NAMES` maps both `{other}` and `{path}` to the tensor `{name}`; mark them as fused, or name \
+                 another tensor"
+            )));
+        }
+        if shape != self.shape {
+            return Err(StateDictError::Mapping(format!(
+                "`{path}` makes the tensor `{name}` one of shape {shape:?}, but `{other}` one of shape {:?}",
+                self.shape
+            )));
+        }
+        let begins_alike =
+            |part: &&(TensorSlot, &ParamRef)| part.0.outputs_before == slot.outputs_before;
+        if let Some((_, other)) = self.parts.iter().find(begins_alike) {
+            let other = other.path();
+            return Err(StateDictError::Mapping(format!(
+                "`HF_NAMES` maps both `{other}` and `{path}` to the same part of the fused tensor `{name}`: the name \
+                 has fewer `*` than the path; give each of them an entry of its own, with its number in the path"
+            )));
+        }
+        self.parts.push((slot, param));
+        Ok(())
+    }
+}
+
+/// The model's table of names, with the parameters that it is about.
+struct NameTable<'a> {
+    names: &'a [HfName],
+    by_path: HashMap<&'a str, &'a ParamRef>,
+}
+
+impl NameTable<'_> {
+    /// Returns the tensors of a parameter, and its slots there.
+    fn tensor_slots(&self, param: &ParamRef) -> Result<Vec<(String, TensorSlot)>, StateDictError> {
+        let path = param.path();
+        let found = self.names.iter().find_map(|entry| Some((entry, entry.layer_numbers(path)?)));
+        let Some((entry, numbers)) = found else {
+            return Err(StateDictError::Mapping(format!(
+                "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported"
+            )));
+        };
+        let fused_outputs = entry.fused.then(|| self.fused_outputs(entry, &numbers));
+        let slot = TensorSlot::new(entry, param, fused_outputs);
+        if !entry.stacked {
+            return Ok(vec![(numbered(entry.name, &numbers), slot)]);
+        }
+        let Some(slots) = slot.of_weights() else {
+            return Err(StateDictError::Mapping(format!(
+                "`HF_NAMES` maps the weights of a stack at `{path}`, which is a single weight; give it an entry \
+                 `HfName::same` or `HfName::transposed`"
+            )));
+        };
+        let stars = entry.name.split('.').filter(|part| *part == "*").count();
+        if stars != numbers.len() + 1 {
+            return Err(StateDictError::Mapping(format!(
+                "`HF_NAMES` maps the stack `{path}` to `{}`, in which {stars} `*` stand for {} numbers: those of the \
+                 path, and at last that of each weight",
+                entry.name,
+                numbers.len() + 1
+            )));
+        }
+        let named = |(index, slot): (usize, _)| {
+            let index = index.to_string();
+            (numbered(entry.name, &[&numbers[..], &[&index]].concat()), slot)
+        };
+        Ok(slots.enumerate().map(named).collect())
+    }
+
+    /// Counts the outputs before those of `entry` in its fused tensor, and all of them.
+    fn fused_outputs(&self, entry: &HfName, numbers: &[&str]) -> (usize, usize) {
+        let (mut before, mut all) = (0, 0);
+        for other in self.names.iter().filter(|other| other.name == entry.name) {
+            if other.path == entry.path {
+                before = all;
+            }
+            let param = self.by_path.get(numbered(other.path, numbers).as_str());
+            all += param.map_or(0, |param| matrix_sides(param).1.global);
+        }
+        (before, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::TensorBox;
+    use meshwright_comm::RankComms;
+    use meshwright_core::layout::{Ep, Split, Stacked};
+    use meshwright_core::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};
+    use meshwright_core::tensor::{Init, Rank};
+    use meshwright_cpu::CpuBackend;
+    use meshwright_macros::{dims, model};
+
+    dims! { crate = meshwright_core; Vocab, Hidden, Experts }
+
+    struct Twins;
+
+    impl Build for Twins {
+        fn build(builder: &mut Builder<'_>) -> Twins {
+            RmsNorm::<Hidden>::build(&mut builder.field("first"));
+            RmsNorm::<Hidden>::build(&mut builder.field("second"));
+            LmHead::<Hidden, Vocab>::build(&mut builder.field("head"));
+            Twins
+        }
+    }
+
+    struct Stack;
+
+    impl Build for Stack {
+        fn build(builder: &mut Builder<'_>) -> Stack {
+            builder.param::<Stacked<Split<Experts, Ep>, Hidden, Vocab>>("weight", Init::Zeros);
+            Stack
+        }
+    }
+
+    const HEAD: HfName = HfName::transposed("head.weight", "lm_head");
+
+    fn params<M: Build>(mesh: &str) -> Vec<ParamRef> {
+        let comms = RankComms::unattended(mesh.parse().unwrap());
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4).with(Experts, 6);
+        declare::<M>(&rank, &sizes).unwrap().params()
+    }
+
+    fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
+        let params = params::<Twins>("1");
+        let mapping = HfMapping::new(&[first, second, HEAD], &params);
+        mapping.map(|mapping| mapping.shapes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn shapes_follow_from_names_and_parameters() {
+        let [a, b] = ["a", "b"].map(str::to_owned);
+        let first = HfName::same("first.weight", "a");
+        let found = shapes(first, HfName::same("second.weight", "b")).unwrap();
+        assert_eq!(found[..2], [(a.clone(), vec![4]), (b, vec![4])]);
+        assert_eq!(found[2].0, "lm_head");
+        let found = shapes(first.fused(), HfName::same("second.weight", "a").fused()).unwrap();
+        assert_eq!(found[0], (a, vec![8]));
+        assert_eq!(found.len(), 2);
+    }
+
+    /// Each weight of a stack is transposed, and a rank reads those of its experts.
+    #[test]
+    fn stacked_weights_are_three_dims() {
+        let params = params::<Stack>("ep=2");
+        let value = |expert: usize, input: usize, output: usize| {
+            (expert * 100 + input * 10 + output) as f32
+        };
+        for (name, is_transposed) in
+            [(HfName::same("weight", "w"), false), (HfName::transposed("weight", "w"), true)]
+        {
+            let names = [name];
+            let mapping = HfMapping::new(&names, &params).unwrap();
+            let [tensor] = mapping.tensors() else { panic!("one tensor") };
+            let [(slot, param)] = tensor.parts.as_slice() else { panic!("one part") };
+            assert_eq!(tensor.shape, if is_transposed { [6, 10, 4] } else { [6, 4, 10] });
+            let held = if is_transposed { [3, 10, 4] } else { [3, 4, 10] };
+            // An unattended rank is the last one.
+            assert_eq!(slot.local_box(), TensorBox::new(&[3, 0, 0], &held));
+            let all = |experts: usize, is_transposed: bool| {
+                let (rows, cols) = if is_transposed { (10, 4) } else { (4, 10) };
+                let element = move |index: usize| {
+                    let (row, col) = (index / cols % rows, index % cols);
+                    let (input, output) = if is_transposed { (col, row) } else { (row, col) };
+                    value(index / (rows * cols), input, output)
+                };
+                (0..experts * rows * cols).map(element).collect::<Vec<_>>()
+            };
+            let mut block = vec![0.0; param.local_len()];
+            slot.copy_to_param(&all(3, is_transposed), &mut block);
+            assert_eq!(block, all(3, false));
+            let mut exported = vec![0.0; 6 * 40];
+            slot.unsharded().copy_to_tensor(&all(6, false), &mut exported);
+            assert_eq!(exported, all(6, is_transposed));
+        }
+    }
+
+    /// Elements that one entry maps to one tensor would overwrite each other in it.
+    #[test]
+    fn an_entry_is_one_part_of_a_fused_tensor() {
+        #[model(crate = meshwright_core)]
+        #[expect(dead_code, reason = "the model is declared only")]
+        struct Heads {
+            heads: [LmHead<Hidden, Vocab>; 2],
+        }
+        let params = params::<Heads>("1");
+        let of_both = [HfName::same("heads.*.weight", "a").fused()];
+        let text = HfMapping::new(&of_both, &params).err().unwrap().to_string();
+        let both = "`HF_NAMES` maps both `heads.0.weight` and `heads.1.weight` to the same part of";
+        assert!(text.contains(both), "{text}");
+        let of_each =
+            ["heads.0.weight", "heads.1.weight"].map(|path| HfName::same(path, "a").fused());
+        let mapping = HfMapping::new(&of_each, &params).unwrap();
+        assert_eq!(mapping.tensors().len(), 1);
+    }
+
+    #[test]
+    fn tensors_are_shared_only_if_fused() {
+        let (first, second) =
+            (HfName::same("first.weight", "a"), HfName::same("second.weight", "a"));
+        for (first, second) in [(first, second), (first.fused(), second), (first, second.fused())] {
+            let text = shapes(first, second).unwrap_err();
+            assert!(text.contains("maps both `first.weight` and `second.weight` to"), "{text}");
+        }
+        let text = shapes(first.fused(), HfName::same("head.weight", "a").fused()).unwrap_err();
+        assert!(text.contains("`second.weight` has no entry in the model's `HF_NAMES`"), "{text}");
+    }
+}

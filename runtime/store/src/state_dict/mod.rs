@@ -1,0 +1,29 @@
+//! State dicts: which tensors a checkpoint holds of a run, and which a Hugging Face folder holds of a model.
+//!
+//! - `TrainingState` maps parameters, optimizer state and moving average to the shards of a checkpoint; `StateSnapshot`
+//!   is a copy of these shards.
+//! - [`HfMapping`] maps the parameters of a declared model to Hugging Face tensors, by the model's table of
+//!   [`HfName`]s: names, shapes, transposed layouts, fused tensors and those of stacked weights follow from it.
+
+mod error;
+mod hf_mapping;
+mod hf_name;
+mod hf_weights;
+mod snapshot;
+mod tensor_slot;
+mod training_state;
+
+#[cfg(test)]
+mod stacked_tests;
+
+pub use error::StateDictError;
+pub use hf_mapping::HfMapping;
+pub use hf_name::HfName;
+pub use hf_weights::{export_hf, import_hf};
+#[doc(hidden)]
+pub use snapshot::StateSnapshot;
+#[doc(hidden)]
+pub use training_state::{
+    TrainingState, TrainingStateMut, load_checkpoint, saved_elements, state_kinds_in,
+    training_tensors, with_shard_entries,
+};

@@ -1,0 +1,232 @@
+//! The tensors of a checkpoint: parameters, optimizer state and moving average.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use crate::checkpoint::{
+    Checkpoint, CheckpointError, Manifest, ShardEntry, TensorBox, TensorSource,
+};
+use meshwright_backend::View;
+use meshwright_core::layout::{AxisId, AxisSet};
+use meshwright_core::optim::{Ema, Optimizer, UnitState};
+use meshwright_core::tensor::{ParamRef, Rank, UnitSlice};
+
+/// Kind of the parameters in a checkpoint, next to the kinds of optimizer state and moving average.
+const PARAMETER: &str = "params";
+
+/// Parameters of the model, with the optimizer state and moving average of this rank's shards.
+pub struct TrainingState<'a> {
+    /// Parameters of the model.
+    pub params: &'a [ParamRef],
+    /// The optimizer.
+    pub optimizer: &'a Optimizer,
+    /// The moving average, if there is one.
+    pub average: Option<&'a Ema>,
+}
+
+/// Mutable access to the same, for loading.
+pub struct TrainingStateMut<'a> {
+    /// Parameters of the model.
+    pub params: &'a [ParamRef],
+    /// The optimizer.
+    pub optimizer: &'a mut Optimizer,
+    /// The moving average, if there is one.
+    pub average: Option<&'a mut Ema>,
+}
+
+/// Returns names and global shapes of all tensors in a checkpoint of these parameters. `kinds` returns the kinds of
+/// state that a parameter has.
+pub fn training_tensors<'a>(
+    params: &'a [ParamRef],
+    kinds: impl Fn(&ParamRef) -> Vec<&'static str> + 'a,
+) -> impl Iterator<Item = (String, Vec<usize>)> + 'a {
+    params.iter().flat_map(move |param| {
+        let kinds = [PARAMETER].into_iter().chain(kinds(param));
+        kinds.map(|kind| (tensor_name(kind, param), param.sizes()))
+    })
+}
+
+/// Returns the kinds of state in a checkpoint, without the parameters.
+pub fn state_kinds_in(checkpoint: &Checkpoint) -> BTreeSet<&str> {
+    let kinds = checkpoint.manifest().tensors.keys().map(|name| Manifest::kind_of(name));
+    kinds.filter(|kind| *kind != PARAMETER).collect()
+}
+
+/// Calls `write` with the shards that this rank saves, without copying host memory.
+pub fn with_shard_entries<T>(
+    rank: &Rank,
+    state: &TrainingState<'_>,
+    write: impl FnOnce(&[ShardEntry<'_>]) -> T,
+) -> T {
+    with_saved_values(rank, state, |saved| {
+        let on_host: Vec<Cow<'_, [f32]>> =
+            saved.iter().map(|saved| saved.values.on_host()).collect();
+        let shards: Vec<Vec<Shard>> = saved.iter().map(|saved| saved.shards().collect()).collect();
+        let entries =
+            shards.iter().zip(&on_host).flat_map(|(shards, data)| entries_of(shards, data));
+        write(&entries.collect::<Vec<_>>())
+    })
+}
+
+/// Values of one kind that a rank saves of a parameter.
+pub(super) struct SavedValues<'a> {
+    param: &'a ParamRef,
+    kind: &'static str,
+    /// The elements that the rank owns.
+    pub values: View<'a>,
+}
+
+/// A shard that a rank saves, without its elements.
+pub(super) struct Shard {
+    name: String,
+    global_shape: Vec<usize>,
+    pub tensor_box: TensorBox,
+}
+
+impl SavedValues<'_> {
+    /// Returns the shards of the values, in the order of their elements.
+    pub fn shards(&self) -> impl Iterator<Item = Shard> {
+        let (name, global_shape) = (tensor_name(self.kind, self.param), self.param.sizes());
+        let boxes = owned_boxes(self.param).into_iter();
+        boxes.map(move |tensor_box| Shard {
+            name: name.clone(),
+            global_shape: global_shape.clone(),
+            tensor_box,
+        })
+    }
+}
+
+/// Returns the entries of shards, whose elements follow each other in `data`.
+pub(super) fn entries_of<'a>(
+    shards: &'a [Shard],
+    data: &'a [f32],
+) -> impl Iterator<Item = ShardEntry<'a>> {
+    let mut rest = data;
+    shards.iter().map(move |Shard { name, global_shape, tensor_box }| {
+        let (data, after) = rest.split_at(tensor_box.len());
+        rest = after;
+        let (name, global_shape) = (name.clone(), global_shape.clone());
+        ShardEntry { name, global_shape, tensor_box: tensor_box.clone(), data }
+    })
+}
+
+/// Calls `visit` with all values that this rank saves. Of replicas, the first one saves: of parameters that are tied
+/// across pipeline stages, the first owner.
+pub(super) fn with_saved_values<T>(
+    rank: &Rank,
+    state: &TrainingState<'_>,
+    visit: impl FnOnce(&[SavedValues<'_>]) -> T,
+) -> T {
+    let within_stage = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
+    let is_first_replica =
+        |param: &ParamRef| rank.position(within_stage.difference(saved_apart(param))) == 0;
+    with_values(state, is_first_replica, visit)
+}
+
+/// Returns the number of elements that the ranks at this position along `pp` save: each of those that save most, and
+/// all of them together.
+pub fn saved_elements(rank: &Rank, state: &TrainingState<'_>) -> [usize; 2] {
+    let mesh = rank.comms().shape();
+    with_values(
+        state,
+        |_| true,
+        |values| {
+            values.iter().fold([0, 0], |[each, all], SavedValues { param, values, .. }| {
+                [each + values.len(), all + values.len() * mesh.degree_of(saved_apart(param))]
+            })
+        },
+    )
+}
+
+/// Returns the axes along which ranks save different elements of a parameter, besides `pp`.
+fn saved_apart(param: &ParamRef) -> AxisSet {
+    param.varies().union(param.unit().shard_axes())
+}
+
+/// Calls `visit` with the values of the parameters that the first owner along `pp` saves, of those that `is_selected`.
+fn with_values<T>(
+    state: &TrainingState<'_>,
+    is_selected: impl Fn(&ParamRef) -> bool,
+    visit: impl FnOnce(&[SavedValues<'_>]) -> T,
+) -> T {
+    let is_saved = |param: &ParamRef| is_selected(param) && param.is_first_owner();
+    let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
+    let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();
+    let params = params.into_iter().zip(&values);
+    let mut saved: Vec<SavedValues<'_>> = params
+        .map(|(param, values)| SavedValues { param, kind: PARAMETER, values: values.view() })
+        .collect();
+    let average = state.average.map_or(&[][..], Ema::states);
+    let unit_states: Vec<(&UnitState, Vec<ParamRef>)> = (state.optimizer.states().iter())
+        .chain(average)
+        .map(|unit_state| (unit_state, unit_state.params()))
+        .collect();
+    for (unit_state, params) in &unit_states {
+        for param in params.iter().filter(|param| is_saved(param)) {
+            let states = unit_state.states_of(param).into_iter();
+            saved.extend(states.map(|(kind, values)| SavedValues { param, kind, values }));
+        }
+    }
+    visit(&saved)
+}
+
+/// Loads this rank's shards of the parameters that it owns. A moving average that the checkpoint lacks starts from the
+/// parameters.
+pub fn load_checkpoint(
+    checkpoint: &Checkpoint,
+    state: TrainingStateMut<'_>,
+) -> Result<(), CheckpointError> {
+    for param in state.params.iter().filter(|param| param.is_owned()) {
+        let mut block = vec![0.0; param.local_len()];
+        let name = tensor_name(PARAMETER, param);
+        checkpoint.read_into(&name, &param.sizes(), &local_box(param), &mut block)?;
+        param.write(&block);
+    }
+    load_states(checkpoint, state.optimizer.states_mut())?;
+    state.optimizer.set_steps(checkpoint.manifest().state.step);
+    if let Some(average) = state.average {
+        if state_kinds_in(checkpoint).contains(Ema::KIND) {
+            load_states(checkpoint, average.states_mut())?;
+        } else {
+            average.restart();
+        }
+    }
+    Ok(())
+}
+
+fn load_states(checkpoint: &Checkpoint, states: &mut [UnitState]) -> Result<(), CheckpointError> {
+    for state in states {
+        for param in state.params() {
+            let shape = param.sizes();
+            for (kind, mut buffer) in state.of_mut(&param) {
+                let mut values = vec![0.0; buffer.len()];
+                let mut rest = values.as_mut_slice();
+                for tensor_box in owned_boxes(&param) {
+                    let (part, after) = rest.split_at_mut(tensor_box.len());
+                    checkpoint.read_into(&tensor_name(kind, &param), &shape, &tensor_box, part)?;
+                    rest = after;
+                }
+                buffer.write(&values);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tensor_name(kind: &str, param: &ParamRef) -> String {
+    format!("{kind}.{}", param.path())
+}
+
+/// Returns the boxes of the global parameter that this rank owns, in the order of its elements.
+fn owned_boxes(param: &ParamRef) -> Vec<TensorBox> {
+    let local = local_box(param);
+    let boxes = TensorBox::of_run(&local.shape, param.owned()).into_iter();
+    boxes.map(|part| part.moved_by(&local.offset)).collect()
+}
+
+/// Returns the box of the global parameter that this rank computes with.
+fn local_box(param: &ParamRef) -> TensorBox {
+    let offset: Vec<usize> = param.local_extents().iter().map(|extent| extent.offset).collect();
+    let shape: Vec<usize> = param.local_extents().iter().map(|extent| extent.local).collect();
+    TensorBox::new(&offset, &shape)
+}
