@@ -6,9 +6,10 @@ pub mod prelude;
 pub mod testing;
 pub mod train;
 
-/// Buffers and their allocator, the interface of devices, and the kernels behind the trait [`Backend`](backend::Backend).
+/// Buffers and their allocator, the interface of devices, and the kernels behind the trait
+/// [`Backend`](backend::Backend).
 pub mod backend {
-    pub(crate) use meshwright_backend::__private::Bytes;
+    pub(crate) use meshwright_backend::__internal::Bytes;
     #[doc(inline)]
     pub use meshwright_backend::*;
     #[doc(inline)]
@@ -17,9 +18,11 @@ pub mod backend {
 
 /// Collectives and messages between ranks.
 pub mod comm {
-    pub(crate) use meshwright_comm::__private::CallObserver;
+    pub(crate) use meshwright_comm::__internal::CallObserver;
     #[doc(inline)]
     pub use meshwright_comm::*;
+    #[doc(hidden)]
+    pub use meshwright_comm::{process_launch, trace};
 }
 
 pub use meshwright_comm::process_launch as launch;
@@ -30,6 +33,14 @@ pub mod trace {
     pub use meshwright_comm::trace::*;
 }
 
+/// Pipeline parallelism: a model is cut into stages, and each rank along `pp` allocates those that it computes.
+pub mod pipeline {
+    #[doc(hidden)]
+    pub use meshwright_pipeline::schedule;
+    #[doc(inline)]
+    pub use meshwright_pipeline::*;
+}
+
 /// The device mesh: degrees of its axes, coordinates of ranks, process groups and local extents.
 pub mod mesh {
     #[doc(inline)]
@@ -37,7 +48,7 @@ pub mod mesh {
 }
 
 pub use meshwright_core::{layout, nn, optim, random, rotary, tensor};
-pub use meshwright_pipeline::{self as pipeline, schedule};
+pub use meshwright_pipeline::schedule;
 pub use meshwright_store::{checkpoint, data, state_dict};
 
 use meshwright_os as os;

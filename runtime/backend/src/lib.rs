@@ -45,7 +45,7 @@ pub use view::{View, ViewMut};
 
 /// Items for the other crates of Meshwright. Not part of the API.
 #[doc(hidden)]
-pub mod __private {
+pub mod __internal {
     pub use crate::block::DRY_RUN_BLOCK;
     pub use crate::bytes::Bytes;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use meshwright_backend::__private::DRY_RUN_BLOCK;
+use meshwright_backend::__internal::DRY_RUN_BLOCK;
 
 use super::{Call, Completion, Engine, GroupMember, Operands, ProcessGroup, RankExit};
 

@@ -8,6 +8,7 @@ use meshwright_os::exit_code::{FAILS_AGAIN, LOST};
 
 /// Reason why a collective failed. Ranks in the texts are world ranks.
 #[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum CommError {
     /// The members of a group issued different calls. Every member gets this same error.
     #[error(

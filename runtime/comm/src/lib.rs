@@ -75,7 +75,7 @@ pub use timeline::Timeline;
 
 /// Items for the other crates of Meshwright. Not part of the API.
 #[doc(hidden)]
-pub mod __private {
+pub mod __internal {
     pub use crate::dry_run::CallObserver;
     pub use crate::timeline::DeviceSpan;
 }

@@ -12,5 +12,8 @@ pub mod rotary;
 pub mod tensor;
 
 #[doc(hidden)]
+#[path = "internal.rs"]
+pub mod __internal;
+#[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;

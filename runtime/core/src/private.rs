@@ -10,13 +10,3 @@ pub use crate::nn::{
     run_module, visit_model, visit_stage,
 };
 pub use crate::tensor::{Scope, scope};
-
-/// Items for the other crates of Meshwright.
-pub mod fsdp {
-    pub use crate::fsdp::{BackwardPass, CompletedUnits, StageAction, StageActionKind};
-}
-
-/// Passes and spans of a training step.
-pub mod pass_scope {
-    pub use crate::context::scope::{Pass, begin_pass, begin_span, current_pass, end_span};
-}

@@ -20,6 +20,9 @@ pub(super) enum Level {
     Avx512Bf16,
 }
 
+/// True if the baseline of the target has a fused multiply-add.
+pub(super) const BASELINE_FUSES: bool = cfg!(target_arch = "aarch64");
+
 /// The environment variable that limits the instruction set of kernels.
 pub(super) const LIMIT_VARIABLE: &str = "MESHWRIGHT_MAX_CPU_ISA";
 
@@ -92,6 +95,28 @@ impl Level {
     }
 }
 
+/// Requests the line at any address for the first-level cache, if there is an instruction for it.
+#[inline(always)]
+pub(super) fn prefetch_nearest(address: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: all x86-64 CPUs can prefetch, and any address may be given.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address)
+    };
+    let _ = address;
+}
+
+/// Requests the line at any address for the second-level cache, if there is an instruction for it.
+#[inline(always)]
+pub(super) fn prefetch_second(address: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address)
+    };
+    let _ = address;
+}
+
 /// Defines a function whose body is compiled once per [`Level`].
 ///
 /// The constant named first in the brackets is true in the body if fused multiply-add is one instruction; type
@@ -125,7 +150,7 @@ macro_rules! dispatch {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => unsafe { avx2::<$($t),*>($($arg),*) },
-                Level::Portable => body::<{ cfg!(target_arch = "aarch64") } $(, $t)*>($($arg),*),
+                Level::Portable => body::<{ $crate::simd::BASELINE_FUSES } $(, $t)*>($($arg),*),
             }
         }
     };

@@ -4,6 +4,7 @@ use crate::AxisId;
 
 /// An invalid `--mesh` value. Each message names the entry and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MeshError {
     /// An empty entry between two commas, or an empty value.
     #[error(

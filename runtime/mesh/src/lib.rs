@@ -21,6 +21,6 @@ pub use shape::MeshShape;
 
 /// Items for the other crates of Meshwright. Not part of the API.
 #[doc(hidden)]
-pub mod __private {
+pub mod __internal {
     pub use crate::extent::{check_sizes, global_sizes, local_len, named_sizes, shape_name};
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::schedule::{Message, MessageKind};
 use meshwright_backend::Buffer;
-use meshwright_core::layout::{DimInfo, Internal};
+use meshwright_core::__internal::Internal;
+use meshwright_core::__internal::{PartGradients, TokenIds};
+use meshwright_core::layout::DimInfo;
 use meshwright_core::nn::Sizes;
-use meshwright_core::tensor::{Part, PartGradients, PartKind, Rank, SegmentData, TokenIds};
-use meshwright_mesh::__private::{local_len, shape_name};
+use meshwright_core::tensor::{Part, PartKind, Rank, SegmentData};
+use meshwright_mesh::__internal::{local_len, shape_name};
 use meshwright_mesh::Extent;
 
 use super::MessagePart;

@@ -2,8 +2,9 @@
 
 use std::panic::Location;
 
+use meshwright_core::__internal::declare_again;
 use meshwright_core::layout::{AxisId, AxisSet};
-use meshwright_core::nn::{Build, BuildError, Built, Sizes, declare_again};
+use meshwright_core::nn::{Build, BuildError, Built, Sizes};
 use meshwright_core::tensor::Rank;
 
 use super::StagePlan;

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use crate::schedule::{Message, Verified, csv};
 use meshwright_comm::CommError;
+use meshwright_core::__internal::{fail, parts_of};
 use meshwright_core::layout::{AxisId, Dims};
 use meshwright_core::nn::{Built, Module, PartOutput, Sizes};
 use meshwright_core::tensor::{
-    Gradients, Loss, Metric, Part, PartKind, Pending, Rank, SegmentData, fail, parts_of,
+    Gradients, Loss, Metric, Part, PartKind, Pending, Rank, SegmentData,
 };
 
 use super::boundary::{BoundaryShape, boundary_of, kinds_of};

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use meshwright_backend::Buffer;
 use meshwright_comm::CommError;
+use meshwright_core::__internal::MicrobatchPass;
 use meshwright_core::layout::Dims;
 use meshwright_core::nn::{Module, PartOutput};
 use meshwright_core::tensor::{
-    Accumulating, DeferredWeightGradients, Gradients, Loss, Losses, Metric, MicrobatchPass, Part,
-    SegmentData, WeightGradients,
+    Accumulating, DeferredWeightGradients, Gradients, Loss, Losses, Metric, Part, SegmentData,
+    WeightGradients,
 };
 
 use super::StageWork;

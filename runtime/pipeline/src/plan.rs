@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
+use meshwright_core::__internal::declare_first;
 use meshwright_core::layout::AxisId;
-use meshwright_core::nn::{Build, BuildError, Built, Sizes, declare_first};
+use meshwright_core::nn::{Build, BuildError, Built, Sizes};
 use meshwright_core::tensor::{Rank, UnitOwners};
 
 use super::cut::point_costs;
@@ -44,8 +45,8 @@ pub struct StageRequest<'a> {
 /// Cuts `M`, whose chain is `chain`, into the stages of `request`. Allocates no memory.
 ///
 /// # Errors
-/// All problems together: those of the model, as for [`build`](meshwright_core::nn::build), a mesh with another number of ranks
-/// than the placement, too many stages, and a cut that does not fit.
+/// All problems together: those of the model, as for [`build`](meshwright_core::nn::build), a mesh with another number
+/// of ranks than the placement, too many stages, and a cut that does not fit.
 pub fn cut_stages<M: Build>(
     rank: &Rank,
     sizes: &Sizes,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use meshwright_core::__internal::declare_first;
 use meshwright_core::nn::{
-    BuildError, Built, ChainDescription, Model, Module, Sizes, StageDescription, declare_first,
-    describe_chain,
+    BuildError, Built, ChainDescription, Model, Module, Sizes, StageDescription, describe_chain,
 };
 use meshwright_core::tensor::{Rank, SegmentData};
-use meshwright_mesh::__private::shape_name;
+use meshwright_mesh::__internal::shape_name;
 
 use super::boundary::{dims_without_size, documents_without_tokens, kinds_of};
 use super::plan::cut_declared;
@@ -17,9 +17,9 @@ use super::{ChainOutline, FieldOutline, StagePlan, StageRequest};
 /// same plan.
 ///
 /// # Errors
-/// All problems together: those of the model, as for [`build`](meshwright_core::nn::build), a model without stages, a mesh with
-/// another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with a dim that
-/// has no size or with documents of other tokens than the model's input.
+/// All problems together: those of the model, as for [`build`](meshwright_core::nn::build), a model without stages, a
+/// mesh with another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with
+/// a dim that has no size or with documents of other tokens than the model's input.
 pub fn plan_stages<M: Model + Module<In: SegmentData>>(
     rank: &Rank,
     sizes: &Sizes,

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::schedule::{Compute, Schedule, Work};
-use meshwright_core::__private::fsdp::{StageAction, StageActionKind};
+use meshwright_core::__internal::data_of_parts;
+use meshwright_core::__internal::{StageAction, StageActionKind};
 use meshwright_core::layout::{AxisId, AxisSet};
 use meshwright_core::nn::{
     Built, ChainPart, Module, PartInput, PartOutput, StageData, describe_chain, forward_part,
 };
-use meshwright_core::tensor::{Part, PartKind, Rank, SegmentData, Unit, data_of_parts};
+use meshwright_core::tensor::{Part, PartKind, Rank, SegmentData, Unit};
 
 use super::StagePlan;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use meshwright_backend::{Buffer, Category, DType};
 use meshwright_comm::Site;
-use meshwright_core::__private::pass_scope::{Pass, begin_pass};
+use meshwright_core::__internal::fail;
+use meshwright_core::__internal::{Pass, begin_pass};
 use meshwright_core::layout::{AxisId, AxisSet};
-use meshwright_core::tensor::{Gradients, Pending, Rank, Unit, fail};
+use meshwright_core::tensor::{Gradients, Pending, Rank, Unit};
 
 /// Sums the gradients of units with several owning stages over their owners, after the sums over data ranks: each owner
 /// sends the others its shard, in f32, and adds all shards in the order of owners. So the sum is the same to the bit on

@@ -3,10 +3,11 @@
 
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::{Sizes, with_unpadded_length};
+use crate::nn::Sizes;
 use crate::pipeline::Pipeline;
 use crate::random;
 use crate::tensor::{Rank, Tensor, Tokens};
+use meshwright_core::__internal::with_unpadded_length;
 
 use super::config::Config;
 use super::{LanguageModel, Result};

@@ -24,6 +24,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Reason why a run failed, printed as one message.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The settings.
     #[error("{0}")]
@@ -175,7 +176,7 @@ impl Error {
     pub(super) fn of_flag<E: Into<StateDictError>>(flag: &'static str) -> impl FnOnce(E) -> Error {
         move |error| match error.into() {
             StateDictError::Checkpoint(error) => Error::Checkpoint { flag, error },
-            StateDictError::Mapping(reason) => Error::Input(format!("{flag}: {reason}")),
+            error => Error::Input(format!("{flag}: {error}")),
         }
     }
 

@@ -4,7 +4,8 @@ use crate::backend::cpu::CpuBackend;
 use crate::comm::launch;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
-use crate::tensor::{AppliedUpdates, Rank, Settings};
+use crate::tensor::{Rank, Settings};
+use meshwright_core::__internal::AppliedUpdates;
 
 use super::{Error, Result};
 

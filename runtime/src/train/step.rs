@@ -5,9 +5,9 @@ use crate::nn::Built;
 use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
 use crate::parity::Observed;
 use crate::pipeline::{ExecutorError, Pipeline};
-use crate::state_dict::TrainingState;
 use crate::tensor::{Mean, ParamRef, Rank};
-use meshwright_core::__private::pass_scope as scope;
+use meshwright_core::__internal as scope;
+use meshwright_store::__internal::TrainingState;
 
 use super::LanguageModel;
 use super::config::OptimizerConfig;

@@ -1,5 +1,16 @@
-//! What a run reads and writes: data, checkpoints and Hugging Face folders.
+//! Files of a run: data, checkpoints and Hugging Face folders.
 
 pub mod checkpoint;
 pub mod data;
 pub mod state_dict;
+
+/// Items for the other crates of Meshwright. Not part of the API.
+#[doc(hidden)]
+pub mod __internal {
+    pub use crate::data::tokens::open_data;
+    pub use crate::state_dict::snapshot::StateSnapshot;
+    pub use crate::state_dict::training_state::{
+        TrainingState, TrainingStateMut, load_checkpoint, saved_elements, state_kinds_in,
+        training_tensors, with_shard_entries,
+    };
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// An error of the TCP store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Rank 0 cannot listen.
     #[error(

@@ -13,6 +13,7 @@ pub struct ProcessRank {
 
 /// An invalid rank assignment in the environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RankAssignmentError {
     /// A variable of the launcher is missing.
     #[error(

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::fsdp::ParamRef;
 use crate::layout::{AxisId, AxisSet, Entry};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::{check_sizes, local_len};
+use meshwright_mesh::__internal::{check_sizes, local_len};
 
 use super::matmul::{Matmul, MatmulDims};
 use super::tensor_parallel::{RegionExit, enter_region};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::context::Rank;
 use meshwright_backend::{Buffer, Category, Device, DeviceEvent, StreamKind};
-use meshwright_comm::__private::DeviceSpan;
+use meshwright_comm::__internal::DeviceSpan;
 use meshwright_comm::trace::Arg;
 
 /// Data in host memory.

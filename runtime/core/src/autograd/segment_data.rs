@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::context::Rank;
 use crate::layout::{DimInfo, Internal};
 use meshwright_backend::{Buffer, DType};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 use super::token_ids::TokenIds;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use crate::layout::AxisSet;
 use meshwright_backend::{Backend, CachingAllocator, DType, StreamKind};
-use meshwright_comm::__private::DeviceSpan;
+use meshwright_comm::__internal::DeviceSpan;
 use meshwright_comm::{RankComms, Timeline};
 
 use super::declared_values::DeclaredValues;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use meshwright_backend::StreamKind;
-use meshwright_comm::__private::DeviceSpan;
+use meshwright_comm::__internal::DeviceSpan;
 use meshwright_comm::Timeline;
 use meshwright_comm::trace::{Arg, Lane, Name};
 

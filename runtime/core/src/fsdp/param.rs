@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::context::Rank;
 use crate::layout::{AxisSet, DimInfo};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::{global_sizes, local_len, named_sizes};
+use meshwright_mesh::__internal::{global_sizes, local_len, named_sizes};
 use meshwright_mesh::Extent;
 
 use super::param_entry::{Init, ParamDims, ParamEntry, Role};

@@ -8,7 +8,7 @@ use crate::layout::{AxisSet, DimInfo, Dims};
 use crate::random;
 use meshwright_backend::{Buffer, DType};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::{global_sizes, local_len};
+use meshwright_mesh::__internal::{global_sizes, local_len};
 use meshwright_mesh::Extent;
 
 /// Initialization of a parameter. Every element is a function of the seed, the parameter's path and the element's index

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::context::{Rank, fail, gather_block};
 use crate::layout::{AxisId, AxisSet};
 use meshwright_backend::{Buffer, View};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 
 use super::param::ParamRef;
 use super::unit::UnitSlice;

@@ -29,7 +29,8 @@ pub trait Dim: Sized + 'static {
     const SEAL: Seal;
 }
 
-/// A dim that is not split further than by its declaration (`@ data`). Implemented by [`dims!`](meshwright_macros::dims).
+/// A dim that is not split further than by its declaration (`@ data`). Implemented by
+/// [`dims!`](meshwright_macros::dims).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a whole dim",
     label = "needs a dim declared with `dims!`, and not split",

@@ -7,7 +7,7 @@ mod dim;
 mod marker;
 mod routed;
 mod same;
-mod sealed;
+pub(crate) mod sealed;
 mod select;
 mod shape;
 mod stacked;
@@ -23,8 +23,7 @@ pub use meshwright_mesh::{AxisId, AxisSet, DimInfo};
 pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
 pub use same::{Broadcast, Identical, SameShape};
-#[doc(hidden)]
-pub use sealed::Internal;
+pub(crate) use sealed::Internal;
 pub(crate) use sealed::Seal;
 pub use select::{At, GatherDim, HasDim, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};

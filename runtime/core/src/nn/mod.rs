@@ -2,7 +2,7 @@
 
 mod attention;
 mod bias;
-mod builder;
+pub(crate) mod builder;
 mod chain;
 mod cross_entropy;
 mod dropout;
@@ -21,7 +21,7 @@ mod norm;
 mod param;
 mod positions;
 mod recompute;
-mod rope;
+pub(crate) mod rope;
 mod sizes;
 mod stack;
 mod style;
@@ -36,8 +36,6 @@ pub use attention::{
     UlyssesStyle, ValuesShaped,
 };
 pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes, build};
-#[doc(hidden)]
-pub use builder::{declare, declare_again, declare_first};
 pub use chain::{
     ChainDescription, ChainField, ChainPart, LayerCount, PartInput, PartOutput, PipelineModel,
     PipelineStage, StageBoundary, StageData, StageInput, StageOutput, StageValue, StageVisitor,
@@ -66,8 +64,6 @@ pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,
 };
-#[doc(hidden)]
-pub use rope::with_unpadded_length;
 pub use sizes::Sizes;
 pub use stack::{Layers, StackInput};
 pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};

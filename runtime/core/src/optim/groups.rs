@@ -57,6 +57,7 @@ enum Change {
 
 /// A rule that does not fit the model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GroupsError {
     /// A rule that selects no parameter: most likely a misspelled name.
     #[error(

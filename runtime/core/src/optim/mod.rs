@@ -10,7 +10,7 @@ mod made_up_shard;
 mod muon;
 mod optimizer;
 mod ranges;
-mod rule;
+pub(crate) mod rule;
 mod sgd;
 mod shard_check;
 mod slice;
@@ -25,8 +25,6 @@ pub use groups::{Group, GroupsError, ParamGroups, Select};
 pub use muon::{Muon, MuonOptions, orthogonalize};
 pub use optimizer::Optimizer;
 pub use ranges::{check_fraction, check_nonnegative};
-#[doc(hidden)]
-pub use rule::check_rule;
 pub use rule::{ModelUpdate, OptimizerError, UpdateRule};
 pub use sgd::{Sgd, SgdOptions};
 pub use slice::{FlatSlice, FlatSlices, OptimizerStep, SliceViews, Updated};

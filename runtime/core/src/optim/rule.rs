@@ -121,6 +121,7 @@ pub trait ModelUpdate {
 
 /// A reason why an optimizer cannot be created.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OptimizerError {
     /// Parameter groups that do not fit the model.
     #[error("{0}")]

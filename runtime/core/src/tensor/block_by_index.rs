@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 /// Returns the elements of a block, each from its index in the global tensor. `bits` tells elements apart.

@@ -8,7 +8,7 @@ use crate::autograd::{Binary, Pointwise, Unary, Value, gradient_axes};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape};
-use meshwright_mesh::__private::check_sizes;
+use meshwright_mesh::__internal::check_sizes;
 
 use super::in_flight::Arrived;
 use super::typed::note_number;

@@ -2,7 +2,7 @@
 
 use crate::autograd::{Binary, Value};
 use crate::layout::Dims;
-use meshwright_mesh::__private::{check_sizes, local_len};
+use meshwright_mesh::__internal::{check_sizes, local_len};
 
 use super::{Targets, Tensor};
 

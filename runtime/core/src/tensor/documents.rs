@@ -11,7 +11,7 @@ use crate::autograd::{
 use crate::context::Rank;
 use crate::layout::{Dims, Internal};
 use meshwright_backend::Buffer;
-use meshwright_mesh::__private::{local_len, shape_name};
+use meshwright_mesh::__internal::{local_len, shape_name};
 use meshwright_mesh::Extent;
 
 use super::Tokens;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::autograd::{Binary, Value};
 use crate::fsdp::Unit;
 use crate::layout::Dims;
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 
 use super::counted_terms::terms_of_targets;
 use super::losses::Losses;

@@ -9,7 +9,7 @@ use crate::context::Rank;
 use crate::layout::{AxisSet, Dims, Seal};
 use meshwright_backend::{Buffer, GraphBuffer, GraphPool};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::{local_len, shape_name};
+use meshwright_mesh::__internal::{local_len, shape_name};
 
 use super::counted_terms::terms_of_targets;
 use super::never_applies::never_applies;

@@ -1,11 +1,11 @@
 //! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
 mod block_by_index;
-mod captured_input;
+pub(crate) mod captured_input;
 mod combine;
 mod contract;
 mod counted_terms;
-mod cuda_graphs;
+pub(crate) mod cuda_graphs;
 mod documents;
 mod elementwise;
 mod forward_pass;
@@ -64,22 +64,17 @@ pub use step_count::StepCount;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
+pub(crate) use crate::autograd::at_boundary;
 pub use crate::autograd::{
     CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
 };
 #[doc(hidden)]
-pub use crate::autograd::{
-    MicrobatchPass, Part, PartGradients, PartKind, TokenIds, at_boundary, data_of_parts, parts_of,
-};
+pub use crate::autograd::{Part, PartKind};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use meshwright_mesh::Extent;
 
-#[doc(hidden)]
-pub use captured_input::InputPass;
 pub(crate) use combine::add_param;
-#[doc(hidden)]
-pub use cuda_graphs::{CapturedPass, PassGraphs, PassVariation};
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
 pub(crate) use crate::autograd::{
@@ -89,8 +84,6 @@ pub(crate) use crate::autograd::{
 };
 pub(crate) use crate::autograd::{KeyBlock, VisibleRows};
 pub(crate) use crate::context::scope::SpanStart;
-#[doc(hidden)]
-pub use crate::context::{AppliedUpdates, RoutedRows, fail};
-pub(crate) use crate::context::{RunningStage, alloc_like};
+pub(crate) use crate::context::{RoutedRows, RunningStage, alloc_like, fail};
 pub(crate) use crate::fsdp::{InBackward, ParamDims, Role};
-pub(crate) use meshwright_mesh::__private::{check_sizes, shape_name};
+pub(crate) use meshwright_mesh::__internal::{check_sizes, shape_name};

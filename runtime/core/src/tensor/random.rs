@@ -7,7 +7,7 @@ use crate::context::{Rank, block_index, extents_of};
 use crate::layout::{AxisSet, Dims, Shape};
 use crate::random;
 use meshwright_backend::{DType, UnaryFunction};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 
 use super::Tensor;
 

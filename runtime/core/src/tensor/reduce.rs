@@ -8,7 +8,7 @@ use crate::context::{Rank, elements_along, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
 use meshwright_backend::{Buffer, MiddleDim};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 use super::{

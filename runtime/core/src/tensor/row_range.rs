@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::context::{MicroBatch, Rank, extents_of};
 use crate::layout::{AxisSet, Dims, Shape};
-use meshwright_mesh::__private::{local_len, shape_name};
+use meshwright_mesh::__internal::{local_len, shape_name};
 use meshwright_mesh::Extent;
 
 /// Returns the rank of micro-batch `index` of `count` and the extents of its rows on this rank, which `len` elements,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::context::Rank;
 use crate::layout::Dims;
 use meshwright_comm::Site;
-use meshwright_mesh::__private::shape_name;
+use meshwright_mesh::__internal::shape_name;
 
 /// The number of elements that a loss over `S` counts in all micro-batches of a step, on all ranks.
 ///

@@ -9,7 +9,7 @@ use crate::autograd::TokenIds;
 use crate::context::{Rank, extents_of, gather_block};
 use crate::layout::{AxisSet, DimInfo, Dims, Shape};
 use meshwright_backend::Buffer;
-use meshwright_mesh::__private::{global_sizes, local_len, shape_name};
+use meshwright_mesh::__internal::{global_sizes, local_len, shape_name};
 use meshwright_mesh::Extent;
 
 use super::block_by_index::block_by_index;

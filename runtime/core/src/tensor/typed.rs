@@ -11,7 +11,7 @@ use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim, refuse_routed};
 use crate::random;
 use meshwright_backend::{DropoutMask, UnaryFunction};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::{global_sizes, local_len, shape_name};
+use meshwright_mesh::__internal::{global_sizes, local_len, shape_name};
 use meshwright_mesh::Extent;
 
 use super::block_by_index::block_by_index;

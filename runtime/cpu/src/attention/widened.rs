@@ -12,14 +12,10 @@ use crate::gemm::{Matrix, RightOperand};
 
 /// Creates an operand of up to `[head_dim or value_dim, keys]` in scratch; its products are dot products of head
 /// vectors.
-fn heads_t<'a>(
-    scratch: &mut ScratchParts<'a>,
-    sizes: [usize; 2],
-    chunk: usize,
-) -> RightOperand<'a> {
+fn heads_t<'a>(scratch: &mut ScratchParts<'a>, sizes: [usize; 2]) -> RightOperand<'a> {
     /// A query that sees few keys has a gradient of its scores which is a small difference of such dot products.
     const CHAIN: usize = 64;
-    RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes, chunk)), chunk, CHAIN)
+    RightOperand::new(scratch.take_part(RightOperand::scratch_len(sizes)), CHAIN)
 }
 
 /// Creates an operand of up to `rows` rows of a head in scratch; its products are sums over positions.
@@ -27,7 +23,7 @@ fn position_rows<'a>(scratch: &mut ScratchParts<'a>, rows: usize, dim: usize) ->
     /// Keys per chain of f32 additions. In causal attention, the first queries have large weights, to whose sums later
     /// terms would be rounded.
     const CHAIN: usize = 128;
-    RightOperand::new(scratch.take_part(RightOperand::scratch_len([rows, dim], dim)), dim, CHAIN)
+    RightOperand::new(scratch.take_part(RightOperand::scratch_len([rows, dim])), CHAIN)
 }
 
 /// Creates left operands of up to `rows` rows of a head in scratch.
@@ -49,8 +45,8 @@ impl<'a> WidenedForward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
         ScratchParts::len(&[
-            RightOperand::scratch_len([head_dim, keys], Self::key_chunk(sizes)),
-            RightOperand::scratch_len([keys, value_dim], value_dim),
+            RightOperand::scratch_len([head_dim, keys]),
+            RightOperand::scratch_len([keys, value_dim]),
             queries * head_dim,
         ])
     }
@@ -62,16 +58,12 @@ impl<'a> WidenedForward<'a> {
         scratch: &mut ScratchParts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let mut keys_t = heads_t(scratch, [head_dim, keys], Self::key_chunk(sizes));
+        let mut keys_t = heads_t(scratch, [head_dim, keys]);
         let mut values = position_rows(scratch, keys, value_dim);
         keys_t.pack([head_dim, keys], key.transposed());
         values.pack([keys, value_dim], value.matrix());
         let queries = wide_rows(scratch, queries, head_dim);
         WidenedForward { sizes, keys_t, values, queries }
-    }
-
-    fn key_chunk(sizes: TaskSizes) -> usize {
-        forward_tiles::KEYS.min(sizes.keys)
     }
 }
 
@@ -119,11 +111,10 @@ pub struct WidenedBackward<'a> {
 impl<'a> WidenedBackward<'a> {
     pub fn scratch_len(sizes: TaskSizes) -> usize {
         let TaskSizes { queries, keys, head_dim, value_dim } = sizes;
-        let chunk = Self::key_chunk(sizes);
         ScratchParts::len(&[
-            RightOperand::scratch_len([keys, head_dim], head_dim),
-            RightOperand::scratch_len([head_dim, keys], chunk),
-            RightOperand::scratch_len([value_dim, keys], chunk),
+            RightOperand::scratch_len([keys, head_dim]),
+            RightOperand::scratch_len([head_dim, keys]),
+            RightOperand::scratch_len([value_dim, keys]),
             keys * head_dim,
             keys * value_dim,
         ]) + [head_dim, value_dim]
@@ -139,10 +130,9 @@ impl<'a> WidenedBackward<'a> {
         scratch: &mut ScratchParts<'a>,
     ) -> Self {
         let TaskSizes { queries, keys: count, head_dim, value_dim } = sizes;
-        let chunk = Self::key_chunk(sizes);
         let mut keys = position_rows(scratch, count, head_dim);
-        let mut keys_t = heads_t(scratch, [head_dim, count], chunk);
-        let mut values_t = heads_t(scratch, [value_dim, count], chunk);
+        let mut keys_t = heads_t(scratch, [head_dim, count]);
+        let mut values_t = heads_t(scratch, [value_dim, count]);
         keys.pack([count, head_dim], key.matrix());
         keys_t.pack([head_dim, count], key.transposed());
         values_t.pack([value_dim, count], value.transposed());
@@ -152,10 +142,6 @@ impl<'a> WidenedBackward<'a> {
         let [queries, douts] =
             [head_dim, value_dim].map(|dim| QueryRows::new(scratch, queries, dim));
         WidenedBackward { sizes, keys, keys_t, values_t, dkeys, dvalues, queries, douts }
-    }
-
-    fn key_chunk(sizes: TaskSizes) -> usize {
-        backward_tiles::KEYS.min(sizes.keys)
     }
 }
 
@@ -168,7 +154,7 @@ struct QueryRows<'a> {
 
 impl<'a> QueryRows<'a> {
     fn scratch_len(rows: usize, dim: usize) -> usize {
-        ScratchParts::len(&[rows * dim, RightOperand::scratch_len([rows, dim], dim)])
+        ScratchParts::len(&[rows * dim, RightOperand::scratch_len([rows, dim])])
     }
 
     /// Creates operands of up to `rows` rows in scratch.

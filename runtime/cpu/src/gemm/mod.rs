@@ -1,18 +1,18 @@
-//! GEMM: our own ([`blocked`], [`bf16_dot`]) or that of the `gemmkit` crate, whichever is faster on an instruction set
-//! according to `bench/results/gemm.md`.
+//! GEMM: in blocks ([`blocked`]), as dot products of pairs of bf16 where the CPU has an instruction for them
+//! ([`bf16_dot`]), or with few rows or columns ([`skinny`]). `bench/results/gemm.md` has the reasons.
 
 #[cfg(target_arch = "x86_64")]
 mod bf16_dot;
-#[cfg(target_arch = "x86_64")]
 mod blocked;
 mod right_operand;
-#[cfg(target_arch = "x86_64")]
 mod rounded;
-mod wide;
+mod skinny;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
+#[cfg(target_arch = "x86_64")]
+use bf16_dot::DotInstructions;
+use blocked::Tile;
 use half::bf16;
 pub(super) use right_operand::{PANEL, RightOperand};
 
@@ -67,11 +67,10 @@ impl Matmul<f32> for f32 {
         accumulate: bool,
         c: &mut [f32],
     ) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile(mnk) {
-            return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
+        if is_skinny(mnk) {
+            return skinny::matmul(workers, mnk, a, b, accumulate, c);
         }
-        by_crate(workers, mnk, a, b, accumulate, c);
+        blocked::matmul(workers, Tile::detect(), mnk, a, b, accumulate, c);
     }
 }
 
@@ -84,15 +83,14 @@ impl Matmul<bf16> for bf16 {
         accumulate: bool,
         c: &mut [bf16],
     ) {
+        if is_skinny(mnk) {
+            return skinny::matmul(workers, mnk, a, b, accumulate, c);
+        }
         #[cfg(target_arch = "x86_64")]
-        if let Some(dots) = own_dots(mnk) {
+        if let Some(dots) = DotInstructions::at_level(Level::detect()) {
             return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
         }
-        #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile(mnk) {
-            return blocked::matmul_rounded(workers, tile, mnk, a, b, accumulate, c);
-        }
-        by_crate(workers, mnk, a, b, accumulate, c);
+        blocked::matmul_rounded(workers, Tile::detect(), mnk, a, b, accumulate, c);
     }
 }
 
@@ -105,66 +103,22 @@ impl Matmul<f32> for bf16 {
         accumulate: bool,
         c: &mut [f32],
     ) {
+        if is_skinny(mnk) {
+            return skinny::matmul(workers, mnk, a, b, accumulate, c);
+        }
         #[cfg(target_arch = "x86_64")]
-        if let Some(dots) = own_dots(mnk) {
+        if let Some(dots) = DotInstructions::at_level(Level::detect()) {
             return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
         }
-        #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile(mnk) {
-            return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
-        }
-        wide::matmul(parallelism(workers), mnk, a, b, accumulate, c);
+        blocked::matmul(workers, Tile::detect(), mnk, a, b, accumulate, c);
     }
 }
 
-/// Minimum rows and columns of our own matmuls: below, most of a tile would be wasted, so matrix-vector products are
-/// left to the crate.
-#[cfg(target_arch = "x86_64")]
+/// Minimum rows and columns of a result that is computed by tiles.
 const MIN_SIDE: usize = 8;
 
-/// Returns the tile of our own matmul on this CPU, if there is one for its instruction set and the result is large
-/// enough.
-#[cfg(target_arch = "x86_64")]
-fn own_tile([m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
-    if m.min(n) < MIN_SIDE { None } else { blocked::Tile::of_level(Level::detect()) }
-}
-
-/// Returns the instructions of our own bf16 matmul, if this CPU has them.
-#[cfg(target_arch = "x86_64")]
-fn own_dots([m, n, _]: [usize; 3]) -> Option<bf16_dot::DotInstructions> {
-    if m.min(n) < MIN_SIDE { None } else { bf16_dot::DotInstructions::at_level(Level::detect()) }
-}
-
-fn by_crate<T: GemmScalar>(
-    workers: &Workers,
-    [m, n, k]: [usize; 3],
-    a: Matrix<T>,
-    b: Matrix<T>,
-    accumulate: bool,
-    c: &mut [T],
-) {
-    let a = MatRef::new(a.data, m, k, a.row as isize, a.col as isize);
-    let b = MatRef::new(b.data, k, n, b.row as isize, b.col as isize);
-    let beta = if accumulate { T::ONE } else { T::ZERO };
-    gemmkit::gemm(T::ONE, a, b, beta, MatMut::from_row_major(c, m, n), parallelism(workers));
-}
-
-fn parallelism(workers: &Workers) -> Parallelism {
-    match workers.threads() {
-        1 => Parallelism::Serial,
-        threads => Parallelism::Rayon(threads),
-    }
-}
-
-/// [`Matmul::matmul`] on the calling thread.
-pub(super) fn multiply<T: Matmul<C>, C>(
-    mnk: [usize; 3],
-    a: Matrix<T>,
-    b: Matrix<T>,
-    accumulate: bool,
-    c: &mut [C],
-) {
-    T::matmul(&Workers::ONE, mnk, a, b, accumulate, c);
+fn is_skinny([m, n, _]: [usize; 3]) -> bool {
+    m.min(n) < MIN_SIDE
 }
 
 impl MatmulOps for CpuBackend {

@@ -2,12 +2,9 @@
 
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
+use super::Matrix;
 use super::blocked::{self, Tile};
-use super::{Matrix, multiply};
-use crate::float::{Float, cast_slice};
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Level;
+use crate::float::Float;
 
 /// Columns of which the panels of every instruction set have a whole number.
 pub(crate) const PANEL: usize = 32;
@@ -23,18 +20,17 @@ pub(crate) struct RightOperand<'a> {
 }
 
 impl<'a> RightOperand<'a> {
-    /// Returns the number of scratch elements of an operand of up to `[k, n]`, whose matmuls read columns of one chunk
-    /// of `chunk` columns.
-    pub fn scratch_len([k, n]: [usize; 2], chunk: usize) -> usize {
-        k * n.next_multiple_of(panel_width(chunk))
+    /// Returns the number of scratch elements of an operand of up to `[k, n]`.
+    pub fn scratch_len([k, n]: [usize; 2]) -> usize {
+        k * n.next_multiple_of(Tile::detect().columns())
     }
 
     /// Creates an operand that has no elements yet, in scratch of [`scratch_len`](Self::scratch_len) elements.
     ///
     /// Each element of a product is the sum of sums of at most `chain` terms. Rounding errors grow with the length of a
     /// chain, and the time with their number.
-    pub fn new(panels: &'a mut [f32], chunk: usize, chain: usize) -> Self {
-        RightOperand { panels, sizes: [0; 2], width: panel_width(chunk), chain }
+    pub fn new(panels: &'a mut [f32], chain: usize) -> Self {
+        RightOperand { panels, sizes: [0; 2], width: Tile::detect().columns(), chain }
     }
 
     /// Copies a matrix `[k, n]`.
@@ -44,19 +40,12 @@ impl<'a> RightOperand<'a> {
         if panels.is_empty() {
             return;
         }
-        #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = Tile::of_level(Level::detect()) {
-            return blocked::pack_panels(tile, sizes, from, panels);
-        }
-        for (index, panel) in panels.chunks_exact_mut(self.width * k).enumerate() {
-            let columns = index * self.width..n.min((index + 1) * self.width);
-            copy_columns(from, columns, self.width, panel);
-        }
+        blocked::pack_panels(Tile::detect(), sizes, from, panels);
     }
 
     /// `c = a * b`, or `c += a * b` if `accumulate`, where `b` is the part `[steps, columns]` of this operand.
     ///
-    /// The columns lie in one chunk, and the first one is a multiple of [`PANEL`]. No size is 0.
+    /// The first column is a multiple of [`PANEL`], and no size is 0.
     pub fn multiply(
         &self,
         a: Matrix,
@@ -87,48 +76,7 @@ impl<'a> RightOperand<'a> {
         let (k, width) = (self.sizes[0], self.width);
         let mnk = [c.len() / columns.len(), columns.len(), steps.len()];
         let panels = &self.panels[columns.start / width * width * k + steps.start * width..];
-        #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = Tile::of_level(Level::detect()) {
-            assert_eq!(columns.start % width, 0, "columns begin at a panel");
-            return blocked::matmul_by_panels(tile, mnk, a, panels, width * k, accumulate, c);
-        }
-        let inside = columns.start % width;
-        assert!(inside + columns.len() <= width, "{columns:?} lie in one chunk of {width}");
-        multiply(mnk, a, Matrix::rows(&panels[inside..], width), accumulate, c);
-    }
-}
-
-/// Returns the columns of a panel: those of a tile, or all of a chunk for the crate's matmuls.
-///
-/// The crate multiplies single columns in another order if their elements are adjacent. They never are, because the
-/// width of a chunk may depend on the number of threads.
-fn panel_width(chunk: usize) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(tile) = Tile::of_level(Level::detect()) {
-        return tile.columns();
-    }
-    chunk.max(1).next_multiple_of(16)
-}
-
-/// Copies some columns as rows of `width` elements.
-fn copy_columns<T: Float>(from: Matrix<T>, columns: Range<usize>, width: usize, to: &mut [f32]) {
-    // Columns that fill one cache line of the copy together, so that it is written line by line.
-    const STRIP: usize = 16;
-    if from.col == 1 {
-        for (p, to) in to.chunks_exact_mut(width).enumerate() {
-            cast_slice(&from.data[p * from.row..][columns.clone()], &mut to[..columns.len()]);
-        }
-        return;
-    }
-    for first in columns.clone().step_by(STRIP) {
-        let strip = STRIP.min(columns.end - first);
-        let sources: [&[T]; STRIP] =
-            std::array::from_fn(|i| &from.data[(first + i.min(strip - 1)) * from.col..]);
-        for (p, to) in to.chunks_exact_mut(width).enumerate() {
-            let to = &mut to[first - columns.start..][..strip];
-            for (to, source) in to.iter_mut().zip(&sources) {
-                *to = source[p * from.row].widen_to_f32();
-            }
-        }
+        assert_eq!(columns.start % width, 0, "columns begin at a panel");
+        blocked::matmul_by_panels(Tile::detect(), mnk, a, panels, width * k, accumulate, c);
     }
 }

@@ -34,7 +34,9 @@ fn reference(g: &Gemm) -> Vec<f64> {
 
 #[test]
 fn products_of_every_layout_follow_the_formula() {
-    for [m, n, k] in [[1, 1, 1], [1, 33, 7], [65, 1, 40], [17, 30, 129], [130, 70, 65], [8, 8, 0]] {
+    let of_tiles = [[17, 30, 129], [130, 70, 65], [8, 8, 0]];
+    let skinny = [[1, 1, 1], [1, 33, 7], [65, 1, 40], [7, 300, 130], [600, 5, 70], [2, 3, 64]];
+    for [m, n, k] in of_tiles.into_iter().chain(skinny) {
         for (trans_a, trans_b, accumulate) in layouts() {
             let g = Gemm { m, n, k, trans_a, trans_b, accumulate };
             let expected = reference(&g);
@@ -47,9 +49,11 @@ fn products_of_every_layout_follow_the_formula() {
 
 #[test]
 fn products_are_the_same_on_any_number_of_threads() {
-    for (trans_a, trans_b, accumulate) in layouts() {
-        let g = Gemm { m: 200, n: 300, k: 500, trans_a, trans_b, accumulate };
-        assert_same_on_any_threads(&format!("{g:?}"), |cpu| product(cpu, &g));
+    for [m, n, k] in [[200, 300, 500], [3, 2000, 301], [2000, 1, 301]] {
+        for (trans_a, trans_b, accumulate) in layouts() {
+            let g = Gemm { m, n, k, trans_a, trans_b, accumulate };
+            assert_same_on_any_threads(&format!("{g:?}"), |cpu| product(cpu, &g));
+        }
     }
 }
 
@@ -70,14 +74,14 @@ fn product_of_parts(a: Matrix, b: Matrix, [m, n, k]: [usize; 3]) -> Vec<f64> {
 
 #[test]
 fn packed_operands_give_the_products_of_parts() {
-    // Sizes, steps and columns that are read, and the columns of a chunk.
+    // Sizes, and the steps and columns that are read.
     let parts = [
-        ([5, 3], 0..5, 0..3, 3),
-        ([64, 100], 0..64, 32..100, 100),
-        ([70, 200], 3..70, 64..128, 64),
-        ([700, 40], 100..700, 0..40, 40),
+        ([5, 3], 0..5, 0..3),
+        ([64, 100], 0..64, 32..100),
+        ([70, 200], 3..70, 64..128),
+        ([700, 40], 100..700, 0..40),
     ];
-    for (sizes @ [k, n], steps, columns, chunk) in parts {
+    for (sizes @ [k, n], steps, columns) in parts {
         let (b, m) = (values(k * n, 2), 13);
         let a = values(m * steps.len(), 1);
         for bits in 0..8 {
@@ -98,8 +102,8 @@ fn packed_operands_give_the_products_of_parts() {
             }
             at_every_isa(|| {
                 // More scratch than needed, with numbers that must not be read.
-                let mut scratch = vec![f32::NAN; RightOperand::scratch_len([k + 2, n], chunk)];
-                let mut operand = RightOperand::new(&mut scratch, chunk, 64);
+                let mut scratch = vec![f32::NAN; RightOperand::scratch_len([k + 2, n])];
+                let mut operand = RightOperand::new(&mut scratch, 64);
                 operand.pack(sizes, rows);
                 let mut got = c.clone();
                 operand.multiply(left, steps.clone(), columns.clone(), accumulate, &mut got);

@@ -1,8 +1,8 @@
 //! Device memory and page-locked host memory.
 //!
 //! Allocation is synchronous rather than stream-ordered: buffers come from the caching allocator
-//! ([`CachingAllocator`](meshwright_backend::CachingAllocator)), which allocates on first need and keeps memory. A second
-//! pool below it, the driver's, would only hide the memory in use.
+//! ([`CachingAllocator`](meshwright_backend::CachingAllocator)), which allocates on first need and keeps memory. A
+//! second pool below it, the driver's, would only hide the memory in use.
 
 use std::ffi::c_void;
 

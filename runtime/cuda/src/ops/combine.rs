@@ -22,7 +22,8 @@ struct Sources {
     count: u64,
 }
 
-/// Implements [`Device::combine`](meshwright_backend::Device::combine). With more than 16 sources it waits for the stream.
+/// Implements [`Device::combine`](meshwright_backend::Device::combine). With more than 16 sources it waits for the
+/// stream.
 ///
 /// # Safety
 /// As [`Device::combine`](meshwright_backend::Device::combine).

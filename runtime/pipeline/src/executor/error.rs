@@ -4,6 +4,7 @@ use meshwright_comm::CommError;
 
 /// A pipeline that cannot run. Ranks are coordinates on the axis `pp`.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ExecutorError {
     /// A schedule for another number of ranks.
     #[error(

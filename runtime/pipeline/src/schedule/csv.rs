@@ -12,6 +12,7 @@ use super::{Action, ParseActionError, Schedule};
 
 /// A CSV file that holds no schedule. Ranks and actions are counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CsvError {
     /// A cell that is no action.
     #[error("rank {rank}, action {action}: {error}")]

@@ -22,6 +22,7 @@ pub enum ScheduleKind {
 
 /// A schedule that cannot be generated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScheduleError {
     /// A name that no schedule has.
     #[error("`{name}` is not a schedule: choose one of {}", kind_names())]

@@ -6,7 +6,7 @@ use std::panic::Location;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use meshwright_comm::{CommError, launch};
-use meshwright_core::__private::fsdp::{BackwardPass, CompletedUnits};
+use meshwright_core::__internal::{BackwardPass, CompletedUnits};
 use meshwright_core::layout::{AxisId, AxisSet, Dims};
 use meshwright_core::nn::{
     Build, Built, Embedding, LayerCount, LayerNorm, Layers, LearnedPositions, Linear, LmHead,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::schedule::{Schedule, ScheduleKind, verify};
 use crate::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
 use meshwright_backend::{DType, DryRunBackend};
-use meshwright_comm::__private::CallObserver;
+use meshwright_comm::__internal::CallObserver;
 use meshwright_comm::{Call, CommError, CommOp, LaunchOptions, launch_rank};
 use meshwright_core::nn::{Embedding, Layers, Linear, LmHead, Sizes, Stack};
 use meshwright_core::tensor::{Rank, Settings, Targets, Tensor, Tokens, ZeroStage};

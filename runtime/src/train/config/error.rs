@@ -37,6 +37,7 @@ pub struct Problem {
 
 /// Reason why no [`Config`](super::Config) was parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// Text to print for `--help` or `--version`.
     #[error("{0}")]

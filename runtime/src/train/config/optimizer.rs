@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::optim::{OptimizerError, UpdateRule, check_rule};
+use crate::optim::{OptimizerError, UpdateRule};
 use crate::train::{Decay, LrSchedule};
+use meshwright_core::__internal::check_rule;
 
 use super::optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 use super::values::Values;

@@ -5,11 +5,12 @@ use std::rc::Rc;
 use crate::backend::DeviceFailure;
 use crate::layout::{AxisSet, Shape};
 use crate::pipeline::{MessageWait, PipelineStep};
-use crate::tensor::{CapturedPass, Metric, PassGraphs, Tokens};
+use crate::tensor::{Metric, Tokens};
 use crate::train::micro_batch::{
     CaptureError, GradAccumulator, MicroBatchFn, MicroBatchInput, MicroBatchKind,
     MicroBatchLauncher, StepGradients, StepInput,
 };
+use meshwright_core::__internal::{CapturedPass, PassGraphs};
 
 use super::graph_input::{pass_of, step_name};
 use super::schedule::{self, CapturedSchedule};

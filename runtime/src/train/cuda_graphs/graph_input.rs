@@ -1,7 +1,7 @@
 //! The input of a step as CUDA graphs read it.
 
-use crate::tensor::InputPass;
 use crate::train::micro_batch::MicroBatchInput;
+use meshwright_core::__internal::InputPass;
 
 /// Name of the graphs of `step` (from 0) in messages, which count from 1.
 pub(super) fn step_name(step: u64) -> String {

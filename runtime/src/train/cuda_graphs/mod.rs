@@ -11,7 +11,8 @@ mod graph_input;
 mod schedule;
 
 use crate::layout::Shape;
-use crate::tensor::{PassGraphs, PassVariation, Rank};
+use crate::tensor::Rank;
+use meshwright_core::__internal::{PassGraphs, PassVariation};
 
 use super::console::print_line;
 use super::micro_batch::CaptureError;

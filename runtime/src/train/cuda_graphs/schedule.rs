@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use crate::layout::{AxisId, AxisSet, Shape};
 use crate::pipeline::{MessageWait, PipelineStep};
-use crate::tensor::{CapturedPass, InputPass, PassGraphs, Tokens};
+use crate::tensor::Tokens;
 use crate::train::micro_batch::{CaptureError, MicroBatchInput, StepGradients, StepInput};
+use meshwright_core::__internal::{CapturedPass, InputPass, PassGraphs};
 
 use super::graph_input::{pass_of, step_name};
 

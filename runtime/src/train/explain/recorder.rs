@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::comm::{Call, CallObserver};
 use crate::layout::AxisSet;
-use meshwright_core::__private::pass_scope::{Pass, current_pass};
+use meshwright_core::__internal::{Pass, current_pass};
 
 use super::layer_field::LayerField;
 

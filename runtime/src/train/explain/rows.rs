@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::panic::Location;
 
 use crate::layout::AxisSet;
-use meshwright_core::__private::pass_scope::Pass;
+use meshwright_core::__internal::Pass;
 
 use super::layer_field::LayerField;
 use super::recorder::RecordedCall;

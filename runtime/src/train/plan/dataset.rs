@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::SideFiles;
 use crate::data::{
-    DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, open_data,
-    read_corpus, tokenize_text,
+    DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus,
+    tokenize_text,
 };
 use crate::train::config::{Config, ModelSource};
 use crate::train::{Error, Result};
+use meshwright_store::__internal::open_data;
 
 /// Opens the tokens of `--data` and `--tokenizer` for a model with `vocab` token ids, and the tokenizer that decodes
 /// them, if known.

@@ -2,10 +2,11 @@
 
 use crate::backend::cpu::CpuBackend;
 use crate::comm::RankComms;
-use crate::nn::{Build, BuildError, Built, Layers, Sizes, declare};
+use crate::nn::{Build, BuildError, Built, Layers, Sizes};
 use crate::tensor::{ParamRef, Rank};
 use crate::train::config::Config;
 use crate::train::{Error, Result};
+use meshwright_core::__internal::declare;
 
 /// Declares a model on a rank of [`dry_run_rank`]. Allocates nothing.
 ///

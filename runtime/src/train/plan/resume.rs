@@ -9,8 +9,8 @@ use crate::checkpoint::hf::HfConfig;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::data::{DataPosition, Dataset};
 use crate::optim::{Ema, ParamGroups, UpdateRule};
-use crate::state_dict::{state_kinds_in, training_tensors};
 use crate::tensor::ParamRef;
+use meshwright_store::__internal::{state_kinds_in, training_tensors};
 
 use crate::train::config::{Config, GivenSettings};
 use crate::train::console::{counted, print_line};

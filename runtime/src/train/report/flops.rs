@@ -85,8 +85,9 @@ mod tests {
     use crate::mesh::MeshShape;
     use crate::nn::{
         Attention, AttentionOptions, Bidirectional, Build, Builder, Causal, Embedding,
-        GroupedLinear, LearnedPositions, LmHead, Router, Sizes, declare,
+        GroupedLinear, LearnedPositions, LmHead, Router, Sizes,
     };
+    use meshwright_core::__internal::declare;
 
     dims! { crate = crate; Vocab, Hidden, Heads, KvHeads, HeadDim, Places, Experts, TopK }
 

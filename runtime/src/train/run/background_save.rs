@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 use crate::checkpoint::{CheckpointError, CheckpointWriter, TrainState};
-use crate::state_dict::{StateSnapshot, TrainingState};
 use crate::tensor::Rank;
 use crate::train::{Error, Result};
+use meshwright_store::__internal::{StateSnapshot, TrainingState};
 
 use super::save::{agree, begin_checkpoint};
 

@@ -5,9 +5,9 @@ use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::faults::{Fault, with_fault};
 use crate::checkpoint::{Checkpoint, CheckpointWriter, TrainState};
 use crate::comm::{RankComms, Site, launch};
-use crate::state_dict::TrainingState;
 use crate::tensor::{Rank, Settings};
 use crate::train::{Error, Result};
+use meshwright_store::__internal::TrainingState;
 
 use super::save::save_to_folder;
 use super::stage_tests::{StageState, adamw, train_state};

@@ -6,7 +6,7 @@ use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
 use crate::parity::Observed;
-use crate::state_dict::{TrainingStateMut, export_hf, import_hf, load_checkpoint};
+use crate::state_dict::{export_hf, import_hf};
 use crate::tensor::Rank;
 use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
@@ -17,6 +17,7 @@ use crate::train::report::{
 };
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Progress, Result, Summary};
+use meshwright_store::__internal::{TrainingStateMut, load_checkpoint};
 
 use super::background_save::BackgroundSave;
 use super::batch_check::check_first_batches;

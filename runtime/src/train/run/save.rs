@@ -10,8 +10,8 @@ use crate::comm::Site;
 use crate::data::DataPosition;
 use crate::mesh::AxisOrder;
 use crate::os::exit_code::code_of_error;
-use crate::state_dict::{TrainingState, with_shard_entries};
 use crate::tensor::Rank;
+use meshwright_store::__internal::{TrainingState, with_shard_entries};
 
 use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};

@@ -8,9 +8,10 @@ use crate::checkpoint::Checkpoint;
 use crate::checkpoint::faults::delay_operations;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
 use crate::comm::{CommError, LaunchOptions, RankComms, Site, launch_with};
-use crate::state_dict::{HfMapping, TrainingState, export_hf};
+use crate::state_dict::{HfMapping, export_hf};
 use crate::tensor::{Rank, Settings};
 use crate::train::Error;
+use meshwright_store::__internal::TrainingState;
 
 use super::background_save::BackgroundSave;
 use super::save::{begin_checkpoint, save_to_folder};

@@ -17,11 +17,11 @@ use crate::optim::{
     AdamWOptions, Ema, MuonOptions, Optimizer, OptimizerError, ParamGroups, Select, UpdateRule,
 };
 use crate::pipeline::sum_tied_gradients;
-use crate::state_dict::{
-    HfMapping, HfName, TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint,
-    with_shard_entries,
-};
+use crate::state_dict::{HfMapping, HfName, export_hf, import_hf};
 use crate::tensor::{ParamRef, Rank, ZeroStage};
+use meshwright_store::__internal::{
+    TrainingState, TrainingStateMut, load_checkpoint, with_shard_entries,
+};
 
 /// Training state of the stages of one rank.
 pub(super) struct StageState<M> {

@@ -7,6 +7,7 @@ const MAX_LISTED: usize = 12;
 
 /// Reason why a checkpoint or folder cannot be written or read, with the file.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointError {
     /// An I/O error of the system.
     #[error("cannot {action} {}: {source}", path.display())]

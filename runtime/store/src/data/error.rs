@@ -6,6 +6,7 @@ use super::TokenizeError;
 
 /// Reason why data cannot be trained on, with file and fix.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DataError {
     /// A file or folder could not be read.
     #[error("--data: cannot read {}: {source}", path.display())]

@@ -18,7 +18,7 @@ mod position;
 mod prefetch;
 mod sampler;
 mod tokenize;
-mod tokens;
+pub(crate) mod tokens;
 
 pub use batch::{Batch, MicroBatch, micro_batch_rows, rows_of_rank};
 pub use check::{BatchHash, RankBatch, check_batches};
@@ -39,5 +39,3 @@ pub use tokenize::{
 pub use tokens::TokenFile;
 
 pub(crate) use lfs::{IS_LFS_POINTER, is_lfs_pointer};
-#[doc(hidden)]
-pub use tokens::open_data;

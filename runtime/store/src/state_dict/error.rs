@@ -4,6 +4,7 @@ use crate::checkpoint::CheckpointError;
 
 /// Reason why parameters cannot be loaded or stored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StateDictError {
     /// A checkpoint or a Hugging Face folder.
     #[error("{0}")]

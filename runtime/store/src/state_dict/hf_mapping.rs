@@ -174,8 +174,9 @@ mod tests {
     use super::*;
     use crate::checkpoint::TensorBox;
     use meshwright_comm::RankComms;
+    use meshwright_core::__internal::declare;
     use meshwright_core::layout::{Ep, Split, Stacked};
-    use meshwright_core::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};
+    use meshwright_core::nn::{Build, Builder, LmHead, RmsNorm, Sizes};
     use meshwright_core::tensor::{Init, Rank};
     use meshwright_cpu::CpuBackend;
     use meshwright_macros::{dims, model};

@@ -28,8 +28,8 @@ impl HfName {
         HfName { path, name, transposed: true, fused: false, stacked: false }
     }
 
-    /// Names the weights of a stack, such as those of [`GroupedLinear`](meshwright_core::nn::GroupedLinear) experts, each of
-    /// which is stored `[out, in]` in a tensor of its own. The last `*` of `name` is the number of the weight.
+    /// Names the weights of a stack, such as those of [`GroupedLinear`](meshwright_core::nn::GroupedLinear) experts,
+    /// each of which is stored `[out, in]` in a tensor of its own. The last `*` of `name` is the number of the weight.
     ///
     /// ```
     /// # use meshwright::prelude::HfName;

@@ -9,9 +9,9 @@ mod error;
 mod hf_mapping;
 mod hf_name;
 mod hf_weights;
-mod snapshot;
+pub(crate) mod snapshot;
 mod tensor_slot;
-mod training_state;
+pub(crate) mod training_state;
 
 #[cfg(test)]
 mod stacked_tests;
@@ -20,10 +20,3 @@ pub use error::StateDictError;
 pub use hf_mapping::HfMapping;
 pub use hf_name::HfName;
 pub use hf_weights::{export_hf, import_hf};
-#[doc(hidden)]
-pub use snapshot::StateSnapshot;
-#[doc(hidden)]
-pub use training_state::{
-    TrainingState, TrainingStateMut, load_checkpoint, saved_elements, state_kinds_in,
-    training_tensors, with_shard_entries,
-};

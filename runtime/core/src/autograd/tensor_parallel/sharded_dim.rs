@@ -6,7 +6,7 @@ use crate::context::{Rank, alloc_like, fail};
 use crate::layout::{AxisId, AxisSet};
 use meshwright_backend::{BlockCopy, Buffer};
 use meshwright_comm::{Blocks, PendingCall, Site};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 /// A dim of a tensor of which the ranks of an axis hold consecutive shards of their common part, before or after a

@@ -10,7 +10,7 @@ use crate::context::Rank;
 use crate::fsdp::PendingRead;
 use crate::layout::AxisId;
 use meshwright_backend::Buffer;
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 use super::activation_checkpointing::CheckpointedSegment;

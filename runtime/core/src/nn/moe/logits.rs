@@ -8,7 +8,7 @@ use crate::tensor::{
     OperationForward, OperationInput, OperationParam, ParamRef, Rank, Value, apply,
 };
 use meshwright_backend::{Buffer, DType, Gemm};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 
 /// Computes the logits of each token of `x` for each expert, in f32 for every compute dtype.
 #[track_caller]

@@ -8,7 +8,7 @@ use crate::tensor::{
 };
 use meshwright_backend::ops::routing::{RouterPenaltyArgs, RouterPenaltyBackwardArgs};
 use meshwright_backend::{Buffer, Category, RouterScore};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 
 /// Computes a penalty for each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is the
 /// log-sum-exp of the token's logits and `p` its probabilities.

@@ -7,7 +7,7 @@ use crate::layout::{AxisSet, Dims, Ends, Here, OnEveryRank, Seal, Whole};
 use crate::tensor::{Init, Operand, Param, ParamRef, gradient_axes};
 use meshwright_backend::{MAX_TOP_K, RouterOptions, RoutingShape};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 
 use super::super::{Build, Builder};
 use super::choices::Choices;

@@ -8,7 +8,7 @@ use crate::layout::{
 };
 use crate::tensor::{Tensor, Value, check_sizes};
 use meshwright_backend::RouterScore;
-use meshwright_mesh::__private::shape_name;
+use meshwright_mesh::__internal::shape_name;
 
 use super::choices::Choices;
 use super::combine::combine_rows;

@@ -10,7 +10,7 @@ use crate::tensor::{
 };
 use meshwright_backend::ops::routing::{RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs};
 use meshwright_backend::{Buffer, Category, DType, RouterOptions};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 
 /// Returns the weights of the `k` choices of each token, in f32, and the chosen experts in u32.
 #[track_caller]

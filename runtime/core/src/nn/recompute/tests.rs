@@ -1,9 +1,10 @@
 //! Segments from a model's attributes and from a run's override, and policies that are refused.
 #![expect(dead_code, reason = "the models are built, not run")]
 
+use crate::nn::builder::declare;
 use crate::nn::{
     Attention, Build, Builder, Built, Layers, Linear, RecomputeOverride, RmsNorm, Rope, Sizes,
-    Stack, declare,
+    Stack,
 };
 use crate::tensor::{CheckpointedSegment, Rank, SavePolicy, Tensor};
 use meshwright_comm::RankComms;

@@ -2,7 +2,7 @@
 
 use crate::context::Rank;
 use crate::layout::{AxisSet, DimInfo};
-use meshwright_mesh::__private::{named_sizes, shape_name};
+use meshwright_mesh::__internal::{named_sizes, shape_name};
 use meshwright_mesh::Extent;
 
 /// An operand with its dims and local extents.

@@ -4,7 +4,7 @@ use crate::autograd::Arity;
 use crate::context::Rank;
 use crate::layout::{DimInfo, Dims};
 use meshwright_backend::{Buffer, Category, DType, View};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 use super::calls::{Backward, Forward, FunctionContext};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::autograd::{Arity, Operation, OperationBackward, OperationForward, SavedResults};
 use crate::context::Rank;
 use meshwright_backend::{Buffer, DType, View};
-use meshwright_mesh::__private::local_len;
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 use super::call_check::{CallCheck, CallKey};

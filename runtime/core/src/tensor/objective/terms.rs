@@ -10,7 +10,7 @@ use crate::context::Rank;
 use crate::fsdp::Unit;
 use crate::layout::{AxisSet, Dims};
 use meshwright_comm::Site;
-use meshwright_mesh::__private::shape_name;
+use meshwright_mesh::__internal::shape_name;
 
 use super::super::losses::compared_sum;
 use super::super::metric::read_number;

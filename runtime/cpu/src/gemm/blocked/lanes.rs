@@ -2,11 +2,15 @@
 //!
 //! Loops over arrays, as other kernels have them, are not reliably kept in registers when they hold a whole tile.
 
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m256, __m512, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps,
     _mm256_setzero_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
     _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
 };
+
+use crate::simd::BASELINE_FUSES;
+use meshwright_backend::math::fma;
 
 /// A register of an instruction set.
 ///
@@ -34,6 +38,45 @@ pub unsafe trait Lanes: Copy {
     unsafe fn store(self, to: *mut f32);
 }
 
+// SAFETY: no function uses more than the baseline of the target.
+unsafe impl Lanes for [f32; 4] {
+    const COUNT: usize = 4;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        [0.0; 4]
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: all elements can be read, as the caller guarantees.
+        unsafe { from.cast::<Self>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        [x; 4]
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        std::array::from_fn(|lane| self[lane] + other[lane])
+    }
+
+    /// In two roundings where the baseline has no instruction for one.
+    #[inline(always)]
+    unsafe fn add_product(self, a: Self, b: Self) -> Self {
+        std::array::from_fn(|lane| fma::<{ BASELINE_FUSES }>(a[lane], b[lane], self[lane]))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: all elements can be written, as the caller guarantees.
+        unsafe { to.cast::<Self>().write_unaligned(self) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 macro_rules! lanes {
     ($register:ty, $count:literal, $zero:ident, $load:ident, $splat:ident, $add:ident, $fma:ident, $store:ident) => {
         // SAFETY: each function uses nothing but its own instruction set.
@@ -79,6 +122,7 @@ macro_rules! lanes {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
 lanes!(
     __m256,
     8,
@@ -89,6 +133,7 @@ lanes!(
     _mm256_fmadd_ps,
     _mm256_storeu_ps
 );
+#[cfg(target_arch = "x86_64")]
 lanes!(
     __m512,
     16,

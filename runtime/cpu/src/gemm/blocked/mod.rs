@@ -1,4 +1,5 @@
-//! Matmuls in blocks that stay in the caches (Goto and van de Geijn 2008), for AVX2 and AVX-512.
+//! Matmuls in blocks that stay in the caches (Goto and van de Geijn 2008), with tiles for AVX2, for AVX-512 and for
+//! other CPUs.
 //!
 //! Operands are packed into panels of f32, independently of their layout and type, and sums are f32 throughout.
 

@@ -23,9 +23,12 @@ pub fn pack_left<T: Float>(
     panels: &mut [f32],
 ) {
     match tile {
+        Tile::Portable => pack::<T, 4>(matrix, region, panels),
         // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
+        #[cfg(target_arch = "x86_64")]
         Tile::Avx2 => unsafe { pack_avx2::<T, 6>(matrix, region, panels) },
         // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
         Tile::Avx512 => unsafe { pack_avx512::<T, 12>(matrix, region, panels) },
     }
 }
@@ -38,13 +41,17 @@ pub fn pack_right<T: Float>(
     panels: &mut [f32],
 ) {
     match tile {
+        Tile::Portable => pack::<T, 8>(matrix, region, panels),
         // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
         Tile::Avx2 => unsafe { pack_avx2::<T, 16>(matrix, region, panels) },
         // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
         Tile::Avx512 => unsafe { pack_avx512::<T, 32>(matrix, region, panels) },
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn pack_avx2<T: Float, const W: usize>(
     matrix: Matrix<T>,
@@ -54,6 +61,7 @@ fn pack_avx2<T: Float, const W: usize>(
     pack::<T, W>(matrix, region, panels);
 }
 
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn pack_avx512<T: Float, const W: usize>(
     matrix: Matrix<T>,

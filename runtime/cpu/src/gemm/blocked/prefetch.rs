@@ -1,9 +1,8 @@
 //! Prefetching of what is packed next, while the current block is multiplied.
 
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-
 use super::PackedRegion;
 use crate::gemm::Matrix;
+use crate::simd::prefetch_second;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -32,8 +31,7 @@ impl<'a, T> PrefetchedRegion<'a, T> {
         for run in self.runs * index / parts..self.runs * (index + 1) / parts {
             let start = self.data.as_ptr().wrapping_add(run * self.stride).cast::<i8>();
             for line in 0..self.lines {
-                // SAFETY: all x86-64 CPUs can prefetch, and any address may be given.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line * LINE)) };
+                prefetch_second(start.wrapping_add(line * LINE));
             }
         }
     }

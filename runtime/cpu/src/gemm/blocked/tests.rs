@@ -6,13 +6,19 @@ use super::{CONFLICTING, Tile, matmul, matmul_rounded};
 use crate::float::Float;
 use crate::gemm::Matrix;
 use crate::gemm::rounded::{MAX_SUMS, MIN_ROWS};
-use crate::simd::Level;
+use crate::simd::{BASELINE_FUSES, Level};
 use crate::workers::Workers;
 
 fn tiles() -> Vec<Tile> {
     let best = Level::detect();
-    let levels = [Level::Avx2, Level::Avx512].into_iter().filter(|level| *level <= best);
-    levels.filter_map(Tile::of_level).collect()
+    let levels = [
+        Level::Portable,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512,
+    ];
+    levels.into_iter().filter(|level| *level <= best).map(Tile::of_level).collect()
 }
 
 fn values<T: Float>(len: usize, seed: usize) -> Vec<T> {
@@ -39,7 +45,9 @@ fn chains<T: Float>(
                 let mut sum = 0f32;
                 for p in start..k.min(start + depth) {
                     let (x, y) = (a.data[i * a.row + p * a.col], b.data[p * b.row + j * b.col]);
-                    sum = x.widen_to_f32().mul_add(y.widen_to_f32(), sum);
+                    let (x, y) = (x.widen_to_f32(), y.widen_to_f32());
+                    let fuses = tile != Tile::Portable || BASELINE_FUSES;
+                    sum = if fuses { x.mul_add(y, sum) } else { x * y + sum };
                 }
                 out[i * n + j] = if start == 0 && c.is_none() { sum } else { out[i * n + j] + sum };
             }

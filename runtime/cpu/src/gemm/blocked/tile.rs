@@ -3,40 +3,58 @@
 //! Each element is one chain of fused multiply-adds over the depth of a block, so its bits depend on the tile and the
 //! instruction set by [`Tile::depth`] only.
 
-use std::arch::x86_64::{__m256, __m512, _MM_HINT_T0, _mm_prefetch};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m256, __m512};
 
 use super::lanes::Lanes;
-use crate::simd::Level;
+use crate::simd::{Level, prefetch_nearest};
 
 /// The size of a tile, for each instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tile {
+    /// 4 x 8: of 16 registers of 4 numbers, 8 hold the tile.
+    Portable,
     /// 6 x 16: of 16 registers of 8 numbers, 12 hold the tile, 2 a row of the right operand and 1 the left one.
+    #[cfg(target_arch = "x86_64")]
     Avx2,
     /// 12 x 32: of 32 registers of 16 numbers, 24 hold the tile.
+    #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
 impl Tile {
-    /// Returns the tile for an instruction set, if there is one.
-    pub fn of_level(level: Level) -> Option<Tile> {
+    /// Returns the tile for the instruction set of kernels.
+    pub fn detect() -> Tile {
+        Tile::of_level(Level::detect())
+    }
+
+    /// Returns the tile for an instruction set.
+    pub fn of_level(level: Level) -> Tile {
         match level {
-            Level::Avx512 | Level::Avx512Bf16 => Some(Tile::Avx512),
-            Level::Avx2 => Some(Tile::Avx2),
-            Level::Portable => None,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 | Level::Avx512Bf16 => Tile::Avx512,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => Tile::Avx2,
+            Level::Portable => Tile::Portable,
         }
     }
 
     pub fn rows(self) -> usize {
         match self {
+            Tile::Portable => 4,
+            #[cfg(target_arch = "x86_64")]
             Tile::Avx2 => 6,
+            #[cfg(target_arch = "x86_64")]
             Tile::Avx512 => 12,
         }
     }
 
     pub fn columns(self) -> usize {
         match self {
+            Tile::Portable => 8,
+            #[cfg(target_arch = "x86_64")]
             Tile::Avx2 => 16,
+            #[cfg(target_arch = "x86_64")]
             Tile::Avx512 => 32,
         }
     }
@@ -48,7 +66,10 @@ impl Tile {
     /// The order of sums follows from this number alone.
     pub fn depth(self) -> usize {
         match self {
+            Tile::Portable => 384,
+            #[cfg(target_arch = "x86_64")]
             Tile::Avx2 => 384,
+            #[cfg(target_arch = "x86_64")]
             Tile::Avx512 => 512,
         }
     }
@@ -95,19 +116,25 @@ pub struct ResultBlock<'a> {
 /// The last panel of `b` may reach beyond the columns of `c`, and is read as a whole.
 pub fn block(tile: Tile, depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
     match tile {
+        // SAFETY: every CPU of the target has its baseline.
+        Tile::Portable => unsafe { tiles::<[f32; 4], 4, 2>(depth, a, b, c, add) },
         // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
+        #[cfg(target_arch = "x86_64")]
         Tile::Avx2 => unsafe { block_avx2(depth, a, b, c, add) },
         // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
         Tile::Avx512 => unsafe { block_avx512(depth, a, b, c, add) },
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn block_avx2(depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
     // SAFETY: the caller vouches for the instructions.
     unsafe { tiles::<__m256, 6, 2>(depth, a, b, c, add) }
 }
 
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn block_avx512(depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
     // SAFETY: the caller vouches for the instructions.
@@ -175,8 +202,7 @@ unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
     let width = V * L::COUNT;
     for row in c.data.chunks(c.stride) {
         for line in row[c.start..][..c.columns].chunks(LINE) {
-            // SAFETY: all x86-64 CPUs can prefetch, and any address may be given.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+            prefetch_nearest(line.as_ptr().cast());
         }
     }
     // SAFETY: as the caller says, here and below.

@@ -1,5 +1,6 @@
 //! Transposes rows into a panel in registers, four rows and four steps of the depth at a time.
 
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m128, _mm_movehl_ps, _mm_movelh_ps, _mm_unpackhi_ps, _mm_unpacklo_ps};
 
 use crate::float::Float;
@@ -71,6 +72,14 @@ fn transpose_f32<const N: usize, const W: usize>(
 }
 
 /// Returns the columns of a matrix of four rows.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn transpose_square(rows: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
+    std::array::from_fn(|column| rows.map(|row| row[column]))
+}
+
+/// Returns the columns of a matrix of four rows.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn transpose_square(rows: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
     let [a, b, c, d] = rows.map(bytemuck::cast::<_, __m128>);

@@ -10,7 +10,6 @@ use crate::comm::{CallObserver, FailureCause, LaunchError, LaunchOptions, launch
 use crate::data::{Batch, MicroBatch};
 use crate::layout::AxisId;
 use crate::nn::Sizes;
-use crate::state_dict::saved_elements;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::print_line;
@@ -20,6 +19,7 @@ use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
 use crate::train::step::{RankState, StepFailure, train_step};
 use crate::train::{Error, LanguageModel, Result};
+use meshwright_store::__internal::saved_elements;
 
 /// Steps of a dry run: the optimizer and gradients take memory from the first one on.
 const STEPS: u64 = 2;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 /// Reason why text cannot be tokenized, with file and fix.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenizeError {
     /// A text could not be read.
     #[error("cannot read {name}: {source}")]

@@ -6,9 +6,10 @@ mod declared;
 mod extras;
 mod lengths;
 
+use crate::nn::builder::declare;
 use crate::nn::{
     Attention, AttentionOptions, ContextStyle, Embedding, Layers, Linear, LmHead,
-    RecomputeOverride, RmsNorm, Rope, Sizes, Stack, build, declare,
+    RecomputeOverride, RmsNorm, Rope, Sizes, Stack, build,
 };
 use crate::tensor::{Documents, Rank, Settings, Targets, Tensor, Tokens, ZeroStage};
 use meshwright_comm::{CommError, RankComms, launch};
