@@ -49,7 +49,7 @@ pub(super) fn larger_number(max: f32, x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn lane_max<T: Float>(x: &[T], larger: impl Fn(f32, f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
-    // Lanes of their own: those of whole chunks stay in registers, as no part of them is written.
+    // Other lanes than for whole chunks, which stay in registers as no part of them is written.
     let mut last = [f32::NEG_INFINITY; LANES];
     for (lane, x) in last.iter_mut().zip(rest) {
         *lane = x.widen_to_f32();

@@ -95,25 +95,21 @@ impl Level {
     }
 }
 
-/// Requests the line at any address for the first-level cache, if there is an instruction for it.
+/// Requests the line at any address for the cache of level `LEVEL`, 1 or 2, if there is an instruction for it.
 #[inline(always)]
-pub(super) fn prefetch_nearest(address: *const i8) {
+pub(super) fn prefetch<const LEVEL: usize>(address: *const i8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: all x86-64 CPUs can prefetch, and any address may be given.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address)
-    };
-    let _ = address;
-}
-
-/// Requests the line at any address for the second-level cache, if there is an instruction for it.
-#[inline(always)]
-pub(super) fn prefetch_second(address: *const i8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address)
-    };
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        // SAFETY: all x86-64 CPUs can prefetch, and any address may be given.
+        unsafe {
+            if LEVEL == 1 {
+                _mm_prefetch::<_MM_HINT_T0>(address);
+            } else {
+                _mm_prefetch::<_MM_HINT_T1>(address);
+            }
+        }
+    }
     let _ = address;
 }
 

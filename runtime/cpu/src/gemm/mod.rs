@@ -41,13 +41,19 @@ impl<'a, T> Matrix<'a, T> {
     pub fn transposed(data: &'a [T], stride: usize) -> Self {
         Matrix { data, row: 1, col: stride }
     }
+
+    /// Returns the transpose.
+    pub fn transpose(self) -> Self {
+        Matrix { data: self.data, row: self.col, col: self.row }
+    }
 }
 
 /// An element type of operands whose matmul has elements of type `C`.
-pub(super) trait Matmul<C>: Sized {
+pub(super) trait Matmul<C>: Float {
     /// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`.
     ///
-    /// Rows of `c` are contiguous, and no size is 0. Overwritten elements are not read.
+    /// Rows of `c` are contiguous, and no size is 0; [`skinny`] is for few rows or columns. Overwritten elements are
+    /// not read.
     fn matmul(
         workers: &Workers,
         mnk: [usize; 3],
@@ -67,9 +73,6 @@ impl Matmul<f32> for f32 {
         accumulate: bool,
         c: &mut [f32],
     ) {
-        if is_skinny(mnk) {
-            return skinny::matmul(workers, mnk, a, b, accumulate, c);
-        }
         blocked::matmul(workers, Tile::detect(), mnk, a, b, accumulate, c);
     }
 }
@@ -83,9 +86,6 @@ impl Matmul<bf16> for bf16 {
         accumulate: bool,
         c: &mut [bf16],
     ) {
-        if is_skinny(mnk) {
-            return skinny::matmul(workers, mnk, a, b, accumulate, c);
-        }
         #[cfg(target_arch = "x86_64")]
         if let Some(dots) = DotInstructions::at_level(Level::detect()) {
             return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
@@ -103,9 +103,6 @@ impl Matmul<f32> for bf16 {
         accumulate: bool,
         c: &mut [f32],
     ) {
-        if is_skinny(mnk) {
-            return skinny::matmul(workers, mnk, a, b, accumulate, c);
-        }
         #[cfg(target_arch = "x86_64")]
         if let Some(dots) = DotInstructions::at_level(Level::detect()) {
             return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
@@ -116,10 +113,6 @@ impl Matmul<f32> for bf16 {
 
 /// Minimum rows and columns of a result that is computed by tiles.
 const MIN_SIDE: usize = 8;
-
-fn is_skinny([m, n, _]: [usize; 3]) -> bool {
-    m.min(n) < MIN_SIDE
-}
 
 impl MatmulOps for CpuBackend {
     fn gemm(&self, g: &Gemm, a: View, b: View, mut c: ViewMut) {
@@ -154,5 +147,6 @@ fn gemm<T: Matmul<C> + Sync, C: Float>(
     }
     let a = if trans_a { Matrix::transposed(a, m) } else { Matrix::rows(a, k) };
     let b = if trans_b { Matrix::transposed(b, k) } else { Matrix::rows(b, n) };
-    workers.install(|| T::matmul(workers, [m, n, k], a, b, accumulate, c));
+    let matmul = if m.min(n) < MIN_SIDE { skinny::matmul } else { T::matmul };
+    workers.install(|| matmul(workers, [m, n, k], a, b, accumulate, c));
 }

@@ -6,7 +6,7 @@ use super::Matrix;
 use super::blocked::{self, Tile};
 use crate::float::Float;
 
-/// Columns of which the panels of every instruction set have a whole number.
+/// A multiple of the columns of a panel, for every instruction set.
 pub(crate) const PANEL: usize = 32;
 
 /// The right operand `[k, n]` of several matmuls on one thread, packed once into panels of its columns, as the GEMM of

@@ -1,16 +1,18 @@
-//! Matmuls with few rows or columns, such as those of one sampled token.
+//! Matmuls with few rows or columns: sampling one token multiplies vectors.
 //!
 //! Most of a tile would be wasted, and packing would take longer than the products. So the large operand is read once,
 //! where it is and in the order of addresses.
 
 use super::{MIN_SIDE, Matrix};
 use crate::float::Float;
+use crate::math::{LANES, fold_lanes};
 use crate::scratch::with_scratch;
 use crate::simd::dispatch;
 use crate::workers::{Rows, Workers};
 use meshwright_backend::math::fma;
 
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results with fewer than [`MIN_SIDE`] rows or columns.
+/// Computes what [`Matmul::matmul`](super::Matmul::matmul) does, for results with fewer than [`MIN_SIDE`] rows or
+/// columns.
 pub(super) fn matmul<T: Float, C: Float>(
     workers: &Workers,
     [m, n, k]: [usize; 3],
@@ -19,9 +21,9 @@ pub(super) fn matmul<T: Float, C: Float>(
     accumulate: bool,
     c: &mut [C],
 ) {
-    let b = Matrix { data: b.data, row: b.col, col: b.row };
     let is_row = m <= n;
-    let (small, few, large, many) = if is_row { (a, m, b, n) } else { (b, n, a, m) };
+    let (small, few, large, many) =
+        if is_row { (a, m, b.transpose(), n) } else { (b.transpose(), n, a, m) };
     with_scratch(few * k + many * few, |scratch| {
         let (rows, sums) = scratch.split_at_mut(few * k);
         for (index, row) in rows.chunks_exact_mut(k).enumerate() {
@@ -69,9 +71,6 @@ dispatch! {
     }
 }
 
-/// Lanes of a dot product: enough for four sums of the widest registers.
-const LANES: usize = 64;
-
 /// The dot product of two rows: sums of every [`LANES`]-th product, added in pairs, and the products of the rest.
 #[inline(always)]
 fn dot<const FMA: bool, T: Float>(x: &[T], y: &[f32]) -> f32 {
@@ -83,15 +82,9 @@ fn dot<const FMA: bool, T: Float>(x: &[T], y: &[f32]) -> f32 {
             sums[lane] = fma::<FMA>(x[lane].widen_to_f32(), y[lane], sums[lane]);
         }
     }
-    let mut half = LANES / 2;
-    while half > 0 {
-        for lane in 0..half {
-            sums[lane] += sums[lane + half];
-        }
-        half /= 2;
-    }
     let rest = x_rest.iter().zip(y_rest);
-    rest.fold(sums[0], |sum, (x, y)| fma::<FMA>(x.widen_to_f32(), *y, sum))
+    let sum = fold_lanes(sums, |a, b| a + b);
+    rest.fold(sum, |sum, (x, y)| fma::<FMA>(x.widen_to_f32(), *y, sum))
 }
 
 /// Rows of the large operand whose sums are computed together: they stay in the first-level cache.

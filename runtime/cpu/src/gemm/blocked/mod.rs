@@ -210,12 +210,11 @@ fn pack_all_right<T: Float>(
     region: PackedRegion,
     panels: &mut [f32],
 ) {
-    let transposed = Matrix { data: b.data, row: b.col, col: b.row };
     let PackedRegion { lead, depth } = region;
     let (width, panel) = (tile.columns(), tile.columns() * depth.len());
     workers.rows(panels.len() / panel, panel, Rows(panels, panel), |range, Rows(panels, _)| {
         let lead = lead.start + range.start * width..lead.end.min(lead.start + range.end * width);
-        pack_right(tile, transposed, PackedRegion { lead, depth: depth.clone() }, panels);
+        pack_right(tile, b.transpose(), PackedRegion { lead, depth: depth.clone() }, panels);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use super::PackedRegion;
 use crate::gemm::Matrix;
-use crate::simd::prefetch_second;
+use crate::simd::prefetch;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -31,7 +31,7 @@ impl<'a, T> PrefetchedRegion<'a, T> {
         for run in self.runs * index / parts..self.runs * (index + 1) / parts {
             let start = self.data.as_ptr().wrapping_add(run * self.stride).cast::<i8>();
             for line in 0..self.lines {
-                prefetch_second(start.wrapping_add(line * LINE));
+                prefetch::<2>(start.wrapping_add(line * LINE));
             }
         }
     }

@@ -7,7 +7,7 @@
 use std::arch::x86_64::{__m256, __m512};
 
 use super::lanes::Lanes;
-use crate::simd::{Level, prefetch_nearest};
+use crate::simd::{Level, prefetch};
 
 /// The size of a tile, for each instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,7 +202,7 @@ unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
     let width = V * L::COUNT;
     for row in c.data.chunks(c.stride) {
         for line in row[c.start..][..c.columns].chunks(LINE) {
-            prefetch_nearest(line.as_ptr().cast());
+            prefetch::<1>(line.as_ptr().cast());
         }
     }
     // SAFETY: as the caller says, here and below.
