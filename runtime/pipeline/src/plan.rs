@@ -45,7 +45,7 @@ pub struct StageRequest<'a> {
 /// Cuts `M`, whose chain is `chain`, into the stages of `request`. Allocates no memory.
 ///
 /// # Errors
-/// All problems together: those of the model, as for [`build`](meshwright_core::nn::build), a mesh with another number
+/// All problems together: what [`build`](meshwright_core::nn::build) finds in the model, a mesh with another number
 /// of ranks than the placement, too many stages, and a cut that does not fit.
 pub fn cut_stages<M: Build>(
     rank: &Rank,

@@ -17,7 +17,7 @@ use super::{ChainOutline, FieldOutline, StagePlan, StageRequest};
 /// same plan.
 ///
 /// # Errors
-/// All problems together: those of the model, as for [`build`](meshwright_core::nn::build), a model without stages, a
+/// All problems together: what [`build`](meshwright_core::nn::build) finds in the model, a model without stages, a
 /// mesh with another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with
 /// a dim that has no size or with documents of other tokens than the model's input.
 pub fn plan_stages<M: Model + Module<In: SegmentData>>(

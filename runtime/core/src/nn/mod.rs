@@ -69,7 +69,7 @@ pub use stack::{Layers, StackInput};
 pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
 
-/// Layers and their options, all of which are also in the prelude.
+/// Layers and their options. The prelude has all of them, too.
 pub mod layers {
     pub use crate::nn::attention::{
         Alibi, Attention, AttentionOptions, AttentionSinks, Bidirectional, Causal, Padding,

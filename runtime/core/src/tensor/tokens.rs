@@ -97,9 +97,10 @@ impl<S: Dims> Tokens<S> {
         Tokens::from_rows(rank, sizes, first, &Tokens::<S>::declared_rows(rank, sizes, whole))
     }
 
-    /// Creates the token ids of micro-batch `index` of `count` of a global batch: `whole` holds this rank's rows of it,
-    /// `data::rows_of_rank`, of which it takes its positions. A micro-batch has the same rows on
-    /// every mesh, unlike one of [`from_whole_rows`](Self::from_whole_rows), whose rows are those of each rank's block.
+    /// Creates the token ids of micro-batch `index` of `count` of a global batch. `whole` holds this rank's rows of it,
+    /// as `data::rows_of_rank` lists them, with all positions; this rank's positions are taken from them. A micro-batch
+    /// has the same rows on every mesh. One of [`from_whole_rows`](Self::from_whole_rows) has the rows of each rank's
+    /// block.
     ///
     /// Other tensors of the micro-batch are made on the [rank](Self::rank) of its tokens, by `from_block` or `from_fn`.
     ///

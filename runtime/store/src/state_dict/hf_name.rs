@@ -28,7 +28,7 @@ impl HfName {
         HfName { path, name, transposed: true, fused: false, stacked: false }
     }
 
-    /// Names the weights of a stack, such as those of [`GroupedLinear`](meshwright_core::nn::GroupedLinear) experts,
+    /// Names the weights of a stack, such as the experts of [`GroupedLinear`](meshwright_core::nn::GroupedLinear),
     /// each of which is stored `[out, in]` in a tensor of its own. The last `*` of `name` is the number of the weight.
     ///
     /// ```

@@ -1,7 +1,7 @@
 //! Function tables of the vendor's libraries, one table per library.
 //!
 //! A table is filled when its library is loaded, so that a missing function is reported then, by name, and no later
-//! call fails for it. Types and signatures are those of the bindings of `cudarc`, checked at compile time: only its
+//! call fails for it. Types and signatures are from the bindings of `cudarc`, checked at compile time: only its
 //! modules `sys` are used, so any release with the same versions of the libraries will do. `cudarc`'s own loader is not
 //! used: it panics on missing functions and does not know NCCL's file name.
 
