@@ -269,7 +269,7 @@ const SEARCH_TERMS: [(&str, &str); 59] = [
     ("Philox", "runtime/cpu/src/philox.rs"),
     ("EMA", "runtime/core/src/optim/ema.rs"),
     ("safetensors", "runtime/store/src/checkpoint/tensors.rs"),
-    ("tokenizer", "runtime/store/src/data/tokenize/tokenizer.rs"),
+    ("tokenizer", "runtime/tokenize/src/tokenizer.rs"),
     ("memory plan", "runtime/src/train/plan/memory/mod.rs"),
     ("context parallel", "runtime/core/src/nn/attention/context/mod.rs"),
 ];

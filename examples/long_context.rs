@@ -3,10 +3,10 @@
 //! Backward recomputes each layer from its input. The output of attention is saved, so that the keys and values of a
 //! context-parallel attention do not travel again.
 
-use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::{
+    Batch, Block, Flow, HF_NAMES, Hidden, Llama, LlamaConfig, Seq, Vocab,
+};
 use meshwright::prelude::*;
-
-use crate::llama::{Batch, Block, Flow, Hidden, Llama, Seq, Vocab};
 
 /// The model: blocks of a [`Llama`], of which backward keeps inputs and the results of attention.
 #[model]
@@ -36,7 +36,7 @@ impl LanguageModel for LongLlama {
     type Vocab = Vocab;
     type Config = LlamaConfig;
 
-    const HF_NAMES: &'static [HfName] = Llama::HF_NAMES;
+    const HF_NAMES: &'static [HfName] = HF_NAMES;
 
     fn sizes(config: &LlamaConfig) -> Sizes {
         Llama::sizes(config)

@@ -17,12 +17,12 @@ mod encoder_decoder;
 mod mlp;
 
 use meshwright::mesh_test;
+use meshwright::models::mixtral::Mixtral;
 use meshwright::prelude::*;
 use meshwright::schedule::ScheduleKind;
 use meshwright::testing::Observed;
 use meshwright::train::Config;
 use meshwright_examples::long_context::LongLlama;
-use meshwright_examples::mixtral::Mixtral;
 
 #[test]
 fn the_mlp_learns_the_same_on_every_mesh() {

@@ -24,10 +24,7 @@ const SAVING: [(&str, &str); 1] = [(
 /// Replacements for nested segments with offloaded inputs, and FSDP units within layers.
 const NESTED: [(&str, &str); 4] = [
     ("    blocks: Stack<Block>", "    #[recompute(offload)]\n    blocks: Stack<Block>"),
-    (
-        "    pub(crate) attn: SelfAttention",
-        "    #[recompute(save = [core])]\n    pub(crate) attn: SelfAttention",
-    ),
+    ("    pub attn: SelfAttention", "    #[recompute(save = [core])]\n    pub attn: SelfAttention"),
     ("    mlp: Mlp", "    #[sharded(fsdp)]\n    mlp: Mlp"),
     ("#[model]\npub struct SelfAttention", "#[model]\n#[sharded(fsdp)]\npub struct SelfAttention"),
 ];
@@ -42,12 +39,12 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     for (source, target, changes) in [
-        ("../examples/llama.rs", "plain_llama.rs", &WHOLE_STREAM[..]),
-        ("../examples/gpt2.rs", "plain_gpt2.rs", &WHOLE_STREAM),
+        ("../runtime/models/src/llama/model.rs", "plain_llama.rs", &WHOLE_STREAM[..]),
+        ("../runtime/models/src/gpt2/model.rs", "plain_gpt2.rs", &WHOLE_STREAM),
         ("models/gpt.rs", "plain_gpt.rs", &WHOLE_STREAM),
         ("models/mixer.rs", "plain_mixer.rs", &WHOLE_STREAM),
-        ("../examples/llama.rs", "saving_llama.rs", &SAVING),
-        ("../examples/llama.rs", "nested_llama.rs", &NESTED),
+        ("../runtime/models/src/llama/model.rs", "saving_llama.rs", &SAVING),
+        ("../runtime/models/src/llama/model.rs", "nested_llama.rs", &NESTED),
         ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),
     ] {
         derive(Path::new(source), &out.join(target), changes);
@@ -57,7 +54,9 @@ fn main() {
 fn derive(source: &Path, target: &Path, changes: &[(&str, &str)]) {
     println!("cargo::rerun-if-changed={}", source.display());
     let text = fs::read_to_string(source).expect("the model's text is readable");
-    let lines = text.lines().filter(|line| !line.starts_with("//!"));
+    // What a model uses of its family is imported where the variant is included.
+    let is_kept = |line: &&str| !line.starts_with("//!") && !line.starts_with("use super::");
+    let lines = text.lines().filter(is_kept);
     let mut changed: String = lines.map(|line| format!("{line}\n")).collect();
     assert!(changed.contains(changes[0].0), "{}: no {}", source.display(), changes[0].0);
     for (before, after) in changes {

@@ -1,8 +1,8 @@
 //! The collectives of a step, by the API of the trainer.
 
+use meshwright::models::llama::Llama;
+use meshwright::models::mixtral::Mixtral;
 use meshwright::train::{Config, Trainer};
-use meshwright_examples::llama::Llama;
-use meshwright_examples::mixtral::Mixtral;
 
 const SIZES: &str = "t --hidden 32 --layers 2 --heads 4 --ffn 48 --seq 16 --batch 4 --threads 1";
 

@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Barrier, LazyLock, Mutex};
 
+use meshwright::models::llama::Llama;
+use meshwright::models::mixtral::Mixtral;
 use meshwright::optim::{AdamWOptions, FlatSlice, Group, UpdateRule, Updated};
 use meshwright::train::{Config, LanguageModel, OptimizerEntry, Optimizers, Trainer};
-use meshwright_examples::llama::Llama;
-use meshwright_examples::mixtral::Mixtral;
 
 /// The allocator of the system, which counts what is allocated.
 struct Counting;

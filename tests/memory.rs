@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use meshwright::models::llama::Llama;
 use meshwright::train::MemoryUse;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::run::train_with_words;
 
 /// A Llama of which only the heads divide evenly.

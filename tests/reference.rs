@@ -7,11 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use meshwright::checkpoint::hf::HfFolder;
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::nn::build;
 use meshwright::tensor::{Extent, ParamRef, Targets, Tokens};
 use meshwright::train::{LanguageModel, Summary, import_hf};
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance, scalar_distance};
 use meshwright_tests::run::{on_mesh, train_with_flags};
 use safetensors::{Dtype, SafeTensors};

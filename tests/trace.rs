@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use meshwright::models::llama::Llama;
 use meshwright::schedule::{Action, Message, MessageKind, ScheduleKind, verify};
 use meshwright::train::Summary;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::lanes::{Span, lanes};
 use meshwright_tests::run::train_with_words;
 use serde_json::Value;

@@ -2,7 +2,6 @@
 #![warn(missing_docs)]
 
 mod parity;
-pub mod prelude;
 pub mod testing;
 pub mod train;
 
@@ -49,7 +48,42 @@ pub mod mesh {
 
 pub use meshwright_core::{layout, nn, optim, random, rotary, tensor};
 pub use meshwright_pipeline::schedule;
-pub use meshwright_store::{checkpoint, data, state_dict};
+pub use meshwright_store::state_dict;
+
+/// Training data: token files, text and its tokenizers, and which tokens each step trains on.
+pub mod data {
+    #[doc(inline)]
+    pub use meshwright_store::data::*;
+    #[doc(inline)]
+    pub use meshwright_tokenize::*;
+}
+
+/// Sharded checkpoints: the whole training state as safetensors with a manifest; and Hugging Face folders.
+pub mod checkpoint {
+    #[doc(inline)]
+    pub use meshwright_store::checkpoint::*;
+
+    /// Hugging Face folders: import and export of `config.json` and safetensors.
+    pub mod hf {
+        #[doc(no_inline)]
+        pub use meshwright_models::{Gpt2Config, Gpt2Dropout, LlamaConfig, MixtralConfig};
+        #[doc(inline)]
+        pub use meshwright_store::checkpoint::hf::*;
+    }
+}
+
+/// Model families that the trainer trains, and programs vary: Llama, GPT-2 and Mixtral.
+pub mod models {
+    #[doc(inline)]
+    pub use meshwright_models::*;
+}
+
+/// Types, traits and macros for model code: `use meshwright::prelude::*;`.
+pub mod prelude {
+    pub use crate::train::Trainer;
+    #[doc(inline)]
+    pub use meshwright_models::prelude::*;
+}
 
 use meshwright_os as os;
 

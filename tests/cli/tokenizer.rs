@@ -266,5 +266,5 @@ mod with_files {
 
 #[cfg(feature = "tokenizers")]
 #[allow(dead_code, reason = "not all of it is needed here")]
-#[path = "../../runtime/store/src/data/tokenize/test_tokenizer.rs"]
+#[path = "../../runtime/tokenize/src/test_tokenizer.rs"]
 mod test_tokenizer;

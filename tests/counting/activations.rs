@@ -14,8 +14,8 @@
 //!
 //! `A'` is `A` with the whole `y` and `y'`, as a tensor gathered by recomputation is not gathered again.
 
+use meshwright::models::llama::Llama;
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::Llama;
 
 use super::case::{Case, F32, HEADS, ONE};
 

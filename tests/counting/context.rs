@@ -12,7 +12,7 @@
 //!
 //! The workspace is that of backward; forward needs less.
 
-use meshwright_examples::llama::Llama;
+use meshwright::models::llama::Llama;
 use meshwright_examples::long_context::LongLlama;
 
 use super::case::{Case, F32, HEADS, ONE};

@@ -1,8 +1,8 @@
 //! FLOPs of recomputation, which are the difference between `hfu` and `mfu`.
 
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::train::LanguageModel;
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::models::plain_llama;
 
 use super::case::{Case, HEADS, ONE, Outcome, VOCAB};

@@ -10,8 +10,8 @@ mod ring;
 mod state;
 mod traffic;
 
+use meshwright::models::llama::Batch;
 use meshwright::tensor::{Metric, Tokens};
-use meshwright_examples::llama::Batch;
 use meshwright_tests::run::on_mesh;
 
 #[test]

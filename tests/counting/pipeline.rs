@@ -5,7 +5,7 @@
 //! gradients across, and `4 S` for the gradient of the weight, if another rank owns it too. Losses, counts and the
 //! gradient norm are numbers in double precision.
 
-use meshwright_examples::llama::Llama;
+use meshwright::models::llama::Llama;
 
 use super::case::{Case, F32, ONE};
 use super::ring::gather_f64;

@@ -1,8 +1,8 @@
 //! The memory plan of a run against its measured peak.
 
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::train::{LanguageModel, MemoryUse};
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 
 use super::case::{Case, ONE};
 

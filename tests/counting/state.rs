@@ -14,8 +14,8 @@
 //! weights. Replicas (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to
 //! shards in bf16.
 
+use meshwright::models::llama::Llama;
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::models::plain_llama;
 
 use super::case::{Case, F32, ONE};

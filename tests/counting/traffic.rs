@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use meshwright_examples::llama::Llama;
+use meshwright::models::llama::Llama;
 use meshwright_tests::models::{nested_llama, plain_llama, saving_llama};
 
 use super::case::{Case, F32, ONE};

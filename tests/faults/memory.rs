@@ -5,13 +5,13 @@ use std::path::Path;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::comm::{CommError, LaunchError, launch};
+use meshwright::models::llama::{
+    Batch, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Vocab,
+};
 use meshwright::nn::{Module, build};
 use meshwright::prelude::*;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{MemoryUse, Summary};
-use meshwright_examples::llama::{
-    Batch, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Vocab,
-};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::train_with_words;
 

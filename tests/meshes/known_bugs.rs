@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
+use meshwright::models::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 use meshwright::nn::{Built, Layers, Sizes, build};
 use meshwright::tensor::{Gradients, ParamRef, Rank, Reduced, Settings, ZeroStage};
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance, scalar_distance};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::models::{mixer, recomputed_mixer};

@@ -37,13 +37,17 @@ pub fn small_gpt2<M: LanguageModel<Config = Gpt2Config>>(data: &TokenData, layer
     sizes
 }
 
-/// The Llama of the examples with a whole residual stream.
+/// The Llama with a whole residual stream.
 pub mod plain_llama {
+    use meshwright::models::llama::{HF_NAMES, LlamaConfig};
+
     include!(concat!(env!("OUT_DIR"), "/plain_llama.rs"));
 }
 
-/// The GPT-2 of the examples with a whole residual stream.
+/// The GPT-2 with a whole residual stream.
 pub mod plain_gpt2 {
+    use meshwright::models::gpt2::{Gpt2Config, HF_NAMES};
+
     include!(concat!(env!("OUT_DIR"), "/plain_gpt2.rs"));
 }
 
@@ -57,13 +61,17 @@ pub mod plain_mixer {
     include!(concat!(env!("OUT_DIR"), "/plain_mixer.rs"));
 }
 
-/// The Llama of the examples with segments of two layers, and some results saved.
+/// The Llama with segments of two layers, and some results saved.
 pub mod saving_llama {
+    use meshwright::models::llama::{HF_NAMES, LlamaConfig};
+
     include!(concat!(env!("OUT_DIR"), "/saving_llama.rs"));
 }
 
-/// The Llama of the examples with nested segments, offloaded inputs, and FSDP units within layers.
+/// The Llama with nested segments, offloaded inputs, and FSDP units within layers.
 pub mod nested_llama {
+    use meshwright::models::llama::{HF_NAMES, LlamaConfig};
+
     include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));
 }
 

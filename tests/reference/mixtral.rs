@@ -1,6 +1,6 @@
 //! Mixtrals: with the load balance loss of their folder, and without one, as transformers trains them by default.
 
-use meshwright_examples::mixtral::Mixtral;
+use meshwright::models::mixtral::Mixtral;
 use meshwright_tests::compare::assert_same_bits;
 
 use super::{Case, check, weights_of};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use meshwright_examples::mixtral::Mixtral;
+use meshwright::models::mixtral::Mixtral;
 use meshwright_tests::compare::Report;
 
 use super::{Run, bytes};

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use meshwright::checkpoint::{Checkpoint, TensorBox, TensorSource};
+use meshwright::models::llama::Llama;
 use meshwright::train::{LanguageModel, Summary};
-use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors};
 use meshwright_tests::run::train_with_flags;
 use tempfile::TempDir;

@@ -10,13 +10,13 @@ use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::ops::optim::AdamwArgs;
 use meshwright::backend::{AdamGroup, AdamStep, BlockCopy, Buffer, Category, DType};
 use meshwright::comm::{CommError, launch};
+use meshwright::models::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 use meshwright::nn::{Built, Layers, Sizes, build};
 use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Optimizer, SgdOptions, UpdateRule};
 use meshwright::tensor::{Gradients, Rank, Reduced, Settings, Targets, Tokens};
 use meshwright::train::LanguageModel;
 use meshwright_bench::thread_time;
 use meshwright_examples::lion::Lion;
-use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 
 /// Tokens of the loss whose gradients are applied: few, because only the optimizer step is measured.
 const TOKENS: usize = 8;

@@ -104,7 +104,8 @@ fn name_in_package() -> Option<String> {
     if std::env::var_os("CARGO_PKG_NAME").is_some_and(|name| name == env!("CARGO_PKG_NAME")) {
         return own_name();
     }
-    match crate_name("meshwright") {
+    // A library of models needs what is below the trainer only.
+    match crate_name("meshwright").or_else(|_| crate_name("meshwright-core")) {
         Ok(FoundCrate::Name(name)) => Some(name),
         Err(Error::CrateNotFound { .. }) => None,
         Ok(FoundCrate::Itself) | Err(_) => own_name(),
@@ -230,6 +231,7 @@ mod tests {
                 Some("mw"),
             ),
             ("meshwright", "", Some("meshwright")),
+            ("library", "[dependencies]\nmeshwright-core = \"1\"", Some("meshwright_core")),
             ("other", "[dependencies]\nserde = \"1\"", None),
             ("only-build", "[build-dependencies]\nmeshwright = \"1\"", None),
             ("broken", "[dependencies", Some("meshwright")),

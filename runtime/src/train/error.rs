@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::backend::OutOfMemory;
 use crate::checkpoint::CheckpointError;
 use crate::comm::{CommError, FailureCause, LaunchError};
-use crate::data::DataError;
+use crate::data::{DataError, TokenizeError};
 use crate::mesh::{MeshError, MeshShape};
 use crate::nn::BuildError;
 use crate::optim::{GroupsError, OptimizerError};
@@ -41,6 +41,9 @@ pub enum Error {
     /// The training data.
     #[error("{0}")]
     Data(#[from] DataError),
+    /// Text that does not become tokens.
+    #[error("{0}")]
+    Tokenize(#[from] TokenizeError),
     /// A checkpoint, or a Hugging Face folder.
     #[error("{flag}: {error}")]
     Checkpoint {
@@ -239,6 +242,7 @@ impl Error {
             | Error::Groups(_)
             | Error::Optimizer(_) => exit_code::REFUSED,
             Error::Data(error) => code_of_error(error),
+            Error::Tokenize(error) => code_of_error(error),
             Error::Checkpoint { error, .. } => code_of_error(error),
             Error::Metrics(error) => code_of_error(error),
             Error::Output { source, .. } | Error::Stdout { error: source, .. } => {

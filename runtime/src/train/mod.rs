@@ -7,7 +7,6 @@ mod continuation;
 mod cuda_graphs;
 mod error;
 mod explain;
-mod family;
 mod machine;
 mod micro_batch;
 mod pipeline_step;
@@ -23,10 +22,10 @@ pub use crate::state_dict::{HfName, import_hf};
 pub use config::{Config, ConfigError, Decay, LrSchedule};
 pub use config::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use error::{Error, Result};
-pub use family::{Family, LanguageModel, Outline};
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
 pub use machine::Machine;
+pub use meshwright_store::family::{Family, LanguageModel, Outline};
 pub use report::{
     AxisUse, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Progress, Report,
     StepMetrics, Summary,

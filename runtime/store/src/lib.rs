@@ -1,12 +1,14 @@
-//! Files of a run: data, checkpoints and Hugging Face folders.
+//! Files of a run: data, checkpoints and Hugging Face folders; and what a model family states about itself.
 
 pub mod checkpoint;
 pub mod data;
+pub mod family;
 pub mod state_dict;
 
 /// Items for the other crates of Meshwright. Not part of the API.
 #[doc(hidden)]
 pub mod __internal {
+    pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
     pub use crate::data::tokens::open_data;
     pub use crate::state_dict::snapshot::StateSnapshot;
     pub use crate::state_dict::training_state::{

@@ -1,8 +1,8 @@
 //! The models of the examples, trained on documents.
 
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::train::{Config, LanguageModel, Trainer};
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 
 use super::run::{EXAMPLE, Run};
 

@@ -1,7 +1,7 @@
 //! Metrics of runs with documents.
 
 use meshwright::data::{Batch as Rows, Dataset, DocumentOptions, Order, TokenFile};
-use meshwright_examples::llama::Llama;
+use meshwright::models::llama::Llama;
 
 use super::bags::Bags;
 use super::run::{EXAMPLE, Run, text};

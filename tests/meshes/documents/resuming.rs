@@ -1,8 +1,8 @@
 //! Runs with documents that are resumed.
 
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::train::LanguageModel;
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 
 use super::bags::Bags;
 use super::run::{EXAMPLE, Run};

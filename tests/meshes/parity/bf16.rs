@@ -1,9 +1,9 @@
 //! Training in bf16: against f32, and on every mesh and ZeRO stage against one rank.
 
 use meshwright::backend::DType;
+use meshwright::models::llama::Llama;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::{Outcome, Setup, train};

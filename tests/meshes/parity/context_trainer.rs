@@ -1,9 +1,9 @@
 //! The Llama of the examples with sequences that the ranks of `cp` share, trained by the trainer.
 
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::Llama;
 use meshwright::prelude::*;
 use meshwright::train::{Config, Summary};
-use meshwright_examples::llama::Llama;
 use meshwright_tests::models::context::ContextLm;
 use meshwright_tests::models::gpt::Gpt;
 

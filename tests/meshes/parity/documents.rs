@@ -2,12 +2,12 @@
 //! their own.
 
 use meshwright::layout::AxisSet;
+use meshwright::models::{gpt2, llama};
 use meshwright::nn::{ContextStyle, RecomputeOverride, Sizes, build};
 use meshwright::pipeline::StageCut;
 use meshwright::prelude::*;
 use meshwright::schedule::ScheduleKind;
 use meshwright::tensor::{Settings, ZeroStage};
-use meshwright_examples::{gpt2, llama};
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::{Batches, PackedData, TokenData, Turn};
 use meshwright_tests::models::{plain_gpt2, plain_llama, small_gpt2};

@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::Llama;
 use meshwright::nn::ContextStyle;
 use meshwright::pipeline::StageCut;
 use meshwright::rotary::RopeParameters;
 use meshwright::schedule::ScheduleKind;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::pipeline_run::train_stages;

@@ -2,9 +2,9 @@
 
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::models::gpt2::Gpt2;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
-use meshwright_examples::gpt2::Gpt2;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::{plain_gpt2, small_gpt2};

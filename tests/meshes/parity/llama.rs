@@ -1,10 +1,10 @@
 //! The Llama of the examples, with a sequence-parallel and a whole stream.
 
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::{Llama, Vocab};
 use meshwright::nn::{ContextStyle, build};
 use meshwright::rotary::RopeParameters;
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::{Llama, Vocab};
 use meshwright_tests::compare::Tensors;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::plain_llama;

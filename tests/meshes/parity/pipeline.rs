@@ -1,12 +1,12 @@
 //! Pipeline parallelism: every schedule against one rank that accumulates the same micro-batches.
 
 use meshwright::backend::DType;
+use meshwright::models::llama::Llama;
 use meshwright::nn::RecomputeOverride;
 use meshwright::pipeline::StageCut;
 use meshwright::schedule::{Schedule, ScheduleKind};
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::TokenData;
 use meshwright_tests::pipeline_run::train_stages;

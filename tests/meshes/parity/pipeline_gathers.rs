@@ -9,11 +9,11 @@ use meshwright::comm::{
     Call, CommOp, Completion, Engine, GroupMember, Operands, ProcessGroup, RankComms, RankExit,
 };
 use meshwright::layout::{AxisId, AxisSet};
+use meshwright::models::llama::Llama;
 use meshwright::pipeline::StageCut;
 use meshwright::schedule::{Compute, ScheduleKind, Work};
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{Machine, Result};
-use meshwright_examples::llama::Llama;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::Setup;
 

@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use meshwright::layout::{AxisId, AxisSet};
+use meshwright::models::llama::Llama;
 use meshwright::pipeline::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
 use meshwright::prelude::*;
 use meshwright::schedule::{ScheduleKind, verify};
 use meshwright::tensor::SegmentData;
 use meshwright::train::Config;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::data::Turn;
 use meshwright_tests::models::gpt::Gpt;
 use meshwright_tests::run::on_mesh;

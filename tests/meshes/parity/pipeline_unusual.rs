@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::models::llama::Llama;
 use meshwright::nn::RecomputeOverride;
 use meshwright::optim::{AdamWOptions, MuonOptions};
 use meshwright::pipeline::StageCut;
 use meshwright::prelude::*;
 use meshwright::schedule::{ScheduleKind, csv};
 use meshwright::tensor::{Settings, ZeroStage};
-use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::{nested_llama, small_gpt2};

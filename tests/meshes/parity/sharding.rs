@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::Llama;
 use meshwright::nn::{Layers, RecomputeOverride, Sizes};
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::{mixer, nested_llama, recomputed_mixer, saving_llama};
 use meshwright_tests::run::Setup;

@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use meshwright::layout::AxisSet;
+use meshwright::models::llama::Llama;
 use meshwright::optim::{AdamWOptions, FlatSlice, Group, UpdateRule, Updated};
 use meshwright::prelude::*;
 use meshwright::train::{Config, OptimizerEntry, Optimizers};
-use meshwright_examples::llama::Llama;
 
 use super::{caught, stream, train};
 

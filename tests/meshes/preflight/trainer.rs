@@ -1,12 +1,12 @@
 //! The model families of the examples, by the trainer's preflight.
 
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
+use meshwright::models::mixtral::Mixtral;
 use meshwright::prelude::*;
 use meshwright::train::{Config, Optimizers};
-use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::lion::Lion;
-use meshwright_examples::llama::Llama;
 use meshwright_examples::long_context::LongLlama;
-use meshwright_examples::mixtral::Mixtral;
 
 fn preflight<M: LanguageModel>(flags: &str) -> String {
     let sizes = "train --hidden 16 --layers 2 --heads 4 --ffn 24 --seq 16 --batch 8 --threads 1";

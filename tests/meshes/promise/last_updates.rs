@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use meshwright::models::llama::Llama;
 use meshwright::optim::{Ema, FlatSlice, Group, Sgd, SgdOptions, UpdateRule, Updated};
 use meshwright::prelude::*;
 use meshwright::tensor::Rank;
 use meshwright::train::{Config, OptimizerEntry, Optimizers};
-use meshwright_examples::llama::Llama;
 
 use super::harness::{MeshCase, ONE, built, on};
 use super::net::*;

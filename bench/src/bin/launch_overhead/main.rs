@@ -11,6 +11,7 @@ use meshwright::backend::DType;
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout, LlamaConfig};
 use meshwright::comm::{CommError, launch};
 use meshwright::mesh::MeshShape;
+use meshwright::models::{Gpt2, Llama};
 use meshwright::nn::{Built, Sizes, build};
 use meshwright::optim::{AdamW, AdamWOptions};
 use meshwright::rotary::RopeParameters;
@@ -19,7 +20,6 @@ use meshwright::train::{Gpus, LanguageModel, Machine};
 use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
 use meshwright_bench::thread_time;
 use meshwright_cuda::Driver;
-use meshwright_examples::{gpt2::Gpt2, llama::Llama};
 
 /// Steps that are not measured, and measured steps, of which the fastest is reported.
 const WARM: u64 = 3;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::Llama;
 use meshwright::nn::{Sizes, build};
 use meshwright::pipeline::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
 use meshwright::rotary::RopeParameters;
@@ -11,7 +12,6 @@ use meshwright::schedule::{Schedule, ScheduleKind, verify};
 use meshwright::tensor::{Gradients, Pending, Rank, Targets, Tokens};
 use meshwright::train::{Error, LanguageModel, Result};
 use meshwright_bench::thread_time;
-use meshwright_examples::llama::Llama;
 
 const MICRO_BATCHES: usize = 8;
 /// Sequences and tokens of a micro-batch.

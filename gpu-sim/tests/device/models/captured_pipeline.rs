@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::train::Machine;
 use meshwright_cuda::DriverError;
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Kind, not_checked_on_gpu};
 use serde_json::Value;
 

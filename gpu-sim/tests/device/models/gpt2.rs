@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meshwright::backend::DType;
+use meshwright::models::gpt2::{Batch, Gpt2, Seq};
 use meshwright::nn::RecomputeOverride;
 use meshwright::tensor::{Loss, Rank, Settings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_cuda::{Driver, MatMulEpilogue};
-use meshwright_examples::gpt2::{Batch, Gpt2, Seq};
 use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{TokenData, Turn};

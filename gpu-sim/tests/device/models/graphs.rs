@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::nn::{Module, Sizes};
 use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
 use meshwright::{forward, model};
 use meshwright_cuda::{Driver, DriverError};
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Call, Kind, SimDevice, drivers, not_checked_on_gpu, on_gpu};
 use meshwright_tests::models::gpt::{self, Gpt};
 use meshwright_tests::models::nested_llama;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use meshwright::backend::DType;
+use meshwright::models::llama::Llama;
 use meshwright::tensor::Settings;
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_cuda::Driver;
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
 use meshwright_tests::data::TokenData;
 use meshwright_tests::run::{Setup, train};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::Llama;
 use meshwright::nn::RecomputeOverride;
 use meshwright::rotary::RopeParameters;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel};
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Call, Entry, SimDevice, not_checked_on_gpu};
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::nested_llama;

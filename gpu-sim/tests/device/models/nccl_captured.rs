@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use meshwright::models::llama::Llama;
 use meshwright_cuda::DriverError;
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Entry, Kind, not_checked_on_gpu};
 
 use super::graphs::{Left, assert_same, run_of_size};

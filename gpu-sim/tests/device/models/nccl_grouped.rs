@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use meshwright::backend::DType;
+use meshwright::models::gpt2::Gpt2;
+use meshwright::models::llama::Llama;
 use meshwright::nn::Layers;
 use meshwright::pipeline::StageCut;
 use meshwright::schedule::{Action, Lockstep, Schedule, ScheduleKind, verify};
 use meshwright::train::Machine;
-use meshwright_examples::gpt2::Gpt2;
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::not_checked_on_gpu;
 use meshwright_tests::compare::assert_same_bits;
 use meshwright_tests::data::TokenData;

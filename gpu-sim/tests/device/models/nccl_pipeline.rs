@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use meshwright::models::llama::Llama;
 use meshwright::schedule::{Action, Schedule, ScheduleKind, verify};
 use meshwright::train::{LanguageModel, Machine};
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::not_checked_on_gpu;
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::run::train;

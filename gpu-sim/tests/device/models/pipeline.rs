@@ -2,9 +2,9 @@
 
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::models::llama::Llama;
 use meshwright::pipeline::StageCut;
 use meshwright::schedule::ScheduleKind;
-use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::models::nested_llama;
 use meshwright_tests::pipeline_run::train_stages;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use meshwright::models::llama::Llama;
 use meshwright::train::{Config, Gpus, Summary, Trainer};
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{drivers, not_checked_on_gpu};
 use meshwright_tests::lanes::{Span, lanes};
 use serde_json::Value;

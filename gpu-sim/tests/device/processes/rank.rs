@@ -4,9 +4,9 @@ use std::env;
 use std::sync::Arc;
 
 use meshwright::launch::RankAssignment;
+use meshwright::models::llama::Llama;
 use meshwright::train::{Config, Gpus, Machine, Result, Trainer};
 use meshwright_cuda::DriverError;
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Kind, SimDriver, on_gpu};
 
 use super::environment::{FAULT, ROLE, WORDS, library, own_place};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use meshwright::models::llama::Llama;
 use meshwright::train::{Config, Gpus, Summary, Trainer};
-use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{drivers, on_gpu};
 
 use super::job::Job;

@@ -39,6 +39,7 @@ pub use given_settings::{AutoMesh, GivenSettings};
 pub(super) use kept_flags::kept_flags;
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
+pub use meshwright_store::family::ModelSizes;
 pub use optimizer::{OptimizerChoice, OptimizerConfig};
 pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use pipeline::{PipelineConfig, ScheduleSource};
@@ -156,26 +157,6 @@ pub enum ModelSource {
     InitFrom(PathBuf),
     /// A new model of these sizes.
     New(ModelSizes),
-}
-
-/// The sizes of a new model; the family derives those that are `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct ModelSizes {
-    /// `--hidden`: width of the residual stream.
-    pub hidden: usize,
-    /// `--layers`: transformer blocks.
-    pub layers: usize,
-    /// `--heads`: query heads, each `hidden / heads` wide.
-    pub heads: usize,
-    /// `--kv-heads`: key and value heads.
-    pub kv_heads: Option<usize>,
-    /// `--ffn`: width of the feed-forward.
-    pub ffn: Option<usize>,
-    /// `--vocab`: number of token ids.
-    pub vocab: usize,
-    /// `--tied`: one weight for embedding and head.
-    pub tied: bool,
 }
 
 /// `--save` and its settings.

@@ -51,7 +51,7 @@ pub fn sample(file: TokenFile, config: &Config) -> Result<Dataset> {
 /// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, and bytes for a new model.
 fn choose_tokenizer(config: &Config) -> Result<Tokenizer> {
     match (config.tokenizer.clone().or_else(|| tokenizer_of_model(config)), &config.model) {
-        (Some(path), _) => Ok(Tokenizer::open(&path).map_err(DataError::from)?),
+        (Some(path), _) => Ok(Tokenizer::open(&path)?),
         (None, ModelSource::InitFrom(folder)) => Err(refuse_bytes(folder)),
         (None, ModelSource::New(_)) => Ok(Tokenizer::Bytes),
     }
@@ -85,7 +85,7 @@ fn choose_decoder(config: &Config) -> Result<Option<Tokenizer>> {
     match tokenizer_of_model(config).map(|path| Tokenizer::open(&path)) {
         Some(Ok(tokenizer)) => Ok(Some(tokenizer)),
         None | Some(Err(TokenizeError::NotBuilt { .. })) => Ok(None),
-        Some(Err(error)) => Err(DataError::from(error).into()),
+        Some(Err(error)) => Err(error.into()),
     }
 }
 
@@ -96,11 +96,7 @@ fn tokenizer_of_model(config: &Config) -> Option<PathBuf> {
 }
 
 /// Tokenizes text, and shows the progress.
-fn tokenize_file(
-    path: &Path,
-    tokenizer: &Tokenizer,
-    vocab: usize,
-) -> std::result::Result<TokenFile, DataError> {
+fn tokenize_file(path: &Path, tokenizer: &Tokenizer, vocab: usize) -> Result<TokenFile> {
     let io = |source| DataError::Io { path: path.to_owned(), source };
     let file = open_data(path)?;
     let metadata = file.file().metadata().map_err(io)?;
@@ -109,7 +105,7 @@ fn tokenize_file(
     let tokens =
         tokenize_text(tokenizer, file, &name, vocab, &mut |bytes| progress.show_progress(bytes));
     progress.finish();
-    tokens
+    Ok(tokens?)
 }
 
 fn is_token_file(path: &Path) -> bool {

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::TokenizeError;
-
 /// Reason why data cannot be trained on, with file and fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -158,9 +156,6 @@ pub enum DataError {
         /// Bytes of a token as it was read.
         width: usize,
     },
-    /// Text could not be turned into tokens.
-    #[error(transparent)]
-    Tokenize(#[from] TokenizeError),
     /// A tokenizer with more tokens than the model has.
     #[error(
         "--tokenizer: {tokenizer} has token ids up to {}, but the vocabulary of the model is {vocab}; a new model \

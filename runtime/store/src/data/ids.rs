@@ -34,7 +34,7 @@ impl Encoding {
     }
 
     /// Returns the encoding that the name of a token file states; `None` for a name without a width.
-    pub(super) fn of_name(path: &Path) -> Option<Encoding> {
+    pub fn of_name(path: &Path) -> Option<Encoding> {
         let name = path.file_name()?.as_encoded_bytes();
         if name.ends_with(b".u16.bin") {
             Some(Encoding::U16)
@@ -90,12 +90,12 @@ impl Ids {
     }
 
     /// Creates an empty list of ids.
-    pub(super) fn new(encoding: Encoding) -> Ids {
+    pub fn new(encoding: Encoding) -> Ids {
         Ids { bytes: Vec::new(), encoding }
     }
 
     /// Adds `ids`, truncated to the width of the list: callers check the largest id.
-    pub(super) fn extend(&mut self, ids: &[u32]) {
+    pub fn extend(&mut self, ids: &[u32]) {
         let width = self.encoding.width();
         for id in ids {
             self.bytes.extend_from_slice(&id.to_le_bytes()[..width]);
@@ -103,12 +103,12 @@ impl Ids {
     }
 
     /// The ids, little-endian, without gaps.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Removes all ids, and keeps the capacity.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.bytes.clear();
     }
 }

@@ -11,13 +11,13 @@ mod documents;
 mod error;
 mod fingerprint;
 mod ids;
-mod lfs;
+pub(crate) mod lfs;
 mod packing;
 mod permutation;
 mod position;
 mod prefetch;
 mod sampler;
-mod tokenize;
+mod tokenizer_record;
 pub(crate) mod tokens;
 
 pub use batch::{Batch, MicroBatch, micro_batch_rows, rows_of_rank};
@@ -32,10 +32,7 @@ pub use permutation::Permutation;
 pub use position::DataPosition;
 pub use prefetch::Prefetch;
 pub use sampler::{Order, SamplePosition, Sampler};
-pub use tokenize::{
-    DocumentDelimiters, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, TokenizerRecord,
-    tokenize_files, tokenize_text,
-};
+pub use tokenizer_record::TokenizerRecord;
 pub use tokens::TokenFile;
 
 pub(crate) use lfs::{IS_LFS_POINTER, is_lfs_pointer};

@@ -142,7 +142,8 @@ impl TokenFile {
     }
 
     /// Returns the file with the tokenizer that has made its tokens.
-    pub(super) fn tokenized_by(self, tokenizer: TokenizerRecord) -> TokenFile {
+    #[must_use]
+    pub fn tokenized_by(self, tokenizer: TokenizerRecord) -> TokenFile {
         TokenFile { tokenizer: Some(tokenizer), ..self }
     }
 

@@ -91,5 +91,5 @@ fn tokenizer_files_define_ids_and_document_ends() {
 }
 
 #[cfg(feature = "tokenizers")]
-#[path = "../../../store/src/data/tokenize/test_tokenizer.rs"]
+#[path = "../../../tokenize/src/test_tokenizer.rs"]
 mod test_tokenizer;

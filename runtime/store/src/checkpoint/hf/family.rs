@@ -11,7 +11,7 @@ use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
 ///
-/// One type per family, such as [`LlamaConfig`](super::LlamaConfig) and [`Gpt2Config`](super::Gpt2Config).
+/// One type per family, such as `LlamaConfig` and `Gpt2Config`.
 pub trait HfConfig: Sized {
     /// `model_type` of the family's folders.
     const MODEL_TYPE: &'static str;

@@ -1,0 +1,22 @@
+//! Model families: each has a folder with its model, the keys of its `config.json`, and the names of its tensors.
+//!
+//! A program trains one with `Trainer::<meshwright::models::Llama>`, and a variant begins as a copy of its `model.rs`.
+
+// So that models read here as they do in a program of their own.
+extern crate self as meshwright;
+
+mod decoder;
+pub mod gpt2;
+pub mod llama;
+pub mod mixtral;
+pub mod prelude;
+mod rope;
+
+pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
+pub use llama::{Llama, LlamaConfig};
+pub use mixtral::{Mixtral, MixtralConfig};
+
+#[cfg(test)]
+mod rope_tests;
+#[cfg(test)]
+mod tests;

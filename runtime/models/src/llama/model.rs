@@ -1,0 +1,150 @@
+//! A Llama: context-parallel attention, sequence-parallel residual stream, column- and row-parallel layers,
+//! vocabulary-parallel embedding and head.
+
+use meshwright::prelude::*;
+
+use super::{HF_NAMES, LlamaConfig};
+
+dims! {
+    /// Sequences of the global batch, distributed over the data axes.
+    Batch @ data,
+    /// Positions, distributed over the ranks of `cp`.
+    Seq @ cp,
+    /// Residual stream.
+    Hidden,
+    /// Hidden layer of the MLP.
+    Ffn,
+    /// Query heads.
+    Heads,
+    /// Key-value heads, each shared by `Heads / KvHeads` query heads.
+    KvHeads,
+    /// Elements of one head.
+    HeadDim,
+    /// Token ids.
+    Vocab,
+}
+
+/// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
+pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// The stream with the documents in the rows of its tokens, which attention keeps apart.
+pub type Flow = (Stream, Documents<(Batch, Seq)>);
+
+/// SwiGLU MLP.
+#[model]
+pub struct Mlp {
+    #[sharded(tp = "col")]
+    gate: Linear<Hidden, Ffn>,
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&(self.gate.forward(x).silu() * self.up.forward(x)))
+    }
+}
+
+/// Grouped-query attention with rotary position embedding.
+#[model]
+pub struct SelfAttention {
+    #[sharded(tp = "col")]
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (KvHeads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (KvHeads, HeadDim)>,
+    rope: Rope<HeadDim>,
+    /// Public, so that variants can save its results.
+    #[sharded(cp = "ring")]
+    pub core: Attention<Heads, KvHeads, HeadDim>,
+    #[sharded(tp = "row", scatter = Seq)]
+    o: Linear<(Heads, HeadDim), Hidden>,
+}
+
+#[forward]
+impl SelfAttention {
+    fn forward(&self, (x, documents): &Flow) -> Stream {
+        let q = self.rope.forward(&self.q.forward(x));
+        let k = self.rope.forward(&self.k.forward(x));
+        let v = self.v.forward(x);
+        self.o.forward(&self.core.forward(&(q, k, v, documents)))
+    }
+}
+
+/// Transformer block.
+#[model]
+pub struct Block {
+    attn_norm: RmsNorm<Hidden>,
+    /// Public, as its `core` is.
+    pub attn: SelfAttention,
+    mlp_norm: RmsNorm<Hidden>,
+    mlp: Mlp,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, (x, documents): &Flow) -> Flow {
+        let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
+        (&x + self.mlp.forward(&self.mlp_norm.forward(&x)), documents.clone())
+    }
+}
+
+/// The model. Its `forward` runs the pipeline stages in order.
+#[model]
+pub struct Llama {
+    #[pipeline_stage]
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+    #[pipeline_stage]
+    blocks: Stack<Block>,
+    #[pipeline_stage]
+    norm: RmsNorm<Hidden>,
+    #[pipeline_stage(last)]
+    #[sharded(tp = "vocab")]
+    #[tied(embed, when = "tie_word_embeddings")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Llama {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+}
+
+impl LanguageModel for Llama {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = LlamaConfig;
+
+    const HF_NAMES: &'static [HfName] = HF_NAMES;
+
+    fn sizes(config: &LlamaConfig) -> Sizes {
+        let mut sizes = Sizes::new()
+            .with(Hidden, config.hidden)
+            .with(Ffn, config.ffn)
+            .with(Heads, config.heads)
+            .with(KvHeads, config.kv_heads)
+            .with(HeadDim, config.head_dim)
+            .with(Vocab, config.vocab)
+            .with(Layers, config.layers)
+            .with_flag("tie_word_embeddings", config.tied);
+        if let Some(row) = config.padding {
+            sizes = sizes.with_padding(Vocab, row);
+        }
+        sizes.norm_eps = config.norm_eps as f32;
+        sizes.rope = config.rope;
+        sizes
+    }
+
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
+    }
+
+    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
+    }
+}

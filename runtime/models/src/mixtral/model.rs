@@ -1,0 +1,217 @@
+//! A Mixtral: a Llama whose feed-forward is a mixture of experts, which are split over all ranks that have different
+//! tokens: those of `ep`, `cp` and `tp`.
+
+use meshwright::prelude::*;
+
+use super::{HF_NAMES, MixtralConfig};
+
+dims! {
+    /// Sequences of the global batch, distributed over the data axes.
+    Batch @ data,
+    /// Positions, distributed over the ranks of `cp`.
+    Seq @ cp,
+    /// Residual stream.
+    Hidden,
+    /// Hidden layer of each expert.
+    Ffn,
+    /// Query heads.
+    Heads,
+    /// Key-value heads, each shared by `Heads / KvHeads` query heads.
+    KvHeads,
+    /// Elements of one head.
+    HeadDim,
+    /// Experts of each block.
+    Experts,
+    /// Experts that a token chooses.
+    TopK,
+    /// Token ids.
+    Vocab,
+}
+
+/// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
+pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// The penalties of the routers so far, one for each token.
+pub type Penalties = Tensor<(Batch, Split<Seq, Tp>)>;
+
+/// The stream, the documents in the rows of its tokens, which attention keeps apart, and the penalties.
+pub type Flow = (Stream, Documents<(Batch, Seq)>, Penalties);
+
+/// The tokens at the experts that they have chosen.
+pub type ExpertTokens =
+    Tensor<(Routed<(Batch, Split<Seq, Tp>), Split<Experts, (Ep, Cp, Tp)>>, Hidden)>;
+
+/// The SwiGLU MLPs of the experts.
+#[model]
+pub struct ExpertMlps {
+    #[sharded(ep = "experts", fold = [cp, tp])]
+    gate: GroupedLinear<Experts, Hidden, Ffn>,
+    #[sharded(ep = "experts", fold = [cp, tp])]
+    up: GroupedLinear<Experts, Hidden, Ffn>,
+    #[sharded(ep = "experts", fold = [cp, tp])]
+    down: GroupedLinear<Experts, Ffn, Hidden>,
+}
+
+#[forward]
+impl ExpertMlps {
+    fn forward(&self, x: &ExpertTokens) -> ExpertTokens {
+        self.down.forward(&(self.gate.forward(x).silu() * self.up.forward(x)))
+    }
+}
+
+/// Mixture of experts.
+#[model]
+pub struct Mixture {
+    router: Router<Hidden, Experts, TopK>,
+    experts: ExpertMlps,
+}
+
+#[forward]
+impl Mixture {
+    fn forward(&self, x: &Stream) -> (Stream, Penalties) {
+        let routing = self.router.forward(x);
+        let rows = routing.dispatch(x, (Ep, Cp, Tp));
+        (routing.combine(&self.experts.forward(&rows)), routing.penalty())
+    }
+}
+
+/// Grouped-query attention with rotary position embedding.
+#[model]
+pub struct SelfAttention {
+    #[sharded(tp = "col")]
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (KvHeads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (KvHeads, HeadDim)>,
+    rope: Rope<HeadDim>,
+    #[sharded(cp = "ring")]
+    core: Attention<Heads, KvHeads, HeadDim>,
+    #[sharded(tp = "row", scatter = Seq)]
+    o: Linear<(Heads, HeadDim), Hidden>,
+}
+
+#[forward]
+impl SelfAttention {
+    fn forward(&self, (x, documents): &(Stream, Documents<(Batch, Seq)>)) -> Stream {
+        let q = self.rope.forward(&self.q.forward(x));
+        let k = self.rope.forward(&self.k.forward(x));
+        let v = self.v.forward(x);
+        self.o.forward(&self.core.forward(&(q, k, v, documents)))
+    }
+}
+
+/// Transformer block.
+#[model]
+pub struct Block {
+    attn_norm: RmsNorm<Hidden>,
+    attn: SelfAttention,
+    moe_norm: RmsNorm<Hidden>,
+    moe: Mixture,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
+        let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
+        let (mixed, own) = self.moe.forward(&self.moe_norm.forward(&x));
+        (x + mixed, documents.clone(), penalties + own)
+    }
+}
+
+/// The embedding, with which the sum of penalties begins.
+#[model]
+pub struct Start {
+    /// The table of tokens, which the head may be tied to.
+    #[sharded(tp = "vocab", scatter = Seq)]
+    pub embed: Embedding<Vocab, Hidden>,
+}
+
+#[forward]
+impl Start {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
+        let x = self.embed.forward(tokens);
+        let none = Tensor::from_fn(x.rank(), &x.sizes()[..2], |_| 0.0);
+        (x, tokens.documents(), none)
+    }
+}
+
+/// The norm before the head.
+#[model]
+pub struct End {
+    norm: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl End {
+    fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
+        (self.norm.forward(x), documents.clone(), penalties.clone())
+    }
+}
+
+/// The model. Its `forward` runs the pipeline stages in order.
+#[model]
+pub struct Mixtral {
+    #[pipeline_stage]
+    start: Start,
+    #[pipeline_stage]
+    blocks: Stack<Block>,
+    #[pipeline_stage]
+    end: End,
+    #[pipeline_stage(last)]
+    #[sharded(tp = "vocab")]
+    #[tied(start.embed, when = "tie_word_embeddings")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Mixtral {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+}
+
+impl LanguageModel for Mixtral {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = MixtralConfig;
+
+    const HF_NAMES: &'static [HfName] = HF_NAMES;
+
+    fn sizes(config: &MixtralConfig) -> Sizes {
+        let mut sizes = Sizes::new()
+            .with(Hidden, config.hidden)
+            .with(Ffn, config.ffn)
+            .with(Heads, config.heads)
+            .with(KvHeads, config.kv_heads)
+            .with(HeadDim, config.head_dim)
+            .with(Experts, config.experts)
+            .with(TopK, config.top_k)
+            .with(Vocab, config.vocab)
+            .with(Layers, config.layers)
+            .with_flag("tie_word_embeddings", config.tied);
+        if let Some(row) = config.padding {
+            sizes = sizes.with_padding(Vocab, row);
+        }
+        sizes.norm_eps = config.norm_eps as f32;
+        sizes.rope = config.rope;
+        sizes.penalties = RouterPenalties {
+            balance: config.router_aux_loss_coef as f32,
+            z_loss: config.router_z_loss_coef as f32,
+        };
+        // The weights of a token are the softmax over the logits of the experts that it has chosen.
+        sizes.router = RouterOptions { score: RouterScore::Softmax, normalize: true, scale: 1.0 };
+        sizes
+    }
+
+    fn loss_of_output(
+        &self,
+        (x, _, penalties): &Flow,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets).with_penalty(&penalties.gather(Seq))
+    }
+
+    fn logits_of_output(&self, (x, ..): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
+    }
+}

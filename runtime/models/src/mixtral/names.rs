@@ -1,0 +1,29 @@
+//! Names of the tensors of a Mixtral in its Hugging Face folders.
+
+use meshwright::prelude::HfName;
+
+/// The parameters of a Mixtral and the tensors that hold them.
+pub const HF_NAMES: &[HfName] = &[
+    HfName::same("start.embed.weight", "model.embed_tokens.weight"),
+    HfName::same("blocks.*.attn_norm.weight", "model.layers.*.input_layernorm.weight"),
+    HfName::transposed("blocks.*.attn.q.weight", "model.layers.*.self_attn.q_proj.weight"),
+    HfName::transposed("blocks.*.attn.k.weight", "model.layers.*.self_attn.k_proj.weight"),
+    HfName::transposed("blocks.*.attn.v.weight", "model.layers.*.self_attn.v_proj.weight"),
+    HfName::transposed("blocks.*.attn.o.weight", "model.layers.*.self_attn.o_proj.weight"),
+    HfName::same("blocks.*.moe_norm.weight", "model.layers.*.post_attention_layernorm.weight"),
+    HfName::transposed("blocks.*.moe.router.weight", "model.layers.*.block_sparse_moe.gate.weight"),
+    HfName::stacked(
+        "blocks.*.moe.experts.gate.weight",
+        "model.layers.*.block_sparse_moe.experts.*.w1.weight",
+    ),
+    HfName::stacked(
+        "blocks.*.moe.experts.up.weight",
+        "model.layers.*.block_sparse_moe.experts.*.w3.weight",
+    ),
+    HfName::stacked(
+        "blocks.*.moe.experts.down.weight",
+        "model.layers.*.block_sparse_moe.experts.*.w2.weight",
+    ),
+    HfName::same("end.norm.weight", "model.norm.weight"),
+    HfName::same("head.weight", "lm_head.weight"),
+];

@@ -1,0 +1,16 @@
+//! Types, traits and macros for model code.
+
+pub use meshwright_core::layout::{
+    Cp, Data, Dim, Dp, Ep, Fsdp, Local, Pp, Routed, Split, Tp, Whole,
+};
+pub use meshwright_core::nn::layers::*;
+pub use meshwright_core::nn::{
+    Build, Builder, Layer, Layers, Model, Module, Shard, Sizes, TokenRouting,
+};
+pub use meshwright_core::tensor::{
+    Documents, Gradients, InFlight, Init, Loss, Param, Partial, Rank, Targets, Tensor, Tokens,
+};
+pub use meshwright_macros::Model;
+pub use meshwright_macros::{dims, forward, model, pipeline_stage, recompute, sharded, tied};
+pub use meshwright_store::family::LanguageModel;
+pub use meshwright_store::state_dict::HfName;

@@ -1,0 +1,190 @@
+//! Rotary parameters in a `config.json`.
+//!
+//! They are an object `rope_parameters` since version 5 of `transformers`; before, `rope_theta` is at the top level and
+//! an object `rope_scaling` has the scaling, whose name is `rope_type` or, in older files, `type`.
+
+use serde_json::{Map, Value, json};
+
+use meshwright_core::rotary::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
+use meshwright_store::checkpoint::hf::HfSettings;
+
+/// The objects with rotary parameters.
+const OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
+
+/// The names of scalings that are supported, for messages.
+const SUPPORTED: &str = "\"default\", \"linear\", \"dynamic\", \"yarn\" and \"llama3\"";
+
+/// Reads the rotary parameters of a model with heads of `head_dim` that was made for `max_positions`. The base is
+/// `theta` in a file without one.
+///
+/// # Errors
+/// A scaling that is not supported, by name, numbers that are missing or out of range, and two objects that differ.
+pub fn read_parameters(
+    keys: &HfSettings<'_>,
+    theta: f64,
+    head_dim: usize,
+    max_positions: usize,
+) -> Result<RopeParameters, String> {
+    let plain = RopeParameters {
+        theta: keys.number("rope_theta")?.unwrap_or(theta),
+        partial_rotary_factor: keys.number("partial_rotary_factor")?.unwrap_or(1.0),
+        scaling: RopeScaling::Default,
+    };
+    let lengths =
+        Lengths { original: keys.count("original_max_position_embeddings")?, max_positions };
+    let mut found: Option<(&str, RopeParameters)> = None;
+    for name in OBJECTS {
+        let Some(object) = keys.object(name)? else { continue };
+        let in_object = |problem: String| format!("{name}.{problem}");
+        let parameters = read_object(&object, &plain, &lengths).map_err(in_object)?;
+        parameters.rotary_dim(head_dim).map_err(in_object)?;
+        if let Some((other, _)) = found.filter(|(_, other)| *other != parameters) {
+            return Err(format!("{other} and {name} differ; leave one of them out"));
+        }
+        found = Some((name, parameters));
+    }
+    match found {
+        Some((_, parameters)) => Ok(parameters),
+        None => plain.rotary_dim(head_dim).map(|_| plain),
+    }
+}
+
+/// Sequence lengths at the top level of `config.json`.
+struct Lengths {
+    /// `original_max_position_embeddings`, which takes precedence over the key of the object.
+    original: Option<usize>,
+    /// `max_position_embeddings`.
+    max_positions: usize,
+}
+
+/// Reads one object; `plain` has the values of absent keys.
+fn read_object(
+    object: &HfSettings<'_>,
+    plain: &RopeParameters,
+    lengths: &Lengths,
+) -> Result<RopeParameters, String> {
+    refuse_other_forms(object)?;
+    // Newer files have both.
+    let older = object.text("type")?;
+    let kind = object.text("rope_type")?.or(older);
+    let required = |key: &str| {
+        let number = object.number(key)?;
+        number.ok_or_else(|| format!("{key} is missing"))
+    };
+    let original_positions = || -> Result<usize, String> {
+        let own = object.count("original_max_position_embeddings")?;
+        Ok(lengths.original.or(own).unwrap_or(lengths.max_positions))
+    };
+    if let (None, Some((key, _))) = (kind, object.entries().find(is_of_scaling)) {
+        return Err(format!(
+            "rope_type is missing, but {key} is given; name the scaling, one of {SUPPORTED}, or leave {key} out"
+        ));
+    }
+    let scaling = match kind.unwrap_or("default") {
+        "default" => RopeScaling::Default,
+        "linear" => RopeScaling::Linear { factor: required("factor")? },
+        "dynamic" => RopeScaling::Dynamic {
+            factor: required("factor")?,
+            trained_positions: lengths.max_positions,
+        },
+        "yarn" => {
+            let original_positions = original_positions()?;
+            // DeepSeek leaves the factor to the two lengths.
+            let of_lengths = lengths.max_positions as f64 / original_positions as f64;
+            let paper = YarnScaling::new(
+                object.number("factor")?.unwrap_or(of_lengths),
+                original_positions,
+            );
+            RopeScaling::Yarn(YarnScaling {
+                attention_factor: object.number("attention_factor")?,
+                beta_fast: object.number("beta_fast")?.unwrap_or(paper.beta_fast),
+                beta_slow: object.number("beta_slow")?.unwrap_or(paper.beta_slow),
+                mscale: object.number("mscale")?,
+                mscale_all_dim: object.number("mscale_all_dim")?,
+                truncate: object.switch("truncate")?.unwrap_or(paper.truncate),
+                ..paper
+            })
+        }
+        "llama3" => RopeScaling::Llama3(Llama3Scaling {
+            factor: required("factor")?,
+            low_freq_factor: required("low_freq_factor")?,
+            high_freq_factor: required("high_freq_factor")?,
+            original_positions: original_positions()?,
+        }),
+        other => return Err(format!("rope_type is \"{other}\"; only {SUPPORTED} are supported")),
+    };
+    Ok(RopeParameters {
+        theta: object.number("rope_theta")?.unwrap_or(plain.theta),
+        partial_rotary_factor: object
+            .number("partial_rotary_factor")?
+            .unwrap_or(plain.partial_rotary_factor),
+        scaling,
+    })
+}
+
+/// Returns true for a key of a scaling type that has a value.
+fn is_of_scaling((key, value): &(&str, &Value)) -> bool {
+    !["rope_theta", "partial_rotary_factor"].contains(key) && !value.is_null()
+}
+
+/// Refuses objects that describe unsupported embeddings, because ignoring their keys would change the results.
+fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
+    if object.get("mrope_section").is_some() {
+        return Err(
+            "mrope_section is given, but positions of several dims are not supported".into()
+        );
+    }
+    match object.entries().find(|(_, value)| value.is_object()) {
+        Some((key, _)) => Err(format!(
+            "{key} is an object, but rotary parameters of their own for some layers are not supported"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Adds rotary parameters to an exported `config.json`, for versions of `transformers` before 5 and for later ones.
+pub fn write_parameters(parameters: &RopeParameters, config: &mut Map<String, Value>) {
+    let RopeParameters { theta, partial_rotary_factor, scaling } = parameters;
+    let mut object = scaling_keys(scaling);
+    object.insert("rope_theta".into(), json!(theta));
+    object.insert("rope_type".into(), json!(scaling.name()));
+    config.insert("rope_theta".into(), json!(theta));
+    if *partial_rotary_factor != 1.0 {
+        for keys in [&mut object, &mut *config] {
+            keys.insert("partial_rotary_factor".into(), json!(partial_rotary_factor));
+        }
+    }
+    if *scaling != RopeScaling::Default {
+        config.insert("rope_scaling".into(), Value::Object(object.clone()));
+    }
+    config.insert("rope_parameters".into(), Value::Object(object));
+}
+
+/// Returns the numbers of a scaling under their names.
+fn scaling_keys(scaling: &RopeScaling) -> Map<String, Value> {
+    let keys = match scaling {
+        RopeScaling::Default => json!({}),
+        RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor, .. } => {
+            json!({ "factor": factor })
+        }
+        RopeScaling::Yarn(yarn) => json!({
+            "factor": yarn.factor,
+            "original_max_position_embeddings": yarn.original_positions,
+            "attention_factor": yarn.attention_factor,
+            "beta_fast": yarn.beta_fast,
+            "beta_slow": yarn.beta_slow,
+            "mscale": yarn.mscale,
+            "mscale_all_dim": yarn.mscale_all_dim,
+            "truncate": yarn.truncate,
+        }),
+        RopeScaling::Llama3(llama3) => json!({
+            "factor": llama3.factor,
+            "low_freq_factor": llama3.low_freq_factor,
+            "high_freq_factor": llama3.high_freq_factor,
+            "original_max_position_embeddings": llama3.original_positions,
+        }),
+    };
+    let Value::Object(keys) = keys else { unreachable!("written as an object") };
+    // An absent number is one that follows from others.
+    keys.into_iter().filter(|(_, value)| !value.is_null()).collect()
+}

@@ -1,0 +1,52 @@
+//! Model families: how a configuration follows from the flags, and the sizes of its transformer.
+//!
+//! A family states its sizes once, in [`LanguageModel::sizes`]. Names and shapes of its tensors, parameter counts and
+//! the memory of a training step follow from the model that is declared with them.
+
+mod language_model;
+mod sizes;
+
+use crate::checkpoint::hf::HfConfig;
+
+pub use language_model::LanguageModel;
+pub use sizes::{ModelSizes, Outline};
+
+/// The configuration of a family of language models that the trainer can create new models of, and export.
+pub trait Family: HfConfig {
+    /// Returns the configuration of a new model of these sizes, for sequences of `seq` tokens.
+    ///
+    /// # Errors
+    /// Sizes that the family does not have or that do not fit together, in a message that begins with the flag.
+    fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<Self, String>;
+
+    /// Returns the sizes of the transformer, in terms that all families share.
+    fn outline(&self) -> Outline;
+
+    /// Raises the longest sequence of the configuration to the `seq` tokens of a run, and returns a warning if the
+    /// model was made for shorter ones.
+    fn extend_positions(&mut self, seq: usize) -> Option<String> {
+        let _ = seq;
+        None
+    }
+
+    /// Sets the weights of the penalties of routers: that of the load balance loss, and that of the z-loss. `None`
+    /// leaves them as they are.
+    ///
+    /// # Errors
+    /// A family without experts, in a message that begins with the flag.
+    fn set_penalties(&mut self, balance: Option<f64>, z_loss: Option<f64>) -> Result<(), String> {
+        let given = [("--balance", balance), ("--z-loss", z_loss)];
+        match given.into_iter().find(|(_, weight)| weight.is_some()) {
+            Some((flag, _)) => Err(format!(
+                "{flag}: a {} has no router of experts; leave it out",
+                Self::MODEL_TYPE
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a warning about parts of `config.json` that training leaves out, if any.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+}

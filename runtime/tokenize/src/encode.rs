@@ -1,0 +1,264 @@
+//! Tokenization of a text on all cores.
+
+use std::io::Read;
+
+use rayon::prelude::*;
+
+use meshwright_store::data::{Ids, TokenFile};
+
+use super::pieces::{DocumentDelimiters, Piece, Pieces};
+use super::{TokenizeError, Tokenizer};
+
+/// Bytes of text in memory, per core.
+const BYTES_PER_CORE: usize = 1 << 20;
+
+/// Tokenizes a text, as one document, into memory; `name` is its name in messages, and `progress` receives the
+/// number of bytes that are done.
+///
+/// The ids are those that [`tokenize_files`](super::tokenize_files) writes for a file with this text.
+///
+/// # Errors
+/// Text that cannot be read or has no tokens, and the first token of the text whose id is not below the `vocab` of the
+/// model. The tokenizer may have more ids.
+pub fn tokenize_text(
+    tokenizer: &Tokenizer,
+    reader: impl Read,
+    name: &str,
+    vocab: usize,
+    progress: &mut dyn FnMut(u64),
+) -> Result<TokenFile, TokenizeError> {
+    let mut tokens = Ids::below(tokenizer.vocab().min(vocab));
+    let documents = DocumentDelimiters::default();
+    let encoded = Encoder::new(tokenizer, &documents).below(vocab).encode(
+        reader,
+        name,
+        progress,
+        &mut |ids| {
+            tokens.extend(ids);
+            Ok(())
+        },
+    )?;
+    if tokens.bytes().is_empty() && encoded.bytes > 0 {
+        return Err(TokenizeError::without_tokens(
+            tokenizer.name(),
+            name.to_owned(),
+            encoded.bytes,
+        ));
+    }
+    Ok(TokenFile::from_ids(tokens, vocab, name)?.tokenized_by(tokenizer.record()))
+}
+
+/// The tokens of one text so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoded {
+    pub bytes: u64,
+    pub documents: u64,
+}
+
+/// The settings by which texts become tokens.
+pub struct Encoder<'a> {
+    tokenizer: &'a Tokenizer,
+    documents: &'a DocumentDelimiters,
+    /// Bytes of text in memory, per core.
+    bytes_per_core: usize,
+    /// Every id has to be below it.
+    vocab: usize,
+}
+
+impl<'a> Encoder<'a> {
+    pub fn new(tokenizer: &'a Tokenizer, documents: &'a DocumentDelimiters) -> Self {
+        let bytes_per_core = BYTES_PER_CORE;
+        Encoder { tokenizer, documents, bytes_per_core, vocab: usize::MAX }
+    }
+
+    /// Refuses tokens whose ids are not below the `vocab` of a model.
+    pub fn below(self, vocab: usize) -> Self {
+        Encoder { vocab, ..self }
+    }
+
+    /// Tokenizes the text of `reader` and passes the ids on in order. Memory is bounded for any length.
+    pub fn encode(
+        &self,
+        reader: impl Read,
+        name: &str,
+        progress: &mut dyn FnMut(u64),
+        take: &mut dyn FnMut(&[u32]) -> Result<(), TokenizeError>,
+    ) -> Result<Encoded, TokenizeError> {
+        let batch_bytes = self.bytes_per_core * rayon::current_num_threads();
+        let mut pieces = Pieces::new(reader, self.documents);
+        let mut done = Encoded { bytes: 0, documents: 0 };
+        loop {
+            let read = read_some(&mut pieces, batch_bytes);
+            let read =
+                read.map_err(|source| TokenizeError::Read { name: name.to_owned(), source })?;
+            let Some(last) = read.last() else { return Ok(done) };
+            done.bytes = last.position + last.text.len() as u64;
+            let encode = |piece: &Piece| self.encode_piece(piece, name);
+            let encoded: Vec<Result<Vec<u32>, TokenizeError>> =
+                read.par_iter().map(encode).collect();
+            for (piece, ids) in read.iter().zip(encoded) {
+                take(&ids?)?;
+                if piece.is_last {
+                    done.documents += 1;
+                    take(self.documents.end.as_slice())?;
+                }
+            }
+            progress(done.bytes);
+        }
+    }
+}
+
+impl Encoder<'_> {
+    fn encode_piece(&self, piece: &Piece, name: &str) -> Result<Vec<u32>, TokenizeError> {
+        let Piece { text, position, .. } = piece;
+        let ids = self.tokenizer.encode(text, name, *position)?;
+        match ids.iter().position(|id| *id as usize >= self.vocab) {
+            Some(index) => Err(TokenizeError::BeyondVocabulary {
+                tokenizer: self.tokenizer.name().to_owned(),
+                name: name.to_owned(),
+                position: position + self.tokenizer.byte_of_token(text, index),
+                token: self.tokenizer.decode(&ids[index..=index]),
+                id: ids[index],
+                vocab: self.vocab,
+            }),
+            None => Ok(ids),
+        }
+    }
+}
+
+/// Reads the next pieces, until they have `batch_bytes` bytes or the text ends.
+fn read_some<R: Read>(
+    pieces: &mut Pieces<'_, R>,
+    batch_bytes: usize,
+) -> std::io::Result<Vec<Piece>> {
+    let (mut read, mut bytes) = (Vec::new(), 0);
+    while bytes < batch_bytes {
+        let Some(piece) = pieces.next()? else { break };
+        // A piece costs memory of its own, however short it is.
+        bytes += piece.text.len() + size_of::<Piece>();
+        read.push(piece);
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ids of `text` by as many threads.
+    fn ids(encoder: &Encoder<'_>, text: &str, threads: usize) -> Vec<u32> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut all = Vec::new();
+            let mut take = |ids: &[u32]| {
+                all.extend(ids);
+                Ok(())
+            };
+            encoder.encode(text.as_bytes(), "text", &mut |_| (), &mut take).unwrap();
+            all
+        })
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in() {
+        // Longer than the text in memory at any time.
+        let text: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
+        assert!(text.len() > 3 * BYTES_PER_CORE);
+        let expected: Vec<u32> = text.bytes().map(u32::from).collect();
+        let documents = DocumentDelimiters::default();
+        assert!(ids(&Encoder::new(&Tokenizer::Bytes, &documents), &text, 1) == expected);
+        let file = tokenize_text(&Tokenizer::Bytes, text.as_bytes(), "text", 256, &mut |_| ());
+        let file = file.unwrap();
+        let mut read = vec![0; file.len()];
+        file.read(0, &mut read).unwrap();
+        assert!(read == expected);
+    }
+
+    /// Ids that a text does not use may be beyond the vocabulary.
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn tokens_beyond_the_vocabulary_are_refused_at_their_place() {
+        use super::super::test_tokenizer::{END, tokenizer_json, write};
+
+        let dir = tempfile::tempdir().unwrap();
+        let tokenizer = Tokenizer::open(&write(dir.path(), &tokenizer_json())).unwrap();
+        let tokenize = |text: &str| {
+            tokenize_text(&tokenizer, text.as_bytes(), "a.txt", 264, &mut |_| ())
+                .map(|file| file.len())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(tokenize("the end"), Ok(5));
+        // In a later piece, after characters of several bytes.
+        let lines = "naïve\n".repeat(20_000);
+        let text = tokenize(&format!("{lines}the {END}")).unwrap_err();
+        let place = format!("at byte {}, whose id is 264, but the vocabulary", lines.len() + 4);
+        assert!(
+            text.contains("--data: a.txt has the token `<|end|>` of ") && text.contains(&place),
+            "{text}"
+        );
+    }
+
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn a_tokenizer_without_tokens_for_the_text_is_named() {
+        use super::super::test_tokenizer::{tokenizer_json, write};
+
+        let dir = tempfile::tempdir().unwrap();
+        let mut json = tokenizer_json();
+        json["model"]["vocab"] = serde_json::json!({"q": 0});
+        json["model"]["merges"] = serde_json::json!([]);
+        let tokenizer = Tokenizer::open(&write(dir.path(), &json)).unwrap();
+        let refusal = |text: &str| {
+            let file = tokenize_text(&tokenizer, text.as_bytes(), "a.txt", 256, &mut |_| ());
+            file.unwrap_err().to_string()
+        };
+        let text = refusal("abc");
+        assert!(text.starts_with("--tokenizer: "), "{text}");
+        assert!(
+            text.contains("tokenizer.json makes no tokens of the 3 bytes of a.txt; use"),
+            "{text}"
+        );
+        assert_eq!(refusal(""), "--data: a.txt is empty");
+    }
+
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn thread_count_does_not_change_tokens() {
+        use super::super::test_tokenizer::{END, tokenizer_json, write};
+
+        let dir = tempfile::tempdir().unwrap();
+        let tokenizer = Tokenizer::open(&write(dir.path(), &tokenizer_json())).unwrap();
+        let end = tokenizer.end_token(END).unwrap();
+        let document = |n: usize| {
+            let lines = (0..n % 37 * 20).map(|m| format!("the {m} and\n\n the  naïve {n}.\n"));
+            lines.collect::<String>()
+        };
+        let texts: Vec<String> = (0..40).map(document).filter(|text| !text.is_empty()).collect();
+        let ids_of = |text: &String| {
+            let mut ids = tokenizer.encode(text.as_bytes(), "text", 0).unwrap();
+            ids.push(end);
+            ids
+        };
+        let expected: Vec<Vec<u32>> = texts.iter().map(ids_of).collect();
+        let documents = DocumentDelimiters { separator: Some("\0".into()), end: Some(end) };
+        // Several batches, by batches of few bytes and by those of any other use.
+        let few = Encoder { bytes_per_core: 1 << 14, ..Encoder::new(&tokenizer, &documents) };
+        let joined = texts.join("\0");
+        assert!(joined.len() > 4 * 3 * few.bytes_per_core);
+        for threads in [1, 3] {
+            assert!(ids(&few, &joined, threads) == expected.concat());
+        }
+        let repeats = BYTES_PER_CORE / joined.len() + 1;
+        let repeated = vec![joined; repeats].join("\0");
+        assert!(repeated.len() > BYTES_PER_CORE);
+        let encoder = Encoder::new(&tokenizer, &documents);
+        assert!(ids(&encoder, &repeated, 1) == expected.concat().repeat(repeats));
+        // A document that is cut has the ids of the whole, where it is cut at line breaks.
+        let long = texts.concat();
+        let whole = tokenizer.encode(long.as_bytes(), "text", 0).unwrap();
+        let documents = DocumentDelimiters::default();
+        let few = Encoder { bytes_per_core: 1 << 14, ..Encoder::new(&tokenizer, &documents) };
+        assert!(long.len() > 4 * 2 * few.bytes_per_core);
+        assert!(ids(&few, &long, 2) == whole);
+    }
+}

@@ -1,0 +1,25 @@
+//! Tokenizers of Meshwright: text to token ids and back.
+//!
+//! A text is cut into documents, a long document into pieces, at places that follow from the text alone
+//! ([`DocumentDelimiters`]); pieces are tokenized on all cores and written in order. So the ids do not depend on the
+//! machine, and memory is bounded however large a file is.
+
+mod encode;
+mod error;
+#[cfg_attr(not(feature = "tokenizers"), path = "no_file.rs")]
+mod file;
+mod output_name;
+mod pieces;
+mod progress;
+#[cfg(all(test, feature = "tokenizers"))]
+mod test_tokenizer;
+mod tokenizer;
+mod unfinished_file;
+mod write;
+
+pub use encode::tokenize_text;
+pub use error::TokenizeError;
+pub use pieces::DocumentDelimiters;
+pub use progress::TokenizeProgress;
+pub use tokenizer::Tokenizer;
+pub use write::{Tokenized, tokenize_files};
