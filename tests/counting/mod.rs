@@ -4,6 +4,7 @@ mod activations;
 mod case;
 mod context;
 mod flops;
+mod groups;
 mod pipeline;
 mod plan;
 mod ring;

@@ -26,14 +26,14 @@ APART = 0.02
 
 def items():
     yield test_item("nccl/processes", "processes", 45)
-    for what, meshes in (("edges", MESHES), ("grouped", GROUPED), ("experts", EXPERTS)):
+    for what, meshes in (("pairs", MESHES), ("grouped", GROUPED), ("experts", EXPERTS)):
         for mesh, ranks in meshes.items():
             yield Item(name(mesh, what), 3 + 3 * ranks,
                        lambda kit, mesh=mesh, ranks=ranks, what=what: train(kit, mesh, ranks, what))
 
 
-def name(mesh, what="edges"):
-    return f"nccl/--mesh {mesh}" + ("" if what == "edges" else f", {what}")
+def name(mesh, what="pairs"):
+    return f"nccl/--mesh {mesh}" + ("" if what == "pairs" else f", {what}")
 
 
 def reference(mesh):
@@ -41,7 +41,7 @@ def reference(mesh):
     return f"1 {DOCUMENTS}" if DOCUMENTS in mesh else "1"
 
 
-def train(kit, mesh, ranks, what="edges"):
+def train(kit, mesh, ranks, what="pairs"):
     """Trains with a process per rank, all on the first GPU."""
     metrics = kit.scratch / "nccl.jsonl"
     metrics.unlink(missing_ok=True)
@@ -49,7 +49,7 @@ def train(kit, mesh, ranks, what="edges"):
     flags = (f"--device cuda --mesh {mesh} --hidden 256 --layers 4 --heads 8 --kv-heads 4 "
              f"--ffn 512 --vocab 1024 --seq 128 --batch 8 --steps 8 --data {data} "
              f"--metrics {metrics} --sample-tokens 0 --lr 3e-4")
-    model, messages = ("train_mixtral", "edges") if what == "experts" else ("train_llama", what)
+    model, messages = ("train_mixtral", "pairs") if what == "experts" else ("train_llama", what)
     program = [kit.programs / "bin" / model, *flags.split()]
     processes = [(program, variables | {"MESHWRIGHT_NCCL_P2P": messages}) for variables in environments(ranks)]
     outcomes = kit.runner.together(processes, 45)
@@ -60,7 +60,7 @@ def train(kit, mesh, ranks, what="edges"):
     record = {"kind": "mesh", "losses": losses, "status": "ok", "why": f"loss {losses[0]:.4f} to {losses[-1]:.4f}"}
     if ranks == 1:
         return record
-    one = kit.results.latest().get(name(reference(mesh), what if what == "experts" else "edges"))
+    one = kit.results.latest().get(name(reference(mesh), what if what == "experts" else "pairs"))
     if one is None or one["status"] != "ok":
         why = f"nothing to compare with: --mesh {reference(mesh)} has no losses"
         return record | {"status": "failed", "why": why}

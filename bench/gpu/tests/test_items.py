@@ -210,7 +210,7 @@ class Trainings(unittest.TestCase):
         kit = fakes.kit(fakes.FakeRunner({"train_": fakes.training([2.0, 1.0])}))
         kit.results.add({"item": nccl.name("1")} | nccl.train(kit, "1", 1))
         for mesh, ranks in nccl.GROUPED.items():
-            for messages in ("edges", "grouped") if mesh in nccl.MESHES else ("grouped",):
+            for messages in ("pairs", "grouped") if mesh in nccl.MESHES else ("grouped",):
                 self.assertEqual(do(nccl.name(mesh, messages), kit)["status"], "ok")
                 variables = [environment["MESHWRIGHT_NCCL_P2P"] for _, environment in kit.runner.commands[-ranks:]]
                 self.assertEqual(variables, [messages] * ranks)

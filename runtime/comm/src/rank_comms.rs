@@ -1,6 +1,6 @@
 //! One rank's communicators and position in the mesh.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -30,6 +30,7 @@ pub struct RankComms {
     groups: Mutex<BTreeMap<AxisSet, Arc<Communicator>>>,
     /// Created at its first use.
     uncounted_world: OnceLock<Arc<Communicator>>,
+    expected_groups: Option<BTreeSet<AxisSet>>,
 }
 
 /// Guard of an extended time limit: see [`RankComms::extend_time_limit`].
@@ -56,6 +57,7 @@ impl RankComms {
             extensions: AtomicUsize::new(0),
             groups: Mutex::default(),
             uncounted_world: OnceLock::new(),
+            expected_groups: None,
         }
     }
 
@@ -82,6 +84,25 @@ impl RankComms {
     pub fn over(self, engine: Arc<dyn Engine>) -> RankComms {
         self.world.add_engine(self.rank, &engine);
         RankComms { engine, groups: Mutex::default(), uncounted_world: OnceLock::new(), ..self }
+    }
+
+    /// Sets the process groups that the run is known to use, if it is; the same on all ranks. An engine
+    /// [over](Self::over) this one may prepare them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn expecting(self, expected_groups: Option<BTreeSet<AxisSet>>) -> RankComms {
+        RankComms { expected_groups, ..self }
+    }
+
+    /// The process groups that the run is known to use, by axes; `None` if it may use any.
+    pub fn expected_groups(&self) -> Option<&BTreeSet<AxisSet>> {
+        self.expected_groups.as_ref()
+    }
+
+    /// Returns the axes of the process groups that were used so far.
+    #[doc(hidden)]
+    pub fn used_groups(&self) -> BTreeSet<AxisSet> {
+        self.lock_groups().keys().copied().collect()
     }
 
     /// The engine of this rank, for an engine [over](Self::over) it.

@@ -76,7 +76,8 @@ impl Machine for Cluster {
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
         let (shape, rank) = (*comms.shape(), comms.rank());
         let (timeout, peers, messages) = (Duration::from_secs(60), comms.peers(), self.messages);
-        let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
+        let (registers, expected) = (true, None);
+        let settings = NcclSettings { shape, rank, timeout, peers, messages, registers, expected };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
         let streams = if self.has_one_queue {

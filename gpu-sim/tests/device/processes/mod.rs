@@ -24,7 +24,7 @@ fn one_rank() {
 
 #[test]
 fn collectives_match_those_between_threads() {
-    for ranks in [2, 4] {
-        Job::start(ranks, "primitives", &format!("pp={ranks}"), |_, _| {}).succeed();
+    for (ranks, mesh) in [(2, "pp=2"), (4, "pp=4"), (4, "pp=2,tp=2")] {
+        Job::start(ranks, "primitives", mesh, |_, _| {}).succeed();
     }
 }

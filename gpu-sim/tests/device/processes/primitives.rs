@@ -1,11 +1,14 @@
 //! Every collective between processes, compared with the engine between threads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use half::bf16;
 use meshwright::backend::{Backend, CachingAllocator};
-use meshwright::comm::nccl::{Library, MessagePath, NcclEngine, NcclSettings, RealLibrary};
+use meshwright::comm::nccl::{
+    ExpectedGroups, Library, MessagePath, NcclEngine, NcclSettings, RealLibrary,
+};
 use meshwright::comm::{CommError, Communicator, Engine as _, RankComms, RankExit, launch};
 use meshwright::launch::Store;
 use meshwright::layout::{AxisId, AxisSet};
@@ -19,6 +22,7 @@ use crate::scenario::{self, Scenario, Value};
 
 /// Axis of point-to-point messages.
 const PP: AxisSet = AxisSet::of(AxisId::Pp);
+const TP: AxisSet = AxisSet::of(AxisId::Tp);
 
 /// A rank of `mesh` that runs every collective.
 pub fn run(mesh: &str) {
@@ -39,19 +43,25 @@ pub fn run(mesh: &str) {
     let id = store.get("id").unwrap().try_into().unwrap();
     let peers = Arc::clone(&store) as _;
     let (rank, messages) = (place.rank, MessagePath::PerPair);
-    let settings = NcclSettings { shape, rank, timeout, peers, messages, registers: true };
+    // None of the groups below is expected, so those that differ from the world are created at their first use.
+    let expected = Some(ExpectedGroups { axes: BTreeSet::new(), store });
+    let settings =
+        NcclSettings { shape, rank, timeout, peers, messages, registers: true, expected };
     let device = CudaBackend::new(driver).device().expect("a GPU has memory of its own");
     let engine = NcclEngine::new(settings, library, Arc::clone(&device), &id).unwrap();
     let comms = RankComms::with_engine(shape, place.rank, Arc::clone(&engine) as _);
-    let group = comms.group(PP);
     let allocator = CachingAllocator::on(Some(device), usize::MAX);
-    // Values reach 10^4; NCCL sums four in its own order, and rounds every bf16 sum.
-    agree::<f32>(&group, &allocator, shape, scenario::reductions, 0.05);
-    agree::<f32>(&group, &allocator, shape, scenario::started_reductions, 0.05);
-    agree::<bf16>(&group, &allocator, shape, scenario::reductions, 400.0);
-    agree::<u32>(&group, &allocator, shape, scenario::exchanges, 0.0);
-    agree::<bf16>(&group, &allocator, shape, scenario::started_exchanges, 0.0);
-    agree::<u32>(&group, &allocator, shape, scenario::messages, 0.0);
+    let has_several = |axes: &AxisSet| shape.degree_of(*axes) > 1;
+    for axes in [PP, TP, PP.union(TP)].into_iter().filter(has_several) {
+        let group = comms.group(axes);
+        // Values reach 10^4; NCCL sums four in its own order, and rounds every bf16 sum.
+        agree::<f32>(&group, &allocator, shape, scenario::reductions, 0.05);
+        agree::<f32>(&group, &allocator, shape, scenario::started_reductions, 0.05);
+        agree::<bf16>(&group, &allocator, shape, scenario::reductions, 400.0);
+        agree::<u32>(&group, &allocator, shape, scenario::exchanges, 0.0);
+        agree::<bf16>(&group, &allocator, shape, scenario::started_exchanges, 0.0);
+    }
+    agree::<u32>(&comms.group(PP), &allocator, shape, scenario::messages, 0.0);
     engine.leave(&RankExit::Returned);
 }
 
@@ -64,8 +74,9 @@ fn agree<T: Value + Into<f64>>(
     tolerance: f64,
 ) {
     let tolerance = if on_gpu() { tolerance } else { 0.0 };
+    let axes = group.axes();
     let expected = launch(&shape, |comms| {
-        let group = comms.group(PP);
+        let group = comms.group(axes);
         let mut scenario = Scenario::new(&group, CachingAllocator::new(), CachingAllocator::new());
         script(&mut scenario)?;
         Ok::<_, CommError>(scenario.recorded())

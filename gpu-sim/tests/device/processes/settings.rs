@@ -60,18 +60,18 @@ fn what_the_launcher_leaves_out_is_named() {
 fn the_way_of_messages_is_known_and_the_same() {
     const VARIABLE: &str = "MESHWRIGHT_NCCL_P2P";
     let unknown = refused("pp=2", |_, command| {
-        command.env(VARIABLE, "pairs");
+        command.env(VARIABLE, "edges");
     });
     for end in unknown {
-        let text = "MESHWRIGHT_NCCL_P2P: `pairs` is not a message path: use `edges` (a communicator per pair of ranks, \
-                    the default) or `grouped`";
+        let text = "MESHWRIGHT_NCCL_P2P: `edges` is not a message path: use `grouped` (in rounds, the default) or \
+                    `pairs` (a communicator per pair of ranks)";
         assert!(end.stderr.contains(text), "{}", end.stderr);
     }
     let different = refused("pp=2", |rank, command| {
-        command.env(VARIABLE, ["", "grouped"][rank]);
+        command.env(VARIABLE, ["", "pairs"][rank]);
     });
     for end in different {
-        let text = "MESHWRIGHT_NCCL_P2P is `edges` on rank 0, but `grouped` on rank 1; set the same on all hosts";
+        let text = "MESHWRIGHT_NCCL_P2P is `grouped` on rank 0, but `pairs` on rank 1; set the same on all hosts";
         assert!(end.stderr.contains(text), "{}", end.stderr);
     }
 }
@@ -80,10 +80,10 @@ fn the_way_of_messages_is_known_and_the_same() {
 fn pipelines_whose_messages_would_wait_for_each_other_are_refused() {
     for variable in ["NCCL_COMM_SPLIT_SHARE_RESOURCES", "CUDA_DEVICE_MAX_CONNECTIONS"] {
         let ends = refused("pp=2", |_, command| {
-            command.env(variable, "1");
+            command.env(variable, "1").env("MESHWRIGHT_NCCL_P2P", "pairs");
         });
         for end in ends {
-            let text = format!("unset {variable}, or set MESHWRIGHT_NCCL_P2P=grouped");
+            let text = format!("with {variable}=1 and MESHWRIGHT_NCCL_P2P=pairs, messages ");
             assert!(end.stderr.contains(&text), "{}", end.stderr);
         }
     }

@@ -12,11 +12,11 @@ use meshwright_mesh::MeshShape;
 use super::api::{Comm, Id, Library};
 use super::capture_order::CaptureOrder;
 use super::group::NcclGroup;
-use super::init::{CommInit, axes_of_several};
+use super::init::{CommInit, axes_of_several, create_unexpected};
 use super::rank_resources::RankResources;
 use super::registration::Registrations;
 use super::scratch::Scratch;
-use super::settings::NcclSettings;
+use super::settings::{ExpectedGroups, NcclSettings};
 use super::watchdog::Watchdog;
 
 /// The NCCL engine of one rank. Dropping it finalizes the communicators: later calls fail.
@@ -26,6 +26,8 @@ pub struct NcclEngine {
     thread: Option<JoinHandle<()>>,
     /// Communicators by axes with more than one rank.
     comms: BTreeMap<AxisSet, Comm>,
+    /// The groups of `comms`; `None` if these are all.
+    expected: Option<ExpectedGroups>,
 }
 
 impl NcclEngine {
@@ -65,18 +67,30 @@ impl NcclEngine {
             capture_order: CaptureOrder::default(),
             registrations,
         };
-        let (shape, resources) = (settings.shape, Arc::new(resources));
-        Ok(Arc::new(NcclEngine { shape, resources, thread: Some(thread), comms }))
+        let (shape, resources, expected) = (settings.shape, Arc::new(resources), settings.expected);
+        Ok(Arc::new(NcclEngine { shape, resources, thread: Some(thread), comms, expected }))
+    }
+
+    /// Returns the communicator of a group with several ranks. After a failure, which the watchdog keeps, there is none.
+    fn comm_of(&self, member: &GroupMember) -> Option<Comm> {
+        let axes = axes_of_several(&self.shape, member.axes());
+        if axes.is_empty() {
+            return None;
+        }
+        self.comms.get(&axes).copied().or_else(|| {
+            let RankResources { library, watchdog, .. } = &*self.resources;
+            let members = (member.world_ranks(), member.group_rank());
+            create_unexpected(self.expected.as_ref()?, (&**library, watchdog), axes, members).ok()
+        })
     }
 }
 
 impl Engine for NcclEngine {
     fn process_group(&self, member: &Arc<GroupMember>) -> Arc<dyn ProcessGroup> {
-        let comm = self.comms.get(&axes_of_several(&self.shape, member.axes())).copied();
         Arc::new(NcclGroup {
             resources: Arc::clone(&self.resources),
             member: Arc::clone(member),
-            comm,
+            comm: self.comm_of(member),
         })
     }
 

@@ -9,10 +9,10 @@ use meshwright_backend::{Buffer, CachingAllocator, Category, DType, Device, Stre
 use meshwright_mesh::MeshShape;
 use meshwright_mesh::{AxisId, AxisSet};
 
-use super::api::{Comm, CommStream, Id, Library, SplitResources, Transfer, in_group};
+use super::api::{Comm, CommStream, Id, Library, LibraryError, SplitResources, Transfer, in_group};
 use super::message_comms::MessageComms;
 use super::pair_comms::PairComms;
-use super::settings::{MessagePath, NcclSettings};
+use super::settings::{ExpectedGroups, MessagePath, NcclSettings};
 use super::watchdog::Watchdog;
 
 /// A rank that creates its communicators.
@@ -23,6 +23,7 @@ pub struct CommInit<'a> {
     watchdog: &'a Watchdog,
     device: &'a dyn Device,
     messages: MessagePath,
+    expected: Option<&'a ExpectedGroups>,
     /// Data of the first message between each pair of ranks: one element is sent, and the others are received.
     elements: Buffer,
 }
@@ -30,18 +31,20 @@ pub struct CommInit<'a> {
 impl<'a> CommInit<'a> {
     /// Prepares the communicators of the rank of `settings`.
     pub fn new(
-        settings: &NcclSettings,
+        settings: &'a NcclSettings,
         library: &'a dyn Library,
         watchdog: &'a Watchdog,
         device: &'a dyn Device,
         allocator: &Arc<CachingAllocator>,
     ) -> CommInit<'a> {
         let elements = allocator.zeros(DType::F32, 3, Category::Communication);
-        let NcclSettings { shape, rank, messages, .. } = *settings;
-        CommInit { shape, rank, library, watchdog, device, messages, elements }
+        let NcclSettings { shape, rank, messages, ref expected, .. } = *settings;
+        let expected = expected.as_ref();
+        CommInit { shape, rank, library, watchdog, device, messages, expected, elements }
     }
 
-    /// Creates one communicator for each set of axes with more than one rank, and those for messages along `pp`.
+    /// Creates one communicator for each set of axes with more than one rank that the run is expected to use, and those
+    /// for messages along `pp`.
     pub fn create_comms(
         &self,
         id: &Id,
@@ -57,19 +60,26 @@ impl<'a> CommInit<'a> {
         // Collectives share resources, and so the order of their calls. Messages must wait for nothing but their
         // receiver: a receive that waits for a later send would hold it up.
         let (messages, collectives) = if self.shape.degree_of(AxisSet::of(AxisId::Pp)) > 1 {
-            let all = self.init_comm(id, (ranks, member), SplitResources::Separate)?;
+            let all = self.init_world(id, (ranks, member), SplitResources::Separate)?;
             let split = self.split_comm(all, Some(0), member, (world, SplitResources::Shared))?;
             (self.create_message_comms(all)?, split.unwrap_or(all))
         } else {
-            let all = self.init_comm(id, (ranks, member), SplitResources::Shared)?;
+            let all = self.init_world(id, (ranks, member), SplitResources::Shared)?;
             (MessageComms::default(), all)
         };
         comms.insert(world, collectives);
-        // Every subset of the axes, in the order of their numbers, which is the same on all ranks.
+        let is_expected = |set: AxisSet| {
+            let axes = self.expected.map(|expected| expected.axes.iter());
+            axes.is_none_or(|mut axes| axes.any(|axes| axes_of_several(&self.shape, *axes) == set))
+        };
+        // Subsets of the axes, in the order of their numbers, which is the same on all ranks.
         let axes: Vec<AxisId> = world.iter().collect();
         for subset in 1..(1usize << axes.len()) - 1 {
             let chosen = axes.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1);
             let set = chosen.fold(AxisSet::NONE, |set, (_, axis)| set.union(AxisSet::of(*axis)));
+            if !is_expected(set) {
+                continue;
+            }
             let color = self.shape.group_of(self.rank, set)[0];
             let key = self.shape.index_in_group(self.rank, set);
             let splits = (set, SplitResources::Shared);
@@ -81,7 +91,7 @@ impl<'a> CommInit<'a> {
     }
 
     /// Creates the communicator of all ranks.
-    fn init_comm(
+    fn init_world(
         &self,
         id: &Id,
         (ranks, member): (usize, usize),
@@ -89,10 +99,7 @@ impl<'a> CommInit<'a> {
     ) -> Result<Comm, CommError> {
         let call = "creating the communicator of all ranks";
         let comm = self.library.init_comm(id, ranks, member, splits);
-        let comm = comm.map_err(|error| self.watchdog.report_failure(call, error.to_string()))?;
-        self.watchdog.add_comm(comm);
-        self.watchdog.wait_until_ready(comm, call)?;
-        Ok(comm)
+        await_comm(self.watchdog, comm, call)
     }
 
     /// Creates the communicators of messages from `all`, whose splits have resources of their own.
@@ -187,6 +194,39 @@ impl<'a> CommInit<'a> {
         }
         Ok(comm)
     }
+}
+
+/// Creates the communicator of a group that was not expected, of which this is member `member` of `members`, given by
+/// their world ranks. The first one publishes its id.
+pub fn create_unexpected(
+    expected: &ExpectedGroups,
+    (library, watchdog): (&dyn Library, &Watchdog),
+    axes: AxisSet,
+    (members, member): (&[usize], usize),
+) -> Result<Comm, CommError> {
+    let call = format!("creating the communicator over {axes}");
+    let failed = |problem: String| watchdog.report_failure(&call, problem);
+    let key = format!("communicator over {axes} from rank {}", members[0]);
+    if member == 0 {
+        let id = library.new_id().map_err(|error| failed(error.to_string()))?;
+        expected.store.set(&key, &id).map_err(|error| failed(error.to_string()))?;
+    }
+    let id = expected.store.get(&key).map_err(|error| failed(error.to_string()))?;
+    let id = id.try_into().map_err(|_| failed("its id has another length".to_owned()))?;
+    let comm = library.init_comm(&id, members.len(), member, SplitResources::Shared);
+    await_comm(watchdog, comm, &call)
+}
+
+/// Waits until a communicator can be used.
+fn await_comm(
+    watchdog: &Watchdog,
+    comm: Result<Comm, LibraryError>,
+    call: &str,
+) -> Result<Comm, CommError> {
+    let comm = comm.map_err(|error| watchdog.report_failure(call, error.to_string()))?;
+    watchdog.add_comm(comm);
+    watchdog.wait_until_ready(comm, call)?;
+    Ok(comm)
 }
 
 /// Returns those of `axes` with more than one rank.

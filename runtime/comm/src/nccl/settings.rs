@@ -1,29 +1,31 @@
 //! Settings of the engine of one rank.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Peers;
-use meshwright_mesh::MeshShape;
+use crate::process_launch::Store;
+use meshwright_mesh::{AxisSet, MeshShape};
 
 /// The path of messages between ranks along `pp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MessagePath {
+    /// One communicator and one stream for all messages of a rank: those of an exchange are submitted as one group, and
+    /// can be captured in a CUDA graph.
+    #[default]
+    Grouped,
     /// A communicator and a stream for each pair of ranks and direction, so that a message waits for its receiver
     /// alone.
-    #[default]
     PerPair,
-    /// One communicator and one stream for all messages of a rank: those of an exchange are submitted as one group. For
-    /// installations in which a send that waits holds up the messages of other streams.
-    Grouped,
 }
 
 /// Text that is not a [`MessagePath`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a message path: use `edges` (a communicator per pair of ranks, the default) or `grouped`"
+    "`{0}` is not a message path: use `grouped` (in rounds, the default) or `pairs` (a communicator per pair of ranks)"
 )]
 pub struct ParseMessagePathError(String);
 
@@ -32,8 +34,8 @@ impl FromStr for MessagePath {
 
     fn from_str(text: &str) -> Result<MessagePath, ParseMessagePathError> {
         match text {
-            "edges" => Ok(MessagePath::PerPair),
             "grouped" => Ok(MessagePath::Grouped),
+            "pairs" => Ok(MessagePath::PerPair),
             _ => Err(ParseMessagePathError(text.to_owned())),
         }
     }
@@ -42,8 +44,8 @@ impl FromStr for MessagePath {
 impl fmt::Display for MessagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            MessagePath::PerPair => "edges",
             MessagePath::Grouped => "grouped",
+            MessagePath::PerPair => "pairs",
         })
     }
 }
@@ -63,4 +65,15 @@ pub struct NcclSettings {
     pub messages: MessagePath,
     /// Registers memory that collectives reuse with the library.
     pub registers: bool,
+    /// The process groups that get their communicators at the start; `None` stands for those of all sets of axes.
+    pub expected: Option<ExpectedGroups>,
+}
+
+/// Process groups that a run is known to use, out of many: every set of axes has one.
+#[derive(Debug, Clone)]
+pub struct ExpectedGroups {
+    /// Their axes, the same on all ranks.
+    pub axes: BTreeSet<AxisSet>,
+    /// The store by which the members of another group create its communicator, at its first use.
+    pub store: Arc<Store>,
 }

@@ -1,5 +1,6 @@
 //! GPUs, and the NCCL communicators between them.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, DType};
 use crate::comm::{LaunchOptions, Peers, RankComms, RankExit, nccl};
 use crate::launch::{RankAssignment, Store, StoreError};
+use crate::layout::AxisSet;
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
 use meshwright_cuda::cudnn::{CudnnOptions, ScratchLimit};
@@ -207,7 +209,12 @@ impl Machine for Gpus {
         let (shape, rank) = (*comms.shape(), comms.rank());
         let timeout = LaunchOptions::default().timeout;
         let (messages, registers) = (self.messages, self.registers);
-        let settings = nccl::NcclSettings { shape, rank, timeout, peers, messages, registers };
+        let expected = match &self.process {
+            Some((_, store)) => expected_groups(store, rank, comms.expected_groups())?,
+            None => None,
+        };
+        let settings =
+            nccl::NcclSettings { shape, rank, timeout, peers, messages, registers, expected };
         let engine = nccl::NcclEngine::new(settings, Arc::clone(library), device, id)?;
         Ok(comms.over(engine))
     }
@@ -259,6 +266,25 @@ fn least_memory(store: &Store, assignment: &RankAssignment, own: usize) -> Resul
         })?;
         Ok(least.min(u64::from_le_bytes(bytes) as usize))
     })
+}
+
+/// Returns the process groups that rank 0 expects, as another rank might expect others.
+fn expected_groups(
+    store: &Arc<Store>,
+    rank: usize,
+    own: Option<&BTreeSet<AxisSet>>,
+) -> Result<Option<nccl::ExpectedGroups>> {
+    const KEY: &str = "process groups";
+    if rank == 0 {
+        let numbers = own.map(|axes| axes.iter().map(|axes| axes.number() as u8).collect());
+        let numbers: Vec<u8> = numbers.unwrap_or_default();
+        store.set(KEY, &numbers).map_err(unconnected)?;
+    }
+    let numbers = store.get(KEY).map_err(unconnected)?;
+    let axes: BTreeSet<AxisSet> =
+        numbers.into_iter().map(|number| AxisSet::from_number(number.into())).collect();
+    let store = Arc::clone(store);
+    Ok((!axes.is_empty()).then_some(nccl::ExpectedGroups { axes, store }))
 }
 
 /// Compiles the kernels that any run may need, in parallel. All devices are of the same model, so the others find the

@@ -43,8 +43,8 @@ fn require_independence(variable: impl Fn(&str) -> Option<String>) -> Result<(),
         let number = variable(name).and_then(|text| text.trim().parse().ok());
         if let Some(value) = number.filter(|number| refused.contains(number)) {
             return Err(format!(
-                "with {name}={value}, messages between pipeline stages wait for each other, and the run would hang: \
-                 unset {name}, or set {MESSAGES}=grouped"
+                "with {name}={value} and {MESSAGES}=pairs, messages between pipeline stages wait for each other, and \
+                 the run would hang: unset one of them"
             ));
         }
     }
@@ -89,8 +89,8 @@ mod tests {
             [(SHARE_RESOURCES, "1"), (HARDWARE_QUEUES, "1"), (HARDWARE_QUEUES, " 7")]
         {
             let message = with(name, value).unwrap_err();
-            let fix = format!("unset {name}, or set MESHWRIGHT_NCCL_P2P=grouped");
-            assert!(message.ends_with(&fix), "{message}");
+            let both = format!("with {name}={value} and MESHWRIGHT_NCCL_P2P=pairs, messages ");
+            assert!(message.starts_with(&both), "{message}");
         }
         for (name, value) in
             [("PATH", "1"), (SHARE_RESOURCES, "0"), (HARDWARE_QUEUES, "8"), (HARDWARE_QUEUES, "")]

@@ -68,6 +68,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
+        let comms = comms.expecting(plan.memory.groups().cloned());
         let comms = plan.machine.connect(comms, &*backend)?;
         let rank = Rank::with_settings(comms, backend, plan.memory.settings(config));
         let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
@@ -106,9 +107,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 Some("--stage-times runs eagerly".to_owned())
             }
             Some(pipeline) if !pipeline.is_in_rounds() && rank.comms().graph_pools().is_some() => {
-                let needed =
-                    "the messages of a pipeline are captured with MESHWRIGHT_NCCL_P2P=grouped only";
-                Some(needed.to_owned())
+                Some("the messages of MESHWRIGHT_NCCL_P2P=pairs cannot be captured".to_owned())
             }
             _ if plan.dataset.ignores_targets() => Some(
                 "the targets that --pack and --mask-borders ignore differ from step to step"

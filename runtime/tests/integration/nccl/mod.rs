@@ -44,7 +44,7 @@ fn connect_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: NcclSettings) ->
 fn settings(shape: MeshShape, rank: usize) -> NcclSettings {
     let (timeout, peers) = (Duration::from_secs(20), Arc::new(Alive::default()));
     let messages = MessagePath::PerPair;
-    NcclSettings { shape, rank, timeout, peers, messages, registers: false }
+    NcclSettings { shape, rank, timeout, peers, messages, registers: false, expected: None }
 }
 
 /// Failure detection by hand.

@@ -1,6 +1,7 @@
 //! Dry runs of training steps, and of the export and the continuation after them: everything is allocated as in the
 //! run, but takes no memory, and nothing is computed.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use std::time::Instant;
 use crate::backend::{Category, DType, DryRunBackend};
 use crate::comm::{CallObserver, FailureCause, LaunchError, LaunchOptions, launch_rank};
 use crate::data::{Batch, MicroBatch};
-use crate::layout::AxisId;
+use crate::layout::{AxisId, AxisSet};
 use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice};
@@ -45,7 +46,7 @@ impl Peaks {
 }
 
 /// The results of a dry run of a rank.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct DryRunFindings {
     /// Peaks of the training steps.
     pub steps: Peaks,
@@ -57,6 +58,8 @@ pub struct DryRunFindings {
     pub without_copy: f64,
     /// True if a layer has read documents, or if the step was too large for a dry run.
     pub uses_documents: bool,
+    /// The process groups that were used, by axes; `None` if the step was too large for a dry run.
+    pub groups: Option<BTreeSet<AxisSet>>,
 }
 
 /// The run whose steps are dry-run.
@@ -95,13 +98,14 @@ impl DryRun<'_> {
                 peaks.of[error.category as usize] += error.requested as f64;
                 peaks.total = peaks.of.iter().sum();
                 let [steps, without_sample, run] = [peaks; 3];
-                let (without_copy, uses_documents) = (0.0, true);
+                let (without_copy, uses_documents, groups) = (0.0, true, None);
                 Ok(Some(DryRunFindings {
                     steps,
                     without_sample,
                     run,
                     without_copy,
                     uses_documents,
+                    groups,
                 }))
             }
             cause => {
@@ -178,8 +182,8 @@ impl DryRun<'_> {
         let not_copied =
             if rank.allocator().device().is_none() { copied * ranks - copied_by_all } else { 0 };
         let without_copy = (not_copied * DType::F32.bytes()) as f64;
-        let run = peaks_of(rank);
-        Ok(DryRunFindings { steps, without_sample, run, without_copy, uses_documents })
+        let (run, groups) = (peaks_of(rank), Some(rank.comms().used_groups()));
+        Ok(DryRunFindings { steps, without_sample, run, without_copy, uses_documents, groups })
     }
 
     /// Returns the elements of the state that a rank copies to save them while it trains, and of those of all ranks at

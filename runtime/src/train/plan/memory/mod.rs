@@ -7,6 +7,7 @@ mod dry_run;
 mod logits;
 mod state;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::backend::{Bytes, Category};
@@ -40,6 +41,8 @@ pub struct MemoryPlan {
     all_ranks: f64,
     logits_limit: Option<usize>,
     keeps_last_units: bool,
+    /// The process groups of the run, by axes; `None` if they are not known.
+    groups: Option<BTreeSet<AxisSet>>,
 }
 
 /// Peaks on the ranks at one position along `pp`.
@@ -83,6 +86,7 @@ impl MemoryPlan {
             all_ranks,
             logits_limit: None,
             keeps_last_units: true,
+            groups: None,
         }
     }
 
@@ -137,6 +141,7 @@ impl MemoryPlan {
             all_ranks: 0.0,
             logits_limit,
             keeps_last_units: self.keeps_last_units,
+            groups: Some(BTreeSet::new()),
         };
         let mut uses_documents = false;
         for position in 0..positions {
@@ -144,6 +149,7 @@ impl MemoryPlan {
             let Some(found) = found else { return Ok(self) };
             let DryRunFindings { run: peaks, without_sample, without_copy, .. } = found;
             let uses = found.uses_documents;
+            plan.groups = plan.groups.zip(found.groups).map(|(all, own)| &all | &own);
             plan.without_sample = plan.without_sample.max(without_sample.total);
             plan.all_ranks += peaks.total * ranks_each - without_copy;
             plan.largest.join(&peaks);
@@ -165,6 +171,11 @@ impl MemoryPlan {
     pub fn settings(&self, config: &Config) -> Settings {
         let MemoryPlan { logits_limit, keeps_last_units, .. } = *self;
         Settings { logits_limit, keeps_last_units, ..config.settings() }
+    }
+
+    /// The process groups of the run, by axes; `None` if they are not known.
+    pub fn groups(&self) -> Option<&BTreeSet<AxisSet>> {
+        self.groups.as_ref()
     }
 
     /// Returns the peak of one category.
