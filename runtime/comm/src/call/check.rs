@@ -56,11 +56,27 @@ impl Call {
                 self.require_member("root", *root, size)?;
             }
             CommOp::Scatter { root, counts } => {
-                self.require_rooted(member, (*root, counts), ("dst", dst), ("src", src))?;
+                self.require_rooted(
+                    member,
+                    Rooted {
+                        root: *root,
+                        counts,
+                        part: Operand { name: "dst", view: dst },
+                        whole: Operand { name: "src", view: src },
+                    },
+                )?;
                 self.require_alike(src, dst)?;
             }
             CommOp::Gather { root, counts } => {
-                self.require_rooted(member, (*root, counts), ("src", src), ("dst", dst))?;
+                self.require_rooted(
+                    member,
+                    Rooted {
+                        root: *root,
+                        counts,
+                        part: Operand { name: "src", view: src },
+                        whole: Operand { name: "dst", view: dst },
+                    },
+                )?;
                 self.require_alike(src, dst)?;
             }
             CommOp::Barrier => {}
@@ -141,27 +157,38 @@ impl Call {
     }
 
     /// Checks a scatter or gather: this rank's part has its count, and only the root passes the whole of all parts.
-    fn require_rooted(
-        &self,
-        member: &GroupMember,
-        (root, counts): (Peer, &[usize]),
-        (part_name, part): (&str, Option<View<'_>>),
-        (whole_name, whole): (&str, Option<View<'_>>),
-    ) -> CheckResult {
+    fn require_rooted(&self, member: &GroupMember, rooted: Rooted<'_>) -> CheckResult {
+        let Rooted { root, counts, part, whole } = rooted;
         self.require_member("root", root, member.size())?;
         self.require_counts("counts", counts, member.size())?;
-        self.require_len(part_name, len(part), counts[member.group_rank()])?;
-        match (whole, root.group_rank == member.group_rank()) {
+        self.require_len(part.name, len(part.view), counts[member.group_rank()])?;
+        match (whole.view, root.group_rank == member.group_rank()) {
             (None, true) => {
-                Err(self.refuse(format!("this rank is the root and must pass {whole_name}")))
+                Err(self.refuse(format!("this rank is the root and must pass {}", whole.name)))
             }
             (Some(_), false) => {
-                Err(self.refuse(format!("only the root passes {whole_name}; pass None here")))
+                Err(self.refuse(format!("only the root passes {}; pass None here", whole.name)))
             }
-            (Some(whole), true) => self.require_len(whole_name, whole.len(), counts.iter().sum()),
+            (Some(view), true) => self.require_len(whole.name, view.len(), counts.iter().sum()),
             (None, false) => Ok(()),
         }
     }
+}
+
+/// The arguments of a scatter or gather.
+struct Rooted<'a> {
+    root: Peer,
+    counts: &'a [usize],
+    /// The part of this rank.
+    part: Operand<'a>,
+    /// All parts, which only the root passes.
+    whole: Operand<'a>,
+}
+
+/// An argument, by its name in messages.
+struct Operand<'a> {
+    name: &'static str,
+    view: Option<View<'a>>,
 }
 
 fn len(view: Option<View<'_>>) -> usize {

@@ -11,6 +11,7 @@ use super::{AttentionOptions, ContextStyle, RecomputeOverride, RouterPenalties};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Sizes {
     dims: HashMap<TypeId, DimSize>,
     flags: BTreeSet<String>,

@@ -51,6 +51,7 @@ pub use time_limit::TimeLimit;
 /// Rules about the mesh or the contents of files (divisible dims, token ids) are checked when these are opened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub struct Config {
     /// `--config`: the file that settings were read from.
     #[serde(skip)]

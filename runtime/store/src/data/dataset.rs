@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::fingerprint::Fingerprints;
+use super::packing::RowParts;
 use super::{
     Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, SamplePosition, Sampler,
     TokenFile,
@@ -124,10 +125,10 @@ impl Dataset {
             let (tokens, targets) = (&mut tokens[elements.clone()], &mut targets[elements.clone()]);
             let place = match (&self.documents, &mut starts) {
                 (Some(documents), Some(starts)) => {
-                    let row_starts = &mut starts[elements];
-                    self.read_documents(step, row, documents, (tokens, targets, row_starts))
+                    let starts = &mut starts[elements];
+                    self.read_documents(step, row, documents, RowParts { tokens, targets, starts })
                 }
-                _ => self.read_row(step, row, (tokens, targets)),
+                _ => self.read_row(step, row, tokens, targets),
             };
             places.push(place?);
         }
@@ -141,7 +142,8 @@ impl Dataset {
         &self,
         step: u64,
         row: usize,
-        (tokens, targets): (&mut [u32], &mut [u32]),
+        tokens: &mut [u32],
+        targets: &mut [u32],
     ) -> Result<SamplePosition, DataError> {
         let place = self.sampler.place(step, row);
         self.file.read(place.start, tokens)?;
@@ -156,14 +158,15 @@ impl Dataset {
         step: u64,
         row: usize,
         options: &DocumentOptions,
-        (tokens, targets, starts): (&mut [u32], &mut [u32], &mut [u32]),
+        parts: RowParts<'_>,
     ) -> Result<SamplePosition, DataError> {
         if let Some(packing) = &self.packing {
             let (epoch, sample) = self.sampler.sample_at(step, row);
-            packing.read_row(&self.file, sample as usize, options, (tokens, targets, starts))?;
+            packing.read_row(&self.file, sample as usize, options, parts)?;
             return Ok(SamplePosition { epoch, start: packing.start(sample as usize) });
         }
-        let place = self.read_row(step, row, (tokens, targets))?;
+        let RowParts { tokens, targets, starts } = parts;
+        let place = self.read_row(step, row, tokens, targets)?;
         starts.copy_from_slice(&options.starts(tokens));
         options.mask_targets(tokens, targets);
         Ok(place)

@@ -34,6 +34,14 @@ struct DocumentPiece {
     len: usize,
 }
 
+/// The parts of a row that is read.
+pub(super) struct RowParts<'a> {
+    pub tokens: &'a mut [u32],
+    pub targets: &'a mut [u32],
+    /// The position at which the document of each token begins.
+    pub starts: &'a mut [u32],
+}
+
 /// The padding of packed rows, and the documents that are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackingWaste {
@@ -160,8 +168,9 @@ impl Packing {
         file: &TokenFile,
         row: usize,
         options: &DocumentOptions,
-        (tokens, targets, starts): (&mut [u32], &mut [u32], &mut [u32]),
+        parts: RowParts<'_>,
     ) -> Result<(), DataError> {
+        let RowParts { tokens, targets, starts } = parts;
         tokens.fill(options.end);
         targets.fill(Batch::IGNORED);
         let mut position = 0;
@@ -246,7 +255,7 @@ mod tests {
         masks: bool,
     ) -> (String, String, Vec<u32>) {
         let [mut tokens, mut targets, mut starts] = [(); 3].map(|()| vec![7; packing.seq]);
-        let parts = (&mut tokens[..], &mut targets[..], &mut starts[..]);
+        let parts = RowParts { tokens: &mut tokens, targets: &mut targets, starts: &mut starts };
         packing.read_row(file, row, &options(masks), parts).unwrap();
         let text = |ids: Vec<u32>| {
             let letter = |id| char::from_u32(id).filter(|_| id != Batch::IGNORED).unwrap_or('_');
