@@ -1,4 +1,37 @@
 //! Meshwright: annotate a model's shardings, have the compiler check them, and train it on many ranks.
+//!
+//! ```
+//! use meshwright::prelude::*;
+//!
+//! dims! { Batch @ data, Seq, Hidden, Ffn }
+//!
+//! #[model]
+//! struct Mlp {
+//!     #[sharded(tp = "col")]
+//!     up: Linear<Hidden, Ffn>,
+//!     #[sharded(tp = "row", scatter = Seq)]
+//!     down: Linear<Ffn, Hidden>,
+//! }
+//!
+//! #[forward]
+//! impl Mlp {
+//!     // Each tensor-parallel rank holds a shard of the sequence.
+//!     fn forward(&self, x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
+//!         self.down.forward(&self.up.forward(x).silu())
+//!     }
+//! }
+//! ```
+//!
+//! If `down` were column-parallel too, or did not scatter, the program would not compile, and the error would name the
+//! fix.
+//!
+//! | to | use |
+//! |---|---|
+//! | write a model | [`prelude`], [`nn`], [`tensor`] |
+//! | train a language model from the command line | [`train::Trainer`], with a model of [`models`] or your own |
+//! | write a training loop | [`run_on`], [`nn::build`], [`optim`] |
+//! | check that the mesh does not matter | [`mesh_test`], [`testing`] |
+//! | read and write data and weights | [`data`], [`checkpoint`], [`state_dict`] |
 #![warn(missing_docs)]
 
 mod parity;
