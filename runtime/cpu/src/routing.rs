@@ -8,9 +8,9 @@ use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use meshwright_backend::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, RouterOptions,
-    RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
-    RouterWeightsBackwardArgs, TopKArgs,
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs,
+    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
+    RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
 };
 use meshwright_backend::{MAX_TOP_K, RoutingOps, RoutingShape, View};
 
@@ -44,12 +44,16 @@ impl RoutingOps for CpuBackend {
         router::router_weights_backward(&self.workers, options, args);
     }
 
-    fn router_penalty(&self, score: RouterScore, args: RouterPenaltyArgs) {
-        router::router_penalty(&self.workers, score, args);
+    fn router_auxiliary_loss(&self, score: RouterScore, args: RouterAuxiliaryLossArgs) {
+        router::router_auxiliary_loss(&self.workers, score, args);
     }
 
-    fn router_penalty_backward(&self, score: RouterScore, args: RouterPenaltyBackwardArgs) {
-        router::router_penalty_backward(&self.workers, score, args);
+    fn router_auxiliary_loss_backward(
+        &self,
+        score: RouterScore,
+        args: RouterAuxiliaryLossBackwardArgs,
+    ) {
+        router::router_auxiliary_loss_backward(&self.workers, score, args);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Measured times of stages.
+//! Measured times of pipeline stages, which show their load imbalance: the slowest stage is the straggler.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

@@ -35,7 +35,7 @@ pub struct Sizes {
     attention_of_fields: Vec<(String, AttentionOptions)>,
     /// Scores and weights of routers.
     pub router: RouterOptions,
-    /// Weights of the penalties of routers.
+    /// Weights of the auxiliary losses of routers.
     pub penalties: RouterPenalties,
     /// Replaces the style of the context-parallel attentions of the model.
     pub context: Option<ContextStyle>,

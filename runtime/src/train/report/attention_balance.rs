@@ -1,4 +1,5 @@
-//! Balance of attention over the ranks of `cp`: packed documents are unequal work for the positions of a sequence.
+//! Balance of attention over the ranks of `cp`. Packed documents are unequal work for the positions of a sequence, and
+//! a load imbalance makes ranks wait for the straggler.
 
 use crate::comm::Site;
 use crate::data::MicroBatch;

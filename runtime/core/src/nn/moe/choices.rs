@@ -1,4 +1,4 @@
-//! The experts that tokens have chosen, and the order of the choices by expert.
+//! Token permutation: the top-k experts of each token, and the order of these choices by expert.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use meshwright_comm::Site;
 
 use super::exchange::Exchange;
 
-/// The experts that tokens have chosen, and the order of the choices by expert.
+/// The top-k experts of each token, and the order of these choices by expert.
 pub(super) struct Choices {
     /// The rank, which refers to the micro-batch of the tokens.
     pub rank: Rank,

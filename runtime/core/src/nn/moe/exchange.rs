@@ -1,4 +1,4 @@
-//! The exchange of rows between ranks that have different experts.
+//! The all-to-all of rows between ranks that have different experts.
 
 use std::rc::Rc;
 use std::sync::Arc;

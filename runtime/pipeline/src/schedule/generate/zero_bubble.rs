@@ -1,4 +1,4 @@
-//! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills the bubbles.
+//! Zero bubble schedules: the backward pass has two parts, and the part of the weights fills the bubbles.
 
 use super::ScheduleBuilder;
 use crate::schedule::{Action, Work};
