@@ -42,6 +42,7 @@ mod panics;
 mod peers;
 mod pending;
 pub mod process_launch;
+mod process_ranks;
 mod rank_comms;
 mod rank_table;
 mod site;
@@ -50,7 +51,6 @@ mod sync;
 mod time_limits;
 mod timeline;
 pub mod trace;
-mod world;
 
 pub use blocks::Blocks;
 pub use call::{Call, CommOp, Peer};

@@ -194,7 +194,8 @@ impl Ranges {
         Ranges { offset, len, gap: Gap { at: len, len: 0 } }
     }
 
-    /// Returns `len` indices from `offset` on, with a gap. Equal indices are equal values: a gap at an end is none.
+    /// Returns `len` indices from `offset` on, with a gap. A gap at either end is dropped, so that equal indices are
+    /// equal values.
     fn new(offset: usize, len: usize, gap: Gap) -> Ranges {
         match gap {
             Gap { at: 0, len: skipped } => Ranges::one_range(offset + skipped, len),

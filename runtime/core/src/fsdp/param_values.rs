@@ -251,7 +251,7 @@ impl ParamRef {
     pub(crate) fn defer(&self) -> DeferredParam {
         self.check_owned();
         self.unit.unshard();
-        let (version, held) = (self.unit.version(), self.unit.hold());
+        let (version, held) = (self.unit.version(), self.unit.share_unsharded());
         DeferredParam { param: self.clone(), version, held }
     }
 

@@ -76,7 +76,7 @@ impl Prefetch {
         Ok(Prefetch { read, ahead: Some(ahead), next: None })
     }
 
-    /// The batch of `step`, which is waited for.
+    /// Returns the batch of `step`, and waits for it.
     ///
     /// Steps are taken in order. Any other one is read on the spot, and from then on nothing is read ahead.
     ///
@@ -98,7 +98,7 @@ impl Prefetch {
         }
     }
 
-    /// The batch of `step`, which stays to be taken.
+    /// Returns the batch of `step` without taking it.
     ///
     /// # Errors
     /// Those of [`Dataset::rows`].

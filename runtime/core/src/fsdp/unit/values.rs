@@ -92,9 +92,9 @@ impl Unit {
         UnitSlice { whole, range }
     }
 
-    /// Returns the values of the whole unit, which stay readable when they are resharded; `None` below ZeRO stage 3,
-    /// where they always are. They are unsharded or being gathered.
-    pub(crate) fn hold(&self) -> Option<Arc<Buffer>> {
+    /// Shares the unsharded values beyond the next reshard. The unit is unsharded, or its all-gather is in progress.
+    /// `None` below ZeRO stage 3, where values are never resharded.
+    pub(crate) fn share_unsharded(&self) -> Option<Arc<Buffer>> {
         if self.stage() != ZeroStage::Parameters {
             return None;
         }

@@ -1,4 +1,5 @@
-//! Calls of a function with made-up operands, or with some of the elements of a rank, by which it is checked.
+//! Probe calls of a user-defined function, which check what it declares: with made-up operands, or with a part of the
+//! elements of a rank.
 
 use crate::autograd::Arity;
 use crate::context::Rank;

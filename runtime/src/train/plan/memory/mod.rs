@@ -90,7 +90,7 @@ impl MemoryPlan {
     /// the model has none. Units are [kept](Settings::keeps_last_units) unsharded if the run fits so.
     ///
     /// # Errors
-    /// Of the model or the optimizer; `--documents` for a model of which no layer reads them.
+    /// As the model and the optimizer; and if `--documents` is given for a model that ignores documents.
     pub fn with_steps<M: LanguageModel>(
         self,
         run: &DryRun<'_>,

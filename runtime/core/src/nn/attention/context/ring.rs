@@ -15,7 +15,7 @@ use super::local::{KeySource, LocalAttention, MergedAttention, OutputGradient};
 ///
 /// With `stride` 1 the ring is the whole group. With a `stride` of the size of the group it is this rank alone, and
 /// nothing is sent.
-pub(super) struct Ring<'a> {
+pub(super) struct RingAttention<'a> {
     call: &'a ContextCall<'a>,
     stride: usize,
     /// Ranks of the ring.
@@ -34,14 +34,14 @@ struct Hop {
     span: Option<SpanStart>,
 }
 
-impl<'a> Ring<'a> {
+impl<'a> RingAttention<'a> {
     /// Creates a ring in which neighbors are `stride` group ranks apart. The shape of `call` has the sizes of a rank of
     /// the ring, whose queries and keys are at the same positions.
-    pub fn new(call: &'a ContextCall<'a>, stride: usize) -> Ring<'a> {
+    pub fn new(call: &'a ContextCall<'a>, stride: usize) -> RingAttention<'a> {
         let (size, position) = (call.group.size() / stride, call.group.rank() / stride);
         let queries = Extent::zig_zag(call.seq, position, size);
         let local = LocalAttention::new(call, queries);
-        Ring { call, stride, size, position, local }
+        RingAttention { call, stride, size, position, local }
     }
 
     /// Computes the output, in the compute dtype, and the log-sum-exp.

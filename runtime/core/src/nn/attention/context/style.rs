@@ -109,7 +109,7 @@ impl<S: Whole<Home = A>, A: crate::layout::Home> DistributedOver<A> for S {
 pub(in crate::nn) enum ContextAlgorithm {
     Ring,
     Gather,
-    /// An exchange of heads among so many neighbors, and a ring of the others.
+    /// Head exchange within groups of this size, and a ring across the groups.
     Exchange(usize),
 }
 
