@@ -2,8 +2,9 @@
 # Packs into .gpu/ what check.py runs on a machine with a GPU, which needs Python with PyTorch and no Rust. Takes the
 # same CPU architecture and a C library no older than the one here.
 #
-# Kernels are compiled here for the architectures of ARCHITECTURES (default: sm_90a), if NVRTC is found; MESHWRIGHT_CUDA_LIBS
-# names its folder. It should have the version of the GPU machine's NVRTC, which compiles them else.
+# Kernels are compiled here for the architectures of ARCHITECTURES (default: sm_90a), if NVRTC is found;
+# MESHWRIGHT_CUDA_LIBS names its folder. It should have the version of the GPU machine's NVRTC, which compiles them
+# else.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

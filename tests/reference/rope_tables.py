@@ -2,7 +2,7 @@
 
 Usage: python rope_tables.py [--out DIR]. README.md beside this file describes what is written.
 
-Frequencies and magnitudes are those of transformers' `modeling_rope_utils`, which computes them in f32; they are computed in
+Frequencies and magnitudes follow transformers' `modeling_rope_utils`, which computes them in f32; they are computed in
 f64 here, and so are the tables.
 """
 

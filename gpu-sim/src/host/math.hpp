@@ -110,7 +110,10 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     uint64_t bytes = (static_cast<uint64_t>(y) << 32) | x;
     unsigned result = 0;
-    for (int i = 0; i < 4; i++) result |= static_cast<unsigned>((bytes >> (8 * (selector >> (4 * i) & 7))) & 0xff) << (8 * i);
+    for (int i = 0; i < 4; i++) {
+        unsigned byte = static_cast<unsigned>(bytes >> (8 * (selector >> (4 * i) & 7))) & 0xff;
+        result |= byte << (8 * i);
+    }
     return result;
 }
 
@@ -133,7 +136,8 @@ MESHWRIGHT_STORE(__stwt)
 
 // Threads switch only at barriers, so plain memory operations are atomic.
 template <class T, class Update>
-__attribute__((no_sanitize("thread"), no_sanitize("undefined"))) static inline T meshwright_atomic(T* at, Update update) {
+__attribute__((no_sanitize("thread"), no_sanitize("undefined")))
+static inline T meshwright_atomic(T* at, Update update) {
     T before = *at;
     *at = update(before);
     return before;

@@ -1,7 +1,8 @@
 //! Spans of a device's streams in the trace.
-//!  A span lies between two timed [events](DeviceEvent), which are recorded around the submitted work and read when
-//!  they have completed: the host does not wait for them. The device has its own clock. Once per step both clocks are
-//!  synchronized: the host waits for an event on an idle stream, whose time is then known on both clocks.
+//!
+//! A span lies between two timed [events](DeviceEvent), which are recorded around the submitted work and read when
+//! they have completed: the host does not wait for them. The device has its own clock. Once per step both clocks are
+//! synchronized: the host waits for an event on an idle stream, whose time is then known on both clocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

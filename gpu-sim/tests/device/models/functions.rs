@@ -62,8 +62,9 @@ fn saved_results_are_not_recomputed() {
             let (tokens, targets) = DATA.block(rank, turn);
             model.loss(&tokens, &targets)
         });
-        let is_forward = |entry: &Entry| matches!(&entry.call, Call::Launch { kernel, .. } if kernel == "gated_norm_f32");
-        simulated.log().iter().filter(|entry| is_forward(entry)).count()
+        let is_forward =
+            |call: &Call| matches!(call, Call::Launch { kernel, .. } if kernel == "gated_norm_f32");
+        simulated.log().iter().filter(|entry| is_forward(&entry.call)).count()
     };
     // No call of the eleventh step is checked. The model has two layers, and saves their results.
     for (recompute, expected) in

@@ -11,8 +11,9 @@ use meshwright_mesh::Extent;
 
 /// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its
 /// row.
-///  A rank that holds some positions of its rows only takes the documents of the other positions from here, so ranks
-///  exchange none.
+///
+/// A rank that holds some positions of its rows only takes the documents of the other positions from here, so ranks
+/// exchange none.
 pub struct VisibleRows {
     /// Positions of a row.
     seq: usize,

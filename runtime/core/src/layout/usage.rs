@@ -3,7 +3,7 @@
 //! With them the compiler refuses an axis that distributes two dims of one tensor before generic code is instantiated.
 //! A verdict is `Others`, which stands for the verdict of the other axes, unless this axis has a problem:
 //!
-//! | count of an axis | `And`: one tensor | `CoveredBy`: an operand, beside the output | `Covers`: the output, beside an operand |
+//! | count of an axis | `And`: of one tensor | `CoveredBy`: of an operand | `Covers`: of the operand's output |
 //! |---|---|---|---|
 //! | [`Unused`]: no dim | `Others` | `Others` | [`Lost`] |
 //! | [`Once`]: one dim | `Others` | `Covers` of the output | `Others` |

@@ -7,9 +7,10 @@ use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Shard, TiedWeight};
 
 /// Applies a layer to tokens, and returns their documents with its result.
-///  A model whose attention keeps documents apart begins with it. The documents pass with the stream through stacks and
-///  pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them
-///  take both and return both:
+///
+/// A model whose attention keeps documents apart begins with it. The documents pass with the stream through stacks and
+/// pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them
+/// take both and return both:
 ///
 /// ```
 /// # use meshwright::prelude::*;

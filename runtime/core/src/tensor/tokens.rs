@@ -37,9 +37,10 @@ impl<S: Dims> Tokens<S> {
 
 impl<S: Dims> Tokens<S> {
     /// Creates token ids from this rank's block, row-major. `sizes` are those of the **global** dims.
-    ///  The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in
-    ///  ascending order: `local_extents` returns them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows
-    ///  instead.
+    ///
+    /// The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in
+    /// ascending order: `local_extents` returns them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows
+    /// instead.
     ///
     /// # Panics
     /// If `block` has another number of elements than the rank's part of `sizes`.

@@ -30,9 +30,10 @@ pub struct PipelineExecutor {
 }
 
 /// Steps of a run on devices without lookahead.
-///  In the first ones the host may wait for the device: to load a kernel, or to allocate memory. If the device had a
-///  receive posted whose sender waits for work that this host has yet to submit, none of them could continue. Messages
-///  in rounds never wait for such work.
+///
+/// In the first ones the host may wait for the device: to load a kernel, or to allocate memory. If the device had a
+/// receive posted whose sender waits for work that this host has yet to submit, none of them could continue. Messages
+/// in rounds never wait for such work.
 const STEPS_WITHOUT_LOOKAHEAD: usize = 2;
 
 impl PipelineExecutor {

@@ -8,8 +8,8 @@ constexpr int STEP = COLS * (STRIDE + VALUE_STRIDE);
 
 // Grid: tiles of queries * heads * batch. `lse` and `delta` are [batch, heads, q_pitch]. The scale is positive.
 KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
-(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dq, Sizes s,
- Extras x) {
+(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dq,
+ Sizes s, Extras x) {
     DYNAMIC_SHARED(bf16, shared);
     bf16 *queries = shared, *douts = queries + ROWS * STRIDE, *steps = douts + ROWS * VALUE_STRIDE;
 

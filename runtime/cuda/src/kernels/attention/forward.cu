@@ -18,7 +18,8 @@ __device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<padded(V
         for (int i = 0; i < 2; i++) {
             float max = softmax.max[m][i];
 #pragma unroll
-            for (int n = 0; n < COLS / 8; n++) max = fmaxf(max, fmaxf(scores.at[m][n][2 * i], scores.at[m][n][2 * i + 1]));
+            for (int n = 0; n < COLS / 8; n++)
+                max = fmaxf(max, fmaxf(scores.at[m][n][2 * i], scores.at[m][n][2 * i + 1]));
             max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
             max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
             // A row without any key yet has no maximum; its weights are 0 relative to any.
@@ -149,7 +150,8 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
         for (int i = 0; i < 2; i++) {
             float sum = warp_reduce(softmax.sum[m][i], Sum(), 4), max = softmax.max[m][i] * scale, correction = 1;
             if constexpr (SINKS) {
-                float sink = x.sinks[at.head], with_sink = Max()(max, sink), base = with_sink == -INFINITY ? 0 : with_sink;
+                float sink = x.sinks[at.head], with_sink = Max()(max, sink);
+                float base = with_sink == -INFINITY ? 0 : with_sink;
                 correction = expf(max - base);
                 sum = sum * correction + expf(sink - base);
                 max = with_sink;

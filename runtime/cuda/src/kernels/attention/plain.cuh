@@ -27,7 +27,10 @@ struct Head {
     int len, dim;
 
     __device__ Head(Element* tensor, int batch, int head, int len, int pitch, int heads, int dim)
-        : first(tensor + ((uint64_t)batch * pitch * heads + head) * dim), stride((uint64_t)heads * dim), len(len), dim(dim) {}
+        : first(tensor + ((uint64_t)batch * pitch * heads + head) * dim),
+          stride((uint64_t)heads * dim),
+          len(len),
+          dim(dim) {}
 
     // Loads a tile of rows from `row` on; zeros beyond the last.
     __device__ void load(float* tile, int row) const {

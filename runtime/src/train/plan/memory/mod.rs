@@ -1,7 +1,8 @@
 //! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
-//!  First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps, and of the export and
-//!  the continuation after the last one, allocates what the run will allocate, without memory: on each position along
-//!  `pp` the rank with the largest parts.
+//!
+//! First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps, and of the export and
+//! the continuation after the last one, allocates what the run will allocate, without memory: on each position along
+//! `pp` the rank with the largest parts.
 
 mod dry_run;
 mod logits;
