@@ -132,7 +132,7 @@ pub trait ProcessGroup: Send + Sync {
         calls.into_iter().map(|(call, operands)| self.issue(&call, operands)).collect()
     }
 
-    /// Returns true if messages wait for those before them, also to other members, and those of an
+    /// Returns true if messages wait for earlier messages, also to other members, and the messages of an
     /// [exchange](Self::issue_exchange) for each other.
     fn groups_messages(&self) -> bool {
         false

@@ -61,7 +61,7 @@ fn checked_tokens(
 #[derive(Clone, Copy)]
 struct Scores {
     score: RouterScore,
-    /// Logarithm of the factor by which scores are divided.
+    /// Logarithm of the divisor of scores.
     base: f32,
 }
 
@@ -101,8 +101,7 @@ impl Scores {
     }
 }
 
-/// Computes the weights of a token's choices for a scale of 1. Returns the scores, and the sum by which they are
-/// divided.
+/// Computes the weights of a token's choices for a scale of 1. Returns the scores, and their sum, the divisor.
 #[inline(always)]
 fn unscaled_weights<const FMA: bool>(
     options: RouterOptions,

@@ -225,7 +225,7 @@ fn check_choices<T>(x: &[T], cols: usize, positions: &[u32], shape: RoutingShape
     assert_eq!(positions.len(), shape.choices(), "a position for every choice of {shape:?}");
 }
 
-/// Returns the weights, of which there is one for every choice.
+/// Returns the weights, one for every choice.
 fn checked_weights(weights: Option<View<'_>>, shape: RoutingShape) -> Option<&[f32]> {
     let weights = weights.map(|weights| weights.typed());
     let fits = weights.is_none_or(|weights: &[f32]| weights.len() == shape.choices());

@@ -167,7 +167,7 @@ fn operands_of_other_rows_are_refused() {
             let out = net.ulysses.forward(&(q, k.clone(), k));
             out.to_local_vec()
         });
-        refused(case, FILE, &["`ring`: the documents are those of"], |rank, spot| {
+        refused(case, FILE, &["`ring`: the documents belong to"], |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
             let [first, second] = halves(rank);
             let second = second.with_documents(&starts(&second, 5));

@@ -430,7 +430,7 @@ fn backward_twice_is_refused_on_every_mesh() {
             match result {
                 Ok(_) => assert!(!is_refused, "{name} on {case:?}: nothing was refused"),
                 Err(error) => assert!(
-                    is_refused && error.contains("the operations are no longer recorded"),
+                    is_refused && error.contains("whose operations are no longer recorded"),
                     "{name} on {case:?}: {error}"
                 ),
             }

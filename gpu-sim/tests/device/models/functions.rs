@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meshwright::backend::{Backend, CudaKernel, DType, KernelArg, LaunchGrid};
 use meshwright::nn::{Layers, RecomputeOverride, Sizes};
 use meshwright::tensor::{Settings, ZeroStage};
-use meshwright_gpu_sim::{Call, Entry, SimDevice, not_checked_on_gpu};
+use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::gated::{Ffn, Gated, Hidden, Vocab};
 use meshwright_tests::run::{Setup, train};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::block::{MemoryBlock, MemorySource};
 
-/// Number of requests after which a block that none of them has taken is freed: more than those of most training steps,
-/// so that a step finds all its blocks.
+/// Number of requests after which a block that none of them has taken is freed: more than most training steps make, so
+/// that a step finds all its blocks.
 pub(super) const MAX_UNUSED: u64 = 1 << 16;
 
 /// Freed blocks by size.

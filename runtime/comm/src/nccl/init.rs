@@ -189,7 +189,7 @@ impl<'a> CommInit<'a> {
     }
 }
 
-/// Returns those of `axes` with more than one rank.
+/// Returns the axes among `axes` that have more than one rank.
 pub fn axes_of_several(shape: &MeshShape, axes: AxisSet) -> AxisSet {
     let has_several = |axis: &AxisId| shape.degree_of(AxisSet::of(*axis)) > 1;
     axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.union(AxisSet::of(axis)))

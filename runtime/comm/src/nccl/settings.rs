@@ -15,8 +15,8 @@ pub enum MessagePath {
     /// alone.
     #[default]
     PerPair,
-    /// One communicator and one stream for all messages of a rank: those of an exchange are submitted as one group. For
-    /// installations in which a send that waits holds up the messages of other streams.
+    /// One communicator and one stream for all messages of a rank: the messages of an exchange are submitted as one
+    /// group. It is for installations on which a send that waits holds up the messages of other streams.
     Grouped,
 }
 

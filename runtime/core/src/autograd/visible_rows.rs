@@ -74,7 +74,7 @@ impl VisibleRows {
             (keys.count_before(position).clamp(part.start, part.end) - part.start) as u32
         };
         let seq = queries.global;
-        assert_eq!(self.seq, seq, "the visible positions are those of rows of another length");
+        assert_eq!(self.seq, seq, "the visible positions belong to rows of another length");
         let samples = self.starts.chunks(seq).zip(self.ends.chunks(seq));
         let places = samples.flat_map(|(starts, ends)| {
             queries.positions().map(move |position| {

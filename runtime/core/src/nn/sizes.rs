@@ -29,8 +29,7 @@ pub struct Sizes {
     pub init_std: f32,
     /// Dropout rate of the model.
     pub dropout: f32,
-    /// Windows, soft cap and scale of attentions; those of single fields are set by
-    /// [`with_attention`](Self::with_attention).
+    /// Windows, soft cap and scale of attentions; [`with_attention`](Self::with_attention) sets them for single fields.
     pub attention: AttentionOptions,
     attention_of_fields: Vec<(String, AttentionOptions)>,
     /// Scores and weights of routers.
@@ -128,7 +127,7 @@ impl Sizes {
         self
     }
 
-    /// Sets the options of the attentions, and position biases, in fields named `field`, instead of those of
+    /// Sets the options of the attentions, and position biases, in fields named `field`, instead of the options of
     /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
     #[must_use]
     pub fn with_attention(mut self, field: &str, options: AttentionOptions) -> Sizes {

@@ -50,7 +50,7 @@ use super::{Build, Builder, Layer, Shard, TiedWeight};
 /// }
 /// ```
 ///
-/// It has no parameters and no path of its own: the parameters are those of a field without it, and so is its sharding.
+/// It has no parameters and no path of its own: parameters and sharding are the same as of a field without it.
 pub struct WithDocuments<L> {
     layer: L,
 }

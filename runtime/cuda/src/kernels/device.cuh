@@ -270,7 +270,7 @@ __device__ inline uint64_t quotient(uint64_t a, uint64_t b) {
 __device__ inline uint64_t modulo(uint64_t a, uint64_t b) { return a - quotient(a, b) * b; }
 
 // Calls f(first index, elements) for the part of `thread` among `threads` of a range of elements: vectors of N, at most
-// 16 bytes, where aligned, and single elements before and after, of which there are fewer than threads.
+// 16 bytes, where aligned, and single elements before and after, fewer than there are threads.
 template <int N, class T, class F>
 __device__ inline void for_each_vector(const T* from, uint64_t len, uint64_t thread, uint64_t threads, F f) {
     constexpr uint64_t BYTES = N * sizeof(T);
@@ -328,8 +328,8 @@ __device__ inline T warp_reduce(T x, Op op, int lanes = 32) {
 }
 
 // N reductions over a block of a power of two threads, at least 32, all of which participate. Successive reductions
-// have alternate values of `turn`, 0 and 1: when a thread writes its warp's results, others may still read those of the
-// reduction before, which are elsewhere, but not those of the one before that.
+// have alternate values of `turn`, 0 and 1: when a thread writes its warp's results, others may still read the results
+// of the reduction before, which are elsewhere, but not those before that.
 template <class T, int N, class Op>
 __device__ inline void block_reduce(T (&x)[N], Op op, uint32_t turn) {
     __shared__ T of_warp[2][N][32];

@@ -200,7 +200,7 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     if constexpr (MEAN) bias_sums.finish(group, bias_parts, cols);
 }
 
-// `N` elements per vector, of which a lane keeps `K` vectors in registers, or none; `ops/norm.rs` chooses.
+// `N` elements per vector; a lane keeps `K` vectors in registers, or none; `ops/norm.rs` chooses.
 #define NORMS(T, NAME, N, K)                                                                                     \
     KERNEL_OF(THREADS_FORWARD, rms_norm_##NAME)                                                                  \
     (const T* x, const T* added, T* sum, const T* weight, float eps, T* y, float* inv_rms, uint64_t rows,        \

@@ -3,7 +3,7 @@
 // Scores of a token's experts up to a factor that all have in common, so that some do not underflow.
 struct Scores {
     bool sigmoid;
-    // Logarithm of the factor by which scores are divided.
+    // Logarithm of the divisor of scores.
     float base;
 
     // For experts the largest of whose logits is `max`: the largest score is 1/2 to 1. The sigmoid is about e^x for
@@ -47,7 +47,7 @@ struct Choice {
     uint32_t expert;
     float logit, weight;
     Scores scores;
-    // The sum by which scores are divided.
+    // The sum of scores, their divisor.
     float sum;
 
     __device__ Choice(const Options& options, const float* logits, const uint32_t* choices, uint32_t experts,

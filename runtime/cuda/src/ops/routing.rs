@@ -179,7 +179,7 @@ fn row_count(x: View, cols: usize) -> u64 {
     rows as u64
 }
 
-/// Returns the address of the weights, of which there is one for every choice; 0 if they are absent.
+/// Returns the address of the weights, one for every choice; 0 if they are absent.
 fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
     weights.map_or(0, |weights| {
         check_operand("weights", weights, DType::F32, shape.choices());

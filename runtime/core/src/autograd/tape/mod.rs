@@ -68,7 +68,7 @@ pub(crate) struct Dependencies {
 type BackwardFn = Box<dyn FnOnce(&mut TapeGradients<'_>, Arc<Buffer>)>;
 
 impl Dependencies {
-    /// Returns those of an operation that reads the results of `sources` and no parameters.
+    /// Returns the edges of an operation that reads the results of `sources` and no parameters.
     ///
     /// # Panics
     /// If another pipeline stage has computed one of them, and has not passed it on.

@@ -157,7 +157,7 @@ impl<'a> AttentionInputs<'a> {
     }
 }
 
-/// Returns true if the key-value heads of a rank are those of its query heads, or include them.
+/// Returns true if the key-value heads of a rank are the ones that its query heads read, or include them.
 fn has_key_value_heads(heads: Extent, kv_heads: Extent) -> bool {
     if !heads.global.is_multiple_of(kv_heads.global) {
         return false;

@@ -62,7 +62,7 @@ impl<E: Whole, I, O, A: SplitAxes> GroupedLinear<E, I, O, ByExpert<A>> {
     message = "a layer of the experts `{P}` from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "not rows of `{I}` that were routed to these experts",
     note = "rows come from a routing: `routing.group(&x)` for experts that every rank has, `routing.dispatch(&x, Ep)` \
-            for those of `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
+            for `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
     note = "all layers of one group of experts have the same annotation"
 )]
 pub trait GroupedInput<P, I, O>: Dims {

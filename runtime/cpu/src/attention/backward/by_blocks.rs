@@ -1,5 +1,5 @@
-//! One task per block of keys: gradients of keys and values are its own, those of queries are added in the order of
-//! blocks.
+//! One task per block of keys: it owns the gradients of its keys and values, and the gradients of queries are added in
+//! the order of blocks.
 //!
 //! A block computes a chunk of queries, then waits until the block before it has added that chunk. So blocks run one or
 //! two chunks behind each other.

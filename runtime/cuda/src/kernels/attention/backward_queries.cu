@@ -21,7 +21,7 @@ KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
 
     int lane = threadIdx.x % 32, warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
     int first_key = 0, n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
-    // Keys that each row sees; those of this warp.
+    // Keys that each row sees; the keys of this warp.
     Seen *seen = (Seen*)(steps + 2 * STEP), *warp_seen = seen + warp_row;
     if constexpr (RANGES) {
         first_key = seen_by(at.first_row, at.batch, s, x).first / COLS * COLS;

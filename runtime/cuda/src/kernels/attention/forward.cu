@@ -57,7 +57,7 @@ __device__ inline void convert_all(Sums<COLS>& scores, const float* bias, int fi
             }
 }
 
-// Masks scores with -INFINITY; `first_row`, `first_col` and `rows` are those of the warp's scores.
+// Masks scores with -INFINITY; `first_row`, `first_col` and `rows` refer to the warp's scores.
 __device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, const Seen* rows, const Sizes& s) {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -95,7 +95,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
     // Keys that any row attends to: at least one step, so that results of rows without keys are written too.
     int first_key = 0, n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
     int n_warp_keys = max(1, min(s.kv_len, first_row + WARP_ROWS + s.reach));
-    // Keys that each row sees; those of this warp.
+    // Keys that each row sees; the keys of this warp.
     Seen *seen = (Seen*)(values + COLS * VALUE_STRIDE), *warp_seen = seen + warp_row;
     if constexpr (RANGES) {
         first_key = seen_by(at.first_row, at.batch, s, x).first / COLS * COLS;
@@ -162,7 +162,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
         }
     scale_rows(sums, factor);
     auto out_rows = query_rows<VALUE_DIM>(out, at.batch, at.head, s);
-    // Wider rows would reach into those of the next warp, which may still use them.
+    // Wider rows would reach into the rows of the next warp, which may still use them.
     if constexpr (VALUE_STRIDE > STRIDE)
         store_pairs(out_rows, first_row, sums);
     else

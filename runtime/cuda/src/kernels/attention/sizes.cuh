@@ -16,8 +16,8 @@ struct Sizes {
 
 // Masks, biases and sinks, with the memory layout of `Extras` in ops/attention/sizes.rs. Zeros: none.
 struct Extras {
-    // Query i of a sample attends to the keys first[i] <= key < end[i], [batch, q_pitch], instead of those of `reach`.
-    // Neither decreases from one query to the next.
+    // Query i of a sample attends to the keys first[i] <= key < end[i], [batch, q_pitch], instead of the keys of
+    // `reach`. Neither decreases from one query to the next.
     const int *first, *end;
     // Bias of query i and key j: bias[head, j - i + zero], clamped to the distances.
     const float* bias;

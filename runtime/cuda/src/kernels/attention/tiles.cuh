@@ -66,7 +66,7 @@ __device__ inline WorkTile work_tile(int tiles, int heads, bool backwards) {
     return {batch, head, (backwards ? tiles - 1 - tile : tile) * ROWS};
 }
 
-// Rows of one head in a tensor [batch, pitch, heads, SIZE], of which `len` positions of each sample are used.
+// Rows of one head in a tensor [batch, pitch, heads, SIZE]; `len` positions of each sample are used.
 template <int SIZE, class Pointer>
 struct Head {
     Pointer tensor;

@@ -35,7 +35,7 @@ pub(in crate::nn::attention) struct ContextAttention {
 }
 
 impl ContextAttention {
-    /// Computes the attention of `inputs`: queries, keys and values. The parameters are those of the scores.
+    /// Computes the attention of `inputs`: queries, keys and values. The parameters belong to the scores.
     #[track_caller]
     pub fn apply(
         self,

@@ -27,7 +27,7 @@ pub(super) struct RingAttention<'a> {
 
 /// Transfer of keys and values from the previous rank of the ring.
 struct Hop {
-    /// Number of the hop, of which 0 is the one with this rank's own keys.
+    /// Number of the hop; hop 0 has this rank's own keys.
     number: usize,
     arriving: PendingCall,
     /// Span from the start of the transfer to the end of the wait for it.
@@ -72,8 +72,8 @@ impl<'a> RingAttention<'a> {
     }
 
     /// Computes the gradients of queries, keys and values, in the compute dtype. Gradients of keys and values travel
-    /// with the keys, one hop behind them, and are at their own rank after one more hop. Those of the scores' operands
-    /// are added to `dscores`.
+    /// with the keys, one hop behind them, and are at their own rank after one more hop. The gradients of the scores'
+    /// operands are added to `dscores`.
     pub fn backward(
         &self,
         of: &OutputGradient,

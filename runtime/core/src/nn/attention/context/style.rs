@@ -65,7 +65,7 @@ styles! {
     HybridStyle: ContextStyle::Hybrid(None);
 }
 
-/// A sequence of which each rank holds all positions, as attention without context parallelism needs it.
+/// A sequence that each rank holds whole, as attention without context parallelism needs it.
 #[diagnostic::on_unimplemented(
     message = "attention cannot read along `{Self}`: no rank holds the whole dim",
     label = "each rank would attend to its own part of `{Self}` only",

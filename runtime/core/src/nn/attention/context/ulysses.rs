@@ -52,7 +52,7 @@ impl<'a> UlyssesAttention<'a> {
         UlyssesAttention { exchange, exchanged: ContextCall { shape, scores, ..*call } }
     }
 
-    /// Returns the query heads of this rank, of those of the ranks that exchange.
+    /// Returns this rank's query heads, among the heads of the ranks that exchange.
     fn heads(&self) -> Range<usize> {
         query_heads(&self.exchange.call.shape, self.exchange.size, self.exchange.index())
     }
@@ -66,8 +66,8 @@ impl<'a> UlyssesAttention<'a> {
         (own_out, ExchangedAttention { q, k, v, out, lse })
     }
 
-    /// Computes the gradients of queries, keys and values. Those of the scores' operands of this rank's heads are added
-    /// to theirs in `dscores`, which has all heads.
+    /// Computes the gradients of queries, keys and values. The gradients of the scores' operands for this rank's heads
+    /// are added to `dscores`, which has all heads.
     pub fn backward(
         &self,
         of: &ExchangedAttention<Arc<Buffer>>,
