@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{files, read, root};
 
-/// Types of which a build with and one without a feature have one each.
+/// Types that exist twice: one in builds with a feature, and one in builds without.
 const ALTERNATIVES: [&str; 1] = ["FileTokenizer"];
 
 #[test]

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# The test program, of which check.py runs modules, and the others that it runs.
+# The test program, whose modules check.py runs, and the other programs that it runs.
 TEST="device"
 PROGRAMS="train_llama train_gpt2 train_mixtral gpu meshwright"
 

@@ -20,7 +20,7 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Returns the default properties of a simulated device: those of an H100.
+/// Returns the default properties of a simulated device: an H100's.
 pub fn h100() -> DeviceProperties {
     DeviceProperties {
         name: "simulated H100".to_string(),

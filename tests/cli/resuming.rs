@@ -257,7 +257,7 @@ fn a_text_and_its_token_file_resume_each_other() {
     }
 }
 
-/// Checkpoints that were saved without flags need those of the run.
+/// Checkpoints that were saved without flags need the flags of the run.
 #[test]
 fn older_checkpoints_load_with_flags() {
     let workspace = Workspace::new();

@@ -16,7 +16,7 @@ use meshwright::mesh::MeshShape;
 
 /// Size of the whole tensor, in bytes.
 const SIZES: [usize; 6] = [1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
-/// Number of measurements per figure, of which the median is reported.
+/// Number of measurements per figure; the median is reported.
 const ROUNDS: usize = 7;
 /// Rounds of the comparison with copies.
 const TURNS: usize = 60;

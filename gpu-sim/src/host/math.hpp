@@ -7,7 +7,7 @@ static inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4);
 static inline double __longlong_as_double(long long x) { double y; memcpy(&y, &x, 8); return y; }
 static inline long long __double_as_longlong(double x) { long long y; memcpy(&y, &x, 8); return y; }
 
-// The kernel language has these functions for float too; C's are those of double.
+// The kernel language has these functions for float too; C's are for double.
 #define MESHWRIGHT_OF_FLOAT(name) \
     static inline float name(float x) { return name##f(x); }
 MESHWRIGHT_OF_FLOAT(exp)

@@ -70,7 +70,7 @@ impl std::fmt::Display for StageCut {
 }
 
 impl StageCut {
-    /// Returns the number of stage-cut points of each stage. `costs` are those of the cut points, for `auto`.
+    /// Returns the number of stage-cut points of each stage. `costs` are the costs of the cut points, for `auto`.
     ///
     /// # Errors
     /// All problems of the cut.

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Parameter,
 }
 
-/// Identity of observed numbers: those of one kind in one step.
+/// Identity of observed numbers: the numbers of one kind in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Field {
     pub(crate) step: u64,

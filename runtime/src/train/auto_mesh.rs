@@ -8,7 +8,8 @@ use super::config::{Config, ConfigError, DeviceChoice, GivenSettings, Problem};
 use super::machine::{Machine, host_memory};
 use super::{Error, Result};
 
-/// Most tensor-parallel ranks that are tried: those of a node, whose links carry two collectives per layer and pass.
+/// Most tensor-parallel ranks that are tried: as many as a node has, whose links carry two collectives per layer and
+/// pass.
 const MAX_TP: usize = 8;
 /// Most refused meshes that are named.
 const MAX_NAMED: usize = 4;

@@ -158,7 +158,7 @@ pub enum Error {
         rank: usize,
         /// The allocation that failed.
         error: OutOfMemory,
-        /// Settings that take less memory, if those of the run are known.
+        /// Settings that take less memory, if the settings of the run are known.
         advice: Option<String>,
     },
     /// A rank failed, and with it the others.

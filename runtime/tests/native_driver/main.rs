@@ -160,7 +160,7 @@ fn launch(
     shared: u32,
 ) -> Result<(), DriverError> {
     let grid = Grid { blocks: [2, 3, 1], threads: 32, shared };
-    // SAFETY: the parameters are those of the stub's kernel, and the value is live.
+    // SAFETY: the parameters match the stub's kernel, and the value is live.
     unsafe { driver.launch(stream, function, grid, &[bytes(&[address]), bytes(&[number])]) }
 }
 

@@ -12,7 +12,7 @@ pub struct Sizes {
     pub chosen: usize,
 }
 
-/// Parameters by name: the router's weight, and those of the experts' two layers.
+/// Parameters by name: the router's weight, and the weights of the experts' two layers.
 #[derive(Debug, Clone)]
 pub struct Params {
     pub router: Vec<f64>,

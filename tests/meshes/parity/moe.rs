@@ -87,7 +87,7 @@ fn experts_folded_over_cp_and_tp() {
     check::<over_ep_cp_tp::Net>("experts over ep, cp and tp", &meshes);
 }
 
-/// The batch of several micro-batches, of which every data rank has rows of each.
+/// The batch of several micro-batches. Every data rank has rows of each.
 const LARGER: TokenData = TokenData { batch: 16, ..DATA };
 
 /// Trains a model on one rank, with a number of micro-batches: their load-balancing losses follow from the choices of

@@ -105,7 +105,7 @@ fn rows_of_each_rank_are_refused() {
     }
 }
 
-/// Documents are those of whole rows, and so the same on ranks that share or repeat the rows.
+/// Documents belong to whole rows, and so are the same on ranks that share or repeat the rows.
 #[test]
 fn documents_of_each_rank_are_refused() {
     fn packed<T>(

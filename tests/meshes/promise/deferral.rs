@@ -1,5 +1,5 @@
-//! Elementwise operations are deferred, and fused. No program can tell: results, gradients and refusals are those of
-//! operations that are computed immediately, on every mesh.
+//! Elementwise operations are deferred, and fused. No program can tell: results, gradients and refusals are the same as
+//! of operations that are computed immediately, on every mesh.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,7 @@ fn squares<S: Dims>(x: &Tensor<S>) -> Loss<S> {
     Loss::mean_of(&(x * x))
 }
 
-/// Returns the gradients of `loss` on every mesh, which are those of one rank.
+/// Returns the gradients of `loss` on every mesh, which equal one rank's.
 #[track_caller]
 fn gradients_on_one_rank(
     name: &str,

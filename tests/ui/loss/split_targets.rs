@@ -1,4 +1,4 @@
-//! The targets of a vocabulary-parallel head are those of the whole sequence.
+//! The targets of a vocabulary-parallel head belong to the whole sequence.
 
 use meshwright::prelude::*;
 

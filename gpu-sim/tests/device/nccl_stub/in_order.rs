@@ -51,7 +51,7 @@ impl InOrder {
         InOrder { queue, ..InOrder::with_asynchronous_messages(driver) }
     }
 
-    /// Puts the messages that `submit` submits behind those of all other streams, if they share a queue.
+    /// Puts the messages that `submit` submits behind the messages of all other streams, if they share a queue.
     fn in_queue(&self, stream: Stream, submit: impl FnOnce()) {
         let Some(queue) = &self.queue else { return submit() };
         let driver = &self.driver;

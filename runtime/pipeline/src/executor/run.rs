@@ -37,7 +37,7 @@ pub struct PipelineExecutor {
 const STEPS_WITHOUT_LOOKAHEAD: usize = 2;
 
 impl PipelineExecutor {
-    /// Creates the executor of a rank. The ranks along the axis `pp` are those of the schedule.
+    /// Creates the executor of a rank. The ranks along the axis `pp` are the ranks of the schedule.
     ///
     /// `allocator` is of the memory in which stages compute.
     ///

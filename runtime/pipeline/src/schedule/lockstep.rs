@@ -71,7 +71,7 @@ pub fn lockstep(schedule: &Schedule) -> Result<Lockstep, Stuck> {
     Ok(Lockstep { program: Schedule { ranks, ..computations.clone() }, rounds })
 }
 
-/// The messages of a rank by their rounds, those of a round in one order on both ranks.
+/// The messages of a rank by their rounds. The messages of a round have one order on both ranks.
 fn messages_of_rank(
     schedule: &Schedule,
     rounds: &HashMap<Message, usize>,

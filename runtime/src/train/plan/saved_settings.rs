@@ -1,4 +1,4 @@
-//! Settings of a saved run, compared with those of the run that resumes it.
+//! Settings of a saved run, compared with the settings of the run that resumes it.
 
 use std::path::Path;
 

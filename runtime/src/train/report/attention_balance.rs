@@ -8,7 +8,7 @@ use crate::nn::AttentionSizes;
 use crate::tensor::{Extent, Rank};
 
 /// Counts the pairs of a query and a key that it sees, on each rank of `cp`: by mask, window and documents. Keys that a
-/// model hides by its own padding count as seen, and those of cross attention as if they were in the sequence of the
+/// model hides by its own padding count as seen, and keys of cross attention as if they were in the sequence of the
 /// queries.
 pub struct AttentionBalance {
     seq: usize,
@@ -204,7 +204,7 @@ mod tests {
                 vec![AttentionSizes { is_causal: false, ..sizes }],
                 vec![AttentionSizes { window: Some(5), ..sizes }],
                 vec![AttentionSizes { window: Some(9), is_causal: false, ..sizes }],
-                // Layers of two kinds, one of which each rank has whole sequences of.
+                // Layers of two kinds; for one kind, each rank has whole sequences.
                 vec![sizes, AttentionSizes { window: Some(3), ..sizes }, CAUSAL, sizes],
             ]
         };

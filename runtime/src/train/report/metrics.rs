@@ -235,7 +235,7 @@ mod tests {
         assert!(lines(&path).iter().all(|line| line["loss"].is_null()));
     }
 
-    /// A run of 5 steps, of which `done` are done.
+    /// A run of 5 steps after `done` steps.
     fn run(done: u64) -> KnownSteps {
         KnownSteps { done, total: 5, tokens: Some(64) }
     }
@@ -294,7 +294,7 @@ mod tests {
             assert_eq!(std::fs::read(&copy).unwrap(), content, "{other:?}");
             std::fs::remove_file(copy).unwrap();
         }
-        // Those of the same run, also with a gap from a time without metrics.
+        // Lines of the same run, also with a gap from a time without metrics.
         for own in [&[1, 2, 3, 4, 5][..], &[2, 3], &[1, 5], &[]] {
             of(own, 64);
             MetricsFile::open(&path, run(3)).unwrap();

@@ -86,9 +86,12 @@ pub enum CheckpointError {
         /// The problem.
         reason: String,
     },
-    /// A file or folder whose tensors are not those of the model.
-    #[error("the tensors of {} are not those of this model, which has other sizes or \
-             settings:{}", path.display(), bulleted(.differences))]
+    /// A file or folder whose tensors do not fit the model.
+    #[error(
+        "the tensors of {} do not fit this model, which has other sizes or settings:{}",
+        path.display(),
+        bulleted(.differences)
+    )]
     OtherModel {
         /// The file or folder.
         path: PathBuf,

@@ -47,8 +47,8 @@ impl CheckpointFolder {
         files::probe(&probe)
     }
 
-    /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: those of other runs and
-    /// branches, and those whose manifest cannot be read.
+    /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: checkpoints of other
+    /// runs and branches, and checkpoints whose manifest cannot be read.
     ///
     /// # Errors
     /// A folder that cannot be read.
@@ -155,7 +155,7 @@ fn check_links(dir: &Path) -> Result<(), CheckpointError> {
     })
 }
 
-/// Returns true for the errors by which a file system refuses a link in a folder that is otherwise writable.
+/// Returns true for the errors with which a file system refuses a link in a folder that is otherwise writable.
 fn is_without_links(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported)
 }

@@ -57,7 +57,7 @@ impl PackingWaste {
 }
 
 impl Packing {
-    /// Packs the documents of `file`, each of which ends after the token `end`, into rows of `seq` tokens. Reads the
+    /// Packs the documents of `file` into rows of `seq` tokens. Each document ends after the token `end`. Reads the
     /// whole file.
     ///
     /// # Errors

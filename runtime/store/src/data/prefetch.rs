@@ -81,7 +81,7 @@ impl Prefetch {
     /// Steps are taken in order. Any other one is read on the spot, and from then on nothing is read ahead.
     ///
     /// # Errors
-    /// Those of [`Dataset::rows`].
+    /// As [`Dataset::rows`].
     pub fn take_batch(&mut self, step: u64) -> Result<Batch, DataError> {
         if let Some((next, batch)) = self.next.take()
             && next == step
@@ -101,7 +101,7 @@ impl Prefetch {
     /// Returns the batch of `step` without taking it.
     ///
     /// # Errors
-    /// Those of [`Dataset::rows`].
+    /// As [`Dataset::rows`].
     pub fn peek(&mut self, step: u64) -> Result<&Batch, DataError> {
         let batch = self.take_batch(step)?;
         let (_, batch) = self.next.insert((step, batch));

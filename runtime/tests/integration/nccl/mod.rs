@@ -124,7 +124,7 @@ fn collectives_match_the_local_engine() {
     }
 }
 
-/// The members of a group are those of the mesh, in any order of the axes: also of the group of all ranks.
+/// The members of a group follow the mesh, in any order of the axes: also of the group of all ranks.
 #[test]
 fn group_ranks_follow_the_coordinates() {
     let shape: MeshShape = "fsdp=2,cp=2,tp=2".parse().unwrap();

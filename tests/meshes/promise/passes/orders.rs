@@ -1,4 +1,4 @@
-//! Orders of forward and backward passes, whose gradients are those of ordinary accumulation.
+//! Orders of forward and backward passes. Their gradients equal ordinary accumulation's.
 
 use std::rc::Rc;
 

@@ -55,7 +55,7 @@ struct StageMemory {
 impl MemoryPlan {
     /// Plans the state of `parameters` parameters and the residual stream at one layer: a lower bound that takes no
     /// time, however large the sizes are. Counts dims that do not divide evenly, and pipeline stages, as if they did,
-    /// and all parameters as those of experts.
+    /// and all parameters as if they belonged to experts.
     pub fn of_parameters(config: &Config, outline: &Outline, parameters: f64) -> MemoryPlan {
         let degree = |axis| config.mesh.degree(axis) as f64;
         let each = StateBytes::per_parameter(config);
@@ -121,7 +121,7 @@ impl MemoryPlan {
             None => None,
             Some(memory) => {
                 // The limit follows from all other needs of the steps, on the rank of the head. It must not follow from
-                // those of the continuation, whose length may change when a run is resumed.
+                // the needs of the continuation, whose length may change when a run is resumed.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
                 let Some(rest) = run.on_position::<M>(head, with_limit(Some(0)))? else {
                     return Ok(self);

@@ -54,7 +54,10 @@ impl AttentionBlock {
 /// "ring-flash-attention"): the square below the diagonal for the rank's own keys, all queries and the first half of
 /// the keys of an earlier rank, the second half of the queries and all keys of a later rank.
 pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec<AttentionBlock> {
-    debug_assert_eq!(band.offset, 0, "positions of queries and keys count from the start of the sequence");
+    debug_assert_eq!(
+        band.offset, 0,
+        "positions of queries and keys count from the start of the sequence"
+    );
     // Equal positions ascend on both sides, so comparing indices compares positions.
     if queries.ranges() == keys.ranges() && band == Band::CAUSAL {
         return vec![AttentionBlock { band, ..AttentionBlock::all(queries, keys) }];
