@@ -32,7 +32,7 @@ pub fn h100() -> DeviceProperties {
 }
 
 impl SimDevice {
-    /// Creates a device like an H100. The seed determines the order in which threads, blocks and streams run: the same
+    /// Creates a device like an H100. The seed determines the execution order of threads, blocks and streams: the same
     /// call sequence of a single rank gives the same order.
     pub fn new(seed: u64) -> SimDevice {
         SimDevice::with(seed, h100())

@@ -23,7 +23,7 @@ const LONG: Case = Case { hidden: 64, ffn: 96, seq: 64, layers: 2, batch: 4, cp:
 
 const STYLES: [&str; 4] = ["ring", "gather", "ulysses", "hybrid=2"];
 
-/// Style in which ranks compute attention together.
+/// Style of attention that ranks compute together.
 enum Way {
     Ring,
     Gather,

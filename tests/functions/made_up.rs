@@ -99,7 +99,7 @@ struct Net {
     gate: Param<(Hidden,)>,
 }
 
-/// A way in which a program applies a kernel.
+/// A program's use of a kernel.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Direct,

@@ -138,7 +138,7 @@ pub trait ProcessGroup: Send + Sync {
         false
     }
 
-    /// Returns true in dry runs, in which calls do not involve the other members and no values are compared.
+    /// Returns true in dry runs: calls do not involve the other members, and no values are compared.
     fn is_dry_run(&self) -> bool {
         false
     }

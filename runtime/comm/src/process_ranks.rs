@@ -22,7 +22,7 @@ pub(super) struct ProcessRanks {
     tracer: Option<Arc<Tracer>>,
     clocks: Vec<Arc<ExposedClock>>,
     local: Arc<LocalGroups>,
-    /// Engines by rank, in the order in which they came into use.
+    /// Engines by rank, in the order of their first use.
     engines: Mutex<HashMap<usize, Vec<Arc<dyn Engine>>>>,
 }
 

@@ -25,7 +25,7 @@ pub struct Timeline {
 
 struct TimelineState {
     clock_sync: Arc<ClockSync>,
-    /// Closed spans in the order in which they were closed, which is the order of their ends on each stream.
+    /// Closed spans in the order of closing, which is the order of their ends on each stream.
     pending: VecDeque<ClosedSpan>,
     lanes: HashMap<String, DeviceLane>,
 }

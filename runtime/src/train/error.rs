@@ -214,7 +214,7 @@ impl Error {
         }
     }
 
-    /// Adds to a failure of a save the stop for which the run saves.
+    /// Adds to a failure of a save the stop that made the run save.
     pub(super) fn of_stop(self, stop: String) -> Error {
         Error::Unsaved { stop, error: Box::new(self) }
     }

@@ -85,7 +85,7 @@ pub enum CaptureError {
 }
 
 impl<'a> StepInput<'a> {
-    /// Returns the micro-batches in the order in which they run.
+    /// Returns the micro-batches in execution order.
     pub fn micro_batches(&self) -> impl Iterator<Item = MicroBatchInput<'a>> {
         let StepInput { step, sizes, micro_batches, .. } = *self;
         let last = micro_batches.len().saturating_sub(1);

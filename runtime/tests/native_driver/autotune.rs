@@ -75,8 +75,8 @@ impl Drop for LargeMatMul {
 }
 
 /// Library executions of an autotuned matmul, including the matmul itself. Of four algorithms one is refused, three run
-/// for comparison, and the permitted ones once to determine the launches per round. Then there are three rounds, in
-/// which an algorithm far behind the best is timed only once.
+/// for comparison, and the permitted ones once to determine the launches per round. Three rounds follow; an algorithm
+/// far behind the best is timed only once.
 const AUTOTUNE_RUNS: i32 = 3 + 2 + (2 + 1 + 1) + 1;
 
 #[test]

@@ -306,7 +306,7 @@ fn an_expression_may_read_units_in_any_order() {
     }
 }
 
-/// A look at a tensor on some ranks changes nothing: neither the order in which gradients are reduced, nor any number.
+/// A look at a tensor on some ranks changes nothing: neither the order of gradient reductions, nor any number.
 #[test]
 fn ranks_may_look_at_different_tensors() {
     type Look = fn(&Stream, &Net);
@@ -328,7 +328,7 @@ fn ranks_may_look_at_different_tensors() {
             let scaled = &x * &model.gain;
             let evaluated = rank.evaluate(|| &x * &model.gain);
             let biased = model.bias.forward(&x);
-            // A layer's parameters are gathered at stage 3, for which all ranks are needed.
+            // A layer's parameters are gathered at stage 3, which needs all ranks.
             if rank.index() == 0 || name == "a layer's result" {
                 look(&scaled, model);
                 look(&evaluated, model);

@@ -44,7 +44,7 @@ pub fn train(rank: &Rank, deviation: Deviation, at: u64) {
                 sgd.step(0.1, &gradients);
                 sgd.step(0.1, &gradients);
             }
-            // The norm is that of the sum over ranks that hold parts, for which all are needed.
+            // The norm is that of the sum over ranks that hold parts, which needs all of them.
             Deviation::Clipped => {
                 gradients.clip(1e-3);
                 sgd.step(0.1, &gradients);

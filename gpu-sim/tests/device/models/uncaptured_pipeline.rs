@@ -1,4 +1,4 @@
-//! Pipelines in which one stage alone cannot be captured as a CUDA graph: the steps of all stages are eager then.
+//! Pipelines with one stage that cannot be captured as a CUDA graph: the steps of all stages are eager then.
 
 use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::prelude::*;

@@ -12,7 +12,7 @@ use super::port::{Condition, Streams, Work};
 /// The streams of one rank.
 pub struct InOrder {
     driver: Arc<SimDriver>,
-    /// The last capture in which a group was captured, and the event of its end: on a device that waits for transfers,
+    /// The last capture that has captured a group, and the event of its end: on a device that waits for transfers,
     /// groups of one rank execute in capture order, also on different streams.
     last_group: Mutex<Option<(u64, Event)>>,
     /// True if streams wait for messages instead of the host.

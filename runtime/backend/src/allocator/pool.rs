@@ -11,7 +11,7 @@ pub(super) const MAX_UNUSED: u64 = 1 << 16;
 /// Freed blocks by size.
 #[derive(Debug, Default)]
 pub(super) struct BlockPool {
-    /// The blocks of a size in the order in which they came, each with the number of requests before.
+    /// The blocks of a size in the order of their arrival, each with the number of requests before.
     blocks: BTreeMap<usize, Vec<(u64, MemoryBlock)>>,
     bytes: usize,
     /// Number of requests so far.

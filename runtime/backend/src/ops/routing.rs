@@ -74,7 +74,7 @@ pub enum RouterScore {
     Sigmoid,
 }
 
-/// The way in which a router turns logits into weights.
+/// Options of a router for turning logits into weights.
 ///
 /// A token chooses the experts with its largest logits, which have its largest scores too.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -144,7 +144,7 @@ impl<'a> CommInit<'a> {
         self.connect(comm, &transfers)
     }
 
-    /// Submits first messages, for which the library connects the ranks. The host waits for that here, because messages
+    /// Submits first messages, so that the library connects the ranks. The host waits for that here, because messages
     /// that cross each other must not wait for it later.
     fn connect(&self, comm: Comm, transfers: &[Transfer]) -> Result<(), CommError> {
         let call = "connecting neighbors along pp";

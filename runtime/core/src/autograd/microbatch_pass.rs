@@ -276,8 +276,8 @@ pub struct DeferredWeightGradients {
 }
 
 impl DeferredWeightGradients {
-    /// Computes the gradients, in the order in which backward has reached the weights. The gradients of `complete` are
-    /// then complete in this step: their reduction over the ranks starts.
+    /// Computes the gradients, in the order of backward. The gradients of `complete` are then complete in this step:
+    /// their reduction over the ranks starts.
     ///
     /// # Panics
     /// If another backward has overwritten the gradients of the step, or a weight was changed since the forward pass.

@@ -177,7 +177,7 @@ impl Rank {
         self.context.settings.compute
     }
 
-    /// Returns the dtype in which gradients are reduced over the data axes.
+    /// Returns the dtype of gradient reductions over the data axes.
     pub fn reduce_dtype(&self) -> DType {
         self.context.settings.reduce
     }

@@ -9,7 +9,7 @@ use super::action_reads::{ActionReads, is_unit};
 use super::kept_units::first_units;
 use super::unit::Unit;
 
-/// The unsharded units of a rank, and the order in which units are used.
+/// The unsharded units of a rank, and the order of uses of units.
 ///
 /// A unit is unsharded when its values are first read, stays unsharded while no other unit's values are read, and is
 /// resharded then. The order of a forward pass is recorded: backward follows it in reverse, and the forward pass of the

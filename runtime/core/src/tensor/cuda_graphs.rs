@@ -39,7 +39,7 @@ pub struct CapturedPass<S> {
 /// The losses of a capture by micro-batch, the captured passes, and a result of the captured work.
 pub(crate) type Captured<S, T> = (Vec<Metric<S>>, CapturedPass<S>, T);
 
-/// The memory in which a graph leaves the loss of a micro-batch.
+/// The memory that receives the loss of a micro-batch from a graph.
 struct CapturedLoss {
     /// Address of its sum. `None` on a rank that does not compute it.
     sum: Option<GraphBuffer>,

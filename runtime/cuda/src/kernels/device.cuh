@@ -263,7 +263,7 @@ __device__ inline void each_element(uint64_t head, uint64_t vectors, uint64_t n,
     for (uint64_t i = thread_index(); i < others; i += thread_count()) scalar(i < head ? i : i + vectors * N);
 }
 
-// Quotient of numbers that usually fit 32 bits, for which division is several times faster.
+// Quotient of numbers that usually fit 32 bits: division of these is several times faster.
 __device__ inline uint64_t quotient(uint64_t a, uint64_t b) {
     return (a | b) >> 32 ? a / b : (uint64_t)((uint32_t)a / (uint32_t)b);
 }

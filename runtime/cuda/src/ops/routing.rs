@@ -187,7 +187,7 @@ fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
     })
 }
 
-/// A launch in which neighboring threads share a row.
+/// A launch with neighboring threads on one row.
 struct RowLaunch {
     name: String,
     grid: Grid,

@@ -19,7 +19,7 @@ pub struct AttentionBalance {
     whole_row: Vec<u64>,
 }
 
-/// Attentions in which a query sees the same positions, and ranks have the same ones.
+/// Attentions whose queries see the same positions, and whose ranks have the same ones.
 #[derive(Debug, Clone, Copy)]
 struct AttentionKind {
     /// Positions that a query sees before its own, and after it.
@@ -36,7 +36,7 @@ struct AttentionKind {
 pub struct AttentionWork {
     /// Work of all ranks.
     total: u64,
-    /// Work of all ranks, if each had as much as the one of `cp` with the most, for which the others wait in each
+    /// Work of all ranks, if each had as much as the one of `cp` with the most. The others wait for it in each
     /// micro-batch.
     longest: u64,
 }

@@ -39,8 +39,7 @@ pub struct StepMetrics {
     pub peak_bytes: BTreeMap<&'static str, u64>,
     /// Bytes that rank 0 sent in this step, by mesh axis (`dp x tp` for collectives over both).
     pub comm_bytes: BTreeMap<String, u64>,
-    /// Bubble: fraction of the time of the pipeline schedule in which ranks compute nothing, if the mesh has a `pp`
-    /// axis.
+    /// Bubble: idle fraction of the time of the pipeline schedule, if the mesh has a `pp` axis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bubble: Option<f64>,
     /// Fraction of the tokens of the step's rows that hold no document, if rows are packed.

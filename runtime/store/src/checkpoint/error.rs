@@ -52,7 +52,7 @@ pub enum CheckpointError {
         /// The checkpoint.
         path: PathBuf,
     },
-    /// A folder in which another run saves.
+    /// A folder that another run saves to.
     #[error("another run saves in {} ({holder}); wait for its end, or name another folder", path.display())]
     InUse {
         /// The folder.

@@ -195,7 +195,7 @@ impl DocumentPiece {
     }
 }
 
-/// Returns the row of each piece, with rows in the order in which they are opened.
+/// Returns the row of each piece, with rows in the order of opening.
 fn best_fit(pieces: &[DocumentPiece], seq: usize) -> Vec<usize> {
     let mut by_length: Vec<usize> = (0..pieces.len()).collect();
     by_length.sort_by_key(|piece| Reverse(pieces[*piece].len));

@@ -8,7 +8,7 @@ use super::StateDictError;
 use super::hf_name::{HfName, numbered};
 use super::tensor_slot::{TensorSlot, matrix_sides};
 
-/// The Hugging Face tensors of a declared model, in the order in which the model declares their first parameter.
+/// The Hugging Face tensors of a declared model, in the order of the declarations of their first parameters.
 pub struct HfMapping<'a> {
     tensors: Vec<HfTensor<'a>>,
     params: Vec<HfParam<'a>>,

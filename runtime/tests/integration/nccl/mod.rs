@@ -302,7 +302,7 @@ fn library_error_aborts_all_communicators() {
     }
 }
 
-/// The rank drops its CUDA graphs, for which the aborts wait, only after it has the error.
+/// The rank drops its CUDA graphs only after it has the error; the aborts wait for them.
 #[test]
 fn error_does_not_wait_for_the_aborts() {
     let all_are_here = std::sync::Barrier::new(2);

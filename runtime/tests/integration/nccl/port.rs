@@ -141,8 +141,8 @@ impl Port {
         GROUP.with_borrow(Option::is_some)
     }
 
-    /// Submits messages between connected ranks, for which the stream waits. Returns `false` for the first ones of a
-    /// communicator, for which the host waits while the library connects its ranks, and on a synchronous device.
+    /// Submits messages between connected ranks; the stream waits for them. Returns `false` for the first ones of a
+    /// communicator, when the host waits while the library connects its ranks, and on a synchronous device.
     fn submit_messages(&self, group: &Group, stream: u64) -> bool {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if connected.insert(group.comm) {

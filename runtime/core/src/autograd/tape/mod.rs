@@ -26,7 +26,7 @@ pub struct NodeId {
     readers: Rc<StageReaders>,
 }
 
-/// Operations of a forward pass in the order in which they ran, and its uses of units.
+/// Operations of a forward pass in execution order, and its uses of units.
 ///
 /// A rank can have several tapes, one for each forward pass whose backward has not run.
 #[derive(Default)]

@@ -17,7 +17,7 @@ pub struct AttentionCore {
     pub(super) path: Arc<str>,
     pub(super) is_causal: bool,
     pub(super) options: LayerOptions,
-    /// Style in which ranks that share the sequence compute it, if they may.
+    /// Style of ranks that share the sequence, if they may.
     pub(super) context: Option<ContextStyle>,
 }
 

@@ -22,7 +22,7 @@ pub use built::{AttentionSizes, BuildError, Built};
 pub use declare::{Build, build};
 pub use declare::{declare, declare_again, declare_first};
 
-/// The context in which a field is built: the rank, the sizes, and the field's path.
+/// The context of building a field: the rank, the sizes, and the field's path.
 pub struct Builder<'a> {
     state: &'a BuildState<'a>,
     path: String,

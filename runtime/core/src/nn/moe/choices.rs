@@ -98,7 +98,7 @@ impl RoutingCount {
     }
 }
 
-/// Returns the choices of each expert in a dry run, in which no numbers are known: equally many.
+/// Returns the choices of each expert in a dry run, equally many, as no numbers are known.
 fn even_counts(choices: usize, experts: usize) -> Vec<u32> {
     (0..experts)
         .map(|expert| ((expert + 1) * choices / experts - expert * choices / experts) as u32)

@@ -31,7 +31,7 @@ struct Extras {
     __device__ int distance(int query, int key) const { return min(max(key - query + zero, 0), distances - 1); }
 };
 
-// Returns the first of n indices for which a condition holds that holds for all later ones; n if there is none.
+// Returns the first of n indices that meets a condition, which all later ones meet too; n if there is none.
 template <class Condition>
 __device__ inline int first_where(int n, Condition holds) {
     int from = 0;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::tensor::Extent;
 use meshwright_backend::Band;
 
-/// Some of a rank's queries and some keys of a source, by local index, in which one call of a kernel computes all
-/// visible pairs.
+/// Some of a rank's queries and some keys of a source, by local index. One call of a kernel computes all their visible
+/// pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AttentionBlock {
     /// Local indices of the queries.

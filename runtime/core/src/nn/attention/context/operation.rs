@@ -100,7 +100,7 @@ impl ContextAttention {
     }
 }
 
-/// Attention in which each rank keeps its queries, and reads the keys of all ranks.
+/// Attention of each rank's own queries to the keys of all ranks.
 struct KeysOfAllRanks {
     attention: ContextAttention,
     /// True if keys travel around a ring, false if they are gathered.
@@ -152,7 +152,7 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
     }
 }
 
-/// Attention in which ranks exchange positions for heads.
+/// Attention after ranks have exchanged positions for heads.
 struct HeadsOfAllRanks {
     attention: ContextAttention,
     /// Ranks that exchange.

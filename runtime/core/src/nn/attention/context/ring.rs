@@ -35,7 +35,7 @@ struct Hop {
 }
 
 impl<'a> RingAttention<'a> {
-    /// Creates a ring in which neighbors are `stride` group ranks apart. The shape of `call` has the sizes of a rank of
+    /// Creates a ring whose neighbors are `stride` group ranks apart. The shape of `call` has the sizes of a rank of
     /// the ring, whose queries and keys are at the same positions.
     pub fn new(call: &'a ContextCall<'a>, stride: usize) -> RingAttention<'a> {
         let (size, position) = (call.group.size() / stride, call.group.rank() / stride);

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use crate::layout::{Seal, Whole};
 
-/// Style in which the ranks of `cp`, which share a sequence, compute attention together. All styles compute the same.
+/// Style of attention that the ranks of `cp` compute together, over a sequence that they share. All styles compute the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContextStyle {
     /// Keys and values travel around a ring of ranks (Liu et al., "Ring Attention", 2023).

@@ -16,7 +16,7 @@ use super::super::local::OutputGradient;
 use super::super::ring::RingAttention;
 use super::super::ulysses::{ExchangedAttention, UlyssesAttention};
 
-/// Style in which ranks compute attention.
+/// Style of distributed attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Style {
     Ring,
