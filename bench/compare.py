@@ -274,7 +274,7 @@ def flops_per_step(args, match):
 
 
 def markdown(header, rows):
-    """Text columns first: those of the header that end in a colon are aligned to the right."""
+    """Text columns first: columns whose header ends in a colon are aligned to the right."""
     rule = ["---:" if name.endswith(":") else "---" for name in header]
     lines = [[name.rstrip(":") for name in header], rule, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

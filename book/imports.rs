@@ -131,7 +131,7 @@ impl Imports {
     }
 }
 
-/// Returns the imports of a source file, without those of its tests.
+/// Returns the imports of a source file, without the imports of its tests.
 fn imports(text: &str) -> Vec<Import> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code: Vec<&str> =

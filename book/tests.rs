@@ -212,7 +212,7 @@ fn files_of_a_crate_have_no_import_cycle() {
 }
 
 /// Search terms of the field, and the file whose first lines must have each.
-const SEARCH_TERMS: [(&str, &str); 59] = [
+const SEARCH_TERMS: [(&str, &str); 72] = [
     ("heartbeat", "runtime/comm/src/process_launch/keep_alive.rs"),
     ("failure detection", "runtime/comm/src/peers.rs"),
     ("rendezvous", "runtime/comm/src/process_launch/store.rs"),
@@ -259,6 +259,19 @@ const SEARCH_TERMS: [(&str, &str); 59] = [
     ("DDP", "runtime/core/src/fsdp/unit/data_parallel.rs"),
     ("MoE", "runtime/backend/src/ops/routing.rs"),
     ("expert routing", "runtime/backend/src/ops/routing.rs"),
+    ("top-k", "runtime/backend/src/ops/routing.rs"),
+    ("dropless", "runtime/core/src/nn/moe/mod.rs"),
+    ("capacity factor", "runtime/core/src/nn/moe/mod.rs"),
+    ("auxiliary loss", "runtime/core/src/nn/moe/auxiliary_loss.rs"),
+    ("load-balancing loss", "runtime/core/src/nn/moe/auxiliary_loss.rs"),
+    ("z-loss", "runtime/core/src/nn/moe/auxiliary_loss.rs"),
+    ("grouped GEMM", "runtime/core/src/nn/moe/grouped_matmul.rs"),
+    ("token dispatch", "runtime/core/src/nn/moe/dispatch.rs"),
+    ("token permutation", "runtime/core/src/nn/moe/choices.rs"),
+    ("mixed precision", "runtime/core/src/optim/mod.rs"),
+    ("zero bubble", "runtime/pipeline/src/schedule/generate/zero_bubble.rs"),
+    ("straggler", "runtime/pipeline/src/stage_times.rs"),
+    ("load imbalance", "runtime/src/train/report/attention_balance.rs"),
     ("data loader", "runtime/store/src/data/prefetch.rs"),
     ("GQA", "runtime/core/src/nn/attention/mod.rs"),
     ("log-sum-exp", "runtime/backend/src/ops/attention.rs"),

@@ -8,7 +8,7 @@ use meshwright::models::llama::{
 };
 use meshwright::prelude::*;
 
-/// The model: blocks of a [`Llama`], of which backward keeps inputs and the results of attention.
+/// The model: blocks of a [`Llama`]. Backward keeps their inputs and the results of attention.
 #[model]
 pub struct LongLlama {
     #[pipeline_stage]

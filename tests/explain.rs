@@ -22,7 +22,8 @@ fn trainers_list_collectives_without_the_flag_too() {
     assert_eq!(trainer.train().unwrap().losses.len(), 1);
 }
 
-/// Tokens count as evenly distributed: 32 rows of a rank, each to two experts, of which half are on the other rank.
+/// Tokens count as evenly distributed: 32 rows of a rank, each to two experts; half of the experts are on the other
+/// rank.
 #[test]
 fn experts_exchange_their_share_of_the_tokens() {
     let trainer = Trainer::<Mixtral>::new(config("--mesh ep=2")).unwrap();

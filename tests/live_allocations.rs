@@ -113,7 +113,7 @@ fn assert_constant<M: LanguageModel>(steps: u64, flags: &str) {
     // One allocation of a few bytes in every twentieth step would be more.
     assert!(grown[0] < (steps / 20) as i64, "{flags}: {} more allocations", grown[0]);
     // Rank 0 keeps loss, gradient norm and rate, in vectors that double their capacity. The pool of a rank keeps blocks
-    // for some while, whose sizes are those of the rows that its experts had.
+    // for some while; their sizes follow from the rows that its experts had.
     let routed = if flags.contains("ep=") { 20_000 } else { 0 };
     let kept = 2 * 3 * 8 * steps + 4096 + routed;
     assert!(grown[1] < kept as i64, "{flags}: {} more bytes", grown[1]);

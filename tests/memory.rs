@@ -7,7 +7,7 @@ use meshwright::models::llama::Llama;
 use meshwright::train::MemoryUse;
 use meshwright_tests::run::train_with_words;
 
-/// A Llama of which only the heads divide evenly.
+/// A Llama whose heads divide evenly, and no other size.
 const SIZES: &str = "--hidden 72 --ffn 116 --layers 5 --heads 4 --kv-heads 2 --vocab 261 --batch 8 --seq 29 --steps 2 \
                      --threads 1";
 
@@ -186,9 +186,9 @@ fn a_copied_state_is_planned() {
     }
 }
 
-/// A continuation takes the most memory of a run on tensor-parallel ranks: its logits are gathered, those of the loss
-/// are not. It has the logits, the stream that they are computed from, the ids, and the cosines and sines of rotary
-/// embeddings.
+/// A continuation takes the most memory of a run on tensor-parallel ranks: its logits are gathered, the logits of the
+/// loss are not. It has the logits, the stream that they are computed from, the ids, and the cosines and sines of
+/// rotary embeddings.
 #[test]
 fn a_continuation_uses_the_planned_memory() {
     const WIDTH: u64 = 128;

@@ -253,7 +253,7 @@ fn as_stored<M: LanguageModel>(
         }
         let values = if entry.transposed { transposed(&values, rows) } else { values };
         if entry.fused && names.contains(&name) {
-            // The model declares them in the order in which they are stored.
+            // The model declares them in the order of storage.
             let earlier = stored.remove(&name).unwrap_or_default();
             stored.insert(name, concat_columns(&earlier, &values, rows));
         } else {

@@ -105,7 +105,7 @@ fn hops_of_a_ring_are_hidden_by_attention() {
     const CP: usize = 4;
     const SEQ: usize = 128;
     let run = Run::on(&format!("cp={CP}"), SEQ, "--dtype bf16 --recompute none --kv-heads 2");
-    // Those of this rank's 2 sequences of a micro-batch, half as wide as the stream.
+    // Keys and values of this rank's 2 sequences of a micro-batch, half as wide as the stream.
     let kv_bytes = (8 / MICRO_BATCHES * SEQ / CP * 2 * 12 * 2) as u64;
     let lanes = lanes(&run.trace);
     let number = |span: &Span| span.args["hop"].as_u64().unwrap() as usize;

@@ -2,12 +2,13 @@
 # Packs into .gpu/ what check.py runs on a machine with a GPU, which needs Python with PyTorch and no Rust. Takes the
 # same CPU architecture and a C library no older than the one here.
 #
-# Kernels are compiled here for the architectures of ARCHITECTURES (default: sm_90a), if NVRTC is found; MESHWRIGHT_CUDA_LIBS
-# names its folder. It should have the version of the GPU machine's NVRTC, which compiles them else.
+# Kernels are compiled here for the architectures of ARCHITECTURES (default: sm_90a), if NVRTC is found;
+# MESHWRIGHT_CUDA_LIBS names its folder. It should have the version of the GPU machine's NVRTC, which compiles them
+# else.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# The test program, of which check.py runs modules, and the others that it runs.
+# The test program, whose modules check.py runs, and the other programs that it runs.
 TEST="device"
 PROGRAMS="train_llama train_gpt2 train_mixtral gpu meshwright"
 

@@ -32,7 +32,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--batch", type=int, required=True, help="sequences of a step")
-    parser.add_argument("--seq", type=int, help="tokens of a sequence, if not those of the model")
+    parser.add_argument("--seq", type=int, help="tokens of a sequence, by default the model's")
     parser.add_argument("--steps", type=int, default=36, help="those that are not timed included")
     parser.add_argument("--warm-up", type=int, default=6, help="steps at the beginning that are not timed")
     parser.add_argument("--compile", action="store_true")

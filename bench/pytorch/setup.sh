@@ -6,4 +6,4 @@ set -eu
 cd "$(dirname "$0")"
 "${PYTHON:-python3}" -m venv .venv
 .venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
-.venv/bin/python -c "import torch, transformers; print('torch', torch.__version__, 'transformers', transformers.__version__)"
+.venv/bin/python -c "import torch, transformers as t; print('torch', torch.__version__, 'transformers', t.__version__)"

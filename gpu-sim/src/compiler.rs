@@ -151,7 +151,8 @@ impl Compiler {
 
 /// Returns the path of a cached file. If the file does not exist, `make` writes it to a temporary path, which is then
 /// renamed.
-///  A thread that requests a file waits while another thread makes it.
+///
+/// A thread that requests a file waits while another thread makes it.
 fn cached(
     key: u128,
     extension: &str,

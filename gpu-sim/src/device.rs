@@ -20,7 +20,7 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Returns the default properties of a simulated device: those of an H100.
+/// Returns the default properties of a simulated device: an H100's.
 pub fn h100() -> DeviceProperties {
     DeviceProperties {
         name: "simulated H100".to_string(),
@@ -32,7 +32,7 @@ pub fn h100() -> DeviceProperties {
 }
 
 impl SimDevice {
-    /// Creates a device like an H100. The seed determines the order in which threads, blocks and streams run: the same
+    /// Creates a device like an H100. The seed determines the execution order of threads, blocks and streams: the same
     /// call sequence of a single rank gives the same order.
     pub fn new(seed: u64) -> SimDevice {
         SimDevice::with(seed, h100())

@@ -70,7 +70,7 @@ impl SimDriver {
         self.device.state().submit("submit_when", stream.0, task)
     }
 
-    /// Returns the unique number of the capture in which a stream takes part.
+    /// Returns the unique number of a stream's capture.
     pub fn capture_id(&self, stream: Stream) -> Option<u64> {
         self.device.state().streams.get(&stream.0)?.capture
     }

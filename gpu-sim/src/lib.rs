@@ -1,8 +1,8 @@
 //! A simulated GPU for tests on machines without one.
 //!
 //! [`SimDriver`] implements [`Driver`] on the host. Kernels are the same `.cu` files that run on a GPU: the host's C++
-//! compiler builds libraries of them (cached in `target/gpu-sim`), in which every thread of a block is a fiber. Errors
-//! that occur sporadically on a GPU are provoked and reported:
+//! compiler builds libraries of them (cached in `target/gpu-sim`); every thread of a block is a fiber. Errors that
+//! occur sporadically on a GPU are provoked and reported:
 //!
 //! - Threads, blocks and streams run in an order drawn from a seed, as early or as late as the rules permit: a missing
 //!   event shows as a wrong result for some seeds.

@@ -37,7 +37,7 @@ pub(crate) struct State {
 #[derive(Default)]
 pub(crate) struct StreamState {
     pub(crate) queue: VecDeque<Work>,
-    /// The capture in which the stream takes part.
+    /// The capture that the stream takes part in.
     pub(crate) capture: Option<u64>,
 }
 

@@ -67,7 +67,7 @@ impl Ctxt {
         self.take().iter().map(syn::Error::to_compile_error).collect()
     }
 
-    /// Removes and returns the errors, in the order in which they were added.
+    /// Removes and returns the errors, in the order of addition.
     pub fn take(self) -> Vec<syn::Error> {
         self.errors.borrow_mut().take().unwrap_or_default()
     }

@@ -215,7 +215,7 @@ pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The test runs the function on one rank, and on every rank of each mesh, by
 /// `meshwright::testing::assert_mesh_independent`. Without `meshes` these are `dp=2`, `fsdp=2`, `tp=2` and
-/// `fsdp=2,tp=2`. Other attributes of the function, such as `#[ignore]`, are those of the test.
+/// `fsdp=2,tp=2`. Other attributes of the function, such as `#[ignore]`, apply to the test.
 ///
 /// `#[mesh_test(crate = facade::meshwright)]` gives the path of the `meshwright` crate if another crate re-exports it.
 #[proc_macro_attribute]

@@ -276,7 +276,7 @@ fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &FusedShape) {
     assert_executed(third, AttentionPass::Forward, s, 2, (1 << 30) + (2 << 20));
 }
 
-/// Six samples, three of which fit: the plan of three runs twice, at an offset in all operands except scratch.
+/// Six samples, and three fit: the plan of three runs twice, at an offset in all operands except scratch.
 fn computes_large_batches_in_parts(small: &CudnnAttention, s: &FusedShape) {
     let part = FusedShape { batch: 3, ..*s };
     let whole = FusedShape { batch: 6, ..*s };

@@ -29,8 +29,7 @@ pub trait Attends: Build {
     fn attend(&self, at: Positions<'_>) -> Tensor<Self::Out>;
 }
 
-/// The positions of a sequence on a rank: those of the fixture, and others after them that no output of these depends
-/// on.
+/// The positions of a sequence on a rank: the fixture's, and others after them that no output of these depends on.
 #[derive(Clone, Copy)]
 pub struct Positions<'a> {
     pub rank: &'a Rank,
@@ -41,7 +40,7 @@ pub struct Positions<'a> {
 }
 
 impl Positions<'_> {
-    /// Returns those of the memory of cross attention.
+    /// Returns the positions of the memory of cross attention.
     pub fn of_memory(self) -> Self {
         Positions { of_fixture: MEMORY, all: MEMORY, ..self }
     }
@@ -54,7 +53,7 @@ impl Positions<'_> {
         })
     }
 
-    /// Returns those of all samples that are of this rank's.
+    /// Returns the elements of all samples that belong to this rank.
     pub fn of_samples<T: Clone>(self, all: &[T; BATCH]) -> Vec<T> {
         let count = BATCH / self.rank.degree_of(AxisSet::DATA);
         let first = self.rank.position(AxisSet::DATA) * count;

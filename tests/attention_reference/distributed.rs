@@ -1,4 +1,4 @@
-//! The same over a sequence that ranks share. Positions after those of the fixture make its length divisible.
+//! The same over a sequence that ranks share. Positions after the fixture's make its length divisible.
 
 use meshwright::nn::ContextStyle::{self, Gather, Hybrid, Ring, Ulysses};
 use meshwright::prelude::*;
@@ -54,7 +54,7 @@ attention!(
     |model, at| (&model.table)
 );
 
-/// Hides the positions after those of the fixture.
+/// Hides the positions after the fixture's.
 fn padding(at: Positions<'_>) -> Padding<(Batch, Seq)> {
     let valid = [0..at.of_fixture, 0..at.of_fixture];
     Padding::from_block(at.rank, BATCH, &at.of_samples(&valid))

@@ -22,7 +22,7 @@ dims! {
 }
 
 /// Creates a model whose weights are queries, keys and values: the input of their projections selects the row of each
-/// position. Gradients of the weights are those of queries, keys and values.
+/// position. Gradients of the weights are the gradients of queries, keys and values.
 macro_rules! attention {
     (
         $(#[$context:meta])*

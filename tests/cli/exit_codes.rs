@@ -1,10 +1,10 @@
-//! Exit codes of programs, by which schedulers decide if a program is started again.
+//! Exit codes of programs, which tell schedulers if a program should be started again.
 
 use std::process::Command;
 
 use crate::{SMALL, Workspace, assert_contains};
 
-/// Environment variable by which the program of these tests is the one that panics.
+/// Environment variable that makes the program of these tests panic.
 const PANICS: &str = "MESHWRIGHT_TEST_PANICS";
 
 #[test]

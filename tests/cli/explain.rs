@@ -74,7 +74,7 @@ fn the_collectives_are_those_of_a_run() {
             finished
         };
         let explained = run("--explain").stdout;
-        // Metrics are those of the first rank, which is at the first position along `pp`.
+        // Metrics come from the first rank, which is at the first position along `pp`.
         let table = explained.split("collectives of a step").nth(1).unwrap();
         run("--steps 2 --metrics m.jsonl");
         let step = workspace.metrics("m.jsonl").pop().unwrap();
@@ -110,8 +110,8 @@ fn rows_name_layers_passes_and_overlap() {
     let gathered = row(["blocks.0-1.mlp.gate.weight", "reduce_scatter", "tp"]);
     assert_eq!(gathered[..5], ["2 x 1", "-", "-", "8.19 kB", "-"]);
     assert!(gathered[5].ends_with("llama.rs:46"), "{gathered:?}");
-    // Parameters are gathered for forward and backward, while the layer before is computed; those of the last layer
-    // stay.
+    // Parameters are gathered for forward and backward, while the layer before is computed; the parameters of the last
+    // layer stay.
     let row = explain("--mesh fsdp=2 --zero 3");
     let gathered = row(["blocks.0 (parameters)", "all_gather", "fsdp"]);
     assert_eq!(gathered[0], "1 x 2");
@@ -170,7 +170,7 @@ fn runs_that_are_too_large_for_the_machine_are_listed() {
         assert_eq!(explained.code, Some(0), "{}", explained.stderr);
         let tables = explained.stdout.matches("collectives of a step on rank ").count();
         assert_eq!(tables, 4, "{device}");
-        // The parameters of 32 layers, of which tp and fsdp split each; on a GPU in bf16.
+        // The parameters of 32 layers, each split over tp and fsdp; on a GPU in bf16.
         let layer = 16384 * (2 * 16384 + 2 * 2048) + 3 * 16384 * ffn(16384);
         let bytes = 32 * layer / (16 * 256) * if device == "cpu" { 4 } else { 2 };
         let memory =

@@ -303,7 +303,7 @@ fn a_failed_export_leaves_no_partial_files() {
     assert_eq!(workspace.listing(), ["hf", "text.txt"]);
 }
 
-/// The message names the checkpoint and the flags, by which the export is repeated.
+/// The message names the checkpoint, and the flags that repeat the export.
 #[test]
 fn a_failed_export_is_repeated_from_the_last_checkpoint() {
     let workspace = Workspace::new();

@@ -269,7 +269,7 @@ fn a_latest_of_text_is_not_followed() {
     }
 }
 
-/// A tensor without elements of which no file holds a shard.
+/// A tensor without elements; no file holds a shard of it.
 #[test]
 fn empty_tensors_need_no_shard() {
     let (_workspace, checkpoint, text) = saved();

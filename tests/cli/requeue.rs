@@ -1,4 +1,4 @@
-//! `--resume auto`, by which one command begins, continues and ends a run.
+//! `--resume auto`: one command begins, continues and ends a run.
 
 use std::time::Duration;
 

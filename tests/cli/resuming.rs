@@ -138,7 +138,7 @@ fn flags_override_saved_settings() {
     }
 }
 
-/// Results depend on the number of micro-batches, through a balance loss, and not on the mesh.
+/// Results depend on the number of micro-batches, through a load-balancing loss, and not on the mesh.
 #[test]
 fn micro_batches_are_kept_on_another_mesh() {
     let workspace = Workspace::new();
@@ -165,7 +165,7 @@ fn micro_batches_are_kept_on_another_mesh() {
     }
     let (other, errors) = norm_of("--micro-batches 1");
     assert!((other - same).abs() > 3e-4 * same, "{other}, {same}");
-    let warning = "--micro-batches is 1, and 4 was saved, which changes the balance loss";
+    let warning = "--micro-batches is 1, and 4 was saved, which changes the load-balancing loss";
     assert_contains(&errors, warning);
     let (_, errors) = norm_of("--micro-batches 1 --balance none");
     assert!(!errors.contains("--micro-batches"), "{errors}");
@@ -257,7 +257,7 @@ fn a_text_and_its_token_file_resume_each_other() {
     }
 }
 
-/// Checkpoints that were saved without flags need those of the run.
+/// Checkpoints that were saved without flags need the flags of the run.
 #[test]
 fn older_checkpoints_load_with_flags() {
     let workspace = Workspace::new();

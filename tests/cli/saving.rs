@@ -76,8 +76,8 @@ fn a_run_warns_of_the_checkpoints_that_it_replaces() {
     let forgotten = workspace.train("--steps 2 --seed 9 --save out");
     assert_contains(
         &forgotten.stderr,
-        "warning: --save: out holds checkpoints of another run, the last one of step 6; those of equal steps will be \
-         replaced, and the others are kept, without being counted by --keep; --resume out continues that run\n",
+        "warning: --save: out holds checkpoints of another run, the last one of step 6; checkpoints of equal steps \
+         will be replaced, and the others are kept, without being counted by --keep; --resume out continues that run\n",
     );
 }
 
@@ -90,7 +90,7 @@ fn checkpoints(workspace: &Workspace) -> Vec<String> {
         .collect()
 }
 
-/// Checkpoints of the run before its branch are counted by `--keep`, those of the abandoned branch are not touched.
+/// `--keep` counts checkpoints of the run before its branch, and does not touch checkpoints of the abandoned branch.
 #[test]
 fn keep_leaves_an_abandoned_branch() {
     let workspace = Workspace::new();
@@ -100,8 +100,8 @@ fn keep_leaves_an_abandoned_branch() {
     assert_contains(
         &resumed.stderr,
         "warning: --save: out holds checkpoints that do not lead to this run, which is resumed from step 2: steps 4, 6 \
-         and 8; those of equal steps will be replaced, and the others are kept, without being counted by --keep; \
-         remove them if they are not needed\n",
+         and 8; checkpoints of equal steps will be replaced, and the others are kept, without being counted by \
+         --keep; remove them if they are not needed\n",
     );
     assert_eq!(checkpoints(&workspace), ["00000003", "00000004", "00000006", "00000008"]);
     // The newest checkpoint is that of the branch.
@@ -131,7 +131,7 @@ fn an_abandoned_branch_is_not_resumed_without_a_word() {
     assert_contains(&named.stderr, &warning("step-00000004", "step-00000005"));
     let before = workspace.train("--steps 6 --resume out/step-00000002");
     assert!(!before.stderr.contains("branches"), "{}", before.stderr);
-    // Damaged checkpoints are not replaced by those of another branch.
+    // Damaged checkpoints are not replaced by checkpoints of another branch.
     let torn = "out/step-00000005/rank-00000.safetensors";
     let content = workspace.read(torn);
     workspace.write(torn, &content[1..]);

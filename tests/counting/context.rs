@@ -8,9 +8,9 @@
 //! |---|---|---|---|---|
 //! | ring | `(p-1) 2 t kv e` | `(p-1) 2 t kv e + p 2 t kv 4` | | `4 t kv e + 4 t kv 4 + t q 4` |
 //! | gather | `(p-1) 2 t kv e` | `(p-1) 2 t kv e + (p-1) 2 t kv 4` | | `4 p t kv 4 + t q 4` |
-//! | exchange | `t (2 q + 2 c kv) e (u-1)/u + (R-1) 2 t c kv e` | the same `+ R 2 t c kv 4` | `t q e + 2 t (c-1) kv e` | `2 t (q + 2 c kv) e`, or that of the ring |
+//! | exchange | `2 t (q + c kv) e (u-1)/u + (R-1) 2 t c kv e` | it and `R 2 t c kv 4` | `t q e + 2 t (c-1) kv e` | |
 //!
-//! The workspace is that of backward; forward needs less.
+//! The workspace of an exchange is `2 t (q + 2 c kv) e`, or the one of the ring if that is larger. Forward needs less.
 
 use meshwright::models::llama::Llama;
 use meshwright_examples::long_context::LongLlama;
@@ -23,7 +23,7 @@ const LONG: Case = Case { hidden: 64, ffn: 96, seq: 64, layers: 2, batch: 4, cp:
 
 const STYLES: [&str; 4] = ["ring", "gather", "ulysses", "hybrid=2"];
 
-/// Style in which ranks compute attention together.
+/// Style of attention that ranks compute together.
 enum Way {
     Ring,
     Gather,

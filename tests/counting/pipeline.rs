@@ -24,7 +24,7 @@ const SCHEDULES: [(&str, usize); 6] = [
     ("dualpipev", 2),
 ];
 
-/// Trains, and compares the bytes of the second step, in which no rank compares schedules any more.
+/// Trains, and compares the bytes of the second step, when no rank compares schedules any more.
 #[track_caller]
 fn check(case: Case, messages: usize) {
     let outcome = case.run::<Llama>();

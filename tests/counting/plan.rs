@@ -65,7 +65,7 @@ fn check<M: LanguageModel>(case: Case) {
     for used in case.memory::<M>() {
         let (name, planned, peak) = (used.category, used.planned, used.peak);
         assert!(planned <= peak, "{name}: {planned} are planned, {peak} used: {case:?}");
-        // Transfers may hold their buffers for longer than those of a dry run.
+        // Transfers may hold their buffers for longer than in a dry run.
         if !["communication", "total"].contains(&name) {
             assert_eq!(planned, peak, "{name}: {case:?}");
         }

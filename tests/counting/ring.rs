@@ -1,4 +1,4 @@
-//! Bytes that one rank sends in a collective, by the convention of `CommStats`: those of a ring algorithm, rounded
+//! Bytes that one rank sends in a collective, by the convention of `CommStats`: the bytes of a ring algorithm, rounded
 //! down.
 
 /// An all-gather or a reduce-scatter of `bytes` in total.

@@ -81,7 +81,7 @@ impl Case {
         for (axis, _) in degrees.iter().filter(|(_, degree)| *degree > 1) {
             sent.insert((*axis).to_owned(), 0);
         }
-        // Bytes sent within a group of `ranks` over those of the named axes whose degree is not 1.
+        // Bytes sent within a group of `ranks`, over the named axes whose degree is not 1.
         let mut send = |names: &[&str], bytes: &dyn Fn(usize) -> usize| {
             let group: Vec<_> = degrees
                 .iter()
@@ -139,7 +139,7 @@ impl Case {
         let stream = tokens * self.hidden * self.element();
         // Exits of tensor-parallel regions: the embedding, and two per layer. Entries: two per layer, and the head.
         let (exits, entries) = (1 + 2 * layers, 2 * layers + 1);
-        // Those of recomputed layers. If only attention is recomputed, the output projection was saved.
+        // The bytes of recomputed layers. If only attention is recomputed, the output projection was saved.
         let (repeated_exits, repeated_entries) = match self.recompute {
             "none" => (0, 0),
             "attn" => (0, 2 * layers),

@@ -12,7 +12,7 @@ dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
 
 type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// A model in which rank 1 issues an extra gather.
+/// A model whose rank 1 issues an extra gather.
 #[model]
 struct Skewed {
     #[sharded(tp = "col")]
@@ -31,7 +31,7 @@ impl Skewed {
     }
 }
 
-/// A model in which rank 1 contracts a shard of another size.
+/// A model whose rank 1 contracts a shard of another size.
 #[model]
 struct Uneven {
     #[sharded(tp = "col")]
@@ -51,7 +51,7 @@ impl Uneven {
     }
 }
 
-/// A model in which rank 1 panics.
+/// A model whose rank 1 panics.
 #[model]
 struct Panicking {
     #[sharded(tp = "col")]

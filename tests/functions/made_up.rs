@@ -37,7 +37,7 @@ impl Block<'_> {
     }
 }
 
-/// A function of rows and a gate, whose gradients are those of `x + gate`.
+/// A function of rows and a gate, with the gradients of `x + gate`.
 trait Kernel: Send + Sync + 'static {
     fn compute(&self, block: &Block<'_>) -> Vec<f32>;
 
@@ -99,7 +99,7 @@ struct Net {
     gate: Param<(Hidden,)>,
 }
 
-/// A way in which a program applies a kernel.
+/// A program's use of a kernel.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Direct,
@@ -283,7 +283,7 @@ fn scales_of_a_block_are_refused() {
             block.map(|_, x| quantized(x, scale))
         }
     });
-    // Of numbers with an exponent, of which only small ones are lost.
+    // Of numbers with an exponent; only small ones are lost.
     is_refused(part, |_| {
         |block: &Block<'_>| {
             let least = block.largest().log2().ceil().exp2() / 512.0;

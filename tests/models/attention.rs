@@ -239,7 +239,7 @@ pub struct Cross {
 }
 
 impl Cross {
-    /// Reads `memory`, of which `padding` holds the valid positions.
+    /// Reads `memory`; `padding` holds its valid positions.
     pub fn forward(
         &self,
         x: &Stream,

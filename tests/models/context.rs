@@ -1,5 +1,5 @@
-//! A language model over a distributed sequence in which everything depends on positions: context-parallel attention
-//! with split and with whole keys, rotary and learned positions, documents, and dropout.
+//! A language model over a distributed sequence; everything in it depends on positions: context-parallel attention with
+//! split and with whole keys, rotary and learned positions, documents, and dropout.
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::prelude::*;

@@ -27,10 +27,10 @@ dims! {
 /// The residual stream.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// The stream, and the penalties of the routers so far for each token.
+/// The stream, and the auxiliary losses of the routers so far for each token.
 pub type Flow = (Stream, Tensor<(Batch, Split<Seq, Tp>)>);
 
-/// Weight of the load balance loss.
+/// Weight of the load-balancing loss.
 pub const BALANCE: f32 = 0.05;
 
 /// Weight of the router's z-loss.
@@ -61,7 +61,7 @@ impl SelfAttention {
     }
 }
 
-/// The embedding, which begins the sum of penalties.
+/// The embedding, which begins the sum of auxiliary losses.
 #[model]
 pub struct Embed {
     #[sharded(tp = "vocab", scatter = Seq)]
@@ -85,8 +85,8 @@ pub struct End {
 
 #[forward]
 impl End {
-    fn forward(&self, (x, penalty): &Flow) -> Flow {
-        (self.norm.forward(x), penalty.clone())
+    fn forward(&self, (x, losses): &Flow) -> Flow {
+        (self.norm.forward(x), losses.clone())
     }
 }
 
@@ -154,8 +154,8 @@ macro_rules! model {
                     let rows = $rows;
                     let mixed = $routing.combine(&self.experts.forward(&rows));
                     let shared = self.shared_down.forward(&self.shared_up.forward($x).gelu());
-                    let penalty = $routing.balance() * BALANCE + $routing.z_penalty() * Z;
-                    (mixed + shared, penalty)
+                    let losses = $routing.load_balancing_loss() * BALANCE + $routing.z_loss() * Z;
+                    (mixed + shared, losses)
                 }
             }
 
@@ -168,10 +168,10 @@ macro_rules! model {
 
             #[forward]
             impl Block {
-                fn forward(&self, (x, penalty): &Flow) -> Flow {
+                fn forward(&self, (x, losses): &Flow) -> Flow {
                     let x = x + self.attn.forward(x);
                     let (mixed, own) = self.moe.forward(&x);
-                    (x + mixed, penalty + own)
+                    (x + mixed, losses + own)
                 }
             }
 
@@ -208,10 +208,10 @@ macro_rules! model {
 
                 fn loss_of_output(
                     &self,
-                    (x, penalty): &Flow,
+                    (x, losses): &Flow,
                     targets: &Targets<(Batch, Seq)>,
                 ) -> Loss<(Batch, Seq)> {
-                    self.head.loss(x, targets).with_penalty(&penalty.gather(Seq))
+                    self.head.loss(x, targets).with_penalty(&losses.gather(Seq))
                 }
 
                 fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {

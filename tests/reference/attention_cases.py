@@ -3,8 +3,8 @@
 Usage: python attention_cases.py [--out DIR]. Every number is computed in f64 and stored in f32.
 
 Tensors are laid out as in Meshwright: queries `[batch, sequence, heads, width]`. The case is `name.tensor`:
-`q`, `k`, `v`, the operands `table` (T5's buckets by heads) and `sinks`, the output `out`, the gradient `dout` of the output,
-and the gradients `dq`, `dk`, `dv`, `dtable`, `dsinks`.
+`q`, `k`, `v`, the operands `table` (T5's buckets by heads) and `sinks`, the output `out`, the gradient `dout` of the
+output, and the gradients `dq`, `dk`, `dv`, `dtable`, `dsinks`.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-//! Mixtrals: with the load balance loss of their folder, and without one, as transformers trains them by default.
+//! Mixtrals: with the load-balancing loss of their folder, and without one, as transformers trains them by default.
 
 use meshwright::models::mixtral::Mixtral;
 use meshwright_tests::compare::assert_same_bits;

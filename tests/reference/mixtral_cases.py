@@ -15,7 +15,7 @@ EXPERTS, TOP_K = 4, 2
 
 @dataclass
 class MixtralCase(Case):
-    """One Mixtral and its data. `balance` is the weight of the load balance loss of each layer."""
+    """One Mixtral and its data. `balance` is the weight of the load-balancing loss of each layer."""
 
     kv_heads: int
     rope_theta: float
@@ -64,8 +64,8 @@ class MixtralCase(Case):
         return model(input_ids=tokens, output_router_logits=True)
 
     def penalty(self, output):
-        """The load balance loss of each layer. `load_balancing_loss_func` is `top_k` times as large, and of several layers it
-        is that of their mean numbers."""
+        """The load-balancing loss of each layer. `load_balancing_loss_func` is `top_k` times as large, and for several
+        layers it is computed from their mean numbers."""
         losses = [balance_loss(logits) for logits in output.router_logits]
         for logits, loss in zip(output.router_logits, losses):
             theirs = modeling_mixtral.load_balancing_loss_func((logits,), EXPERTS, TOP_K)

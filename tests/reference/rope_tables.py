@@ -2,7 +2,7 @@
 
 Usage: python rope_tables.py [--out DIR]. README.md beside this file describes what is written.
 
-Frequencies and magnitudes are those of transformers' `modeling_rope_utils`, which computes them in f32; they are computed in
+Frequencies and magnitudes follow transformers' `modeling_rope_utils`, which computes them in f32; they are computed in
 f64 here, and so are the tables.
 """
 
@@ -84,7 +84,7 @@ def tables(parameters):
 
 
 def rotations(x, cos, sin):
-    """`x [batch, seq, heads, head_dim]`, of which as many elements as the tables have rotate, in both layouts."""
+    """`x [batch, seq, heads, head_dim]`, rotated in as many elements as the tables have, in both layouts."""
     twice = [torch.cat((table, table), dim=-1)[None] for table in (cos, sin)]
     # GPT-NeoX passes the elements behind the rotated ones through.
     halves, _ = modeling_gpt_neox.apply_rotary_pos_emb(x, x, *twice, unsqueeze_dim=2)

@@ -75,7 +75,7 @@ fn exports_of_experts_are_those_of_one_rank() {
     }
 }
 
-/// The weight of the load balance loss is that of the flag, else that of the folder, and is exported.
+/// The weight of the load-balancing loss is that of the flag, else that of the folder, and is exported.
 #[test]
 fn the_folder_sets_the_balance_loss() {
     let run = Run::new();
@@ -92,7 +92,7 @@ fn the_folder_sets_the_balance_loss() {
     let none = train(&format!("{EXPERTS} --balance none"), &[]);
     assert_eq!(train(&format!("{EXPERTS} --balance batch=0"), &[]), none);
     let z_loss = train(&format!("{EXPERTS} --balance none --z-loss 0.5"), &[]);
-    assert!(none[0] == new[0] && none[0] == z_loss[0], "penalties are not reported");
+    assert!(none[0] == new[0] && none[0] == z_loss[0], "auxiliary losses are not reported");
     assert!(none[2] != new[2] && none[2] != z_loss[2] && new[2] != z_loss[2]);
 
     let export = [("--export-hf", run.dir("strong"))];

@@ -1,4 +1,5 @@
-//! Vocabulary of the sources: retired terms and first doc lines in the wrong form do not come back.
+//! Vocabulary and form of the sources: retired terms, first doc lines in the wrong form, doc paragraphs without an
+//! empty line before them and long lines do not come back.
 //!
 //! The terms are those of the book's glossary.
 
@@ -25,6 +26,15 @@ const SKIPPED: [&str; 2] = ["target", "shared"];
 /// Extensions of checked files.
 const EXTENSIONS: [&str; 12] =
     ["rs", "cu", "cuh", "hpp", "c", "md", "toml", "py", "sh", "svg", "stderr", "txt"];
+
+/// Extensions of files whose lines are short; files without an extension are programs.
+const CODE: [&str; 8] = ["", "rs", "cu", "cuh", "hpp", "py", "sh", "toml"];
+
+/// Folders of recorded and generated files.
+const RECORDED: [&str; 2] = ["fixtures", "snapshots"];
+
+/// Longest line, in columns.
+const MAX_COLUMNS: usize = 120;
 
 /// First words of a doc comment that is neither a noun phrase nor a third-person verb of the API guidelines.
 const OPENINGS: [(&str, &str); 19] = [
@@ -53,11 +63,12 @@ const OPENINGS: [(&str, &str); 19] = [
 const OBJECT: &str = "the noun that it belongs to first";
 
 #[test]
-fn sources_use_the_terms_of_the_glossary() {
+fn sources_keep_the_rules_of_words_and_form() {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the repository");
     let mut problems = String::new();
-    for file in source_files(root) {
+    let ci = ["run", "profile.toml"].map(|name| root.join(".ci").join(name));
+    for file in source_files(root).into_iter().chain(ci) {
         let name = file.strip_prefix(root).expect("the file is in the repository");
         if DEFINITIONS.iter().any(|room| name.starts_with(room)) {
             continue;
@@ -66,16 +77,30 @@ fn sources_use_the_terms_of_the_glossary() {
             fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         check_text(&name.display().to_string(), &text, &mut problems);
     }
-    assert!(problems.is_empty(), "retired terms in the sources:\n{problems}");
+    assert!(problems.is_empty(), "problems of the sources:\n{problems}");
 }
 
-/// Appends a line to `problems` for each retired term and doc opening in a file.
+/// Appends a line to `problems` for each retired term, doc opening, joined doc paragraph and long line in a file.
 fn check_text(file: &str, text: &str, problems: &mut String) {
     let is_rust = file.ends_with(".rs");
+    let path = Path::new(file);
+    let is_recorded = path.iter().any(|part| RECORDED.iter().any(|folder| part == *folder));
+    let extension = path.extension().map_or("", |extension| extension.to_str().unwrap_or_default());
+    let is_code = CODE.contains(&extension) && !is_recorded;
     let mut previous_doc = "";
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
         let (doc, content) = doc_comment(line);
+        let columns = line.chars().count();
+        if is_code && columns > MAX_COLUMNS {
+            let _ = writeln!(problems, "{file}:{number}: {columns} columns: wrap at {MAX_COLUMNS}");
+        }
+        if is_rust && !doc.is_empty() && content.starts_with(' ') && !content.starts_with("  ") {
+            let _ = writeln!(
+                problems,
+                "{file}:{number}: paragraph joined to the summary: use an empty line, and one blank"
+            );
+        }
         let is_allowed = ALLOWED.iter().any(|(path, part)| *path == file && line.contains(part));
         if !is_allowed {
             let searched = Line::new(line);
@@ -138,11 +163,12 @@ fn source_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn retired_terms_and_doc_openings_are_found() {
+fn problems_of_words_and_form_are_found() {
     let text = "//! What a file is.\n//! Whether it is good.\n\n/// Returns a value.\n/// Whether it is set.\nfn \
-                recomputed_once_more() {} // whoever Initialises\n/// Its size.\n";
+                recomputed_once_more() {} // whoever Initialises\n/// Its size.\n///  Of all.\n";
+    let text = format!("{text}const LONG: &str = \"{}\";\n", "e".repeat(120));
     let mut problems = String::new();
-    check_text("a/b.rs", text, &mut problems);
+    check_text("a/b.rs", &text, &mut problems);
     let found: Vec<&str> = problems.lines().collect();
     assert_eq!(
         found,
@@ -152,6 +178,8 @@ fn retired_terms_and_doc_openings_are_found() {
             "a/b.rs:6: `whoever`: use the component's name",
             "a/b.rs:6: `initialis*`: use `initializ-`",
             "a/b.rs:7: doc comment begins with `Its`: use \"The\", or the name of the owner",
+            "a/b.rs:8: paragraph joined to the summary: use an empty line, and one blank",
+            "a/b.rs:9: 142 columns: wrap at 120",
         ]
     );
 }

@@ -15,8 +15,8 @@ DOCUMENTS = "--documents 7"
 MESHES = {"1": 1, f"1 {DOCUMENTS}": 1, "dp=2": 2, "tp=2": 2, "fsdp=2 --zero 3": 2, "dp=2,tp=2": 4,
           "cp=2 --cp ring": 2, "cp=2 --cp gather": 2, "cp=2 --cp ulysses": 2, f"cp=2 --cp ring {DOCUMENTS}": 2,
           "pp=2 --micro-batches 4": 2, "pp=2 --micro-batches 4 --schedule interleaved": 2}
-# Those whose messages are sent in rounds, which CUDA graphs capture, with their ranks. A graph with `tp` has the calls of
-# two communicators besides.
+# Those whose messages are sent in rounds, which CUDA graphs capture, with their ranks. A graph with `tp` has the calls
+# of two communicators besides.
 GROUPED = {"pp=2 --micro-batches 4 --schedule interleaved": 2, "tp=2,pp=2 --micro-batches 4": 4}
 # Mixtures of experts, whose rows ranks exchange by all-to-all, with their ranks.
 EXPERTS = {"1": 1, "ep=2": 2, "fsdp=2,ep=2 --zero 3": 4, "ep=2,tp=2": 4}

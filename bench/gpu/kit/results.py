@@ -23,7 +23,7 @@ DONE = {"ok", "failed", "stopped", "skipped"}
 
 class Results:
     def __init__(self, out, earlier=None):
-        """Results in the folder `out`, which begins with those of the folder `earlier` if it has none."""
+        """Results in the folder `out`, which begins with the results of the folder `earlier` if it has none."""
         self.out = Path(out)
         self.out.mkdir(parents=True, exist_ok=True)
         # Items that run at the same time have results at the same time.

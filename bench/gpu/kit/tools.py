@@ -16,7 +16,8 @@ TWO_LAYERS = replace(LLAMA, name="two layers",
                      flags="--hidden 2048 --layers 2 --heads 32 --kv-heads 8 --ffn 8192")
 # Exit code of compute-sanitizer if it finds an error.
 FOUND = 99
-# Tools and modules of the test program, the most intricate kernels first: attention copies asynchronously into shared memory.
+# Tools and modules of the test program, the most intricate kernels first: attention copies asynchronously into shared
+# memory.
 CHECKED = [("memcheck", "attention"), ("racecheck", "attention"), ("memcheck", "routing"), ("racecheck", "routing"),
            ("memcheck", "norm"), ("racecheck", "norm"), ("initcheck", "norm"), ("memcheck", "loss"),
            ("initcheck", "loss"), ("memcheck", "embedding"), ("memcheck", "elements"), ("memcheck", "map"),

@@ -102,7 +102,8 @@ class TestPrograms(unittest.TestCase):
         self.assertTrue(runner.commands[1][0].endswith("--exact b"))
 
     def test_reason_is_that_of_the_first_failure(self):
-        text = f"{FAILED}\n---- c stdout ----\nthread 'c' panicked at src/norm.rs:7:\nx[3]: 1.0 instead of 2.0\nnote: more"
+        panicked = "thread 'c' panicked at src/norm.rs:7:\nx[3]: 1.0 instead of 2.0\nnote: more"
+        text = f"{FAILED}\n---- c stdout ----\n{panicked}"
         failed = fakes.outcome_of(text, "NOT CHECKED, a: x", "failed", 1.0, "exit code 101")
         runner = fakes.FakeRunner({" norm::": failed})
         self.assertEqual(do("works/norm", fakes.kit(runner))["why"], "src/norm.rs:7: x[3]: 1.0 instead of 2.0")

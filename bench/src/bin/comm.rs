@@ -16,7 +16,7 @@ use meshwright::mesh::MeshShape;
 
 /// Size of the whole tensor, in bytes.
 const SIZES: [usize; 6] = [1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
-/// Number of measurements per figure, of which the median is reported.
+/// Number of measurements per figure; the median is reported.
 const ROUNDS: usize = 7;
 /// Rounds of the comparison with copies.
 const TURNS: usize = 60;
@@ -201,7 +201,7 @@ fn collective_time(
             tp.barrier(&site)?;
             Ok::<_, CommError>(start.elapsed() / calls as u32)
         };
-        // Warm-up, in which rank 0 determines the calls per measurement.
+        // Warm-up; rank 0 determines the calls per measurement.
         let first = run(2)?.max(Duration::from_nanos(100));
         let mut calls = [(MEASURE.as_nanos() / first.as_nanos()).clamp(1, 100_000) as u32];
         tp.broadcast(&site, 0, ViewMut::from(&mut calls[..]))?;
@@ -239,7 +239,7 @@ fn target(size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Box<dyn std::er
     Ok(times.into_iter().next().unwrap_or_default())
 }
 
-/// Returns the median time in which `threads` threads copy `each` bytes.
+/// Returns the median time that `threads` threads take to copy `each` bytes.
 fn copy_time(threads: usize, each: usize) -> Duration {
     let gate = Barrier::new(threads);
     let times = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Compares our GEMM with those of other crates, in the shapes of a training step of the 34M-parameter Llama.
+//! Compares our GEMM with other crates', in the shapes of a training step of the 34M-parameter Llama.
 //!
 //! `gemm [THREADS..]` prints a Markdown table for each number of threads (default: 1 and 2). To measure AVX2 on a CPU
 //! with AVX-512, set `MESHWRIGHT_MAX_CPU_ISA=avx2 GEMMKIT_REQUIRE_ISA=fma`; `gemm` uses AVX-512 with the feature

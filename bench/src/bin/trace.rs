@@ -11,7 +11,7 @@ use meshwright::comm::{CommError, LaunchOptions, ReduceOp, Site, launch_with};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::trace::{Lane, Tracer};
 
-/// Number of measurements per figure, of which the median is reported.
+/// Number of measurements per figure; the median is reported.
 const ROUNDS: usize = 15;
 /// Spans per measurement.
 const SPANS: usize = 8000;

@@ -7,7 +7,7 @@ static inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4);
 static inline double __longlong_as_double(long long x) { double y; memcpy(&y, &x, 8); return y; }
 static inline long long __double_as_longlong(double x) { long long y; memcpy(&y, &x, 8); return y; }
 
-// The kernel language has these functions for float too; C's are those of double.
+// The kernel language has these functions for float too; C's are for double.
 #define MESHWRIGHT_OF_FLOAT(name) \
     static inline float name(float x) { return name##f(x); }
 MESHWRIGHT_OF_FLOAT(exp)
@@ -110,7 +110,10 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     uint64_t bytes = (static_cast<uint64_t>(y) << 32) | x;
     unsigned result = 0;
-    for (int i = 0; i < 4; i++) result |= static_cast<unsigned>((bytes >> (8 * (selector >> (4 * i) & 7))) & 0xff) << (8 * i);
+    for (int i = 0; i < 4; i++) {
+        unsigned byte = static_cast<unsigned>(bytes >> (8 * (selector >> (4 * i) & 7))) & 0xff;
+        result |= byte << (8 * i);
+    }
     return result;
 }
 
@@ -133,7 +136,8 @@ MESHWRIGHT_STORE(__stwt)
 
 // Threads switch only at barriers, so plain memory operations are atomic.
 template <class T, class Update>
-__attribute__((no_sanitize("thread"), no_sanitize("undefined"))) static inline T meshwright_atomic(T* at, Update update) {
+__attribute__((no_sanitize("thread"), no_sanitize("undefined")))
+static inline T meshwright_atomic(T* at, Update update) {
     T before = *at;
     *at = update(before);
     return before;

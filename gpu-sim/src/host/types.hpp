@@ -1,7 +1,7 @@
 // The kernel language for a host C++ compiler: qualifiers, vector types and entry points.
 //
-// Of the standard library only C's headers, since those of C++ take longer to compile than most kernels. This macro makes
-// libstdc++ pass them on as they are; other libraries ignore it.
+// Of the standard library only C's headers, since C++ headers take longer to compile than most kernels. This macro
+// makes libstdc++ pass them on as they are; other libraries ignore it.
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
 #include <stdarg.h>

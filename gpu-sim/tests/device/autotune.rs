@@ -35,7 +35,7 @@ impl Candidates {
                 inputs,
                 result,
                 epilogue: MatMulEpilogue::Plain,
-                is_ragged: false,
+                is_grouped: false,
             },
             observed: RefCell::default(),
             runs: RefCell::default(),

@@ -34,8 +34,9 @@ fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
     found.ok()
 }
 
-/// Returns pseudo-random numbers between -1 and 1, rounded to bf16. Without correlations: those of a sine, for
-/// instance, make gradients so much smaller than their terms that the roundings inside of attention show in them.
+/// Returns pseudo-random numbers between -1 and 1, rounded to bf16. They have no correlations: the correlations of a
+/// sine, for instance, make gradients so much smaller than their terms that the roundings inside of attention show in
+/// them.
 fn numbers(seed: u64, len: usize) -> Vec<bf16> {
     values(len, seed).into_iter().map(bf16::from_f32).collect()
 }
@@ -268,7 +269,7 @@ fn attention_agrees_with_the_cpu() {
             let lse = difference(&got.lse, &expected.lse, largest(&expected.lse));
             assert!(lse <= 1e-4, "lse of {shape:?} is off by {lse}");
             // A query of one key has the weight 1 whatever the scores are: the gradients of query and key are 0, and
-            // those of cuDNN are rounding errors.
+            // cuDNN's are rounding errors.
             let least = 0.01 * largest(&widened(&expected.dv));
             for (what, got, expected) in [
                 ("out", &got.out, &expected.out),

@@ -29,7 +29,7 @@ fn operands(side: &Side, (m, n, k): Sizes, dtype: DType) -> [Operand; 3] {
     [(m * k, 1), (k * n, 2), (n, 3)].map(|(len, seed)| side.floats(dtype, &values(len, seed)))
 }
 
-/// Returns the absolute error of a sum of `k` terms in another order, of which the results of a GPU have millions.
+/// Returns the absolute error of a sum of `k` terms in another order. The results of a GPU have millions of such sums.
 fn rounding(k: usize) -> f32 {
     let each = if on_gpu() { 3e-5 } else { 1e-5 };
     each * (k as f32 / 11.0).sqrt()

@@ -175,7 +175,7 @@ fn update(side: &Side, len: usize, gradient: DType, copy: Option<DType>) -> Vec<
     results.iter().flatten().map(|operand| operand.numbers()).collect()
 }
 
-/// No operation is fused with another, so the bits are those of any host.
+/// No operation is fused with another, so the bits are the same as on any host.
 #[test]
 fn elementwise_updates_have_the_bits_of_the_host() {
     for (gradient, copy) in FLOATS.into_iter().flat_map(|g| COPIES.map(|copy| (g, copy))) {

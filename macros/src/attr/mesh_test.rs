@@ -13,7 +13,7 @@ use crate::diag::{Ctxt, expected};
 /// The parsed arguments.
 pub struct MeshTestArgs {
     pub runtime: Runtime,
-    /// The meshes that are valid, by default those of the table.
+    /// The meshes that are valid, by default the meshes of the table.
     pub meshes: Vec<LitStr>,
 }
 

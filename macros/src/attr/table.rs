@@ -298,8 +298,8 @@ const GROUPINGS: &[GroupingRow] = &[GroupingRow {
 pub const MESH_TEST: AttributeRow = AttributeRow {
     name: "mesh_test",
     on: "function",
-    meaning: "makes `fn name(rank: &Rank) -> Result<Observed>` a test that the numbers it observes are those of one \
-              rank on every mesh; without meshes on `dp=2`, `fsdp=2`, `tp=2` and `fsdp=2,tp=2`",
+    meaning: "makes `fn name(rank: &Rank) -> Result<Observed>` a test that it observes the same numbers on every \
+              mesh as on one rank; without meshes on `dp=2`, `fsdp=2`, `tp=2` and `fsdp=2,tp=2`",
     keys: &[
         KeyRow {
             name: "meshes",

@@ -90,8 +90,8 @@ fn cuts_of(field: &Field) -> impl Iterator<Item = &Cut> {
 
 /// Names a field of size zero after a rewritten last field.
 ///
-/// The compiler computes the size of a struct at each mention, for which it looks at the last field. If the layer of
-/// that field did not support the style, every mention would be another error.
+/// The compiler computes the size of a struct at each mention, from its last field. If the layer of that field did not
+/// support the style, every mention would be another error.
 fn end_field(model: &Model) -> Option<Ident> {
     let last = model.fields.last()?;
     is_rewritten(last).then(|| Ident::new("_end", Span::mixed_site()))

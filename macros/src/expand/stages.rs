@@ -10,7 +10,7 @@ use crate::attr::pipeline_stage::PipelineStage;
 use crate::model::{Field, Model, is_stage_attribute};
 use crate::tokens::{ends, relocated};
 
-/// Writes the visit of the stages. Its types are those of a `forward` that runs them.
+/// Writes the visit of the stages. Its types are the types of a `forward` that runs them.
 ///
 /// ```text
 /// impl PipelineModel<<Llama as StagedForward>::Input, <Llama as StagedForward>::Output> for Llama {

@@ -1,6 +1,6 @@
 //! A minimal mock of `__private`, against which expansions type-check and run.
 //!
-//! Its types carry shardings like those of the runtime; its builder logs calls.
+//! Its types carry shardings like the runtime's; its builder logs calls.
 
 #![allow(missing_docs, dead_code, clippy::new_without_default)]
 

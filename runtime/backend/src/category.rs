@@ -1,4 +1,4 @@
-//! Categories of memory, by which it is accounted.
+//! Categories of memory, for its accounting.
 
 /// The purpose of a buffer; peaks are reported per category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

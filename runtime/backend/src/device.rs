@@ -140,7 +140,7 @@ pub trait Device: Send + Sync + Debug {
     /// Reduces equally spaced runs of every source, like [`combine`](Self::combine).
     ///
     /// # Safety
-    /// See [`Device`]; `dst` is none of the sources.
+    /// See [`Device`]; `dst` does not alias a source.
     unsafe fn combine_runs(
         &self,
         stream_kind: StreamKind,

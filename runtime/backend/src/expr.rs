@@ -2,7 +2,7 @@
 
 use super::{BlockIndex, UnaryFunction};
 
-/// An elementwise computation: nodes in topological order, the last of which is the result.
+/// An elementwise computation: nodes in topological order; the last one is the result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
     /// Operands are indices of earlier nodes.

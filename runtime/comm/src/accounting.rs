@@ -83,7 +83,7 @@ impl Accounting {
         InCommunication { accounting: self, operation, site: site.clone(), start, is_outermost }
     }
 
-    /// Counts the time since `start`, in which the main thread was blocked.
+    /// Counts the time since `start` as time of a blocked main thread.
     pub fn add_blocked_since(&self, start: Instant) {
         self.counters.blocked.add_time(start.elapsed());
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A tensor seen as `[outer][sum(lens)]`, of which member `r` owns a run of `lens[r]` elements in every row.
+/// A tensor seen as `[outer][sum(lens)]`. Member `r` owns a run of `lens[r]` elements in every row.
 ///
 /// So a gather along a middle dim of a tensor needs no packing: `outer` is the product of the dims before it, and
 /// `lens[r]` the member's part of the dim times the product of the dims after it. Runs may differ in length and may be

@@ -132,13 +132,13 @@ pub trait ProcessGroup: Send + Sync {
         calls.into_iter().map(|(call, operands)| self.issue(&call, operands)).collect()
     }
 
-    /// Returns true if messages wait for those before them, also to other members, and those of an
+    /// Returns true if messages wait for earlier messages, also to other members, and the messages of an
     /// [exchange](Self::issue_exchange) for each other.
     fn groups_messages(&self) -> bool {
         false
     }
 
-    /// Returns true in dry runs, in which calls do not involve the other members and no values are compared.
+    /// Returns true in dry runs: calls do not involve the other members, and no values are compared.
     fn is_dry_run(&self) -> bool {
         false
     }

@@ -150,8 +150,8 @@ impl std::fmt::Display for RankExit {
     }
 }
 
-/// The panic payload by which model code, which returns tensors and not `Result`s, passes a communication error up to
-/// [`launch`](super::launch), which turns it back into the error that it holds.
+/// The panic payload that carries a communication error from model code, which returns tensors and not `Result`s, up to
+/// [`launch`](super::launch). `launch` turns it back into the error that it holds.
 #[derive(Debug, Clone)]
 pub struct CommFailure(pub CommError);
 

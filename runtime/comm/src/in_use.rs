@@ -6,8 +6,9 @@ use std::sync::Arc;
 use meshwright_backend::{Buffer, Device, DeviceEvent, StreamKind};
 
 /// A value whose memory may be in use on a device until an event.
-///  When the value is claimed or dropped, the compute stream of the device waits for the event. So memory that returns
-///  to the pool of a rank is free for the next computation of that rank.
+///
+/// When the value is claimed or dropped, the compute stream of the device waits for the event. So memory that returns
+/// to the pool of a rank is free for the next computation of that rank.
 pub(super) struct InUse<T> {
     value: Option<T>,
     /// Further buffers in use until the event.

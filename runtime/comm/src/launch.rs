@@ -11,9 +11,9 @@ use meshwright_mesh::MeshShape;
 use meshwright_os::exit_code::LOST;
 
 use super::panics;
+use super::process_ranks::ProcessRanks;
 use super::rank_table::name_ranks;
 use super::sync::DeadlockDetector;
-use super::world::World;
 use super::{CommError, CommFailure, LaunchOptions, RankComms, RankExit};
 
 /// Runs `body` once per rank of `shape`, each on a thread, and returns the results in the order of ranks.
@@ -136,10 +136,10 @@ fn run_threads(
     body: &(dyn Fn(RankComms) -> Result<(), ErrorText> + Sync),
 ) -> Vec<RankFailure<ErrorText>> {
     panics::install_hook();
-    let world = World::new(*shape, options);
+    let process_ranks = ProcessRanks::new(*shape, options);
     let run_rank = |rank: usize| {
         DeadlockDetector::register_thread();
-        let comms = RankComms::new(&world, rank);
+        let comms = RankComms::new(&process_ranks, rank);
         let outcome = panics::capture_panics(|| catch_unwind(AssertUnwindSafe(|| body(comms))));
         let outcome = match outcome {
             Ok(result) => result.map_err(FailureCause::Error),
@@ -149,7 +149,7 @@ fn run_threads(
             Ok(()) => RankExit::Returned,
             Err(cause) => cause.rank_exit(),
         };
-        world.leave(rank, exit);
+        process_ranks.leave(rank, exit);
         outcome
     };
     let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -162,7 +162,7 @@ fn run_threads(
                     .stack_size(options.stack_size)
                     .spawn_scoped(scope, move || run_rank(rank));
                 if let Err(error) = &thread {
-                    world.leave(
+                    process_ranks.leave(
                         rank,
                         RankExit::Failed {
                             error: format!("no thread: {error}").into(),
@@ -184,10 +184,10 @@ fn run_threads(
 
     let failure_of = |(rank, outcome): (usize, Result<(), FailureCause<ErrorText>>)| {
         let cause = outcome.err()?;
-        Some(RankFailure { rank, cause, stopped_by: world.stopped_by(rank) })
+        Some(RankFailure { rank, cause, stopped_by: process_ranks.stopped_by(rank) })
     };
     let mut failures: Vec<_> = ranks.zip(outcomes).filter_map(failure_of).collect();
-    failures.sort_by_key(|f| (f.stopped_by.is_some(), world.exit_position(f.rank)));
+    failures.sort_by_key(|f| (f.stopped_by.is_some(), process_ranks.exit_position(f.rank)));
     failures
 }
 

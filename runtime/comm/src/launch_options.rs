@@ -10,7 +10,7 @@ use crate::trace::Tracer;
 pub struct LaunchOptions {
     /// Time after which a collective that waits for other members fails. Default: 10 minutes.
     pub timeout: Duration,
-    /// Stack size of each rank's thread in bytes. Default: 16 MiB, of which untouched pages cost nothing.
+    /// Stack size of each rank's thread in bytes. Default: 16 MiB. Untouched pages cost nothing.
     pub stack_size: usize,
     /// Tracer of the ranks' work and collectives. Default: none.
     pub tracer: Option<Arc<Tracer>>,

@@ -1,9 +1,9 @@
 //! Collectives and messages between ranks.
 //!
 //! A [`Communicator`] is one rank's access to one process group: the same methods for every engine. They make a
-//! [`Call`], check its arguments, account for it, and issue it to the [`Engine`]: `local`, in which ranks are threads
-//! of one process, NCCL, or one from outside of this crate. All members of a group must issue the same calls in the
-//! same order; an engine that can compare them does, and reports a mismatch on every member.
+//! [`Call`], check its arguments, account for it, and issue it to the [`Engine`]: `local`, whose ranks are threads of
+//! one process, NCCL, or one from outside of this crate. All members of a group must issue the same calls in the same
+//! order; an engine that can compare them does, and reports a mismatch on every member.
 //!
 //! ```
 //! use meshwright::backend::ViewMut;
@@ -42,6 +42,7 @@ mod panics;
 mod peers;
 mod pending;
 pub mod process_launch;
+mod process_ranks;
 mod rank_comms;
 mod rank_table;
 mod site;
@@ -50,7 +51,6 @@ mod sync;
 mod time_limits;
 mod timeline;
 pub mod trace;
-mod world;
 
 pub use blocks::Blocks;
 pub use call::{Call, CommOp, Peer};

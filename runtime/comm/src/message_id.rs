@@ -4,9 +4,10 @@ use std::fmt;
 
 /// The identity of a message between two pipeline stages, which [`Site::with_message`](super::Site::with_message) adds
 /// to the site of a send or a receive.
-///  Messages of one sender arrive in order, so a receive is matched with the message of the same index in that order.
-///  If both have an identity, these must be equal: two messages of the same size that are sent in the wrong order are a
-///  mismatch, not a wrong number. An engine that compares calls compares identities, too.
+///
+/// Messages of one sender arrive in order, so a receive is matched with the message of the same index in that order.
+/// If both have an identity, these must be equal: two messages of the same size that are sent in the wrong order are a
+/// mismatch, not a wrong number. An engine that compares calls compares identities, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageId {
     /// The content, as error messages name it: `"activation"`.

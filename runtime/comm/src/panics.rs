@@ -59,7 +59,7 @@ impl PanicReport {
     }
 }
 
-/// Returns the backtrace frames of the rank's body, without those of the panic machinery and of the launcher.
+/// Returns the backtrace frames of the rank's body, without the frames of the panic machinery and the launcher.
 fn own_frames(trace: &str) -> String {
     let is_report = |line: &&str| !line.contains("rust_begin_unwind");
     let lines = trace.lines().skip_while(is_report).skip(2);

@@ -12,7 +12,7 @@ use meshwright_mesh::{Coordinates, MeshShape};
 use super::accounting::Accounting;
 use super::call::axes_name;
 use super::dry_run::{CallObserver, DryRunEngine};
-use super::world::World;
+use super::process_ranks::ProcessRanks;
 use super::{
     CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers, Site,
     Timeline,
@@ -20,7 +20,7 @@ use super::{
 
 /// One rank's communicators and position in the mesh.
 pub struct RankComms {
-    world: Arc<World>,
+    process_ranks: Arc<ProcessRanks>,
     rank: usize,
     coordinates: Coordinates,
     engine: Arc<dyn Engine>,
@@ -46,11 +46,12 @@ impl Drop for ExtendedTimeLimit<'_> {
 
 impl RankComms {
     /// Creates the communicators of `rank` over the engine `local`.
-    pub(super) fn new(world: &Arc<World>, rank: usize) -> RankComms {
-        let (world, coordinates) = (Arc::clone(world), world.shape().coordinates(rank));
-        let engine = world.local_engine(rank);
+    pub(super) fn new(process_ranks: &Arc<ProcessRanks>, rank: usize) -> RankComms {
+        let (process_ranks, coordinates) =
+            (Arc::clone(process_ranks), process_ranks.shape().coordinates(rank));
+        let engine = process_ranks.local_engine(rank);
         RankComms {
-            world,
+            process_ranks,
             rank,
             coordinates,
             engine,
@@ -63,7 +64,7 @@ impl RankComms {
 
     /// Creates the communicators of a rank that was not started by [`launch`](super::launch), over `engine`.
     pub fn with_engine(shape: MeshShape, rank: usize, engine: Arc<dyn Engine>) -> RankComms {
-        RankComms::new(&World::new(shape, &LaunchOptions::default()), rank).over(engine)
+        RankComms::new(&ProcessRanks::new(shape, &LaunchOptions::default()), rank).over(engine)
     }
 
     /// Creates the last rank of a mesh, without the other ranks, for a [dry run](Self::over_nothing). This rank has the
@@ -82,7 +83,7 @@ impl RankComms {
 
     /// Replaces the engine of this rank. The failure of the rank is still reported to the ranks of this process.
     pub fn over(self, engine: Arc<dyn Engine>) -> RankComms {
-        self.world.add_engine(self.rank, &engine);
+        self.process_ranks.add_engine(self.rank, &engine);
         RankComms { engine, groups: Mutex::default(), uncounted_world: OnceLock::new(), ..self }
     }
 
@@ -112,7 +113,7 @@ impl RankComms {
 
     /// Failure detection among the ranks of this process, for an engine.
     pub fn peers(&self) -> Arc<dyn Peers> {
-        self.world.peers(self.rank)
+        self.process_ranks.peers(self.rank)
     }
 
     /// Extends the time limit of this rank's calls to [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT) until the guard is
@@ -134,7 +135,7 @@ impl RankComms {
 
     /// The mesh.
     pub fn shape(&self) -> &MeshShape {
-        self.world.shape()
+        self.process_ranks.shape()
     }
 
     /// Coordinates of the rank in the mesh.
@@ -148,7 +149,7 @@ impl RankComms {
     pub fn group(&self, axes: AxisSet) -> Arc<Communicator> {
         let mut groups = self.lock_groups();
         let group = groups.entry(axes).or_insert_with(|| {
-            Arc::new(self.communicator(axes, self.world.accounting(self.rank, axes)))
+            Arc::new(self.communicator(axes, self.process_ranks.accounting(self.rank, axes)))
         });
         Arc::clone(group)
     }
@@ -165,7 +166,7 @@ impl RankComms {
     #[doc(hidden)]
     pub fn uncounted_world(&self) -> Arc<Communicator> {
         let create = || {
-            let uncounted = Accounting::new(Arc::clone(self.world.clock(self.rank)));
+            let uncounted = Accounting::new(Arc::clone(self.process_ranks.clock(self.rank)));
             Arc::new(self.communicator(AxisSet::ALL, uncounted))
         };
         Arc::clone(self.uncounted_world.get_or_init(create))
@@ -173,15 +174,15 @@ impl RankComms {
 
     /// The trace lane of the rank's main thread. Communicators add their waits to it.
     pub fn lane(&self) -> &Lane {
-        &self.world.clock(self.rank).lane
+        &self.process_ranks.clock(self.rank).lane
     }
 
     /// Traces the streams of the rank's device from now on, if tracing is on.
     #[doc(hidden)]
     pub fn trace_device(&self, device: Arc<dyn Device>) -> Option<Arc<Timeline>> {
-        let timeline = self.world.timeline(self.rank, device)?;
+        let timeline = self.process_ranks.timeline(self.rank, device)?;
         // A rank is traced once, by one timeline.
-        let _ = self.world.clock(self.rank).timeline.set(Arc::clone(&timeline));
+        let _ = self.process_ranks.clock(self.rank).timeline.set(Arc::clone(&timeline));
         Some(timeline)
     }
 

@@ -10,7 +10,7 @@ use super::{FILE_TIME_LIMIT, RankExit};
 /// State that the ranks and all process groups of one launch share.
 pub(super) struct RankTable {
     ranks: Vec<Mutex<RankRecord>>,
-    /// Ranks that have ended, in the order in which they did.
+    /// Ranks that have ended, in the order of their ends.
     exits: Mutex<Vec<(usize, ExitCause)>>,
     /// Longest wait of a call for other ranks, unless it is [extended](Self::extend_time_limit).
     pub timeout: Duration,

@@ -1,7 +1,8 @@
 //! Spans of a device's streams in the trace.
-//!  A span lies between two timed [events](DeviceEvent), which are recorded around the submitted work and read when
-//!  they have completed: the host does not wait for them. The device has its own clock. Once per step both clocks are
-//!  synchronized: the host waits for an event on an idle stream, whose time is then known on both clocks.
+//!
+//! A span lies between two timed [events](DeviceEvent), which are recorded around the submitted work and read when
+//! they have completed: the host does not wait for them. The device has its own clock. Once per step both clocks are
+//! synchronized: the host waits for an event on an idle stream, whose time is then known on both clocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -24,7 +25,7 @@ pub struct Timeline {
 
 struct TimelineState {
     clock_sync: Arc<ClockSync>,
-    /// Closed spans in the order in which they were closed, which is the order of their ends on each stream.
+    /// Closed spans in the order of closing, which is the order of their ends on each stream.
     pending: VecDeque<ClosedSpan>,
     lanes: HashMap<String, DeviceLane>,
 }

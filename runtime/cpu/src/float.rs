@@ -137,8 +137,8 @@ dispatch! {
     }
 }
 
-/// Returns the slice in which the f32 results of `out` are computed: `out` itself if it is f32, else `scratch`, from
-/// which [`store_rounded`] rounds them.
+/// Returns the slice for the f32 results of `out`: `out` itself if it is f32, else `scratch`, from which
+/// [`store_rounded`] rounds them.
 ///
 /// These are functions, not closures, which might not be compiled for the instruction set of the caller.
 #[inline(always)]

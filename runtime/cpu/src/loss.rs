@@ -115,7 +115,7 @@ fn cross_entropy_grad<T: Float>(workers: &Workers, args: CrossEntropyGradArgs) {
     });
 }
 
-/// Computes the maximum, sum and gradient of each row before those of the next, while the row is in cache.
+/// Computes the maximum, sum and gradient of each row before it begins the next one, while the row is in cache.
 fn cross_entropy<T: Float>(workers: &Workers, args: CrossEntropyArgs) {
     let CrossEntropyArgs { cols, mut logits, targets, first_col, row_scale, .. } = args;
     let (mut max, mut sum_exp, mut target_logit) = (args.max, args.sum_exp, args.target_logit);

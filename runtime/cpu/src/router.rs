@@ -1,4 +1,4 @@
-//! Weights and penalties of routers (MoE), on the CPU.
+//! Weights and auxiliary losses of routers (MoE), on the CPU.
 
 use super::float::{Float, by_float};
 use super::math::{exp, lane_max, lane_sum, larger, natural_log, zip_map};
@@ -7,8 +7,8 @@ use super::softmax::row_count;
 use super::workers::{Rows, Workers};
 use meshwright_backend::MAX_TOP_K;
 use meshwright_backend::ops::routing::{
-    RouterOptions, RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
-    RouterWeightsBackwardArgs,
+    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
+    RouterWeightsArgs, RouterWeightsBackwardArgs,
 };
 
 pub(super) fn router_weights(workers: &Workers, options: RouterOptions, args: RouterWeightsArgs) {
@@ -61,7 +61,7 @@ fn checked_tokens(
 #[derive(Clone, Copy)]
 struct Scores {
     score: RouterScore,
-    /// Logarithm of the factor by which scores are divided.
+    /// Logarithm of the divisor of scores.
     base: f32,
 }
 
@@ -101,8 +101,7 @@ impl Scores {
     }
 }
 
-/// Computes the weights of a token's choices for a scale of 1. Returns the scores, and the sum by which they are
-/// divided.
+/// Computes the weights of a token's choices for a scale of 1. Returns the scores, and their sum, the divisor.
 #[inline(always)]
 fn unscaled_weights<const FMA: bool>(
     options: RouterOptions,
@@ -172,49 +171,56 @@ dispatch! {
     }
 }
 
-pub(super) fn router_penalty(workers: &Workers, score: RouterScore, args: RouterPenaltyArgs) {
-    by_float!(args.out.dtype() => T; penalty::<T>(workers, score, args));
+pub(super) fn router_auxiliary_loss(
+    workers: &Workers,
+    score: RouterScore,
+    args: RouterAuxiliaryLossArgs,
+) {
+    by_float!(args.out.dtype() => T; auxiliary_loss::<T>(workers, score, args));
 }
 
-fn penalty<T: Float>(workers: &Workers, score: RouterScore, args: RouterPenaltyArgs) {
-    let RouterPenaltyArgs { experts, logits, factors, z, mut out } = args;
+fn auxiliary_loss<T: Float>(workers: &Workers, score: RouterScore, args: RouterAuxiliaryLossArgs) {
+    let RouterAuxiliaryLossArgs { experts, logits, factors, z, mut out } = args;
     let (logits, factors, out) = (logits.typed::<f32>(), factors.typed(), out.typed::<T>());
     let tokens = row_count(logits.len(), experts);
-    assert_eq!(factors.len(), experts, "router_penalty: a factor of each expert");
-    assert_eq!(out.len(), tokens, "router_penalty: one result of each of {tokens} tokens");
+    assert_eq!(factors.len(), experts, "router_auxiliary_loss: a factor of each expert");
+    assert_eq!(out.len(), tokens, "router_auxiliary_loss: one result of each of {tokens} tokens");
     workers.rows(tokens, experts, Rows(out, 1), |range, out| {
         let logits = logits[range.start * experts..].chunks_exact(experts);
         for (out, logits) in out.0.iter_mut().zip(logits) {
-            *out = T::narrow_from_f32(penalty_of_token(score, logits, factors, z));
+            *out = T::narrow_from_f32(auxiliary_loss_of_token(score, logits, factors, z));
         }
     });
 }
 
-pub(super) fn router_penalty_backward(
+pub(super) fn router_auxiliary_loss_backward(
     workers: &Workers,
     score: RouterScore,
-    args: RouterPenaltyBackwardArgs,
+    args: RouterAuxiliaryLossBackwardArgs,
 ) {
-    by_float!(args.dout.dtype() => T; penalty_backward::<T>(workers, score, args));
+    by_float!(args.dout.dtype() => T; auxiliary_loss_backward::<T>(workers, score, args));
 }
 
-fn penalty_backward<T: Float>(
+fn auxiliary_loss_backward<T: Float>(
     workers: &Workers,
     score: RouterScore,
-    args: RouterPenaltyBackwardArgs,
+    args: RouterAuxiliaryLossBackwardArgs,
 ) {
-    let RouterPenaltyBackwardArgs { experts, logits, factors, z, dout, mut dlogits } = args;
+    let RouterAuxiliaryLossBackwardArgs { experts, logits, factors, z, dout, mut dlogits } = args;
     let (logits, factors) = (logits.typed::<f32>(), factors.typed());
     let (dout, dlogits) = (dout.typed::<T>(), dlogits.typed());
     let tokens = row_count(logits.len(), experts);
-    assert_eq!(factors.len(), experts, "router_penalty_backward: a factor of each expert");
+    assert_eq!(factors.len(), experts, "router_auxiliary_loss_backward: a factor of each expert");
     let fits = [dout.len(), dlogits.len()] == [tokens, tokens * experts];
-    assert!(fits, "router_penalty_backward: a penalty and {experts} logits of {tokens} tokens");
+    assert!(
+        fits,
+        "router_auxiliary_loss_backward: a gradient and {experts} logits of {tokens} tokens"
+    );
     workers.rows(tokens, experts, Rows(dlogits, experts), |range, dlogits| {
         for (token, dlogits) in range.zip(dlogits.0.chunks_exact_mut(experts)) {
             let logits = &logits[token * experts..][..experts];
             let dout = dout[token].widen_to_f32();
-            penalty_of_token_backward(score, logits, factors, z, dout, dlogits);
+            auxiliary_loss_of_token_backward(score, logits, factors, z, dout, dlogits);
         }
     });
 }
@@ -252,7 +258,7 @@ impl Sums {
 }
 
 dispatch! {
-    fn penalty_of_token<const FMA: bool>(
+    fn auxiliary_loss_of_token<const FMA: bool>(
         score: RouterScore, logits: &[f32], factors: &[f32], z: f32,
     ) -> f32 {
         let sums = Sums::of::<FMA>(score, logits, factors);
@@ -262,7 +268,7 @@ dispatch! {
 }
 
 dispatch! {
-    fn penalty_of_token_backward<const FMA: bool>(
+    fn auxiliary_loss_of_token_backward<const FMA: bool>(
         score: RouterScore, logits: &[f32], factors: &[f32], z: f32, dout: f32, dlogits: &mut [f32],
     ) {
         let sums = Sums::of::<FMA>(score, logits, factors);

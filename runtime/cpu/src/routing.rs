@@ -8,9 +8,9 @@ use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use meshwright_backend::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, RouterOptions,
-    RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
-    RouterWeightsBackwardArgs, TopKArgs,
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs,
+    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
+    RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
 };
 use meshwright_backend::{MAX_TOP_K, RoutingOps, RoutingShape, View};
 
@@ -44,12 +44,16 @@ impl RoutingOps for CpuBackend {
         router::router_weights_backward(&self.workers, options, args);
     }
 
-    fn router_penalty(&self, score: RouterScore, args: RouterPenaltyArgs) {
-        router::router_penalty(&self.workers, score, args);
+    fn router_auxiliary_loss(&self, score: RouterScore, args: RouterAuxiliaryLossArgs) {
+        router::router_auxiliary_loss(&self.workers, score, args);
     }
 
-    fn router_penalty_backward(&self, score: RouterScore, args: RouterPenaltyBackwardArgs) {
-        router::router_penalty_backward(&self.workers, score, args);
+    fn router_auxiliary_loss_backward(
+        &self,
+        score: RouterScore,
+        args: RouterAuxiliaryLossBackwardArgs,
+    ) {
+        router::router_auxiliary_loss_backward(&self.workers, score, args);
     }
 }
 
@@ -221,7 +225,7 @@ fn check_choices<T>(x: &[T], cols: usize, positions: &[u32], shape: RoutingShape
     assert_eq!(positions.len(), shape.choices(), "a position for every choice of {shape:?}");
 }
 
-/// Returns the weights, of which there is one for every choice.
+/// Returns the weights, one for every choice.
 fn checked_weights(weights: Option<View<'_>>, shape: RoutingShape) -> Option<&[f32]> {
     let weights = weights.map(|weights| weights.typed());
     let fits = weights.is_none_or(|weights: &[f32]| weights.len() == shape.choices());

@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-/// Instruction sets for which kernels are compiled.
+/// Instruction sets that kernels are compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     /// The baseline of the target.

@@ -26,7 +26,7 @@ impl Workers {
     /// The calling thread alone.
     pub const ONE: Workers = Workers { pool: None, threads: 1 };
 
-    /// Creates workers, the first of which is the calling thread.
+    /// Creates workers; the first one is the calling thread.
     ///
     /// A second call on a thread with another number of threads creates a pool that does not include the thread.
     pub fn new(threads: usize) -> Result<Workers, rayon::ThreadPoolBuildError> {
@@ -123,7 +123,7 @@ impl Workers {
     }
 }
 
-/// Chunks of rows, each of which one thread takes.
+/// Chunks of rows; one thread takes each.
 struct RowChunks<S>(Vec<Mutex<Option<RowChunk<S>>>>);
 
 /// The rows of a chunk, and its operands.

@@ -13,7 +13,7 @@ pub struct AttentionUse(Mutex<BTreeMap<AttentionImplementation, Passes>>);
 pub enum AttentionImplementation {
     /// The fused kernels of cuDNN.
     Cudnn,
-    /// The project's own kernels, and why they are not those of cuDNN.
+    /// The project's own kernels, and why they replace cuDNN's.
     Own(&'static str),
 }
 

@@ -91,7 +91,7 @@ impl GpuContext {
         lock_unpoisoned(&self.streams).values().copied().collect()
     }
 
-    /// Returns the streams in use except those of `stream_kinds`.
+    /// Returns the streams in use except the streams of `stream_kinds`.
     pub(super) fn streams_except(&self, stream_kinds: &[StreamKind]) -> Vec<Stream> {
         let streams = lock_unpoisoned(&self.streams);
         let others = streams.iter().filter(|(stream_kind, _)| !stream_kinds.contains(stream_kind));

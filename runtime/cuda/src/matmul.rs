@@ -15,9 +15,9 @@ pub struct MatMul {
     pub result: DType,
     /// Operation fused into the matmul.
     pub epilogue: MatMulEpilogue,
-    /// True if the sizes change from call to call: the library's heuristic chooses the algorithm each time, and nothing
-    /// is autotuned or kept.
-    pub is_ragged: bool,
+    /// True for a matmul of a grouped GEMM, whose sizes change from call to call: the library's heuristic chooses the
+    /// algorithm each time, and nothing is autotuned or kept.
+    pub is_grouped: bool,
 }
 
 /// Prints sizes, transposed inputs in BLAS notation, dtypes and the epilogue.

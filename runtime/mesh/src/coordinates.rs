@@ -55,7 +55,7 @@ impl MeshShape {
     }
 
     /// Returns the process group of `rank` along `axes`: the ranks whose coordinates differ along `axes` only,
-    /// including `rank`, ordered by coordinates, of which those along the first axes of [`AxisId::ALL`] count most.
+    /// including `rank`, ordered by coordinates; coordinates along the first axes of [`AxisId::ALL`] count most.
     pub fn group_of(&self, rank: usize, axes: AxisSet) -> Vec<usize> {
         let mut members = vec![self.coordinates(rank)];
         for axis in axes.iter() {

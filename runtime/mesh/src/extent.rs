@@ -25,7 +25,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns the extent of a dim of which this rank holds every element.
+    /// Returns the extent of a dim that this rank holds whole.
     pub fn whole(size: usize) -> Extent {
         Extent::unsplit_at(size, Ranges::one_range(0, size))
     }
@@ -131,13 +131,13 @@ impl Extent {
         Extent { local: len, offset, gap, ..self }
     }
 
-    /// Returns the unsplit extent of which this is a part.
+    /// Returns the unsplit extent that contains this part.
     #[doc(hidden)]
     pub fn unsplit(self) -> Extent {
         Extent::unsplit_at(self.global, self.cut)
     }
 
-    /// Merges several dims, of which only the first may be split, into one.
+    /// Merges several dims into one. Only the first may be split.
     pub fn flattened(dims: &[Extent]) -> Extent {
         let inner: usize = dims[1..].iter().map(|extent| extent.global).product();
         let first = dims[0];
@@ -194,7 +194,8 @@ impl Ranges {
         Ranges { offset, len, gap: Gap { at: len, len: 0 } }
     }
 
-    /// Returns `len` indices from `offset` on, with a gap. Equal indices are equal values: a gap at an end is none.
+    /// Returns `len` indices from `offset` on, with a gap. A gap at either end is dropped, so that equal indices are
+    /// equal values.
     fn new(offset: usize, len: usize, gap: Gap) -> Ranges {
         match gap {
             Gap { at: 0, len: skipped } => Ranges::one_range(offset + skipped, len),

@@ -39,7 +39,7 @@ impl MeshShape {
         product.map(|_| shape).ok_or_else(|| MeshError::TooLarge { mesh: shape.to_string() })
     }
 
-    /// Returns this mesh with other rank numbers: those of neighbors differ along the innermost axis of `order`.
+    /// Returns this mesh with other rank numbers: neighboring numbers differ along the innermost axis of `order`.
     ///
     /// # Errors
     /// On an axis with more than one rank that `order` does not name.

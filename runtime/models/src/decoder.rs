@@ -9,7 +9,7 @@ use meshwright_core::rotary::{RopeParameters, RopeScaling};
 use meshwright_store::checkpoint::hf::{DerivedTensor, HfSettings, TensorRole};
 
 /// The sizes of the attention.
-pub struct AttentionSizes {
+pub struct DecoderSizes {
     /// `hidden_size`.
     pub hidden: usize,
     /// `num_attention_heads`.
@@ -20,12 +20,12 @@ pub struct AttentionSizes {
     pub head_dim: usize,
 }
 
-impl AttentionSizes {
+impl DecoderSizes {
     /// Reads the sizes. A file without `num_key_value_heads` has `kv_heads` of them, or as many as query heads.
     ///
     /// # Errors
     /// Sizes that are missing or do not fit together.
-    pub fn read(keys: &HfSettings<'_>, kv_heads: Option<usize>) -> Result<AttentionSizes, String> {
+    pub fn read(keys: &HfSettings<'_>, kv_heads: Option<usize>) -> Result<DecoderSizes, String> {
         let (hidden, heads) =
             (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
         let kv_heads = keys.count("num_key_value_heads")?.or(kv_heads).unwrap_or(heads);
@@ -46,7 +46,7 @@ impl AttentionSizes {
         if !head_dim.is_multiple_of(2) {
             return Err(format!("head_dim {head_dim} is odd; rotary positions need an even width"));
         }
-        Ok(AttentionSizes { hidden, heads, kv_heads, head_dim })
+        Ok(DecoderSizes { hidden, heads, kv_heads, head_dim })
     }
 }
 
@@ -59,7 +59,7 @@ pub fn exported_positions(rope: &RopeParameters, max_positions: usize) -> usize 
 }
 
 /// Returns the role of a tensor. Some folders also store the rotary frequencies, and the head that is tied to the
-/// embedding; those of a bare model omit the prefix `model.`.
+/// embedding; the tensors of a bare model omit the prefix `model.`.
 pub fn tensor_role<'a>(
     stored: &'a str,
     tied: bool,

@@ -86,7 +86,7 @@ fn write<C: TestFamily>(folder: &Path, config: &C, format: &HfFormat) {
     export.finish().unwrap();
 }
 
-/// Opens a folder, and compares its tensors with those of its configuration.
+/// Opens a folder, and compares its tensors with its configuration.
 fn open<C: TestFamily>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
     let (config, weights) = HfFolder::open::<C>(folder, &[])?;
     weights.check_tensors(&config.tensors())?;
@@ -187,7 +187,7 @@ fn rows_and_columns_are_read_alone() {
     assert!(text.contains("of shape [10, 8] has no part [9..11, 0..8]"), "{text}");
 }
 
-/// Names of a bare model, and those of one that another module wraps.
+/// Names of a bare model, and of one that another module wraps.
 #[test]
 fn other_prefixes_are_understood() {
     let tied = config(true);

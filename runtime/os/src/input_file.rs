@@ -51,8 +51,8 @@ impl InputFile {
         Ok(InputFile { file, first, limit: None })
     }
 
-    /// Opens a file of length 0, which files of the system have too, such as those of `/proc`. They are read without
-    /// waiting.
+    /// Opens a file of length 0, which files of the system have too, such as the files in `/proc`. They are read
+    /// without waiting.
     fn open_empty(path: &Path) -> io::Result<InputFile> {
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let mut byte = [0];
@@ -60,7 +60,7 @@ impl InputFile {
         Ok(InputFile { file, first: (count > 0).then_some(byte[0]), limit: Some(MAX_TEXT) })
     }
 
-    /// Returns the file of which nothing was read, if it is no pipe.
+    /// Returns the file. Nothing has been read from it, unless it is a pipe.
     pub fn file(&self) -> &File {
         &self.file
     }

@@ -104,8 +104,8 @@ impl BoundaryShape {
                     [tokens, own].map(|ids| ids.documents().several().map(Rc::as_ptr));
                 assert!(
                     known == own,
-                    "documents that cross from one pipeline stage to the next must be those of the tokens that the \
-                     model takes, its first ones of this shape: the next stage has read these, and nothing is sent"
+                    "documents that cross from one pipeline stage to the next must belong to the tokens that the model \
+                     takes, its first ones of this shape: the next stage has read these, and nothing is sent"
                 );
             }
         }

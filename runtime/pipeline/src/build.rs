@@ -13,8 +13,8 @@ use super::StagePlan;
 /// whole model, then allocates and initializes the FSDP units that this rank owns. Every rank calls it.
 ///
 /// [`Built::units`] are the owned units, and [`Built::params`] all parameters of the model. Initial values are the same
-/// to the bit as those of the whole model. To read or write a parameter of another stage is a fault of the calling
-/// code, and panics: see [`ParamRef::is_owned`](meshwright_core::tensor::ParamRef::is_owned).
+/// to the bit as in the whole model. To read or write a parameter of another stage is a fault of the calling code, and
+/// panics: see [`ParamRef::is_owned`](meshwright_core::tensor::ParamRef::is_owned).
 ///
 /// # Errors
 /// As [`build`](meshwright_core::nn::build); also a plan for another number of ranks or of another model.

@@ -18,7 +18,7 @@ pub struct ChainOutline {
 pub struct FieldOutline {
     /// Name of the field.
     pub name: String,
-    /// The layers, if the field is a stack, between any two of which the chain can be cut.
+    /// The layers, if the field is a stack; the chain can be cut between any two of them.
     pub layers: Option<LayerCount>,
     /// Declared cost of the field, or of each of its layers; a layer of the first stack costs 1.
     pub cost: Option<f64>,

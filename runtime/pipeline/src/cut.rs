@@ -70,7 +70,7 @@ impl std::fmt::Display for StageCut {
 }
 
 impl StageCut {
-    /// Returns the number of stage-cut points of each stage. `costs` are those of the cut points, for `auto`.
+    /// Returns the number of stage-cut points of each stage. `costs` are the costs of the cut points, for `auto`.
     ///
     /// # Errors
     /// All problems of the cut.
@@ -150,14 +150,15 @@ fn check_counts(
     }
     let total = counts.iter().fold(0usize, |total, count| total.saturating_add(*count));
     if counts.len() != stages || total != points {
-        let plural = |count: usize| if count == 1 { "" } else { "s" };
-        let has = if chain.stack_names().contains(" and ") { "have" } else { "has" };
+        let counted = |count: usize, noun: &str| match count {
+            1 => format!("1 {noun}"),
+            _ => format!("{count} {noun}s"),
+        };
+        let (found, layers) = (counted(counts.len(), "stage"), counted(total, "layer"));
+        let stacks = chain.stack_names();
+        let has = if stacks.contains(" and ") { "have" } else { "has" };
         problems.push(format!(
-            "--stages: {text} are {} stage{} of {total} layer{}; this mesh has {stages}, and {} {has} {points}",
-            counts.len(),
-            plural(counts.len()),
-            plural(total),
-            chain.stack_names()
+            "--stages: {text} are {found} of {layers}; this mesh has {stages}, and {stacks} {has} {points}"
         ));
     }
     if problems.is_empty() { Ok(counts.to_vec()) } else { Err(problems) }

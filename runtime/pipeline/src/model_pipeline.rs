@@ -111,7 +111,7 @@ impl Pipeline {
     /// stage.
     ///
     /// # Errors
-    /// Of the first step, and of one whose inputs have other sizes than those of the step before, on all ranks alike: a
+    /// Of the first step, and of one whose inputs have other sizes than in the step before, on all ranks alike: a
     /// schedule or boundaries that differ between ranks.
     ///
     /// # Panics
@@ -127,8 +127,8 @@ impl Pipeline {
         Ok(PipelineStep { losses, gradients: sum_tied_gradients(gradients), wait })
     }
 
-    /// Runs a step like [`run_step`](Self::run_step), but the gradients of tied parameters are those of this rank's
-    /// stages.
+    /// Runs a step like [`run_step`](Self::run_step), but the gradients of tied parameters come from this rank's stages
+    /// only.
     #[track_caller]
     #[doc(hidden)]
     pub fn run_passes<M: Module<In: SegmentData>, S: Dims>(

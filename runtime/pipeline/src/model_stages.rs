@@ -115,8 +115,8 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
         if stage == 0 { Vec::new() } else { gradients.into_iter().flatten().collect() }
     }
 
-    /// Records the loss of a micro-batch as part of the pass of the last stage. So its logits and the gradient of the
-    /// head's weight are those of one micro-batch, however many passes are alive.
+    /// Records the loss of a micro-batch as part of the pass of the last stage. So logits and a gradient of the head's
+    /// weight exist for one micro-batch only, however many passes are alive.
     fn record_loss(&mut self, pass: &mut MicrobatchPass, output: &M::Out, micro_batch: usize) {
         let (model, loss) = (self.model, &mut self.loss);
         let (totals, metric) = pass.record_losses(&[], |_| {
@@ -126,7 +126,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
             (roots, (totals, metric))
         });
         self.losses[micro_batch] = metric.summed_over(PP);
-        // They are those of the last stage.
+        // They belong to the last stage.
         self.gradients.add_totals(totals.summed_over(PP));
     }
 }

@@ -72,8 +72,8 @@ fn outline_chain<M: Model>(chain: Option<&ChainDescription>) -> ChainOutline {
     }
 }
 
-/// Returns the problems of boundaries, whose shapes must be known on both ranks: those of `plan`, or without one those
-/// between all fields.
+/// Returns the problems of boundaries, whose shapes must be known on both ranks: the boundaries of `plan`, or without
+/// one the boundaries between all fields.
 fn check_boundaries<M: Module<In: SegmentData>>(
     chain: &ChainDescription,
     plan: Option<&StagePlan>,
@@ -93,8 +93,8 @@ fn check_boundaries<M: Module<In: SegmentData>>(
         let unsized_dims = dims_without_size(&field.output, &input, sizes).into_iter().map(|dim| {
             if dim.is_routed {
                 return format!(
-                    "{crosses} rows that were routed to experts, of which ranks have different numbers: end the stage \
-                     after `routing.combine(&rows)`"
+                    "{crosses} rows that were routed to experts, and ranks have different numbers of them: end the \
+                     stage after `routing.combine(&rows)`"
                 );
             }
             let dim = dim.name;

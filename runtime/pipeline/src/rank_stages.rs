@@ -76,7 +76,7 @@ impl RankStages {
         self.rank.end_stage_action();
     }
 
-    /// Runs `body`, a computation of a stage of this rank: the values that it makes are those of the stage.
+    /// Runs `body`, a computation of a stage of this rank: the values that it makes belong to the stage.
     pub fn in_stage<T>(&self, body: impl FnOnce() -> T) -> T {
         self.rank.declared_values().in_stage(body)
     }

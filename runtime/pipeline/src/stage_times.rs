@@ -1,4 +1,4 @@
-//! Measured times of stages.
+//! Measured times of pipeline stages, which show their load imbalance: the slowest stage is the straggler.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +24,7 @@ struct Samples {
 }
 
 impl StageTimes {
-    /// Adds the samples of a step. Those of the first step, in which caches and kernels are new, are dropped as soon as
+    /// Adds the samples of a step. Samples of the first step, when caches and kernels are new, are dropped as soon as
     /// there are others.
     fn add_step(&self, step: HashMap<(usize, usize), f64>) {
         let mut samples = self.0.borrow_mut();
@@ -84,7 +84,7 @@ impl<'a, W> TimedStages<'a, W> {
         TimedStages { work, times, device, ms: HashMap::new(), events: Vec::new() }
     }
 
-    /// Ends the step: adds its times to those of earlier steps. Waits for the computations of a device.
+    /// Ends the step: adds its times to the times of earlier steps. Waits for the computations of a device.
     pub fn finish_step(mut self) {
         if let Some((device, (.., last))) = self.device.zip(self.events.last()) {
             device.synchronize(last);

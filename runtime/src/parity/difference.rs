@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::observed::{Field, Kind};
 
-/// Numbers of a mesh that differ from those of one rank.
+/// Numbers of a mesh that differ from one rank's.
 #[derive(Debug, Clone)]
 pub(crate) struct Difference {
     pub(crate) field: Field,

@@ -26,7 +26,7 @@ const VARIABLE: &str = "MESHWRIGHT_OBSERVED_RUN";
 /// Name of the thread that runs `main`, and tests that have no thread of their own.
 const MAIN_THREAD: &str = "main";
 
-/// The folder in which Cargo puts the programs of tests.
+/// Cargo's folder for the programs of tests.
 const TEST_FOLDER: &str = "deps";
 
 /// A comparison of a program, which the program reaches again when it is started again.

@@ -21,7 +21,7 @@ pub struct Observed {
     pub(super) records: Vec<Record>,
 }
 
-/// The kind of an observed number, in the order in which a step computes them.
+/// The kind of an observed number, in the order of computation in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Loss,
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Parameter,
 }
 
-/// Identity of observed numbers: those of one kind in one step.
+/// Identity of observed numbers: the numbers of one kind in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Field {
     pub(crate) step: u64,

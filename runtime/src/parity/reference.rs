@@ -45,7 +45,7 @@ pub(crate) struct Largest {
 
 /// The comparison of a mesh with one rank.
 pub(crate) struct Comparison {
-    /// In the order in which a step computes the fields: gradients from the loss backward.
+    /// In the order of computation in a step: gradients from the loss backward.
     pub(super) differences: Vec<Difference>,
     /// The largest differences of each kind.
     pub(super) largest: BTreeMap<Kind, Largest>,

@@ -47,7 +47,7 @@ impl Run {
         Ok(Run { fields: all.into_iter().map(field_of).collect::<Result<_, _>>()? })
     }
 
-    /// Returns the first field whose bits differ from those of another run of the same program on one rank.
+    /// Returns the first field whose bits differ from another run of the same program on one rank.
     pub(super) fn first_other_bits(&self, other: &Run) -> Option<&Field> {
         let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let mut pairs = self.fields.iter().zip(&other.fields);

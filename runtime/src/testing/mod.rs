@@ -50,9 +50,9 @@ const SEED: u64 = 0;
 /// Runs `body` on one rank and on each of `meshes`, and asserts that all ranks observe the numbers of one rank, up to
 /// the rounding of sums in another order.
 ///
-/// Ranks are threads, as those of [`run_on`](crate::run_on), and compute in f32. A mesh with `fsdp` ranks shards all
-/// state, at ZeRO stage 3; with `pp` ranks as well, that of the optimizer only. The rounding to be expected is measured
-/// by runs on one rank whose results differ in their last bits.
+/// Ranks are threads, as in [`run_on`](crate::run_on), and compute in f32. A mesh with `fsdp` ranks shards all state,
+/// at ZeRO stage 3; with `pp` ranks as well, that of the optimizer only. The rounding to be expected is measured by
+/// runs on one rank whose results differ in their last bits.
 ///
 /// The program is started again for one rank and for each mesh, by the name of the test or with the same arguments, and
 /// ends when `body` has run there: what it keeps in a `static` would be that of another run otherwise. If it does not

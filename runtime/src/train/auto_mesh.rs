@@ -8,7 +8,8 @@ use super::config::{Config, ConfigError, DeviceChoice, GivenSettings, Problem};
 use super::machine::{Machine, host_memory};
 use super::{Error, Result};
 
-/// Most tensor-parallel ranks that are tried: those of a node, whose links carry two collectives per layer and pass.
+/// Most tensor-parallel ranks that are tried: as many as a node has, whose links carry two collectives per layer and
+/// pass.
 const MAX_TP: usize = 8;
 /// Most refused meshes that are named.
 const MAX_NAMED: usize = 4;
@@ -78,8 +79,8 @@ pub fn memory_for_choice(config: &Config, machine: &dyn Machine) -> Option<f64> 
     }
 }
 
-/// Returns a line about a choice for which no memory was counted: `memory` is that of this machine, which holds a run
-/// on some mesh if `fits_here`. Empty for other choices.
+/// Returns a line about a choice without a count of memory: `memory` is that of this machine, which holds a run on some
+/// mesh if `fits_here`. Empty for other choices.
 pub fn note_on_memory(config: &Config, memory: Option<f64>, fits_here: bool) -> String {
     if !config.explain || config.memory_limit.is_some() {
         return String::new();

@@ -161,7 +161,7 @@ pub enum Error {
         rank: usize,
         /// The allocation that failed.
         error: OutOfMemory,
-        /// Settings that take less memory, if those of the run are known.
+        /// Settings that take less memory, if the settings of the run are known.
         advice: Option<String>,
     },
     /// A rank failed, and with it the others.
@@ -217,7 +217,7 @@ impl Error {
         }
     }
 
-    /// Adds to a failure of a save the stop for which the run saves.
+    /// Adds to a failure of a save the stop that made the run save.
     pub(super) fn of_stop(self, stop: String) -> Error {
         Error::Unsaved { stop, error: Box::new(self) }
     }

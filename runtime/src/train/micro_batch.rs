@@ -85,7 +85,7 @@ pub enum CaptureError {
 }
 
 impl<'a> StepInput<'a> {
-    /// Returns the micro-batches in the order in which they run.
+    /// Returns the micro-batches in execution order.
     pub fn micro_batches(&self) -> impl Iterator<Item = MicroBatchInput<'a>> {
         let StepInput { step, sizes, micro_batches, .. } = *self;
         let last = micro_batches.len().saturating_sub(1);
@@ -121,7 +121,7 @@ pub fn tokens_and_targets<S: Shape>(
     sizes: &[usize],
     data: &MicroBatch<'_>,
 ) -> (Tokens<S>, Tokens<S>) {
-    // Targets are those of whole rows, so they are right at the borders of a rank's positions, too.
+    // Targets are made from whole rows, so they are right at the borders of a rank's positions, too.
     let from_rows = |ids: &[u32]| Tokens::from_micro_batch(rank, sizes, data.place, ids);
     let (tokens, targets) = (from_rows(data.tokens), from_rows(data.targets));
     match data.starts {

@@ -15,8 +15,8 @@ use super::{Error, LanguageModel, Result};
 const SHRINK: &str = "compare a smaller model of the same kind: fewer --layers, a smaller --hidden, --vocab, --batch \
                       or --seq";
 
-/// Compares losses, the gradient of every parameter, and the updated parameters in each step of the run with those of
-/// one rank, and returns how close they are, in one line.
+/// Compares losses, the gradient of every parameter, and the updated parameters in each step of the run with one
+/// rank's, and returns how close they are, in one line.
 ///
 /// # Errors
 /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one

@@ -48,8 +48,8 @@ impl<M: LanguageModel> Trainer<M> {
         Trainer::from_args_with(&Optimizers::default())
     }
 
-    /// A trainer with the settings of the command line, with `--optimizer` one of `optimizers`: those of the library,
-    /// and those that the program has registered.
+    /// A trainer with the settings of the command line, with `--optimizer` one of `optimizers`: the library's, and the
+    /// ones that the program has registered.
     ///
     /// # Errors
     /// As [`from_args`](Self::from_args).
@@ -67,8 +67,8 @@ impl<M: LanguageModel> Trainer<M> {
         })
     }
 
-    /// Creates a trainer with these settings, and with those of the checkpoint of `--resume` that they do not override.
-    /// A mesh is chosen if they leave it open: `--mesh auto=8`.
+    /// Creates a trainer with these settings, and with the settings of the checkpoint of `--resume` that they do not
+    /// override. A mesh is chosen if they leave it open: `--mesh auto=8`.
     ///
     /// # Errors
     /// As [`new`](Self::new), and the reasons against each mesh if none fits.
@@ -214,8 +214,8 @@ impl<M: LanguageModel> Trainer<M> {
         Err(Error::Input(reason.to_owned()))
     }
 
-    /// Compares the losses, gradients and updates of the steps of the run with those of one rank, all of them as
-    /// threads on the CPU, and returns how close they are, in one line.
+    /// Compares the losses, gradients and updates of the steps of the run with one rank's, all ranks as threads on the
+    /// CPU, and returns how close they are, in one line.
     ///
     /// # Errors
     /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of

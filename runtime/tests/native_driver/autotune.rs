@@ -48,12 +48,12 @@ impl LargeMatMul {
         self.accumulate_rows(false)
     }
 
-    /// [`accumulate`](Self::accumulate)s as a matmul whose sizes change from call to call, or do not.
-    fn accumulate_rows(&self, is_ragged: bool) -> (i32, i32) {
+    /// [`accumulate`](Self::accumulate)s as a matmul of a grouped GEMM, or as another one.
+    fn accumulate_rows(&self, is_grouped: bool) -> (i32, i32) {
         let (m, n, k) = (self.rows, LargeMatMul::SIZE, LargeMatMul::SIZE);
         let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
         let (inputs, result) = (DType::F32, DType::F32);
-        let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_ragged };
+        let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_grouped };
         let before = stub_number("stub_runs");
         let [a, b, c] = self.operands;
         // SAFETY: the matrices have these sizes.
@@ -75,8 +75,8 @@ impl Drop for LargeMatMul {
 }
 
 /// Library executions of an autotuned matmul, including the matmul itself. Of four algorithms one is refused, three run
-/// for comparison, and the permitted ones once to determine the launches per round. Then there are three rounds, in
-/// which an algorithm far behind the best is timed only once.
+/// for comparison, and the permitted ones once to determine the launches per round. Three rounds follow; an algorithm
+/// far behind the best is timed only once.
 const AUTOTUNE_RUNS: i32 = 3 + 2 + (2 + 1 + 1) + 1;
 
 #[test]
@@ -115,7 +115,7 @@ fn nondeterministic_option_permits_any_algorithm() {
 
 /// The rows of an expert change in every step: nothing is autotuned or kept for them.
 #[test]
-fn ragged_matmuls_are_not_autotuned() {
+fn grouped_matmuls_are_not_autotuned() {
     let _alone = MATMUL_LOCK.lock();
     let large = LargeMatMul::new(false, 1030);
     assert_eq!(large.accumulate_rows(true), (1, 0));

@@ -160,7 +160,7 @@ fn launch(
     shared: u32,
 ) -> Result<(), DriverError> {
     let grid = Grid { blocks: [2, 3, 1], threads: 32, shared };
-    // SAFETY: the parameters are those of the stub's kernel, and the value is live.
+    // SAFETY: the parameters match the stub's kernel, and the value is live.
     unsafe { driver.launch(stream, function, grid, &[bytes(&[address]), bytes(&[number])]) }
 }
 
@@ -291,7 +291,7 @@ fn unknown_statuses_are_errors() {
     let gemm = Gemm { m: 2, n: 8, k: 2, trans_a: false, trans_b: false, accumulate: false };
     let (inputs, result) = (DType::F32, DType::F32);
     for epilogue in [MatMulEpilogue::Plain, MatMulEpilogue::Bias] {
-        let shape = MatMul { gemm, inputs, result, epilogue, is_ragged: false };
+        let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
         set_stub_number("stub_refuses", 4711);
         let operands = MatMulOperands { bias: c, ..MatMulOperands::plain(c, c, c) };
         // SAFETY: nothing is computed.

@@ -50,7 +50,7 @@ fn matmuls_are_row_major() {
         for (inputs, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
             let c = upload(&driver, stream, &vec![100.0f32; m * n]);
             let (result, epilogue) = (DType::F32, MatMulEpilogue::Plain);
-            let shape = MatMul { gemm, inputs, result, epilogue, is_ragged: false };
+            let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
             let operands = MatMulOperands::plain(from_a, from_b, c);
             // SAFETY: the matrices have these sizes.
             unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
@@ -90,7 +90,7 @@ fn epilogues_are_row_major() {
         inputs: DType::F32,
         result: DType::F32,
         epilogue,
-        is_ragged: false,
+        is_grouped: false,
     };
     let run = |epilogue, bias, aux| {
         assert_eq!(driver.has_matmul(&with(epilogue)), Ok(true));
@@ -134,7 +134,7 @@ fn refused_epilogues_are_remembered() {
         inputs: DType::F32,
         result: DType::F32,
         epilogue,
-        is_ragged: false,
+        is_grouped: false,
     };
     for when in [1, 2] {
         let driver = driver();
@@ -171,7 +171,7 @@ fn matmuls_without_terms_are_zero() {
     let product = |k, accumulate, inputs, result| {
         let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
         let epilogue = MatMulEpilogue::Plain;
-        let shape = MatMul { gemm, inputs, result, epilogue, is_ragged: false };
+        let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
         // SAFETY: without terms no inputs are read, and a refused matmul reads nothing.
         unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
     };

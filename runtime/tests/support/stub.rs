@@ -1,4 +1,4 @@
-//! Libraries in C that stand in for those of a GPU, compiled when a test needs them.
+//! Libraries in C that stand in for a GPU's, compiled when a test needs them.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

@@ -55,7 +55,7 @@ pub struct Encoded {
     pub documents: u64,
 }
 
-/// The settings by which texts become tokens.
+/// The settings that determine how texts become tokens.
 pub struct Encoder<'a> {
     tokenizer: &'a Tokenizer,
     documents: &'a DocumentDelimiters,
@@ -241,7 +241,7 @@ mod tests {
         };
         let expected: Vec<Vec<u32>> = texts.iter().map(ids_of).collect();
         let documents = DocumentDelimiters { separator: Some("\0".into()), end: Some(end) };
-        // Several batches, by batches of few bytes and by those of any other use.
+        // Several batches, by batches of few bytes and by batches of any other use.
         let few = Encoder { bytes_per_core: 1 << 14, ..Encoder::new(&tokenizer, &documents) };
         let joined = texts.join("\0");
         assert!(joined.len() > 4 * 3 * few.bytes_per_core);

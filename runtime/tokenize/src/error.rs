@@ -152,7 +152,7 @@ pub enum TokenizeError {
     },
     /// The name of the output states another width than its ids have.
     #[error(
-        "-o: the name of {} states ids of {bits} bits, by which --data would read it, but --dtype is {dtype}; name it \
+        "-o: the name of {} states ids of {bits} bits, and --data would read it so, but --dtype is {dtype}; name it \
          {}, or use --dtype u{bits}",
         path.display(),
         renamed.display()
@@ -173,7 +173,7 @@ pub enum TokenizeError {
         /// The file.
         path: PathBuf,
     },
-    /// Text of which a tokenizer makes no tokens.
+    /// Text that a tokenizer turns into no tokens.
     #[error(
         "--tokenizer: {tokenizer} makes no tokens of the {bytes} bytes of {name}; use the tokenizer.json of a Hugging \
          Face model, or `bytes`"

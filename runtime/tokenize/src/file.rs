@@ -74,7 +74,7 @@ impl FileTokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Returns the setting by which the tokens of a text are random, and its value: dropout of merges, or sampling.
+    /// Returns the setting that makes the tokens of a text random, and its value: dropout of merges, or sampling.
     pub(super) fn randomness(&self) -> Option<(&'static str, f64)> {
         let setting = match self.tokenizer.get_model() {
             ModelWrapper::BPE(model) => ("dropout", model.dropout.map(f64::from)),

@@ -68,7 +68,7 @@ mod tests {
     fn names_with_another_width_are_refused() {
         assert_eq!(
             refusal("d/q.u32.bin", Encoding::U16),
-            "-o: the name of d/q.u32.bin states ids of 32 bits, by which --data would read it, but --dtype is u16; \
+            "-o: the name of d/q.u32.bin states ids of 32 bits, and --data would read it so, but --dtype is u16; \
              name it d/q.u16.bin, or use --dtype u32"
         );
         let text = refusal("b.u16.bin", Encoding::U32);

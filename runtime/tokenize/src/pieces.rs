@@ -8,10 +8,10 @@ const PIECE: usize = 1 << 16;
 /// The separation of a text into documents.
 ///
 /// Documents are tokenized one by one, so nothing is ever merged across their border. A document of more than 64 KiB is
-/// cut into pieces, each of which is tokenized like a document of its own. A piece ends
+/// cut into pieces; each is tokenized like a document of its own. A piece ends
 ///
 /// 1. after the last line break in its 64 KiB that stands between two characters which are not white space, where the
-///    pre-tokenizers of GPT-2, Llama 3 and Qwen cut too, so that the ids are those of the whole document;
+///    pre-tokenizers of GPT-2, Llama 3 and Qwen cut too, so that the ids are the same as of the whole document;
 /// 2. without such a line break, before the last space after a character that is not white space;
 /// 3. without such a space, after the last whole character.
 ///

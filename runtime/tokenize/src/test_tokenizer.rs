@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The token that ends documents.
 pub const END: &str = "<|end|>";
 
-/// Pairs that are merged, in order, by which ids follow those of the 256 bytes.
+/// Pairs that are merged, in order. Their ids follow the ids of the 256 bytes.
 const MERGES: [(&str, &str); 8] = [
     ("t", "h"),
     ("th", "e"),

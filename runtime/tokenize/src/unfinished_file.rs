@@ -14,8 +14,8 @@ use super::TokenizeError;
 /// End of the temporary name.
 const SUFFIX: &str = ".partial";
 
-/// A file under a temporary name, which is removed unless it is renamed. It is locked, by which other processes see
-/// that this one runs.
+/// A file under a temporary name, which is removed unless it is renamed. Its lock shows other processes that this one
+/// runs.
 pub struct UnfinishedFile {
     writer: BufWriter<File>,
     path: PathBuf,

@@ -6,7 +6,7 @@ use meshwright::train::{Config, LanguageModel, Trainer};
 
 use super::run::{EXAMPLE, Run};
 
-/// Meshes with flags, of which each trains as one rank does.
+/// Meshes with flags. Each trains as one rank does.
 const MESHES: [&str; 13] = [
     "--mesh cp=2",
     "--mesh cp=4 --micro-batches 2",

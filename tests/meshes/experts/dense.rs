@@ -12,7 +12,7 @@ pub struct Sizes {
     pub chosen: usize,
 }
 
-/// Parameters by name: the router's weight, and those of the experts' two layers.
+/// Parameters by name: the router's weight, and the weights of the experts' two layers.
 #[derive(Debug, Clone)]
 pub struct Params {
     pub router: Vec<f64>,
@@ -25,13 +25,13 @@ pub struct Params {
 pub struct Dense {
     pub sizes: Sizes,
     pub options: RouterOptions,
-    /// Weights of both penalties.
+    /// Weights of both auxiliary losses.
     pub balance: f64,
     pub z: f64,
 }
 
 impl Dense {
-    /// Returns the mean square of the outputs, and the mean of the penalties per token.
+    /// Returns the mean square of the outputs, and the mean of the auxiliary losses per token.
     pub fn loss(&self, params: &Params, x: &[f64]) -> [f64; 2] {
         let Sizes { tokens, hidden, experts, chosen, .. } = self.sizes;
         let rows: Vec<&[f64]> = x.chunks(hidden).collect();
@@ -54,13 +54,13 @@ impl Dense {
             let count = choices.iter().flatten().filter(|choice| **choice == expert).count();
             count as f64 / (tokens * chosen) as f64
         };
-        let penalty = logits.iter().map(|logits| {
+        let auxiliary = logits.iter().map(|logits| {
             let p = self.probabilities(logits);
             let balance: f64 = p.iter().enumerate().map(|(e, p)| fraction(e) * p).sum();
             let lse = logits.iter().map(|l| l.exp()).sum::<f64>().ln();
             self.balance * experts as f64 * balance + self.z * lse * lse
         });
-        [loss, penalty.sum::<f64>() / tokens as f64]
+        [loss, auxiliary.sum::<f64>() / tokens as f64]
     }
 
     fn scores(&self, logits: &[f64]) -> Vec<f64> {

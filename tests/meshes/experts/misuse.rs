@@ -128,16 +128,17 @@ fn layers_do_not_split_experts_over_data_axes() {
     }
 }
 
-/// A penalty has a gradient, and leaves the value of the loss as it is.
+/// An auxiliary loss has a gradient, and leaves the value of the loss as it is.
 #[test]
-fn penalties_are_not_a_part_of_the_value() {
+fn auxiliary_losses_are_not_a_part_of_the_value() {
     let norms = on_mesh("dp=2", 1, |rank| {
         let net = build::<Moe>(rank, &sizes()).unwrap_or_else(|error| panic!("{error}"));
         let x: Stream = numbers(rank, "x", &[8, 4]);
         let loss = |weight: f32| {
             let routing = net.model.router.forward(&x);
             let y = routing.combine(&net.model.experts.forward(&routing.dispatch(&x, Ep)));
-            Loss::mean_of(&y.square().mean(Hidden)).with_penalty(&(routing.balance() * weight))
+            Loss::mean_of(&y.square().mean(Hidden))
+                .with_penalty(&(routing.load_balancing_loss() * weight))
         };
         [0.0, 1.0].map(|weight| {
             let value = loss(weight).reduce().value();

@@ -49,7 +49,7 @@ struct Net {
 }
 
 impl Net {
-    /// Returns the loss of the mean square, and of the rows themselves, each of which counts once on all ranks.
+    /// Returns the loss of the mean square, and of the rows themselves; each row counts once on all ranks.
     fn losses(&self, x: &Stream) -> (TokenLoss, Loss<(Outer,)>) {
         let routing = self.router.forward(x);
         let rows = self.first.forward(&routing.dispatch(x, (Ep, Cp, Tp)));

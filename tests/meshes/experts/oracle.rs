@@ -1,4 +1,5 @@
-//! Loss, penalties and every gradient of a mixture of experts, against the dense computation and its differences.
+//! Loss, auxiliary losses and every gradient of a mixture of experts, against the dense computation and its
+//! differences.
 
 use meshwright::nn::build;
 use meshwright::nn::layers::{RouterOptions, RouterScore};
@@ -24,19 +25,19 @@ struct Moe {
 }
 
 impl Moe {
-    /// Returns the outputs, and the penalty of each token.
+    /// Returns the outputs, and the auxiliary loss of each token.
     fn outputs(&self, x: &Stream, balance: f32, z: f32) -> (Stream, Tensor<(Batch,)>) {
         let x = &(x * &self.before);
         let routing = self.router.forward(x);
         let rows = routing.dispatch(x, Ep);
         let y = routing.combine(&self.down.forward(&self.up.forward(&rows).tanh()));
-        (y, routing.balance() * balance + routing.z_penalty() * z)
+        (y, routing.load_balancing_loss() * balance + routing.z_loss() * z)
     }
 }
 
 const SIZES: dense::Sizes = dense::Sizes { tokens: 12, hidden: 5, ffn: 3, experts: 4, chosen: 2 };
 
-/// Loss, penalty, gradients and parameters by path.
+/// Loss, auxiliary loss, gradients and parameters by path.
 type Outcome = (f64, f64, Vec<(String, Vec<f32>)>, Vec<(String, Vec<f32>)>);
 
 fn run(mesh: &str, options: RouterOptions, [balance, z]: [f32; 2]) -> Outcome {
@@ -50,9 +51,9 @@ fn run(mesh: &str, options: RouterOptions, [balance, z]: [f32; 2]) -> Outcome {
         sizes.router = options;
         let net = build::<Moe>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
         let x: Stream = numbers(rank, "x", &[SIZES.tokens, SIZES.hidden]);
-        let (y, penalties) = net.model.outputs(&x, balance, z);
-        let loss = Loss::mean_of(&y.square().mean(Hidden)).with_penalty(&penalties);
-        let penalty = Loss::mean_of(&penalties).reduce().value();
+        let (y, losses) = net.model.outputs(&x, balance, z);
+        let loss = Loss::mean_of(&y.square().mean(Hidden)).with_penalty(&losses);
+        let auxiliary = Loss::mean_of(&losses).reduce().value();
         let value = loss.reduce().value();
         let gradients: Gradients<_> = loss.backward().reduce();
         let params = net.params();
@@ -60,7 +61,7 @@ fn run(mesh: &str, options: RouterOptions, [balance, z]: [f32; 2]) -> Outcome {
             params.iter().map(|param| (param.path().to_owned(), of(param))).collect::<Vec<_>>()
         };
         let of_params = gather(&|param| param.gather(rank));
-        (value, penalty, gather(&|param| gradients.gather(param)), of_params)
+        (value, auxiliary, gather(&|param| gradients.gather(param)), of_params)
     });
     outcomes.into_iter().next().expect("there is a rank")
 }
@@ -79,9 +80,9 @@ fn input() -> Vec<f64> {
 }
 
 fn check(options: RouterOptions, mesh: &str) {
-    let penalties = [0.3, 0.02];
-    let (loss, penalty, gradients, params) = run(mesh, options, penalties);
-    let [balance, z] = penalties.map(f64::from);
+    let weights = [0.3, 0.02];
+    let (loss, auxiliary, gradients, params) = run(mesh, options, weights);
+    let [balance, z] = weights.map(f64::from);
     let dense = Dense { sizes: SIZES, options, balance, z };
     let of = |path: &str| {
         let found = params.iter().find(|(name, _)| name == path);
@@ -93,12 +94,12 @@ fn check(options: RouterOptions, mesh: &str) {
     };
     let exact =
         Params { router: of("router.weight"), up: of("up.weight"), down: of("down.weight") };
-    let [expected, expected_penalty] = dense.loss(&exact, &scaled(&before));
+    let [expected, expected_auxiliary] = dense.loss(&exact, &scaled(&before));
     let label = format!("{options:?} on {mesh}");
     assert!((loss - expected).abs() < 1e-5 * expected, "{label}: {loss} and not {expected}");
     assert!(
-        (penalty - expected_penalty).abs() < 1e-5 * expected_penalty,
-        "{label}: a penalty of {penalty} and not {expected_penalty}"
+        (auxiliary - expected_auxiliary).abs() < 1e-5 * expected_auxiliary,
+        "{label}: an auxiliary loss of {auxiliary} and not {expected_auxiliary}"
     );
     let objective = |params: &Params, before: &[f64]| -> f64 {
         dense.loss(params, &scaled(before)).iter().sum()

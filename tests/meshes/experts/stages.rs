@@ -62,7 +62,7 @@ fn rows_do_not_cross_between_stages() {
             problems,
             [
                 "`front`: its output, which crosses to the next pipeline stage, has rows that were routed to experts, \
-                 of which ranks have different numbers: end the stage after `routing.combine(&rows)`"
+                 and ranks have different numbers of them: end the stage after `routing.combine(&rows)`"
             ]
         );
     }

@@ -49,7 +49,7 @@ impl Moe {
     }
 }
 
-/// Two layers, of which the second is recomputed with its router.
+/// Two layers. The second is recomputed with its router.
 #[model]
 struct Net {
     first: Moe,

@@ -50,7 +50,7 @@ impl Degrees {
     }
 }
 
-/// Returns data of which every mesh of so many ranks has equally many rows of each micro-batch, and chunks of one
+/// Returns data that every mesh of so many ranks divides into equally many rows of each micro-batch, and chunks of one
 /// length.
 fn data(ranks: usize) -> TokenData {
     TokenData { batch: ranks, seq: 2 * ranks, vocab: 17, masked: true }

@@ -87,11 +87,11 @@ fn experts_folded_over_cp_and_tp() {
     check::<over_ep_cp_tp::Net>("experts over ep, cp and tp", &meshes);
 }
 
-/// The batch of several micro-batches, of which every data rank has rows of each.
+/// The batch of several micro-batches. Every data rank has rows of each.
 const LARGER: TokenData = TokenData { batch: 16, ..DATA };
 
-/// Trains a model on one rank, with a number of micro-batches: their balance losses follow from the choices of all of
-/// their tokens.
+/// Trains a model on one rank, with a number of micro-batches: their load-balancing losses follow from the choices of
+/// all of their tokens.
 fn train_alone<M: LanguageModel<Config = Gpt2Config>>(micro_batches: usize) -> (Setup, Outcome) {
     let setup = Setup { micro_batches, ..setup::<M>() };
     let one = train("1", &setup, |model: &M, rank, turn| {
@@ -149,7 +149,7 @@ fn experts_in_pipeline_stages() {
     report.print();
 }
 
-/// Recomputed routers count their choices on all ranks again, for the balance of the same tokens.
+/// Recomputed routers count their choices on all ranks again, for the load-balancing loss of the same tokens.
 #[test]
 fn recomputed_layers_have_the_same_bits() {
     let loss = |model: &over_ep_tp::Net, rank: &Rank, turn: Turn| {

@@ -145,7 +145,7 @@ fn hybrid_sharding_matches_one_rank() {
     }
 }
 
-/// A user-defined schedule, in which the backward of micro-batch 1 comes before that of micro-batch 0.
+/// A user-defined schedule: the backward of micro-batch 1 comes before that of micro-batch 0.
 #[test]
 fn schedules_from_files_run() {
     let case = Case { batch: 2, ..DEEP };

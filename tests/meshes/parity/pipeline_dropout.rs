@@ -23,7 +23,7 @@ fn setup(data: &TokenData, rate: f32, recompute: Option<&str>) -> Setup {
     Setup { steps: 3, micro_batches: 4, clips: false, ..Setup::new(sizes) }
 }
 
-/// Also in recomputed layers, whose masks are those of the first computation.
+/// Also in recomputed layers, which repeat the masks of the first computation.
 #[test]
 fn dropout_has_the_bits_of_one_rank() {
     let data = TokenData { batch: 4, seq: 8, vocab: 61, masked: false };

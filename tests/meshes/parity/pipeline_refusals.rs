@@ -148,7 +148,7 @@ fn models_with_a_written_forward_are_refused() {
     assert_eq!(train("1").unwrap().losses.len(), 1);
 }
 
-/// Ranks of different data exchange no messages, by which they would notice it.
+/// Ranks of different data exchange no messages, so they would not notice it.
 #[test]
 fn data_ranks_compare_their_schedules() {
     let setup = DEEP.setup::<Llama>();

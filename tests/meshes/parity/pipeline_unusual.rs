@@ -42,7 +42,7 @@ fn few_micro_batches_have_the_bits_of_one_rank() {
     }
 }
 
-/// Five sequences in four micro-batches: those of one edge have two sizes.
+/// Five sequences in four micro-batches: the messages of one edge have two sizes.
 #[test]
 fn uneven_micro_batches_have_the_bits_of_one_rank() {
     let case = Case { batch: 5, masked: true, ..DEEP };

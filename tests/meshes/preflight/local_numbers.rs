@@ -1,4 +1,4 @@
-//! Numbers of a rank in place of those of the batch or the sequence: each wrong program beside the right one.
+//! Numbers of a rank in place of numbers of the batch or the sequence: each wrong program beside the right one.
 
 use meshwright::layout::AxisSet;
 use meshwright::prelude::*;

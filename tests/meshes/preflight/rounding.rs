@@ -30,7 +30,7 @@ struct Deep {
     layers: Stack<Layer>,
 }
 
-/// Trains a network of many layers, each of which amplifies differences by about `gain`.
+/// Trains a network of many layers. Each amplifies differences by about `gain`.
 fn train_deep(rank: &Rank, gain: f32, steps: u64) -> meshwright::Result<Observed> {
     let mut sizes = Sizes::new().with(Hidden, 32).with(Layers, 12);
     sizes.init_std = gain / 32f32.sqrt();

@@ -1,4 +1,5 @@
-//! Numbers that a program keeps in a `static`: those of its first run stay, so the mesh runs in a process of its own.
+//! Numbers that a program keeps in a `static`: the numbers of its first run stay, so the mesh runs in a process of its
+//! own.
 
 use std::sync::OnceLock;
 

@@ -11,7 +11,7 @@ use meshwright_tests::data::numbers;
 
 use super::harness::{Numbers, assert_parity_on, gradients_of, mesh, on};
 
-/// Attention of which each rank of `tp` computes some of the samples.
+/// Attention for which each rank of `tp` computes some of the samples.
 mod split_samples {
     use super::*;
 

@@ -105,7 +105,7 @@ fn rows_of_each_rank_are_refused() {
     }
 }
 
-/// Documents are those of whole rows, and so the same on ranks that share or repeat the rows.
+/// Documents belong to whole rows, and so are the same on ranks that share or repeat the rows.
 #[test]
 fn documents_of_each_rank_are_refused() {
     fn packed<T>(
@@ -167,7 +167,7 @@ fn operands_of_other_rows_are_refused() {
             let out = net.ulysses.forward(&(q, k.clone(), k));
             out.to_local_vec()
         });
-        refused(case, FILE, &["`ring`: the documents are those of"], |rank, spot| {
+        refused(case, FILE, &["`ring`: the documents belong to"], |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
             let [first, second] = halves(rank);
             let second = second.with_documents(&starts(&second, 5));

@@ -1,5 +1,5 @@
-//! Elementwise operations are deferred, and fused. No program can tell: results, gradients and refusals are those of
-//! operations that are computed immediately, on every mesh.
+//! Elementwise operations are deferred, and fused. No program can tell: results, gradients and refusals are the same as
+//! of operations that are computed immediately, on every mesh.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,7 @@ fn squares<S: Dims>(x: &Tensor<S>) -> Loss<S> {
     Loss::mean_of(&(x * x))
 }
 
-/// Returns the gradients of `loss` on every mesh, which are those of one rank.
+/// Returns the gradients of `loss` on every mesh, which equal one rank's.
 #[track_caller]
 fn gradients_on_one_rank(
     name: &str,
@@ -306,7 +306,7 @@ fn an_expression_may_read_units_in_any_order() {
     }
 }
 
-/// A look at a tensor on some ranks changes nothing: neither the order in which gradients are reduced, nor any number.
+/// A look at a tensor on some ranks changes nothing: neither the order of gradient reductions, nor any number.
 #[test]
 fn ranks_may_look_at_different_tensors() {
     type Look = fn(&Stream, &Net);
@@ -328,7 +328,7 @@ fn ranks_may_look_at_different_tensors() {
             let scaled = &x * &model.gain;
             let evaluated = rank.evaluate(|| &x * &model.gain);
             let biased = model.bias.forward(&x);
-            // A layer's parameters are gathered at stage 3, for which all ranks are needed.
+            // A layer's parameters are gathered at stage 3, which needs all ranks.
             if rank.index() == 0 || name == "a layer's result" {
                 look(&scaled, model);
                 look(&evaluated, model);
@@ -430,7 +430,7 @@ fn backward_twice_is_refused_on_every_mesh() {
             match result {
                 Ok(_) => assert!(!is_refused, "{name} on {case:?}: nothing was refused"),
                 Err(error) => assert!(
-                    is_refused && error.contains("the operations are no longer recorded"),
+                    is_refused && error.contains("whose operations are no longer recorded"),
                     "{name} on {case:?}: {error}"
                 ),
             }

@@ -93,7 +93,7 @@ fn sizes() -> Sizes {
     Sizes::new().with(Hidden, 16).with(Wide, 32).with(Vocab, DATA.vocab).with(Layers, 2)
 }
 
-/// Targets that follow from tokens of which ranks have parts, without the prompts of even rows and without row 3.
+/// Targets that follow from distributed tokens, without the prompts of even rows and without row 3.
 #[derive(Clone, Copy)]
 struct Shifted;
 
@@ -191,7 +191,7 @@ fn masked_means_have_global_counts() {
                 .map(|mean| mean.reduce());
         (loss.value(), metric.value(), metric.count())
     };
-    // Rows 0, 2 and 3, of which positions 0 to 4 count.
+    // Rows 0, 2 and 3. Their positions 0 to 4 count.
     let expected = (40.0 / 3.0 + 2.0, 40.0 / 3.0 + 2.0, 15);
     for mesh in ["1", "dp=2", "tp=2", "cp=2", "dp=2,cp=2", "dp=4"] {
         for found in on_mesh(mesh, 1, run) {
@@ -265,7 +265,7 @@ fn noise_named_by_the_rank_is_refused() {
     }
 }
 
-/// The standard deviations of parts are those of the whole weight.
+/// Parts have the standard deviations of the whole weight.
 #[test]
 fn fans_are_those_of_the_whole_weight() {
     for mesh in ["1", "tp=2", "tp=4"] {

@@ -10,7 +10,7 @@ use super::harness::{
 };
 use super::net::*;
 
-/// Returns a loss, and results of layers, of which it does not read all.
+/// Returns a loss, and results of layers. It does not read all of them.
 fn forward(net: &Net, rank: &Rank) -> (Losses, Vec<Stream>) {
     let batch = micro_batch(rank, (8, 6), (0, 1), true);
     let x = net.embed.forward(&batch.tokens);

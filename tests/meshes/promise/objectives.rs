@@ -62,7 +62,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Counts a step of `micro_batches`, of which each has the shared loss.
+    /// Counts a step of `micro_batches`. Each has the shared loss.
     fn of_step(net: &Net, rank: &Rank, micro_batches: u64) -> Counts {
         let all = micro_batch(rank, BATCH, (0, 1), false);
         let x = net.embed.forward(&all.tokens);
@@ -155,7 +155,7 @@ fn each_loss_is_divided_by_its_own_count() {
     found.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The gradients of any number of micro-batches are those of the batch, although they have other numbers of targets.
+/// The gradients of any number of micro-batches equal the batch's, although they have other numbers of targets.
 #[test]
 fn micro_batches_are_divided_by_the_counts_of_the_step() {
     for case in [ONE, mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2,tp=2")] {
@@ -249,7 +249,7 @@ fn counts_other_than_announced_are_refused() {
 fn weights_that_differ_between_ranks_are_refused() {
     for case in [mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2")] {
         for announced in [false, true] {
-            let part = "the weighted losses of a step, of which the last is differentiated at";
+            let part = "the weighted losses of a step (the last is differentiated at";
             refused(case, file!(), &[part], |rank, spot| {
                 let net = built::<Net>(rank, &sizes());
                 for step in 0..3 {

@@ -1,5 +1,5 @@
-//! Values that a model makes in its `forward`, trained by the trainer: those that differ between ranks are refused in
-//! the first step, and those of a layer may be other ones on each pipeline stage.
+//! Values that a model makes in its `forward`, trained by the trainer: values that differ between ranks are refused in
+//! the first step, and values of a layer may be other ones on each pipeline stage.
 
 use std::ops::Range;
 

@@ -24,7 +24,7 @@ pub enum Deviation {
 
 pub const STEPS: u64 = 3;
 
-/// Trains for some steps, in one of which rank 1 deviates.
+/// Trains for some steps. Rank 1 deviates in one of them.
 pub fn train(rank: &Rank, deviation: Deviation, at: u64) {
     let net = built::<Net>(rank, &sizes());
     let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
@@ -44,7 +44,7 @@ pub fn train(rank: &Rank, deviation: Deviation, at: u64) {
                 sgd.step(0.1, &gradients);
                 sgd.step(0.1, &gradients);
             }
-            // The norm is that of the sum over ranks that hold parts, for which all are needed.
+            // The norm is that of the sum over ranks that hold parts, which needs all of them.
             Deviation::Clipped => {
                 gradients.clip(1e-3);
                 sgd.step(0.1, &gradients);
@@ -133,7 +133,7 @@ fn losses_that_differ_between_ranks_are_refused() {
     }
 }
 
-/// Losses that change no parameter may be those of one rank: their gradients are discarded, or they are not
+/// Losses that change no parameter may exist on one rank only: their gradients are discarded, or they are not
 /// differentiated.
 #[test]
 fn losses_of_one_rank_without_an_update_are_accepted() {

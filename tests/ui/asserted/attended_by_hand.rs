@@ -1,4 +1,4 @@
-//! A hand-written impl by which attention without context parallelism reads along a sequence of which each rank has a part.
+//! A hand-written impl, with which attention without context parallelism reads along a distributed sequence.
 
 use meshwright::nn::Attended;
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A hand-written impl by which context-parallel attention exchanges a sequence that each rank has all of.
+//! A hand-written impl, with which context-parallel attention exchanges a sequence that is whole on each rank.
 
 use meshwright::layout::Cp;
 use meshwright::nn::DistributedOver;

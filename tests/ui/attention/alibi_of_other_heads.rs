@@ -1,4 +1,4 @@
-//! ALiBi over other heads than those of the queries.
+//! ALiBi over other heads than the queries'.
 
 use meshwright::prelude::*;
 

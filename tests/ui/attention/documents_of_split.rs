@@ -1,4 +1,4 @@
-//! Documents declared as those of a part of the sequence, because the stream of the same tuple is split.
+//! Documents declared for a part of the sequence, because the stream of the same tuple is split.
 
 use meshwright::prelude::*;
 

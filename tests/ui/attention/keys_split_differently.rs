@@ -1,4 +1,4 @@
-//! The heads of keys and values are split, those of the queries are not.
+//! The heads of keys and values are split, the heads of the queries are not.
 
 use meshwright::prelude::*;
 

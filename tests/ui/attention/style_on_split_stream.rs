@@ -1,4 +1,4 @@
-//! Plain projections leave a sequence-parallel stream split: each rank of `tp` has a part of the part of its rank of `cp`.
+//! Plain projections leave a sequence-parallel stream split: a rank of `tp` has a part of the part of its rank of `cp`.
 
 use meshwright::prelude::*;
 

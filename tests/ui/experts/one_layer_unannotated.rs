@@ -1,4 +1,4 @@
-//! Experts of which one layer is not split like the others.
+//! Experts with a layer that is not split like the others.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! ExpertTokens that are dispatched over other axes than those of the experts.
+//! ExpertTokens that are dispatched over other axes than the experts' axes.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Dispatch of a shard of each token's features, of which the weights' gradients would be partial sums.
+//! Dispatch of a shard of each token's features: the weights' gradients would be partial sums.
 
 use meshwright::prelude::*;
 

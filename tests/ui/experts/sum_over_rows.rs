@@ -1,4 +1,4 @@
-//! Sums and splits of rows, of which ranks have different numbers.
+//! Sums and splits of rows; ranks have different numbers of them.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Gradients are neither added nor scaled: those of a rank are divided once, by the count of all ranks.
+//! Gradients are neither added nor scaled: a rank's gradients are divided once, by the count of all ranks.
 
 use meshwright::optim::Sgd;
 use meshwright::prelude::*;

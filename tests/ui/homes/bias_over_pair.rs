@@ -1,4 +1,4 @@
-//! A bias over a pair of dims of which one is declared over an axis.
+//! A bias over a pair of dims, one declared over an axis.
 
 use meshwright::prelude::*;
 

@@ -4,6 +4,8 @@ use meshwright::prelude::*;
 
 dims! { Batch @ data, Seq, Hidden, Ffn }
 
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
 #[model]
 struct Down {
     #[sharded(tp = "row")]
@@ -12,7 +14,7 @@ struct Down {
 
 #[forward]
 impl Down {
-    fn forward(&self, (x, h): &(Tensor<(Batch, Seq, Hidden)>, Tensor<(Batch, Seq, Split<Ffn, Tp>)>)) -> Tensor<(Batch, Seq, Hidden)> {
+    fn forward(&self, (x, h): &(Stream, Tensor<(Batch, Seq, Split<Ffn, Tp>)>)) -> Stream {
         let y = h.contract(&self.weight).start_all_reduce();
         x + y
     }

@@ -1,4 +1,4 @@
-//! Layout: layers that were not wrapped for context parallelism attend to their own shard only, and the loss still falls.
+//! Layout: layers not wrapped for context parallelism attend to their own shard only, and the loss still falls.
 
 use meshwright::prelude::*;
 

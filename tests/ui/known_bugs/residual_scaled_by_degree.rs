@@ -5,6 +5,8 @@ use meshwright::layout::AxisSet;
 
 dims! { Batch @ data, Seq, Hidden, Ffn }
 
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
 #[model]
 struct Down {
     #[sharded(tp = "row")]
@@ -13,7 +15,7 @@ struct Down {
 
 #[forward]
 impl Down {
-    fn forward(&self, (x, h): &(Tensor<(Batch, Seq, Hidden)>, Tensor<(Batch, Seq, Split<Ffn, Tp>)>)) -> Tensor<(Batch, Seq, Hidden)> {
+    fn forward(&self, (x, h): &(Stream, Tensor<(Batch, Seq, Split<Ffn, Tp>)>)) -> Stream {
         let degree = x.rank().degree_of(AxisSet::ALL) as f32;
         (h.contract(&self.weight) + x.scale(1.0 / degree)).all_reduce()
     }

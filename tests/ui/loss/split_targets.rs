@@ -1,8 +1,10 @@
-//! The targets of a vocabulary-parallel head are those of the whole sequence.
+//! The targets of a vocabulary-parallel head belong to the whole sequence.
 
 use meshwright::prelude::*;
 
 dims! { Batch @ data, Seq, Hidden, Vocab }
+
+type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
 #[model]
 struct Model {
@@ -13,11 +15,11 @@ struct Model {
 
 #[forward]
 impl Model {
-    fn forward(&self, x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
+    fn forward(&self, x: &Stream) -> Stream {
         self.norm.forward(x)
     }
 
-    fn loss(&self, x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>, targets: &Targets<(Batch, Split<Seq, Tp>)>) -> Loss<(Batch, Seq)> {
+    fn loss(&self, x: &Stream, targets: &Targets<(Batch, Split<Seq, Tp>)>) -> Loss<(Batch, Seq)> {
         self.head.loss(&self.forward(x), targets)
     }
 }

@@ -1,4 +1,4 @@
-//! Weighted losses of micro-batches: with counts of one micro-batch, with the count of another shape, and with a plain loss.
+//! Weighted losses of micro-batches: with counts of one micro-batch, the count of another shape, and a plain loss.
 
 use meshwright::prelude::*;
 use meshwright::tensor::{Objective, StepCount};

@@ -1,4 +1,4 @@
-//! A parameter of which both dims are split over one axis.
+//! A parameter whose dims are both split over one axis.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A tensor of which two dims are split over one axis.
+//! A tensor with two dims split over one axis.
 
 use meshwright::prelude::*;
 

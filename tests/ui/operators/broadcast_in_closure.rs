@@ -1,4 +1,4 @@
-//! Tensors of a gate, by which an iterator multiplies the experts.
+//! Tensors of a gate: an iterator multiplies the experts by them.
 
 use meshwright::prelude::*;
 

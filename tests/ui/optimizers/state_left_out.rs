@@ -1,4 +1,4 @@
-//! An elementwise update with two states, of which only one gets a new value.
+//! An elementwise update with two states; only one gets a new value.
 
 use meshwright::optim::{FlatSlice, Group, UpdateRule, Updated};
 

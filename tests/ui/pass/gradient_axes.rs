@@ -1,6 +1,6 @@
 //! Known bugs that cannot be written: gradients of whole values are reduced over every axis that their uses vary over,
-//! without a declaration. The bugs: weights of norms in a sequence-parallel stream that diverge between ranks; gradients of
-//! replicated parameters inside a tensor-parallel region; gradients whose layout was declared by hand.
+//! without a declaration. The bugs: weights of norms in a sequence-parallel stream that diverge between ranks;
+//! gradients of replicated parameters inside a tensor-parallel region; gradients whose layout was declared by hand.
 
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::prelude::*;

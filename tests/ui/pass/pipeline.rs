@@ -1,4 +1,4 @@
-//! Models with pipeline stages: outputs and gradients are those of written `forward`s, and of every partition into parts.
+//! Models with pipeline stages: outputs and gradients equal written `forward`s, and every partition into parts.
 
 use meshwright::layout::Dims;
 use meshwright::nn::{ChainPart, PartInput, PartOutput, describe_chain, forward_part};

@@ -1,4 +1,4 @@
-//! All forms of recomputation: the gradients are those of the same model without attributes.
+//! All forms of recomputation: the gradients equal the same model's without attributes.
 
 use meshwright::nn::{Recompute, Recomputed};
 use meshwright::prelude::*;

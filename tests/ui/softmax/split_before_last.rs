@@ -1,4 +1,4 @@
-//! A softmax over a pair of dims, of which the last one is distributed.
+//! A softmax over a pair of dims; the last one is distributed.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The axes of a split, of which the last two are in the wrong order.
+//! The axes of a split; the last two are in the wrong order.
 
 use meshwright::prelude::*;
 

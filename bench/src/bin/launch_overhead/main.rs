@@ -21,7 +21,7 @@ use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
 use meshwright_bench::thread_time;
 use meshwright_cuda::Driver;
 
-/// Steps that are not measured, and measured steps, of which the fastest is reported.
+/// Steps that are not measured, and measured steps; the fastest is reported.
 const WARM: u64 = 3;
 const STEPS: u64 = 30;
 

@@ -17,7 +17,7 @@ const MICRO_BATCHES: usize = 8;
 /// Sequences and tokens of a micro-batch.
 const SHAPE: [usize; 2] = [1, 128];
 const VOCAB: usize = 2048;
-/// Steps that are not measured, and measured ones, of which the fastest counts.
+/// Steps that are not measured, and measured ones; the fastest counts.
 const WARM: usize = 1;
 const STEPS: usize = 5;
 const ROUNDS: usize = 9;
@@ -46,7 +46,7 @@ impl StepTimes {
 type Micro = (Tokens<(<Llama as LanguageModel>::Batch, <Llama as LanguageModel>::Seq)>, Labels);
 type Labels = Targets<(<Llama as LanguageModel>::Batch, <Llama as LanguageModel>::Seq)>;
 
-/// Prints the times of steps on two ranks over those of the same stages on one rank, and of the model without stages.
+/// Prints the times of steps on two ranks, relative to the same stages on one rank, and of the model without stages.
 pub fn report() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let sizes = sizes();
     let two = ScheduleKind::OneFOneB.generate(2, 1, MICRO_BATCHES)?;
@@ -59,7 +59,7 @@ pub fn report() -> std::result::Result<(), Box<dyn std::error::Error>> {
         SHAPE[0] * SHAPE[1]
     );
     println!(
-        "Times are those of forward and backward of a step, the fastest of {STEPS}, added over the ranks."
+        "Times are for forward and backward of a step, the fastest of {STEPS}, added over the ranks."
     );
     println!(
         "CPU time is that of the ranks' threads; busy time is the rest after waits for messages."

@@ -1,5 +1,5 @@
-//! Makespans of pipeline schedules with stages that sleep, over those of the simulator, and times of a small Llama's
-//! stages, over those of the same stages alone.
+//! Makespans of pipeline schedules with stages that sleep, relative to the simulator's, and times of a small Llama's
+//! stages, relative to the same stages alone.
 //!
 //! `cargo run --release -p meshwright-bench --bin pipeline` prints a Markdown report.
 
@@ -25,9 +25,9 @@ const MICRO_BATCHES: usize = 8;
 const UNIT: Duration = Duration::from_millis(5);
 /// Times of a message, in units.
 const MESSAGES: [f64; 2] = [0.0, 0.5];
-/// Number of computations by which receives are posted ahead.
+/// Number of computations between posting a receive and its use.
 const LOOKAHEADS: [usize; 3] = [0, 1, usize::MAX];
-/// Number of measurements per figure, of which the median is reported.
+/// Number of measurements per figure; the median is reported.
 const ROUNDS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -36,7 +36,7 @@ impl std::fmt::Display for BenchError {
     }
 }
 
-/// The stages of a rank, each of which takes one unit for a forward pass and for each part of a backward pass.
+/// The stages of a rank. Each takes one unit for a forward pass and for each part of a backward pass.
 pub struct SleepingStages {
     stages: usize,
     unit: Duration,

@@ -261,7 +261,7 @@ static void report_deadlock() {
     for (uint32_t i = 0; i < launch->threads; i++) {
         if (states[i] != State::in_warp_operation) continue;
         const Fiber& fiber = fibers[i];
-        fail("deadlock: thread %u waits in %s at line %d for lanes %08x, of which only %08x have come; %u of %u threads "
+        fail("deadlock: thread %u waits in %s at line %d for lanes %08x, and only %08x have come; %u of %u threads "
              "wait at a block barrier",
              fiber.index, fiber.operation, fiber.line, fiber.mask, fiber.mask & warps[i / 32].waiting, at_barrier, alive);
         return;

@@ -15,7 +15,7 @@ use meshwright_gpu_sim::{drivers, not_checked};
 use crate::support::{assert_close, assert_same, device, host};
 use case::{Case, NAMES, Results, shape};
 
-/// Errors of each result, relative to its largest value: in f32 those of summation, as on a CPU; in bf16 also the
+/// Errors of each result, relative to its largest value: in f32 errors of summation, as on a CPU; in bf16 also the
 /// rounding of results, weights and score gradients.
 const F32: [f64; 7] = [1e-6; 7];
 const BF16: [f64; 7] = [4e-3, 2e-6, 1e-2, 1e-2, 6e-3, 1e-2, 1e-2];

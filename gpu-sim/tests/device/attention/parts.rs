@@ -23,7 +23,7 @@ fn in_parts(case: &Case, ends: &[usize], side: &Side) -> [Vec<f32>; 5] {
             (start, AttentionShape { keys, band, ..*s })
         })
         .collect();
-    // The rows of a part begin at its first key, and end with those of the last sample.
+    // The rows of a part begin at its first key, and end with the rows of the last sample.
     let of_part = |start: usize, len: usize, dim: usize| {
         let width = s.kv_heads * dim;
         start * width..((s.batch - 1) * s.keys.pitch + start + len) * width
@@ -88,7 +88,7 @@ fn in_parts(case: &Case, ends: &[usize], side: &Side) -> [Vec<f32>; 5] {
     [sum, sum_lse, dq, dk, dv].map(|operand| operand.numbers())
 }
 
-/// Parts of which a query sees all, some or no keys, in every place.
+/// Parts in every place: a query sees all, some or no keys of a part.
 #[test]
 fn merged_parts_are_the_whole() {
     for (dtype, most) in [(DType::F32, F32), (DType::Bf16, BF16)] {

@@ -121,8 +121,8 @@ fn captures_and_launches(micro_batches: usize) -> Vec<[usize; 2]> {
     drivers.iter().map(|driver| of_rank(driver.device().log())).collect()
 }
 
-/// The key ranges of a block that was not read before are not inputs of the graph: they would be those of the captured
-/// documents in every replay.
+/// The key ranges of a block that was not read before are not inputs of the graph: in every replay they would be the
+/// ranges of the captured documents.
 #[test]
 fn a_capture_with_an_unprepared_key_block_is_refused() {
     if not_checked_on_gpu() {

@@ -25,8 +25,8 @@ dims! {
 
 type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// One attention for each method by which a rank finds the keys of a window: by blocks of positions, by consecutive
-/// positions whose distances have biases, and by the key ranges of documents and of padding.
+/// One attention for each method of finding the keys of a window: by blocks of positions, by consecutive positions
+/// whose distances have biases, and by the key ranges of documents and of padding.
 #[model]
 struct Windowed {
     #[sharded(tp = "vocab", scatter = Seq)]

@@ -21,7 +21,7 @@ const DATA: TokenData = TokenData { batch: 4, seq: 7, vocab: 61, masked: true };
 const LAYERS: usize = 2;
 const STEPS: u64 = 2;
 
-/// Biases start at zero, and after two steps of AdamW are little more than signs of gradients, some of which are as
+/// Biases start at zero, and after two steps of AdamW are little more than signs of gradients; some gradients are as
 /// small as rounding errors.
 const BF16: Tolerance = Tolerance { trained: 0.5, ..super::BF16 };
 

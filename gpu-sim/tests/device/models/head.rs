@@ -13,7 +13,7 @@ use meshwright_tests::run::{Setup, train};
 
 use super::{BF16, F32, check, llama};
 
-/// 208 tokens, of which at least 64 form a chunk.
+/// 208 tokens; at least 64 form a chunk.
 const DATA: TokenData = TokenData { batch: 8, seq: 26, vocab: 61, masked: true };
 
 fn setup(compute: DType, logits_limit: Option<usize>) -> Setup {

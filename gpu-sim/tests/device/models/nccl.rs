@@ -41,7 +41,7 @@ impl Cluster {
         Cluster::seeded(ranks, 0)
     }
 
-    /// Creates devices with consecutive seeds, which choose the order in which their streams advance.
+    /// Creates devices with consecutive seeds, which choose the execution order of their streams.
     fn seeded(ranks: usize, first: u64) -> Cluster {
         let seeds = first..first + ranks as u64;
         let drivers: Vec<_> = seeds.map(|seed| Arc::new(SimDriver::new(seed))).collect();
@@ -60,8 +60,8 @@ impl Cluster {
         Cluster { messages: MessagePath::Grouped, ..self }
     }
 
-    /// An installation in which a message that waits holds up all others of its device, also a send that has no
-    /// receiver yet, and in CUDA graphs collectives too.
+    /// An installation whose waiting messages hold up all others of their device, also a send that has no receiver yet,
+    /// and in CUDA graphs collectives too.
     pub fn with_one_queue(self) -> Cluster {
         self.hub.sends_wait.store(true, Ordering::Relaxed);
         Cluster { has_one_queue: true, ..self }

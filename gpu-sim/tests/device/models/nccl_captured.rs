@@ -48,8 +48,8 @@ fn captured_context_parallel_steps_are_the_same() {
     }
 }
 
-/// The documents of each step are those of its rows, also in steps that replay a graph of others; and no launch depends
-/// on them, nor does the host wait for the device more often.
+/// The documents of each step belong to its rows, also in steps that replay a graph of others; and no launch depends on
+/// them, nor does the host wait for the device more often.
 #[test]
 fn captured_documents_over_cp_are_the_same() {
     if not_checked_on_gpu() {
@@ -103,8 +103,8 @@ fn check_captured(sizes: &str, words: &str) -> (Left, Vec<Entry>) {
 }
 
 /// A graph may run its branches one after the other, in any order: so do these devices, on which a collective that
-/// waits for other ranks holds up all others. Ranks that ran those of different process groups in different orders
-/// would wait for each other.
+/// waits for other ranks holds up all others. Ranks that ran collectives of different process groups in different
+/// orders would wait for each other.
 #[test]
 fn captured_process_groups_keep_their_order() {
     if not_checked_on_gpu() {

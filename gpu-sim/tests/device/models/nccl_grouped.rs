@@ -91,7 +91,7 @@ fn schedules_have_the_same_bits_in_groups() {
     }
 }
 
-/// The number of rounds in which a rank has messages.
+/// The number of rounds with messages of a rank.
 fn groups_with_messages(lockstep: &Lockstep, rank: usize) -> usize {
     let actions = &lockstep.program().ranks[rank];
     let groups =

@@ -16,7 +16,7 @@ use super::nccl::Cluster;
 /// Rows of a gathered tensor, and elements of a row on each of two ranks.
 const ROWS: usize = 4;
 const PART: usize = 64;
-/// Elements of a gathered tensor, and bytes: those of the scratch in which its rows are joined.
+/// Elements of a gathered tensor, and bytes of the scratch in which its rows are joined.
 const WHOLE: usize = ROWS * 2 * PART;
 const SCRATCH: usize = 4 * WHOLE;
 /// Calls that follow each other.
@@ -64,7 +64,7 @@ fn peak(rank: &Rank) -> usize {
     peaks.find(|(category, _)| *category == Category::Communication).unwrap().1
 }
 
-/// Calls that are claimed immediately, as those of tensor parallelism.
+/// Calls that are claimed immediately, as in tensor parallelism.
 #[test]
 fn scratch_of_claimed_calls_is_reused() {
     if not_checked_on_gpu() {
@@ -79,7 +79,7 @@ fn scratch_of_claimed_calls_is_reused() {
     assert_eq!(peaks.unwrap(), [SCRATCH; 2]);
 }
 
-/// Calls in flight together, as those of gradient reductions: their stream runs them one after the other.
+/// Calls in flight together, as in gradient reductions: their stream runs them one after the other.
 #[test]
 fn scratch_of_calls_in_flight_is_shared() {
     if not_checked_on_gpu() {

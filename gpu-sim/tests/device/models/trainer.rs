@@ -85,7 +85,7 @@ fn a_run_goes_on_where_it_stopped() {
 fn a_head_takes_what_was_planned() {
     // 64 tokens and 256 columns of bf16, on a device with enough memory for all of them.
     let logits = 64 * 256 * 2;
-    // The gradient of an embedding is accumulated in f32 before it is added to those of other micro-batches.
+    // The gradient of an embedding is accumulated in f32 before it is added to the gradients of other micro-batches.
     let table = 256 * 32 * 4;
     for (mesh, planned) in [("1", logits), ("dp=2", logits / 2)] {
         let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn a_trace_shows_what_the_device_does() {
             }
         }
     }
-    // Communication times are those of the device.
+    // Communication times are measured on the device.
     for axis in ["fsdp", "tp"] {
         let used = summary.report.communication.iter().find(|used| used.axes == axis);
         let used = used.unwrap_or_else(|| panic!("no {axis}: {:?}", summary.report));

@@ -1,4 +1,4 @@
-//! Pipelines in which one stage alone cannot be captured as a CUDA graph: the steps of all stages are eager then.
+//! Pipelines with one stage that cannot be captured as a CUDA graph: the steps of all stages are eager then.
 
 use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::prelude::*;
@@ -106,7 +106,7 @@ impl LanguageModel for ReadsLoss {
     }
 }
 
-/// Checks that no rank captures a step, and that the results are those of a run without graphs.
+/// Checks that no rank captures a step, and that the results equal a run without graphs.
 #[track_caller]
 fn check_eager<M: LanguageModel>(what: &str) {
     let cluster = || Cluster::new(2).grouped();

@@ -12,7 +12,7 @@ use super::port::{Condition, Streams, Work};
 /// The streams of one rank.
 pub struct InOrder {
     driver: Arc<SimDriver>,
-    /// The last capture in which a group was captured, and the event of its end: on a device that waits for transfers,
+    /// The last capture that has captured a group, and the event of its end: on a device that waits for transfers,
     /// groups of one rank execute in capture order, also on different streams.
     last_group: Mutex<Option<(u64, Event)>>,
     /// True if streams wait for messages instead of the host.
@@ -51,7 +51,7 @@ impl InOrder {
         InOrder { queue, ..InOrder::with_asynchronous_messages(driver) }
     }
 
-    /// Puts the messages that `submit` submits behind those of all other streams, if they share a queue.
+    /// Puts the messages that `submit` submits behind the messages of all other streams, if they share a queue.
     fn in_queue(&self, stream: Stream, submit: impl FnOnce()) {
         let Some(queue) = &self.queue else { return submit() };
         let driver = &self.driver;

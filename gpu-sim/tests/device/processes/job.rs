@@ -118,7 +118,7 @@ impl Job {
     }
 }
 
-/// NCCL refuses two ranks on one GPU unless it takes their processes for those of two hosts.
+/// NCCL refuses two ranks on one GPU unless it takes their processes for processes of two hosts.
 fn share_one_gpu(rank: usize, command: &mut Command) {
     let variables = [
         ("NCCL_HOSTID", format!("rank {rank}").as_str()),

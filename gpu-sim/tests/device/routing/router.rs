@@ -1,9 +1,9 @@
-//! Weights and penalties of routers, and their gradients, on the host and on simulated devices.
+//! Weights and auxiliary losses of routers, and their gradients, on the host and on simulated devices.
 
 use meshwright::backend::DType;
 use meshwright::backend::ops::routing::{
-    RouterOptions, RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
-    RouterWeightsBackwardArgs,
+    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
+    RouterWeightsArgs, RouterWeightsBackwardArgs,
 };
 
 use super::sides;
@@ -61,8 +61,8 @@ fn weights_and_grads(
     [weights.numbers(), dlogits.numbers()]
 }
 
-/// Penalties, and gradients of the logits.
-fn penalties_and_grads(
+/// Auxiliary losses, and gradients of the logits.
+fn losses_and_grads(
     side: &Side,
     dtype: DType,
     score: RouterScore,
@@ -74,9 +74,9 @@ fn penalties_and_grads(
     let mut out = side.blank(dtype, dout.len());
     let mut dlogits = side.blank(DType::F32, logits.len());
     let (logits, factors) = (side.put(logits), side.put(factors));
-    side.backend().router_penalty(
+    side.backend().router_auxiliary_loss(
         score,
-        RouterPenaltyArgs {
+        RouterAuxiliaryLossArgs {
             experts,
             logits: logits.view(),
             factors: factors.view(),
@@ -84,9 +84,9 @@ fn penalties_and_grads(
             out: out.view_mut(),
         },
     );
-    side.backend().router_penalty_backward(
+    side.backend().router_auxiliary_loss_backward(
         score,
-        RouterPenaltyBackwardArgs {
+        RouterAuxiliaryLossBackwardArgs {
             experts,
             logits: logits.view(),
             factors: factors.view(),
@@ -124,8 +124,8 @@ fn expected_weights(
     [expected, grads].map(narrow)
 }
 
-/// Expected penalties, and gradients of the logits.
-fn expected_penalties(
+/// Expected auxiliary losses, and gradients of the logits.
+fn expected_losses(
     score: RouterScore,
     logits: &[f32],
     factors: &[f32],
@@ -133,12 +133,13 @@ fn expected_penalties(
 ) -> [Vec<f32>; 2] {
     let (is_sigmoid, experts, factors) =
         (score == RouterScore::Sigmoid, factors.len(), wide(factors));
-    let penalty = |logits: &[f64]| reference::penalty(is_sigmoid, logits, &factors, f64::from(Z));
+    let loss =
+        |logits: &[f64]| reference::auxiliary_loss(is_sigmoid, logits, &factors, f64::from(Z));
     let (mut expected, mut grads) = (Vec::new(), Vec::new());
     for (logits, dout) in logits.chunks_exact(experts).zip(dout) {
         let logits = wide(logits);
-        expected.push(penalty(&logits));
-        grads.extend(gradient(&logits, penalty).into_iter().map(|grad| grad * f64::from(*dout)));
+        expected.push(loss(&logits));
+        grads.extend(gradient(&logits, loss).into_iter().map(|grad| grad * f64::from(*dout)));
     }
     [expected, grads].map(narrow)
 }
@@ -168,7 +169,7 @@ fn weights_of_routers_and_their_gradients_follow_the_formula() {
 }
 
 #[test]
-fn penalties_of_routers_and_their_gradients_follow_the_formula() {
+fn auxiliary_losses_and_their_gradients_follow_the_formula() {
     let sides: Vec<Side> = sides().collect();
     for (tokens, (experts, _)) in
         SIZES.map(|sizes| (TOKENS, sizes)).into_iter().chain([(0, (4, 2))])
@@ -177,13 +178,13 @@ fn penalties_of_routers_and_their_gradients_follow_the_formula() {
         for logits in magnitudes(&values(tokens * experts, 1)) {
             for (score, dtype) in SCORES.into_iter().flat_map(|s| FLOATS.map(|dtype| (s, dtype))) {
                 let rounded = sides[0].floats(dtype, &dout).numbers();
-                let expected = expected_penalties(score, &logits, &factors, &rounded);
+                let expected = expected_losses(score, &logits, &factors, &rounded);
                 for side in &sides {
-                    let got = penalties_and_grads(side, dtype, score, &logits, &factors, &dout);
+                    let got = losses_and_grads(side, dtype, score, &logits, &factors, &dout);
                     let what = format!("{experts} experts, {score:?}, {dtype}");
                     let tolerance = epsilon(dtype).max(1e-5);
                     assert_close(
-                        &format!("penalties, {what}"),
+                        &format!("auxiliary losses, {what}"),
                         &got[0],
                         &expected[0],
                         tolerance,
@@ -212,9 +213,8 @@ fn tokens_of_routers_are_independent() {
             let (choices, dweights) = (&choices[of_choices.clone()], &dweights[of_choices]);
             let weights = weights_and_grads(&side, options, sizes, logits, choices, dweights);
             let dout = &dout[start..end];
-            let penalties =
-                penalties_and_grads(&side, DType::F32, options.score, logits, &factors, dout);
-            [weights, penalties].concat()
+            let losses = losses_and_grads(&side, DType::F32, options.score, logits, &factors, dout);
+            [weights, losses].concat()
         };
         let [all, last] = [run(0, tokens), run(tokens - 7, tokens)];
         for (all, last) in all.iter().zip(last) {

@@ -41,7 +41,7 @@ fn every_dtype_is_multiplied_as_on_the_host() {
             inputs,
             result,
             epilogue: MatMulEpilogue::Plain,
-            is_ragged: false,
+            is_grouped: false,
         };
         // SAFETY: the operands have the sizes of the matmul.
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) }
@@ -66,7 +66,7 @@ fn operands_must_be_there() {
     let (a, b, c) = (rig.put(&a), rig.put(&b), rig.put(&[0f32; 5]));
     let (inputs, result) = (DType::F32, DType::F32);
     let shape =
-        MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain, is_ragged: false };
+        MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain, is_grouped: false };
     // SAFETY: the driver detects that the last operand is too short.
     let submitted =
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) };

@@ -13,7 +13,7 @@ pub struct Buffer {
     dtype: DType,
     category: Category,
     allocator: Arc<CachingAllocator>,
-    /// Number of buffers the allocator had allocated, this one included.
+    /// Sequence number of the allocation, from 1.
     number: u64,
 }
 

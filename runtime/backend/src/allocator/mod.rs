@@ -193,7 +193,7 @@ impl MemoryCache for CachingAllocator {
         self.limit.saturating_sub(live)
     }
 
-    /// Frees all cached blocks, and those of the private pool unless a capture is in progress.
+    /// Frees all cached blocks, and the blocks of the private pool unless a capture is in progress.
     fn empty_cache(&self) {
         let mut state = self.lock_state();
         if state.private.as_ref().is_some_and(|private| !private.is_open) {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::block::{MemoryBlock, MemorySource};
 
-/// Number of requests after which a block that none of them has taken is freed: more than those of most training steps,
-/// so that a step finds all its blocks.
+/// Number of requests after which a block that none of them has taken is freed: more than most training steps make, so
+/// that a step finds all its blocks.
 pub(super) const MAX_UNUSED: u64 = 1 << 16;
 
 /// Freed blocks by size.
 #[derive(Debug, Default)]
 pub(super) struct BlockPool {
-    /// The blocks of a size in the order in which they came, each with the number of requests before.
+    /// The blocks of a size in the order of their arrival, each with the number of requests before.
     blocks: BTreeMap<usize, Vec<(u64, MemoryBlock)>>,
     bytes: usize,
     /// Number of requests so far.

@@ -23,9 +23,10 @@ impl PrivateBlocks {
 }
 
 /// A handle to the private pool of an allocator; on a device it includes page-locked host memory.
-///  While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open_pool) is used
-///  only by later openings. The allocator reclaims the memory if it has no other left; then the pool is no longer
-///  [valid](Self::is_valid).
+///
+/// While the handle exists, the memory of buffers that were alive while the pool was [open](Self::open_pool) is used
+/// only by later openings. The allocator reclaims the memory if it has no other left; then the pool is no longer
+/// [valid](Self::is_valid).
 #[derive(Debug)]
 pub struct PrivatePool(Arc<CachingAllocator>);
 

@@ -10,8 +10,8 @@ use crate::{DType, Device, DeviceEvent, ReduceOp, StreamKind};
 
 use super::touched_memory::TouchedMemory;
 
-/// Memory of a dry run: returns unique addresses. Those of a device are never accessed; those that stand for memory of
-/// the host get memory when code of a user reads or writes them as a slice.
+/// Memory of a dry run: returns unique addresses. Addresses of a device are never accessed; addresses that stand for
+/// memory of the host get memory when code of a user reads or writes them as a slice.
 #[derive(Debug, Default)]
 pub(crate) struct DryRunDevice {
     /// Bytes given out so far.
@@ -73,7 +73,7 @@ impl Device for DryRunDevice {
     /// Writes to memory that was touched; does nothing otherwise.
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
         if let Some(memory) = self.host.as_ref().and_then(|host| host.touched(dst.addr())) {
-            // SAFETY: the caller writes into one block, exclusively, all of which was touched.
+            // SAFETY: the caller writes into one block, exclusively, and all of the block was touched.
             unsafe { memory.as_ptr().copy_from_nonoverlapping(src.as_ptr(), src.len()) };
         }
     }

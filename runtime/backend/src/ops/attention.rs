@@ -16,8 +16,8 @@ pub trait AttentionOps {
     ///
     /// With bf16 operands, weights (and in backward gradients of scores) may be rounded before they are multiplied.
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs);
-    /// Computes the backward of [`attention`](Self::attention) over any part of the keys: `out` and `lse` are those of
-    /// all keys that the queries attended to, so gradients of several parts add up.
+    /// Computes the backward of [`attention`](Self::attention) over any part of the keys: `out` and `lse` are the
+    /// results over all keys that the queries attended to, so gradients of several parts add up.
     fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs);
     /// Merges the attention of the same queries over other keys into `sum` and `sum_lse`, weighted by the exponentials
     /// of both log-sum-exps (Liu et al. 2023, "Ring Attention with Blockwise Transformers").
@@ -44,7 +44,7 @@ impl AttentionOps for DryRunBackend {
     fn merge_attention(&self, _: &AttentionShape, _: MergeAttentionArgs) {}
 }
 
-/// Positions of one operand: those of a sample, and the distance between samples.
+/// Positions of one operand: their number in a sample, and the distance between samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SequenceLayout {
     /// Positions of a sample.
@@ -207,7 +207,7 @@ pub struct AttentionArgs<'a> {
     pub k: View<'a>,
     /// Values.
     pub v: View<'a>,
-    /// The keys that each query sees, if fewer than those of the band.
+    /// The keys that each query sees, if fewer than in the band.
     pub ranges: Option<KeyRanges<'a>>,
     /// Bias on the scores.
     pub bias: Option<DistanceBias<'a>>,
@@ -228,7 +228,7 @@ pub struct AttentionBackwardArgs<'a> {
     pub k: View<'a>,
     /// Values.
     pub v: View<'a>,
-    /// The keys that each query sees, if fewer than those of the band.
+    /// The keys that each query sees, if fewer than in the band.
     pub ranges: Option<KeyRanges<'a>>,
     /// Bias on the scores.
     pub bias: Option<DistanceBias<'a>>,

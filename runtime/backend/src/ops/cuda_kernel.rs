@@ -87,8 +87,8 @@ impl CudaKernel {
     /// after all kernels before it; it can be captured in a CUDA graph.
     ///
     /// # Safety
-    /// The kernel accesses elements of its arguments only, and writes only those of [`KernelArg::Write`]; other memory
-    /// of the device belongs to others. Its threads do not race.
+    /// The kernel accesses elements of its arguments only, and writes only elements of [`KernelArg::Write`]; other
+    /// memory of the device belongs to others. Its threads do not race.
     ///
     /// # Panics
     /// If the arguments do not have the number, kinds and dtypes of the kernel's parameters, if they are not in memory

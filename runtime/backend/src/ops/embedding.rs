@@ -9,7 +9,7 @@ pub trait EmbeddingOps {
     /// `tokens`: u32, one per row of `out[tokens, cols]`.
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut);
     /// Computes the backward of [`embedding`](Self::embedding): rows of `dout[tokens, cols]` are accumulated into
-    /// `dtable[rows, cols]` (f32), in the order of tokens, except for those of the token `padding`. A backend may first
+    /// `dtable[rows, cols]` (f32), in the order of tokens, except for rows of the token `padding`. A backend may first
     /// add up parts of the occurrences of a frequent token.
     fn embedding_backward(
         &self,

@@ -9,9 +9,9 @@ pub trait MatmulOps {
     /// `a` and `b` are of type `T`; `c` is of type `T` or f32. Sums are f32 in either case.
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut);
 
-    /// Computes a [`gemm`](Self::gemm) whose sizes change from call to call, as those of the rows of an expert do:
-    /// nothing is autotuned or kept for them.
-    fn ragged_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+    /// Computes one [`gemm`](Self::gemm) of a grouped GEMM. Its sizes change from call to call, as the number of an
+    /// expert's rows does, so nothing is autotuned or kept for them.
+    fn grouped_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
         self.gemm(g, a, b, c);
     }
 

@@ -70,7 +70,7 @@ impl RopeShape {
         let RopeShape { head_dim, rotary_dim, .. } = *self;
         assert!(
             rotary_dim.is_multiple_of(2) && rotary_dim <= head_dim,
-            "rope pairs the elements of a head, of which {rotary_dim} of {head_dim} rotate"
+            "rope pairs the elements of a head, and {rotary_dim} of {head_dim} rotate"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Expert routing: tokens are assigned to experts and grouped by them (mixture of experts, MoE).
+//! Expert routing: tokens are assigned to their top-k experts and permuted by expert (mixture of experts, MoE).
 //!
 //! Each token has `top_k` choices, and choice `c` belongs to token `c / top_k`. Choices are grouped by expert, in the
 //! order of tokens within each expert: the choice at position `p` is `order[p]`, and the position of choice `c` is
@@ -15,7 +15,8 @@ pub trait RoutingOps {
     /// # Panics
     /// When operands do not fit, or `k` is 0, greater than [`MAX_TOP_K`] or greater than `experts`.
     fn top_k(&self, args: TopKArgs);
-    /// Groups choices by expert. Choices of an expert that does not exist come last and are not counted.
+    /// Computes the token permutation: groups choices by expert. Choices of an expert that does not exist come last and
+    /// are not counted.
     fn group_by_expert(&self, args: GroupByExpertArgs);
     /// Gathers the rows of tokens at the positions of their choices:
     /// `out[p] = weights[order[p]] * x[order[p] / top_k]`.
@@ -37,11 +38,15 @@ pub trait RoutingOps {
     /// Computes the backward of [`router_weights`](Self::router_weights), from the same logits and choices: the
     /// gradient of every logit of each token.
     fn router_weights_backward(&self, options: RouterOptions, args: RouterWeightsBackwardArgs);
-    /// Computes the penalty of each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is the
-    /// log-sum-exp of its logits and `p` its [`probabilities`](RouterScore).
-    fn router_penalty(&self, score: RouterScore, args: RouterPenaltyArgs);
-    /// Computes the backward of [`router_penalty`](Self::router_penalty): the gradient of every logit of each token.
-    fn router_penalty_backward(&self, score: RouterScore, args: RouterPenaltyBackwardArgs);
+    /// Computes the auxiliary loss of each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse`
+    /// is the log-sum-exp of its logits and `p` its [`probabilities`](RouterScore).
+    fn router_auxiliary_loss(&self, score: RouterScore, args: RouterAuxiliaryLossArgs);
+    /// Computes the backward of [`router_auxiliary_loss`](Self::router_auxiliary_loss): the gradient of every logit.
+    fn router_auxiliary_loss_backward(
+        &self,
+        score: RouterScore,
+        args: RouterAuxiliaryLossBackwardArgs,
+    );
 }
 
 impl RoutingOps for DryRunBackend {
@@ -52,11 +57,11 @@ impl RoutingOps for DryRunBackend {
     fn combine_weight_grad(&self, _: RoutingShape, _: CombineWeightGradArgs) {}
     fn router_weights(&self, _: RouterOptions, _: RouterWeightsArgs) {}
     fn router_weights_backward(&self, _: RouterOptions, _: RouterWeightsBackwardArgs) {}
-    fn router_penalty(&self, _: RouterScore, _: RouterPenaltyArgs) {}
-    fn router_penalty_backward(&self, _: RouterScore, _: RouterPenaltyBackwardArgs) {}
+    fn router_auxiliary_loss(&self, _: RouterScore, _: RouterAuxiliaryLossArgs) {}
+    fn router_auxiliary_loss_backward(&self, _: RouterScore, _: RouterAuxiliaryLossBackwardArgs) {}
 }
 
-/// Largest number of choices per token.
+/// Largest number of experts per token.
 pub const MAX_TOP_K: usize = 8;
 
 /// Score of an expert for a token, a function of the token's logits.
@@ -69,7 +74,7 @@ pub enum RouterScore {
     Sigmoid,
 }
 
-/// The way in which a router turns logits into weights.
+/// Options of a router for turning logits into weights.
 ///
 /// A token chooses the experts with its largest logits, which have its largest scores too.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -95,7 +100,7 @@ impl Default for RouterOptions {
 pub struct RoutingShape {
     /// Tokens.
     pub tokens: usize,
-    /// Choices per token.
+    /// Experts per token.
     pub top_k: usize,
 }
 
@@ -110,7 +115,7 @@ impl RoutingShape {
 pub struct TopKArgs<'a> {
     /// Number of experts.
     pub experts: usize,
-    /// Choices per token.
+    /// Experts per token.
     pub k: usize,
     /// Scores, `[tokens, experts]`.
     pub scores: View<'a>,
@@ -172,7 +177,7 @@ pub struct CombineWeightGradArgs<'a> {
 pub struct RouterWeightsArgs<'a> {
     /// Number of experts.
     pub experts: usize,
-    /// Choices per token.
+    /// Experts per token.
     pub k: usize,
     /// Logits, f32 `[tokens, experts]`.
     pub logits: View<'a>,
@@ -186,7 +191,7 @@ pub struct RouterWeightsArgs<'a> {
 pub struct RouterWeightsBackwardArgs<'a> {
     /// Number of experts.
     pub experts: usize,
-    /// Choices per token.
+    /// Experts per token.
     pub k: usize,
     /// Logits, f32 `[tokens, experts]`.
     pub logits: View<'a>,
@@ -198,8 +203,8 @@ pub struct RouterWeightsBackwardArgs<'a> {
     pub dlogits: ViewMut<'a>,
 }
 
-/// Operands of [`RoutingOps::router_penalty`].
-pub struct RouterPenaltyArgs<'a> {
+/// Operands of [`RoutingOps::router_auxiliary_loss`].
+pub struct RouterAuxiliaryLossArgs<'a> {
     /// Number of experts.
     pub experts: usize,
     /// Logits, f32 `[tokens, experts]`.
@@ -208,12 +213,12 @@ pub struct RouterPenaltyArgs<'a> {
     pub factors: View<'a>,
     /// Factor of the squared log-sum-exp.
     pub z: f32,
-    /// Penalty of each token, `[tokens]`, f32 or bf16, written.
+    /// Auxiliary loss of each token, `[tokens]`, f32 or bf16, written.
     pub out: ViewMut<'a>,
 }
 
-/// Operands of [`RoutingOps::router_penalty_backward`].
-pub struct RouterPenaltyBackwardArgs<'a> {
+/// Operands of [`RoutingOps::router_auxiliary_loss_backward`].
+pub struct RouterAuxiliaryLossBackwardArgs<'a> {
     /// Number of experts.
     pub experts: usize,
     /// Logits, f32 `[tokens, experts]`.
@@ -222,7 +227,7 @@ pub struct RouterPenaltyBackwardArgs<'a> {
     pub factors: View<'a>,
     /// Factor of the squared log-sum-exp.
     pub z: f32,
-    /// Gradient of the penalty of each token, `[tokens]`, f32 or bf16.
+    /// Gradient of the auxiliary loss of each token, `[tokens]`, f32 or bf16.
     pub dout: View<'a>,
     /// Gradient of the logits, f32 `[tokens, experts]`, written.
     pub dlogits: ViewMut<'a>,

@@ -2,7 +2,7 @@
 
 use super::{Call, CommOp, ReduceOp};
 
-/// The first respect in which two calls differ, the most telling one first.
+/// The first difference of two calls, the most telling one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallDifference {
     Operation,

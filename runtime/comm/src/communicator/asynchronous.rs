@@ -25,8 +25,8 @@ impl Communicator {
         self.start_call(site, op, Operands::Owned { src: Some(src), dst: Some(dst) })
     }
 
-    /// Asynchronous [`all_gather`](Self::all_gather) within one buffer. `data` is the whole tensor, `[sum(lens)]`, in
-    /// which this member's run is in place; `wait` returns it with the runs of all members. `blocks` has one row.
+    /// Asynchronous [`all_gather`](Self::all_gather) within one buffer. `data` is the whole tensor, `[sum(lens)]`, with
+    /// this member's run in place; `wait` returns it with the runs of all members. `blocks` has one row.
     ///
     /// Other members may make the same call with separate `src` and `dst`.
     pub fn start_all_gather_in_place(

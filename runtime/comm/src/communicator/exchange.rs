@@ -13,7 +13,7 @@ impl Communicator {
     ///
     /// If [messages are grouped](Self::groups_messages), none of them is complete before all are, and later messages of
     /// this member wait for them. So members must not wait for each other in a circle: it is enough that all of them
-    /// exchange the same rounds in one order, each of which has both ends of its messages.
+    /// exchange the same rounds in one order, and each round has both ends of its messages.
     pub fn exchange(
         &self,
         sends: Vec<(Site, usize, Arc<Buffer>)>,

@@ -1,7 +1,8 @@
 //! The stream of a member's work on operands in device memory.
-//!  All ranks of the process share one device, so that addresses of one are usable by the others. The host threads only
-//!  rendezvous, as they do for host memory; the order of reads and writes is left to the streams, which wait for each
-//!  other's events:
+//!
+//! All ranks of the process share one device, so that addresses of one are usable by the others. The host threads only
+//! rendezvous, as they do for host memory; the order of reads and writes is left to the streams, which wait for each
+//! other's events:
 //! 1. A member contributes the event after which its memory may be used.
 //! 2. It submits its work after the events of all members, and records an event at the end.
 //! 3. If it has lent memory, its stream waits for the end events of the others.

@@ -78,7 +78,7 @@ impl LocalGroups {
 pub struct LocalEngine {
     groups: Arc<LocalGroups>,
     rank: usize,
-    /// The process groups of the rank's communicators, each of which the rank creates once.
+    /// The process groups of the rank's communicators. The rank creates each once.
     joined: Mutex<Vec<Arc<LocalProcessGroup>>>,
 }
 

@@ -31,7 +31,7 @@ pub enum ReceiveTarget {
 }
 
 impl Receiver {
-    /// Returns `true` for an asynchronous receive, in which no thread waits.
+    /// Returns `true` for an asynchronous receive, which blocks no thread.
     pub fn is_asynchronous(&self) -> bool {
         matches!(self.target, ReceiveTarget::Owned(_))
     }

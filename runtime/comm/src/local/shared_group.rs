@@ -22,7 +22,7 @@ pub struct SharedGroup {
 }
 
 impl SharedGroup {
-    /// Creates the group of `member`; `exits` are those of members that have left before.
+    /// Creates the group of `member`; `exits` has the exits of members that have left before.
     pub fn new(
         member: &GroupMember,
         ranks: Arc<RankTable>,

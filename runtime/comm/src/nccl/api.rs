@@ -44,7 +44,7 @@ pub struct CommStream {
     pub stream: u64,
 }
 
-/// One operation of the library; addresses are device addresses, counts are elements, and ranks are those of the
+/// One operation of the library; addresses are device addresses, counts are elements, and ranks are numbers in the
 /// communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]

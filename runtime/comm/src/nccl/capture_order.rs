@@ -1,9 +1,10 @@
 //! The order of a rank's calls in a CUDA graph.
-//!  A graph may run its branches one after the other, in any order. If one rank ran a gradient reduction over `dp`
-//!  before a gather over `tp`, and another the gather first, each would wait for the other through their neighbors; the
-//!  same holds for reductions and rounds of messages. So all calls of a rank are captured as one branch, in the order
-//!  in which the host issues them. It has a price: in a graph, calls of different process groups overlap with compute,
-//!  but not with each other.
+//!
+//! A graph may run its branches one after the other, in any order. If one rank ran a gradient reduction over `dp`
+//! before a gather over `tp`, and another the gather first, each would wait for the other through their neighbors; the
+//! same holds for reductions and rounds of messages. So all calls of a rank are captured as one branch, in the order of
+//! issue by the host. It has a price: in a graph, calls of different process groups overlap with compute, but not with
+//! each other.
 //!
 //! In this order no ranks wait for each other. Ranks with the same position along `pp` issue the same calls in the same
 //! order, and calls of other axes have no other members: all members of such a call come to it. So ranks can only be

@@ -14,8 +14,8 @@ const CONFIG_VERSION: u32 = 22_800;
 /// The value of a field that is left to the library.
 const UNDEFINED: c_int = c_int::MIN;
 
-/// Returns a configuration in which calls do not block. `splits` is about the communicators that are split from one
-/// with this configuration.
+/// Returns a configuration with nonblocking calls. `splits` is about the communicators that are split from one with
+/// this configuration.
 pub fn config(splits: SplitResources) -> ncclConfig_t {
     ncclConfig_t {
         size: size_of::<ncclConfig_t>(),

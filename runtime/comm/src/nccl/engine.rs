@@ -71,7 +71,8 @@ impl NcclEngine {
         Ok(Arc::new(NcclEngine { shape, resources, thread: Some(thread), comms, expected }))
     }
 
-    /// Returns the communicator of a group with several ranks. After a failure, which the watchdog keeps, there is none.
+    /// Returns the communicator of a group with several ranks. After a failure, which the watchdog keeps, there is
+    /// none.
     fn comm_of(&self, member: &GroupMember) -> Option<Comm> {
         let axes = axes_of_several(&self.shape, member.axes());
         if axes.is_empty() {

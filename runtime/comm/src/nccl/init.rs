@@ -151,7 +151,7 @@ impl<'a> CommInit<'a> {
         self.connect(comm, &transfers)
     }
 
-    /// Submits first messages, for which the library connects the ranks. The host waits for that here, because messages
+    /// Submits first messages, so that the library connects the ranks. The host waits for that here, because messages
     /// that cross each other must not wait for it later.
     fn connect(&self, comm: Comm, transfers: &[Transfer]) -> Result<(), CommError> {
         let call = "connecting neighbors along pp";
@@ -196,8 +196,8 @@ impl<'a> CommInit<'a> {
     }
 }
 
-/// Creates the communicator of a group that was not expected, of which this is member `member` of `members`, given by
-/// their world ranks. The first one publishes its id.
+/// Creates the communicator of a group that was not expected, as member `member` of the world ranks `members`. The
+/// first one publishes its id.
 pub fn create_unexpected(
     expected: &ExpectedGroups,
     (library, watchdog): (&dyn Library, &Watchdog),
@@ -229,7 +229,7 @@ fn await_comm(
     Ok(comm)
 }
 
-/// Returns those of `axes` with more than one rank.
+/// Returns the axes among `axes` that have more than one rank.
 pub fn axes_of_several(shape: &MeshShape, axes: AxisSet) -> AxisSet {
     let has_several = |axis: &AxisId| shape.degree_of(AxisSet::of(*axis)) > 1;
     axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.union(AxisSet::of(axis)))

@@ -16,7 +16,7 @@ pub enum MessageComms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     pub comm: Comm,
-    /// Number of the stream among those of messages.
+    /// Number of the stream among the streams of messages.
     pub stream: usize,
     /// The sender's rank in the communicator.
     pub sender: usize,

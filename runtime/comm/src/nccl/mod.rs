@@ -1,7 +1,7 @@
 //! The engine over NCCL: every rank has its own GPU, and ranks are threads of one process or processes on many hosts.
 //!
-//! - `group` is the path of a call; `point_to_point` that of messages, over `message_comms`: those of `pair_comms`, or
-//!   one.
+//! - `group` is the path of a call; `point_to_point` that of messages, over `message_comms`: the communicators of
+//!   `pair_comms`, or one for all.
 //! - `plan` decomposes a collective into transfers of the library and copies on the device.
 //! - `submit` submits them, to one stream for each group of axes, ordered with the compute stream by events: the host
 //!   does not wait.

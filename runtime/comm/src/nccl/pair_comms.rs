@@ -43,7 +43,7 @@ impl PairComms {
     }
 }
 
-/// Number of rounds in which every two of `members` are paired once.
+/// Number of rounds that pair every two of `members` once.
 fn round_count(members: usize) -> usize {
     if members < 2 { 0 } else { members.next_multiple_of(2) - 1 }
 }

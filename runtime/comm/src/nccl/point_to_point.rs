@@ -17,7 +17,7 @@ use super::group::{CallResult, NcclGroup};
 use super::message_comms::Route;
 use super::rank_resources::RankResources;
 
-/// The first stream of messages, after those of all sets of axes.
+/// The first stream of messages, after the streams of all sets of axes.
 const FIRST_STREAM: usize = 256;
 
 /// A message, and the device memory that it reads or writes.

@@ -13,8 +13,8 @@ use meshwright_mesh::{AxisSet, MeshShape};
 /// The path of messages between ranks along `pp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MessagePath {
-    /// One communicator and one stream for all messages of a rank: those of an exchange are submitted as one group, and
-    /// can be captured in a CUDA graph.
+    /// One communicator and one stream for all messages of a rank: the messages of an exchange are submitted as one
+    /// group, and can be captured in a CUDA graph.
     #[default]
     Grouped,
     /// A communicator and a stream for each pair of ranks and direction, so that a message waits for its receiver

@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 const DETECTION_TIME: Duration = Duration::from_millis(500);
 /// Time for the aborts of communicators to end before the engine is dropped.
 const ABORT_TIME: Duration = Duration::from_secs(5);
-/// Time for which a busy communicator is polled without sleeping: the end of a group of calls takes less.
+/// Time of polling a busy communicator without sleeping: the end of a group of calls takes less.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// The communicators of a rank and their calls in flight.

@@ -20,7 +20,7 @@ pub enum RankAssignmentError {
         "the environment has {present}, but no {missing}: start all processes by one launcher, or set it"
     )]
     Missing {
-        /// The variable by which the launcher was recognized.
+        /// The variable that identified the launcher.
         present: &'static str,
         /// The missing variable.
         missing: &'static str,
@@ -49,7 +49,7 @@ pub enum RankAssignmentError {
 
 /// The environment variables of one launcher.
 pub struct LauncherVars {
-    /// World rank, by which the launcher is recognized.
+    /// World rank; the variable identifies the launcher.
     pub rank: &'static str,
     /// Candidates for the world size; none if the launcher does not tell it.
     world: &'static [&'static str],

@@ -1,6 +1,6 @@
 //! Waiting on shared state: a monitor that spins before it sleeps, and deadlock detection over all of them.
 //!
-//! The primitives are those of the standard library, or of `loom`, which explores the interleavings of threads.
+//! The primitives come from the standard library, or from `loom`, which explores the interleavings of threads.
 
 mod deadlock;
 mod monitor;

@@ -8,8 +8,8 @@ use meshwright_backend::Buffer;
 
 use super::tape::{NodeId, backpropagate};
 
-/// Adds the gradients of the losses that `roots` have computed to those of `pass`, and starts the gradient reductions
-/// that are due. All gradients are complete after the last micro-batch.
+/// Adds the gradients of the losses that `roots` have computed to the gradients of `pass`, and starts the gradient
+/// reductions that are due. All gradients are complete after the last micro-batch.
 pub(crate) fn run_backward(
     rank: &Rank,
     pass: &Rc<BackwardPass>,
@@ -22,8 +22,8 @@ pub(crate) fn run_backward(
     });
 }
 
-/// Runs `body`, which adds the gradients of one micro-batch to those of `pass`, and starts the gradient reductions that
-/// are due. The gradients of `completed` are complete after it.
+/// Runs `body`, which adds the gradients of one micro-batch to the gradients of `pass`, and starts the gradient
+/// reductions that are due. The gradients of `completed` are complete after it.
 pub(super) fn run_micro_batch<T>(
     rank: &Rank,
     pass: &Rc<BackwardPass>,

@@ -39,7 +39,8 @@ pub(crate) const fn gradient_axes(input: AxisSet, output: AxisSet, param: AxisSe
     input.union(output).difference(param)
 }
 
-/// Contracts the last dims of `x` with those of `weight`, after `x` has entered the region, and leaves the region.
+/// Contracts the last dims of `x` with the last dims of `weight`, after `x` has entered the region, and leaves the
+/// region.
 #[track_caller]
 pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Site) -> Value {
     x.rank().check_same(weight.rank());

@@ -27,7 +27,7 @@ impl DocumentIds {
     /// positions in the row, for all tokens of whole rows.
     ///
     /// # Panics
-    /// If `starts` are not those of documents that follow one another.
+    /// If `starts` are not the starts of documents that follow one another.
     #[track_caller]
     pub(crate) fn new(rank: &Rank, sequence: &Extent, starts: &[u32]) -> DocumentIds {
         if rank.leaves_out_numbers(starts.len()) {
@@ -64,7 +64,7 @@ impl DocumentIds {
     fn blocks(seq: usize, starts: &[u32]) -> [Vec<u32>; 3] {
         assert!(
             starts.len().is_multiple_of(seq.max(1)),
-            "{} starts of documents are not those of whole rows of {seq} tokens",
+            "{} starts of documents do not fill whole rows of {seq} tokens",
             starts.len()
         );
         let (mut ends, mut places) = (vec![0; starts.len()], vec![0; starts.len()]);
@@ -119,7 +119,7 @@ mod tests {
                 vec![0, 0, 0, 3, 3, 3],
                 "position 0 of row 1 cannot be in a document that begins at 3",
             ),
-            (vec![0, 0], "2 starts of documents are not those of whole rows of 3 tokens"),
+            (vec![0, 0], "2 starts of documents do not fill whole rows of 3 tokens"),
         ] {
             let caught = std::panic::catch_unwind(|| DocumentIds::blocks(3, &starts)).unwrap_err();
             let message = caught.downcast_ref::<String>().unwrap();

@@ -62,9 +62,9 @@ pub enum WeightGradients<'a> {
     },
     /// Weight gradients are computed later, by [`DeferredWeightGradients::compute_gradients`], which zero-bubble
     /// pipeline schedules use to fill idle time. Deferred are the weights of matmuls with the biases that are fused
-    /// into them, and those of embeddings. Other gradients are computed in the backward pass, as are those of all
-    /// weights inside of recomputed segments, and at ZeRO stages 2 and 3, where memory for them would be needed until
-    /// then.
+    /// into them, and the weights of embeddings. Other gradients are computed in the backward pass. So are the
+    /// gradients of all weights inside of recomputed segments, and at ZeRO stages 2 and 3, where they would need memory
+    /// until then.
     Deferred,
 }
 
@@ -111,7 +111,7 @@ impl MicrobatchPass {
     /// [`record`](Self::record), and returns the operations that have computed the losses, and a result.
     ///
     /// # Panics
-    /// If `outputs` are those of another pass.
+    /// If `outputs` belong to another pass.
     #[track_caller]
     #[doc(hidden)]
     pub fn record_losses<T>(
@@ -159,8 +159,8 @@ impl MicrobatchPass {
     }
 
     /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. Adds the gradients
-    /// of parameters to those of `step`. Returns the gradients of the inputs, zeros if none arrived, and the deferred
-    /// weight gradients.
+    /// of parameters to the gradients of `step`. Returns the gradients of the inputs, zeros if none arrived, and the
+    /// deferred weight gradients.
     ///
     /// # Panics
     /// If there are neither losses nor gradients of the outputs, a gradient does not have the dtype and the length of
@@ -268,7 +268,7 @@ fn check_no_other_pass(rank: &Rank) {
 
 /// Weight gradients of a [`ForwardPass`](crate::tensor::ForwardPass) that its backward has
 /// [deferred](WeightGradients::Deferred).
-#[must_use = "the gradients of the step lack those of these weights until `compute_gradients`"]
+#[must_use = "the step lacks the gradients of these weights until `compute_gradients`"]
 pub struct DeferredWeightGradients {
     rank: Rank,
     step: Rc<BackwardPass>,
@@ -276,8 +276,8 @@ pub struct DeferredWeightGradients {
 }
 
 impl DeferredWeightGradients {
-    /// Computes the gradients, in the order in which backward has reached the weights. Those of `complete` are then
-    /// complete in this step: their reduction over the ranks starts.
+    /// Computes the gradients, in the order of backward. The gradients of `complete` are then complete in this step:
+    /// their reduction over the ranks starts.
     ///
     /// # Panics
     /// If another backward has overwritten the gradients of the step, or a weight was changed since the forward pass.

@@ -134,8 +134,8 @@ impl ParamUse {
 }
 
 impl TapeGradients<'_> {
-    /// Calls `kernel` with the gradient of the result of `node`, of `len` elements, and those of the parameters that
-    /// were used with it, and counts the uses as done. Each gradient comes with whether to accumulate into it.
+    /// Calls `kernel` with the gradient of the result of `node`, of `len` elements, and the gradients of the parameters
+    /// that were used with it, and counts the uses as done. Each gradient comes with whether to accumulate into it.
     ///
     /// The result may have a gradient from another reader, as the stream of a residual network has from the sum after a
     /// block when backward reaches the norm before it. A kernel that accumulates into it saves a pass over both.

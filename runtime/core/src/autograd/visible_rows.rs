@@ -11,8 +11,9 @@ use meshwright_mesh::Extent;
 
 /// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its
 /// row.
-///  A rank that holds some positions of its rows only takes the documents of the other positions from here, so ranks
-///  exchange none.
+///
+/// A rank that holds some positions of its rows only takes the documents of the other positions from here, so ranks
+/// exchange none.
 pub struct VisibleRows {
     /// Positions of a row.
     seq: usize,
@@ -73,7 +74,7 @@ impl VisibleRows {
             (keys.count_before(position).clamp(part.start, part.end) - part.start) as u32
         };
         let seq = queries.global;
-        assert_eq!(self.seq, seq, "the visible positions are those of rows of another length");
+        assert_eq!(self.seq, seq, "the visible positions belong to rows of another length");
         let samples = self.starts.chunks(seq).zip(self.ends.chunks(seq));
         let places = samples.flat_map(|(starts, ends)| {
             queries.positions().map(move |position| {

@@ -22,7 +22,7 @@ const LIMITS: [usize; 2] = [4096, 1024];
 /// Number of `u32` words that describe a value in the comparison.
 const WORDS: usize = 7;
 
-/// Values made on the host of a rank, recorded until the ranks have compared those of the first step.
+/// Values made on the host of a rank, recorded until the ranks have compared the values of the first step.
 #[derive(Default)]
 pub struct DeclaredValues {
     values: RefCell<Vec<Declared>>,
@@ -67,11 +67,11 @@ impl DeclaredKind {
         match self {
             DeclaredKind::Elements => {
                 "make it from the global index, with `from_fn`, or from data that all ranks read; or declare the dim \
-                 of which they hold different parts, `Split<Dim, Axis>` or `@ data`"
+                 as distributed, `Split<Dim, Axis>` or `@ data`, if they hold different parts of it"
             }
             DeclaredKind::Number => {
                 "a number that depends on the rank or on its part of a tensor is not allowed here: ranks hold the same \
-                 tensor along the other axes, and sums over ranks are those of `.sum(Dim)`, `.mean(Dim)` and losses"
+                 tensor along the other axes, and `.sum(Dim)`, `.mean(Dim)` and losses are the sums over ranks"
             }
             DeclaredKind::Setting => {
                 "give every rank the same seed, sizes and settings, and `set_step` with the same step"

@@ -80,8 +80,8 @@ pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
     }
 }
 
-/// Gathers the global tensor of which `block` is this rank's part, row-major. All ranks of the axes that distribute a
-/// dim call it.
+/// Gathers a global tensor from `block`, this rank's part, row-major. All ranks of the axes that distribute a dim call
+/// it.
 #[track_caller]
 pub(crate) fn gather_block(
     rank: &Rank,

@@ -177,7 +177,7 @@ impl Rank {
         self.context.settings.compute
     }
 
-    /// Returns the dtype in which gradients are reduced over the data axes.
+    /// Returns the dtype of gradient reductions over the data axes.
     pub fn reduce_dtype(&self) -> DType {
         self.context.settings.reduce
     }
@@ -240,8 +240,8 @@ impl Rank {
         self.context.step.read_count()
     }
 
-    /// Returns true if operations are recorded on the tape. Those of a checkpointed segment are not in its forward
-    /// pass, but in its recomputation.
+    /// Returns true if operations are recorded on the tape. Operations of a checkpointed segment are recorded in its
+    /// recomputation, not in its forward pass.
     pub(crate) fn records_operations(&self) -> bool {
         self.context.grad_mode.is_recording.get()
     }

@@ -1,4 +1,4 @@
-//! Rounding noise: results of operations that differ in their last bits, as those of another order of summation do.
+//! Rounding noise: results of operations that differ in their last bits, as another order of summation makes them.
 //!
 //! A run with noise, compared with one without, shows how far the numbers of a program depend on rounding.
 

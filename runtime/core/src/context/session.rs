@@ -4,8 +4,9 @@ use std::any::{Any, TypeId};
 use std::cell::OnceCell;
 
 /// One state of each type, created by its `Default` when it is first used.
-///  The context of a rank does not depend on the modules that keep state in it, so these are layered above it. There
-///  are few types, in a list that only grows: a lookup compares type ids.
+///
+/// The context of a rank does not depend on the modules that keep state in it, so these are layered above it. There
+/// are few types, in a list that only grows: a lookup compares type ids.
 #[derive(Default)]
 pub(super) struct Session {
     first: OnceCell<Box<SessionState>>,

@@ -12,15 +12,15 @@ pub struct Settings {
     /// Dtype of activations and of the values that layers read: `F32`, or `Bf16` with f32 master weights. Activations
     /// are also summed over ranks in this dtype, with the partial sums of all ranks accumulated in f32.
     pub compute: DType,
-    /// Dtype in which gradients are reduced over the data axes and `cp`. They are accumulated in f32 before and after.
+    /// Dtype of gradient reductions over the data axes and `cp`. They are accumulated in f32 before and after.
     pub reduce: DType,
     /// ZeRO stage: which state is sharded over the `fsdp`, `ep` and `cp` axes.
     pub zero: ZeroStage,
     /// Limit in bytes of all buffers of the rank together; `None` for the memory of the machine.
     pub memory_limit: Option<usize>,
     /// Limit of logits that a fused head holds at the same time on a device, the same on every rank; `None` for a
-    /// default that fits small devices. The trainer derives it from the memory plan. The order in which the gradient of
-    /// the head's weight is summed depends on it.
+    /// default that fits small devices. The trainer derives it from the memory plan. The order of summation of the
+    /// head's weight gradient depends on it.
     pub logits_limit: Option<usize>,
     /// True to keep the units that backward reads first unsharded from the forward pass on, at ZeRO stage 3: one layer,
     /// and what is smaller behind it; in a pipeline, of each stage. The same on every rank. The trainer turns it off if

@@ -1,5 +1,5 @@
-//! The exchange of each step, by which ranks compare their updates and losses, and which tells all of them that one
-//! cannot train on another step.
+//! The exchange of each step: ranks compare their updates and losses, and learn that one of them cannot train on
+//! another step.
 
 use std::cell::Cell;
 
@@ -9,8 +9,7 @@ use super::failure::fail;
 use super::step_losses::LossSum;
 use super::update_history::{UpdateHistory, describe_difference};
 
-/// Number of `u32` words that a rank sends: those of its updates, losses and step, and the announcement of its last
-/// step.
+/// Number of `u32` words that a rank sends: its updates, losses and step, and the announcement of its last step.
 const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 3;
 
 /// Step of a rank whose step does not matter.

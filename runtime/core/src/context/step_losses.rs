@@ -78,10 +78,10 @@ impl LossSum {
         // Only ranks of the last pipeline stage have losses.
         assert!(
             weights == self.weights || shape.degree(AxisId::Pp) > 1,
-            "the weighted losses of a step, of which the last is differentiated at {line}, differ between rank {rank} \
-             and rank {other} in number, order, shapes or weights: all ranks add the same losses in the same order, \
-             which that of a `HashMap` is not, with weights that follow from numbers of all ranks, as `Loss::reduce` \
-             and `Gradients::norm` return"
+            "the weighted losses of a step (the last is differentiated at {line}) differ between rank {rank} and rank \
+             {other} in number, order, shapes or weights: all ranks add the same losses in the same order, which a \
+             `HashMap` does not have, with weights that follow from numbers of all ranks, as `Loss::reduce` and \
+             `Gradients::norm` return"
         );
         let position = |rank| shape.index_in_group(rank, self.varies);
         if position(other) != position(rank) || words[4] != self.varies.number() as u32 {
@@ -90,10 +90,10 @@ impl LossSum {
         let sum = f64::from_bits(sum);
         assert!(
             is_same_sum(self.sum, sum),
-            "the losses of a step, of which the last is differentiated at {line}, are declared {}, but they sum to {} \
-             on rank {rank} and to {sum} on rank {other}: these ranks compute the same part of the batch, so a loss \
-             may depend neither on the index of a rank nor on control flow or random numbers that differ between them, \
-             as those of `if rank.index() == 0` or of a counter that the threads share",
+            "the losses of a step (the last is differentiated at {line}) are declared {}, but they sum to {} on rank \
+             {rank} and to {sum} on rank {other}: these ranks compute the same part of the batch, so a loss may depend \
+             neither on the index of a rank nor on control flow or random numbers that differ between them, such as \
+             `if rank.index() == 0` or a counter that the threads share",
             describe_agreement(self.varies),
             self.sum,
         );

@@ -17,7 +17,7 @@ pub(super) struct UpdateHistory {
     last_decay: Cell<f64>,
 }
 
-/// The updates that a rank has applied, to be compared with those of other ranks.
+/// The updates that a rank has applied, to be compared with the updates of other ranks.
 pub struct AppliedUpdates {
     words: [u32; UpdateHistory::WORDS],
     description: String,
@@ -49,7 +49,7 @@ struct Update {
     lr: f64,
     /// Factor on the gradients.
     factor: f32,
-    /// Number of the update among those of its optimizer: 1 for the first.
+    /// Number of the update in its optimizer: 1 for the first.
     number: u64,
 }
 

@@ -19,12 +19,17 @@ impl Rank {
         self.step_exchange().updates.add_average(decay);
     }
 
-    /// Compares the updates that the ranks have applied so far, of which different ones would leave the ranks with
-    /// different models, the `losses` of the gradients that are reduced, and the training step. Every rank calls it.
+    /// Compares between ranks:
+    ///
+    /// - the updates that they have applied so far: different updates would lead to different models;
+    /// - the `losses` whose gradients are reduced;
+    /// - the training step.
+    ///
+    /// Every rank calls it.
     ///
     /// # Panics
-    /// If a rank has left out or repeated an update, has applied another one, or is in another step, on all ranks
-    /// alike; and if a loss differs between ranks on which it is the same by its type.
+    /// On all ranks, if one has left out or repeated an update, has applied another one, or is in another step; and if
+    /// a loss differs between ranks on which its type makes it equal.
     #[track_caller]
     pub(crate) fn compare_updates(&self, losses: LossSum) {
         self.step_exchange().run(self.comms(), losses, Some(self.peek_step()));

@@ -1,4 +1,4 @@
-//! Digests of declared values, by which ranks compare them first: a few words, however many values there are.
+//! Digests of declared values. Ranks compare digests first: a few words, however many values there are.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -57,7 +57,7 @@ mod tests {
     use meshwright_cpu::CpuBackend;
 
     /// The mesh of a 405B: each rank has 2,000 values that are the same everywhere, as many of its part of the batch,
-    /// and those of its pipeline stage.
+    /// and the values of its pipeline stage.
     #[test]
     fn sixteen_thousand_ranks_are_compared_by_a_few_words() {
         let shape: MeshShape = "pp=16,fsdp=128,tp=8".parse().unwrap();

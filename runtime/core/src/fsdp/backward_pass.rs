@@ -123,7 +123,7 @@ impl BackwardPass {
         self.units().iter().flat_map(|unit| unit.params()).collect()
     }
 
-    /// Begins the backward of one micro-batch in the units that already hold gradients of the step. Those of
+    /// Begins the backward of one micro-batch in the units that already hold gradients of the step. The gradients of
     /// `completed` are complete after it.
     #[doc(hidden)]
     pub fn begin_micro_batch(&self, completed: CompletedUnits) {

@@ -51,7 +51,7 @@ impl ParamRef {
     }
 
     /// Returns the local extent of each dim: of a parameter of another pipeline stage, that of its owner at the same
-    /// position along the other axes. [`sizes`](Self::sizes) are those of the global parameter.
+    /// position along the other axes. [`sizes`](Self::sizes) returns the sizes of the global parameter.
     pub fn local_extents(&self) -> &[Extent] {
         &self.entry.extents
     }

@@ -72,7 +72,7 @@ impl ParamRef {
         self.gather_block(rank, self.to_local_vec())
     }
 
-    /// Gathers the global tensor of which `block` is this rank's part, split like the parameter.
+    /// Gathers a global tensor from `block`, this rank's part, split like the parameter.
     #[track_caller]
     pub(crate) fn gather_block(&self, rank: &Rank, block: Vec<f32>) -> Vec<f32> {
         gather_block(rank, self.dims(), self.local_extents(), block)
@@ -251,7 +251,7 @@ impl ParamRef {
     pub(crate) fn defer(&self) -> DeferredParam {
         self.check_owned();
         self.unit.unshard();
-        let (version, held) = (self.unit.version(), self.unit.hold());
+        let (version, held) = (self.unit.version(), self.unit.share_unsharded());
         DeferredParam { param: self.clone(), version, held }
     }
 

@@ -16,7 +16,7 @@ pub(crate) trait PendingRead {
 #[derive(Default)]
 pub(crate) struct PendingReads {
     reads: RefCell<Vec<Weak<dyn PendingRead>>>,
-    /// Number of entries at which those of dropped operations are removed.
+    /// Number of entries at which the entries of dropped operations are removed.
     limit: Cell<usize>,
 }
 

@@ -9,7 +9,7 @@ use super::action_reads::{ActionReads, is_unit};
 use super::kept_units::first_units;
 use super::unit::Unit;
 
-/// The unsharded units of a rank, and the order in which units are used.
+/// The unsharded units of a rank, and the order of uses of units.
 ///
 /// A unit is unsharded when its values are first read, stays unsharded while no other unit's values are read, and is
 /// resharded then. The order of a forward pass is recorded: backward follows it in reverse, and the forward pass of the
@@ -95,7 +95,7 @@ impl Prefetcher {
         self.phase
     }
 
-    /// Exchanges the reads of the current forward pass with `reads`, those of another one.
+    /// Exchanges the reads of the current forward pass with `reads`, the reads of another one.
     pub(super) fn swap_reads(&mut self, reads: &mut Vec<UnitRead>) {
         std::mem::swap(&mut self.reads, reads);
         self.forward_position = None;
@@ -258,8 +258,8 @@ impl Prefetcher {
         self.unsharded.retain(|unit| !unit.reshard());
     }
 
-    /// Reshards all units but those of the fields of `needed`, those that are kept, and those whose values are borrowed
-    /// at the moment.
+    /// Reshards all units except the units of the fields of `needed`, units that are kept, and units whose values are
+    /// borrowed at the moment.
     fn reshard_all_but(&mut self, needed: &[Option<&Rc<Unit>>]) {
         let kept: Vec<Rc<Unit>> = match self.phase {
             StepPhase::Evaluate => Vec::new(),

@@ -46,7 +46,7 @@ impl Rank {
     }
 }
 
-/// Adds units to a list, and drops those of models that are gone.
+/// Adds units to a list, and drops the units of models that are gone.
 fn extend_units(known: &RefCell<Vec<Weak<Unit>>>, units: &[Rc<Unit>]) {
     let mut known = known.borrow_mut();
     known.retain(|unit| unit.strong_count() > 0);

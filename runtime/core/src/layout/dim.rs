@@ -75,7 +75,7 @@ pub trait Local: Whole<Home = Here> {}
                this dim",
     label = "this needs the whole `{D}` on each rank",
     note = "declare the dims of layers and parameters without `@`: `#[sharded(tp = ..)]` on a field splits them over \
-            the ranks of tp, and `#[sharded(ep = \"experts\")]` experts over those of ep",
+            the ranks of tp, and `#[sharded(ep = \"experts\")]` experts over the ranks of ep",
     note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer treats all \
             elements alike"
 )]

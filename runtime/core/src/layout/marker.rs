@@ -51,7 +51,7 @@ impl<A: Axis + Outside<B>, B: Axis + Outside<C>, C: Axis> AxisGroup for (A, B, C
     const SEAL: Seal = Seal::new();
 }
 
-/// An axis whose neighboring ranks are further apart than those of `A`: an outer axis of the mesh.
+/// An axis whose neighboring ranks are further apart than neighbors along `A`: an outer axis of the mesh.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not outside of `{A}` on the mesh",
     label = "axes of a split are written from the outermost to the innermost, each once",

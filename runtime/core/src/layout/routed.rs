@@ -13,7 +13,7 @@ use super::{AxisSet, Dim, DimInfo, Dims, Here, Split, SplitAxes, Whole};
 /// Tensors with this dim, `(Routed<L, E>, Hidden)`, come from [`group`](crate::nn::TokenRouting::group) and
 /// [`dispatch`](crate::nn::TokenRouting::dispatch) only. Ranks hold different numbers of rows, so the dim can be
 /// neither summed over, nor gathered, nor split. Operations that treat all rows alike take it: elementwise ones, norms,
-/// plain linear layers, and those of experts, [`GroupedLinear`](crate::nn::GroupedLinear).
+/// plain linear layers, and the linear layers of experts, [`GroupedLinear`](crate::nn::GroupedLinear).
 pub struct Routed<L, E>(PhantomData<(L, E)>);
 
 #[diagnostic::do_not_recommend]
@@ -27,7 +27,7 @@ impl<L: Dims, E: Dim> Dim for Routed<L, E> {
         home: Self::VARIES,
         is_routed: true,
     };
-    // The axes of `E` are among those of `L`: tokens are dispatched over no others.
+    // The axes of `E` are among the axes of `L`: tokens are dispatched over no others.
     type Usage = (
         RowsOfRouting,
         <L::Usage as UsageSet>::Dp,

@@ -6,7 +6,7 @@ use super::{
     Axis, AxisGroup, AxisSet, Dim, DimInfo, Here, ModelAxis, OnEveryRank, SameShape, Split, Whole,
 };
 
-/// [`Dims`] in which each mesh axis distributes at most one dim, once: a shape that a tensor can be created with.
+/// [`Dims`] with at most one dim over each mesh axis, once: a shape that a tensor can be created with.
 ///
 /// Code that is generic in dims and creates tensors needs the bound `where (B, S): Shape`. This function is refused, as
 /// `Tp` would split two dims of the result:

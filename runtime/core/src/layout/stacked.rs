@@ -30,8 +30,8 @@ impl<E, I, O> SameShape<Stacked<E, I, O>> for Stacked<E, I, O> {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot count the weights of a stack",
     label = "not a dim declared without `@`, whole or split over `Ep`, `Cp` or `Tp`",
-    note = "the parameters of the ranks of `Dp` are equal, those of `Fsdp` are parts that are gathered, and those of \
-            `Pp` belong to stages: experts are split over `Ep`, `Cp`, `Tp` or several of them",
+    note = "parameters are equal on the ranks of `Dp`, gathered from the ranks of `Fsdp`, and divided into stages over \
+            `Pp`: experts are split over `Ep`, `Cp`, `Tp` or several of them",
     note = "experts are `Stacked<Split<Experts, Ep>, Hidden, Ffn>`, of a dim declared without `@`"
 )]
 pub trait StackDim: Dim {

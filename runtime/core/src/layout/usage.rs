@@ -1,20 +1,28 @@
 //! Type-level counts of the dims that each mesh axis distributes.
 //!
 //! With them the compiler refuses an axis that distributes two dims of one tensor before generic code is instantiated.
+//! A verdict is `Others`, which stands for the verdict of the other axes, unless this axis has a problem:
+//!
+//! | count of an axis | `And`: of one tensor | `CoveredBy`: of an operand | `Covers`: of the operand's output |
+//! |---|---|---|---|
+//! | [`Unused`]: no dim | `Others` | `Others` | [`Lost`] |
+//! | [`Once`]: one dim | `Others` | `Covers` of the output | `Others` |
+//! | [`Twice`]: two dims, or one twice | [`Twice`] | `Covers` of the output | `Others` |
+//! | [`RowsOfRouting`]: rows of experts | [`RowsOfRouting`] | [`RowsOfRouting`] | `Others` |
 
 use std::marker::PhantomData;
 
 /// The number of dims that one axis distributes: none, one, or too many.
-pub trait Usage: 'static {
+pub trait AxisCount: 'static {
     /// The count plus one.
-    type Next: Usage;
+    type Next: AxisCount;
     /// The sum of both counts.
-    type Plus<U: Usage>: Usage;
+    type Plus<U: AxisCount>: AxisCount;
     /// The verdict: `Others`, that of the other axes, if this axis distributes at most one dim.
     type And<Others>;
     /// The verdict of an operand with this count: `Others`, if the output is distributed over this axis too, or the
     /// operand is not.
-    type CoveredBy<Output: Usage, Others>;
+    type CoveredBy<Output: AxisCount, Others>;
     /// The verdict of an output with this count: `Others`, if it is distributed over axis `A`, else [`Lost`].
     type Covers<A, Others>;
 }
@@ -35,27 +43,27 @@ pub struct Once<A>(PhantomData<A>);
 #[derive(Debug)]
 pub struct Twice<A>(PhantomData<A>);
 
-impl<A: 'static> Usage for Unused<A> {
+impl<A: 'static> AxisCount for Unused<A> {
     type Next = Once<A>;
-    type Plus<U: Usage> = U;
+    type Plus<U: AxisCount> = U;
     type And<Others> = Others;
-    type CoveredBy<Output: Usage, Others> = Others;
+    type CoveredBy<Output: AxisCount, Others> = Others;
     type Covers<Axis, Others> = Lost<Axis>;
 }
 
-impl<A: 'static> Usage for Once<A> {
+impl<A: 'static> AxisCount for Once<A> {
     type Next = Twice<A>;
-    type Plus<U: Usage> = U::Next;
+    type Plus<U: AxisCount> = U::Next;
     type And<Others> = Others;
-    type CoveredBy<Output: Usage, Others> = Output::Covers<A, Others>;
+    type CoveredBy<Output: AxisCount, Others> = Output::Covers<A, Others>;
     type Covers<Axis, Others> = Others;
 }
 
-impl<A: 'static> Usage for Twice<A> {
+impl<A: 'static> AxisCount for Twice<A> {
     type Next = Twice<A>;
-    type Plus<U: Usage> = Twice<A>;
+    type Plus<U: AxisCount> = Twice<A>;
     type And<Others> = Twice<A>;
-    type CoveredBy<Output: Usage, Others> = Output::Covers<A, Others>;
+    type CoveredBy<Output: AxisCount, Others> = Output::Covers<A, Others>;
     type Covers<Axis, Others> = Others;
 }
 
@@ -64,28 +72,28 @@ impl<A: 'static> Usage for Twice<A> {
 #[derive(Debug)]
 pub struct RowsOfRouting;
 
-impl Usage for RowsOfRouting {
+impl AxisCount for RowsOfRouting {
     type Next = RowsOfRouting;
-    type Plus<U: Usage> = RowsOfRouting;
+    type Plus<U: AxisCount> = RowsOfRouting;
     type And<Others> = RowsOfRouting;
-    type CoveredBy<Output: Usage, Others> = RowsOfRouting;
+    type CoveredBy<Output: AxisCount, Others> = RowsOfRouting;
     type Covers<Axis, Others> = Others;
 }
 
-/// The counts of all axes: a tuple of [`Usage`]s, for `pp`, `dp`, `fsdp`, `ep`, `cp` and `tp`.
+/// The counts of all axes: a tuple of [`AxisCount`]s, for `pp`, `dp`, `fsdp`, `ep`, `cp` and `tp`.
 pub trait UsageSet: 'static {
     /// Count of `pp`.
-    type Pp: Usage;
+    type Pp: AxisCount;
     /// Count of `dp`.
-    type Dp: Usage;
+    type Dp: AxisCount;
     /// Count of `fsdp`.
-    type Fsdp: Usage;
+    type Fsdp: AxisCount;
     /// Count of `ep`.
-    type Ep: Usage;
+    type Ep: AxisCount;
     /// Count of `cp`.
-    type Cp: Usage;
+    type Cp: AxisCount;
     /// Count of `tp`.
-    type Tp: Usage;
+    type Tp: AxisCount;
     /// The sum of both counts, axis by axis.
     type Plus<U: UsageSet>: UsageSet;
     /// [`Distinct`] if each axis distributes at most one dim, else [`Twice`] of the first axis that distributes more.
@@ -95,7 +103,9 @@ pub trait UsageSet: 'static {
     type CoveredBy<O: UsageSet, Others>;
 }
 
-impl<P: Usage, D: Usage, F: Usage, E: Usage, C: Usage, T: Usage> UsageSet for (P, D, F, E, C, T) {
+impl<P: AxisCount, D: AxisCount, F: AxisCount, E: AxisCount, C: AxisCount, T: AxisCount> UsageSet
+    for (P, D, F, E, C, T)
+{
     type Pp = P;
     type Dp = D;
     type Fsdp = F;

@@ -1,6 +1,6 @@
 //! Optional and repeated fields of models: `Option<L>`, `Vec<L>` and `[L; N]` of anything that can be a field itself.
 //!
-//! Their attributes are those of `L`, and hold for each element: `#[sharded(tp = "col")] biases: [Bias<Ffn>; 2]` is a
+//! They have the attributes of `L`, which hold for each element: `#[sharded(tp = "col")] biases: [Bias<Ffn>; 2]` is a
 //! `[Bias<Ffn, Col<Tp>>; 2]`. Parameters of an element have its index in their path, as in `biases.1.bias`.
 
 use super::{Build, Builder, Layer, Recompute, RecomputeEvery, Shard};

@@ -1,5 +1,5 @@
-//! Fields with a style that their layer does not have. They are one error, at the field: its uses are those of the
-//! layer.
+//! Fields with a style that their layer does not have. They are one error, at the field: its uses compile as the
+//! layer's.
 
 use std::marker::PhantomData;
 use std::ops::Deref;

@@ -168,7 +168,7 @@ fn operands<'a, const P: usize>(
     }
 }
 
-/// Calls `kernel` with `x`, or with the two terms of a deferred `x`, of which the kernel computes the sum.
+/// Calls `kernel` with `x`, or with the two terms of a deferred `x`, whose sum the kernel computes.
 fn with_residual(x: &Value, mut kernel: impl FnMut(View<'_>, Option<ResidualSum<'_>>)) {
     if !x.compute_sum(|x, term, sum| kernel(x, Some(ResidualSum { term, sum }))) {
         kernel(x.compute().data.view(), None);

@@ -46,7 +46,7 @@ impl<P, H> LearnedPositions<P, H> {
     /// positions restart with each document.
     ///
     /// # Panics
-    /// If the sequence is longer than the table, or `documents` are those of another micro-batch.
+    /// If the sequence is longer than the table, or `documents` belong to another micro-batch.
     #[track_caller]
     pub fn forward_in<T: Operand, D: Dims>(
         &self,
@@ -101,7 +101,7 @@ fn part_of_rows(
     assert!(
         rows == own_rows && sequence.unsplit() == whole,
         "documents of {} rows of {} tokens, from row {} on, do not belong to an activation of {} rows of {}, from row \
-         {} on: take those of the tokens that it is computed from",
+         {} on: take the documents of the tokens that it is computed from",
         own_rows.local,
         whole.global,
         own_rows.offset,

@@ -30,13 +30,12 @@ pub struct Sizes {
     pub init_std: f32,
     /// Dropout rate of the model.
     pub dropout: f32,
-    /// Windows, soft cap and scale of attentions; those of single fields are set by
-    /// [`with_attention`](Self::with_attention).
+    /// Windows, soft cap and scale of attentions; [`with_attention`](Self::with_attention) sets them for single fields.
     pub attention: AttentionOptions,
     attention_of_fields: Vec<(String, AttentionOptions)>,
     /// Scores and weights of routers.
     pub router: RouterOptions,
-    /// Weights of the penalties of routers.
+    /// Weights of the auxiliary losses of routers.
     pub penalties: RouterPenalties,
     /// Replaces the style of the context-parallel attentions of the model.
     pub context: Option<ContextStyle>,
@@ -129,7 +128,7 @@ impl Sizes {
         self
     }
 
-    /// Sets the options of the attentions, and position biases, in fields named `field`, instead of those of
+    /// Sets the options of the attentions, and position biases, in fields named `field`, instead of the options of
     /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
     #[must_use]
     pub fn with_attention(mut self, field: &str, options: AttentionOptions) -> Sizes {

@@ -20,7 +20,7 @@ pub struct Row<A, Exit = AllReduce>(PhantomData<(A, Exit)>);
 #[derive(Debug, Clone, Copy)]
 pub struct VocabSplit<A, Exit = AllReduce>(PhantomData<(A, Exit)>);
 
-/// Split over the ranks of the axes `A`, each of which has whole experts.
+/// Split over the ranks of the axes `A`; each rank has whole experts.
 #[derive(Debug, Clone, Copy)]
 pub struct ByExpert<A>(PhantomData<A>);
 

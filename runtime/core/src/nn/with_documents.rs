@@ -7,9 +7,10 @@ use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Shard, TiedWeight};
 
 /// Applies a layer to tokens, and returns their documents with its result.
-///  A model whose attention keeps documents apart begins with it. The documents pass with the stream through stacks and
-///  pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them
-///  take both and return both:
+///
+/// A model whose attention keeps documents apart begins with it. The documents pass with the stream through stacks and
+/// pipeline stages; norms, [`Dropout`](super::Dropout) and [`LearnedPositions`](super::LearnedPositions) between them
+/// take both and return both:
 ///
 /// ```
 /// # use meshwright::prelude::*;
@@ -49,7 +50,7 @@ use super::{Build, Builder, Layer, Shard, TiedWeight};
 /// }
 /// ```
 ///
-/// It has no parameters and no path of its own: the parameters are those of a field without it, and so is its sharding.
+/// It has no parameters and no path of its own: parameters and sharding are the same as of a field without it.
 pub struct WithDocuments<L> {
     layer: L,
 }

@@ -77,7 +77,7 @@ impl Ema {
     }
 
     /// Runs `body` with the average in place of the parameters, which are restored after it. Every rank calls it;
-    /// gathered values are those of the average, at every ZeRO stage.
+    /// gathered values are values of the average, at every ZeRO stage.
     ///
     /// `body` must neither train nor save.
     ///

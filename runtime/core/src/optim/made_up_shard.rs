@@ -1,4 +1,4 @@
-//! A shard of a made-up parameter, by which an update rule is checked.
+//! A shard of a made-up parameter, to check an update rule.
 
 use crate::tensor::{Extent, Rank};
 use meshwright_backend::{Buffer, Category, View, ViewMut};

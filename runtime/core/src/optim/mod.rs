@@ -1,4 +1,5 @@
-//! Optimizers over the flat buffers of FSDP units, their state sharded as the units are.
+//! Optimizers over the flat buffers of FSDP units, their state sharded as the units are. In mixed precision they update
+//! the f32 master weights.
 //!
 //! [`UpdateRule`] is the trait of an optimizer, [`Optimizer`] a rule with its state.
 

@@ -16,8 +16,8 @@ use super::{
 
 /// An optimizer of the parameters of some units, by an [`UpdateRule`]; the state is sharded as the units are.
 ///
-/// [`AdamW`](super::AdamW), [`Sgd`](super::Sgd) and [`Muon`](super::Muon) are those of the library. Without a type
-/// parameter, the rule is chosen at run time.
+/// The library has [`AdamW`](super::AdamW), [`Sgd`](super::Sgd) and [`Muon`](super::Muon). Without a type parameter,
+/// the rule is chosen at run time.
 pub struct Optimizer<R = Arc<dyn UpdateRule>> {
     rule: R,
     model_update: Option<Box<dyn ModelUpdate>>,
@@ -82,8 +82,8 @@ impl<R: UpdateRule> Optimizer<R> {
     /// Applies `gradients` with learning rate `lr`.
     ///
     /// # Panics
-    /// If another backward has overwritten the gradients, or they lack those of a unit that is updated here; in the
-    /// first step, if the rule updates an element of a parameter otherwise in another shard.
+    /// If another backward has overwritten the gradients, or the gradients of a unit that is updated here are missing;
+    /// in the first step, if the rule updates an element of a parameter otherwise in another shard.
     #[track_caller]
     pub fn step(&mut self, lr: f64, gradients: impl Applicable) {
         let gradients = gradients.gradients();

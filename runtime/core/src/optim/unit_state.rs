@@ -188,7 +188,7 @@ pub(super) fn check_units_selected(units: &[Rc<Unit>]) -> Result<(), String> {
     let Some(unit) = units.iter().find(|unit| !unit.is_selected_in(units)) else { return Ok(()) };
     Err(format!(
         "the unit {} is given without others of its model, and was not selected by its path: a list of units has other \
-         positions in each pipeline stage; give `&built.units`, or those of a field, `&built.units_of(\"{}\")`",
+         positions in each pipeline stage; give `&built.units`, or the units of a field, `&built.units_of(\"{}\")`",
         describe_unit(unit),
         unit.name()
     ))

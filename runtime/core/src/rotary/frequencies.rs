@@ -73,8 +73,7 @@ impl Llama3Scaling {
 }
 
 impl YarnScaling {
-    /// Computes the frequency of each pair: between those of an unscaled and an interpolated embedding, by a ramp over
-    /// pairs.
+    /// Computes the frequency of each pair: between an unscaled and an interpolated embedding's, by a ramp over pairs.
     fn scale(&self, theta: f64, dim: usize) -> Vec<f64> {
         let (start, end) = self.yarn_ramp(theta, dim);
         let scale_pair = |(i, frequency): (usize, f64)| {

@@ -1,6 +1,6 @@
 //! RoPE scaling: changes of rotary frequencies that extend a trained model to longer sequences.
 
-/// Scaling of rotary frequencies. Names and numbers are those of Hugging Face's `modeling_rope_utils`.
+/// Scaling of rotary frequencies. Names and numbers follow Hugging Face's `modeling_rope_utils`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum RopeScaling {
     /// `default`: not at all (Su et al., 2021).

@@ -86,7 +86,7 @@ impl CapturedInput {
         }
     }
 
-    /// Returns true if the graph can be replayed on `pass`, of which the same targets have to be ignored.
+    /// Returns true if the graph can be replayed on `pass`: it has to ignore the same targets.
     pub(super) fn takes_pass<S: Dims>(&self, pass: &InputPass<'_>) -> bool {
         ignored_targets::<S>(pass.targets).eq(self.ignored.iter().copied())
     }

@@ -287,7 +287,7 @@ never_combined! {
     <P> Moved<P>; P: TakenByValue;
 }
 
-/// A shape whose trailing dims are those of `P`, split alike.
+/// A shape that ends with the dims of `P`, split alike.
 #[diagnostic::on_unimplemented(
     message = "a parameter shaped `{P}` does not fit the trailing dims of `{Self}`",
     label = "the trailing dims differ, or are split differently",

@@ -39,7 +39,7 @@ pub struct CapturedPass<S> {
 /// The losses of a capture by micro-batch, the captured passes, and a result of the captured work.
 pub(crate) type Captured<S, T> = (Vec<Metric<S>>, CapturedPass<S>, T);
 
-/// The memory in which a graph leaves the loss of a micro-batch.
+/// The memory that receives the loss of a micro-batch from a graph.
 struct CapturedLoss {
     /// Address of its sum. `None` on a rank that does not compute it.
     sum: Option<GraphBuffer>,
@@ -70,7 +70,7 @@ impl PassVariation {
     }
 
     /// Returns the reason why the work of some rank since `before` cannot be captured, or `None` if that of all ranks
-    /// can. Every rank calls it: those of different pipeline stages run different work.
+    /// can. Every rank calls it: ranks of different pipeline stages run different work.
     #[doc(hidden)]
     pub fn obstacle_since(self, before: PassVariation, rank: &Rank) -> Option<&'static str> {
         if !all_agree(rank, self.step_reads == before.step_reads) {
@@ -144,7 +144,7 @@ impl PassGraphs {
                 return Err("there is not enough memory for the graphs".to_owned());
             }
             if key_blocks.count() > known_key_blocks {
-                // Their ranges are those of the captured documents in each replay.
+                // In each replay their ranges are the ranges of the captured documents.
                 return Err(
                     "attention reads blocks of keys that earlier steps have not read".to_owned()
                 );
@@ -250,7 +250,7 @@ impl<S: Dims> CapturedPass<S> {
         self.losses.iter().map(|loss| loss.count).sum()
     }
 
-    /// Returns true if these micro-batches can be replayed: as many, of which the same targets have to be ignored.
+    /// Returns true if these micro-batches can be replayed: as many, which ignore the same targets.
     #[doc(hidden)]
     pub fn accepts_passes(&self, passes: &[InputPass<'_>]) -> bool {
         let mut inputs = self.inputs.iter().zip(passes);

@@ -51,7 +51,7 @@ impl<S: Dims> Tokens<S> {
     /// of this rank's block, the position in its row at which its document begins.
     ///
     /// # Panics
-    /// If `starts` are not those of whole rows, or not those of documents that follow one another.
+    /// If `starts` do not fill whole rows, or do not belong to documents that follow one another.
     #[track_caller]
     pub fn with_documents(&self, starts: &[u32]) -> Tokens<S> {
         let (rank, extents) = (self.rank(), self.local_extents());
@@ -69,7 +69,7 @@ impl<S: Dims> Tokens<S> {
         Tokens::of_untyped(self.untyped().with_documents(documents))
     }
 
-    /// Returns the documents in the rows: with `--documents`, those of the data; without, each row is one.
+    /// Returns the documents in the rows: with `--documents`, the documents of the data; without, each row is one.
     ///
     /// # Panics
     /// If the tokens were received from another pipeline stage, which has not sent their documents.

@@ -20,7 +20,7 @@ use super::{
 ///
 /// Gradients do not flow out of a pass by themselves: its input and its output are separated from the operations around
 /// it. [`backward`](Self::backward) takes the gradients of the output, or begins with a [loss](Self::add_loss), and
-/// returns those of the input, which the pass before takes. The gradients of parameters are added to the
+/// returns the gradients of the input, which the pass before takes. The gradients of parameters are added to the
 /// [`Gradients`] of the step, in the order of the backward passes.
 ///
 /// A pass that is dropped without backward leaves nothing behind.
@@ -125,9 +125,9 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     ///
     /// # Panics
     /// If there is neither a loss nor a gradient of the output; if a loss of the step has a weight, and another none;
-    /// if the gradients are those of another tensor than the output, such as one of another micro-batch, or one
-    /// computed from the output between both passes; if the pass has used a tensor of another one otherwise than as its
-    /// input; if parameters were changed since the forward pass; or if a unit is reached that was complete before.
+    /// if the gradients belong to another tensor than the output, such as one of another micro-batch, or one computed
+    /// from the output between both passes; if the pass has used a tensor of another one otherwise than as its input;
+    /// if parameters were changed since the forward pass; or if a unit is reached that was complete before.
     #[track_caller]
     pub fn backward(
         self,

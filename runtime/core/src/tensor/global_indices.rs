@@ -6,7 +6,7 @@ use super::{Tensor, Tokens};
 
 impl<S: Dims> Tensor<S> {
     /// Returns the indices in the **global** tensor of this rank's elements along `dim`, in ascending order: the
-    /// positions of a sequence of which the ranks of `cp` hold parts, or the rows of a batch.
+    /// positions of a sequence that is distributed over `cp`, or the rows of a batch.
     ///
     /// ```
     /// # use meshwright::prelude::*;

@@ -22,7 +22,7 @@ use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending, T
 pub struct Loss<S> {
     /// One element: the sum over the elements of this rank.
     sum: Value,
-    /// One element: the sum of the penalties of this rank.
+    /// One element: the sum of this rank's penalties, such as auxiliary losses.
     penalty: Option<Value>,
     count: u64,
     shape: PhantomData<S>,
@@ -68,9 +68,9 @@ impl<S: Dims> Loss<S> {
         (sum, self.count)
     }
 
-    /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: a
-    /// penalty on activations, such as the [balance](crate::nn::TokenRouting::balance) of a router. The gradient is
-    /// that of `(sum of the loss + sum of the terms) / count of the loss`.
+    /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: an
+    /// auxiliary loss, such as the [load-balancing loss](crate::nn::TokenRouting::load_balancing_loss) of a router. The
+    /// gradient is that of `(sum of the loss + sum of the terms) / count of the loss`.
     ///
     /// [`reduce`](Self::reduce) and [`metric`](Self::metric) return the loss without it. In a weighted sum of losses,
     /// which has one value, it counts as a part of the loss.

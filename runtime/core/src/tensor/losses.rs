@@ -37,10 +37,10 @@ impl LossTotals {
         LossTotals { counts: BTreeMap::from([(axes, count)]), ..LossTotals::default() }
     }
 
-    /// Adds those of later losses.
+    /// Adds the totals of later losses.
     ///
     /// # Panics
-    /// If these are totals of losses with weights, and those of losses without.
+    /// If these are totals of losses with weights, and `later` has totals of losses without.
     #[track_caller]
     pub(super) fn add(&mut self, later: LossTotals) {
         check_alike(later.counts.is_empty() || self.announced.is_empty());

@@ -153,7 +153,7 @@ impl<S: Dims> Metric<S> {
     }
 }
 
-/// A value of which each rank holds a block: a tensor, or token ids.
+/// A value that is distributed in blocks over the ranks: a tensor, or token ids.
 pub trait HasShape {
     /// Dims of the value, and how they are split.
     type Shape: Dims;

@@ -1,7 +1,7 @@
 //! The messages for losses and weighted sums of losses that are negated by hand.
 //!
-//! The compiler does not show the message of a bound of `Neg` itself, so the result has a type of its own, of which
-//! every use has the message.
+//! The compiler does not show the message of a bound of `Neg` itself, so the result has a type of its own, and every
+//! use of it shows the message.
 
 use std::marker::PhantomData;
 use std::ops::Neg;

@@ -1,4 +1,4 @@
-//! Rows of a micro-batch, of which values are made.
+//! Rows of a micro-batch, for which values are made.
 
 use std::panic::Location;
 
@@ -77,7 +77,7 @@ pub(super) fn rows_of_block<S: Shape>(
     (rank.with_micro_batch(micro_batch), extents)
 }
 
-/// Compiles if the first dim of `S` is that of rows, of which the ranks of a model axis have the same.
+/// Compiles if the first dim of `S` counts rows, the same rows on all ranks of a model axis.
 const fn rows_are_whole<S: Dims>() {
     assert!(
         !S::DIMS.is_empty() && S::DIMS[0].split.is_empty(),

@@ -6,7 +6,7 @@ use crate::layout::Dims;
 
 use super::{Gradients, InFlight, Loss, Metric, Param, Partial, Tensor, Tokens};
 
-/// Never implemented: a value that several ranks, each of which is a thread, could use.
+/// Never implemented: a value that several ranks could use. Each rank is a thread.
 #[diagnostic::on_unimplemented(
     message = "tensors, parameters and models belong to one rank: they cannot be sent to another thread, or shared \
                with it",

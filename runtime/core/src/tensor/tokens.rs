@@ -36,10 +36,11 @@ impl<S: Dims> Tokens<S> {
 }
 
 impl<S: Dims> Tokens<S> {
-    /// Creates token ids from this rank's block, row-major. `sizes` are those of the **global** dims.
-    ///  The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in
-    ///  ascending order: `local_extents` returns them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows
-    ///  instead.
+    /// Creates token ids from this rank's block, row-major. `sizes` are the sizes of the **global** dims.
+    ///
+    /// The positions of a sequence declared `@ cp` are those that the rank holds, an early and a late chunk, in
+    /// ascending order: `local_extents` returns them. [`from_whole_rows`](Self::from_whole_rows) takes whole rows
+    /// instead.
     ///
     /// # Panics
     /// If `block` has another number of elements than the rank's part of `sizes`.
@@ -83,8 +84,8 @@ impl<S: Dims> Tokens<S> {
         Tokens::declared(&rank, extents, block)
     }
 
-    /// Creates the token ids of a micro-batch of `whole` rows, of which this rank takes its positions; some of the rows
-    /// of this rank's block, from row `first` on. The rows of a sequence that is whole on each rank are taken as they
+    /// Creates the token ids of a micro-batch of `whole` rows: some of the rows of this rank's block, from row `first`
+    /// on. The rank takes its positions of them. The rows of a sequence that is whole on each rank are taken as they
     /// are.
     ///
     /// # Panics
@@ -142,7 +143,7 @@ impl<S: Dims> Tokens<S> {
     /// ```
     /// # use meshwright::prelude::*;
     /// # dims! { Batch @ data }
-    /// /// The row of each sample among those of all ranks: its label in a contrastive loss.
+    /// /// The row of each sample among the rows of all ranks: its label in a contrastive loss.
     /// fn own_rows(rank: &Rank, batch: usize) -> Targets<(Batch,)> {
     ///     Targets::from_fn(rank, &[batch], |index| index[0] as u32)
     /// }

@@ -56,7 +56,7 @@ impl<S: Dims> Operand for Tensor<S> {
 }
 
 impl<S: Dims> Tensor<S> {
-    /// Creates a tensor from this rank's block, row-major. `sizes` are those of the **global** dims.
+    /// Creates a tensor from this rank's block, row-major. `sizes` are the sizes of the **global** dims.
     ///
     /// No gradient flows into it.
     ///
@@ -78,7 +78,7 @@ impl<S: Dims> Tensor<S> {
     }
 
     /// Creates a tensor of a micro-batch: `block` holds some of the rows of this rank's block, from row `first` on.
-    /// They keep their index in the global batch, as those of [`Tokens::from_rows`](super::Tokens::from_rows) do.
+    /// They keep their index in the global batch, as rows of [`Tokens::from_rows`](super::Tokens::from_rows) do.
     ///
     /// No gradient flows into it.
     ///
@@ -110,8 +110,8 @@ impl<S: Dims> Tensor<S> {
     /// Creates a tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every
     /// mesh.
     ///
-    /// No gradient flows into it. Random elements are those of [`normal`](Self::normal) and [`uniform`](Self::uniform):
-    /// a generator that is shared by all elements would give each rank other numbers than one rank has.
+    /// No gradient flows into it. For random elements use [`normal`](Self::normal) and [`uniform`](Self::uniform): a
+    /// generator that is shared by all elements would give each rank other numbers than one rank has.
     ///
     /// # Panics
     /// If `sizes` has another length than `S`, or another call of `element` with the same index returns another number.
@@ -133,7 +133,7 @@ impl<S: Dims> Tensor<S> {
         global_sizes(self.value.extents())
     }
 
-    /// Returns the local extent of each dim. [`sizes`](Self::sizes) are those of the global tensor.
+    /// Returns the local extent of each dim. [`sizes`](Self::sizes) returns the sizes of the global tensor.
     pub fn local_extents(&self) -> &[Extent] {
         self.value.extents()
     }

@@ -215,7 +215,7 @@ impl<T: Float> HeadForward<'_, '_, T> {
     }
 }
 
-/// Returns the log-sum-exp of a row, and the factor that makes weights relative to `max` those of the softmax.
+/// Returns the log-sum-exp of a row, and the factor that turns weights relative to `max` into weights of the softmax.
 fn normalize(max: f32, total: f32, sink: Option<f32>) -> (f32, f32) {
     let (max, total, rescale) = match sink {
         Some(sink) if sink > f32::NEG_INFINITY || sink.is_nan() => {

@@ -75,7 +75,7 @@ impl<'a, T: Float> Head<'a, T> {
     }
 }
 
-/// The rows of one head in f32, next to each other: rows as far apart as those of a tensor share few sets of the cache.
+/// The rows of one head in f32, next to each other: rows as far apart as in a tensor share few sets of the cache.
 pub(super) struct WideRows<'a> {
     rows: &'a mut [f32],
     dim: usize,

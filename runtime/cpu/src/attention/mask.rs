@@ -70,14 +70,14 @@ impl<'a> VisibleKeys<'a> {
         VisibleKeys { first: &self.first[queries.clone()], end: &self.end[queries] }
     }
 
-    /// Returns a range of keys outside of which no query sees any.
+    /// Returns a range that contains all keys that any query sees.
     pub fn keys(&self) -> Range<usize> {
         let first = self.first.first().map_or(0, |first| *first as usize);
         let end = self.end.last().map_or(0, |end| *end as usize);
         first.min(end)..end
     }
 
-    /// Returns a range of queries outside of which none sees any of the keys.
+    /// Returns a range that contains all queries that see any of the keys.
     pub fn queries(&self, keys: Range<usize>) -> Range<usize> {
         let first = self.end.partition_point(|end| *end as usize <= keys.start);
         let end = self.first.partition_point(|first| (*first as usize) < keys.end);

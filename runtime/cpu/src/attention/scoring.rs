@@ -51,7 +51,8 @@ impl KeyDistances {
         (before, own, index)
     }
 
-    /// Adds the gradients of the visible scores of a tile of `keys` keys from `start` on to those of their biases.
+    /// Adds the gradients of the visible scores of a tile of `keys` keys from `start` on to the gradients of their
+    /// biases.
     pub fn add_tile(
         &self,
         queries: Range<usize>,

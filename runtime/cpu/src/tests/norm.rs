@@ -39,7 +39,7 @@ fn reference(rows: usize, cols: usize, centered: bool) -> Expected {
     e
 }
 
-/// `[y, dx, dweight, dbias]`, of which gradients are added to 1 and the gradient of the residual, or are without these.
+/// `[y, dx, dweight, dbias]`. Gradients are added to 1 and the gradient of the residual, or are without these.
 fn run(cpu: &dyn Backend, rows: usize, cols: usize, centered: bool, add: bool) -> [Vec<f32>; 4] {
     let [x, dy] = [1, 2].map(|seed| values(rows * cols, seed));
     let [weight, bias] = [3, 4].map(|seed| values(cols, seed));

@@ -242,8 +242,8 @@ impl CudnnAttention {
                 workspace: scratch + placed.workspace_offset as u64,
             };
             placed.check_alignment(&arguments)?;
-            // SAFETY: the caller guarantees its addresses, of which these are parts. Scratch memory is large enough for
-            // the plan, and this stream, its only user, executes in order.
+            // SAFETY: the caller guarantees its addresses, and these are parts of them. Scratch memory is large enough
+            // for the plan, and this stream, its only user, executes in order.
             unsafe { placed.plan.execute(&mut resources.handle, &arguments) }?;
         }
         Ok(())

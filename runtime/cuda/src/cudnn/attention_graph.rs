@@ -92,7 +92,7 @@ pub fn forward(sizes: CudnnAttentionSizes) -> OperationGraph {
 /// over its query heads.
 ///
 /// Every block of keys contributes to `dq`, in one of two forms:
-/// - nondeterministic: blocks add to an f32 tensor by atomics, in the order in which they happen to run;
+/// - nondeterministic: blocks add to an f32 tensor by atomics, in the order of their execution;
 /// - deterministic: `dq` is a matmul, computed in a fixed order from score gradients that the library stores in its
 ///   workspace if necessary.
 ///

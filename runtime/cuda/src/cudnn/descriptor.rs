@@ -24,7 +24,7 @@ pub(super) unsafe trait Attribute: Copy {
 
 macro_rules! attributes {
     ($($rust:ty => $library:ident),* $(,)?) => {
-        // SAFETY: the types of the bindings are those of the library, and the others are the same in C.
+        // SAFETY: the types of the bindings are the library's, and the others are the same in C.
         $(unsafe impl Attribute for $rust { const TYPE: Type = Type::$library; })*
     };
 }

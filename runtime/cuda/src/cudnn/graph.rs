@@ -167,7 +167,7 @@ pub enum GraphOperation {
         /// Result.
         y: TensorId,
     },
-    /// Reduces `x` to `y` along the dims in which `y` is smaller.
+    /// Reduces `x` to `y` along the dims that are smaller in `y`.
     Reduce {
         /// Operator.
         by: Reduction,

@@ -3,7 +3,7 @@
 use super::attention_graph::AttentionPass;
 use super::attention_sizes::{BandMask, CudnnAttentionSizes};
 
-/// Positions that f32 numbers can count, in which the library computes one side of a window.
+/// Positions that f32 numbers can count: the library computes one side of a window in f32.
 const MAX_POSITIONS: i64 = 1 << 24;
 
 /// Checks sizes and mask against the documented limits; the error names the one that no version supports on this
@@ -43,7 +43,7 @@ fn check_dims(
         _ => 256,
     };
     let fits = |dim: i64| dim > 0 && dim % 8 == 0 && dim <= most;
-    // The widths of multi-head latent attention, for which GPUs of data centers have kernels from Hopper on.
+    // The widths of multi-head latent attention. GPUs of data centers have kernels for them from Hopper on.
     let is_latent = (head_dim, value_dim) == (192, 128) && (major == 9 || major == 10);
     for (what, dim) in [("head_dim", head_dim), ("value_dim", value_dim)] {
         if !fits(dim) && !is_latent {

@@ -4,8 +4,8 @@
 //! operation graph, recognizes the pattern, and generates one kernel. Graphs are built and tested as plain data, then
 //! lowered to the library's descriptors and compiled into an [`ExecutionPlan`].
 //!
-//! - `graph`, `attention_graph`, `mask`, `attention_sizes`: operation graphs as data, those of attention, and their
-//!   sizes.
+//! - `graph`, `attention_graph`, `mask`, `attention_sizes`: operation graphs as data, the graphs of attention, and
+//!   their sizes.
 //! - `library`, `descriptor`, `target`: the library, its handles and objects, and the device of a plan.
 //! - `lower`, `plan`: the descriptors of a graph, the choice of an engine, and execution.
 //! - `attention`, `options`, `limits`, `workspace`, `cache`: [`CudnnAttention`], which the backend calls.

@@ -29,7 +29,7 @@ __device__ inline void combine_at(const Sources& sources, T* out, uint64_t i, Op
     store_vector(out, sum);
 }
 
-// `head` and `vectors` are those of `each_element`.
+// `head` and `vectors` are arguments of `each_element`.
 #define COMBINE(name, T, op, Op)                                                                                 \
     KERNEL(combine_##op##_##name)(Sources sources, T* out, uint64_t head, uint64_t vectors, uint64_t n) {        \
         each_element<WIDE<T>>(                                                                                   \

@@ -263,14 +263,14 @@ __device__ inline void each_element(uint64_t head, uint64_t vectors, uint64_t n,
     for (uint64_t i = thread_index(); i < others; i += thread_count()) scalar(i < head ? i : i + vectors * N);
 }
 
-// Quotient of numbers that usually fit 32 bits, for which division is several times faster.
+// Quotient of numbers that usually fit 32 bits: division of these is several times faster.
 __device__ inline uint64_t quotient(uint64_t a, uint64_t b) {
     return (a | b) >> 32 ? a / b : (uint64_t)((uint32_t)a / (uint32_t)b);
 }
 __device__ inline uint64_t modulo(uint64_t a, uint64_t b) { return a - quotient(a, b) * b; }
 
 // Calls f(first index, elements) for the part of `thread` among `threads` of a range of elements: vectors of N, at most
-// 16 bytes, where aligned, and single elements before and after, of which there are fewer than threads.
+// 16 bytes, where aligned, and single elements before and after, fewer than there are threads.
 template <int N, class T, class F>
 __device__ inline void for_each_vector(const T* from, uint64_t len, uint64_t thread, uint64_t threads, F f) {
     constexpr uint64_t BYTES = N * sizeof(T);
@@ -327,9 +327,9 @@ __device__ inline T warp_reduce(T x, Op op, int lanes = 32) {
     return x;
 }
 
-// N reductions over a block of a power of two threads, at least 32, all of which participate. Successive reductions have
-// alternate values of `turn`, 0 and 1: when a thread writes its warp's results, others may still read those of the
-// reduction before, which are elsewhere, but not those of the one before that.
+// N reductions over a block of a power of two threads, at least 32, all of which participate. Successive reductions
+// have alternate values of `turn`, 0 and 1: when a thread writes its warp's results, others may still read the results
+// of the reduction before, which are elsewhere, but not those before that.
 template <class T, int N, class Op>
 __device__ inline void block_reduce(T (&x)[N], Op op, uint32_t turn) {
     __shared__ T of_warp[2][N][32];

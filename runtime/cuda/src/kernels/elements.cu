@@ -1,4 +1,4 @@
-// Copies, conversions and arithmetic on whole operands; `head` and `vectors` are those of `each_element`.
+// Copies, conversions and arithmetic on whole operands; `head` and `vectors` are arguments of `each_element`.
 
 template <int N, class D, class S, class F>
 __device__ inline void update_at(D* dst, const S* src, F f) {

@@ -39,8 +39,8 @@ __device__ inline void exp_sum(Group group, const T* logits, uint64_t rows, uint
     }
 }
 
-// Running maximum of logits, and the sum of exponentials relative to it. Several kernels share it and have the same bits, so
-// no multiplication is contracted with an addition.
+// Running maximum of logits, and the sum of exponentials relative to it. Several kernels share it and have the same
+// bits, so no multiplication is contracted with an addition.
 struct Online {
     float max = -INFINITY;
     float sum = 0.0f;
@@ -75,8 +75,8 @@ struct Online {
 };
 
 // Calls f(first column, raw elements) for this lane's part of a row: vectors of 16 bytes where aligned, single elements
-// before and after. Several vectors are loaded before f processes the first, because the compiler orders a load after an
-// earlier store that may alias it.
+// before and after. Several vectors are loaded before f processes the first, because the compiler orders a load after
+// an earlier store that may alias it.
 template <class T, class F>
 __device__ inline void for_each_access(const Group& group, const T* row, uint64_t cols, F f) {
     constexpr uint64_t N = WIDE<T>, LOADS = 4;
@@ -124,8 +124,8 @@ struct RowGradient {
     // Column of the target; beyond the last column if it is not here.
     uint64_t target;
 
-    // Writes the gradient of the logits from column `col` on, whose elements are `raw`. Two kernels share it, as they share
-    // `Online`.
+    // Writes the gradient of the logits from column `col` on, whose elements are `raw`. Two kernels share it, as they
+    // share `Online`.
     template <class T, class Raw>
     __device__ void write(T* row, uint64_t col, const Raw& raw) const {
         float x[sizeof(Raw) / sizeof(T)];

@@ -3,8 +3,8 @@
 // No branch for subnormal divisors: the divisor is at least 1.
 __device__ inline float sigmoid(float x) { return reciprocal_fast(1.0f + exp2_fast(-LOG2_E * x)); }
 
-// Where the elements of a block lie in its global tensor: the global index of the first; sizes and global strides of its
-// dims, of D dims that are not contiguous there.
+// Where the elements of a block lie in its global tensor: the global index of the first; sizes and global strides of
+// its dims, of D dims that are not contiguous there.
 template <int D>
 struct Block {
     uint64_t first, sizes[D], strides[D];

@@ -1,7 +1,8 @@
 // RMSNorm and LayerNorm over rows. RMSNorm is LayerNorm with mean 0 and without bias.
 
-// Vectors of a row that a lane processes, and the maximum threads per row then: KEPT * THREADS registers at most. In the
-// backward pass there are two such kernels; that of three vectors gets 168 registers, in three blocks per multiprocessor.
+// Vectors of a row that a lane processes, and the maximum threads per row then: KEPT * THREADS registers at most. In
+// the backward pass there are two such kernels; that of three vectors gets 168 registers, in three blocks per
+// multiprocessor.
 constexpr int KEPT = 4, KEPT_BACKWARD = 2, KEPT_TRIPLE = 3, THREADS = 512, THREADS_TRIPLE = 128, BLOCKS_TRIPLE = 3;
 // In the forward pass, lanes get the registers of this many threads, 80 each: three blocks of 256 share a
 // multiprocessor.
@@ -125,8 +126,8 @@ struct ColumnSums {
     }
 };
 
-// With `add`, adds to `dx`, which holds the input's gradient from other uses. The sums for the parameter gradients are in
-// `weight_parts` and `bias_parts`, a row for each block or group.
+// With `add`, adds to `dx`, which holds the input's gradient from other uses. The sums for the parameter gradients are
+// in `weight_parts` and `bias_parts`, a row for each block or group.
 template <class T, int N, int K, bool MEAN>
 __device__ inline void norm_backward(const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy,
                                      T* dx, uint32_t add, float* weight_parts, float* bias_parts, uint64_t rows,
@@ -147,8 +148,8 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     start_statistics(group.first);
     for (uint64_t r = group.first; r < rows; r += group.step) {
         uint64_t start = r * cols;
-        // All loads come before the first use and the first store. Copies to shared memory ahead of the row before reach
-        // two thirds of this rate.
+        // All loads come before the first use and the first store. Copies to shared memory ahead of the row before
+        // reach two thirds of this rate.
         Row<T, N, K, LoadConstant> input, grad;
         Row<T, N, K> sum;
         input.read(group, x + start, cols);
@@ -199,7 +200,7 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     if constexpr (MEAN) bias_sums.finish(group, bias_parts, cols);
 }
 
-// `N` elements per vector, of which a lane keeps `K` vectors in registers, or none; `ops/norm.rs` chooses.
+// `N` elements per vector; a lane keeps `K` vectors in registers, or none; `ops/norm.rs` chooses.
 #define NORMS(T, NAME, N, K)                                                                                     \
     KERNEL_OF(THREADS_FORWARD, rms_norm_##NAME)                                                                  \
     (const T* x, const T* added, T* sum, const T* weight, float eps, T* y, float* inv_rms, uint64_t rows,        \

@@ -24,7 +24,7 @@ constexpr int MOST_GROUPS = 64;
 
 // Consecutive elements with values of Adam::step of their own.
 struct AdamGroups {
-    // Ends of the groups, the last of which is the number of elements.
+    // Ends of the groups; the last one is the number of elements.
     uint64_t ends[MOST_GROUPS];
     float decay[MOST_GROUPS], rate[MOST_GROUPS];
 
@@ -116,7 +116,7 @@ struct SgdOperands {
     }
 };
 
-// `head` and `vectors` are those of `each_element`. A vector lies in one group.
+// `head` and `vectors` are arguments of `each_element`. A vector lies in one group.
 #define ADAMW(name, G)                                                                                           \
     KERNEL(adamw_##name)                                                                                         \
     (Adam adam, AdamGroups groups, AdamOperands<G> operands, uint64_t head, uint64_t vectors, uint64_t n) {      \

@@ -1,7 +1,7 @@
 // Counter-based random numbers.
 
-// The generator Philox 4x32-10 (Salmon, Moraes, Dror and Shaw 2011): 128 random bits, a function of a key and a counter.
-// `philox.rs` has the same function for CPUs.
+// The generator Philox 4x32-10 (Salmon, Moraes, Dror and Shaw 2011): 128 random bits, a function of a key and a
+// counter. `philox.rs` has the same function for CPUs.
 __device__ inline uint4 philox4x32(uint64_t key, uint64_t counter) {
     uint32_t x0 = (uint32_t)counter, x1 = (uint32_t)(counter >> 32), x2 = 0, x3 = 0;
     uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);

@@ -30,7 +30,8 @@ __device__ inline float cosine_of_turns(float u) {
     return polynomial(__fmul_rn(u, u), TERMS, 8);
 }
 
-// Normal deviate of element `index`, by Box and Muller 1958: elements 2 i and 2 i + 1 have the cosine and the sine of one turn.
+// Normal deviate of element `index`, by Box and Muller 1958: elements 2 i and 2 i + 1 have the cosine and the sine of
+// one turn.
 __device__ inline float deviate(uint64_t key, uint64_t index) {
     const float UNIT = 1.0f / 4294967296.0f;
     uint4 words = philox4x32(key, index / 4);

@@ -20,8 +20,8 @@ __device__ inline void pass_through(const T* x, T* y, uint64_t start, uint64_t w
     }
 }
 
-// Rotates N pairs of two vectors that were loaded: (v[0][n], v[1][n]), or with INTERLEAVED neighbors of the first followed by
-// the second. Every operation is rounded on its own, as on the host.
+// Rotates N pairs of two vectors that were loaded: (v[0][n], v[1][n]), or with INTERLEAVED neighbors of the first
+// followed by the second. Every operation is rounded on its own, as on the host.
 template <int N, bool INTERLEAVED>
 __device__ inline void rotate(float (&v)[2][N], const float (&c)[N], const float (&s)[N], float sign) {
 #pragma unroll

@@ -1,9 +1,9 @@
-// Weights and penalties of routers (MoE). A warp computes those of a token.
+// Weights and auxiliary losses of routers (MoE). A warp computes one token.
 
 // Scores of a token's experts up to a factor that all have in common, so that some do not underflow.
 struct Scores {
     bool sigmoid;
-    // Logarithm of the factor by which scores are divided.
+    // Logarithm of the divisor of scores.
     float base;
 
     // For experts the largest of whose logits is `max`: the largest score is 1/2 to 1. The sigmoid is about e^x for
@@ -47,7 +47,7 @@ struct Choice {
     uint32_t expert;
     float logit, weight;
     Scores scores;
-    // The sum by which scores are divided.
+    // The sum of scores, their divisor.
     float sum;
 
     __device__ Choice(const Options& options, const float* logits, const uint32_t* choices, uint32_t experts,
@@ -135,8 +135,8 @@ struct Sums {
 };
 
 template <class T>
-__device__ inline void penalty(const float* logits, const float* factors, uint64_t tokens, uint32_t experts,
-                               bool sigmoid, float z, T* out) {
+__device__ inline void auxiliary_loss(const float* logits, const float* factors, uint64_t tokens, uint32_t experts,
+                                      bool sigmoid, float z, T* out) {
     for (uint64_t token = thread_index() / 32; token < tokens; token += thread_count() / 32) {
         Sums sums(sigmoid, logits + token * experts, factors, experts);
         float lse = sums.log_sum_exp();
@@ -145,8 +145,9 @@ __device__ inline void penalty(const float* logits, const float* factors, uint64
 }
 
 template <class T>
-__device__ inline void penalty_backward(const float* logits, const float* factors, const T* dout, uint64_t tokens,
-                                        uint32_t experts, bool sigmoid, float z, float* dlogits) {
+__device__ inline void auxiliary_loss_backward(const float* logits, const float* factors, const T* dout,
+                                               uint64_t tokens, uint32_t experts, bool sigmoid, float z,
+                                               float* dlogits) {
     for (uint64_t token = thread_index() / 32; token < tokens; token += thread_count() / 32) {
         const float* here = logits + token * experts;
         Sums sums(sigmoid, here, factors, experts);
@@ -160,15 +161,16 @@ __device__ inline void penalty_backward(const float* logits, const float* factor
     }
 }
 
-#define PENALTY(name, T)                                                                                               \
-    KERNEL(router_penalty_##name)(const float* logits, const float* factors, uint64_t tokens, uint32_t experts,        \
-                                  uint32_t sigmoid, float z, T* out) {                                                 \
-        penalty(logits, factors, tokens, experts, sigmoid != 0, z, out);                                               \
+#define AUXILIARY_LOSS(name, T)                                                                                        \
+    KERNEL(router_auxiliary_loss_##name)(const float* logits, const float* factors, uint64_t tokens, uint32_t experts, \
+                                         uint32_t sigmoid, float z, T* out) {                                          \
+        auxiliary_loss(logits, factors, tokens, experts, sigmoid != 0, z, out);                                        \
     }                                                                                                                  \
-    KERNEL(router_penalty_backward_##name)(const float* logits, const float* factors, const T* dout, uint64_t tokens,  \
-                                           uint32_t experts, uint32_t sigmoid, float z, float* dlogits) {              \
-        penalty_backward(logits, factors, dout, tokens, experts, sigmoid != 0, z, dlogits);                            \
+    KERNEL(router_auxiliary_loss_backward_##name)(const float* logits, const float* factors, const T* dout,            \
+                                                  uint64_t tokens, uint32_t experts, uint32_t sigmoid, float z,        \
+                                                  float* dlogits) {                                                    \
+        auxiliary_loss_backward(logits, factors, dout, tokens, experts, sigmoid != 0, z, dlogits);                     \
     }
 
-PENALTY(f32, float)
-PENALTY(bf16, bf16)
+AUXILIARY_LOSS(f32, float)
+AUXILIARY_LOSS(bf16, bf16)

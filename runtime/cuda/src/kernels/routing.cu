@@ -89,8 +89,8 @@ __device__ inline void to_experts(const T* x, const uint32_t* order, const float
     }
 }
 
-// out[t] = the sum of weights[c] * x[positions[c]] over the choices of token t, in their order; positions from `rows` on
-// are not there.
+// out[t] = the sum of weights[c] * x[positions[c]] over the choices of token t, in their order; positions from `rows`
+// on are not there.
 template <int N, class T>
 __device__ inline void to_tokens(const T* x, uint64_t rows, const uint32_t* positions, const float* weights,
                                  uint64_t tokens, uint32_t k, uint64_t cols, T* out, uint32_t width) {

@@ -32,7 +32,7 @@ struct Group {
     }
 
     // Calls f(k, i) for the first element i of each of this lane's vectors of N elements. With K, there are at most K
-    // of them, of which this is the k-th; otherwise k is 0.
+    // vectors, and this is the k-th; otherwise k is 0.
     template <int N, int K, class F>
     __device__ void each_vector(uint64_t cols, F f) const {
         if constexpr (K > 0) {

@@ -1,6 +1,6 @@
 //! Peak throughput of GPUs by name.
 //!
-//! Figures are those of the vendors' data sheets without sparsity: the base of model FLOPs utilization (MFU).
+//! Figures come from the vendors' data sheets, without sparsity: the base of model FLOPs utilization (MFU).
 
 use meshwright_backend::DType;
 

@@ -34,7 +34,7 @@ impl CopyOps for CudaBackend {
         let [len, dst_stride, src_stride] = bytes.map(|n| n / unit);
         let blocks = blocks as u64;
         let grid = covering(gpu, blocks * len);
-        // SAFETY: the runs lie inside the views, and those of `dst` do not overlap.
+        // SAFETY: the runs lie inside the views, and the runs of `dst` do not overlap.
         unsafe {
             gpu.launch(
                 (&ELEMENTS, &format!("copy_blocks_{unit}")),

@@ -100,8 +100,8 @@ impl EmbeddingOps for CudaBackend {
         let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
         let (suffix, vector) = if vectors { ("_vectors", vector) } else { ("", 1) };
         let name = format!("add_rows_{dtype}{suffix}");
-        // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`;
-        // there is room for a row of every segment.
+        // SAFETY: positions are numbers of tokens, each with a row of `dout`, and keys below `rows` are rows of
+        // `dtable`; there is room for a row of every segment.
         unsafe {
             gpu.launch(
                 (&EMBEDDING, &name),

@@ -120,7 +120,7 @@ impl LossOps for CudaBackend {
         unsafe { rows.launch_rows(self.gpu(), "cross_entropy_grad", &operands) };
     }
 
-    /// Runs as one kernel, in which each row of logits is read from memory once and written once.
+    /// Runs as one kernel, which reads each row of logits from memory once and writes it once.
     fn cross_entropy(&self, args: CrossEntropyArgs) {
         let gpu = self.gpu();
         let CrossEntropyArgs { cols, logits, targets, first_col, row_scale, .. } = args;
@@ -172,8 +172,8 @@ impl<'a> LossRows<'a> {
         LossRows { matrix, count: len / cols, cols, plan: RowPlan::of_lanes("", lanes) }
     }
 
-    /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and
-    /// if a multiprocessor cannot hold two of them, so that one block loads while the other computes.
+    /// Returns the shared memory for a block's row, at any alignment in 16 bytes; 0 for rows of warps, and if a
+    /// multiprocessor cannot hold two of them, so that one block loads while the other computes.
     fn kept_bytes(&self, gpu: &GpuContext) -> u32 {
         /// Bytes of shared memory that the device reserves per block.
         const RESERVED: usize = 1024;

@@ -12,9 +12,9 @@ impl MatmulOps for CudaBackend {
         self.submit_matmul(&plain_matmul(g, a, b, &c), &operands);
     }
 
-    fn ragged_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+    fn grouped_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
         let operands = MatMulOperands::plain(address(a), address(b), address(c.as_view()));
-        let shape = MatMul { is_ragged: true, ..plain_matmul(g, a, b, &c) };
+        let shape = MatMul { is_grouped: true, ..plain_matmul(g, a, b, &c) };
         self.submit_matmul(&shape, &operands);
     }
 
@@ -99,6 +99,6 @@ fn plain_matmul(g: &Gemm, a: View, b: View, c: &ViewMut) -> MatMul {
         inputs: a.dtype(),
         result: c.dtype(),
         epilogue: MatMulEpilogue::Plain,
-        is_ragged: false,
+        is_grouped: false,
     }
 }

@@ -15,7 +15,7 @@ use meshwright_backend::{DType, LeafGrad, NormOps, ResidualSum, View, ViewMut};
 const FORWARD: [RowKernel; 1] = [RowKernel::new("", 4)];
 const BACKWARD: [RowKernel; 2] = [
     RowKernel::new("", 2),
-    // For rows like those of 768 elements, for which the other kernel would have a quarter of its lanes idle.
+    // For rows of 768 elements, for example: the other kernel would have a quarter of its lanes idle.
     RowKernel {
         most_lanes: 128,
         warp_threads: 128,

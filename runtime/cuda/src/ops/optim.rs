@@ -73,7 +73,7 @@ struct SgdOperands {
     copies: Copies,
 }
 
-/// `Copies` of the kernels: addresses of the copy of the new weights, at most one of which is not 0.
+/// `Copies` of the kernels: addresses of the copy of the new weights; at most one is not 0.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Copies {

@@ -90,7 +90,7 @@ impl ReductionOps for CudaBackend {
             .flat_map(|alike| alike.chunks(MOST_BUFFERS).map(Buffers::new))
             .collect();
         let Some(most_blocks) = launches.iter().map(Buffers::blocks).max() else { return 0.0 };
-        // The sums of all parts, followed by those of the blocks of one launch.
+        // The sums of all parts, followed by the sums of the blocks of one launch.
         let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
         let block_sums = sums + parts.len() as u64 * 8;
         let mut done_parts = 0;

@@ -1,11 +1,11 @@
-//! Weights and penalties of routers (MoE), on GPUs.
+//! Weights and auxiliary losses of routers (MoE), on GPUs.
 
 use crate::GpuContext;
 use crate::gpu::args;
 use crate::kernels::ROUTER;
 use meshwright_backend::ops::routing::{
-    RouterOptions, RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
-    RouterWeightsBackwardArgs,
+    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
+    RouterWeightsArgs, RouterWeightsBackwardArgs,
 };
 use meshwright_backend::{DType, MAX_TOP_K, View};
 
@@ -71,13 +71,17 @@ pub(super) fn router_weights_backward(
     }
 }
 
-pub(super) fn router_penalty(gpu: &GpuContext, score: RouterScore, args: RouterPenaltyArgs) {
-    let RouterPenaltyArgs { experts, logits, factors, z, out } = args;
+pub(super) fn router_auxiliary_loss(
+    gpu: &GpuContext,
+    score: RouterScore,
+    args: RouterAuxiliaryLossArgs,
+) {
+    let RouterAuxiliaryLossArgs { experts, logits, factors, z, out } = args;
     let out = out.as_view();
-    let tokens = checked_tokens("router_penalty", experts, logits);
+    let tokens = checked_tokens("router_auxiliary_loss", experts, logits);
     check_operand("factors", factors, DType::F32, experts);
     check_operand("out", out, out.dtype(), tokens);
-    let name = format!("router_penalty_{}", float_name(out.dtype()));
+    let name = format!("router_auxiliary_loss_{}", float_name(out.dtype()));
     let (rows, cols, sigmoid) = (tokens as u64, to_u32(experts), is_sigmoid(score));
     let (logits, factors, out) = (address(logits), address(factors), address(out));
     // SAFETY: there are logits of these tokens, a factor of each expert and a result of each token.
@@ -90,22 +94,22 @@ pub(super) fn router_penalty(gpu: &GpuContext, score: RouterScore, args: RouterP
     }
 }
 
-pub(super) fn router_penalty_backward(
+pub(super) fn router_auxiliary_loss_backward(
     gpu: &GpuContext,
     score: RouterScore,
-    args: RouterPenaltyBackwardArgs,
+    args: RouterAuxiliaryLossBackwardArgs,
 ) {
-    let RouterPenaltyBackwardArgs { experts, logits, factors, z, dout, dlogits } = args;
+    let RouterAuxiliaryLossBackwardArgs { experts, logits, factors, z, dout, dlogits } = args;
     let dlogits = dlogits.as_view();
-    let tokens = checked_tokens("router_penalty_backward", experts, logits);
+    let tokens = checked_tokens("router_auxiliary_loss_backward", experts, logits);
     check_operand("factors", factors, DType::F32, experts);
     check_operand("dout", dout, dout.dtype(), tokens);
     check_operand("dlogits", dlogits, DType::F32, tokens * experts);
-    let name = format!("router_penalty_backward_{}", float_name(dout.dtype()));
+    let name = format!("router_auxiliary_loss_backward_{}", float_name(dout.dtype()));
     let (rows, cols, sigmoid) = (tokens as u64, to_u32(experts), is_sigmoid(score));
     let (logits, factors) = (address(logits), address(factors));
     let (dout, dlogits) = (address(dout), address(dlogits));
-    // SAFETY: as in `router_penalty`, and there is a gradient of each logit.
+    // SAFETY: as in `router_auxiliary_loss`, and there is a gradient of each logit.
     unsafe {
         gpu.launch(
             (&ROUTER, &name),

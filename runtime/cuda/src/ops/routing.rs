@@ -4,9 +4,9 @@ use crate::gpu::args;
 use crate::kernels::ROUTING;
 use crate::{CudaBackend, GpuContext, Grid};
 use meshwright_backend::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, RouterOptions,
-    RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
-    RouterWeightsBackwardArgs, TopKArgs,
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs,
+    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
+    RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
 };
 use meshwright_backend::{DType, MAX_TOP_K, RoutingOps, RoutingShape, View, ViewMut};
 
@@ -159,12 +159,16 @@ impl RoutingOps for CudaBackend {
         router::router_weights_backward(self.gpu(), options, args);
     }
 
-    fn router_penalty(&self, score: RouterScore, args: RouterPenaltyArgs) {
-        router::router_penalty(self.gpu(), score, args);
+    fn router_auxiliary_loss(&self, score: RouterScore, args: RouterAuxiliaryLossArgs) {
+        router::router_auxiliary_loss(self.gpu(), score, args);
     }
 
-    fn router_penalty_backward(&self, score: RouterScore, args: RouterPenaltyBackwardArgs) {
-        router::router_penalty_backward(self.gpu(), score, args);
+    fn router_auxiliary_loss_backward(
+        &self,
+        score: RouterScore,
+        args: RouterAuxiliaryLossBackwardArgs,
+    ) {
+        router::router_auxiliary_loss_backward(self.gpu(), score, args);
     }
 }
 
@@ -175,7 +179,7 @@ fn row_count(x: View, cols: usize) -> u64 {
     rows as u64
 }
 
-/// Returns the address of the weights, of which there is one for every choice; 0 if they are absent.
+/// Returns the address of the weights, one for every choice; 0 if they are absent.
 fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
     weights.map_or(0, |weights| {
         check_operand("weights", weights, DType::F32, shape.choices());
@@ -183,7 +187,7 @@ fn weights_address(weights: Option<View>, shape: RoutingShape) -> u64 {
     })
 }
 
-/// A launch in which neighboring threads share a row.
+/// A launch with neighboring threads on one row.
 struct RowLaunch {
     name: String,
     grid: Grid,

@@ -36,7 +36,7 @@ impl RowKernel {
         vectors.div_ceil(self.vectors).next_power_of_two().max(WARP as usize)
     }
 
-    /// Returns the vectors for which the lanes of such a row have room.
+    /// Returns the number of vectors that the lanes of such a row can hold.
     fn capacity(&self, vectors: usize) -> usize {
         self.lanes(vectors) * self.vectors
     }

@@ -50,7 +50,7 @@ impl SortSpace {
         (n * 4).next_multiple_of(256)
     }
 
-    /// Sorts the keys, none of which is larger than `largest`; equal keys stay in order.
+    /// Sorts the keys, which are `largest` at most; equal keys stay in order.
     ///
     /// # Safety
     /// The memory is live, [`keys`](Self::keys) are written, and no other work uses them.

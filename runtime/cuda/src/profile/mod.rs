@@ -1,7 +1,8 @@
 //! Profile of a rank's device calls: time of each kind of call, and the chosen algorithms.
-//!  [`ProfiledDriver`] wraps the driver of a rank and records a timed event before and after every call that submits
-//!  work. Times are read after the work is done, without extra synchronization, and collected in a [`Profile`], which
-//!  writes a table when its last driver is dropped.
+//!
+//! [`ProfiledDriver`] wraps the driver of a rank and records a timed event before and after every call that submits
+//! work. Times are read after the work is done, without extra synchronization, and collected in a [`Profile`], which
+//! writes a table when its last driver is dropped.
 
 mod driver;
 mod table;

@@ -123,7 +123,7 @@ mod tests {
                 inputs,
                 result,
                 epilogue: MatMulEpilogue::Plain,
-                is_ragged: false,
+                is_grouped: false,
             },
             alignment: [16, 16, 4],
             configuration: "tile 20".into(),

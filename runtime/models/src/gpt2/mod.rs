@@ -5,5 +5,8 @@ mod model;
 mod names;
 
 pub use config::{Gpt2Config, Gpt2Dropout};
-pub use model::*;
+pub use model::{
+    Batch, Block, Ffn, Flow, Gpt2, HeadDim, Heads, Hidden, Mlp, Positions, SelfAttention, Seq,
+    Stream, Vocab,
+};
 pub use names::HF_NAMES;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::decoder::{
-    AttentionSizes, default_ffn, exported_positions, extend_positions, head_width, is_tensor_name,
+    DecoderSizes, default_ffn, exported_positions, extend_positions, head_width, is_tensor_name,
     read_padding, refuse_biases, refuse_layer_types, refuse_rate, refuse_window, tensor_role,
 };
 use crate::rope::{read_parameters, write_parameters};
@@ -49,8 +49,7 @@ impl HfConfig for LlamaConfig {
 
     fn from_settings(keys: &HfSettings<'_>) -> Result<LlamaConfig, String> {
         refuse_unsupported(keys)?;
-        let AttentionSizes { hidden, heads, kv_heads, head_dim } =
-            AttentionSizes::read(keys, None)?;
+        let DecoderSizes { hidden, heads, kv_heads, head_dim } = DecoderSizes::read(keys, None)?;
         let vocab = keys.required("vocab_size")?;
         let max_positions = keys.count("max_position_embeddings")?.unwrap_or(2048);
         Ok(LlamaConfig {
@@ -165,7 +164,7 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
     refuse_rate(keys, "attention_dropout")
 }
 
-/// Refuses sliding windows, as those of Mistral, and of Qwen2 if it switches them on.
+/// Refuses sliding windows, which Mistral has, and Qwen2 if it switches them on.
 fn refuse_windows(keys: &HfSettings<'_>) -> Result<(), String> {
     let is_used = keys.switch("use_sliding_window")?;
     keys.ignore(&["sliding_window", "max_window_layers"]);

@@ -5,5 +5,8 @@ mod model;
 mod names;
 
 pub use config::LlamaConfig;
-pub use model::*;
+pub use model::{
+    Batch, Block, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads, Llama, Mlp, SelfAttention, Seq,
+    Stream, Vocab,
+};
 pub use names::HF_NAMES;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::decoder::{
-    AttentionSizes, default_ffn, exported_positions, extend_positions, head_width, is_tensor_name,
+    DecoderSizes, default_ffn, exported_positions, extend_positions, head_width, is_tensor_name,
     read_padding, refuse_biases, refuse_layer_types, refuse_rate, refuse_window, tensor_role,
 };
 use crate::rope::{read_parameters, write_parameters};
@@ -11,7 +11,7 @@ use meshwright_core::rotary::RopeParameters;
 use meshwright_store::checkpoint::hf::{HfConfig, HfSettings, TensorRole};
 use meshwright_store::family::{Family, ModelSizes, Outline};
 
-/// Weight of the load balance loss of a new model.
+/// Weight of the load-balancing loss of a new model.
 const BALANCE: f64 = 0.01;
 
 /// The sizes and constants of a Mixtral model (Jiang et al., "Mixtral of Experts", 2024): a Llama whose feed-forward is
@@ -44,7 +44,7 @@ pub struct MixtralConfig {
     pub tied: bool,
     /// `max_position_embeddings`: the longest sequence that the model was made for.
     pub max_positions: usize,
-    /// `router_aux_loss_coef`: weight of the load balance loss of each block.
+    /// `router_aux_loss_coef`: weight of the load-balancing loss of each block.
     pub router_aux_loss_coef: f64,
     /// `router_z_loss_coef`: weight of the z-loss of each router, which `transformers` does not have.
     pub router_z_loss_coef: f64,
@@ -59,7 +59,7 @@ pub struct MixtralConfig {
 impl MixtralConfig {
     /// The base of rotary frequencies in files without one.
     const ROPE_THETA: f64 = 1e6;
-    /// The weight of the load balance loss in files without one.
+    /// The weight of the load-balancing loss in files without one.
     const ROUTER_AUX_LOSS_COEF: f64 = 0.001;
 }
 
@@ -71,8 +71,8 @@ impl HfConfig for MixtralConfig {
         // A `null` stands for as many as query heads.
         let is_null =
             keys.entries().any(|(key, value)| key == "num_key_value_heads" && value.is_null());
-        let AttentionSizes { hidden, heads, kv_heads, head_dim } =
-            AttentionSizes::read(keys, (!is_null).then_some(8))?;
+        let DecoderSizes { hidden, heads, kv_heads, head_dim } =
+            DecoderSizes::read(keys, (!is_null).then_some(8))?;
         let experts = keys.count("num_local_experts")?.unwrap_or(8);
         let top_k = keys.count("num_experts_per_tok")?.unwrap_or(2);
         if top_k > experts {
@@ -207,7 +207,7 @@ impl Family for MixtralConfig {
 
 /// Refuses settings of other Mixtral-like models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
-    // Whether a program adds the load balance loss; here `--balance` says it.
+    // Whether a program adds the load-balancing loss; here `--balance` says it.
     keys.ignore(&["output_router_logits"]);
     keys.expect_text("hidden_act", &["silu"])?;
     refuse_biases(keys, &["attention_bias"])?;

@@ -5,5 +5,8 @@ mod model;
 mod names;
 
 pub use config::MixtralConfig;
-pub use model::*;
+pub use model::{
+    Batch, Block, End, ExpertMlps, ExpertTokens, Experts, Ffn, Flow, HeadDim, Heads, Hidden,
+    KvHeads, Mixtral, Mixture, Penalties, SelfAttention, Seq, Start, Stream, TopK, Vocab,
+};
 pub use names::HF_NAMES;

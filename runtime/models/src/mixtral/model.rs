@@ -1,5 +1,5 @@
 //! A Mixtral: a Llama whose feed-forward is a mixture of experts, which are split over all ranks that have different
-//! tokens: those of `ep`, `cp` and `tp`.
+//! tokens, along `ep`, `cp` and `tp`.
 
 use meshwright::prelude::*;
 

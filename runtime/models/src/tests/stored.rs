@@ -1,4 +1,4 @@
-//! Tensors as folders store them: in several files, in half precision, beyond those of the model, and other ones.
+//! Tensors as folders store them: in several files, in half precision, and tensors that the model does not have.
 
 use super::*;
 

@@ -15,8 +15,8 @@ impl PipelineExecutor {
     /// messages between ranks. All ranks of the axis `pp` call this. Returns the output of the last stage on its rank,
     /// and `None` on the others.
     ///
-    /// `parts` returns the buffers of a message, which may differ from those of a training step; all ranks must agree
-    /// on them. `forward` computes a stage from the output of the previous one, the first stage from no buffers.
+    /// `parts` returns the buffers of a message, which may differ from a training step's; all ranks must agree on them.
+    /// `forward` computes a stage from the output of the previous one, the first stage from no buffers.
     ///
     /// # Errors
     /// The first error of `forward` or of a message.

@@ -36,7 +36,7 @@ impl MessageWait {
         self.host + on_device.sum::<Duration>()
     }
 
-    /// Returns the fraction of a step of this duration in which the rank waited.
+    /// Returns the fraction of a step of this duration that the rank waited.
     pub fn share_of(&self, step: Duration) -> f64 {
         if step.is_zero() { 0.0 } else { self.total().as_secs_f64() / step.as_secs_f64() }
     }

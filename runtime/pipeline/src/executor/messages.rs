@@ -21,7 +21,7 @@ pub(super) struct BoundaryMessages<'a> {
     round: Round,
     /// Sends in progress.
     sends: Vec<(Message, PendingCall<()>)>,
-    /// Capture of a CUDA graph, in which the host cannot see that a send is over.
+    /// Capture of a CUDA graph: the host cannot see that a send is over.
     receipts: Option<Receipts>,
     wait: MessageWait,
 }

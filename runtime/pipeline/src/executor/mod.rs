@@ -1,8 +1,9 @@
 //! Pipeline parallelism: the stages of a model on several ranks, which exchange activations and gradients.
-//!  A [`PipelineExecutor`] runs the part of one rank of a [verified](crate::schedule::verify) schedule: it posts
-//!  receives, runs the computations of a [`StageWork`], and sends their results to the ranks of neighboring stages. It
-//!  does not depend on models: the data that crosses a boundary between stages is a list of buffers, whose dtypes and
-//!  lengths are static.
+//!
+//! A [`PipelineExecutor`] runs the part of one rank of a [verified](crate::schedule::verify) schedule: it posts
+//! receives, runs the computations of a [`StageWork`], and sends their results to the ranks of neighboring stages. It
+//! does not depend on models: the data that crosses a boundary between stages is a list of buffers, whose dtypes and
+//! lengths are static.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -30,15 +30,16 @@ pub struct PipelineExecutor {
 }
 
 /// Steps of a run on devices without lookahead.
-///  In the first ones the host may wait for the device: to load a kernel, or to allocate memory. If the device had a
-///  receive posted whose sender waits for work that this host has yet to submit, none of them could continue. Messages
-///  in rounds never wait for such work.
+///
+/// In the first ones the host may wait for the device: to load a kernel, or to allocate memory. If the device had a
+/// receive posted whose sender waits for work that this host has yet to submit, none of them could continue. Messages
+/// in rounds never wait for such work.
 const STEPS_WITHOUT_LOOKAHEAD: usize = 2;
 
 impl PipelineExecutor {
-    /// Creates the executor of a rank. The ranks along the axis `pp` are those of the schedule.
+    /// Creates the executor of a rank. The ranks along the axis `pp` are the ranks of the schedule.
     ///
-    /// `allocator` is of the memory in which stages compute.
+    /// `allocator` allocates the memory of stages.
     ///
     /// # Errors
     /// If the schedule is for another number of ranks.
@@ -80,9 +81,9 @@ impl PipelineExecutor {
     /// Compares the schedules of all ranks, and the buffers at both ends of each channel. All ranks of the
     /// axis `pp` call this before their first step, and before their first evaluation.
     ///
-    /// `parts` returns the buffers of a message of this rank's stages, in the order in which they are sent. So messages
-    /// of equal size are not confused with an engine that cannot compare calls either, such as NCCL: it matches them in
-    /// the order of issue, which is verified for each channel.
+    /// `parts` returns the buffers of a message of this rank's stages, in the order of sending. So messages of equal
+    /// size are not confused with an engine that cannot compare calls either, such as NCCL: it matches them in the
+    /// order of issue, which is verified for each channel.
     ///
     /// # Errors
     /// On all ranks alike, if ranks have different schedules, or different buffers for one boundary.

@@ -1,4 +1,4 @@
-//! Messages in rounds, for engines in which a message that waits may hold up others.
+//! Messages in rounds, for engines whose waiting messages may hold up others.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,8 +34,8 @@ impl Lockstep {
     }
 }
 
-/// Puts the messages of a schedule into rounds, one for each unit of time in which a computation that sends a message
-/// ends: forward passes, and each part of a backward pass, take one unit. Messages that the schedule has already are
+/// Puts the messages of a schedule into rounds, one for each unit of time at the end of a computation that sends a
+/// message: forward passes, and each part of a backward pass, take one unit. Messages that the schedule has already are
 /// moved.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ pub fn lockstep(schedule: &Schedule) -> Result<Lockstep, Stuck> {
     Ok(Lockstep { program: Schedule { ranks, ..computations.clone() }, rounds })
 }
 
-/// The messages of a rank by their rounds, those of a round in one order on both ranks.
+/// The messages of a rank by their rounds. The messages of a round have one order on both ranks.
 fn messages_of_rank(
     schedule: &Schedule,
     rounds: &HashMap<Message, usize>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Action, Message, Schedule};
 
-/// Number of computations by which the receive of a message is posted before its use.
+/// Number of computations between posting the receive of a message and its use.
 ///
 /// One is enough to lose no time against posting all receives at the start, and keeps few of them pending.
 pub const LOOKAHEAD: usize = 1;
@@ -20,8 +20,8 @@ pub const LOOKAHEAD: usize = 1;
 /// - Computations that may overlap become single ones, so that the message of the first does not wait for the second.
 /// - The gradients of a stage are reduced after its last weight gradients.
 ///
-/// Messages and reductions that the schedule has already are kept, and the former are not added to. The stages of
-/// computations are those of the schedule.
+/// Messages and reductions that the schedule has already are kept, and the former are not added to. Computations keep
+/// the stages of the schedule.
 pub fn lower_schedule(schedule: &Schedule, lookahead: usize) -> Schedule {
     let with_messages = if schedule.is_lowered() {
         schedule.ranks.clone()

@@ -1,4 +1,4 @@
-//! Pipeline schedules as data: which rank computes which stage on which micro-batch, in which order.
+//! Pipeline schedules as data: the order of the computations of each rank, each of one stage on one micro-batch.
 //!
 //! A [`Schedule`] comes from a [generator](ScheduleKind::generate) or from a CSV file in PyTorch's notation ([`csv`]).
 //! [`lower_schedule`] adds the messages between ranks, [`verify`] refuses a schedule that is incomplete, exchanges

@@ -84,7 +84,7 @@ fn a_v_shape_owns_tied_parameters_once() {
     assert_eq!(owned[1], ["blocks.1", "blocks.2"]);
 }
 
-/// Parameters and gradients are those of the owned units, and nothing of other stages.
+/// Parameters and gradients belong to the owned units, and none to other stages.
 #[test]
 fn only_owned_units_take_memory() {
     for (mesh, is_tied) in [("pp=2", false), ("pp=2", true), ("pp=4", false)] {

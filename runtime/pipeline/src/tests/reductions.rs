@@ -46,7 +46,7 @@ const BATCH: usize = 16;
 const SEQ: usize = 4;
 const MICRO_BATCHES: usize = 4;
 
-/// An event of a rank, with the number of the computation of the schedule in which it does it.
+/// An event of a rank, with the number of its computation of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Event {
     action: Option<u64>,
@@ -145,7 +145,7 @@ fn mesh_rank(mesh: &meshwright_mesh::MeshShape, position: usize) -> usize {
     mesh.rank_of(&last.with(meshwright_core::layout::AxisId::Pp, position))
 }
 
-/// The reductions for which a computation waits that has started them itself, before its result is sent.
+/// The reductions that a computation has started itself, and waits for before its result is sent.
 fn held_up(events: &[Event]) -> Vec<usize> {
     let mut held = Vec::new();
     for (start, event) in events.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The flags by which a run is continued from its checkpoint, as words for a shell. All other settings are in the
+//! The flags that continue a run from its checkpoint, as words for a shell. All other settings are in the
 //! checkpoint.
 
 use std::path::Path;

@@ -201,8 +201,8 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MODEL, "tied", FlagKind::Switch)
         .help("Use one weight for the token embedding and the output head"),
     Flag::new(MODEL, "balance", FlagKind::Text).value("LOSS").help(
-        "Load balance loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef of \
-         the config.json of --init-from, 0.01 for a new model]",
+        "Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef \
+         of the config.json of --init-from, 0.01 for a new model]",
     ),
     Flag::new(MODEL, "z-loss", FlagKind::Number).value("X").help(
         "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \

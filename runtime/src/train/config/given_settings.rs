@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Settings of a command line that resumes a run with those of another one.
+    /// Settings of a command line that resumes the run of another one.
     fn resumed(line: &str, saved: &str) -> Result<Config, String> {
         let saved = Config::parse(saved.split(' ')).unwrap();
         let saved = serde_json::to_value(kept_flags(&saved)).unwrap();

@@ -16,7 +16,7 @@ use super::{
     Config, Decay, DeviceChoice, ModelSource, Precision, Problem, ScheduleSource, SettingSource,
 };
 
-/// Flags that a checkpoint does not keep, and a resumed run does not take from one: those of one machine, and of what a
+/// Flags that a checkpoint does not keep, and a resumed run does not take from one: flags of one machine, and of what a
 /// run reads and writes besides.
 const NOT_KEPT: [&str; 18] = [
     "config",
@@ -214,7 +214,7 @@ pub fn add_kept_flags(
     };
     let left_out = DEPENDENT.into_iter().filter(|(name, _)| is_changed(name));
     let mut left_out: Vec<&str> = left_out.flat_map(|(_, names)| names.iter().copied()).collect();
-    // The sizes of a folder and those of flags exclude each other.
+    // The sizes of a folder and of flags exclude each other.
     if SIZES.into_iter().any(|name| given.contains_key(name)) {
         left_out.extend(["init-from", "accept-keys"]);
     }

@@ -90,7 +90,8 @@ pub struct Config {
     pub model: ModelSource,
     /// `--accept-keys`: unknown keys of the `config.json` of `--init-from` that are left out.
     pub accept_keys: Vec<String>,
-    /// `--balance`: weight of the load balance loss, 0 for `none`; `None` leaves it to the configuration of the model.
+    /// `--balance`: weight of the load-balancing loss, 0 for `none`; `None` leaves it to the configuration of the
+    /// model.
     pub balance: Option<f64>,
     /// `--z-loss`: weight of the z-loss of routers; `None` leaves it to the configuration of the model.
     pub z_loss: Option<f64>,

@@ -1,4 +1,4 @@
-//! The optimizers that `--optimizer` selects from: those of the library, and those that a program registers.
+//! The optimizers that `--optimizer` selects from: the library's, and what a program registers.
 
 use std::fmt;
 use std::sync::Arc;

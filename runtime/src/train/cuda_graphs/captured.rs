@@ -1,4 +1,4 @@
-//! The graphs of one rank's step, and those of its micro-batches.
+//! The graphs of one rank's step, and the graphs of its micro-batches.
 
 use std::rc::Rc;
 

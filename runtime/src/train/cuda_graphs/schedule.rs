@@ -15,7 +15,7 @@ const PP: AxisSet = AxisSet::of(AxisId::Pp);
 /// The captured passes and messages of all micro-batches of a step.
 pub(super) struct CapturedSchedule<S> {
     passes: CapturedPass<S>,
-    /// The waits for messages, whose times are those of the latest replay.
+    /// The waits for messages; their times come from the latest replay.
     wait: Rc<MessageWait>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn launch_schedule<S: Shape>(
         }
     };
     let schedule = captured.as_ref().expect("captured now or before");
-    // Losses and counts are those of the last stage.
+    // Losses and counts belong to the last stage.
     let losses = losses.into_iter().map(|loss| loss.summed_over(PP)).collect();
     let gradients = graphs.gradients::<S, _>(schedule.passes.count(), PP);
     Ok((StepGradients { losses, gradients }, Rc::clone(&schedule.wait)))

@@ -38,7 +38,7 @@ struct Recording {
     calls: Vec<RecordedCall>,
     /// Numbers of the asynchronous calls that the rank has not waited for.
     pending: Vec<usize>,
-    /// The part whose call the rank has waited for last, in which pass.
+    /// The part whose call the rank has waited for last, and its pass.
     awaited: Option<(LayerField, Pass)>,
 }
 

@@ -96,7 +96,7 @@ impl CollectiveRow {
     }
 }
 
-/// Returns the rows of calls, in the order in which the first call of each was issued.
+/// Returns the rows of calls, in the order of their first calls.
 pub fn rows_of(calls: Vec<RecordedCall>) -> Vec<CollectiveRow> {
     let mut of_fields: Vec<CollectiveRow> = Vec::new();
     for call in &calls {

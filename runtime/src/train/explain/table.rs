@@ -30,7 +30,7 @@ const MAX_LISTED: usize = 3;
 /// The cells of a line.
 type Cells = [String; HEAD.len()];
 
-/// Returns a table of the rows, with the sums of each set of axes. Bytes are those of all layers of a row.
+/// Returns a table of the rows, with the sums of each set of axes. Bytes are summed over all layers of a row.
 pub fn table_of(rows: &[CollectiveRow], mesh: &MeshShape) -> String {
     if rows.is_empty() {
         return "  none: no rank communicates\n".to_owned();

@@ -43,7 +43,7 @@ pub struct Gpus {
 const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 
 impl Gpus {
-    /// Creates the machine from one driver per rank, all of the same model of device, of which there are `devices`.
+    /// Creates the machine from one driver per rank, for `devices` devices of the same model.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
         let memory = drivers.iter().map(|driver| driver.properties().memory).min();
         Gpus {
@@ -143,7 +143,7 @@ impl Gpus {
     ///
     /// # Errors
     /// A mesh with another number of ranks than processes, a failed rendezvous, and message settings that are refused,
-    /// or differ from those of other processes.
+    /// or differ from other processes.
     pub fn in_process(
         mesh: &MeshShape,
         assignment: &RankAssignment,

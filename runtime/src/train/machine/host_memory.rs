@@ -15,7 +15,7 @@ const LIMIT_FILES: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 const PROCESS_LIMITS: [&str; 2] = ["Max address space", "Max data size"];
 
 /// Returns the bytes available without swapping: of the machine, within the limits of the control group of this process
-/// and of all groups around it, and within those of the process. `None` if the system does not report them.
+/// and of all groups around it, and within the limits of the process. `None` if the system does not report them.
 pub fn available_memory() -> Option<f64> {
     available_under(Path::new("/"))
 }

@@ -153,7 +153,7 @@ impl Machine for CpuMachine {
     }
 }
 
-/// No machine, for a run of which only the collectives are listed.
+/// No machine, for a run that only lists its collectives.
 struct NoMachine {
     own_rank: Option<usize>,
 }

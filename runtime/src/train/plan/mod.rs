@@ -132,8 +132,8 @@ impl Plan {
         })
     }
 
-    /// Checks that an [opened](open_model) model fits the mesh and `available` bytes for all ranks, of which the plan,
-    /// a lower bound, may take a fraction of [`PLANNED_MEMORY`]. A run whose collectives are listed has to fit too.
+    /// Checks that an [opened](open_model) model fits the mesh and `available` bytes for all ranks. The plan, a lower
+    /// bound, may take the fraction [`PLANNED_MEMORY`] of them. A run whose collectives are listed has to fit too.
     ///
     /// # Errors
     /// The first reason why it does not fit.

@@ -116,7 +116,7 @@ impl Plan {
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
         let metrics = metrics.map(ClaimedMetrics::open).transpose()?;
         let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
-        // The times of an earlier run stay until those of this one are known.
+        // The times of an earlier run stay until the times of this one are known.
         let keep_times = |(claimed, path): (ClaimedFile, PathBuf)| {
             claimed.keep().map_err(unwritable("--stage-times", &path))
         };
@@ -164,8 +164,8 @@ impl Plan {
                 format!("--resume {dir} continues that run")
             };
             print_line(&format!(
-                "warning: --save: {dir} holds {which}; those of equal steps will be replaced, and the others are kept, \
-                 without being counted by --keep; {advice}"
+                "warning: --save: {dir} holds {which}; checkpoints of equal steps will be replaced, and the others are \
+                 kept, without being counted by --keep; {advice}"
             ));
         }
         Ok(Some(folder))

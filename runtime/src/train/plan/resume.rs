@@ -21,7 +21,7 @@ use super::saved_settings::{changed_settings, check_architecture, check_family, 
 /// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
 ///
 /// # Errors
-/// As [`open_resumed`], and settings that differ from those of the checkpoint.
+/// As [`open_resumed`], and settings that differ from the checkpoint's.
 pub fn take_saved_settings<C: HfConfig>(
     settings: GivenSettings,
 ) -> Result<(GivenSettings, Option<Checkpoint>)> {

@@ -1,4 +1,4 @@
-//! Settings of a saved run, compared with those of the run that resumes it.
+//! Settings of a saved run, compared with the settings of the run that resumes it.
 
 use std::path::Path;
 
@@ -153,12 +153,12 @@ pub fn changed_settings(
         (saved != now).then(|| difference(flag, saved, now))
     };
     let mut changed: Vec<String> = CHANGEABLE.into_iter().filter_map(describe).collect();
-    // A balance loss follows from all rows of a micro-batch together.
+    // A load-balancing loss follows from all rows of a micro-batch together.
     let balance = config.balance.or_else(|| architecture["router_aux_loss_coef"].as_f64());
     if balance.is_some_and(|weight| weight > 0.0)
         && let Some(difference) = describe(("/micro-batches", "--micro-batches"))
     {
-        changed.push(format!("{difference}, which changes the balance loss"));
+        changed.push(format!("{difference}, which changes the load-balancing loss"));
     }
     changed.extend(changed_layout(saved, config));
     let ema = "/optimizer/ema";

@@ -1,4 +1,5 @@
-//! Balance of attention over the ranks of `cp`: packed documents are unequal work for the positions of a sequence.
+//! Balance of attention over the ranks of `cp`. Packed documents are unequal work for the positions of a sequence, and
+//! a load imbalance makes ranks wait for the straggler.
 
 use crate::comm::Site;
 use crate::data::MicroBatch;
@@ -7,7 +8,7 @@ use crate::nn::AttentionSizes;
 use crate::tensor::{Extent, Rank};
 
 /// Counts the pairs of a query and a key that it sees, on each rank of `cp`: by mask, window and documents. Keys that a
-/// model hides by its own padding count as seen, and those of cross attention as if they were in the sequence of the
+/// model hides by its own padding count as seen, and keys of cross attention as if they were in the sequence of the
 /// queries.
 pub struct AttentionBalance {
     seq: usize,
@@ -18,7 +19,7 @@ pub struct AttentionBalance {
     whole_row: Vec<u64>,
 }
 
-/// Attentions in which a query sees the same positions, and ranks have the same ones.
+/// Attentions whose queries see the same positions, and whose ranks have the same ones.
 #[derive(Debug, Clone, Copy)]
 struct AttentionKind {
     /// Positions that a query sees before its own, and after it.
@@ -35,7 +36,7 @@ struct AttentionKind {
 pub struct AttentionWork {
     /// Work of all ranks.
     total: u64,
-    /// Work of all ranks, if each had as much as the one of `cp` with the most, for which the others wait in each
+    /// Work of all ranks, if each had as much as the one of `cp` with the most. The others wait for it in each
     /// micro-batch.
     longest: u64,
 }
@@ -203,7 +204,7 @@ mod tests {
                 vec![AttentionSizes { is_causal: false, ..sizes }],
                 vec![AttentionSizes { window: Some(5), ..sizes }],
                 vec![AttentionSizes { window: Some(9), is_causal: false, ..sizes }],
-                // Layers of two kinds, one of which each rank has whole sequences of.
+                // Layers of two kinds; for one kind, each rank has whole sequences.
                 vec![sizes, AttentionSizes { window: Some(3), ..sizes }, CAUSAL, sizes],
             ]
         };

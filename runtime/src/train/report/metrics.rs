@@ -39,8 +39,7 @@ pub struct StepMetrics {
     pub peak_bytes: BTreeMap<&'static str, u64>,
     /// Bytes that rank 0 sent in this step, by mesh axis (`dp x tp` for collectives over both).
     pub comm_bytes: BTreeMap<String, u64>,
-    /// Bubble: fraction of the time of the pipeline schedule in which ranks compute nothing, if the mesh has a `pp`
-    /// axis.
+    /// Bubble: idle fraction of the time of the pipeline schedule, if the mesh has a `pp` axis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bubble: Option<f64>,
     /// Fraction of the tokens of the step's rows that hold no document, if rows are packed.
@@ -235,7 +234,7 @@ mod tests {
         assert!(lines(&path).iter().all(|line| line["loss"].is_null()));
     }
 
-    /// A run of 5 steps, of which `done` are done.
+    /// A run of 5 steps after `done` steps.
     fn run(done: u64) -> KnownSteps {
         KnownSteps { done, total: 5, tokens: Some(64) }
     }
@@ -294,7 +293,7 @@ mod tests {
             assert_eq!(std::fs::read(&copy).unwrap(), content, "{other:?}");
             std::fs::remove_file(copy).unwrap();
         }
-        // Those of the same run, also with a gap from a time without metrics.
+        // Lines of the same run, also with a gap from a time without metrics.
         for own in [&[1, 2, 3, 4, 5][..], &[2, 3], &[1, 5], &[]] {
             of(own, 64);
             MetricsFile::open(&path, run(3)).unwrap();

@@ -33,7 +33,7 @@ pub struct KeptLines {
     pub other_run: Option<String>,
 }
 
-/// Metrics of a line that have to be those of a run.
+/// Metrics of a line that have to be a run's.
 struct Line {
     step: u64,
     tokens: Option<u64>,

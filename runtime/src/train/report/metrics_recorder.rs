@@ -124,8 +124,8 @@ impl<'a> MetricsRecorder<'a> {
     }
 }
 
-/// Returns the fraction of the time of the pipeline schedule, over all ranks, in which ranks compute nothing: they wait
-/// for messages, or have finished before others. Every rank calls it.
+/// Returns the idle fraction of the time of the pipeline schedule, over all ranks: idle ranks wait for messages, or
+/// have finished before others. Every rank calls it.
 fn bubble(rank: &Rank, times: ScheduleTimes) -> f64 {
     let ranks = rank.degree_of(AxisSet::ALL);
     let mut elapsed = vec![0.0; ranks];

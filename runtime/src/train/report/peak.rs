@@ -4,7 +4,7 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Measurements of a peak, with pauses in which other work on the machine may end.
+/// Measurements of a peak, with pauses for other work on the machine to end.
 const MEASUREMENTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(30);
 

@@ -29,7 +29,7 @@ pub struct Report {
     pub peak: Option<PeakFlops>,
 }
 
-/// Communication over some axes; times are those of [`CommTimes`].
+/// Communication over some axes; times are as in [`CommTimes`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisUse {
     /// The axes: `fsdp`, `dp x fsdp`.
@@ -56,7 +56,7 @@ pub struct MemoryUse {
 /// Accumulates the usage of steps. Every rank has one.
 #[derive(Debug, Default)]
 pub struct UsageTotals {
-    /// Executed FLOPs, and those of recomputation among them.
+    /// Executed FLOPs, and the FLOPs of recomputation among them.
     flops: [u64; 2],
     comm: BTreeMap<AxisSet, (u64, CommTimes)>,
 }

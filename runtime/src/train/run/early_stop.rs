@@ -72,8 +72,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         }
     }
 
-    /// Returns the error of a run in which a rank cannot read the batch that follows the first `steps` steps, because
-    /// of `failure`. Every rank calls it.
+    /// Returns the error of a run after `steps` steps, if a rank cannot read the next batch because of `failure`. Every
+    /// rank calls it.
     fn stop_without_data(&mut self, steps: u64, failure: &str, is_lost: bool) -> Error {
         let saved = self.save_state_after(steps);
         let advice = match &saved {

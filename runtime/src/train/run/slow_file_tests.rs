@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay of each operation on files of rank 0. Saving and exporting each take more than five.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// Runs `body` on two ranks, of which rank 0 has a slow file system, and returns the time.
+/// Runs `body` on two ranks, and returns the time. Rank 0 has a slow file system.
 fn with_slow_rank_0(body: impl Fn(&Rank, StageState<TinyLlama>) + Sync) -> Duration {
     let start = Instant::now();
     let options = LaunchOptions { timeout: TIMEOUT, ..LaunchOptions::default() };

@@ -15,13 +15,13 @@ pub fn start_clock() {
     START.get_or_init(Instant::now);
 }
 
-/// Begins the phase of the steps, in which a run that saves stops after its step.
+/// Begins the phase of the steps: a run that saves stops after its step.
 pub fn begin_steps(plan: &Plan) {
     begin(plan, if plan.config.save.is_some() { StopPhase::Saved } else { StopPhase::Unsaved });
 }
 
-/// Begins the last step, in which a run that saves is not stopped any more. Every rank calls it; the first one of a
-/// process begins it.
+/// Begins the last step: a run that saves is not stopped any more. Every rank calls it; the first one of a process
+/// begins it.
 pub(super) fn begin_last(plan: &Plan, rank: usize) {
     let own = plan.machine.own_rank();
     if plan.config.save.is_some() && rank == own.unwrap_or(0) {
@@ -29,7 +29,7 @@ pub(super) fn begin_last(plan: &Plan, rank: usize) {
     }
 }
 
-/// Begins the phase after the last step, in which a run with results completes them.
+/// Begins the phase after the last step: a run with results completes them.
 pub(super) fn begin_end(plan: &Plan) {
     if plan.config.save.is_some() || plan.config.export_hf.is_some() {
         begin(plan, StopPhase::Ending);

@@ -1,10 +1,10 @@
-//! Steps in which every target is ignored: the mean over no targets is undefined, and is reported as 0.
+//! Steps without a target that counts: the mean over no targets is undefined, and is reported as 0.
 
 use crate::train::console::counted;
 use crate::train::plan::Plan;
 use crate::train::{Error, Result};
 
-/// Advice for data in which too many targets are ignored.
+/// Advice for data with too many ignored targets.
 const ADVICE: &str =
     "use a larger --batch, data with longer documents, or leave --mask-borders out";
 
@@ -16,8 +16,8 @@ pub struct TargetCount {
 }
 
 impl TargetCount {
-    /// Counts `step` (from 0), in which all ranks together have `targets` targets, and returns a warning about the
-    /// first step that has none.
+    /// Counts `step` (from 0) with `targets` targets on all ranks together, and returns a warning about the first step
+    /// that has none.
     pub fn count_step(&mut self, step: u64, targets: u64) -> Option<String> {
         self.steps += 1;
         if targets > 0 {

@@ -52,7 +52,7 @@ pub enum CheckpointError {
         /// The checkpoint.
         path: PathBuf,
     },
-    /// A folder in which another run saves.
+    /// A folder that another run saves to.
     #[error("another run saves in {} ({holder}); wait for its end, or name another folder", path.display())]
     InUse {
         /// The folder.
@@ -86,9 +86,12 @@ pub enum CheckpointError {
         /// The problem.
         reason: String,
     },
-    /// A file or folder whose tensors are not those of the model.
-    #[error("the tensors of {} are not those of this model, which has other sizes or \
-             settings:{}", path.display(), bulleted(.differences))]
+    /// A file or folder whose tensors do not fit the model.
+    #[error(
+        "the tensors of {} do not fit this model, which has other sizes or settings:{}",
+        path.display(),
+        bulleted(.differences)
+    )]
     OtherModel {
         /// The file or folder.
         path: PathBuf,

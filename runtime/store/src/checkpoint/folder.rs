@@ -1,4 +1,4 @@
-//! The folder in which a run saves its checkpoints: its lock, its checks, and recovery after a failure.
+//! The folder of a run's checkpoints: its lock, its checks, and recovery after a failure.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::lock::{self, FolderLock};
 use super::{CheckpointError, Manifest, RunHistory, files, names};
 
-/// The folder in which a run saves checkpoints. No other run can save there while this value exists, if the file system
-/// has locks.
+/// The folder of a run's checkpoints. No other run can save there while this value exists, if the file system has
+/// locks.
 ///
 /// The first process of a run [prepares](Self::prepare) the folder, and the others only check that they can
 /// [write](Self::check_writable) to it.
@@ -22,8 +22,8 @@ impl CheckpointFolder {
     /// be saved in it. Called at the start of a run, so that a bad folder is reported before any work could be lost.
     ///
     /// # Errors
-    /// A folder that cannot be created or written to, in which another run saves, whose `latest` is not a link, or
-    /// whose file system has no symbolic links.
+    /// A folder that cannot be created or written to, that another run saves to, whose `latest` is not a link, or whose
+    /// file system has no symbolic links.
     pub fn prepare(dir: &Path) -> Result<CheckpointFolder, CheckpointError> {
         files::create_folder(dir)?;
         let folder = CheckpointFolder {
@@ -47,8 +47,8 @@ impl CheckpointFolder {
         files::probe(&probe)
     }
 
-    /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: those of other runs and
-    /// branches, and those whose manifest cannot be read.
+    /// Returns the steps of the checkpoints in the folder that are not of `history`, in order: checkpoints of other
+    /// runs and branches, and checkpoints whose manifest cannot be read.
     ///
     /// # Errors
     /// A folder that cannot be read.
@@ -155,7 +155,7 @@ fn check_links(dir: &Path) -> Result<(), CheckpointError> {
     })
 }
 
-/// Returns true for the errors by which a file system refuses a link in a folder that is otherwise writable.
+/// Returns true for the errors with which a file system refuses a link in a folder that is otherwise writable.
 fn is_without_links(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported)
 }

@@ -1,7 +1,7 @@
-//! The runs that have led to a checkpoint, by which checkpoints of different branches are distinguished.
+//! The runs that have led to a checkpoint. They distinguish checkpoints of different branches.
 //!
 //! A run that is resumed from a checkpoint before the last one begins a branch: the later checkpoints of the first run
-//! stay in the folder, but do not lead to those of the new one.
+//! stay in the folder, but do not lead to the checkpoints of the new one.
 
 use std::fs;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct RunHistory {
     /// Identifier of the run that has saved the checkpoint; empty in checkpoints that were saved without it.
     pub run: String,
-    /// The runs before, the first one first, each of which was resumed by the next one.
+    /// The runs before, the first one first; each was resumed by the next one.
     pub resumed: Vec<ResumedRun>,
 }
 

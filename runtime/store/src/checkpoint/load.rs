@@ -140,7 +140,8 @@ impl Checkpoint {
     /// Compares the tensors with the names and shapes that a model expects.
     ///
     /// # Errors
-    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and those of another shape.
+    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and the tensors of another
+    /// shape.
     pub fn check_tensors(
         &self,
         expected: impl IntoIterator<Item = (String, Vec<usize>)>,

@@ -77,7 +77,7 @@ struct Followed {
 
 impl Followed {
     fn new(path: &Path) -> Followed {
-        // Without the slash at its end, by which the system would follow a link.
+        // Without the slash at its end, which would make the system follow a link.
         let mut target: PathBuf = path.components().collect();
         let mut latest_dir = None;
         for _ in 0..MAX_LINKS {

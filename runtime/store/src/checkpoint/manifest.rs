@@ -16,7 +16,7 @@ const HASH_NAME: &str = "manifest.xxh3";
 const FORMAT: &str = "meshwright-checkpoint";
 const VERSION: u32 = 1;
 
-/// Most bytes of a manifest: those of tens of thousands of ranks have less.
+/// Most bytes of a manifest: manifests of tens of thousands of ranks have less.
 const MAX_BYTES: u64 = 16 << 30;
 /// Most bytes of the file of its hash.
 const MAX_HASH_BYTES: u64 = 1 << 10;

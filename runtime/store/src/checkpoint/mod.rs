@@ -11,11 +11,12 @@
 //! DIR/.tmp-step-00000200                        an incomplete checkpoint
 //! DIR/.replaced-step-00000200                   a complete one, while a new one of the same step takes its place
 //! ```
-//!  Saving ([`CheckpointWriter`]) fills a temporary folder that is renamed once it is complete and on disk; then
-//!  `latest` moves. So a crash at any time leaves earlier checkpoints intact: also one of the same step, which is
-//!  loaded from its other name until the new one has its place, and which the next run ([`CheckpointFolder`]) renames
-//!  back. Loading ([`Checkpoint`]) compares every byte with its hash, reports damaged files by name, and falls back to
-//!  the previous checkpoint. Shards are boxes of global tensors, so a checkpoint can be loaded on any mesh.
+//!
+//! Saving ([`CheckpointWriter`]) fills a temporary folder that is renamed once it is complete and on disk; then
+//! `latest` moves. So a crash at any time leaves earlier checkpoints intact: also one of the same step, which is
+//! loaded from its other name until the new one has its place, and which the next run ([`CheckpointFolder`]) renames
+//! back. Loading ([`Checkpoint`]) compares every byte with its hash, reports damaged files by name, and falls back to
+//! the previous checkpoint. Shards are boxes of global tensors, so a checkpoint can be loaded on any mesh.
 
 mod error;
 #[cfg(any(test, feature = "faults"))]

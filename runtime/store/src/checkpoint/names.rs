@@ -67,7 +67,7 @@ pub fn temporary_latest(dir: &Path) -> PathBuf {
     dir.join(format!("{TEMPORARY}{LATEST}"))
 }
 
-/// Returns the path of the file by which the process of `rank` checks that it can write to `dir`.
+/// Returns the path of the file with which the process of `rank` checks that it can write to `dir`.
 pub fn probe_path(dir: &Path, rank: usize) -> PathBuf {
     dir.join(format!("{TEMPORARY}{PROBE}-{rank:05}"))
 }

@@ -177,7 +177,7 @@ fn point_latest(dir: &Path, name: &str) -> Result<(), CheckpointError> {
     files::rename_path(&new_link, &dir.join(names::LATEST))
 }
 
-/// Removes all but the newest `keep` checkpoints of `history` up to `step`. Those of other runs and branches are
+/// Removes all but the newest `keep` checkpoints of `history` up to `step`. Checkpoints of other runs and branches are
 /// neither counted nor removed.
 fn remove_old_checkpoints(
     dir: &Path,

@@ -159,7 +159,7 @@ impl Stored {
 
 /// Copies the intersection of two boxes of a tensor, as f32, and returns its number of elements.
 ///
-/// `source` has the elements of `source_box` row by row, `target` those of `target_box`.
+/// `source` has the elements of `source_box` row by row, `target` the elements of `target_box`.
 pub fn copy_common(
     source: &[u8],
     stored: Stored,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{CheckpointError, TensorBox};
 
-/// Stored tensors, of which any box can be read, widened to f32. Reading takes `&self`, so all ranks of a process can
+/// Stored tensors; any box of one can be read, widened to f32. Reading takes `&self`, so all ranks of a process can
 /// share a source.
 pub trait TensorSource {
     /// Returns the file or folder of the tensor `name`, for messages.

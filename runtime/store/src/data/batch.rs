@@ -61,7 +61,7 @@ impl Batch {
 
 /// The rows of a global batch of `rows` rows that data rank `rank` of `ranks` trains on: its part of each of `count`
 /// micro-batches. So a micro-batch has the same rows on every mesh, which matters where a number follows from all rows
-/// of a micro-batch together, as a balance loss does.
+/// of a micro-batch together, as a load-balancing loss does.
 ///
 /// ```
 /// use meshwright::data::rows_of_rank;

@@ -7,9 +7,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Batch, DataError};
 
 /// A hash of the samples that a rank has read, of a few bytes per row.
-///  The place of a row (epoch and first token) and its ids are hashed apart. A text may well hold the same passage
-///  twice, so equal ids prove nothing; but no position occurs twice in a run, even where a step is longer than the
-///  data.
+///
+/// The place of a row (epoch and first token) and its ids are hashed apart. A text may well hold the same passage
+/// twice, so equal ids prove nothing; but no position occurs twice in a run, even where a step is longer than the
+/// data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchHash {
     rows: Vec<RowHash>,

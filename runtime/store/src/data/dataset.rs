@@ -1,4 +1,4 @@
-//! Tokens, and the order in which they are trained on.
+//! Tokens, and their order in training.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use super::{
     TokenFile,
 };
 
-/// Tokens and the order in which they are trained on.
+/// Tokens and their order in training.
 #[derive(Debug)]
 pub struct Dataset {
     file: TokenFile,
@@ -56,7 +56,7 @@ impl Dataset {
     /// follow one another in the file, or are packed with whole documents.
     ///
     /// # Errors
-    /// As [`new`](Self::new); and a file in which no document ends.
+    /// As [`new`](Self::new); and a file without the end of a document.
     pub fn of_documents(
         file: TokenFile,
         seq: usize,
@@ -72,7 +72,7 @@ impl Dataset {
         }
         let packing = Packing::new(&file, options.end, seq)?;
         let sampler = Sampler::of_samples(packing.rows() as u64, seq, batch, order, seed);
-        let sampler = sampler.expect("a file in which a document ends has a row");
+        let sampler = sampler.expect("a file with the end of a document has a row");
         Ok(Dataset {
             file,
             sampler,

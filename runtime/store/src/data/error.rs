@@ -195,7 +195,7 @@ pub enum DataError {
         listed(ranks)
     )]
     SameSamples {
-        /// One rank of every part in which there is such a sample.
+        /// One rank of every part with such a sample.
         ranks: Vec<usize>,
         /// Number of samples that are read more than once.
         samples: usize,
@@ -223,7 +223,7 @@ pub enum DataError {
         /// Each setting that differs.
         differences: Vec<String>,
     },
-    /// A corpus of folders in which there is nothing to read.
+    /// A corpus of folders with nothing to read.
     #[error("found no .md or .rs file under {}; give --data FILE", roots.join(", "))]
     NoText {
         /// The searched paths.

@@ -1,4 +1,4 @@
-//! Hashes of data, by which a file of any size is recognized.
+//! Hashes of data, which identify a file of any size.
 
 use std::ops::Range;
 

@@ -65,7 +65,7 @@ impl PackingWaste {
 }
 
 impl Packing {
-    /// Packs the documents of `file`, each of which ends after the token `end`, into rows of `seq` tokens. Reads the
+    /// Packs the documents of `file` into rows of `seq` tokens. Each document ends after the token `end`. Reads the
     /// whole file.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl DocumentPiece {
     }
 }
 
-/// Returns the row of each piece, with rows in the order in which they are opened.
+/// Returns the row of each piece, with rows in the order of opening.
 fn best_fit(pieces: &[DocumentPiece], seq: usize) -> Vec<usize> {
     let mut by_length: Vec<usize> = (0..pieces.len()).collect();
     by_length.sort_by_key(|piece| Reverse(pieces[*piece].len));

@@ -4,7 +4,7 @@
 /// 1988), two more cost nothing that is measurable and help where a half has few bits.
 const ROUNDS: usize = 6;
 
-/// A pseudo-random order of `0..len`, chosen by a key, of which any element can be computed alone.
+/// A pseudo-random order of `0..len`, chosen by a key. Any element of it can be computed alone.
 ///
 /// A Feistel network permutes the smallest square power of two that holds `len`; a value outside is sent through
 /// again until it falls inside (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").

@@ -18,7 +18,7 @@ pub struct DataPosition {
     /// XXH3 of blocks of all of the data, in hexadecimal; `None` in checkpoints that were saved without it.
     #[serde(default)]
     pub blocks: Option<String>,
-    /// The same hashes of the ids, whatever their width in the file, which replace those of bytes; `None` in
+    /// The same hashes of the ids, whatever their width in the file, which replace hashes of bytes; `None` in
     /// checkpoints that were saved without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<[String; 2]>,

@@ -76,12 +76,12 @@ impl Prefetch {
         Ok(Prefetch { read, ahead: Some(ahead), next: None })
     }
 
-    /// The batch of `step`, which is waited for.
+    /// Returns the batch of `step`, and waits for it.
     ///
     /// Steps are taken in order. Any other one is read on the spot, and from then on nothing is read ahead.
     ///
     /// # Errors
-    /// Those of [`Dataset::rows`].
+    /// As [`Dataset::rows`].
     pub fn take_batch(&mut self, step: u64) -> Result<Batch, DataError> {
         if let Some((next, batch)) = self.next.take()
             && next == step
@@ -98,10 +98,10 @@ impl Prefetch {
         }
     }
 
-    /// The batch of `step`, which stays to be taken.
+    /// Returns the batch of `step` without taking it.
     ///
     /// # Errors
-    /// Those of [`Dataset::rows`].
+    /// As [`Dataset::rows`].
     pub fn peek(&mut self, step: u64) -> Result<&Batch, DataError> {
         let batch = self.take_batch(step)?;
         let (_, batch) = self.next.insert((step, batch));

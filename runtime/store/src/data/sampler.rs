@@ -34,9 +34,9 @@ pub struct SamplePosition {
 
 /// Maps (step, index in the global batch) to the position of a sample, the same on every rank.
 ///
-/// `n` tokens hold `N = floor((n - 1) / T)` samples of length `T`, of which sample `k` is the inputs
-/// `tokens[kT .. kT + T]` and, one to the right, the targets. Sample `i` of step `s` is number `g = sB + i` of the
-/// run, in epoch `g / N` at place `g mod N`:
+/// `n` tokens hold `N = floor((n - 1) / T)` samples of length `T`. Sample `k` has the inputs `tokens[kT .. kT + T]`
+/// and, one to the right, the targets. Sample `i` of step `s` is number `g = sB + i` of the run, in epoch `g / N` at
+/// place `g mod N`:
 ///
 /// - sequential: `k = g mod N`, so the file repeats from its start, and no sample is short;
 /// - shuffled: `k` is a permutation, keyed by seed and epoch, of `g mod N`, so every epoch has each sample once.

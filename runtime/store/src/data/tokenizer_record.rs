@@ -14,7 +14,7 @@ pub struct TokenizerRecord {
 }
 
 impl TokenizerRecord {
-    /// The record of the tokenizer by which every byte is a token.
+    /// The record of the tokenizer that makes every byte a token.
     pub fn bytes() -> TokenizerRecord {
         TokenizerRecord { name: "bytes".to_owned(), xxh3: None }
     }

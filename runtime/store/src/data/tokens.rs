@@ -39,10 +39,11 @@ enum FileContent {
 
 impl TokenFile {
     /// Opens `path` for a model with `vocab` token ids.
-    ///  A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 16 bits wide
-    ///  when the name ends in `.u16.bin`, and 32 bits when it ends in `.u32.bin`, when `vocab` is above 65536, or when
-    ///  the content shows it: every second 16-bit half is zero, and not all of them are. Otherwise they are 16 bits
-    ///  wide.
+    ///
+    /// A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 16 bits wide
+    /// when the name ends in `.u16.bin`, and 32 bits when it ends in `.u32.bin`, when `vocab` is above 65536, or when
+    /// the content shows it: every second 16-bit half is zero, and not all of them are. Otherwise they are 16 bits
+    /// wide.
     ///
     /// # Errors
     /// A file that is missing, a device or a socket, empty, torn in the middle of a token, has ids beyond the

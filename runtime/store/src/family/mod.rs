@@ -29,7 +29,7 @@ pub trait Family: HfConfig {
         None
     }
 
-    /// Sets the weights of the penalties of routers: that of the load balance loss, and that of the z-loss. `None`
+    /// Sets the weights of the penalties of routers: that of the load-balancing loss, and that of the z-loss. `None`
     /// leaves them as they are.
     ///
     /// # Errors

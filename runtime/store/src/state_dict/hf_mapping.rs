@@ -8,7 +8,7 @@ use super::StateDictError;
 use super::hf_name::{HfName, numbered};
 use super::tensor_slot::{TensorSlot, matrix_sides};
 
-/// The Hugging Face tensors of a declared model, in the order in which the model declares their first parameter.
+/// The Hugging Face tensors of a declared model, in the order of the declarations of their first parameters.
 pub struct HfMapping<'a> {
     tensors: Vec<HfTensor<'a>>,
     params: Vec<HfParam<'a>>,
@@ -142,8 +142,8 @@ impl NameTable<'_> {
         let stars = entry.name.split('.').filter(|part| *part == "*").count();
         if stars != numbers.len() + 1 {
             return Err(StateDictError::Mapping(format!(
-                "`HF_NAMES` maps the stack `{path}` to `{}`, in which {stars} `*` stand for {} numbers: those of the \
-                 path, and at last that of each weight",
+                "`HF_NAMES` maps the stack `{path}` to `{}`, in which {stars} `*` stand for {} numbers: the numbers \
+                 of the path, and at last that of each weight",
                 entry.name,
                 numbers.len() + 1
             )));
@@ -155,7 +155,7 @@ impl NameTable<'_> {
         Ok(slots.enumerate().map(named).collect())
     }
 
-    /// Counts the outputs before those of `entry` in its fused tensor, and all of them.
+    /// Counts the outputs before the outputs of `entry` in its fused tensor, and all of them.
     fn fused_outputs(&self, entry: &HfName, numbers: &[&str]) -> (usize, usize) {
         let (mut before, mut all) = (0, 0);
         for other in self.names.iter().filter(|other| other.name == entry.name) {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(found.len(), 2);
     }
 
-    /// Each weight of a stack is transposed, and a rank reads those of its experts.
+    /// Each weight of a stack is transposed, and a rank reads the weights of its experts.
     #[test]
     fn stacked_weights_are_three_dims() {
         let params = params::<Stack>("ep=2");

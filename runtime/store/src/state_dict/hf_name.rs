@@ -28,8 +28,8 @@ impl HfName {
         HfName { path, name, transposed: true, fused: false, stacked: false }
     }
 
-    /// Names the weights of a stack, such as the experts of [`GroupedLinear`](meshwright_core::nn::GroupedLinear),
-    /// each of which is stored `[out, in]` in a tensor of its own. The last `*` of `name` is the number of the weight.
+    /// Names the weights of a stack, such as the experts of [`GroupedLinear`](meshwright_core::nn::GroupedLinear). Each
+    /// weight is stored `[out, in]` in a tensor of its own. The last `*` of `name` is the number of the weight.
     ///
     /// ```
     /// # use meshwright::prelude::HfName;
@@ -44,8 +44,8 @@ impl HfName {
         HfName { path, name, transposed: true, fused: false, stacked: true }
     }
 
-    /// Marks the parameter as one of several whose outputs share the tensor, as those of queries, keys and values may.
-    /// The tensor concatenates them in the order of the table.
+    /// Marks the parameter as one of several whose outputs share the tensor, as the outputs for queries, keys and
+    /// values may. The tensor concatenates them in the order of the table.
     #[must_use]
     pub const fn fused(self) -> HfName {
         HfName { fused: true, ..self }

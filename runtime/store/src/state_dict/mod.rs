@@ -3,7 +3,7 @@
 //! - `TrainingState` maps parameters, optimizer state and moving average to the shards of a checkpoint; `StateSnapshot`
 //!   is a copy of these shards.
 //! - [`HfMapping`] maps the parameters of a declared model to Hugging Face tensors, by the model's table of
-//!   [`HfName`]s: names, shapes, transposed layouts, fused tensors and those of stacked weights follow from it.
+//!   [`HfName`]s: names, shapes, transposed layouts, fused tensors and tensors of stacked weights follow from it.
 
 mod error;
 mod hf_mapping;

@@ -113,8 +113,8 @@ fn entries_that_fit_no_stack_are_refused() {
         );
         assert_eq!(
             refusal(HfName::stacked("blocks.*.gate", "h.*.w1")),
-            "`HF_NAMES` maps the stack `blocks.0.gate` to `h.*.w1`, in which 1 `*` stand for 2 numbers: those of the \
-             path, and at last that of each weight"
+            "`HF_NAMES` maps the stack `blocks.0.gate` to `h.*.w1`, in which 1 `*` stand for 2 numbers: the numbers \
+             of the path, and at last that of each weight"
         );
         let text = refusal(HfName::stacked("blocks.0.gate", "h.*.experts.*.w1"));
         assert!(text.contains("in which 2 `*` stand for 1 numbers"), "{text}");

@@ -124,7 +124,7 @@ fn collectives_match_the_local_engine() {
     }
 }
 
-/// The members of a group are those of the mesh, in any order of the axes: also of the group of all ranks.
+/// The members of a group follow the mesh, in any order of the axes: also of the group of all ranks.
 #[test]
 fn group_ranks_follow_the_coordinates() {
     let shape: MeshShape = "fsdp=2,cp=2,tp=2".parse().unwrap();
@@ -302,7 +302,7 @@ fn library_error_aborts_all_communicators() {
     }
 }
 
-/// The rank drops its CUDA graphs, for which the aborts wait, only after it has the error.
+/// The rank drops its CUDA graphs only after it has the error; the aborts wait for them.
 #[test]
 fn error_does_not_wait_for_the_aborts() {
     let all_are_here = std::sync::Barrier::new(2);

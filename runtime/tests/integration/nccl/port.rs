@@ -41,8 +41,8 @@ pub trait Streams: Send + Sync {
     /// Captures `work` on a stream that is being captured.
     fn record(&self, _stream: u64, _work: Work) {}
 
-    /// Submits the steps of a group of messages, each of which the stream waits for until its condition holds, while
-    /// the host goes on. Returns `false` if the device works synchronously.
+    /// Submits the steps of a group of messages. The stream waits at each step until its condition holds, while the
+    /// host goes on. Returns `false` if the device works synchronously.
     fn submit_messages(&self, _stream: u64, _steps: Vec<(Condition, Work)>) -> bool {
         false
     }
@@ -141,8 +141,8 @@ impl Port {
         GROUP.with_borrow(Option::is_some)
     }
 
-    /// Submits messages between connected ranks, for which the stream waits. Returns `false` for the first ones of a
-    /// communicator, for which the host waits while the library connects its ranks, and on a synchronous device.
+    /// Submits messages between connected ranks; the stream waits for them. Returns `false` for the first ones of a
+    /// communicator, when the host waits while the library connects its ranks, and on a synchronous device.
     fn submit_messages(&self, group: &Group, stream: u64) -> bool {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if connected.insert(group.comm) {
@@ -200,8 +200,8 @@ impl fmt::Debug for Port {
     }
 }
 
-// SAFETY of the blocks below: addresses are those of live host memory, as `Library::submit` asks for; what is written
-// is ordered by the check that the communicator is ready, or it is aborted, after which nothing is written.
+// SAFETY of the blocks below: addresses refer to live host memory, as `Library::submit` asks for; what is written is
+// ordered by the check that the communicator is ready, or it is aborted, after which nothing is written.
 fn bytes_at(address: u64, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
     unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(address as *const u8, bytes) };

@@ -6,7 +6,7 @@ mod stubs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs it with folders of libraries, or with those of this machine, and a cache of its own.
+/// Runs it with folders of libraries, or with the libraries of this machine, and a cache of its own.
 fn meshwright(libraries: Option<&Path>, cache: &Path, args: &str) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
     command.env("MESHWRIGHT_CACHE", cache).args(args.split(' '));

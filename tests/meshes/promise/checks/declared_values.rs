@@ -98,7 +98,7 @@ fn a_shard_typed_as_whole_is_refused() {
     });
 }
 
-/// Elements that follow from the number of calls: each rank would have those of other elements.
+/// Elements that follow from the number of calls: each rank would have the numbers of other elements.
 #[test]
 fn elements_of_a_shared_generator_are_refused() {
     let parts = &["for the same index later", "has to follow from its index"];
@@ -174,7 +174,7 @@ fn rank_dependent_numbers_are_refused() {
             Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0) * x + x * mean.to_local_vec()[0]
         })
     });
-    // Values of which ranks hold different parts may be different.
+    // Values that are distributed over the ranks may be different.
     let norms = on(mesh("dp=2"), |rank| first_step(rank, |_, x| x * (1.0 + rank.index() as f32)));
     assert!(norms.is_ok());
 }

@@ -113,7 +113,7 @@ fn tensors_of_different_micro_batches_are_refused() {
     }
 }
 
-/// Shards of heads in which query heads do not match key-value heads.
+/// Shards of heads with query heads that do not match key-value heads.
 #[test]
 fn mismatched_heads_are_refused() {
     refused(

@@ -1,4 +1,4 @@
-//! Orders of forward and backward passes, whose gradients are those of ordinary accumulation.
+//! Orders of forward and backward passes. Their gradients equal ordinary accumulation's.
 
 use std::rc::Rc;
 
@@ -47,7 +47,7 @@ fn assert_same_bits(name: &str, count: usize, order: &[Action]) {
     }
 }
 
-/// The order of `micro_batches` micro-batches in which one chunk follows the other without delay.
+/// The order of `micro_batches` micro-batches that makes one chunk follow the other without delay.
 fn chunks_in_turn(micro_batches: usize) -> Vec<Action> {
     (0..micro_batches).flat_map(|i| [F(0, i), F(1, i), B(1, i), B(0, i)]).collect()
 }

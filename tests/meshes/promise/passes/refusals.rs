@@ -131,7 +131,7 @@ fn misplaced_passes_are_refused() {
     });
 }
 
-/// Gradients that are handed on are those of the output, not of another micro-batch or of something computed from it.
+/// Gradients that are handed on belong to the output, not to another micro-batch or to something computed from it.
 #[test]
 fn gradients_of_another_tensor_are_refused() {
     assert_refused(&["is given the gradients of another tensor"], |rank, built, spot| {

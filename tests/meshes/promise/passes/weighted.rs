@@ -63,7 +63,7 @@ fn accumulated(rank: &Rank, built: &Built<Lm>, count: usize, increase: f32) -> G
     first.backward(objective(count - 1)).reduce()
 }
 
-/// Returns the gradients of passes through the two chunks of the model, of which all forward passes come first.
+/// Returns the gradients of passes through the two chunks of the model. All forward passes come first.
 fn of_passes(rank: &Rank, built: &Built<Lm>, count: usize, increase: f32) -> Gradients<Reduced> {
     let counts = Counts::of_step(rank, built, count, increase);
     let forward = |i| {

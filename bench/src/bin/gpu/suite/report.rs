@@ -24,7 +24,7 @@ const GOAL: f64 = 0.85;
 /// Durations of measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Number of series, of which the fastest counts.
+    /// Number of series; the fastest counts.
     pub series: usize,
     /// Minimum duration of a series.
     pub at_least: Duration,

@@ -96,7 +96,7 @@ fn collectives_and_waits_have_spans() {
         let sites = ["wait: stage", "wait: blocks.0 (gradient)"];
         assert!(wait.is_none_or(|e| sites.contains(&e["name"].as_str().unwrap())), "{wait:?}");
 
-        // The bytes of the spans are those of the counters.
+        // The bytes of the spans equal the counters.
         let messages = lane("comm tp (messages)");
         assert_eq!((named(messages, "send stage"), named(messages, "recv stage")), (6, 6));
         for (axes, spans) in [(DP, started.to_vec()), (TP, [calls, messages].concat())] {

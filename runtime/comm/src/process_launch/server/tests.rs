@@ -1,4 +1,4 @@
-//! The order in which ranks receive exits.
+//! The order of exits that ranks receive.
 
 use super::*;
 

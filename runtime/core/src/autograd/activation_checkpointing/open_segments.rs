@@ -77,7 +77,7 @@ impl OpenSegments {
         self.open.borrow().is_empty()
     }
 
-    /// Counts FLOPs of recomputation, also those of a replayed CUDA graph.
+    /// Counts FLOPs of recomputation, also in a replayed CUDA graph.
     pub(crate) fn count_flops(&self, flops: u64) {
         self.recomputed_flops.set(self.recomputed_flops.get() + flops);
     }

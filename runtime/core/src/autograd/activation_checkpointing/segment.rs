@@ -11,8 +11,8 @@ pub struct CheckpointedSegment {
     pub offload: bool,
 }
 
-/// Save policy: fields whose results a segment saves, namely those of matmuls, attention and norms that belong to the
-/// field or to one inside it. Elementwise results are always recomputed.
+/// Save policy: fields whose results a segment saves. These are results of matmuls, attention and norms that belong to
+/// the field or to one inside it. Elementwise results are always recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SavePolicy {
     /// No field.

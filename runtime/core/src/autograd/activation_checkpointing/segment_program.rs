@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Everything by which a recomputation can be told from the forward pass: the parameters that are used, in order, and
-/// the numbers that come from the host. A recomputation may use fewer numbers, because a layer may keep constants.
+/// Fingerprint of a segment, compared between forward and recomputation: the parameters that it uses, in order, and the
+/// numbers that come from the host. A recomputation may use fewer numbers, because a layer may keep constants.
 #[derive(Default)]
 pub(super) struct SegmentProgram {
     params: DefaultHasher,

@@ -50,7 +50,7 @@ impl<'a> OperationInput<'a> {
     }
 
     /// Computes the input, but for a sum that is left to the kernel. Deferred matmuls of the sum are computed first, as
-    /// their parameters are unsharded before those of the operation.
+    /// their parameters are unsharded before the parameters of the operation.
     #[track_caller]
     pub(super) fn compute_before_params(&self) {
         if self.may_be_sum {

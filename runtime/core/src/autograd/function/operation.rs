@@ -46,7 +46,7 @@ pub(crate) struct OperationForward<'a, X: Arity, P: Arity> {
 pub(crate) struct OperationBackward<'g, 'r, X: Arity, P: Arity> {
     pub(crate) gradients: &'g mut TapeGradients<'r>,
     pub(crate) inputs: X::Array<SavedInput>,
-    /// Uses of the parameters, each of which is finished once.
+    /// Uses of the parameters; each is finished once.
     pub(crate) params: P::Array<ParamUse>,
     /// The output, if the operation saves it.
     pub(crate) output: Option<Arc<Buffer>>,

@@ -164,7 +164,7 @@ impl Pointwise {
         Computed { data, node }
     }
 
-    /// Records the expression before its numbers are computed, but after those of its leaves.
+    /// Records the expression before its numbers are computed, but after the numbers of its leaves.
     pub(super) fn record_early(&self, rank: &Rank) -> Option<NodeId> {
         let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::read).collect();
         self.record_read(rank, &leaves)

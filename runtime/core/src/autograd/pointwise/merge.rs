@@ -70,7 +70,7 @@ mod tests {
         let mut expr = tanh();
         assert_eq!(merge(&mut expr, tanh(), &[0]), 2);
         assert_eq!(expr, tanh());
-        // Another one, of which nothing is shared.
+        // Another one, which shares nothing.
         assert_eq!(merge(&mut expr, tanh(), &[1]), 5);
         assert_eq!(
             expr.nodes[3..],

@@ -93,8 +93,8 @@ impl TapeGradients<'_> {
     fn gradient_slot(&self, node: &NodeId) -> usize {
         self.find(node.serial).unwrap_or_else(|| {
             panic!(
-                "the backward{} reaches a tensor of which the operations are no longer recorded: another backward has \
-                 passed through them, or the tensor has entered or left a recomputed segment or a `ForwardPass` \
+                "the backward{} reaches a tensor whose operations are no longer recorded: another backward has passed \
+                 through them, or the tensor has entered or left a recomputed segment or a `ForwardPass` \
                  otherwise than as its input or result; differentiate losses that share operations together, \
                  `a.and(b).backward()`, or compute the tensor again for each of them; pass tensors to a segment \
                  through its `forward`",

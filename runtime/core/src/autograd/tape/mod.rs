@@ -26,7 +26,7 @@ pub struct NodeId {
     readers: Rc<StageReaders>,
 }
 
-/// Operations of a forward pass in the order in which they ran, and its uses of units.
+/// Operations of a forward pass in execution order, and its uses of units.
 ///
 /// A rank can have several tapes, one for each forward pass whose backward has not run.
 #[derive(Default)]
@@ -68,7 +68,7 @@ pub(crate) struct Dependencies {
 type BackwardFn = Box<dyn FnOnce(&mut TapeGradients<'_>, Arc<Buffer>)>;
 
 impl Dependencies {
-    /// Returns those of an operation that reads the results of `sources` and no parameters.
+    /// Returns the edges of an operation that reads the results of `sources` and no parameters.
     ///
     /// # Panics
     /// If another pipeline stage has computed one of them, and has not passed it on.

@@ -10,7 +10,7 @@ use meshwright_mesh::Extent;
 
 use super::sharded_dim::ShardedDim;
 
-/// Exit of a matmul's result from the tensor-parallel region in which it was computed.
+/// Exit of a matmul's result from its tensor-parallel region.
 pub(crate) enum RegionExit {
     /// The result stays inside of the region.
     Stay,

@@ -9,8 +9,8 @@ use meshwright_comm::{Blocks, PendingCall, Site};
 use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
-/// A dim of a tensor of which the ranks of an axis hold consecutive shards of their common part, before or after a
-/// collective.
+/// A dim of a tensor, before or after a collective. The ranks of an axis hold consecutive shards of their common part
+/// of the dim.
 #[derive(Clone)]
 pub(crate) struct ShardedDim {
     axis: AxisSet,

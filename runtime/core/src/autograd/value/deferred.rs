@@ -17,7 +17,7 @@ pub(super) struct Deferred {
     pub(super) boundary: Option<AtBoundary>,
     /// The numbers, if they were needed before the operation was recorded.
     pub(super) peeked: Option<Arc<Buffer>>,
-    /// True if parameters that the operation reads have changed since: its numbers are those of `peeked`.
+    /// True if parameters that the operation reads have changed since: its numbers are in `peeked`.
     pub(super) is_outdated: bool,
 }
 

@@ -249,7 +249,7 @@ impl Value {
     }
 
     /// Returns the numbers for an operation that is not recorded: a deferred operation that is recorded stays deferred,
-    /// so that the order of recorded operations, in which the ranks reduce gradients, does not depend on it.
+    /// so that the order of recorded operations does not depend on it: ranks reduce gradients in that order.
     pub(crate) fn peek(&self) -> Arc<Buffer> {
         let is_kept = self.is_recorded() || self.is_looked_at();
         if is_kept { self.look() } else { self.compute_with_node().data }
@@ -298,7 +298,7 @@ impl Value {
         (rank.unshare(data), node)
     }
 
-    /// Returns the form in which an operation saves this value for its backward.
+    /// Returns the form of this value that an operation saves for its backward.
     pub(crate) fn save(&self) -> Saved {
         match &self.0.regather {
             // The backward of a recomputed operation follows immediately, and needs no second all-gather.

@@ -235,8 +235,8 @@ impl Unit {
         param.reduce_axes.get().difference(self.sum_axes())
     }
 
-    /// Reduces the gradients that are partial over further axes, such as those of norms in a sequence-parallel stream:
-    /// they are small, and staged into one all-reduce per set of axes.
+    /// Reduces the gradients that are partial over further axes, such as the gradients of norms in a sequence-parallel
+    /// stream: they are small, and staged into one all-reduce per set of axes.
     fn reduce_over_further_axes(&self, mut gradient: ViewMut<'_>) {
         let (rank, params) = (&self.rank, self.entries());
         let sets: BTreeSet<AxisSet> = params

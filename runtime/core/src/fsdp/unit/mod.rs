@@ -53,7 +53,7 @@ pub struct Unit {
     reduction: UnitReduction,
     /// The units of the model that this one is part of, itself included.
     model: RefCell<Vec<Weak<Unit>>>,
-    /// True after the name was read, by which units are selected.
+    /// True after the name was read, which selects units.
     is_selected: Cell<bool>,
     /// The backward pass whose gradients the buffers hold.
     gradient_owner: Cell<Option<GradientOwner>>,

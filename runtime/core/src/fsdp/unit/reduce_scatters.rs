@@ -7,8 +7,8 @@ use crate::context::Rank;
 
 use super::Unit;
 
-/// Reduce-scatters in progress that end before the step does: those of gradients in memory of their own, and those that
-/// an all-reduce over the replicas follows.
+/// Reduce-scatters in progress that end before the step does: the ones of gradients in memory of their own, and the
+/// ones that an all-reduce over the replicas follows.
 ///
 /// They end one behind: when the next one starts. A computation of a pipeline schedule does not wait for those that it
 /// has started itself: its result is sent after it, so the reductions of all positions along `pp` would become one

@@ -16,7 +16,7 @@ use super::Unit;
 /// | ZeRO stage | compute dtype f32 | compute dtype bf16 |
 /// |---|---|---|
 /// | 0 | `whole` | `whole`, and `master` |
-/// | 1, 2 | `whole`, of which the shard is updated | `whole`, and the shard of `master` |
+/// | 1, 2 | `whole`, whose shard is updated | `whole`, and the shard of `master` |
 /// | 3 | `own` | `own`, and the shard of `master` |
 #[derive(Default)]
 pub(super) struct UnitValues {
@@ -92,9 +92,9 @@ impl Unit {
         UnitSlice { whole, range }
     }
 
-    /// Returns the values of the whole unit, which stay readable when they are resharded; `None` below ZeRO stage 3,
-    /// where they always are. They are unsharded or being gathered.
-    pub(crate) fn hold(&self) -> Option<Arc<Buffer>> {
+    /// Shares the unsharded values beyond the next reshard. The unit is unsharded, or its all-gather is in progress.
+    /// `None` below ZeRO stage 3, where values are never resharded.
+    pub(crate) fn share_unsharded(&self) -> Option<Arc<Buffer>> {
         if self.stage() != ZeroStage::Parameters {
             return None;
         }
@@ -137,7 +137,7 @@ impl Unit {
         }
     }
 
-    /// Returns true if the values have memory: those of a model that was built, and not only declared.
+    /// Returns true if the values have memory: if the model was built, and not only declared.
     pub(crate) fn is_allocated(&self) -> bool {
         self.values.own.borrow().is_some() || self.is_unsharded()
     }

@@ -73,7 +73,7 @@ where
     }
 }
 
-/// Heads of queries that are those of `H`, whole or split.
+/// Heads of queries that are the heads `H`, whole or split.
 #[diagnostic::on_unimplemented(
     message = "the queries have heads `{Self}`, but the bias is `Alibi<{H}>`",
     label = "mismatched heads of a bias (the fourth element)"

@@ -10,9 +10,9 @@ use super::extras::{AttentionExtra, Extras, KeysOfQueries, SameSequence};
 
 /// Shapes of documents of queries shaped `(B, S, ..)`.
 #[diagnostic::on_unimplemented(
-    message = "the documents are those of `{Self}`, but the queries are those of `({B}, {S})`",
+    message = "the documents belong to `{Self}`, but the queries to `({B}, {S})`",
     label = "mismatched documents (the fourth element)",
-    note = "documents are those of the tokens that the queries are computed from: `tokens.documents()`",
+    note = "take the documents of the tokens that the queries are computed from: `tokens.documents()`",
     note = "they have the dims of the tokens, also when the stream is split: `type Flow = (Tensor<(Batch, Split<Seq, \
             Tp>, Hidden)>, Documents<(Batch, Seq)>)`"
 )]
@@ -41,8 +41,8 @@ where
         let (own, queries) = (self.local_extents(), &extras.queries[..2]);
         assert!(
             own == queries,
-            "`{}`: the documents are those of {} rows of {} tokens, from row {} on, but the queries have {} rows of \
-             {}, from row {} on: take those of the tokens that they are computed from",
+            "`{}`: the documents belong to {} rows of {} tokens, from row {} on, but the queries have {} rows of {}, \
+             from row {} on: take the documents of the tokens that they are computed from",
             extras.path,
             own[0].local,
             own[1].local,

@@ -83,8 +83,8 @@ impl<H, Operand> SameHeads<H, Operand> for H {
 
 /// The sequence of keys that has the positions of the queries' sequence `S`.
 #[diagnostic::on_unimplemented(
-    message = "`{Operand}` compares positions of queries along `{S}` with those of keys along `{Self}`, which is \
-               another sequence",
+    message = "`{Operand}` compares positions of queries along `{S}` with positions of keys along `{Self}`, \
+               which is another sequence",
     label = "an operand of self-attention (the fourth element) in cross attention",
     note = "cross attention takes `Padding` of its keys, and sinks"
 )]
@@ -160,7 +160,7 @@ pub struct Extras<'a> {
 }
 
 impl<'a> Extras<'a> {
-    /// Creates the optional operands of `inputs`, none of which is present.
+    /// Creates the optional operands of `inputs`, all absent.
     pub(super) fn from_inputs(inputs: &'a AttentionInputs<'a>) -> Extras<'a> {
         Extras {
             path: &inputs.core.path,
@@ -182,14 +182,13 @@ impl<'a> Extras<'a> {
         Distances { before: last(queries), after: if self.is_causal { 0 } else { last(keys) } }
     }
 
-    /// Checks that the heads of a parameter, its dim `dim`, are those of the queries on this rank.
+    /// Checks that the heads of a parameter, its dim `dim`, are the queries' heads on this rank.
     #[track_caller]
     pub(super) fn check_heads(&self, param: &OperationParam<'_>, dim: usize) {
         let (held, heads) = (param.param.local_extents()[dim], self.queries[2]);
         assert!(
             held == heads,
-            "`{}`: the queries have {} heads, of which this rank holds {}..{}, but `{}` has {}, of which it holds \
-             {}..{}",
+            "`{}`: the queries have {} heads, and this rank holds {}..{}, but `{}` has {}, and it holds {}..{}",
             self.path,
             heads.global,
             heads.offset,

@@ -17,7 +17,7 @@ pub struct AttentionCore {
     pub(super) path: Arc<str>,
     pub(super) is_causal: bool,
     pub(super) options: LayerOptions,
-    /// Style in which ranks that share the sequence compute it, if they may.
+    /// Style of ranks that share the sequence, if they may.
     pub(super) context: Option<ContextStyle>,
 }
 
@@ -157,7 +157,7 @@ impl<'a> AttentionInputs<'a> {
     }
 }
 
-/// Returns true if the key-value heads of a rank are those of its query heads, or include them.
+/// Returns true if the key-value heads of a rank are the ones that its query heads read, or include them.
 fn has_key_value_heads(heads: Extent, kv_heads: Extent) -> bool {
     if !heads.global.is_multiple_of(kv_heads.global) {
         return false;

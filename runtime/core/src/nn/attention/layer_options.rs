@@ -1,4 +1,4 @@
-//! The settings of one attention, selected from those of its model.
+//! The settings of one attention, selected from the settings of its model.
 
 use super::super::Builder;
 use super::options::AttentionOptions;

@@ -142,7 +142,7 @@ pub trait KeysShaped<Expected, M, V, Values, Style = Plain>: Dims {
     const SEAL: Seal;
 }
 
-/// Keys with heads that are split like those of the queries.
+/// Keys whose heads are split like the queries' heads.
 impl<B: Dim, S, T, K: Dim, D: Dim, M, V, Values, Style>
     KeysShaped<(B, S, K, D), M, V, Values, Style> for (B, T, K, D)
 where

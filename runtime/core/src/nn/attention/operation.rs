@@ -46,7 +46,7 @@ impl AttentionInputs<'_> {
     }
 }
 
-/// Attention whose parameters are those of its scores.
+/// Attention whose parameters belong to its scores.
 struct AttentionOperation {
     shape: AttentionShape,
     ranges: Option<[Arc<Buffer>; 2]>,

@@ -130,7 +130,7 @@ impl<S: PaddedShape> Padding<S> {
         })
     }
 
-    /// Checks that the samples are those of the keys, and that their valid positions are keys.
+    /// Checks that the samples match the keys, and that their valid positions are keys.
     #[track_caller]
     fn check_samples(&self, extras: &Extras<'_>) {
         let (samples, keys) = (self.starts.local_extents()[0], extras.keys[0]);
@@ -165,7 +165,7 @@ impl<S: PaddedShape> Clone for Padding<S> {
 
 /// Shapes of padding of keys shaped `(B, T, ..)`.
 #[diagnostic::on_unimplemented(
-    message = "the padding is that of `{Self}`, but the keys are those of `({B}, {T})`",
+    message = "the padding belongs to `{Self}`, but the keys to `({B}, {T})`",
     label = "mismatched padding (the fourth element)",
     note = "padding hides keys: in cross attention it is that of the keys' sequence"
 )]

@@ -15,11 +15,11 @@ use super::score_bias::{BucketOfDistance, Distances, ScoreBias};
 /// A learned bias on the scores of each head by the bucket of the distance between key and query (Raffel et al. 2020,
 /// "T5"), an optional operand of attention; its weight is shaped `(N, H)` for `N` buckets.
 ///
-/// Half of the buckets are those of single distances, the others grow logarithmically up to
+/// Half of the buckets have single distances, the others grow logarithmically up to
 /// [`max_distance`](crate::nn::AttentionOptions::max_distance). A causal attention uses all buckets for the positions
 /// before that of the query, a bidirectional one half of them for the positions after it.
 ///
-/// `#[sharded(tp = "col")]` splits the heads like those of the queries. One field can be the bias of all layers.
+/// `#[sharded(tp = "col")]` splits the heads like the queries' heads. One field can be the bias of all layers.
 pub struct RelativeBias<N, H, Style = Plain> {
     weight: ParamRef,
     max_distance: usize,

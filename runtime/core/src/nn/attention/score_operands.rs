@@ -136,7 +136,7 @@ impl ScoreSources {
         }
     }
 
-    /// Contributes the gradients of the operands to those of the parameters.
+    /// Contributes the gradients of the operands to the gradients of the parameters.
     pub fn finish_gradients(
         &self,
         of_values: ScoreGradientBuffers,

@@ -12,7 +12,7 @@ use super::extras::{AttentionExtra, Extras, SameHeads, SinksOfHeads};
 /// can attend to nothing (Xiao et al. 2024; as in gpt-oss, Agarwal et al. 2025). An optional operand of attention; its
 /// weight is shaped `(H,)`.
 ///
-/// `#[sharded(tp = "col")]` splits the heads like those of the queries.
+/// `#[sharded(tp = "col")]` splits the heads like the queries' heads.
 pub struct AttentionSinks<H, Style = Plain> {
     weight: ParamRef,
     kind: PhantomData<(H, Style)>,

@@ -129,7 +129,7 @@ fn impossible_settings_are_refused_at_build() {
             ],
         );
     }
-    // Options of the whole model, and those of a field that begin with them.
+    // Options of the whole model, and the options of a field that begin with them.
     let mut of_all = sizes();
     of_all.attention = AttentionOptions { windows: vec![Some(3)], ..far.clone() };
     let of_core = AttentionOptions { windows: vec![None], ..far };
@@ -143,7 +143,8 @@ fn impossible_settings_are_refused_at_build() {
     );
 }
 
-/// Windows of the layers of a stack repeat, and those of a pipeline stage are those of its layers in the whole model.
+/// Windows of the layers of a stack repeat, and the layers of a pipeline stage have the windows that they have in the
+/// whole model.
 #[test]
 fn windows_repeat_over_layers() {
     struct Layer(Option<usize>);
@@ -237,8 +238,7 @@ fn operands_of_other_sizes_are_refused() {
     let two: Operand<Seq, Heads> = ones(&rank, &[2, 5, 2, 4]);
     for name in ["bias", "sinks"] {
         let text = format!(
-            "`core`: the queries have 2 heads, of which this rank holds 0..2, but `{name}.weight` has 4, of which it \
-             holds 0..4"
+            "`core`: the queries have 2 heads, and this rank holds 0..2, but `{name}.weight` has 4, and it holds 0..4"
         );
         assert_panics(
             || match name {

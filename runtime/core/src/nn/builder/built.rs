@@ -69,7 +69,8 @@ impl<M> Built<M> {
         units
     }
 
-    /// Returns the path of every use of a parameter: that of its declaration, and those of the parameters tied to it.
+    /// Returns the path of every use of a parameter: that of its declaration, and the paths of the parameters tied to
+    /// it.
     #[doc(hidden)]
     pub fn param_uses(&self) -> impl Iterator<Item = (&str, &ParamRef)> {
         let tied = self.tied.iter().map(|(path, param)| (path.as_str(), param));

@@ -49,7 +49,7 @@ impl BuildState<'_> {
         }
     }
 
-    /// Returns over how many ranks the layers around the field at `path` split a dim: those of the innermost model
+    /// Returns over how many ranks the layers around the field at `path` split a dim: the layers of the innermost model
     /// around it that has layers with the dim.
     fn split_degree(&self, path: &str, dim: TypeId) -> usize {
         let params = self.params.borrow();

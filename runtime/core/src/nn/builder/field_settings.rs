@@ -25,7 +25,7 @@ pub fn is_index(part: &str) -> bool {
     part.parse::<usize>().is_ok()
 }
 
-/// Returns true if the last parts of a path are those of `end`.
+/// Returns true if the last parts of a path are the parts of `end`.
 fn ends_with(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }

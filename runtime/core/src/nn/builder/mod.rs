@@ -22,7 +22,7 @@ pub use built::{AttentionSizes, BuildError, Built};
 pub use declare::{Build, build};
 pub use declare::{declare, declare_again, declare_first};
 
-/// The context in which a field is built: the rank, the sizes, and the field's path.
+/// The context of building a field: the rank, the sizes, and the field's path.
 pub struct Builder<'a> {
     state: &'a BuildState<'a>,
     path: String,
@@ -73,9 +73,10 @@ impl<'a> Builder<'a> {
         child
     }
 
-    /// Begins a new FSDP unit for the parameters declared from here on, except those of nested units: they are
-    /// unsharded, reduced and updated together. Parameters that are split over data axes or `cp`, as those of experts,
-    /// are summed over other ranks, so they make up a unit of their own. Called for `#[sharded(fsdp)]`.
+    /// Begins a new FSDP unit for the parameters declared from here on, except the parameters of nested units: they are
+    /// unsharded, reduced and updated together. Parameters that are split over data axes or `cp`, such as the
+    /// parameters of experts, are summed over other ranks, so they make up a unit of their own. Called for
+    /// `#[sharded(fsdp)]`.
     pub fn unit(&mut self) -> &mut Self {
         self.units = UnitFamily::new(self.state, &self.path);
         self
@@ -93,7 +94,7 @@ impl<'a> Builder<'a> {
     /// parameters. With `when`, they are tied only if that flag of the sizes is set.
     ///
     /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested
-    /// fields are tied to those of the target, so two units never need parameters of each other.
+    /// fields are tied to the nested fields of the target, so two units never need parameters of each other.
     pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
         if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
             let target = match self.path.rsplit_once('.') {

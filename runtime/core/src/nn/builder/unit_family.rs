@@ -12,7 +12,7 @@ use super::declare::BuildState;
 /// The units of the parameters of one field, by the axes of [`AxisSet::TOKENS`] that split them.
 ///
 /// Most fields have one unit. A block with experts has two: the gradients of its dense parameters are summed over all
-/// ranks that read other tokens, those of its experts only over ranks that have the same experts.
+/// ranks that read other tokens, and the gradients of its experts only over ranks that have the same experts.
 pub(super) struct UnitFamily {
     scope: Rc<str>,
     units: RefCell<BTreeMap<AxisSet, Rc<Unit>>>,

@@ -1,5 +1,4 @@
-//! The chain of a model's pipeline stages: the fields with `#[pipeline_stage]`, in the order in which `forward` runs
-//! them.
+//! The chain of a model's pipeline stages: the fields with `#[pipeline_stage]`, in the order of `forward`.
 //!
 //! `#[model]` writes one function that visits these fields, and three visitors use it: [`forward_stages`] runs the
 //! whole model, [`forward_part`] the part that one rank holds, and [`describe_chain`] lists names, stage-cut points and

@@ -19,7 +19,7 @@ pub trait PipelineStage<X> {
     /// The output, which the next stage takes.
     type Output;
 
-    /// Returns the layers of a stack, between any two of which the chain can be cut; `None` for other fields.
+    /// Returns the layers of a stack; the chain can be cut between any two of them. `None` for other fields.
     #[doc(hidden)]
     fn layer_count(&self) -> Option<LayerCount> {
         None

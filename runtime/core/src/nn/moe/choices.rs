@@ -1,4 +1,4 @@
-//! The experts that tokens have chosen, and the order of the choices by expert.
+//! Token permutation: the top-k experts of each token, and the order of these choices by expert.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use meshwright_comm::Site;
 
 use super::exchange::Exchange;
 
-/// The experts that tokens have chosen, and the order of the choices by expert.
+/// The top-k experts of each token, and the order of these choices by expert.
 pub(super) struct Choices {
     /// The rank, which refers to the micro-batch of the tokens.
     pub rank: Rank,
@@ -98,7 +98,7 @@ impl RoutingCount {
     }
 }
 
-/// Returns the choices of each expert in a dry run, in which no numbers are known: equally many.
+/// Returns the choices of each expert in a dry run, equally many, as no numbers are known.
 fn even_counts(choices: usize, experts: usize) -> Vec<u32> {
     (0..experts)
         .map(|expert| ((expert + 1) * choices / experts - expert * choices / experts) as u32)

@@ -1,4 +1,4 @@
-//! Dispatch: brings the rows of tokens to the experts that they have chosen.
+//! Token dispatch: brings the rows of tokens to the experts that they have chosen.
 
 use std::rc::Rc;
 use std::sync::Arc;

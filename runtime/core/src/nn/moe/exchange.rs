@@ -1,4 +1,4 @@
-//! The exchange of rows between ranks that have different experts.
+//! The all-to-all of rows between ranks that have different experts.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use meshwright_comm::{Blocks, Communicator, Site};
 
 /// The exchange of the rows of one routing between ranks whose experts are split over some axes.
 ///
-/// A rank sends its rows in the order of experts, so those of a member of the group are consecutive. It receives them
-/// by the member that has sent them, and reorders them by expert.
+/// A rank sends its rows in the order of experts, so the rows for a member of the group are consecutive. It receives
+/// them by the member that has sent them, and reorders them by expert.
 pub(super) struct Exchange {
     group: Arc<Communicator>,
     site: Site,
@@ -26,8 +26,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Creates the exchange of routing number `routing`, of which this rank has `counts` rows for each expert, by
-    /// gathering the numbers of rows of all members.
+    /// Creates the exchange of routing number `routing`, by gathering the numbers of rows of all members. This rank has
+    /// `counts` rows for each expert.
     #[track_caller]
     pub fn new(
         rank: &Rank,
@@ -80,7 +80,7 @@ impl Exchange {
         self.group.size() == 1
     }
 
-    /// Sends rows of `cols` elements to their experts; returns those of the experts of this rank, in their order.
+    /// Sends rows of `cols` elements to their experts; returns the rows of the experts of this rank, in their order.
     #[track_caller]
     pub fn to_experts(&self, rank: &Rank, rows: Buffer, cols: usize) -> Buffer {
         if self.is_local() {
@@ -94,8 +94,8 @@ impl Exchange {
         }
     }
 
-    /// Sends the rows of the experts of this rank back; returns those of its tokens, in the order that they were sent
-    /// in.
+    /// Sends the rows of the experts of this rank back; returns the rows of its tokens, in the order that they were
+    /// sent in.
     #[track_caller]
     pub fn to_tokens(&self, rank: &Rank, rows: Arc<Buffer>, cols: usize) -> Arc<Buffer> {
         if self.is_local() {

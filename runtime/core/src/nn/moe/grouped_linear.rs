@@ -1,4 +1,5 @@
-//! Linear layers of experts: a weight for each expert, which reads the rows that were routed to it.
+//! Linear layers of experts, computed as grouped GEMMs: each expert has a weight, which reads the rows that were routed
+//! to it.
 
 use std::marker::PhantomData;
 
@@ -8,7 +9,7 @@ use crate::layout::{
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
 use super::super::{Build, Builder, ByExpert, Layer, Plain, Shard};
-use super::matmuls::multiply_rows;
+use super::grouped_matmul::grouped_matmul;
 
 /// A linear layer without bias from `I` to `O` for each of the experts `E`; its weight is shaped `Stacked<E, I, O>`.
 ///
@@ -33,7 +34,7 @@ impl<E: Whole, I, O> GroupedLinear<E, I, O, Plain> {
     where
         T::Shape: GroupedInput<E, I, O>,
     {
-        Tensor::from_untyped(multiply_rows(
+        Tensor::from_untyped(grouped_matmul(
             x.operand().value(),
             &self.weight,
             T::Shape::GRADIENT_AXES,
@@ -48,7 +49,7 @@ impl<E: Whole, I, O, A: SplitAxes> GroupedLinear<E, I, O, ByExpert<A>> {
     where
         T::Shape: GroupedInput<Split<E, A>, I, O>,
     {
-        Tensor::from_untyped(multiply_rows(
+        Tensor::from_untyped(grouped_matmul(
             x.operand().value(),
             &self.weight,
             T::Shape::GRADIENT_AXES,
@@ -61,7 +62,7 @@ impl<E: Whole, I, O, A: SplitAxes> GroupedLinear<E, I, O, ByExpert<A>> {
     message = "a layer of the experts `{P}` from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "not rows of `{I}` that were routed to these experts",
     note = "rows come from a routing: `routing.group(&x)` for experts that every rank has, `routing.dispatch(&x, Ep)` \
-            for those of `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
+            for `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
     note = "all layers of one group of experts have the same annotation"
 )]
 pub trait GroupedInput<P, I, O>: Dims {

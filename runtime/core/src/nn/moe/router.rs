@@ -15,12 +15,13 @@ use super::logits::router_logits;
 use super::routing::{RouterPenalties, TokenRouting};
 use super::weights::choose_experts;
 
-/// A router: a linear layer from `I` to a logit for each of the experts `E`, and the choice of the `C` best of them for
-/// each token. The size of the dim `C` is the number of experts that a token chooses; the weight is shaped `(I, E)`.
+/// A router: a linear layer from `I` to a logit for each of the experts `E`, and the top-k choice, the `C` best of them
+/// for each token. The size of the dim `C` is the number of experts that a token chooses; the weight is shaped
+/// `(I, E)`.
 ///
 /// Logits, scores and weights are f32 for every compute dtype. Of experts with equal logits, the lower ones are chosen.
 /// [`Sizes::router`](crate::nn::Sizes::router) has the options, and [`Sizes::penalties`](crate::nn::Sizes::penalties)
-/// the weights of penalties. The choice has no gradient; the weights have.
+/// the weights of auxiliary losses. The choice has no gradient; the weights have.
 pub struct Router<I, E, C> {
     weight: ParamRef,
     options: RouterOptions,
@@ -85,7 +86,7 @@ where
         let penalties = builder.sizes().penalties;
         if ![penalties.balance, penalties.z_loss].iter().all(|weight| weight.is_finite()) {
             builder.problem(format_args!(
-                "`Sizes::penalties` is {penalties:?}, but the weights of penalties are finite numbers"
+                "`Sizes::penalties` is {penalties:?}, but the weights of auxiliary losses are finite numbers"
             ));
         }
         let std = builder.sizes().init_std;

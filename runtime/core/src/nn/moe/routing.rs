@@ -1,4 +1,4 @@
-//! The routing of tokens: to the experts, and back.
+//! The routing of tokens: dispatch to the experts, combination of their results, and auxiliary losses.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -10,10 +10,10 @@ use crate::tensor::{Tensor, Value, check_sizes};
 use meshwright_backend::RouterScore;
 use meshwright_mesh::__internal::shape_name;
 
+use super::auxiliary_loss::auxiliary_losses;
 use super::choices::Choices;
 use super::combine::combine_rows;
 use super::dispatch::dispatch_rows;
-use super::penalty::penalty_of_tokens;
 
 /// The experts `E` that tokens shaped `L` have chosen, `C` for each token, and the weights of these choices.
 ///
@@ -34,12 +34,12 @@ pub struct TokenRouting<L, E, C> {
     kind: PhantomData<(L, E, C)>,
 }
 
-/// Weights of the penalties of a router.
+/// Weights of the auxiliary losses of a router.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RouterPenalties {
-    /// Weight of the load balance loss, [`TokenRouting::balance`].
+    /// Weight of the load-balancing loss, [`TokenRouting::load_balancing_loss`].
     pub balance: f32,
-    /// Weight of the z-loss, [`TokenRouting::z_penalty`].
+    /// Weight of the z-loss, [`TokenRouting::z_loss`].
     pub z_loss: f32,
 }
 
@@ -58,8 +58,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         TokenRouting { choices, weights, logits, score, penalties, kind: PhantomData }
     }
 
-    /// Returns the row of each token for each of its choices, by expert: for experts that every rank has. Nothing is
-    /// sent.
+    /// Returns the rows of tokens, permuted by expert: one row for each of a token's top-k experts. It is for experts
+    /// that every rank has, and sends nothing.
     ///
     /// # Panics
     /// If `x` has other tokens than the router has routed.
@@ -114,31 +114,31 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         Tensor::from_untyped(combine_rows(&self.choices, &exchange, rows, &self.weights))
     }
 
-    /// Returns the penalty of each token by the weights of [`Sizes::penalties`](crate::nn::Sizes::penalties), which a
-    /// run can set: `balance() * balance + z_penalty() * z_loss`, without the terms of weight 0.
+    /// Returns the auxiliary loss of each token: the sum of the load-balancing loss and the z-loss by the weights of
+    /// [`Sizes::penalties`](crate::nn::Sizes::penalties), which a run can set. A loss of weight 0 is left out.
     #[track_caller]
     pub fn penalty(&self) -> Tensor<L> {
         match self.penalties {
             RouterPenalties { balance: 0.0, z_loss: 0.0 } => {
-                self.penalty_of(&vec![0.0; self.choices.counts.len()], 0.0)
+                self.auxiliary_loss(&vec![0.0; self.choices.counts.len()], 0.0)
             }
-            RouterPenalties { balance, z_loss: 0.0 } => self.balance() * balance,
-            RouterPenalties { balance: 0.0, z_loss } => self.z_penalty() * z_loss,
+            RouterPenalties { balance, z_loss: 0.0 } => self.load_balancing_loss() * balance,
+            RouterPenalties { balance: 0.0, z_loss } => self.z_loss() * z_loss,
             RouterPenalties { balance, z_loss } => {
-                self.balance() * balance + self.z_penalty() * z_loss
+                self.load_balancing_loss() * balance + self.z_loss() * z_loss
             }
         }
     }
 
-    /// Returns a penalty for each token, whose mean over all tokens is the load balance loss `E * sum of f[e] * P[e]`
-    /// over the experts `e`, where `f` is the fraction of the choices, and `P` the mean probability, of an expert; over
-    /// all ranks (Fedus et al., "Switch Transformers", 2021, equation 4). It is 1 if both are even, its minimum for `f
-    /// = P`; gradients flow through `P`.
+    /// Returns the load-balancing loss with a number for each token. Their mean over all tokens is
+    /// `E * sum of f[e] * P[e]` over the experts `e`, where `f` is the fraction of the choices, and `P` the mean
+    /// probability, of an expert; over all ranks (Fedus et al., "Switch Transformers", 2021, equation 4). It is 1 if
+    /// both are even, its minimum for `f = P`; gradients flow through `P`.
     ///
-    /// `loss.with_penalty(&(balance * 0.01))` adds it to an objective. One small all-reduce. Of several micro-batches,
-    /// each has its own `f`.
+    /// `loss.with_penalty(&(routing.load_balancing_loss() * 0.01))` adds it to an objective. One small all-reduce. Of
+    /// several micro-batches, each has its own `f`.
     #[track_caller]
-    pub fn balance(&self) -> Tensor<L> {
+    pub fn load_balancing_loss(&self) -> Tensor<L> {
         let Choices { rank, counts, site, .. } = &*self.choices;
         let mut totals: Vec<f64> = counts.iter().map(|count| f64::from(*count)).collect();
         if !rank.backend().is_dry_run() {
@@ -148,25 +148,26 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         let choices = totals.iter().sum::<f64>().max(1.0);
         let factor = |count: &f64| (counts.len() as f64 * count / choices) as f32;
         let factors: Vec<f32> = totals.iter().map(factor).collect();
-        self.penalty_of(&factors, 0.0)
+        self.auxiliary_loss(&factors, 0.0)
     }
 
-    /// Returns a penalty for each token: the square of the log-sum-exp of its logits, which keeps them small (Zoph et
-    /// al., "ST-MoE", 2022, equation 5). `loss.with_penalty(&(penalty * 0.001))` adds it to an objective.
+    /// Returns the router z-loss of each token: the square of the log-sum-exp of its logits, which keeps them small
+    /// (Zoph et al., "ST-MoE", 2022, equation 5). `loss.with_penalty(&(routing.z_loss() * 0.001))` adds it to an
+    /// objective.
     #[track_caller]
-    pub fn z_penalty(&self) -> Tensor<L> {
-        self.penalty_of(&vec![0.0; self.choices.counts.len()], 1.0)
+    pub fn z_loss(&self) -> Tensor<L> {
+        self.auxiliary_loss(&vec![0.0; self.choices.counts.len()], 1.0)
     }
 
-    /// Returns the number of choices of each expert by the tokens of this rank.
+    /// Returns the number of tokens of this rank that have chosen each expert.
     pub fn local_counts(&self) -> &[u32] {
         &self.choices.counts
     }
 
     #[track_caller]
-    fn penalty_of(&self, factors: &[f32], z: f32) -> Tensor<L> {
+    fn auxiliary_loss(&self, factors: &[f32], z: f32) -> Tensor<L> {
         let path = self.choices.site.field();
-        Tensor::from_untyped(penalty_of_tokens(&self.logits, self.score, factors, z, path))
+        Tensor::from_untyped(auxiliary_losses(&self.logits, self.score, factors, z, path))
     }
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! The choices of tokens, and their weights.
+//! The top-k experts of each token, and their weights.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use meshwright_backend::ops::routing::{RouterWeightsArgs, RouterWeightsBackwardA
 use meshwright_backend::{Buffer, Category, DType, RouterOptions};
 use meshwright_mesh::__internal::local_len;
 
-/// Returns the weights of the `k` choices of each token, in f32, and the chosen experts in u32.
+/// Returns the weights of the top-k experts of each token, in f32, and the chosen experts in u32.
 #[track_caller]
 pub(super) fn choose_experts(
     logits: &Value,

@@ -29,7 +29,7 @@ pub(super) struct TableKey {
 #[derive(Default)]
 struct UnpaddedLength(Cell<Option<usize>>);
 
-/// Runs `body`, in which sequences are padded after `len` positions: dynamic scaling is that of sequences of `len`
+/// Runs `body` with sequences that are padded after `len` positions: dynamic scaling is that of sequences of `len`
 /// positions, as on meshes that need no padding.
 pub fn with_unpadded_length<T>(rank: &Rank, len: usize, body: impl FnOnce() -> T) -> T {
     let UnpaddedLength(unpadded) = rank.session_state();

@@ -20,8 +20,8 @@ use super::shapes::{PerOperand, Shapes};
 /// does not.
 ///
 /// A function holds no tensor, parameter or generator of random numbers, because forward may run again in backward
-/// ([activation checkpointing](crate::nn::Recompute)), and its gradients are those of its operands only; being `Send +
-/// Sync` enforces it. Random numbers are drawn from [`random_key`](super::FunctionContext::random_key).
+/// ([activation checkpointing](crate::nn::Recompute)), and it has gradients of its operands only; being `Send + Sync`
+/// enforces it. Random numbers are drawn from [`random_key`](super::FunctionContext::random_key).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function of inputs shaped `{I}` and parameters shaped `{P}`",
     label = "not defined for these shapes",

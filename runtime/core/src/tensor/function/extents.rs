@@ -84,8 +84,8 @@ pub(super) fn check_distribution(
     );
 }
 
-/// Returns the local extents of the output, from those of the operands that have its dims. `new_size` returns the size
-/// of a dim that none has.
+/// Returns the local extents of the output, from the extents of the operands that have its dims. `new_size` returns the
+/// size of a dim that none has.
 ///
 /// # Panics
 /// If `new_size` does not know a size.

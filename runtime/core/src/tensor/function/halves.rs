@@ -128,7 +128,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
         let (path, of_draw) = (self.function.path(), draw.describe());
         let gradient =
             targets.map(|_| ProbeBlock::from_fn(rank, dims, &whole.output, number_of_gradient));
-        // The other calls lie between the forward and the backward of the whole, as those of other micro-batches may:
+        // The other calls lie between the forward and the backward of the whole, as calls of other micro-batches may:
         // so a function that keeps numbers of its last forward, and not in `Saved`, has other gradients.
         let [forward, again] = [(); 2].map(|()| self.run_forward_probe(rank, whole));
         let again_is = "if it is called again with the same operands";
@@ -161,7 +161,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
     }
 }
 
-/// Compares the results of `halves` with those of all elements.
+/// Compares the results of `halves` with the results of all elements.
 fn describe_halves(
     path: &str,
     parts: &[ProbePart<'_>; 2],
@@ -172,7 +172,7 @@ fn describe_halves(
     let dim = parts[0].dim;
     let outputs = halves.each_ref().map(|half| &half.output);
     let along = "it reads along the dim, or counts its local elements, whose number depends on the mesh; a dim that a \
-                 function reads along is `Local` in its impl, and positions are those of the global tensor, \
+                 function reads along is `Local` in its impl, and its positions in the global tensor are \
                  `x.local_extents()[dim].index(i)`";
     match compare_halves(&results.output, outputs, parts) {
         Ok(()) => {}

@@ -75,8 +75,8 @@ impl Numbers {
         Numbers { low, high, are_whole: false, second_half }
     }
 
-    /// Returns element `index` of operand number `operand`. Those of the second half lie nearer to zero, so that a
-    /// scale that a function takes of all elements is another one than that of this half.
+    /// Returns element `index` of operand number `operand`. Elements of the second half lie nearer to zero, so that a
+    /// scale that a function takes of all elements differs from the scale of this half.
     pub(super) fn number(self, operand: usize, index: usize, in_second_half: bool) -> f32 {
         let Numbers { low, high, are_whole, second_half } = self;
         let number = low + (high - low) * uniform(operand + 1, index);

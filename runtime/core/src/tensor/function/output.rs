@@ -8,8 +8,8 @@ use super::super::{FromValue, Partial, Tensor};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the output of a function",
     label = "not a tensor or a partial sum",
-    note = "a function has one output, `Tensor<(Batch, Hidden)>` or `Partial<(Batch, Hidden), Tp>`; two outputs are \
-            those of two functions"
+    note = "a function has one output, `Tensor<(Batch, Hidden)>` or `Partial<(Batch, Hidden), Tp>`; two outputs \
+            need two functions"
 )]
 pub trait FunctionOutput: FromValue {
     /// The shape.

@@ -1,4 +1,5 @@
-//! Calls of a function with made-up operands, or with some of the elements of a rank, by which it is checked.
+//! Probe calls of a user-defined function, which check what it declares: with made-up operands, or with a part of the
+//! elements of a rank.
 
 use crate::autograd::Arity;
 use crate::context::Rank;
@@ -99,7 +100,7 @@ impl ProbeBlock {
         ProbeBlock { extents, elements, ..*self }
     }
 
-    /// Returns the block with a second element along `dim`, of which it has one: the halves of the numbers of the first
+    /// Returns the block, which has one element along `dim`, with a second one: the halves of the numbers of the first
     /// element, which have the same sign and range.
     fn with_neighbor(&self, dim: &DimInfo, both: Extent) -> ProbeBlock {
         let Some(at) = self.position(dim) else { return self.clone() };
@@ -134,8 +135,7 @@ pub(super) struct ProbeResults {
 }
 
 impl<I: Shapes, P: Shapes> Probe<I, P> {
-    /// Returns the number of elements of this rank along `dim`, of which an operand or the output shaped `dims` has
-    /// one.
+    /// Returns the number of elements of this rank along `dim`, a dim of an operand or of the output shaped `dims`.
     pub(super) fn extent_along(&self, dims: &[DimInfo], dim: &DimInfo) -> Option<Extent> {
         let blocks = self.inputs.as_ref().iter().chain(self.params.as_ref());
         let of_operands = blocks.map(|block| (block.dims, &block.extents[..]));
@@ -161,7 +161,7 @@ impl<I: Shapes, P: Shapes> Probe<I, P> {
         }
     }
 
-    /// Returns the call with part of the elements; `dims` are those of the output.
+    /// Returns the call with part of the elements; `dims` are the dims of the output.
     pub(super) fn part_along(&self, dims: &[DimInfo], part: &ProbePart<'_>) -> Probe<I, P> {
         let mut output = self.output.clone();
         for (dim, extent) in dims.iter().zip(&mut output) {
@@ -176,7 +176,8 @@ impl<I: Shapes, P: Shapes> Probe<I, P> {
         }
     }
 
-    /// Returns the call with a second element along `dim`, of which this rank has one; both have the extent `both`.
+    /// Returns the call, which has one element along `dim` on this rank, with a second one; both have the extent
+    /// `both`.
     pub(super) fn with_neighbor(
         &self,
         dims: &[DimInfo],
@@ -251,7 +252,7 @@ impl<F: Function<I, P>, I: Shapes, P: Shapes> FunctionOperation<F, I, P> {
     }
 
     /// Returns the results of a forward pass, and of its backward if `backward` has the inputs whose gradients are
-    /// required, in addition to those of all parameters, and the gradient of the output.
+    /// required, in addition to all parameters, and the gradient of the output.
     pub(super) fn finish_probe(
         &self,
         rank: &Rank,

@@ -1,4 +1,4 @@
-//! Tuples of shapes: those of a function's inputs, or of its parameters.
+//! Tuples of shapes: the shapes of a function's inputs, or of its parameters.
 
 use crate::autograd::{Arity, Count};
 use crate::layout::{AxisSet, DimInfo, Dims, Seal, UsageSet};

@@ -21,7 +21,7 @@ pub use operators::{AddsToObjective, ScalesObjective};
 #[derive(Debug)]
 pub struct OfBatch;
 
-/// Losses of an [`Objective`] are divided by their counts in the step, of which the batch is a micro-batch.
+/// Losses of an [`Objective`] are divided by their counts in the step; the batch is one of its micro-batches.
 #[derive(Debug)]
 pub struct OfStep;
 
@@ -64,8 +64,8 @@ impl<S: Dims> Loss<S> {
 }
 
 impl<Of> Objective<Of> {
-    /// Computes the gradients of the weighted sum, as [`Loss::backward`] does those of a loss, and divides each loss by
-    /// its count on all ranks: no factor is left to the caller.
+    /// Computes the gradients of the weighted sum, as [`Loss::backward`] does for a loss, and divides each loss by its
+    /// count on all ranks: no factor is left to the caller.
     ///
     /// Counts that are not announced are summed over the ranks first: one small all-reduce for each set of axes along
     /// which losses vary.
@@ -158,7 +158,7 @@ impl Objective<OfStep> {
     /// the factor of the numbers in the buffers, which the first pass determines.
     ///
     /// # Panics
-    /// If the gradients are those of losses without weights.
+    /// If the gradients belong to losses without weights.
     #[track_caller]
     pub(super) fn begin_pass(&self, gradients: &mut Gradients<Accumulating>) -> f32 {
         if gradients.totals.begin_weighted() {

@@ -1,5 +1,5 @@
-//! One task per block of keys: gradients of keys and values are its own, those of queries are added in the order of
-//! blocks.
+//! One task per block of keys: it owns the gradients of its keys and values, and the gradients of queries are added in
+//! the order of blocks.
 //!
 //! A block computes a chunk of queries, then waits until the block before it has added that chunk. So blocks run one or
 //! two chunks behind each other.
@@ -72,9 +72,9 @@ fn key_block<T: Float>(
                 pass.compute_tile(&mut *tiles, [queries.start, keys.start], &queries, keys);
                 turns.wait_for_turn(row, block, queries.end);
                 let start = (row * s.queries.len + queries.start) * sums.row_len;
-                // SAFETY: earlier blocks have added to these rows, later ones wait for this one: queries that a block
-                // sees never move back from one block to the next, so only the previous block adds to a row before this
-                // block it, or waited for that.
+                // SAFETY: blocks take turns on each row, in order: earlier blocks have finished these rows, and later
+                // ones wait for this block. The queries that a block sees never move back from one block to the next,
+                // so the block before this one has finished these rows, or has itself waited for the blocks before it.
                 let dqueries = unsafe { sums.all.piece(start, queries.len() * sums.row_len) };
                 pass.add_to_queries(&mut *tiles, keys.start, keys, dqueries);
                 turns.advance_row(row, block, queries.end);

@@ -69,8 +69,8 @@ impl<'a, 's, T: Float> HeadBackward<'a, 's, T> {
         all.clone().step_by(QUERIES).map(move |first| first..all.end.min(first + QUERIES))
     }
 
-    /// Returns true if the gradients of queries are added to those of earlier blocks of keys. A first block that every
-    /// query sees writes them.
+    /// Returns true if the gradients of queries are added to the sums of earlier blocks of keys. A first block that
+    /// every query sees writes them.
     pub fn accumulates(&self, keys: &Range<usize>) -> bool {
         keys.start > 0
             || queries_that_see(self.visible, keys.clone()) != (0..self.call.s.queries.len)

@@ -1,4 +1,4 @@
-//! The order in which threads add to the same sums.
+//! The order of additions by several threads to the same sums.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -19,7 +19,7 @@ use crate::gemm::Matrix;
 /// bf16 elements of a register.
 const ELEMENTS: usize = 2 * LANES;
 
-/// Packs rows `lead` and columns `depth` of `matrix`, of which one or the other are contiguous.
+/// Packs rows `lead` and columns `depth` of `matrix`, whose rows or columns are contiguous.
 pub fn pack_strips(
     _: DotInstructions,
     matrix: Matrix<bf16>,

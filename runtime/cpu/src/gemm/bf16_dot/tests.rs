@@ -47,7 +47,7 @@ fn reference([m, n, k]: [usize; 3], a: Matrix<bf16>, b: Matrix<bf16>, c: &[f64])
     sums
 }
 
-/// Sizes below, at and beyond those of pairs, strips, tiles, tasks and blocks.
+/// Sizes below, at and beyond the sizes of pairs, strips, tiles, tasks and blocks.
 const SIZES: [[usize; 3]; 14] = [
     [1, 1, 1],
     [8, 8, 2],

@@ -56,7 +56,7 @@ impl<'a> LeftPairs<'a> {
     }
 }
 
-/// The elements of a result, of which concurrent tasks write disjoint ones.
+/// The elements of a result; concurrent tasks write disjoint ones.
 pub struct SharedOutput<'a, C> {
     data: *mut C,
     stride: usize,

@@ -23,7 +23,7 @@ pub unsafe trait Lanes: Copy {
 
     unsafe fn zero() -> Self;
 
-    /// The elements from `from` on, all of which can be read.
+    /// The elements from `from` on; all can be read.
     unsafe fn load(from: *const f32) -> Self;
 
     /// `x` in all lanes.
@@ -34,7 +34,7 @@ pub unsafe trait Lanes: Copy {
     /// `self + a * b`, rounded once.
     unsafe fn add_product(self, a: Self, b: Self) -> Self;
 
-    /// Writes the elements from `to` on, all of which can be written.
+    /// Writes the elements from `to` on; all can be written.
     unsafe fn store(self, to: *mut f32);
 }
 

@@ -26,8 +26,8 @@ use crate::workers::{Rows, Workers};
 /// Rows of a packed block of the left operand, which stays in the second-level cache. A multiple of a tile's rows.
 const ROWS: usize = 144;
 
-/// Elements between rows of which corresponding elements map to one set of the first-level cache: the rows of a tile
-/// evict each other there.
+/// Elements between rows whose corresponding elements map to one set of the first-level cache: the rows of a tile evict
+/// each other there.
 const CONFLICTING: usize = 1024;
 
 /// Columns of a packed block of the right operand, which stays in the third-level cache.

@@ -7,8 +7,8 @@ use super::transpose::transpose;
 use crate::float::Float;
 use crate::gemm::Matrix;
 
-/// The part of a matrix that is packed: rows `lead` go into panels, of which the last one is filled up with zeros, and
-/// columns `depth` are the steps of each panel.
+/// The part of a matrix that is packed: rows `lead` go into panels, and columns `depth` are the steps of each panel.
+/// The last panel is filled up with zeros.
 #[derive(Clone)]
 pub struct PackedRegion {
     pub lead: Range<usize>,
@@ -111,7 +111,7 @@ fn copy_panels<T: Float, const W: usize>(
     }
 }
 
-/// Packs the last panel, of which only `live` rows exist.
+/// Packs the last panel, which has only `live` rows.
 fn pack_part<T: Float, const W: usize>(
     data: &[T],
     Matrix { row, col, .. }: Matrix<T>,

@@ -56,7 +56,7 @@ fn chains<T: Float>(
     out
 }
 
-/// Sizes below, at and beyond those of tiles, panels and blocks; small ones, which are not packed; long depths.
+/// Sizes below, at and beyond the sizes of tiles, panels and blocks; small ones, which are not packed; long depths.
 const SIZES: [[usize; 3]; 11] = [
     [8, 8, 1],
     [13, 33, 7],

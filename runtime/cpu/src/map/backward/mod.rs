@@ -170,7 +170,7 @@ impl<'a, T: Float> LeafTargets<'a, T> {
         }
     }
 
-    /// Returns the slice in which a block of the gradient of `leaf` is summed.
+    /// Returns the slice that sums a block of the gradient of `leaf`.
     #[inline(always)]
     fn block<'b>(
         &'b mut self,

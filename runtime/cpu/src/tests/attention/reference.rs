@@ -7,8 +7,8 @@ use meshwright_backend::AttentionShape;
 /// Results in f64, in the order of [`NAMES`](super::NAMES).
 pub struct Expected {
     pub results: [Vec<f64>; 7],
-    /// The orders of `dk` and of `dbias`, to which rounding errors are relative if terms cancel: as those of few keys
-    /// may, and those of all keys of a query if they share one bias.
+    /// The orders of `dk` and of `dbias`, to which rounding errors are relative if terms cancel: the terms of few keys
+    /// may, and the terms of all keys of a query if they share one bias.
     pub dk_order: f64,
     pub dbias_order: f64,
 }

@@ -1,4 +1,5 @@
-//! Weights and penalties of one token in f64, as their documentation defines them. The tests of devices use it too.
+//! Weights and auxiliary loss of one token in f64, as their documentation defines them. The tests of devices use it
+//! too.
 
 /// Tokens of each case.
 pub const TOKENS: usize = 5;
@@ -40,8 +41,8 @@ pub fn weights(is_sigmoid: bool, normalize: bool, logits: &[f64], choices: &[u32
     chosen.into_iter().map(|score| score / sum).collect()
 }
 
-/// Returns the penalty of a token.
-pub fn penalty(is_sigmoid: bool, logits: &[f64], factors: &[f64], z: f64) -> f64 {
+/// Returns the auxiliary loss of a token.
+pub fn auxiliary_loss(is_sigmoid: bool, logits: &[f64], factors: &[f64], z: f64) -> f64 {
     let scores = scores(is_sigmoid, logits);
     let weighted: f64 = scores.iter().zip(factors).map(|(score, factor)| score * factor).sum();
     z * log_sum_exp(logits).powi(2) + weighted / scores.iter().sum::<f64>()

@@ -1,4 +1,4 @@
-//! Weights and penalties of routers, and their gradients.
+//! Weights and auxiliary losses of routers, and their gradients.
 
 use half::bf16;
 
@@ -6,8 +6,8 @@ use super::reference::{self, SIZES, TOKENS, choices, gradient, magnitudes};
 use crate::float::Float;
 use crate::tests::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
 use meshwright_backend::ops::routing::{
-    RouterOptions, RouterPenaltyArgs, RouterPenaltyBackwardArgs, RouterScore, RouterWeightsArgs,
-    RouterWeightsBackwardArgs,
+    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
+    RouterWeightsArgs, RouterWeightsBackwardArgs,
 };
 use meshwright_backend::{Backend, View, ViewMut};
 
@@ -49,8 +49,8 @@ fn weights_and_grads(
     [weights, dlogits]
 }
 
-/// Penalties, and gradients of the logits.
-fn penalties_and_grads<T: Float>(
+/// Auxiliary losses, and gradients of the logits.
+fn losses_and_grads<T: Float>(
     cpu: &dyn Backend,
     score: RouterScore,
     logits: &[f32],
@@ -61,11 +61,14 @@ fn penalties_and_grads<T: Float>(
     let mut out = vec![T::narrow_from_f32(f32::NAN); dout.len()];
     let mut dlogits = vec![f32::NAN; logits.len()];
     let (logits, factors) = (View::from(logits), View::from(factors));
-    let penalties = ViewMut::from(&mut out[..]);
-    cpu.router_penalty(score, RouterPenaltyArgs { experts, logits, factors, z: Z, out: penalties });
-    cpu.router_penalty_backward(
+    let losses = ViewMut::from(&mut out[..]);
+    cpu.router_auxiliary_loss(
         score,
-        RouterPenaltyBackwardArgs {
+        RouterAuxiliaryLossArgs { experts, logits, factors, z: Z, out: losses },
+    );
+    cpu.router_auxiliary_loss_backward(
+        score,
+        RouterAuxiliaryLossBackwardArgs {
             experts,
             logits,
             factors,
@@ -114,26 +117,26 @@ fn weights_and_their_gradients_follow_the_formula() {
 }
 
 #[test]
-fn penalties_and_their_gradients_follow_the_formula() {
+fn auxiliary_losses_and_their_gradients_follow_the_formula() {
     for (experts, _) in SIZES {
         let (factors, dout) = (values(experts, 2), values(TOKENS, 3));
         for logits in magnitudes(&values(TOKENS * experts, 1)) {
             for score in SCORES {
                 let is_sigmoid = score == RouterScore::Sigmoid;
                 let (factors_64, z) = (wide(&factors), f64::from(Z));
-                let penalty =
-                    |logits: &[f64]| reference::penalty(is_sigmoid, logits, &factors_64, z);
+                let loss =
+                    |logits: &[f64]| reference::auxiliary_loss(is_sigmoid, logits, &factors_64, z);
                 let (mut expected, mut expected_grads) = (Vec::new(), Vec::new());
                 for (logits, dout) in logits.chunks_exact(experts).zip(&dout) {
                     let logits = wide(logits);
-                    expected.push(penalty(&logits));
-                    let grads = gradient(&logits, penalty);
+                    expected.push(loss(&logits));
+                    let grads = gradient(&logits, loss);
                     expected_grads.extend(grads.into_iter().map(|grad| grad * f64::from(*dout)));
                 }
                 on_every_backend(|cpu| {
-                    let (out, grads) = penalties_and_grads(cpu, score, &logits, &factors, &dout);
+                    let (out, grads) = losses_and_grads(cpu, score, &logits, &factors, &dout);
                     let what = format!("{experts} experts, {score:?}");
-                    assert_close(&format!("penalties, {what}"), &out, &expected, 2e-6);
+                    assert_close(&format!("auxiliary losses, {what}"), &out, &expected, 2e-6);
                     assert_close(&format!("gradients, {what}"), &grads, &expected_grads, 1e-5);
                 });
             }
@@ -142,16 +145,16 @@ fn penalties_and_their_gradients_follow_the_formula() {
 }
 
 #[test]
-fn penalties_in_bf16_are_rounded_once() {
+fn auxiliary_losses_in_bf16_are_rounded_once() {
     let experts = 33;
     let (logits, factors) = (values(TOKENS * experts, 1), values(experts, 2));
     let dout: Vec<bf16> = values(TOKENS, 3).into_iter().map(bf16::from_f32).collect();
     let wide_dout: Vec<f32> = dout.iter().map(|x| x.to_f32()).collect();
     on_every_backend(|cpu| {
         for score in SCORES {
-            let (out, grads) = penalties_and_grads(cpu, score, &logits, &factors, &dout);
+            let (out, grads) = losses_and_grads(cpu, score, &logits, &factors, &dout);
             let (wide_out, wide_grads) =
-                penalties_and_grads(cpu, score, &logits, &factors, &wide_dout);
+                losses_and_grads(cpu, score, &logits, &factors, &wide_dout);
             assert_eq!(out, wide_out.into_iter().map(bf16::from_f32).collect::<Vec<_>>());
             assert_eq!(grads, wide_grads);
         }
@@ -167,8 +170,7 @@ fn an_infinitely_small_logit_counts_as_a_score_of_zero() {
                 weights_and_grads(cpu, options, (4, 2), &logits, &[0, 1], &[1.0, 2.0]);
             assert!(weights[0] > 0.0 && weights[1] == 0.0, "{options:?}: {weights:?}");
             assert!(grads.iter().all(|grad| grad.is_finite()), "{options:?}: {grads:?}");
-            let (out, grads) =
-                penalties_and_grads(cpu, options.score, &logits, &[1.0; 4], &[1.0f32]);
+            let (out, grads) = losses_and_grads(cpu, options.score, &logits, &[1.0; 4], &[1.0f32]);
             assert!(out.iter().chain(&grads).all(|x| x.is_finite()), "{options:?}: {grads:?}");
         }
     });
@@ -180,7 +182,7 @@ fn routers_of_no_tokens_write_nothing() {
         for options in all_options() {
             let [weights, grads] = weights_and_grads(cpu, options, (4, 2), &[], &[], &[]);
             assert!(weights.is_empty() && grads.is_empty());
-            let (out, grads) = penalties_and_grads::<f32>(cpu, options.score, &[], &[1.0; 4], &[]);
+            let (out, grads) = losses_and_grads::<f32>(cpu, options.score, &[], &[1.0; 4], &[]);
             assert!(out.is_empty() && grads.is_empty());
         }
     });
@@ -198,7 +200,7 @@ fn routers_give_the_same_bits_on_any_number_of_threads() {
             let results =
                 weights_and_grads(cpu, options, (experts, k), &logits, &choices, &dweights);
             all.extend(results.concat());
-            let (out, grads) = penalties_and_grads(cpu, options.score, &logits, &factors, &dout);
+            let (out, grads) = losses_and_grads(cpu, options.score, &logits, &factors, &dout);
             all.extend([out, grads].concat());
         }
         all

@@ -18,8 +18,8 @@ KERNEL(attention_bounds)
     }
 }
 
-// delta[batch, heads, q_pitch] = sum(dout * out) over rows of [batch, q_pitch, heads, dim]; eight lanes per row. `wide`:
-// rows are aligned to 16 bytes, as is their length.
+// delta[batch, heads, q_pitch] = sum(dout * out) over rows of [batch, q_pitch, heads, dim]; eight lanes per row.
+// `wide`: rows are aligned to 16 bytes, as is their length.
 template <class O, class T>
 __device__ inline void row_dots(const O* out, const T* dout, float* delta, uint64_t rows, int dim, bool wide,
                                 const Sizes& s) {
@@ -49,10 +49,10 @@ __device__ inline void row_dots(const O* out, const T* dout, float* delta, uint6
     }
 }
 
-#define DELTAS(NAMES, O, T)                                                                                             \
-    KERNEL(attention_deltas_##NAMES)                                                                                    \
-    (const O* out, const T* dout, float* delta, uint64_t rows, int dim, uint32_t wide, Sizes s) {                       \
-        row_dots(out, dout, delta, rows, dim, wide != 0, s);                                                            \
+#define DELTAS(NAMES, O, T)                                                                                            \
+    KERNEL(attention_deltas_##NAMES)                                                                                   \
+    (const O* out, const T* dout, float* delta, uint64_t rows, int dim, uint32_t wide, Sizes s) {                      \
+        row_dots(out, dout, delta, rows, dim, wide != 0, s);                                                           \
     }
 
 DELTAS(f32, float, float)

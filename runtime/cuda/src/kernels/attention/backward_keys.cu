@@ -7,8 +7,8 @@
 //
 // Head dims above 128 leave too few registers for both gradients: the same kernel runs once for each.
 
-// Of one step: queries, then output gradients. Numbers of one step, after all tiles: lse and delta of each query, and with
-// RANGES the keys that it sees.
+// Of one step: queries, then output gradients. Numbers of one step, after all tiles: lse and delta of each query, and
+// with RANGES the keys that it sees.
 constexpr int STEP = COLS * (STRIDE + VALUE_STRIDE), NUMBERS = (RANGES ? 4 : 2) * COLS;
 
 template <bool OF_KEYS, bool OF_VALUES>
@@ -20,7 +20,8 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
 
     // Earlier keys have more queries and are scheduled first.
     WorkTile at = work_tile((s.kv_len + ROWS - 1) / ROWS, s.kv_heads, false);
-    int first_head = s.first_reader(at.head), n_heads = s.first_reader(at.head + 1) - first_head, lane = threadIdx.x % 32;
+    int first_head = s.first_reader(at.head), n_heads = s.first_reader(at.head + 1) - first_head;
+    int lane = threadIdx.x % 32;
     int warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
     // Queries that attend to any key of the block, of each head in whole steps.
     int first_col = max(0, at.first_row - s.reach) / COLS * COLS, end_col = s.q_len;
@@ -121,25 +122,26 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
         store_rows(key_rows<HEAD_DIM>(dk, at.batch, at.head, s), first_row, key_sums, keys + warp_row * STRIDE);
     }
     if constexpr (OF_VALUES)
-        store_rows(key_rows<VALUE_DIM>(dv, at.batch, at.head, s), first_row, value_sums, values + warp_row * VALUE_STRIDE);
+        store_rows(key_rows<VALUE_DIM>(dv, at.batch, at.head, s), first_row, value_sums,
+                   values + warp_row * VALUE_STRIDE);
 }
 
 // Grid: tiles of keys * kv_heads * batch. `lse` and `delta` are [batch, heads, q_pitch]. The scale is positive.
 #if HEAD_DIM <= 128 && VALUE_DIM <= 128
 KERNEL_BOUNDS(attention_backward_keys, THREADS, BLOCKS)
-(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dk, Result* dv,
- Sizes s, Extras x) {
+(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dk,
+ Result* dv, Sizes s, Extras x) {
     backward_keys<true, true>(q, k, v, dout, lse, delta, dk, dv, s, x);
 }
 #else
 KERNEL_BOUNDS(attention_backward_keys, THREADS, BLOCKS)
-(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dk, Sizes s,
- Extras x) {
+(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dk,
+ Sizes s, Extras x) {
     backward_keys<true, false>(q, k, v, dout, lse, delta, dk, nullptr, s, x);
 }
 KERNEL_BOUNDS(attention_backward_values, THREADS, BLOCKS)
-(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dv, Sizes s,
- Extras x) {
+(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dv,
+ Sizes s, Extras x) {
     backward_keys<false, true>(q, k, v, dout, lse, delta, nullptr, dv, s, x);
 }
 #endif

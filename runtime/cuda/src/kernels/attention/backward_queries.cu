@@ -8,8 +8,8 @@ constexpr int STEP = COLS * (STRIDE + VALUE_STRIDE);
 
 // Grid: tiles of queries * heads * batch. `lse` and `delta` are [batch, heads, q_pitch]. The scale is positive.
 KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
-(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dq, Sizes s,
- Extras x) {
+(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, Result* dq,
+ Sizes s, Extras x) {
     DYNAMIC_SHARED(bf16, shared);
     bf16 *queries = shared, *douts = queries + ROWS * STRIDE, *steps = douts + ROWS * VALUE_STRIDE;
 
@@ -21,7 +21,7 @@ KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
 
     int lane = threadIdx.x % 32, warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
     int first_key = 0, n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
-    // Keys that each row sees; those of this warp.
+    // Keys that each row sees; the keys of this warp.
     Seen *seen = (Seen*)(steps + 2 * STEP), *warp_seen = seen + warp_row;
     if constexpr (RANGES) {
         first_key = seen_by(at.first_row, at.batch, s, x).first / COLS * COLS;

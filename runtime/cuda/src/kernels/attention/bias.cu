@@ -6,12 +6,12 @@
 // Distances of a tile of scores.
 constexpr int DISTANCES = 2 * TILE - 1;
 
-// partials[heads, diagonals, DISTANCES]: the sums of the gradients of scores over all samples. Element o of diagonal t is
-// that of distance TILE * (t - tiles of queries + 1) + o - TILE + 1. Grid: diagonals * heads.
+// partials[heads, diagonals, DISTANCES]: the sums of the gradients of scores over all samples. Element o of diagonal t
+// is that of distance TILE * (t - tiles of queries + 1) + o - TILE + 1. Grid: diagonals * heads.
 template <class T>
-__device__ inline void bias_partials(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta,
-                                     float* partials, int diagonals, int batches, const Sizes& s, const Extras& x,
-                                     int head_dim, int value_dim) {
+__device__ inline void bias_partials(const T* q, const T* k, const T* v, const T* dout, const float* lse,
+                                     const float* delta, float* partials, int diagonals, int batches,
+                                     const Sizes& s, const Extras& x, int head_dim, int value_dim) {
     DYNAMIC_SHARED(float, shared);
     int tile = TILE * stride_of(head_dim), value_tile = TILE * stride_of(value_dim);
     float *queries = shared, *douts = queries + tile, *keys = douts + value_tile, *values = keys + tile;
@@ -47,13 +47,14 @@ __device__ inline void bias_partials(const T* q, const T* k, const T* v, const T
     if (of >= DISTANCES) return;
     // Of row r, column r + of - (TILE - 1).
     float total = 0;
-    for (int r = max(0, TILE - 1 - of); r < TILE && r + of - TILE + 1 < TILE; r++) total += sums[r * TILE + r + of - TILE + 1];
+    for (int r = max(0, TILE - 1 - of); r < TILE && r + of - TILE + 1 < TILE; r++)
+        total += sums[r * TILE + r + of - TILE + 1];
     partials[(uint64_t)blockIdx.x * DISTANCES + of] = total;
 }
 
 KERNEL(attention_bias_partials_f32)
-(const float* q, const float* k, const float* v, const float* dout, const float* lse, const float* delta, float* partials,
- int diagonals, int batches, Sizes s, Extras x, int head_dim, int value_dim) {
+(const float* q, const float* k, const float* v, const float* dout, const float* lse, const float* delta,
+ float* partials, int diagonals, int batches, Sizes s, Extras x, int head_dim, int value_dim) {
     bias_partials(q, k, v, dout, lse, delta, partials, diagonals, batches, s, x, head_dim, value_dim);
 }
 KERNEL(attention_bias_partials_bf16)

@@ -18,7 +18,8 @@ __device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<padded(V
         for (int i = 0; i < 2; i++) {
             float max = softmax.max[m][i];
 #pragma unroll
-            for (int n = 0; n < COLS / 8; n++) max = fmaxf(max, fmaxf(scores.at[m][n][2 * i], scores.at[m][n][2 * i + 1]));
+            for (int n = 0; n < COLS / 8; n++)
+                max = fmaxf(max, fmaxf(scores.at[m][n][2 * i], scores.at[m][n][2 * i + 1]));
             max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
             max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
             // A row without any key yet has no maximum; its weights are 0 relative to any.
@@ -56,7 +57,7 @@ __device__ inline void convert_all(Sums<COLS>& scores, const float* bias, int fi
             }
 }
 
-// Masks scores with -INFINITY; `first_row`, `first_col` and `rows` are those of the warp's scores.
+// Masks scores with -INFINITY; `first_row`, `first_col` and `rows` refer to the warp's scores.
 __device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, const Seen* rows, const Sizes& s) {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -94,7 +95,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
     // Keys that any row attends to: at least one step, so that results of rows without keys are written too.
     int first_key = 0, n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
     int n_warp_keys = max(1, min(s.kv_len, first_row + WARP_ROWS + s.reach));
-    // Keys that each row sees; those of this warp.
+    // Keys that each row sees; the keys of this warp.
     Seen *seen = (Seen*)(values + COLS * VALUE_STRIDE), *warp_seen = seen + warp_row;
     if constexpr (RANGES) {
         first_key = seen_by(at.first_row, at.batch, s, x).first / COLS * COLS;
@@ -149,7 +150,8 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
         for (int i = 0; i < 2; i++) {
             float sum = warp_reduce(softmax.sum[m][i], Sum(), 4), max = softmax.max[m][i] * scale, correction = 1;
             if constexpr (SINKS) {
-                float sink = x.sinks[at.head], with_sink = Max()(max, sink), base = with_sink == -INFINITY ? 0 : with_sink;
+                float sink = x.sinks[at.head], with_sink = Max()(max, sink);
+                float base = with_sink == -INFINITY ? 0 : with_sink;
                 correction = expf(max - base);
                 sum = sum * correction + expf(sink - base);
                 max = with_sink;
@@ -160,7 +162,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
         }
     scale_rows(sums, factor);
     auto out_rows = query_rows<VALUE_DIM>(out, at.batch, at.head, s);
-    // Wider rows would reach into those of the next warp, which may still use them.
+    // Wider rows would reach into the rows of the next warp, which may still use them.
     if constexpr (VALUE_STRIDE > STRIDE)
         store_pairs(out_rows, first_row, sums);
     else

@@ -80,14 +80,14 @@ impl Variant {
         self.soft_cap || self.bias
     }
 
-    /// Returns true if scores need more registers than those of causal attention.
+    /// Returns true if scores need more registers than in causal attention.
     fn is_large(&self) -> bool {
         self.ranges || self.converts()
     }
 }
 
 /// Returns true if the forward pass of head sizes from 65 to 128 has registers for 64 columns per step: as the compiler
-/// allocates them, those of 128, up to 80, and up to 96 without ranges do.
+/// allocates them, head sizes of 128, up to 80, and up to 96 without ranges do.
 fn fits_wide_steps([keys, values]: [usize; 2], variant: Variant) -> bool {
     keys == values && (keys == 128 || keys <= 80 || keys <= 96 && !variant.ranges)
 }

@@ -131,7 +131,8 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
         end_col = first_where(s.q_len, [&](int query) { return x.first[sample + query] >= at.first_row + TILE; });
     }
     for (int head = s.first_reader(at.head); head < s.first_reader(at.head + 1); head++) {
-        Head<const T> q_rows = query_rows(q, at, head, s, head_dim), dout_rows = query_rows(dout, at, head, s, value_dim);
+        Head<const T> q_rows = query_rows(q, at, head, s, head_dim);
+        Head<const T> dout_rows = query_rows(dout, at, head, s, value_dim);
         uint64_t first = ((uint64_t)at.batch * s.heads + head) * s.q_pitch;
         for (int col = first_col / TILE * TILE; col < end_col; col += TILE) {
             __syncthreads();
@@ -156,20 +157,20 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
 }
 
 // Grids: tiles of queries * heads * batch; of `keys`, tiles of keys * kv_heads * batch. The scale is positive.
-#define KERNELS(NAMES, T, O)                                                                                            \
-    KERNEL(attention_plain_forward_##NAMES)                                                                             \
-    (const T* q, const T* k, const T* v, O* out, float* lse, Sizes s, Extras x, int head_dim, int value_dim) {          \
-        forward(q, k, v, out, lse, s, x, head_dim, value_dim);                                                          \
-    }                                                                                                                   \
-    KERNEL(attention_plain_backward_queries_##NAMES)                                                                    \
-    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dq, Sizes s, Extras x, \
-     int head_dim, int value_dim) {                                                                                     \
-        backward_queries(q, k, v, dout, lse, delta, dq, s, x, head_dim, value_dim);                                     \
-    }                                                                                                                   \
-    KERNEL(attention_plain_backward_keys_##NAMES)                                                                       \
-    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dk, O* dv, Sizes s,    \
-     Extras x, int head_dim, int value_dim) {                                                                           \
-        backward_keys(q, k, v, dout, lse, delta, dk, dv, s, x, head_dim, value_dim);                                    \
+#define KERNELS(NAMES, T, O)                                                                                           \
+    KERNEL(attention_plain_forward_##NAMES)                                                                            \
+    (const T* q, const T* k, const T* v, O* out, float* lse, Sizes s, Extras x, int head_dim, int value_dim) {         \
+        forward(q, k, v, out, lse, s, x, head_dim, value_dim);                                                         \
+    }                                                                                                                  \
+    KERNEL(attention_plain_backward_queries_##NAMES)                                                                   \
+    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dq, Sizes s,          \
+     Extras x, int head_dim, int value_dim) {                                                                          \
+        backward_queries(q, k, v, dout, lse, delta, dq, s, x, head_dim, value_dim);                                    \
+    }                                                                                                                  \
+    KERNEL(attention_plain_backward_keys_##NAMES)                                                                      \
+    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dk, O* dv, Sizes s,   \
+     Extras x, int head_dim, int value_dim) {                                                                          \
+        backward_keys(q, k, v, dout, lse, delta, dk, dv, s, x, head_dim, value_dim);                                   \
     }
 
 KERNELS(f32, float, float)

@@ -19,7 +19,7 @@ __device__ inline WorkTile work_tile(int rows, int heads) {
     return {(int)(blockIdx.x / tiles / heads), (int)(blockIdx.x / tiles % heads), (int)(blockIdx.x % tiles) * TILE};
 }
 
-// One head of a tensor [batch, pitch, heads, dim], of which `len` positions of each sample are used.
+// One head of a tensor [batch, pitch, heads, dim]; `len` positions of each sample are used.
 template <class Element>
 struct Head {
     Element* first;
@@ -27,7 +27,10 @@ struct Head {
     int len, dim;
 
     __device__ Head(Element* tensor, int batch, int head, int len, int pitch, int heads, int dim)
-        : first(tensor + ((uint64_t)batch * pitch * heads + head) * dim), stride((uint64_t)heads * dim), len(len), dim(dim) {}
+        : first(tensor + ((uint64_t)batch * pitch * heads + head) * dim),
+          stride((uint64_t)heads * dim),
+          len(len),
+          dim(dim) {}
 
     // Loads a tile of rows from `row` on; zeros beyond the last.
     __device__ void load(float* tile, int row) const {
@@ -48,7 +51,7 @@ __device__ inline Head<Element> key_rows(Element* tensor, const WorkTile& at, in
     return {tensor, at.batch, kv_head, s.kv_len, s.kv_pitch, s.kv_heads, dim};
 }
 
-// The sum of short chains, whose rounding errors are smaller than those of a long one.
+// The sum of short chains, which have smaller rounding errors than a long one.
 __device__ inline float dot(const float* a, const float* b, int n) {
     constexpr int CHAIN = 16;
     float sum = 0;

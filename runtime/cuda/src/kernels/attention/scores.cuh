@@ -35,7 +35,7 @@ struct Seen {
     int first, end;
 };
 
-// Returns the keys that a query of a sample sees; beyond the last query, those of the last one.
+// Returns the keys that a query of a sample sees; beyond the last query, the keys that the last one sees.
 __device__ inline Seen seen_by(int query, int batch, const Sizes& s, const Extras& x) {
     query = min(query, s.q_len - 1);
     if constexpr (RANGES) {

@@ -16,8 +16,8 @@ struct Sizes {
 
 // Masks, biases and sinks, with the memory layout of `Extras` in ops/attention/sizes.rs. Zeros: none.
 struct Extras {
-    // Query i of a sample attends to the keys first[i] <= key < end[i], [batch, q_pitch], instead of those of `reach`.
-    // Neither decreases from one query to the next.
+    // Query i of a sample attends to the keys first[i] <= key < end[i], [batch, q_pitch], instead of the keys of
+    // `reach`. Neither decreases from one query to the next.
     const int *first, *end;
     // Bias of query i and key j: bias[head, j - i + zero], clamped to the distances.
     const float* bias;
@@ -31,7 +31,7 @@ struct Extras {
     __device__ int distance(int query, int key) const { return min(max(key - query + zero, 0), distances - 1); }
 };
 
-// Returns the first of n indices for which a condition holds that holds for all later ones; n if there is none.
+// Returns the first of n indices that meets a condition, which all later ones meet too; n if there is none.
 template <class Condition>
 __device__ inline int first_where(int n, Condition holds) {
     int from = 0;

@@ -1,8 +1,8 @@
 // Common parts of the tensor-core attention kernels. A block owns ROWS rows (queries, or keys in `backward_keys.cu`),
 // 16 * ROW_TILES of them per warp, and iterates over the other side in steps of COLS columns.
 //
-// The includer defines HEAD_DIM, VALUE_DIM, WARPS, ROW_TILES, COLS and BLOCKS; and the variant, each 0 or 1: RANGES (keys
-// per query instead of `reach`), SOFT_CAP, BIAS, SINKS, WIDE (results in f32) and ACCUMULATE.
+// The includer defines HEAD_DIM, VALUE_DIM, WARPS, ROW_TILES, COLS and BLOCKS; and the variant, each 0 or 1: RANGES
+// (keys per query instead of `reach`), SOFT_CAP, BIAS, SINKS, WIDE (results in f32) and ACCUMULATE.
 //
 // Tiles in shared memory are padded to rows of an odd number of 16-byte units, so that the eight rows of each matrix
 // that `ldmatrix_x4` reads are in different banks.
@@ -66,7 +66,7 @@ __device__ inline WorkTile work_tile(int tiles, int heads, bool backwards) {
     return {batch, head, (backwards ? tiles - 1 - tile : tile) * ROWS};
 }
 
-// Rows of one head in a tensor [batch, pitch, heads, SIZE], of which `len` positions of each sample are used.
+// Rows of one head in a tensor [batch, pitch, heads, SIZE]; `len` positions of each sample are used.
 template <int SIZE, class Pointer>
 struct Head {
     Pointer tensor;
@@ -74,7 +74,10 @@ struct Head {
     int len;
 
     __device__ Head(Pointer tensor, int batch, int head, int len, int pitch, int heads)
-        : tensor(tensor), first(((uint64_t)batch * pitch * heads + head) * SIZE), stride((uint64_t)heads * SIZE), len(len) {}
+        : tensor(tensor),
+          first(((uint64_t)batch * pitch * heads + head) * SIZE),
+          stride((uint64_t)heads * SIZE),
+          len(len) {}
 
     __device__ Pointer at(int row, int d) const { return tensor + (first + row * stride + d); }
 };
@@ -127,7 +130,8 @@ __device__ inline void wait_for_copies() {
 }
 
 // Two matmuls with a common input, 16 columns in total.
-__device__ inline void multiply_add(float (&left)[4], float (&right)[4], const uint32_t (&rows)[4], const uint32_t (&cols)[4]) {
+__device__ inline void multiply_add(float (&left)[4], float (&right)[4], const uint32_t (&rows)[4],
+                                    const uint32_t (&cols)[4]) {
     mma_m16n8k16(left, rows, {cols[0], cols[1]});
     mma_m16n8k16(right, rows, {cols[2], cols[3]});
 }
@@ -155,8 +159,8 @@ __device__ inline void multiply_transposed(Sums<N>& sums, const bf16* a, const b
     }
 }
 
-// sums[rows, SIZE] += weights[rows, N] * b, where `b` is N rows of a tile of SIZE columns. The layout of sums is that of
-// the next matmul's left input: weights are rounded to bf16 in place.
+// sums[rows, SIZE] += weights[rows, N] * b, where `b` is N rows of a tile of SIZE columns. The layout of sums is that
+// of the next matmul's left input: weights are rounded to bf16 in place.
 template <int SIZE, int N>
 __device__ inline void multiply(Sums<padded(SIZE)>& sums, const Sums<N>& weights, const bf16* b) {
     constexpr int DIM = padded(SIZE), STRIDE = stride_of(SIZE);
@@ -184,7 +188,8 @@ __device__ inline void multiply(Sums<padded(SIZE)>& sums, const Sums<N>& weights
 
 // Writes the warp's rows through its rows of a tile that no other warp uses any more.
 template <int SIZE>
-__device__ inline void store_through_tile(const Head<SIZE, bf16*>& head, int row, const Sums<padded(SIZE)>& sums, bf16* tile) {
+__device__ inline void store_through_tile(const Head<SIZE, bf16*>& head, int row, const Sums<padded(SIZE)>& sums,
+                                          bf16* tile) {
     constexpr int DIM = padded(SIZE), STRIDE = stride_of(SIZE);
     int lane = threadIdx.x % 32;
     bf16* of_lane = tile + lane / 4 * STRIDE + lane % 4 * 2;

@@ -43,7 +43,7 @@ macro_rules! functions {
             ) $(-> <$ret as $crate::native::api::Returned>::Raw)?,)*
         }
 
-        // The signatures equal those of the bindings, except for types that stand for an enum or point to one.
+        // The signatures equal the bindings, except for types that stand for an enum or point to one.
         $($(const _: () = assert!(size_of::<$arg>() == size_of::<functions!(@own $arg $(, $own)?)>());)*)*
         $(const _: unsafe fn($($arg),*) $(-> $ret)? = $sys::$function;)*
 

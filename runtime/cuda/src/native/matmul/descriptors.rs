@@ -215,7 +215,7 @@ mod tests {
                     MatMulEpilogue::BiasGelu { aux: false },
                     MatMulEpilogue::BiasGelu { aux: true },
                 ] {
-                    let shape = MatMul { gemm, inputs, result, epilogue, is_ragged: false };
+                    let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
                     let descriptors = MatMulDescriptors::new(api, &shape).unwrap();
                     let pointers = descriptors.set_epilogue_pointers(256, 512).unwrap();
                     assert_eq!(pointers.is_some(), epilogue != MatMulEpilogue::Plain);

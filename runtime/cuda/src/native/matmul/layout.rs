@@ -65,7 +65,7 @@ mod tests {
             let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate: false };
             let (inputs, result) = (DType::Bf16, DType::F32);
             let shape =
-                MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_ragged: false };
+                MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_grouped: false };
             let matmul = ColumnMajorMatMul::from_shape(&shape);
             assert_eq!((matmul.left.dtype, matmul.result.dtype), (DType::Bf16, DType::F32));
             for row in 0..m {

@@ -56,7 +56,7 @@ impl CublasLtMatMuls {
         // The inputs change places: see `ColumnMajorMatMul`.
         let MatMulOperands { a, b, c, .. } = *operands;
         let key = PlanKey { shape: *shape, alignment: OperandAlignment::of_addresses([b, a, c]) };
-        if shape.is_ragged {
+        if shape.is_grouped {
             let descriptors = self.create_descriptors(shape, operands)?;
             return Ok(Arc::new(self.plan_by_heuristic(&key, descriptors, true)?));
         }

@@ -6,11 +6,11 @@
 //! - [`tensor`]: our own kernels for tensor cores, for bf16;
 //! - [`plain`]: our own kernels without tensor cores, for f32, and for bf16 of unsupported sizes or alignment.
 //!
-//! The backward of our own kernels is two passes, one that owns keys and one that owns queries, each of which
-//! recomputes the scores: 7 matmuls per score instead of the 5 of a single pass, 1.4 times the arithmetic (8 for heads
-//! above 128 elements, whose gradients of keys and of values do not fit into registers together). A single pass would
-//! sum the gradients of queries with atomics, in an order that differs from run to run, or keep a copy of them for
-//! every tile of keys.
+//! The backward of our own kernels is two passes, one that owns keys and one that owns queries. Each recomputes the
+//! scores: 7 matmuls per score instead of the 5 of a single pass, 1.4 times the arithmetic (8 for heads above 128
+//! elements, whose gradients of keys and of values do not fit into registers together). A single pass would sum the
+//! gradients of queries with atomics, in an order that differs from run to run, or keep a copy of them for every tile
+//! of keys.
 
 mod auxiliary;
 mod check;

@@ -4,8 +4,8 @@ use super::fused::Refusal;
 use crate::{AttentionChoice, AttentionImplementation, GpuContext, PassDirection};
 use meshwright_backend::{AttentionShape, Band, DType};
 
-/// Notes our own kernels of a pass over operands of a dtype, and the reason why they are not those of the vendor
-/// library; the library notes its kernels itself.
+/// Notes our own kernels of a pass over operands of a dtype, and the reason why the vendor library's are not used; the
+/// library notes its kernels itself.
 pub(super) fn note_attention(
     gpu: &GpuContext,
     s: &AttentionShape,

@@ -107,7 +107,7 @@ pub(super) fn hides_first_keys(s: &AttentionShape) -> bool {
     first_visible(s) as isize + s.queries.len as isize > 1
 }
 
-/// Clamps the distance of a key from a query to the range in which distances have different effects.
+/// Clamps the distance of a key from a query to the range of distances with different effects.
 fn clamp(s: &AttentionShape, distance: isize) -> i32 {
     distance.clamp(-(s.queries.len as isize), s.keys.len as isize) as i32
 }

@@ -17,7 +17,7 @@ pub(super) struct Columns {
 impl Columns {
     /// Chooses the parts from the sizes alone, on which the order of sums depends.
     pub fn new(grad: View, row_lens: &[usize]) -> Columns {
-        /// Threads that keep the memory of the largest devices busy, each of which loads two vectors of every operand.
+        /// Threads that keep the memory of the largest devices busy, if each loads two vectors of every operand.
         const THREADS: u64 = 1 << 16;
         /// Minimum rows of a part, so that the partial sums are small compared to the operands.
         const ROWS: u64 = 16;

@@ -124,7 +124,7 @@ fn swap_messages(position: usize, was_swapped: Arc<AtomicUsize>) -> Hook {
     })
 }
 
-/// Two messages of a channel, many of which have equal sizes, in the wrong order.
+/// Two messages of a channel in the wrong order; many messages have equal sizes.
 #[test]
 fn swapped_messages_are_errors() {
     let mut of_equal_size = 0;

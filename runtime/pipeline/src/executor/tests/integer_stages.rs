@@ -15,7 +15,7 @@ pub const WIDTH: usize = 8;
 pub const ACTIVATION_BYTES: u64 = 4 * (2 * WIDTH as u64 + 1);
 pub const GRADIENT_BYTES: u64 = 4 * (WIDTH as u64 + 1);
 
-/// Values and ids of equal size, of which only values have a gradient, and a virtual time.
+/// Values and ids of equal size, and a virtual time. Only values have a gradient.
 pub fn boundary_parts(message: Message) -> Vec<MessagePart> {
     let part = |len| MessagePart { dtype: DType::U32, len };
     match message.kind() {
@@ -249,7 +249,7 @@ impl StageResults {
         self.other_actions.extend(other.other_actions);
     }
 
-    /// Compares the results of all ranks with those of a loop over micro-batches and stages.
+    /// Compares the results of all ranks with the results of a loop over micro-batches and stages.
     pub fn check_against_reference(&self, stages: usize, micro_batches: usize) {
         let mut weights = BTreeMap::new();
         let mut input_gradients = BTreeMap::new();

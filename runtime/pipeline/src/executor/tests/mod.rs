@@ -102,7 +102,7 @@ fn run_step(schedule: &Schedule) -> Vec<RankStep> {
     try_step(schedule, |comms, _| comms).unwrap_or_else(|error| panic!("{error}\n{schedule:?}"))
 }
 
-/// Runs a step, and compares its results with those of all stages in one loop.
+/// Runs a step, and compares its results with the results of all stages in one loop.
 fn check_step(
     schedule: &Schedule,
     prepare: impl Fn(RankComms, &mut IntegerStages) -> RankComms + Sync,

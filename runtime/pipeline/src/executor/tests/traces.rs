@@ -90,6 +90,6 @@ fn waits_are_measured() {
         Ok::<_, TestError>(wait.total())
     });
     let waits = waits.unwrap_or_else(|error| panic!("{error}"));
-    // Both ranks begin within the agreement before the step, of which rank 1 may be late.
+    // Both ranks begin within the agreement before the step; rank 1 may be late for it.
     assert!(waits[1] >= Duration::from_millis(15), "{waits:?}");
 }

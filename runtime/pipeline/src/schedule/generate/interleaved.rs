@@ -2,8 +2,8 @@
 
 use crate::schedule::{Action, Compute, Work};
 
-/// Micro-batches go through the chunks of a rank in groups, of which each has at least as many as there are ranks if
-/// the step has.
+/// Micro-batches go through the chunks of a rank in groups. Each group has at least as many micro-batches as there are
+/// ranks, if the step has.
 pub(super) fn interleaved(
     ranks: usize,
     chunks: usize,

@@ -93,7 +93,7 @@ impl ScheduleBuilder {
         Compute::new(work, stage, *next - 1)
     }
 
-    /// The actions, without those of micro-batches beyond the last one.
+    /// The actions, without the actions of micro-batches beyond the last one.
     fn up_to(self, micro_batches: usize) -> Vec<Action> {
         let exists = |compute: &Compute| compute.micro_batch < micro_batches;
         let kept = |action: Action| match action {

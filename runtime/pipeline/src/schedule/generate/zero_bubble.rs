@@ -1,4 +1,4 @@
-//! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills the bubbles.
+//! Zero bubble schedules: the backward pass has two parts, and the part of the weights fills the bubbles.
 
 use super::ScheduleBuilder;
 use crate::schedule::{Action, Work};
@@ -30,8 +30,8 @@ pub(super) fn h1(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action>
     builder.actions
 }
 
-/// ZB-V: stages `rank` and `2 * ranks - 1 - rank`. Generated for at least `2 * ranks - 1` micro-batches, of which those
-/// that the step does not have are left out.
+/// ZB-V: stages `rank` and `2 * ranks - 1 - rank`. The schedule is generated for at least `2 * ranks - 1`
+/// micro-batches; the ones that the step does not have are left out.
 pub(super) fn zero_bubble_v(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
     use Work::{BackwardInput, BackwardWeight, Forward};
     let generated = micro_batches.max(2 * ranks - 1);

@@ -9,7 +9,7 @@ use crate::schedule::{
     lower_schedule, verify,
 };
 
-/// The actions of a rank, those of a round together.
+/// The actions of a rank, with the actions of a round together.
 fn groups(lockstep: &Lockstep, rank: usize) -> Vec<&[Action]> {
     let actions = &lockstep.program().ranks[rank];
     actions.chunk_by(|first, second| lockstep.are_in_one_round(first, second)).collect()
@@ -94,7 +94,7 @@ fn rounds_of_any_order_end() {
     }
 }
 
-/// Messages that a schedule has already get the same rounds as those of lowering; reductions stay.
+/// Messages that a schedule has already get the same rounds as lowered ones; reductions stay.
 #[test]
 fn own_messages_are_moved_into_rounds() {
     for kind in ScheduleKind::ALL {

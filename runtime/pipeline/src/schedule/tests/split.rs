@@ -58,7 +58,7 @@ fn split_stages_do_the_same() {
     }
 }
 
-/// Messages and reductions are those of the split schedule; gathers of a whole stage become gathers of its parts.
+/// Messages and reductions come from the split schedule; gathers of a whole stage become gathers of its parts.
 #[test]
 fn lowered_schedules_are_split_too() {
     let read = crate::schedule::csv::read("0UNSHARD,0F0,0B0,0RESHARD\n1F0,1B0\n").unwrap();

@@ -66,7 +66,7 @@ fn faults_are_named() {
     check("0F0,0F0,0B0\n1F0,1B0\n", "rank 0, action 1, `0F0`: action 0 is the same");
     check("0F0,0B0,0I0\n1F0,1B0\n", "rank 0, action 2, `0I0`: `0B0` computes that, too");
     check("0F0,0B0,1B0\n1F0\n", "rank 0, action 2, `1B0`: stage 1 is on rank 1");
-    // The last rank wants the second micro-batch first, of which the first rank waits for the first.
+    // The last rank wants the second micro-batch first, and the first rank waits for the first one.
     check(
         "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
         "rank 0, action 4, `0B0`, waits for `1SEND_B0`; rank 1, action 2, `1F1`, waits for `0SEND_F1`",

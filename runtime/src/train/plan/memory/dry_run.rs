@@ -186,8 +186,8 @@ impl DryRun<'_> {
         Ok(DryRunFindings { steps, without_sample, run, without_copy, uses_documents, groups })
     }
 
-    /// Returns the elements of the state that a rank copies to save them while it trains, and of those of all ranks at
-    /// its position along `pp`.
+    /// Returns the elements of the state that a rank copies to save them while it trains, and the elements that all
+    /// ranks at its position along `pp` copy.
     fn copied_elements<M: LanguageModel>(&self, rank: &Rank, state: &RankState<M>) -> [usize; 2] {
         let save = self.config.save.as_ref().filter(|save| save.asynchronous);
         if save.and_then(|save| save.every).is_none_or(|every| every >= self.config.steps) {

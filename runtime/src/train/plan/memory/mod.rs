@@ -1,7 +1,8 @@
 //! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
-//!  First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps, and of the export and
-//!  the continuation after the last one, allocates what the run will allocate, without memory: on each position along
-//!  `pp` the rank with the largest parts.
+//!
+//! First, the state of all parameters must fit. Then a [dry run](dry_run) of two training steps, and of the export and
+//! the continuation after the last one, allocates what the run will allocate, without memory: on each position along
+//! `pp` the rank with the largest parts.
 
 mod dry_run;
 mod logits;
@@ -57,7 +58,7 @@ struct StageMemory {
 impl MemoryPlan {
     /// Plans the state of `parameters` parameters and the residual stream at one layer: a lower bound that takes no
     /// time, however large the sizes are. Counts dims that do not divide evenly, and pipeline stages, as if they did,
-    /// and all parameters as those of experts.
+    /// and all parameters as if they belonged to experts.
     pub fn of_parameters(config: &Config, outline: &Outline, parameters: f64) -> MemoryPlan {
         let degree = |axis| config.mesh.degree(axis) as f64;
         let each = StateBytes::per_parameter(config);
@@ -94,7 +95,7 @@ impl MemoryPlan {
     /// the model has none. Units are [kept](Settings::keeps_last_units) unsharded if the run fits so.
     ///
     /// # Errors
-    /// Of the model or the optimizer; `--documents` for a model of which no layer reads them.
+    /// As the model and the optimizer; and if `--documents` is given for a model that ignores documents.
     pub fn with_steps<M: LanguageModel>(
         self,
         run: &DryRun<'_>,
@@ -124,7 +125,7 @@ impl MemoryPlan {
             None => None,
             Some(memory) => {
                 // The limit follows from all other needs of the steps, on the rank of the head. It must not follow from
-                // those of the continuation, whose length may change when a run is resumed.
+                // the needs of the continuation, whose length may change when a run is resumed.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
                 let Some(rest) = run.on_position::<M>(head, with_limit(Some(0)))? else {
                     return Ok(self);

@@ -15,8 +15,8 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// Writes a model tensor by tensor, so that it is never in memory as a whole.
 ///
-/// Files are renamed once they are complete and on disk. Other files in the folder are kept, those of another tokenizer
-/// under another name.
+/// Files are renamed once they are complete and on disk. Other files in the folder are kept, the files of another
+/// tokenizer under another name.
 pub struct HfExport {
     folder: PathBuf,
     format: HfFormat,
@@ -39,7 +39,7 @@ impl HfExport {
         files::probe(&temporary_path(folder, "probe"))
     }
 
-    /// Returns the names of the files in `folder` by which an earlier model there would be tokenized and sampled, and
+    /// Returns the names of the files in `folder` that an earlier model there would be tokenized and sampled with, and
     /// which are none of this one. An export renames them to `NAME.1` and so on.
     pub fn stale_files(folder: &Path, format: &HfFormat) -> Vec<String> {
         let mut names = SideFiles::names_in(folder);

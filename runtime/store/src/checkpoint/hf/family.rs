@@ -48,7 +48,7 @@ pub trait HfConfig: Sized {
         false
     }
 
-    /// Reads `config.json` of `folder`. Of its keys that nothing reads, those of `accepted` are left out.
+    /// Reads `config.json` of `folder`. Keys that nothing reads are left out if `accepted` has them.
     ///
     /// # Errors
     /// A file that is missing or not JSON, another family's, with settings that [`from_settings`](Self::from_settings)

@@ -36,7 +36,7 @@ impl HfFormat {
     }
 }
 
-/// Writes the keys of `own` over those of `settings`, also within objects.
+/// Writes the keys of `own` over the same keys of `settings`, also within objects.
 fn merge(settings: &mut Value, own: Value) {
     match (settings, own) {
         (Value::Object(settings), Value::Object(own)) => {

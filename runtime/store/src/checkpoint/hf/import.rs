@@ -35,8 +35,8 @@ struct StoredTensor {
 
 impl HfFolder {
     /// Opens a folder with `config.json` and `model.safetensors` or `model.safetensors.index.json`, and returns its
-    /// configuration too. Of the keys of `config.json` that nothing reads, those of `accepted` are left out.
-    /// [`check_tensors`](Self::check_tensors) compares the tensors with those of a model.
+    /// configuration too. Keys of `config.json` that nothing reads are left out if `accepted` has them.
+    /// [`check_tensors`](Self::check_tensors) compares the tensors with a model's.
     ///
     /// # Errors
     /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), fewer tensors than
@@ -151,7 +151,7 @@ impl HfFolder {
     /// Compares the tensors with the names and shapes that a model expects.
     ///
     /// # Errors
-    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and those of another shape.
+    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and tensors of another shape.
     /// Also refused are names that all have a prefix which no name of the model has, and a tensor of a dtype that
     /// cannot be read.
     pub fn check_tensors(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
@@ -201,11 +201,11 @@ impl TensorSource for HfFolder {
     }
 }
 
-/// Segments of names by which modules that wrap one of a model, such as to compile it, name it: anywhere in a name.
+/// Segments of names that wrappers of a module add, such as one that compiles it: anywhere in a name.
 const WRAPPERS: [&str; 3] = ["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"];
 
-/// Returns the name in the model of each of the `stored` names: without those of modules that wrap it or a part of it,
-/// and without a prefix of all of them if each is a name of the model then, by `is_name`.
+/// Returns the name in the model of each of the `stored` names: without the segments of modules that wrap it or a part
+/// of it, and without a prefix of all of them if each is a name of the model then, by `is_name`.
 fn names_in_model<'a>(
     stored: impl Iterator<Item = &'a String>,
     is_name: impl Fn(&str) -> bool,

@@ -39,7 +39,7 @@ impl<'a> HfSettings<'a> {
         self.asked.borrow_mut().extend(keys.iter().map(|key| format!("{}{key}", self.path)));
     }
 
-    /// Returns all keys and values as in the file, none of which counts as asked for.
+    /// Returns all keys and values as in the file; none counts as asked for.
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         self.object.iter().map(|(key, value)| (key.as_str(), value))
     }
@@ -148,7 +148,7 @@ impl<'a> HfSettings<'a> {
         }
     }
 
-    /// Refuses any text but those of `known`; the key may be absent.
+    /// Refuses any text that is not in `known`; the key may be absent.
     ///
     /// # Errors
     /// The unknown text, and the known ones.

@@ -41,8 +41,8 @@ pub struct SideFiles {
 }
 
 impl SideFiles {
-    /// Reads those of `folder`, if there is one, so that an export of its model is usable by itself. A `tokenizer` of
-    /// another file replaces the folder's; `bytes` leaves it out.
+    /// Reads the files of `folder`, if there is one, so that an export of its model is usable by itself. A `tokenizer`
+    /// of another file replaces the folder's; `bytes` leaves it out.
     ///
     /// # Errors
     /// A file that cannot be read, or that stands for one that was not fetched.

@@ -72,7 +72,7 @@ const INERT: [&str; 60] = [
 /// Most characters of a value in a message.
 const MAX_VALUE: usize = 80;
 
-/// Checks the keys that nothing has read, except those of `accepted`. Returns a warning about keys that switch
+/// Checks the keys that nothing has read, except for `accepted`. Returns a warning about keys that switch
 /// something off that is not known.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks a file of which `size` and `rope.theta` are read.
+    /// Checks a file whose `size` and `rope.theta` are read.
     fn check(file: &Value, accepted: &[&str]) -> Result<Option<String>, String> {
         let settings = HfSettings::new(file.as_object().unwrap());
         settings.count("size").unwrap();

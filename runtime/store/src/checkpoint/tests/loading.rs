@@ -1,4 +1,4 @@
-//! Loading: the checkpoint that a path names, and the errors for which no older one is used.
+//! Loading: the checkpoint that a path names, and the errors after which no older one is used.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::tensor::Extent;
 use meshwright_backend::Band;
 
-/// Some of a rank's queries and some keys of a source, by local index, in which one call of a kernel computes all
-/// visible pairs.
+/// Some of a rank's queries and some keys of a source, by local index. One call of a kernel computes all their visible
+/// pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AttentionBlock {
     /// Local indices of the queries.
@@ -54,7 +54,10 @@ impl AttentionBlock {
 /// "ring-flash-attention"): the square below the diagonal for the rank's own keys, all queries and the first half of
 /// the keys of an earlier rank, the second half of the queries and all keys of a later rank.
 pub(super) fn visible_blocks(queries: &Extent, keys: &Extent, band: Band) -> Vec<AttentionBlock> {
-    debug_assert_eq!(band.offset, 0, "positions of queries and keys are those of the sequence");
+    debug_assert_eq!(
+        band.offset, 0,
+        "positions of queries and keys count from the start of the sequence"
+    );
     // Equal positions ascend on both sides, so comparing indices compares positions.
     if queries.ranges() == keys.ranges() && band == Band::CAUSAL {
         return vec![AttentionBlock { band, ..AttentionBlock::all(queries, keys) }];

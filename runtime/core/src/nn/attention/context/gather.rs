@@ -35,7 +35,8 @@ impl<'a> KeyGather<'a> {
     }
 
     /// Computes the gradients of queries, keys and values, in the compute dtype. Keys and values are gathered again, so
-    /// that only one rank's are kept from forward to backward. Those of the scores' operands are added to `dscores`.
+    /// that only one rank's are kept from forward to backward. The gradients of the scores' operands are added to
+    /// `dscores`.
     pub fn backward(
         &self,
         of: &OutputGradient,
@@ -73,7 +74,7 @@ impl<'a> KeyGather<'a> {
         ordered
     }
 
-    /// Sums the gradients of all keys and values over ranks, and returns those of this rank's.
+    /// Sums the gradients of all keys and values over ranks, and returns the gradients of this rank's keys and values.
     fn reduce_scatter(&self, ordered: Buffer) -> Buffer {
         let ContextCall { rank, group, site, .. } = *self.call;
         let mut by_rank = rank.alloc_scratch(DType::F32, ordered.len());

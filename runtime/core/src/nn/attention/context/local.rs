@@ -62,7 +62,7 @@ impl BlockCall {
 }
 
 impl<'a> LocalAttention<'a> {
-    /// Creates the attention of `queries`, of which each sees the positions of its document in the band.
+    /// Creates the attention of `queries`. Each query sees the positions of its document in the band.
     pub fn new(call: &ContextCall<'a>, queries: Extent) -> LocalAttention<'a> {
         let ContextCall { rank, shape, visible, scores, .. } = *call;
         let shape = AttentionShape { queries: SequenceLayout::dense(queries.local), ..shape };
@@ -151,7 +151,7 @@ impl<'a> LocalAttention<'a> {
             let AttentionBlock { queries, keys, .. } = &call.block;
             let (q_at, out_at) = (queries.start * self.q_row(), queries.start * self.out_row());
             let (k_at, v_at) = (keys.start * self.k_row(), keys.start * self.v_row());
-            // Those of the first call, which has all queries.
+            // The first call, which has all queries, adds the gradients of sinks.
             let dsinks = dscores.sinks.take();
             let dbias = dscores.bias.as_mut().filter(|_| !keys.is_empty());
             self.rank.backend().attention_backward(

@@ -5,7 +5,7 @@
 //!
 //! | style | sent | ranks |
 //! |---|---|---|
-//! | ring | keys and values, one hop at a time behind the attention to those of the hop before | any number |
+//! | ring | keys and values, one hop at a time, behind the attention to the keys of the hop before | any number |
 //! | gather | keys and values of all ranks, before any attention | any number |
 //! | ulysses | queries, keys, values and outputs, for whole sequences of some heads | a divisor of the query heads |
 //! | hybrid | ulysses among neighbors, ring among ranks with the same heads | any with such a divisor |

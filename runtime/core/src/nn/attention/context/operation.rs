@@ -15,9 +15,9 @@ use super::super::score_operands::{ScoreParams, ScoreSources, ScoreValues};
 use super::call::ContextCall;
 use super::gather::KeyGather;
 use super::local::OutputGradient;
-use super::ring::Ring;
+use super::ring::RingAttention;
 use super::style::ContextAlgorithm;
-use super::ulysses::{ExchangedAttention, Ulysses};
+use super::ulysses::{ExchangedAttention, UlyssesAttention};
 
 /// Attention over a sequence that is distributed over ranks.
 pub(in crate::nn::attention) struct ContextAttention {
@@ -35,7 +35,7 @@ pub(in crate::nn::attention) struct ContextAttention {
 }
 
 impl ContextAttention {
-    /// Computes the attention of `inputs`: queries, keys and values. The parameters are those of the scores.
+    /// Computes the attention of `inputs`: queries, keys and values. The parameters belong to the scores.
     #[track_caller]
     pub fn apply(
         self,
@@ -100,7 +100,7 @@ impl ContextAttention {
     }
 }
 
-/// Attention in which each rank keeps its queries, and reads the keys of all ranks.
+/// Attention of each rank's own queries to the keys of all ranks.
 struct KeysOfAllRanks {
     attention: ContextAttention,
     /// True if keys travel around a ring, false if they are gathered.
@@ -117,7 +117,7 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
         let scores = self.attention.scores.values(forward.rank, forward.params.as_ref());
         self.attention.with_call(forward.rank, &scores, |call| {
             let (out, lse) = if self.ring {
-                Ring::new(call, 1).forward(q, k, v)
+                RingAttention::new(call, 1).forward(q, k, v)
             } else {
                 KeyGather::new(call).forward(q, k, v)
             };
@@ -140,7 +140,7 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
             OutputGradient { q: q.view(), out: out.view(), lse: lse.view(), dout: dout.view() };
         let computed = self.attention.with_call(rank, &scores, |call| {
             if self.ring {
-                Ring::new(call, 1).backward(&of, k.view(), v.view(), of_scores.views())
+                RingAttention::new(call, 1).backward(&of, k.view(), v.view(), of_scores.views())
             } else {
                 KeyGather::new(call).backward(&of, k.view(), v.view(), of_scores.views())
             }
@@ -152,7 +152,7 @@ impl<P: Arity> Operation<Count<3>, P> for KeysOfAllRanks {
     }
 }
 
-/// Attention in which ranks exchange positions for heads.
+/// Attention after ranks have exchanged positions for heads.
 struct HeadsOfAllRanks {
     attention: ContextAttention,
     /// Ranks that exchange.
@@ -168,7 +168,7 @@ impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
         let [q, k, v] = data.each_ref().map(|data| data.view());
         let scores = self.attention.scores.values(forward.rank, forward.params.as_ref());
         self.attention.with_call(forward.rank, &scores, |call| {
-            let (own, exchanged) = Ulysses::new(call, self.size).forward(q, k, v);
+            let (own, exchanged) = UlyssesAttention::new(call, self.size).forward(q, k, v);
             let ExchangedAttention { q, k, v, out, lse } = exchanged;
             (own, [q, k, v, out, lse])
         })
@@ -187,7 +187,7 @@ impl<P: Arity> Operation<Count<3>, P> for HeadsOfAllRanks {
         let mut of_scores = self.attention.scores.gradients_of(rank, &scores);
         let exchanged = ExchangedAttention { q, k, v, out, lse };
         let computed = self.attention.with_call(rank, &scores, |call| {
-            let ulysses = Ulysses::new(call, self.size);
+            let ulysses = UlyssesAttention::new(call, self.size);
             ulysses.backward(&exchanged, dout.view(), of_scores.views())
         });
         for (input, gradient) in inputs.iter().zip(computed) {

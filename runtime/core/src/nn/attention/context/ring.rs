@@ -15,7 +15,7 @@ use super::local::{KeySource, LocalAttention, MergedAttention, OutputGradient};
 ///
 /// With `stride` 1 the ring is the whole group. With a `stride` of the size of the group it is this rank alone, and
 /// nothing is sent.
-pub(super) struct Ring<'a> {
+pub(super) struct RingAttention<'a> {
     call: &'a ContextCall<'a>,
     stride: usize,
     /// Ranks of the ring.
@@ -27,21 +27,21 @@ pub(super) struct Ring<'a> {
 
 /// Transfer of keys and values from the previous rank of the ring.
 struct Hop {
-    /// Number of the hop, of which 0 is the one with this rank's own keys.
+    /// Number of the hop; hop 0 has this rank's own keys.
     number: usize,
     arriving: PendingCall,
     /// Span from the start of the transfer to the end of the wait for it.
     span: Option<SpanStart>,
 }
 
-impl<'a> Ring<'a> {
-    /// Creates a ring in which neighbors are `stride` group ranks apart. The shape of `call` has the sizes of a rank of
+impl<'a> RingAttention<'a> {
+    /// Creates a ring whose neighbors are `stride` group ranks apart. The shape of `call` has the sizes of a rank of
     /// the ring, whose queries and keys are at the same positions.
-    pub fn new(call: &'a ContextCall<'a>, stride: usize) -> Ring<'a> {
+    pub fn new(call: &'a ContextCall<'a>, stride: usize) -> RingAttention<'a> {
         let (size, position) = (call.group.size() / stride, call.group.rank() / stride);
         let queries = Extent::zig_zag(call.seq, position, size);
         let local = LocalAttention::new(call, queries);
-        Ring { call, stride, size, position, local }
+        RingAttention { call, stride, size, position, local }
     }
 
     /// Computes the output, in the compute dtype, and the log-sum-exp.
@@ -72,8 +72,8 @@ impl<'a> Ring<'a> {
     }
 
     /// Computes the gradients of queries, keys and values, in the compute dtype. Gradients of keys and values travel
-    /// with the keys, one hop behind them, and are at their own rank after one more hop. Those of the scores' operands
-    /// are added to `dscores`.
+    /// with the keys, one hop behind them, and are at their own rank after one more hop. The gradients of the scores'
+    /// operands are added to `dscores`.
     pub fn backward(
         &self,
         of: &OutputGradient,

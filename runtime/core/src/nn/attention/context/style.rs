@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use crate::layout::{Seal, Whole};
 
-/// Style in which the ranks of `cp`, which share a sequence, compute attention together. All styles compute the same.
+/// Style of attention that the ranks of `cp` compute together, over a sequence that they share. All styles compute the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContextStyle {
     /// Keys and values travel around a ring of ranks (Liu et al., "Ring Attention", 2023).
@@ -65,7 +66,7 @@ styles! {
     HybridStyle: ContextStyle::Hybrid(None);
 }
 
-/// A sequence of which each rank holds all positions, as attention without context parallelism needs it.
+/// A sequence that each rank holds whole, as attention without context parallelism needs it.
 #[diagnostic::on_unimplemented(
     message = "attention cannot read along `{Self}`: no rank holds the whole dim",
     label = "each rank would attend to its own part of `{Self}` only",
@@ -109,7 +110,7 @@ impl<S: Whole<Home = A>, A: crate::layout::Home> DistributedOver<A> for S {
 pub(in crate::nn) enum ContextAlgorithm {
     Ring,
     Gather,
-    /// An exchange of heads among so many neighbors, and a ring of the others.
+    /// Head exchange within groups of this size, and a ring across the groups.
     Exchange(usize),
 }
 

@@ -10,13 +10,13 @@ use super::super::score_operands::ScoreGradients;
 use super::call::ContextCall;
 use super::heads::{HeadExchange, HeadTensor};
 use super::local::OutputGradient;
-use super::ring::Ring;
+use super::ring::RingAttention;
 
 /// One rank of those that exchange heads, consecutive members of the group of a call, in a ring with the others that
 /// get the same heads.
 ///
 /// If there are fewer key/value heads than ranks that exchange, several of them get the same ones.
-pub(super) struct Ulysses<'a> {
+pub(super) struct UlyssesAttention<'a> {
     exchange: HeadExchange<'a>,
     /// The call with the heads of this rank and the positions of all ranks that exchange.
     exchanged: ContextCall<'a>,
@@ -32,9 +32,9 @@ pub(super) struct ExchangedAttention<B> {
     pub lse: B,
 }
 
-impl<'a> Ulysses<'a> {
+impl<'a> UlyssesAttention<'a> {
     /// Creates one rank's side of an exchange among `size` ranks, which divides the number of query heads.
-    pub fn new(call: &'a ContextCall<'a>, size: usize) -> Ulysses<'a> {
+    pub fn new(call: &'a ContextCall<'a>, size: usize) -> UlyssesAttention<'a> {
         debug_assert!(call.shape.heads.is_multiple_of(size), "query heads divide among ranks");
         let exchange = HeadExchange { call, size };
         let heads = query_heads(&call.shape, size, exchange.index());
@@ -49,10 +49,10 @@ impl<'a> Ulysses<'a> {
             ..call.shape
         };
         let scores = call.scores.of_heads(heads);
-        Ulysses { exchange, exchanged: ContextCall { shape, scores, ..*call } }
+        UlyssesAttention { exchange, exchanged: ContextCall { shape, scores, ..*call } }
     }
 
-    /// Returns the query heads of this rank, of those of the ranks that exchange.
+    /// Returns this rank's query heads, among the heads of the ranks that exchange.
     fn heads(&self) -> Range<usize> {
         query_heads(&self.exchange.call.shape, self.exchange.size, self.exchange.index())
     }
@@ -60,14 +60,14 @@ impl<'a> Ulysses<'a> {
     /// Computes the output, and the values that a backward reads.
     pub fn forward(&self, q: View, k: View, v: View) -> (Buffer, ExchangedAttention<Buffer>) {
         let [q, k, v] = self.exchange.distribute([q, k, v], &self.qkv());
-        let ring = Ring::new(&self.exchanged, self.exchange.size);
+        let ring = RingAttention::new(&self.exchanged, self.exchange.size);
         let (out, lse) = ring.forward(q.view(), k.view(), v.view());
         let [own_out] = self.exchange.collect([out.view()], &self.out());
         (own_out, ExchangedAttention { q, k, v, out, lse })
     }
 
-    /// Computes the gradients of queries, keys and values. Those of the scores' operands of this rank's heads are added
-    /// to theirs in `dscores`, which has all heads.
+    /// Computes the gradients of queries, keys and values. The gradients of the scores' operands for this rank's heads
+    /// are added to `dscores`, which has all heads.
     pub fn backward(
         &self,
         of: &ExchangedAttention<Arc<Buffer>>,
@@ -75,7 +75,7 @@ impl<'a> Ulysses<'a> {
         dscores: ScoreGradients,
     ) -> [Buffer; 3] {
         let [dout] = self.exchange.distribute([dout], &self.out());
-        let ring = Ring::new(&self.exchanged, self.exchange.size);
+        let ring = RingAttention::new(&self.exchanged, self.exchange.size);
         let (out, lse) = (of.out.view(), of.lse.view());
         let gradient = OutputGradient { q: of.q.view(), out, lse, dout: dout.view() };
         let dscores = dscores.of_heads(&self.exchange.call.scores, self.heads());

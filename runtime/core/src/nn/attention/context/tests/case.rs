@@ -13,10 +13,10 @@ use super::super::super::score_operands::{ScoreGradients, ScoreOperands};
 use super::super::call::ContextCall;
 use super::super::gather::KeyGather;
 use super::super::local::OutputGradient;
-use super::super::ring::Ring;
-use super::super::ulysses::{ExchangedAttention, Ulysses};
+use super::super::ring::RingAttention;
+use super::super::ulysses::{ExchangedAttention, UlyssesAttention};
 
-/// Style in which ranks compute attention.
+/// Style of distributed attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Style {
     Ring,
@@ -331,7 +331,7 @@ impl Case {
         let forward_end;
         let (out, gradients) = match style {
             Style::Exchange(size) => {
-                let ulysses = Ulysses::new(call, size);
+                let ulysses = UlyssesAttention::new(call, size);
                 let (out, of) = ulysses.forward(q.view(), k.view(), v.view());
                 forward_end = group.comm_bytes();
                 let ExchangedAttention { q, k, v, out: exchanged, lse } = of;
@@ -340,7 +340,7 @@ impl Case {
                 (out, ulysses.backward(&of, dout.view(), dscores))
             }
             Style::Ring | Style::Gather => {
-                let (ring, gather) = (Ring::new(call, 1), KeyGather::new(call));
+                let (ring, gather) = (RingAttention::new(call, 1), KeyGather::new(call));
                 let (out, lse) = match style {
                     Style::Ring => ring.forward(q.view(), k.view(), v.view()),
                     _ => gather.forward(q.view(), k.view(), v.view()),

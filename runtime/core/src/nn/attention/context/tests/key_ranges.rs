@@ -3,7 +3,7 @@
 use super::case::{Case, Style};
 use meshwright_backend::DType;
 
-/// Counts the blocks of each rank after one application and its backward, and after those of another layer.
+/// Counts the blocks of each rank after one application and its backward, and after another layer's.
 fn computed_blocks(case: &Case, ranks: usize, style: Style) -> Vec<[usize; 2]> {
     let operands = case.operands();
     case.on_each_rank(

@@ -112,8 +112,8 @@ fn sinks() {
     });
 }
 
-/// Biases and their gradients are those of the distances of positions, which chunks of a rank are not next to each
-/// other in. Some blocks have only distances beyond the last bias.
+/// Biases and their gradients follow the distances of positions. Chunks of a rank are not next to each other in
+/// position. Some blocks have only distances beyond the last bias.
 #[test]
 fn biases() {
     let window = Band { offset: 0, before: Some(20), after: Some(3) };

@@ -24,7 +24,7 @@ fn sizes_of(kv_heads: usize, window: Option<usize>) -> Sizes {
     sizes
 }
 
-/// Losses and gradients are those of one rank without recomputation, and recomputation changes no bit.
+/// Losses and gradients equal one rank's without recomputation, and recomputation changes no bit.
 #[track_caller]
 fn check(ranks: usize) {
     for ((packed, window), kv_heads) in

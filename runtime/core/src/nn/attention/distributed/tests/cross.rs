@@ -1,5 +1,5 @@
-//! Cross attention of a distributed sequence to a memory that each rank has all of: losses and every parameter's
-//! gradient are those of one rank.
+//! Cross attention of a distributed sequence to a memory that is whole on each rank: losses and every parameter's
+//! gradient equal one rank's.
 
 use super::{BATCH, Batch, HeadDim, Heads, Hidden, KvHeads, Results, SEQ, STYLES, Seq, Stream};
 use super::{Vocab, assert_near, sizes, with_style};
@@ -66,7 +66,7 @@ struct Decoder {
     head: LmHead<Hidden, Vocab>,
 }
 
-/// Positions of the memory, which no number of ranks divides, and those of each sample that are no padding.
+/// Positions of the memory, which no number of ranks divides, and the positions of each sample that are no padding.
 const MEMORY: usize = 7;
 const VALID: [std::ops::Range<usize>; BATCH] = [0..7, 0..3, 2..6, 6..7];
 

@@ -1,5 +1,5 @@
 //! A language model with padding, linear and learned biases and sinks over a distributed sequence: losses and every
-//! parameter's gradient are those of one rank.
+//! parameter's gradient equal one rank's.
 
 use super::{
     BATCH, Batch, HeadDim, Heads, Hidden, KvHeads, Results, SEQ, STYLES, Seq, Stream, Vocab,

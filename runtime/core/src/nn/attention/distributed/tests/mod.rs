@@ -1,4 +1,4 @@
-//! A language model over a distributed sequence: losses and every parameter's gradient are those of one rank.
+//! A language model over a distributed sequence: losses and every parameter's gradient equal one rank's.
 
 mod combinations;
 mod cross;

@@ -1,4 +1,4 @@
-//! The matmuls of the rows of each expert with its weight.
+//! Grouped GEMM: the matmuls of the rows of each expert and its weight.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use crate::tensor::{
 };
 use meshwright_backend::{Buffer, Gemm};
 
-/// Multiplies the rows of each expert of this rank by its weight.
+/// Computes the grouped GEMM of the rows of each expert of this rank and its weight.
 #[track_caller]
-pub(super) fn multiply_rows(x: &Value, weight: &ParamRef, gradient_axes: AxisSet) -> Value {
+pub(super) fn grouped_matmul(x: &Value, weight: &ParamRef, gradient_axes: AxisSet) -> Value {
     let [rows, read] = [x.extents()[0], x.extents()[1]];
     let [experts, weight_in, weight_out] = [0, 1, 2].map(|dim| weight.local_extents()[dim]);
     let routed = x.rank().routed_rows().filter(|routed| routed.routing == rows.routing());
@@ -29,7 +29,7 @@ pub(super) fn multiply_rows(x: &Value, weight: &ParamRef, gradient_axes: AxisSet
         read.local
     );
     let operation =
-        Multiply { rows: Rc::clone(routed), read: weight_in.local, written: weight_out.local };
+        GroupedMatmul { rows: Rc::clone(routed), read: weight_in.local, written: weight_out.local };
     let operands = Operands::<Count<1>, Count<1>> {
         rank: x.rank(),
         path: weight.path(),
@@ -40,14 +40,14 @@ pub(super) fn multiply_rows(x: &Value, weight: &ParamRef, gradient_axes: AxisSet
     apply(operation, operands)
 }
 
-/// Matmuls of the rows of each expert.
-struct Multiply {
+/// A grouped GEMM with one matmul for each expert.
+struct GroupedMatmul {
     rows: Rc<RoutedRows>,
     read: usize,
     written: usize,
 }
 
-impl Multiply {
+impl GroupedMatmul {
     /// Iterates over the experts that have rows, with their rows.
     fn groups(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut end = 0;
@@ -70,12 +70,12 @@ fn elements(rows: &Range<usize>, cols: usize) -> Range<usize> {
     rows.start * cols..rows.end * cols
 }
 
-impl Operation<Count<1>, Count<1>> for Multiply {
+impl Operation<Count<1>, Count<1>> for GroupedMatmul {
     type Saved = [Arc<Buffer>; 0];
 
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<1>>) -> (Buffer, [Buffer; 0]) {
         let OperationForward { rank, inputs: [x], params: [weight], .. } = forward;
-        let Multiply { read, written, .. } = *self;
+        let GroupedMatmul { read, written, .. } = *self;
         let x = x.compute().data;
         let mut out = rank.alloc_activation(self.rows.count() * written);
         for (expert, rows) in self.groups() {
@@ -87,7 +87,7 @@ impl Operation<Count<1>, Count<1>> for Multiply {
                 trans_b: false,
                 accumulate: false,
             };
-            rank.backend().ragged_gemm(
+            rank.backend().grouped_gemm(
                 &gemm,
                 x.view().slice(elements(&rows, read)),
                 weight.slice(self.weight_of(expert)),
@@ -127,7 +127,7 @@ impl Operation<Count<1>, Count<1>> for Multiply {
                         trans_b: false,
                         accumulate: true,
                     };
-                    gradients.rank.backend().ragged_gemm(
+                    gradients.rank.backend().grouped_gemm(
                         &gemm,
                         x.view().slice(elements(&rows, read)),
                         dy.view().slice(elements(&rows, self.written)),
@@ -139,8 +139,8 @@ impl Operation<Count<1>, Count<1>> for Multiply {
     }
 }
 
-impl Multiply {
-    /// Multiplies the gradient of each expert's rows by its transposed weight.
+impl GroupedMatmul {
+    /// Computes the gradient of the input: the grouped GEMM of the result's gradient and the transposed weights.
     fn input_gradient(&self, rank: &Rank, dy: &Buffer, weight: &ParamRef, dx: &mut Buffer) {
         let values = weight.values();
         for (expert, rows) in self.groups() {
@@ -152,7 +152,7 @@ impl Multiply {
                 trans_b: true,
                 accumulate: false,
             };
-            rank.backend().ragged_gemm(
+            rank.backend().grouped_gemm(
                 &gemm,
                 dy.view().slice(elements(&rows, self.written)),
                 values.view().slice(self.weight_of(expert)),

@@ -16,19 +16,19 @@ use super::rank_table::RankTable;
 use super::{Engine, LaunchOptions, Peers, RankExit, Timeline};
 
 /// The ranks of one [`launch`](super::launch) that run in this process.
-pub(super) struct World {
+pub(super) struct ProcessRanks {
     shape: MeshShape,
     ranks: Arc<RankTable>,
     tracer: Option<Arc<Tracer>>,
     clocks: Vec<Arc<ExposedClock>>,
     local: Arc<LocalGroups>,
-    /// Engines by rank, in the order in which they came into use.
+    /// Engines by rank, in the order of their first use.
     engines: Mutex<HashMap<usize, Vec<Arc<dyn Engine>>>>,
 }
 
-impl World {
+impl ProcessRanks {
     /// Creates the ranks of a mesh.
-    pub fn new(shape: MeshShape, options: &LaunchOptions) -> Arc<World> {
+    pub fn new(shape: MeshShape, options: &LaunchOptions) -> Arc<ProcessRanks> {
         let ranks = Arc::new(RankTable::new(shape.world_size(), options.timeout));
         let tracer = options.tracer.clone();
         let clock = |rank| {
@@ -38,7 +38,7 @@ impl World {
         };
         let clocks = (0..shape.world_size()).map(clock).collect();
         let local = LocalGroups::new(&ranks);
-        Arc::new(World { shape, ranks, tracer, clocks, local, engines: Mutex::default() })
+        Arc::new(ProcessRanks { shape, ranks, tracer, clocks, local, engines: Mutex::default() })
     }
 
     /// Creates the engine `local` of `rank`.
@@ -80,7 +80,7 @@ impl World {
 
     /// Failure detection by `rank` among the ranks of this process.
     pub fn peers(self: &Arc<Self>, rank: usize) -> Arc<dyn Peers> {
-        Arc::new(ThreadPeers { world: Arc::downgrade(self), rank })
+        Arc::new(ThreadPeers { process_ranks: Arc::downgrade(self), rank })
     }
 
     /// Ends `rank`: ranks that wait for it, or will, get an error. Asynchronous calls that it has issued are completed
@@ -113,13 +113,13 @@ impl World {
 
 /// Failure detection among the ranks of a process.
 struct ThreadPeers {
-    world: Weak<World>,
+    process_ranks: Weak<ProcessRanks>,
     rank: usize,
 }
 
 impl Peers for ThreadPeers {
     fn failed_peer(&self) -> Option<(usize, RankExit)> {
-        let cause = self.world.upgrade()?.ranks.first_failure(self.rank)?;
+        let cause = self.process_ranks.upgrade()?.ranks.first_failure(self.rank)?;
         Some((cause.rank, cause.exit))
     }
 

@@ -1,4 +1,5 @@
-//! Penalties of a router: terms of the objective that depend on its logits.
+//! Auxiliary losses of a router, its load-balancing loss and its z-loss: terms of the objective that depend on its
+//! logits.
 
 use std::sync::Arc;
 
@@ -6,14 +7,14 @@ use crate::tensor::{
     AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
     OperationInput, Value, apply,
 };
-use meshwright_backend::ops::routing::{RouterPenaltyArgs, RouterPenaltyBackwardArgs};
+use meshwright_backend::ops::routing::{RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs};
 use meshwright_backend::{Buffer, Category, RouterScore};
 use meshwright_mesh::__internal::local_len;
 
-/// Computes a penalty for each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is the
-/// log-sum-exp of the token's logits and `p` its probabilities.
+/// Computes an auxiliary loss for each token: `z * lse^2 + sum of factors[e] * p[e]` over the experts, where `lse` is
+/// the log-sum-exp of the token's logits and `p` its probabilities.
 #[track_caller]
-pub(super) fn penalty_of_tokens(
+pub(super) fn auxiliary_losses(
     logits: &Value,
     score: RouterScore,
     factors: &[f32],
@@ -22,7 +23,7 @@ pub(super) fn penalty_of_tokens(
 ) -> Value {
     let rank = logits.rank();
     let (tokens, _) = logits.extents().split_at(logits.extents().len() - 1);
-    let operation = Penalty {
+    let operation = AuxiliaryLoss {
         tokens: local_len(tokens),
         experts: factors.len(),
         score,
@@ -39,7 +40,7 @@ pub(super) fn penalty_of_tokens(
     apply(operation, operands)
 }
 
-struct Penalty {
+struct AuxiliaryLoss {
     tokens: usize,
     experts: usize,
     score: RouterScore,
@@ -47,16 +48,16 @@ struct Penalty {
     z: f32,
 }
 
-impl Operation<Count<1>, Count<0>> for Penalty {
+impl Operation<Count<1>, Count<0>> for AuxiliaryLoss {
     type Saved = AlwaysRecomputed<()>;
 
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
         let OperationForward { rank, inputs: [logits], .. } = forward;
         let logits = logits.compute().data;
         let mut out = rank.alloc_activation(self.tokens);
-        rank.backend().router_penalty(
+        rank.backend().router_auxiliary_loss(
             self.score,
-            RouterPenaltyArgs {
+            RouterAuxiliaryLossArgs {
                 experts: self.experts,
                 logits: logits.view(),
                 factors: self.factors.view(),
@@ -76,9 +77,9 @@ impl Operation<Count<1>, Count<0>> for Penalty {
         let rank = gradients.rank;
         let data = logits.take_saved(rank);
         let mut dlogits = rank.alloc_statistics(data.len());
-        rank.backend().router_penalty_backward(
+        rank.backend().router_auxiliary_loss_backward(
             self.score,
-            RouterPenaltyBackwardArgs {
+            RouterAuxiliaryLossBackwardArgs {
                 experts: self.experts,
                 logits: data.view(),
                 factors: self.factors.view(),
