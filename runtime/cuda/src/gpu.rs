@@ -10,7 +10,8 @@ use meshwright_backend::{MemoryCache, StreamKind};
 use super::attention_use::AttentionUse;
 use super::capture_state::CaptureState;
 use super::driver::{
-    Driver, DriverError, Event, Grid, KernelFunction, KernelSource, Stream, unwrap_call,
+    Driver, DriverCalls, DriverError, Event, Grid, KernelFunction, KernelSource, Stream,
+    unwrap_call,
 };
 use super::ops::map::Structure;
 
@@ -161,7 +162,7 @@ impl GpuContext {
     /// Launches a kernel on the compute stream; `args` are its parameters, see `args!`.
     ///
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Launch`](crate::Call::Launch).
     pub unsafe fn launch(&self, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
         // SAFETY: as the caller promises.
         unsafe { self.launch_on(StreamKind::Compute, kernel, grid, args) };
@@ -170,7 +171,7 @@ impl GpuContext {
     /// Launches a kernel on the stream of `stream_kind`.
     ///
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Launch`](crate::Call::Launch).
     pub unsafe fn launch_on(
         &self,
         stream_kind: StreamKind,
@@ -185,7 +186,7 @@ impl GpuContext {
     /// Launches a loaded function on the stream of `stream_kind`.
     ///
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Launch`](crate::Call::Launch).
     pub unsafe fn launch_function(
         &self,
         stream_kind: StreamKind,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meshwright::backend::{DType, Gemm};
 use meshwright_cuda::native::{NativeDriver, NativeOptions};
 use meshwright_cuda::{
-    ChoiceOrigin, Driver, MatMul, MatMulChoice, MatMulEpilogue, MatMulOperands, Stream,
+    ChoiceOrigin, Driver, DriverCalls, MatMul, MatMulChoice, MatMulEpilogue, MatMulOperands, Stream,
 };
 
 use super::matmul::{MATMUL_LOCK, stub_number};

@@ -24,7 +24,7 @@ pub fn run(architecture: &str) -> Result<(), DriverError> {
 fn sources() -> Vec<KernelSource> {
     let mut all: Vec<KernelSource> = SOURCES.iter().copied().cloned().collect();
     all.extend(generated_sources());
-    let null = Arc::new(NullDriver::new(|_| {}).with_attention());
+    let null = Arc::new(NullDriver::new(|_, _| {}).with_attention());
     tables(&null);
     let sizes = "--hidden 128 --layers 2 --heads 2";
     for flags in ["--dtype bf16", "--dtype f32", "--dtype bf16 --recompute none"] {

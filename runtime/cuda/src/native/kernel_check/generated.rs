@@ -18,7 +18,7 @@ const ROWS: usize = 64;
 ///
 /// They are recorded from the backend's own calls on a null driver.
 pub fn generated_sources() -> Vec<KernelSource> {
-    let driver = Arc::new(NullDriver::new(|_| {}));
+    let driver = Arc::new(NullDriver::new(|_, _| {}));
     let backend = CudaBackend::new(driver.clone());
     let memory = CachingAllocator::on(backend.device(), usize::MAX);
     for dtype in [DType::F32, DType::Bf16] {

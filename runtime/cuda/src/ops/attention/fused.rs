@@ -1,8 +1,8 @@
 //! Attention by the vendor library.
 
 use crate::{
-    AttentionGradients, AttentionImplementation, AttentionOperands, FusedAttention, FusedShape,
-    GpuContext, PassDirection,
+    AttentionGradients, AttentionImplementation, AttentionOperands, DriverCalls, FusedAttention,
+    FusedShape, GpuContext, PassDirection,
 };
 use meshwright_backend::{AttentionShape, DType, StreamKind, View};
 
@@ -51,7 +51,7 @@ pub(super) fn forward(
     let stream = gpu.stream(StreamKind::Compute);
     let addresses = addresses(operands, lse);
     // SAFETY: the views have the sizes of the shape, and work submitted to one stream is done in order.
-    gpu.retry_after_trim(|| unsafe { fused.forward(stream, &s, &addresses) });
+    gpu.retry_after_trim(|| unsafe { gpu.driver().attention_forward(stream, &s, &addresses) });
     gpu.attention.note(PassDirection::Forward, AttentionImplementation::Cudnn);
     Ok(())
 }
@@ -76,7 +76,9 @@ pub(super) fn backward(
     let gradients = AttentionGradients { dout, dq, dk, dv };
     let operands = addresses(operands, lse);
     // SAFETY: as in `forward`.
-    gpu.retry_after_trim(|| unsafe { fused.backward(stream, &s, &operands, &gradients) });
+    gpu.retry_after_trim(|| unsafe {
+        gpu.driver().attention_backward(stream, &s, &operands, &gradients)
+    });
     gpu.attention.note(PassDirection::Backward, AttentionImplementation::Cudnn);
     Ok(())
 }
