@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use meshwright::backend::Backend;
 use meshwright::train::{Config, Gpus, LanguageModel, Trainer};
-use meshwright_cuda::native::{compile_into_cache, generated_sources};
+use meshwright_cuda::native::compile_into_cache;
 use meshwright_cuda::{CudaBackend, Driver, DriverError, KernelSource, NullDriver, SOURCES};
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
+use meshwright_kernel_check::generated_sources;
 
 use super::suite::report::Effort;
 use super::suite::{Sizes, TABLES, measured_report};

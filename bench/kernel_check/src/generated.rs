@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::{CudaBackend, KernelSource, NullDriver, SOURCES};
 use meshwright_backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use meshwright_backend::{
     AttentionShape, Backend, Band, BlockIndex, Buffer, CachingAllocator, Category, DType,
     DistanceBias, DropoutMask, Expr, LeafGrad, Node, UnaryFunction, UpdateExpr, UpdateNode,
     UpdateOperands, View,
 };
+use meshwright_cuda::{CudaBackend, KernelSource, NullDriver, SOURCES};
 
 /// Columns and rows of operands.
 const COLS: usize = 512;
