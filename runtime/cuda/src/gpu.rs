@@ -118,9 +118,10 @@ impl GpuContext {
 
     /// Returns the device memory that kernels and libraries use as workspaces, in bytes.
     pub fn overhead_bytes(&self) -> usize {
-        self.workspace_bytes.load(Ordering::Relaxed)
-            + self.capture.retired_bytes()
-            + self.driver.workspace_bytes(&self.streams())
+        let streams = lock_unpoisoned(&self.streams);
+        let of_libraries: usize =
+            streams.values().map(|stream| self.driver.workspace_bytes(*stream)).sum();
+        self.workspace_bytes.load(Ordering::Relaxed) + self.capture.retired_bytes() + of_libraries
     }
 
     /// Returns the bytes that the rank may still allocate within its memory limit.

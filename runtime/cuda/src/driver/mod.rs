@@ -142,8 +142,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns the size of the workspaces that libraries hold for work on these streams, in bytes.
-    fn workspace_bytes(&self, _: &[Stream]) -> usize {
+    /// Returns the size of the workspaces that libraries hold for work on a stream, in bytes.
+    fn workspace_bytes(&self, _: Stream) -> usize {
         0
     }
 

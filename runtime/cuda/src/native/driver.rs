@@ -241,8 +241,8 @@ impl Driver for NativeDriver {
         self.attention.as_ref().ok().map(|attention| attention as &dyn FusedAttention)
     }
 
-    fn workspace_bytes(&self, streams: &[Stream]) -> usize {
-        self.context.workspaces.total_bytes(streams)
+    fn workspace_bytes(&self, stream: Stream) -> usize {
+        self.context.workspaces.bytes(stream)
     }
 
     fn algorithm_choices(&self) -> AlgorithmChoices {

@@ -45,6 +45,12 @@ struct Spans {
     free: Vec<[Event; 2]>,
 }
 
+/// Work that is measured.
+struct Work {
+    name: Arc<str>,
+    shape: String,
+}
+
 /// A call between two events.
 struct EventSpan {
     call: CallKey,
@@ -72,7 +78,7 @@ impl ProfiledDriver {
     unsafe fn timed_call(
         &self,
         stream: Stream,
-        (name, shape): (Arc<str>, String),
+        work: Work,
         call: Call<'_>,
     ) -> Result<Reply, DriverError> {
         let events = match lock_unpoisoned(&self.spans).free.pop() {
@@ -89,6 +95,7 @@ impl ProfiledDriver {
         self.inner.record(events[1], stream)?;
         let stream_name = lock_unpoisoned(&self.names).streams.get(&stream).cloned();
         let stream_name = stream_name.unwrap_or_else(|| "?".into());
+        let Work { name, shape } = work;
         let call = CallKey { name, shape, rank: self.rank, stream: stream_name };
         let mut spans = lock_unpoisoned(&self.spans);
         spans.unread.push(EventSpan { call, stream, events });
@@ -115,8 +122,8 @@ impl ProfiledDriver {
         Ok(())
     }
 
-    /// Returns the name and the shape of a call that submits work to measure; `None` for other calls.
-    fn describe_work(&self, call: &Call<'_>) -> Option<(Arc<str>, String)> {
+    /// Describes the work that a call submits and that is measured; `None` for other calls.
+    fn describe_work(&self, call: &Call<'_>) -> Option<Work> {
         let (name, shape) = match *call {
             Call::Upload { bytes, .. } => ("upload", format!("{bytes} bytes")),
             Call::Download { bytes, .. } => ("download", format!("{bytes} bytes")),
@@ -128,11 +135,11 @@ impl ProfiledDriver {
             Call::Launch { function, grid: Grid { blocks: [x, y, z], threads, .. }, .. } => {
                 let name = lock_unpoisoned(&self.names).kernels.get(&function).cloned();
                 let shape = format!("{x} x {y} x {z} blocks of {threads}");
-                return Some((name.unwrap_or_else(|| "?".into()), shape));
+                return Some(Work { name: name.unwrap_or_else(|| "?".into()), shape });
             }
             _ => return None,
         };
-        Some((name.into(), shape))
+        Some(Work { name: name.into(), shape })
     }
 }
 
@@ -179,8 +186,8 @@ impl Driver for ProfiledDriver {
         self.inner.attention()
     }
 
-    fn workspace_bytes(&self, streams: &[Stream]) -> usize {
-        self.inner.workspace_bytes(streams)
+    fn workspace_bytes(&self, stream: Stream) -> usize {
+        self.inner.workspace_bytes(stream)
     }
 
     fn algorithm_choices(&self) -> AlgorithmChoices {
