@@ -103,7 +103,7 @@ impl NativeDriver {
     ///
     /// # Safety
     /// The stream is live and not used any more.
-    unsafe fn free_stream_resources(&self, stream: Stream) -> Result<(), DriverError> {
+    unsafe fn destroy_stream(&self, stream: Stream) -> Result<(), DriverError> {
         self.synchronize(stream)?;
         self.matmuls.free_stream(&self.context, stream)?;
         if let Ok(attention) = &self.attention {
@@ -169,7 +169,7 @@ impl Driver for NativeDriver {
                 Call::NewStream { high_priority } => {
                     streams::new_stream(context, high_priority)?.into()
                 }
-                Call::FreeStream { stream } => self.free_stream_resources(stream)?.into(),
+                Call::FreeStream { stream } => self.destroy_stream(stream)?.into(),
                 Call::Synchronize { stream } => {
                     call!(api, cuStreamSynchronize(cu_stream(stream)))?.into()
                 }
