@@ -4,53 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meshwright_cuda::{NullCall, NullDriver};
-
-/// Kinds of calls that are counted.
-#[derive(Debug, Clone, Copy)]
-pub enum CallKind {
-    /// Launches of the project's own kernels.
-    Launch,
-    /// Matmuls.
-    MatMul,
-    /// Fused attention, forward or backward.
-    Attention,
-    /// Copies in any direction, and fills with zeros.
-    Copy,
-    /// Recorded events.
-    RecordEvent,
-    /// Waits of a stream for an event.
-    WaitEvent,
-    /// Created events.
-    NewEvent,
-    /// Synchronizations of the host.
-    Synchronize,
-    /// Allocations of device memory.
-    Alloc,
-}
-
-impl CallKind {
-    /// Every kind with its label in reports.
-    pub const ALL: [(CallKind, &'static str); 9] = [
-        (CallKind::Launch, "kernel launches"),
-        (CallKind::MatMul, "matmuls"),
-        (CallKind::Attention, "attention"),
-        (CallKind::Copy, "copies"),
-        (CallKind::RecordEvent, "event records"),
-        (CallKind::WaitEvent, "event waits"),
-        (CallKind::NewEvent, "event creations"),
-        (CallKind::Synchronize, "synchronizations"),
-        (CallKind::Alloc, "allocations"),
-    ];
-}
+use meshwright_cuda::{Call, CallKind, NullDriver, Reply};
 
 /// Number of calls of each kind.
-pub type CallCounts = [u64; CallKind::ALL.len()];
+pub type CallCounts = [u64; CallKind::COUNT];
 
 /// Counts the calls of one [`NullDriver`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CallCounter {
-    calls: [AtomicU64; CallKind::ALL.len()],
+    calls: [AtomicU64; CallKind::COUNT],
     /// Loaded kernels and their launches, by function handle.
     kernels: Mutex<Vec<(String, u64)>>,
 }
@@ -58,9 +20,11 @@ pub struct CallCounter {
 impl CallCounter {
     /// Returns a null driver with fused attention, and the counter of its calls.
     pub fn driver() -> (NullDriver, Arc<CallCounter>) {
-        let counter = Arc::new(CallCounter::default());
+        let calls = [const { AtomicU64::new(0) }; CallKind::COUNT];
+        let counter = Arc::new(CallCounter { calls, kernels: Mutex::default() });
         let observer = Arc::clone(&counter);
-        (NullDriver::new(move |call| observer.count(call)).with_attention(), counter)
+        let driver = NullDriver::new(move |call, reply| observer.count(call, reply));
+        (driver.with_attention(), counter)
     }
 
     /// Returns the number of calls so far.
@@ -81,30 +45,21 @@ impl CallCounter {
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, call: NullCall<'_>) {
-        let kind = match call {
-            NullCall::Function { function, kernel } => {
+    fn count(&self, call: &Call<'_>, reply: Reply) {
+        match (*call, reply) {
+            (Call::Function { name, .. }, Reply::Function(function)) => {
                 let (mut kernels, index) = (self.kernels(), function.0 as usize);
                 let len = kernels.len().max(index + 1);
                 kernels.resize(len, (String::new(), 0));
-                kernels[index].0 = kernel.to_string();
-                return;
+                kernels[index].0 = name.to_string();
             }
-            NullCall::Launch(function) => {
+            (Call::Launch { function, .. }, _) => {
                 if let Some((_, count)) = self.kernels().get_mut(function.0 as usize) {
                     *count += 1;
                 }
-                CallKind::Launch
             }
-            NullCall::MatMul => CallKind::MatMul,
-            NullCall::Attention | NullCall::AttentionBackward => CallKind::Attention,
-            NullCall::Copy => CallKind::Copy,
-            NullCall::RecordEvent => CallKind::RecordEvent,
-            NullCall::WaitEvent => CallKind::WaitEvent,
-            NullCall::NewEvent => CallKind::NewEvent,
-            NullCall::Synchronize => CallKind::Synchronize,
-            NullCall::Alloc => CallKind::Alloc,
-        };
-        self.calls[kind as usize].fetch_add(1, Relaxed);
+            _ => (),
+        }
+        self.calls[call.kind() as usize].fetch_add(1, Relaxed);
     }
 }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use meshwright_cuda::{DeviceProperties, DriverError};
+use meshwright_cuda::{CallKind, DeviceProperties, DriverError};
 
 use crate::lock;
-use crate::log::{Entry, Fault, Kind};
+use crate::log::{Entry, Fault};
 use crate::state::State;
 
 /// A device that the drivers of several ranks can share. Clones refer to the same device.
@@ -55,7 +55,7 @@ impl SimDevice {
     }
 
     /// Injects a fault: one call of `kind` fails after `succeed` successful ones. Later calls succeed again.
-    pub fn fail(&self, kind: Kind, succeed: usize, error: DriverError) {
+    pub fn fail(&self, kind: CallKind, succeed: usize, error: DriverError) {
         self.state().faults.push(Fault { kind, left: succeed, error });
     }
 

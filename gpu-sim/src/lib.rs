@@ -21,6 +21,7 @@
 //! only at their ends), and waiting between blocks. On other platforms than x86-64 Linux, access to unmapped memory
 //! ends the process.
 
+mod captures;
 mod compiler;
 mod device;
 mod driver;
@@ -45,7 +46,7 @@ use meshwright_cuda::native::{NativeDriver, NativeOptions};
 
 pub use device::{SimDevice, h100};
 pub use driver::SimDriver;
-pub use log::{Call, Entry, Kind};
+pub use log::Entry;
 
 /// Environment variable that, set to `cuda`, runs tests of kernels and models on the first GPU of the host instead of a
 /// simulated one.

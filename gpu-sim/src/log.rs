@@ -1,77 +1,52 @@
 //! Log of driver calls for tests of call sequences, and fault injection.
 
-use meshwright_cuda::{DriverError, Event, Graph, Grid, MatMul, Stream};
+use meshwright_cuda::{Call, CallKind, DriverError, Grid, MatMul, Stream};
 
-macro_rules! calls {
-    ($($kind:ident { $($field:ident: $type:ty),* })*) => {
-        /// A driver call with its sizes. Variants are named after the methods, fields after the parameters.
-        #[derive(Debug, Clone, PartialEq)]
-        #[allow(missing_docs)]
-        pub enum Call {
-            $($kind { $($field: $type),* },)*
-        }
-
-        /// The kind of a [`Call`].
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs)]
-        pub enum Kind {
-            $($kind,)*
-        }
-
-        impl Call {
-            /// Returns the kind of the call.
-            pub fn kind(&self) -> Kind {
-                match self {
-                    $(Call::$kind { .. } => Kind::$kind,)*
-                }
-            }
-        }
-    };
-}
-
-calls! {
-    FreeMemory {}
-    Alloc { bytes: usize }
-    Free { bytes: usize }
-    AllocPinned { bytes: usize }
-    FreePinned { bytes: usize }
-    NewStream { stream: Stream, high_priority: bool }
-    FreeStream { stream: Stream }
-    Synchronize { stream: Stream }
-    NewEvent { event: Event, timed: bool }
-    FreeEvent { event: Event }
-    Record { event: Event, stream: Stream }
-    RecordInGraph { event: Event, stream: Stream }
-    Wait { stream: Stream, event: Event }
-    IsDone { event: Event }
-    ElapsedMs { from: Event, to: Event }
-    Upload { stream: Stream, bytes: usize }
-    Download { stream: Stream, bytes: usize }
-    Copy { stream: Stream, bytes: usize }
-    Zero { stream: Stream, bytes: usize }
-    Load { source: String }
-    Function { kernel: String }
-    Launch { stream: Stream, kernel: String, grid: Grid }
-    MatMul { stream: Stream, shape: MatMul }
-    BeginCapture { stream: Stream }
-    EndCapture { stream: Stream }
-    LaunchGraph { stream: Stream, graph: Graph }
-    FreeGraph { graph: Graph }
-}
-
-/// A [`Call`] and its driver.
+/// A call to a driver, as tests read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// Number of the driver, from 0 in the order of creation.
     pub driver: usize,
-    /// The call.
-    pub call: Call,
+    /// The kind of the call.
+    pub kind: CallKind,
+    /// The stream of the call, or the new stream.
+    pub stream: Option<Stream>,
+    /// Number of bytes to allocate, free or copy.
+    pub bytes: usize,
+    /// Name of the kernel or of its source.
+    pub name: Option<String>,
+    /// Dimensions of a launch.
+    pub grid: Option<Grid>,
+    /// Shape of a matmul.
+    pub shape: Option<MatMul>,
+}
+
+impl Entry {
+    /// Creates the entry of a call of a driver; `kernel` is the name of a launched kernel.
+    pub(crate) fn new(driver: usize, call: &Call<'_>, kernel: Option<String>) -> Entry {
+        let (kind, stream, bytes) = (call.kind(), call.stream(), call.bytes());
+        let mut entry =
+            Entry { driver, kind, stream, bytes, name: kernel, grid: None, shape: None };
+        match *call {
+            Call::Load { source } => entry.name = Some(source.name.to_string()),
+            Call::Function { name, .. } => entry.name = Some(name.to_string()),
+            Call::Launch { grid, .. } => entry.grid = Some(grid),
+            Call::MatMul { shape, .. } => entry.shape = Some(*shape),
+            _ => (),
+        }
+        entry
+    }
+
+    /// Returns the kernel and the dimensions of a launch.
+    pub fn launch(&self) -> Option<(&str, Grid)> {
+        Some((self.name.as_deref()?, self.grid?))
+    }
 }
 
 /// An injected fault.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    pub(crate) kind: Kind,
+    pub(crate) kind: CallKind,
     /// Number of calls of the kind that still succeed.
     pub(crate) left: usize,
     pub(crate) error: DriverError,

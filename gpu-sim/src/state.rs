@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use meshwright_cuda::{DriverError, KernelSource};
+use meshwright_cuda::{Call, DriverError, KernelSource};
 
 use crate::graph::{Capture, CapturedTasks, Replay};
 use crate::kernel::{Kernel, Library};
-use crate::log::{Call, Entry, Fault};
+use crate::log::{Entry, Fault};
 use crate::memory::{Memory, failure};
 use crate::random::Random;
 use crate::task::Task;
@@ -102,12 +102,16 @@ impl State {
     }
 
     /// Logs a call; returns an error if a fault is injected or the device has failed.
-    pub(crate) fn log_call(&mut self, driver: usize, call: Call) -> Result<(), DriverError> {
-        let kind = call.kind();
-        self.log.push(Entry { driver, call });
+    pub(crate) fn log_call(&mut self, driver: usize, call: &Call<'_>) -> Result<(), DriverError> {
+        let kernel = match *call {
+            Call::Launch { function, .. } => self.functions.get(function.0 as usize),
+            _ => None,
+        };
+        self.log.push(Entry::new(driver, call, kernel.map(|kernel| kernel.name.clone())));
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        let kind = call.kind();
         let mut due = None;
         for (index, fault) in
             self.faults.iter_mut().enumerate().filter(|(_, fault)| fault.kind == kind)
@@ -119,6 +123,25 @@ impl State {
             fault.left -= 1;
         }
         due.map_or(Ok(()), |index| Err(self.faults.remove(index).error))
+    }
+
+    /// Allocates page-locked memory, filled with NaN.
+    pub(crate) fn alloc_pinned(&mut self, bytes: usize) -> *mut u8 {
+        let mut memory = vec![0xffu8; bytes.max(1)].into_boxed_slice();
+        let address = memory.as_mut_ptr();
+        self.pinned.insert(address as usize, memory);
+        address
+    }
+
+    /// Frees page-locked memory.
+    pub(crate) fn free_pinned(&mut self, memory: *mut u8, bytes: usize) -> Result<(), DriverError> {
+        let block = self.pinned.get(&(memory as usize));
+        if block.is_none_or(|block| block.len() != bytes.max(1)) {
+            let reason = format!("no {bytes} bytes were allocated at {memory:p}");
+            return Err(failure("free_pinned", reason));
+        }
+        self.pinned.remove(&(memory as usize));
+        Ok(())
     }
 
     /// Returns the state of a stream.
@@ -162,6 +185,20 @@ impl State {
                 state.queue.push_back(Work::Task(task));
                 self.run_some()
             }
+        }
+    }
+
+    /// Submits a transfer. Refuses empty ones, as a driver may: the address of an empty block belongs to no allocation.
+    pub(crate) fn transfer(
+        &mut self,
+        call: &'static str,
+        stream: u64,
+        bytes: usize,
+        task: Task,
+    ) -> Result<(), DriverError> {
+        match bytes {
+            0 => Err(failure(call, "of 0 bytes".to_owned())),
+            _ => self.submit(call, stream, task),
         }
     }
 
@@ -221,6 +258,14 @@ impl State {
 }
 
 impl StreamState {
+    /// Returns an error if the stream is being captured.
+    pub(crate) fn require_live(&self, call: &'static str) -> Result<(), DriverError> {
+        match self.capture {
+            Some(_) => Err(failure(call, "the stream is being captured".to_string())),
+            None => Ok(()),
+        }
+    }
+
     fn is_ready(&self) -> bool {
         match self.queue.front() {
             None => false,

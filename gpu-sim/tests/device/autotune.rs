@@ -7,7 +7,7 @@ use std::time::Duration;
 use half::bf16;
 use meshwright::backend::{DType, Gemm};
 use meshwright_cuda::autotune::autotune_matmul;
-use meshwright_cuda::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream};
+use meshwright_cuda::{DriverCalls, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream};
 use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 
 /// Candidate algorithms of a matmul with different summation orders.

@@ -12,9 +12,7 @@ use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use meshwright::backend::{AttentionOps, AttentionShape, Band, SequenceLayout, View, ViewMut};
 use meshwright_cuda::cudnn::{AttentionPass, CudnnHandle, CudnnOptions, DeviceDescription};
 use meshwright_cuda::native::{NativeDriver, NativeOptions};
-use meshwright_cuda::{
-    AttentionGradients, AttentionOperands, Driver, FusedAttention, FusedShape, Stream,
-};
+use meshwright_cuda::{AttentionGradients, AttentionOperands, DriverCalls, FusedShape, Stream};
 
 use crate::support::values;
 

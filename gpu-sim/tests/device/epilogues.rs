@@ -5,8 +5,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use meshwright::backend::{DType, Expr, Gemm, GemmEpilogue, Node, UnaryFunction};
-use meshwright_cuda::DriverError;
-use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu, on_gpu};
+use meshwright_cuda::{CallKind, DriverError};
+use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu, on_gpu};
 
 use crate::support::{
     FLOATS, Operand, Side, assert_close, device, device_with, epsilon, host, values,
@@ -128,7 +128,7 @@ fn refused_matmul_falls_back() {
         (is_there, out.numbers())
     };
     let refused = DriverError::Refused { call: "cublasLtMatmul", reason: "no".to_owned() };
-    device.fail(Kind::MatMul, 0, refused);
+    device.fail(CallKind::MatMul, 0, refused);
     let (is_there, out) = run();
     assert!(!is_there && out.iter().all(|x| x.is_nan()));
     assert_eq!(side.backend().flops(), 0);

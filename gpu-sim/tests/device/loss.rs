@@ -7,7 +7,7 @@ use meshwright::backend::ops::loss::{
     CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs, MaxExpSumArgs,
 };
 use meshwright_cuda::DeviceProperties;
-use meshwright_gpu_sim::{Call, SimDevice, h100, not_checked_on_gpu};
+use meshwright_gpu_sim::{Entry, SimDevice, h100, not_checked_on_gpu};
 
 use crate::support::{
     FLOATS, Side, assert_close, assert_same, device_with, devices, epsilon, on_both, values,
@@ -250,13 +250,9 @@ fn kept_rows_have_blocks_of_512_threads() {
     ] {
         let device = SimDevice::with(7, h100());
         in_one_call(&device_with(Arc::new(device.driver()), 0), dtype, &Case::new(2, cols));
-        let launches = device.log().into_iter().filter_map(|entry| match entry.call {
-            Call::Launch { kernel, grid, .. } => Some((kernel, grid.threads)),
-            _ => None,
-        });
-        let launches: Vec<_> = launches.collect();
-        let launches: Vec<_> =
-            launches.iter().map(|(kernel, threads)| (kernel.as_str(), *threads)).collect();
+        let log = device.log();
+        let launches = log.iter().filter_map(Entry::launch);
+        let launches: Vec<_> = launches.map(|(kernel, grid)| (kernel, grid.threads)).collect();
         assert_eq!(launches, [expected]);
     }
 }
@@ -274,14 +270,11 @@ fn a_block_keeps_one_row_after_the_other() {
             let device = SimDevice::with(7, properties);
             let results =
                 in_one_call(&device_with(Arc::new(device.driver()), 0), DType::Bf16, &case);
-            let launches = device.log().into_iter().filter_map(|entry| match entry.call {
-                Call::Launch { kernel, grid, .. } => Some((kernel, grid)),
-                _ => None,
-            });
             // All of the work of one kernel.
-            let launches: Vec<_> = launches.collect();
-            let [(kernel, grid)] = &launches[..] else { panic!("{launches:?}") };
-            assert_eq!((kernel.as_str(), grid.shared), (expected, bytes));
+            let log = device.log();
+            let launches: Vec<_> = log.iter().filter_map(Entry::launch).collect();
+            let [(kernel, grid)] = launches[..] else { panic!("{launches:?}") };
+            assert_eq!((kernel, grid.shared), (expected, bytes));
             assert!(grid.blocks[0] < 70, "{grid:?}");
             results
         });

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use meshwright::backend::{AttentionShape, Band, DType, Gemm};
-use meshwright_cuda::{Driver, Profile};
-use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu};
+use meshwright_cuda::{CallKind, Driver, DriverCalls, Profile};
+use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu};
 
 use crate::attention::case::Case;
 use crate::support::{device_with, values};
@@ -64,10 +64,10 @@ fn every_kind_of_call_is_timed() {
     find("upload", "126 bytes");
     find("download", "204 bytes");
     // Every event is freed.
-    let kinds: Vec<_> = device.log().iter().map(|entry| entry.call.kind()).collect();
-    let count = |kind: Kind| kinds.iter().filter(|other| **other == kind).count();
-    assert!(count(Kind::NewEvent) > 0);
-    assert_eq!(count(Kind::NewEvent), count(Kind::FreeEvent));
+    let kinds: Vec<_> = device.log().iter().map(|entry| entry.kind).collect();
+    let count = |kind: CallKind| kinds.iter().filter(|other| **other == kind).count();
+    assert!(count(CallKind::NewEvent) > 0);
+    assert_eq!(count(CallKind::NewEvent), count(CallKind::FreeEvent));
 }
 
 /// The kernels of attention that is not the vendor library's are listed once for each shape.
@@ -112,6 +112,6 @@ fn capture_is_refused() {
     let stream = driver.new_stream(false).unwrap();
     let error = driver.begin_capture(stream).unwrap_err().to_string();
     assert!(error.contains("MESHWRIGHT_PROFILE") && error.contains("captured"), "{error}");
-    assert!(!device.log().iter().any(|entry| entry.call.kind() == Kind::BeginCapture));
+    assert!(!device.log().iter().any(|entry| entry.kind == CallKind::BeginCapture));
     driver.free_stream(stream).unwrap();
 }

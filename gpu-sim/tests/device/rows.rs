@@ -9,8 +9,8 @@ use meshwright::backend::{
 use meshwright::comm::{Blocks, CommError, RankComms, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
-use meshwright_cuda::CudaBackend;
-use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu};
+use meshwright_cuda::{CallKind, CudaBackend};
+use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu};
 
 use crate::support::{Operand, Side, devices, values};
 
@@ -146,8 +146,8 @@ fn calls(
     };
     launch(&mesh, work).unwrap();
     let log = device.log();
-    let count = |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
-    (count(Kind::Copy), count(Kind::Launch))
+    let count = |kind| log.iter().filter(|entry| entry.kind == kind).count();
+    (count(CallKind::Copy), count(CallKind::Launch))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::driver::{Driver, unwrap_call};
+use super::driver::{Driver, DriverCalls, unwrap_call};
 
 /// Capture state of one rank, and the memory that its CUDA graphs use in addition to buffers of models.
 #[derive(Default)]

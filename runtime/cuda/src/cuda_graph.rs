@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meshwright_backend::{DeviceFailure, DeviceGraph, StreamKind};
 
 use super::capture_state::PinnedBlock;
-use super::driver::{DriverError, Graph, Stream, unwrap_call};
+use super::driver::{DriverCalls, DriverError, Graph, Stream, unwrap_call};
 use super::gpu::GpuContext;
 
 /// Begins the capture of the work submitted to all streams in use, after synchronizing them.

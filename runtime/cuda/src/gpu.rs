@@ -10,7 +10,8 @@ use meshwright_backend::{MemoryCache, StreamKind};
 use super::attention_use::AttentionUse;
 use super::capture_state::CaptureState;
 use super::driver::{
-    Driver, DriverError, Event, Grid, KernelFunction, KernelSource, Stream, unwrap_call,
+    Driver, DriverCalls, DriverError, Event, Grid, KernelFunction, KernelSource, Stream,
+    unwrap_call,
 };
 use super::ops::map::Structure;
 
@@ -117,9 +118,10 @@ impl GpuContext {
 
     /// Returns the device memory that kernels and libraries use as workspaces, in bytes.
     pub fn overhead_bytes(&self) -> usize {
-        self.workspace_bytes.load(Ordering::Relaxed)
-            + self.capture.retired_bytes()
-            + self.driver.workspace_bytes(&self.streams())
+        let streams = lock_unpoisoned(&self.streams);
+        let of_libraries: usize =
+            streams.values().map(|stream| self.driver.workspace_bytes(*stream)).sum();
+        self.workspace_bytes.load(Ordering::Relaxed) + self.capture.retired_bytes() + of_libraries
     }
 
     /// Returns the bytes that the rank may still allocate within its memory limit.
@@ -161,7 +163,7 @@ impl GpuContext {
     /// Launches a kernel on the compute stream; `args` are its parameters, see `args!`.
     ///
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Launch`](crate::Call::Launch).
     pub unsafe fn launch(&self, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
         // SAFETY: as the caller promises.
         unsafe { self.launch_on(StreamKind::Compute, kernel, grid, args) };
@@ -170,7 +172,7 @@ impl GpuContext {
     /// Launches a kernel on the stream of `stream_kind`.
     ///
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Launch`](crate::Call::Launch).
     pub unsafe fn launch_on(
         &self,
         stream_kind: StreamKind,
@@ -185,7 +187,7 @@ impl GpuContext {
     /// Launches a loaded function on the stream of `stream_kind`.
     ///
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Launch`](crate::Call::Launch).
     pub unsafe fn launch_function(
         &self,
         stream_kind: StreamKind,

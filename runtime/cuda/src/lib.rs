@@ -23,8 +23,8 @@ pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, Mat
 use attention_use::{AttentionImplementation, PassDirection};
 pub use backend::CudaBackend;
 pub use driver::{
-    DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
-    KernelModule, KernelSource, Stream,
+    Call, CallKind, DeviceProperties, Driver, DriverCalls, DriverError, Event, FusedAttention,
+    Graph, Grid, KernelFunction, KernelModule, KernelSource, Reply, Stream,
 };
 pub use fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 pub use gpu::GpuContext;
@@ -33,5 +33,5 @@ pub use kernels::attention::{
 };
 pub use kernels::{COMMON, SOURCES};
 pub use matmul::{MatMul, MatMulEpilogue, MatMulOperands};
-pub use null_driver::{NullAttention, NullCall, NullDriver};
+pub use null_driver::{NullAttention, NullDriver};
 pub use profile::{PROFILE_VARIABLE, Profile, ProfiledDriver};

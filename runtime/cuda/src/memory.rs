@@ -10,7 +10,7 @@ use meshwright_backend::{
 };
 
 use super::cuda_graph;
-use super::driver::{DriverError, Event, unwrap_call};
+use super::driver::{DriverCalls, DriverError, Event, unwrap_call};
 use super::gpu::GpuContext;
 use super::ops;
 use super::staging::StagingPool;

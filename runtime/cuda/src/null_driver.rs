@@ -1,75 +1,43 @@
 //! A driver that does nothing, for measuring launch overhead and recording the calls that the backend makes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ffi::c_void;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use super::driver::{
-    DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid, KernelFunction,
-    KernelModule, KernelSource, Stream,
+    Call, CallKind, DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph,
+    KernelFunction, KernelModule, KernelSource, Reply, Stream,
 };
-use super::fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
+use super::fused_shape::FusedShape;
 use super::gpu::lock_unpoisoned;
-use super::matmul::{MatMul, MatMulOperands};
 
-/// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.
-#[derive(Debug, Clone, Copy)]
-pub enum NullCall<'a> {
-    /// An allocation of device memory.
-    Alloc,
-    /// The creation of an event.
-    NewEvent,
-    /// The record of an event.
-    RecordEvent,
-    /// A wait of a stream for an event.
-    WaitEvent,
-    /// A synchronization of the host with a stream.
-    Synchronize,
-    /// A copy in any direction, or a fill with zeros.
-    Copy,
-    /// The lookup of a kernel by name. Functions are numbered from 0.
-    Function {
-        /// The handle.
-        function: KernelFunction,
-        /// Name of the kernel.
-        kernel: &'a str,
-    },
-    /// A kernel launch.
-    Launch(KernelFunction),
-    /// A matmul.
-    MatMul,
-    /// A forward pass of fused attention.
-    Attention,
-    /// A backward pass of fused attention.
-    AttentionBackward,
-}
-
-/// An observer of the calls to a [`NullDriver`].
-type Observer = Arc<dyn Fn(NullCall<'_>) + Send + Sync>;
+/// An observer of calls and their replies.
+type Observer = dyn Fn(&Call<'_>, Reply) + Send + Sync;
 
 /// A driver whose calls return immediately and do nothing.
 ///
 /// Addresses and handles are numbers without memory behind them, except page-locked host memory, which is real.
+/// Functions are numbered from 0.
 pub struct NullDriver {
     properties: DeviceProperties,
-    observer: Observer,
+    observer: Box<Observer>,
     attention: Option<NullAttention>,
     sources: Mutex<Vec<KernelSource>>,
     functions: AtomicU64,
     next: AtomicU64,
 }
 
-/// Fused attention that does nothing.
+/// Fused attention that does nothing, and supports every shape.
 pub struct NullAttention {
-    observer: Observer,
-    supports_backward: bool,
+    /// True if it supports the backward pass.
+    pub supports_backward: bool,
 }
 
 impl NullDriver {
-    /// Creates a driver that reports the limits of an H200 and has no fused attention. `observer` receives its calls.
-    pub fn new(observer: impl Fn(NullCall<'_>) + Send + Sync + 'static) -> NullDriver {
+    /// Creates a driver that reports the limits of an H200 and has no fused attention. `observer` receives its calls
+    /// with their replies.
+    pub fn new(observer: impl Fn(&Call<'_>, Reply) + Send + Sync + 'static) -> NullDriver {
         let properties = DeviceProperties {
             name: "null".to_string(),
             capability: (9, 0),
@@ -79,7 +47,7 @@ impl NullDriver {
         };
         NullDriver {
             properties,
-            observer: Arc::new(observer),
+            observer: Box::new(observer),
             attention: None,
             sources: Mutex::default(),
             functions: AtomicU64::new(0),
@@ -87,10 +55,9 @@ impl NullDriver {
         }
     }
 
-    /// Adds fused attention that supports every shape; the observer receives its calls.
+    /// Adds fused attention that supports every shape.
     pub fn with_attention(self) -> NullDriver {
-        let observer = Arc::clone(&self.observer);
-        NullDriver { attention: Some(NullAttention { observer, supports_backward: true }), ..self }
+        NullDriver { attention: Some(NullAttention { supports_backward: true }), ..self }
     }
 
     /// Returns the sources loaded so far, each once.
@@ -98,24 +65,45 @@ impl NullDriver {
         lock_unpoisoned(&self.sources).clone()
     }
 
-    fn observe(&self, call: NullCall<'_>) -> Result<(), DriverError> {
-        (self.observer)(call);
-        Ok(())
-    }
-
     fn new_handle(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
-}
 
-impl NullAttention {
-    /// Creates fused attention that supports every shape forward, and backward if `supports_backward`. `observer`
-    /// receives its calls.
-    pub fn new(
-        supports_backward: bool,
-        observer: impl Fn(NullCall<'_>) + Send + Sync + 'static,
-    ) -> NullAttention {
-        NullAttention { observer: Arc::new(observer), supports_backward }
+    /// Returns the reply to a call that does not submit work.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn reply(&self, call: &Call<'_>) -> Result<Reply, DriverError> {
+        Ok(match *call {
+            Call::FreeMemory {} => self.properties.memory.into(),
+            Call::Alloc { bytes } => {
+                self.next.fetch_add(bytes as u64 + 512, Relaxed).next_multiple_of(256).into()
+            }
+            Call::AllocPinned { bytes } => alloc_pinned(bytes)?.into(),
+            Call::FreePinned { memory, bytes } => {
+                // SAFETY: as the caller promises.
+                unsafe { free_pinned(memory, bytes) };
+                ().into()
+            }
+            Call::NewStream { .. } => Stream(self.new_handle()).into(),
+            Call::NewEvent { .. } => Event(self.new_handle()).into(),
+            Call::IsDone { .. } | Call::HasMatMul { .. } => true.into(),
+            Call::ElapsedMs { .. } => 0.0f32.into(),
+            Call::Load { source } => self.load(source).into(),
+            Call::Function { .. } => KernelFunction(self.functions.fetch_add(1, Relaxed)).into(),
+            Call::EndCapture { .. } => Graph(self.new_handle()).into(),
+            _ => ().into(),
+        })
+    }
+
+    fn load(&self, source: &KernelSource) -> KernelModule {
+        let mut sources = lock_unpoisoned(&self.sources);
+        let known = sources.iter().position(|known| known == source);
+        let index = known.unwrap_or_else(|| {
+            sources.push(source.clone());
+            sources.len() - 1
+        });
+        KernelModule(index as u64)
     }
 }
 
@@ -125,152 +113,22 @@ impl fmt::Debug for NullDriver {
     }
 }
 
-/// Alignment of page-locked memory.
-const PAGE: usize = 4096;
-
-type Done<T = ()> = Result<T, DriverError>;
-
 impl Driver for NullDriver {
     fn properties(&self) -> &DeviceProperties {
         &self.properties
     }
 
-    fn free_memory(&self) -> Done<usize> {
-        Ok(self.properties.memory)
-    }
-
-    fn alloc(&self, bytes: usize) -> Done<u64> {
-        self.observe(NullCall::Alloc)?;
-        Ok(self.next.fetch_add(bytes as u64 + 512, Relaxed).next_multiple_of(256))
-    }
-
-    unsafe fn free(&self, _: u64, _: usize) -> Done {
-        Ok(())
-    }
-
-    fn workspace_bytes(&self, _: &[Stream]) -> usize {
-        0
-    }
-
-    fn alloc_pinned(&self, bytes: usize) -> Done<*mut u8> {
-        match Layout::from_size_align(bytes, PAGE) {
-            // SAFETY: the layout is not empty.
-            Ok(layout) if bytes > 0 => Ok(unsafe { alloc_zeroed(layout) }),
-            _ => Err(DriverError::OutOfMemory { bytes }),
-        }
-    }
-
-    unsafe fn free_pinned(&self, memory: *mut u8, bytes: usize) -> Done {
-        if let Ok(layout) = Layout::from_size_align(bytes, PAGE) {
-            // SAFETY: `alloc_pinned` allocated this memory with the same layout.
-            unsafe { dealloc(memory, layout) };
-        }
-        Ok(())
-    }
-
-    fn new_stream(&self, _: bool) -> Done<Stream> {
-        Ok(Stream(self.new_handle()))
-    }
-
-    fn free_stream(&self, _: Stream) -> Done {
-        Ok(())
-    }
-
-    fn synchronize(&self, _: Stream) -> Done {
-        self.observe(NullCall::Synchronize)
-    }
-
-    fn new_event(&self, _: bool) -> Done<Event> {
-        self.observe(NullCall::NewEvent)?;
-        Ok(Event(self.new_handle()))
-    }
-
-    fn free_event(&self, _: Event) -> Done {
-        Ok(())
-    }
-
-    fn record(&self, _: Event, _: Stream) -> Done {
-        self.observe(NullCall::RecordEvent)
-    }
-
-    fn record_in_graph(&self, event: Event, stream: Stream) -> Done {
-        self.record(event, stream)
-    }
-
-    fn wait(&self, _: Stream, _: Event) -> Done {
-        self.observe(NullCall::WaitEvent)
-    }
-
-    fn is_done(&self, _: Event) -> Done<bool> {
-        Ok(true)
-    }
-
-    fn elapsed_ms(&self, _: Event, _: Event) -> Done<f32> {
-        Ok(0.0)
-    }
-
-    unsafe fn upload(&self, _: Stream, _: u64, _: *const c_void, _: usize) -> Done {
-        self.observe(NullCall::Copy)
-    }
-
-    unsafe fn download(&self, _: Stream, _: *mut c_void, _: u64, _: usize) -> Done {
-        self.observe(NullCall::Copy)
-    }
-
-    unsafe fn copy(&self, _: Stream, _: u64, _: u64, _: usize) -> Done {
-        self.observe(NullCall::Copy)
-    }
-
-    unsafe fn zero(&self, _: Stream, _: u64, _: usize) -> Done {
-        self.observe(NullCall::Copy)
-    }
-
-    fn load(&self, source: &KernelSource) -> Done<KernelModule> {
-        let mut sources = lock_unpoisoned(&self.sources);
-        let known = sources.iter().position(|known| known == source);
-        let index = known.unwrap_or_else(|| {
-            sources.push(source.clone());
-            sources.len() - 1
-        });
-        Ok(KernelModule(index as u64))
-    }
-
-    fn function(&self, _: KernelModule, kernel: &str) -> Done<KernelFunction> {
-        let function = KernelFunction(self.functions.fetch_add(1, Relaxed));
-        self.observe(NullCall::Function { function, kernel })?;
-        Ok(function)
-    }
-
-    unsafe fn launch(&self, _: Stream, function: KernelFunction, _: Grid, _: &[&[u8]]) -> Done {
-        self.observe(NullCall::Launch(function))
-    }
-
-    fn has_matmul(&self, _: &MatMul) -> Done<bool> {
-        Ok(true)
-    }
-
-    unsafe fn matmul(&self, _: Stream, _: &MatMul, _: &MatMulOperands) -> Done {
-        self.observe(NullCall::MatMul)
+    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+        // Most calls concern a stream, and only one of these has a value.
+        let has_value = call.stream().is_none() || call.kind() == CallKind::EndCapture;
+        // SAFETY: as the caller promises.
+        let reply = if has_value { unsafe { self.reply(&call) }? } else { ().into() };
+        (self.observer)(&call, reply);
+        Ok(reply)
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {
         self.attention.as_ref().map(|attention| attention as &dyn FusedAttention)
-    }
-
-    fn begin_capture(&self, _: Stream) -> Done {
-        Ok(())
-    }
-
-    fn end_capture(&self, _: Stream) -> Done<Graph> {
-        Ok(Graph(self.new_handle()))
-    }
-
-    unsafe fn launch_graph(&self, _: Stream, _: Graph) -> Done {
-        Ok(())
-    }
-
-    fn free_graph(&self, _: Graph) -> Done {
-        Ok(())
     }
 }
 
@@ -282,20 +140,24 @@ impl FusedAttention for NullAttention {
     fn supports_backward(&self, _: &FusedShape, _: usize) -> bool {
         self.supports_backward
     }
+}
 
-    unsafe fn forward(&self, _: Stream, _: &FusedShape, _: &AttentionOperands) -> Done {
-        (self.observer)(NullCall::Attention);
-        Ok(())
+/// Alignment of page-locked memory.
+const PAGE: usize = 4096;
+
+fn alloc_pinned(bytes: usize) -> Result<*mut u8, DriverError> {
+    match Layout::from_size_align(bytes, PAGE) {
+        // SAFETY: the layout is not empty.
+        Ok(layout) if bytes > 0 => Ok(unsafe { alloc_zeroed(layout) }),
+        _ => Err(DriverError::OutOfMemory { bytes }),
     }
+}
 
-    unsafe fn backward(
-        &self,
-        _: Stream,
-        _: &FusedShape,
-        _: &AttentionOperands,
-        _: &AttentionGradients,
-    ) -> Done {
-        (self.observer)(NullCall::AttentionBackward);
-        Ok(())
+/// # Safety
+/// [`alloc_pinned`] allocated the memory with the same `bytes`, and nothing uses it any more.
+unsafe fn free_pinned(memory: *mut u8, bytes: usize) {
+    if let Ok(layout) = Layout::from_size_align(bytes, PAGE) {
+        // SAFETY: as the caller promises.
+        unsafe { dealloc(memory, layout) };
     }
 }

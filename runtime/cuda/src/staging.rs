@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::driver::{Event, Stream, unwrap_call};
+use super::driver::{DriverCalls, Event, Stream, unwrap_call};
 use super::gpu::{GpuContext, lock_unpoisoned};
 
 /// Maximum size of pending uploads, in bytes, before an upload waits for earlier ones.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meshwright::backend::{DType, Gemm};
 use meshwright_cuda::native::{NativeDriver, NativeOptions};
 use meshwright_cuda::{
-    ChoiceOrigin, Driver, MatMul, MatMulChoice, MatMulEpilogue, MatMulOperands, Stream,
+    ChoiceOrigin, Driver, DriverCalls, MatMul, MatMulChoice, MatMulEpilogue, MatMulOperands, Stream,
 };
 
 use super::matmul::{MATMUL_LOCK, stub_number};
@@ -67,10 +67,13 @@ impl Drop for LargeMatMul {
     fn drop(&mut self) {
         free(&self.driver, &self.operands);
         // The library's workspace is accounted while its stream exists; the autotuning operands are freed.
-        assert!(self.driver.workspace_bytes(&[self.stream]) > 0);
-        assert_eq!(self.driver.workspace_bytes(&[]), 0);
-        self.driver.free_stream(self.stream).unwrap();
-        assert_eq!(self.driver.workspace_bytes(&[self.stream]), 0);
+        assert!(self.driver.workspace_bytes(self.stream) > 0);
+        let other = self.driver.new_stream(false).unwrap();
+        assert_eq!(self.driver.workspace_bytes(other), 0);
+        [other, self.stream]
+            .into_iter()
+            .for_each(|stream| self.driver.free_stream(stream).unwrap());
+        assert_eq!(self.driver.workspace_bytes(self.stream), 0);
     }
 }
 

@@ -15,7 +15,7 @@ use meshwright::backend::{DType, Gemm};
 use meshwright::train::{Gpus, Machine};
 use meshwright_cuda::native::{NativeDriver, compile_into_cache, cuda_available, probe};
 use meshwright_cuda::{
-    Driver, DriverError, Grid, KernelFunction, KernelSource, MatMul, MatMulEpilogue,
+    Driver, DriverCalls, DriverError, Grid, KernelFunction, KernelSource, MatMul, MatMulEpilogue,
     MatMulOperands, SOURCES, Stream,
 };
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use meshwright::backend::{DType, Gemm};
-use meshwright_cuda::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
+use meshwright_cuda::{DriverCalls, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 
 use super::{download, driver, folders, free, upload};
 

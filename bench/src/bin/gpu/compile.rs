@@ -5,8 +5,9 @@ use std::sync::Arc;
 use meshwright::backend::Backend;
 use meshwright::models::{Gpt2, Llama};
 use meshwright::train::{Config, Gpus, LanguageModel, Trainer};
-use meshwright_cuda::native::{compile_into_cache, generated_sources};
+use meshwright_cuda::native::compile_into_cache;
 use meshwright_cuda::{CudaBackend, Driver, DriverError, KernelSource, NullDriver, SOURCES};
+use meshwright_kernel_check::generated_sources;
 
 use super::suite::report::Effort;
 use super::suite::{Sizes, TABLES, measured_report};
@@ -24,7 +25,7 @@ pub fn run(architecture: &str) -> Result<(), DriverError> {
 fn sources() -> Vec<KernelSource> {
     let mut all: Vec<KernelSource> = SOURCES.iter().copied().cloned().collect();
     all.extend(generated_sources());
-    let null = Arc::new(NullDriver::new(|_| {}).with_attention());
+    let null = Arc::new(NullDriver::new(|_, _| {}).with_attention());
     tables(&null);
     let sizes = "--hidden 128 --layers 2 --heads 2";
     for flags in ["--dtype bf16", "--dtype f32", "--dtype bf16 --recompute none"] {

@@ -17,9 +17,9 @@ use meshwright::optim::{AdamW, AdamWOptions};
 use meshwright::rotary::RopeParameters;
 use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine};
-use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
+use meshwright_bench::call_counter::{CallCounter, CallCounts};
 use meshwright_bench::thread_time;
-use meshwright_cuda::Driver;
+use meshwright_cuda::{CallKind, Driver};
 
 /// Steps that are not measured, and measured steps; the fastest is reported.
 const WARM: u64 = 3;
@@ -33,8 +33,28 @@ const MFU: f64 = 0.5;
 
 const PHASES: [&str; 4] = ["forward", "backward", "norm", "optimizer"];
 
+/// Calls that submit work to a stream: label, and kinds that are counted together.
+const SUBMITTED: [(&str, &[CallKind]); 6] = [
+    ("kernel launches", &[CallKind::Launch]),
+    ("matmuls", &[CallKind::MatMul]),
+    ("attention", &[CallKind::Attention, CallKind::AttentionBackward]),
+    ("copies", &[CallKind::Upload, CallKind::Download, CallKind::Copy, CallKind::Zero]),
+    ("event records", &[CallKind::Record, CallKind::RecordInGraph]),
+    ("event waits", &[CallKind::Wait]),
+];
+
+/// Other calls.
+const OTHERS: [(&str, &[CallKind]); 3] = [
+    ("event creations", &[CallKind::NewEvent]),
+    ("synchronizations", &[CallKind::Synchronize]),
+    ("allocations", &[CallKind::Alloc]),
+];
+
 /// Call counts and seconds of a step, by phase.
-type Step = [(CallCounts, f64); PHASES.len()];
+type Step = [Phase; PHASES.len()];
+
+/// Call counts and seconds.
+type Phase = (CallCounts, f64);
 
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
@@ -155,25 +175,25 @@ fn step<M: LanguageModel>(
     sizes: [usize; 2],
 ) -> Step {
     let ids = vec![7; sizes[0] * sizes[1] / rank.comms().shape().world_size()];
-    let mut phases = Step::default();
+    let mut phases = Vec::new();
     let mut open = (counter.counts(), thread_time());
-    let mut ends = |phase: usize| {
+    let mut ends = || {
         let now = (counter.counts(), thread_time());
         let calls = std::array::from_fn(|call| now.0[call] - open.0[call]);
-        phases[phase] = (calls, now.1 - open.1);
+        phases.push((calls, now.1 - open.1));
         open = now;
     };
     let tokens = Tokens::from_rows(rank, &sizes, 0, &ids);
     let targets = Targets::from_rows(rank, &sizes, 0, &ids);
     let loss = built.model.loss(&tokens, &targets);
-    ends(0);
+    ends();
     let mut gradients = loss.backward().reduce();
-    ends(1);
+    ends();
     gradients.clip(1.0);
-    ends(2);
+    ends();
     optimizer.step(1e-4, gradients);
-    ends(3);
-    phases
+    ends();
+    phases.try_into().expect("all phases")
 }
 
 fn seconds(step: &Step) -> f64 {
@@ -181,30 +201,23 @@ fn seconds(step: &Step) -> f64 {
 }
 
 fn report(name: &str, step: &Step, flops: f64) {
-    let all = |call: usize| step.iter().map(|(counts, _)| counts[call]).sum::<u64>();
+    let count = |(counts, _): &Phase, kinds: &[CallKind]| {
+        kinds.iter().map(|kind| counts[*kind as usize]).sum::<u64>()
+    };
+    let all = |kinds| step.iter().map(|phase| count(phase, kinds)).sum::<u64>();
     println!("## {name}\n");
     println!("| a step | {} | all |", PHASES.join(" | "));
     println!("|---{}|", "|---".repeat(PHASES.len() + 1));
-    for (kind, label) in CallKind::ALL {
-        let cells = step.iter().map(|(counts, _)| counts[kind as usize].to_string());
-        row(label, cells.chain([all(kind as usize).to_string()]));
+    for (label, kinds) in SUBMITTED.into_iter().chain(OTHERS) {
+        let cells = step.iter().map(|phase| count(phase, kinds));
+        row(label, cells.chain([all(kinds)]).map(|count| count.to_string()));
     }
     let micros = step.iter().map(|(_, seconds)| seconds * 1e6);
     row(
         "launch overhead, µs",
         micros.chain([seconds(step) * 1e6]).map(|micros| format!("{micros:.0}")),
     );
-    let submitted: u64 = [
-        CallKind::Launch,
-        CallKind::MatMul,
-        CallKind::Attention,
-        CallKind::Copy,
-        CallKind::RecordEvent,
-        CallKind::WaitEvent,
-    ]
-    .map(|kind| all(kind as usize))
-    .iter()
-    .sum();
+    let submitted: u64 = SUBMITTED.iter().map(|(_, kinds)| all(kinds)).sum();
     let (own, driver) = (seconds(step) * 1e3, submitted as f64 * DRIVER_US * 1e-3);
     let gpu = flops / (MFU * PEAK) * 1e3;
     println!(

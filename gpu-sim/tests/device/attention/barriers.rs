@@ -8,7 +8,7 @@ use meshwright::backend::DType;
 use meshwright_cuda::{
     ATTENTION_BIAS, AttentionTiles, AttentionVariant, KernelSource, PLAIN_ATTENTION,
 };
-use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
+use meshwright_gpu_sim::not_checked_on_gpu;
 
 use super::case::{Case, Results, shape};
 use super::changed::Changed;
@@ -41,7 +41,7 @@ fn shows(case: &Case, expected: &Results, name: &str, at: usize, order: &'static
             }
             source
         };
-        let driver = Changed { device: SimDriver::new(seed), change, attention: None };
+        let driver = Changed::new(seed, change);
         let bits = |results: &Results| results.concat().into_iter().map(f32::to_bits).collect();
         let run = || -> Vec<u32> { bits(&case.run(&device_with(Arc::new(driver), 0))) };
         catch_unwind(AssertUnwindSafe(run)).map_or(true, |got| got != bits(expected))

@@ -1,10 +1,10 @@
 //! Selection of the attention kernel by operands and device.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright_cuda::{DeviceProperties, KernelSource, NullAttention, NullCall};
-use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100, not_checked_on_gpu};
+use meshwright_cuda::{CallKind, DeviceProperties, Driver, KernelSource, NullAttention};
+use meshwright_gpu_sim::{SimDevice, h100, not_checked_on_gpu};
 
 use super::case::{Case, shape};
 use super::changed::Changed;
@@ -14,10 +14,8 @@ use crate::support::device_with;
 fn kernels(properties: DeviceProperties, case: &Case, skew: usize) -> Vec<String> {
     let device = SimDevice::with(1, properties);
     case.run(&device_with(Arc::new(device.driver()), skew));
-    let launched = device.log().into_iter().filter_map(|entry| match entry.call {
-        Call::Launch { kernel, .. } => Some(kernel),
-        _ => None,
-    });
+    let launches = device.log();
+    let launched = launches.iter().filter_map(|entry| Some(entry.launch()?.0.to_string()));
     launched.filter(|kernel| !kernel.starts_with("attention_deltas")).collect()
 }
 
@@ -77,29 +75,16 @@ fn vendor_attention_takes_supported_aligned_bf16() {
     let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
     let in_backward = "cuDNN in forward, own kernels in backward (cuDNN has none for these sizes)";
     for (case, skew, backward, expected, factor, reported) in [
-        (&bf16, 0, true, vec!["forward", "backward"], 4 + 10, "cuDNN"),
-        (&bf16, 0, false, vec!["forward"], 4 + 14, in_backward),
+        (&bf16, 0, true, vec![CallKind::Attention, CallKind::AttentionBackward], 4 + 10, "cuDNN"),
+        (&bf16, 0, false, vec![CallKind::Attention], 4 + 14, in_backward),
         (&bf16, 4, true, vec![], 4 + 14, "own kernels (operands are not aligned to 16 bytes)"),
         (&f32, 0, true, vec![], 4 + 14, "own kernels (operands are not bf16)"),
     ] {
-        let calls = Arc::new(Mutex::new(Vec::new()));
-        let observed = Arc::clone(&calls);
-        let attention = NullAttention::new(backward, move |call| {
-            let name = match call {
-                NullCall::Attention => "forward",
-                NullCall::AttentionBackward => "backward",
-                other => unreachable!("{other:?} is no call of attention"),
-            };
-            observed.lock().expect("no panic").push(name);
-        });
-        let driver = Changed {
-            device: SimDriver::new(1),
-            change: KernelSource::clone,
-            attention: Some(Box::new(attention)),
-        };
-        let side = device_with(Arc::new(driver), skew);
+        let attention = Some(NullAttention { supports_backward: backward });
+        let driver = Arc::new(Changed { attention, ..Changed::new(1, KernelSource::clone) });
+        let side = device_with(Arc::clone(&driver) as Arc<dyn Driver>, skew);
         case.run(&side);
-        assert_eq!(*calls.lock().expect("no panic"), expected);
+        assert_eq!(*driver.calls.lock().expect("no panic"), expected);
         assert_eq!(side.backend().flops(), factor * 20 * 21 / 2 * 64);
         assert_eq!(side.backend().attention_implementations().unwrap(), reported);
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use meshwright::models::gpt2::Gpt2;
 use meshwright::models::llama::Llama;
 use meshwright::train::Machine;
-use meshwright_cuda::DriverError;
-use meshwright_gpu_sim::{Kind, not_checked_on_gpu};
+use meshwright_cuda::{CallKind, DriverError};
+use meshwright_gpu_sim::not_checked_on_gpu;
 use serde_json::Value;
 
 use super::graphs::{Left, run_of_size};
@@ -88,9 +88,9 @@ fn check_captured_run(words: &str, cluster: Cluster, expected: &Left, transfers:
     assert_same_training(words, &got, expected);
     for (rank, driver) in drivers.iter().enumerate() {
         let log = driver.device().log();
-        let count = |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
-        assert_eq!(count(Kind::BeginCapture), 1, "{words}: rank {rank}");
-        assert_eq!(count(Kind::LaunchGraph), STEPS - 2, "{words}: rank {rank}");
+        let count = |kind| log.iter().filter(|entry| entry.kind == kind).count();
+        assert_eq!(count(CallKind::BeginCapture), 1, "{words}: rank {rank}");
+        assert_eq!(count(CallKind::LaunchGraph), STEPS - 2, "{words}: rank {rank}");
         assert_eq!(driver.device().live().1, 0, "{words}: all memory is freed");
         // Ranks agree twice before the capture, once after it, and once after the first step.
         let (mut made, mut expected) = (hub.take_log(rank), transfers[rank].clone());
@@ -151,7 +151,7 @@ fn pairwise_messages_are_not_captured() {
     let driver = Arc::clone(&cluster.drivers[0]);
     run("--mesh pp=2 --schedule 1f1b --dtype f32", cluster);
     let log = driver.device().log();
-    assert!(log.iter().all(|entry| entry.call.kind() != Kind::BeginCapture));
+    assert!(log.iter().all(|entry| entry.kind != CallKind::BeginCapture));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn failed_capture_of_one_stage_disables_all() {
     }
     let words = "--mesh pp=2 --schedule 1f1b --dtype f32";
     let expected = run(&format!("{words} --no-graphs"), cluster_of(words));
-    for kind in [Kind::BeginCapture, Kind::EndCapture] {
+    for kind in [CallKind::BeginCapture, CallKind::EndCapture] {
         let cluster = cluster_of(words);
         let drivers = cluster.drivers.clone();
         let reason = "not today".to_owned();
@@ -172,7 +172,7 @@ fn failed_capture_of_one_stage_disables_all() {
         assert!(got.saved == expected.saved, "{kind:?}");
         for driver in drivers {
             let log = driver.device().log();
-            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
+            let launched = log.iter().filter(|entry| entry.kind == CallKind::LaunchGraph);
             assert_eq!(launched.count(), 0, "{kind:?}");
         }
     }

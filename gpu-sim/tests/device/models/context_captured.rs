@@ -5,7 +5,8 @@ use std::cell::Cell;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::{Build, Builder};
 use meshwright::prelude::*;
-use meshwright_gpu_sim::{Entry, Kind, not_checked_on_gpu};
+use meshwright_cuda::CallKind;
+use meshwright_gpu_sim::{Entry, not_checked_on_gpu};
 
 use super::graphs::{Left, run_of_size};
 use super::nccl::Cluster;
@@ -115,8 +116,8 @@ fn captures_and_launches(micro_batches: usize) -> Vec<[usize; 2]> {
     assert_eq!(results(&got), results(&expected), "{micro_batches} micro-batches");
     assert!(got.saved == expected.saved, "{micro_batches} micro-batches: parameters");
     let of_rank = |log: Vec<Entry>| {
-        let count = |kind| log.iter().filter(|entry| entry.call.kind() == kind).count();
-        [count(Kind::BeginCapture), count(Kind::LaunchGraph)]
+        let count = |kind| log.iter().filter(|entry| entry.kind == kind).count();
+        [count(CallKind::BeginCapture), count(CallKind::LaunchGraph)]
     };
     drivers.iter().map(|driver| of_rank(driver.device().log())).collect()
 }

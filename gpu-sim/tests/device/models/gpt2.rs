@@ -9,7 +9,7 @@ use meshwright::nn::RecomputeOverride;
 use meshwright::tensor::{Loss, Rank, Settings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_cuda::{Driver, MatMulEpilogue};
-use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
+use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::models::small_gpt2;
@@ -68,16 +68,16 @@ fn epilogues(mesh: &str, setup: Setup, tolerance: Tolerance) -> Epilogues {
     compare(&mut Report::default(), mesh, &got, &expected, tolerance);
     let mut counts = Epilogues::new();
     for entry in device.log() {
-        let name = match entry.call {
-            Call::MatMul { shape, .. } => match shape.epilogue {
+        let name = match (entry.shape, entry.launch()) {
+            (Some(shape), _) => match shape.epilogue {
                 MatMulEpilogue::Plain => continue,
                 MatMulEpilogue::Bias => "bias",
                 MatMulEpilogue::BiasGelu { aux: false } => "gelu",
                 MatMulEpilogue::BiasGelu { aux: true } => "gelu, kept",
             },
             // The gradients of both leaves: of each element of the sum, and of the row.
-            Call::Launch { kernel, .. } if kernel.contains("gelu_tanh_er_") => "gradients",
-            Call::Launch { kernel, .. } if kernel.contains("map_backward_x0_gelu") => {
+            (_, Some((kernel, _))) if kernel.contains("gelu_tanh_er_") => "gradients",
+            (_, Some((kernel, _))) if kernel.contains("map_backward_x0_gelu") => {
                 panic!("{kernel}: a pass without the bias")
             }
             _ => continue,

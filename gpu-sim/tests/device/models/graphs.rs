@@ -12,8 +12,8 @@ use meshwright::nn::{Module, Sizes};
 use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
 use meshwright::{forward, model};
-use meshwright_cuda::{Driver, DriverError};
-use meshwright_gpu_sim::{Call, Kind, SimDevice, drivers, not_checked_on_gpu, on_gpu};
+use meshwright_cuda::{CallKind, Driver, DriverError};
+use meshwright_gpu_sim::{SimDevice, drivers, not_checked_on_gpu, on_gpu};
 use meshwright_tests::models::gpt::{self, Gpt};
 use meshwright_tests::models::nested_llama;
 use serde_json::Value;
@@ -116,8 +116,8 @@ pub fn assert_same(what: &str, got: &Left, expected: &Left) {
     assert!(got.saved == expected.saved, "{what}: parameters and optimizer state");
 }
 
-fn count(device: &SimDevice, kind: Kind) -> usize {
-    device.log().iter().filter(|entry| entry.call.kind() == kind).count()
+fn count(device: &SimDevice, kind: CallKind) -> usize {
+    device.log().iter().filter(|entry| entry.kind == kind).count()
 }
 
 /// Runs with and without CUDA graphs and compares. Each step has `passes` micro-batch passes, which are graph launches
@@ -128,12 +128,12 @@ fn check<M: LanguageModel>(words: &str, passes: usize) {
     let (got, device) = run::<M>(words);
     assert_same(words, &got, &expected);
     let (Some(asked), Some(device)) = (asked, device) else { return };
-    assert_eq!(count(&asked, Kind::BeginCapture), 0, "{words}");
+    assert_eq!(count(&asked, CallKind::BeginCapture), 0, "{words}");
     let steps = got.summary.losses.len();
-    assert_eq!(count(&device, Kind::LaunchGraph), passes * (steps - 2), "{words}");
-    let graphs = count(&device, Kind::BeginCapture);
+    assert_eq!(count(&device, CallKind::LaunchGraph), passes * (steps - 2), "{words}");
+    let graphs = count(&device, CallKind::BeginCapture);
     assert!((1..=passes).contains(&graphs), "{words}: {graphs} graph launches");
-    assert_eq!(count(&device, Kind::FreeGraph), graphs, "{words}");
+    assert_eq!(count(&device, CallKind::FreeGraph), graphs, "{words}");
     assert_eq!(device.live().1, 0, "{words}: all memory is freed");
 }
 
@@ -178,7 +178,7 @@ fn profiled_run_is_not_captured() {
     let machine = Gpus::new(vec![driver], 1).profiled(file.clone());
     let got = run_on::<Llama>("--steps 4", Box::new(machine));
     assert_same("profiled", &got, &expected);
-    assert_eq!(count(&device, Kind::BeginCapture), 0);
+    assert_eq!(count(&device, CallKind::BeginCapture), 0);
     let profile = std::fs::read_to_string(&file).unwrap();
     for name in ["matmul", "rms_norm_bf16", "adamw", "copy", "upload"] {
         assert!(profile.lines().any(|line| line.starts_with(name)), "{name} in {profile}");
@@ -192,17 +192,17 @@ fn captured_step_takes_few_calls() {
     }
     let device = SimDevice::new(11);
     run_with::<Llama>("--steps 6", &device);
-    let log: Vec<Call> = device.log().into_iter().map(|entry| entry.call).collect();
+    let log = device.log();
     let launches: Vec<usize> =
-        (0..log.len()).filter(|&at| log[at].kind() == Kind::LaunchGraph).collect();
+        (0..log.len()).filter(|&at| log[at].kind == CallKind::LaunchGraph).collect();
     // Between two steps: one optimizer launch per FSDP unit and group, the gradient norm, and the values that the host
     // reads.
     for step in launches[1..].windows(2) {
         let calls = &log[step[0]..step[1]];
-        let of = |kind| calls.iter().filter(|call| call.kind() == kind).count();
+        let of = |kind| calls.iter().filter(|call| call.kind == kind).count();
         assert!(calls.len() < 120, "{}: {calls:?}", calls.len());
-        assert_eq!((of(Kind::MatMul), of(Kind::Alloc)), (0, 0), "{calls:?}");
-        assert_eq!(of(Kind::Upload), 2, "tokens and targets");
+        assert_eq!((of(CallKind::MatMul), of(CallKind::Alloc)), (0, 0), "{calls:?}");
+        assert_eq!(of(CallKind::Upload), 2, "tokens and targets");
     }
 }
 
@@ -214,7 +214,8 @@ fn failed_capture_falls_back_to_eager() {
     let words = "--steps 5 --micro-batches 3";
     let (expected, _) = run::<Llama>(&format!("{words} --no-graphs"));
     // Immediately, in the middle of a step, and at the end of a capture.
-    for (kind, succeed) in [(Kind::BeginCapture, 0), (Kind::BeginCapture, 2), (Kind::EndCapture, 1)]
+    for (kind, succeed) in
+        [(CallKind::BeginCapture, 0), (CallKind::BeginCapture, 2), (CallKind::EndCapture, 1)]
     {
         let device = SimDevice::new(5);
         let reason = "not today".to_owned();
@@ -224,7 +225,7 @@ fn failed_capture_falls_back_to_eager() {
         assert_eq!(got.summary.losses, expected.summary.losses, "{kind:?} {succeed}");
         assert_eq!(got.summary.grad_norms, expected.summary.grad_norms, "{kind:?} {succeed}");
         assert!(got.saved == expected.saved, "{kind:?} {succeed}");
-        assert_eq!(count(&device, Kind::LaunchGraph), succeed, "{kind:?}: recorded before");
+        assert_eq!(count(&device, CallKind::LaunchGraph), succeed, "{kind:?}: recorded before");
         assert_eq!(device.live().1, 0, "{kind:?} {succeed}: all memory is freed");
     }
 }
@@ -236,7 +237,7 @@ fn failed_graph_launch_names_no_graphs() {
     }
     let device = SimDevice::new(5);
     let reason = "not today".to_owned();
-    device.fail(Kind::LaunchGraph, 1, DriverError::Call { call: "launch_graph", reason });
+    device.fail(CallKind::LaunchGraph, 1, DriverError::Call { call: "launch_graph", reason });
     let failed = catch_unwind(AssertUnwindSafe(|| run_with::<Llama>("--steps 5", &device)));
     let told = failed.err().and_then(|payload| payload.downcast::<String>().ok()).expect("a text");
     assert!(told.contains("launch_graph failed: not today"), "{told}");
@@ -289,7 +290,7 @@ fn step_dependent_models_are_not_captured() {
     let (expected, _) = run::<Dropping>(&format!("{words} --no-graphs"));
     let (got, device) = run::<Dropping>(words);
     assert_same(words, &got, &expected);
-    assert!(device.is_none_or(|device| count(&device, Kind::BeginCapture) == 0));
+    assert!(device.is_none_or(|device| count(&device, CallKind::BeginCapture) == 0));
 }
 
 #[test]

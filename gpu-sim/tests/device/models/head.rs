@@ -7,7 +7,7 @@ use meshwright::models::llama::Llama;
 use meshwright::tensor::Settings;
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_cuda::Driver;
-use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
+use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu};
 use meshwright_tests::data::TokenData;
 use meshwright_tests::run::{Setup, train};
 
@@ -55,10 +55,8 @@ fn one_chunk_writes_the_gradient_where_it_belongs() {
             let (tokens, targets) = DATA.block(rank, turn);
             model.loss(&tokens, &targets)
         });
-        let products = device.log().into_iter().filter_map(|entry| match entry.call {
-            Call::MatMul { shape, .. } => Some((shape.gemm, shape.result)),
-            _ => None,
-        });
+        let shapes = device.log().into_iter().filter_map(|entry| entry.shape);
+        let products = shapes.map(|shape| (shape.gemm, shape.result));
         let (logits, weight): (Vec<_>, Vec<_>) = products
             .filter(|(gemm, _)| [gemm.m, gemm.n].contains(&VOCAB))
             .partition(|(gemm, _)| gemm.n == VOCAB);

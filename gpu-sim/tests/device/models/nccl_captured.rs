@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use meshwright::models::llama::Llama;
-use meshwright_cuda::DriverError;
-use meshwright_gpu_sim::{Entry, Kind, not_checked_on_gpu};
+use meshwright_cuda::{CallKind, DriverError};
+use meshwright_gpu_sim::{Entry, not_checked_on_gpu};
 
 use super::graphs::{Left, assert_same, run_of_size};
 use super::nccl::{Cluster, ranks_of};
@@ -64,10 +64,10 @@ fn captured_documents_over_cp_are_the_same() {
         let (with, log) = check_captured(LONGER, &format!("{words} --documents 32"));
         let (without, plain_log) = check_captured(LONGER, words);
         assert_ne!(with.summary.losses, without.summary.losses, "{words}: documents matter");
-        let count = |log: &[Entry], kind| log.iter().filter(|e| e.call.kind() == kind).count();
+        let count = |log: &[Entry], kind| log.iter().filter(|e| e.kind == kind).count();
         // The check that a layer reads documents is one download, and the balance of attention one per step; each layer
         // and pass would be one more.
-        let more = count(&log, Kind::Download) - count(&plain_log, Kind::Download);
+        let more = count(&log, CallKind::Download) - count(&plain_log, CallKind::Download);
         assert!(more <= 6, "{words}: {more} more downloads than without documents");
     }
 }
@@ -89,7 +89,7 @@ fn check_captured(sizes: &str, words: &str) -> (Left, Vec<Entry>) {
     let passes = if words.contains("--micro-batches 2") { 2 } else { 1 };
     for (rank, driver) in drivers.iter().enumerate() {
         let log = driver.device().log();
-        let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
+        let launched = log.iter().filter(|entry| entry.kind == CallKind::LaunchGraph);
         assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
         // The transfers are the same, though not at the same time; ranks agree twice before the captures, after each of
         // them, and once after the first step.
@@ -123,7 +123,7 @@ fn captured_process_groups_keep_their_order() {
         let drivers = cluster.drivers.clone();
         assert_same(&words, &run_of_size::<Llama>(LONGER, &words, Box::new(cluster)), &expected);
         let log = drivers[0].device().log();
-        assert!(log.iter().any(|entry| entry.call.kind() == Kind::LaunchGraph), "{words}");
+        assert!(log.iter().any(|entry| entry.kind == CallKind::LaunchGraph), "{words}");
     }
 }
 
@@ -140,13 +140,13 @@ fn failed_capture_of_one_rank_disables_all() {
         let drivers = cluster.drivers.clone();
         let reason = "not today".to_owned();
         let error = DriverError::Call { call: "capture", reason };
-        drivers[1].device().fail(Kind::EndCapture, succeed, error);
+        drivers[1].device().fail(CallKind::EndCapture, succeed, error);
         let got = run_of_size::<Llama>(SMALL, words, Box::new(cluster));
         assert_eq!(got.summary.losses, expected.summary.losses);
         assert_eq!(got.summary.grad_norms, expected.summary.grad_norms);
         for driver in drivers {
             let log = driver.device().log();
-            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
+            let launched = log.iter().filter(|entry| entry.kind == CallKind::LaunchGraph);
             assert_eq!(launched.count(), succeed);
         }
     }

@@ -2,7 +2,8 @@
 
 use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::prelude::*;
-use meshwright_gpu_sim::{Kind, not_checked_on_gpu};
+use meshwright_cuda::CallKind;
+use meshwright_gpu_sim::not_checked_on_gpu;
 use meshwright_tests::models::gpt::{Batch, Block, Gpt, Hidden, Seq, Stream, Vocab};
 use meshwright_tests::models::staged::Front;
 
@@ -120,7 +121,7 @@ fn check_eager<M: LanguageModel>(what: &str) {
     assert!(got.saved == expected.saved, "{what}: parameters and optimizer state");
     for (rank, driver) in drivers.iter().enumerate() {
         let log = driver.device().log();
-        let captures = log.iter().filter(|entry| entry.call.kind() == Kind::BeginCapture);
+        let captures = log.iter().filter(|entry| entry.kind == CallKind::BeginCapture);
         assert_eq!(captures.count(), 0, "{what}: rank {rank}");
     }
 }

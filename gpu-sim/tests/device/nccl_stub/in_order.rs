@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use meshwright_cuda::{Driver, Event, Stream};
+use meshwright_cuda::{DriverCalls, Event, Stream};
 use meshwright_gpu_sim::SimDriver;
 
 use super::port::{Condition, Streams, Work};
@@ -75,7 +75,7 @@ impl InOrder {
         self.driver.submit_when(stream, is_free, take).expect("a stream");
         submit();
         self.driver
-            .submit(stream, move || released.store(false, Ordering::SeqCst))
+            .submit_work(stream, move || released.store(false, Ordering::SeqCst))
             .expect("a stream");
     }
 
@@ -91,7 +91,7 @@ impl InOrder {
                 over.store(true, Ordering::SeqCst);
             });
         };
-        self.driver.submit(stream, begin).expect("a stream");
+        self.driver.submit_work(stream, begin).expect("a stream");
         let is_over = move || is_over.load(Ordering::SeqCst);
         self.driver.submit_when(stream, is_over, || {}).expect("a stream");
     }
@@ -107,7 +107,7 @@ impl InOrder {
             }
             driver.free_event(event).expect("an event of this library");
         }
-        driver.submit(stream, move || work()).expect("a stream");
+        driver.submit_work(stream, move || work()).expect("a stream");
         let event = driver.new_event(false).expect("an event");
         driver.record(event, stream).expect("a stream");
         *last_group = Some((capture, event));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use meshwright::launch::RankAssignment;
 use meshwright::models::llama::Llama;
 use meshwright::train::{Config, Gpus, Machine, Result, Trainer};
-use meshwright_cuda::DriverError;
-use meshwright_gpu_sim::{Kind, SimDriver, on_gpu};
+use meshwright_cuda::{CallKind, DriverError};
+use meshwright_gpu_sim::{SimDriver, on_gpu};
 
 use super::environment::{FAULT, ROLE, WORDS, library, own_place};
 use super::primitives;
@@ -39,7 +39,7 @@ fn simulated(config: &Config, place: &RankAssignment) -> Result<Gpus> {
         let reason = "an illegal memory access was encountered".to_owned();
         let error = DriverError::Call { call: "cuLaunchKernel", reason };
         let launches = launches.parse().expect("a number of launches");
-        driver.device().fail(Kind::Launch, launches, error);
+        driver.device().fail(CallKind::Launch, launches, error);
     }
     let library = Arc::new(library(place.rank, &driver));
     Gpus::in_process(&config.mesh, place, driver, library)

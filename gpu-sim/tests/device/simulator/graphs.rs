@@ -1,6 +1,6 @@
 //! Stream capture and CUDA graphs.
 
-use meshwright_cuda::{Driver, DriverError, Graph, KernelFunction, Stream};
+use meshwright_cuda::{DriverCalls, DriverError, Graph, KernelFunction, Stream};
 
 use super::rig::{Rig, args, grid, message, source};
 

@@ -1,6 +1,6 @@
 //! Compilation of kernel sources, and the emulated language.
 
-use meshwright_cuda::{Driver, DriverError, Grid};
+use meshwright_cuda::{DriverCalls, DriverError, Grid};
 
 use super::rig::{Rig, args, grid, message, source};
 

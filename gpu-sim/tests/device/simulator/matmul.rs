@@ -2,7 +2,7 @@
 
 use half::bf16;
 use meshwright::backend::{DType, Gemm};
-use meshwright_cuda::{Driver, MatMul, MatMulEpilogue, MatMulOperands};
+use meshwright_cuda::{DriverCalls, MatMul, MatMulEpilogue, MatMulOperands};
 
 use super::rig::Rig;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use meshwright_cuda::{DeviceProperties, Driver, DriverError, Grid};
+use meshwright_cuda::{DeviceProperties, DriverCalls, DriverError, Grid};
 use meshwright_gpu_sim::{SimDevice, h100};
 
 use super::rig::{Rig, args, grid, message};

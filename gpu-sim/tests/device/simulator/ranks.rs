@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use meshwright_cuda::{Driver, DriverError, Event, Stream};
+use meshwright_cuda::{DriverCalls, DriverError, Event, Stream};
 use meshwright_gpu_sim::{SimDevice, SimDriver};
 
 const LEN: usize = 32;

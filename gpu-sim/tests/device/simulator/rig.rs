@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
-use meshwright_cuda::{Driver, DriverError, Grid, KernelSource, Stream};
+use meshwright_cuda::{DriverCalls, DriverError, Grid, KernelSource, Stream};
 use meshwright_gpu_sim::SimDriver;
 
 pub struct Rig {

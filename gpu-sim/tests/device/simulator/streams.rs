@@ -1,6 +1,6 @@
 //! Streams, events, and asynchronous transfers.
 
-use meshwright_cuda::{Driver, DriverError, Event, Stream};
+use meshwright_cuda::{DriverCalls, DriverError, Event, Stream};
 
 use super::rig::Rig;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::driver::{Driver, DriverError, Grid, Stream};
+use crate::driver::{Driver, DriverCalls, DriverError, Grid, Stream};
 use crate::gpu::args;
 use crate::kernels::AUTOTUNE;
 use crate::matmul::{MatMul, MatMulEpilogue, MatMulOperands};
@@ -174,7 +174,7 @@ impl<'a> AutotuneOperands<'a> {
     }
 
     /// # Safety
-    /// As [`Driver::launch`].
+    /// As [`Launch`](crate::Call::Launch).
     unsafe fn launch_kernel(
         &self,
         kernel: &str,

@@ -1,6 +1,6 @@
 //! Timing of work on a device.
 
-use crate::driver::{Driver, DriverError, Event, Stream};
+use crate::driver::{Driver, DriverCalls, DriverError, Event, Stream};
 
 /// Minimum duration of a round, in milliseconds: launch overhead and timer resolution are small relative to it.
 const MIN_ROUND_MS: f32 = 1.0;

@@ -129,6 +129,55 @@ impl CudnnAttention {
         AttentionPass::Backward { deterministic: self.options.deterministic }
     }
 
+    /// Computes `out` and the log-sum-exp `lse`.
+    ///
+    /// # Safety
+    /// As [`Attention`](crate::Call::Attention).
+    pub unsafe fn forward(
+        &self,
+        stream: Stream,
+        shape: &FusedShape,
+        operands: &AttentionOperands,
+    ) -> Result<(), DriverError> {
+        let address = |operand| match operand {
+            GraphOperand::Q => operands.q,
+            GraphOperand::K => operands.k,
+            GraphOperand::V => operands.v,
+            GraphOperand::Out => operands.out,
+            GraphOperand::Lse => operands.lse,
+            other => unreachable!("the forward pass has no {other:?}"),
+        };
+        // SAFETY: as the caller promises.
+        unsafe { self.run_plan(stream, shape, AttentionPass::Forward, &address) }
+    }
+
+    /// Computes `dq`, `dk` and `dv`.
+    ///
+    /// # Safety
+    /// As [`AttentionBackward`](crate::Call::AttentionBackward).
+    pub unsafe fn backward(
+        &self,
+        stream: Stream,
+        shape: &FusedShape,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
+    ) -> Result<(), DriverError> {
+        let address = |operand| match operand {
+            GraphOperand::Q => operands.q,
+            GraphOperand::K => operands.k,
+            GraphOperand::V => operands.v,
+            GraphOperand::Out => operands.out,
+            GraphOperand::Lse => operands.lse,
+            GraphOperand::DOut => gradients.dout,
+            GraphOperand::DQ => gradients.dq,
+            GraphOperand::DK => gradients.dk,
+            GraphOperand::DV => gradients.dv,
+            scratch => unreachable!("{scratch:?} is scratch"),
+        };
+        // SAFETY: as the caller promises.
+        unsafe { self.run_plan(stream, shape, self.backward_pass(), &address) }
+    }
+
     /// Returns the plan of a pass, built on first use.
     fn placed_plan(
         &self,
@@ -206,7 +255,7 @@ impl CudnnAttention {
     }
 
     /// # Safety
-    /// As [`FusedAttention`]; `address` returns the address of every operand of the pass that is not scratch.
+    /// See [`Driver`](crate::Driver); `address` returns the address of every operand of the pass that is not scratch.
     unsafe fn run_plan(
         &self,
         stream: Stream,
@@ -257,47 +306,6 @@ impl FusedAttention for CudnnAttention {
 
     fn supports_backward(&self, shape: &FusedShape, free_bytes: usize) -> bool {
         self.refusal_reason(shape, self.backward_pass(), free_bytes).is_none()
-    }
-
-    unsafe fn forward(
-        &self,
-        stream: Stream,
-        shape: &FusedShape,
-        operands: &AttentionOperands,
-    ) -> Result<(), DriverError> {
-        let address = |operand| match operand {
-            GraphOperand::Q => operands.q,
-            GraphOperand::K => operands.k,
-            GraphOperand::V => operands.v,
-            GraphOperand::Out => operands.out,
-            GraphOperand::Lse => operands.lse,
-            other => unreachable!("the forward pass has no {other:?}"),
-        };
-        // SAFETY: as the caller promises.
-        unsafe { self.run_plan(stream, shape, AttentionPass::Forward, &address) }
-    }
-
-    unsafe fn backward(
-        &self,
-        stream: Stream,
-        shape: &FusedShape,
-        operands: &AttentionOperands,
-        gradients: &AttentionGradients,
-    ) -> Result<(), DriverError> {
-        let address = |operand| match operand {
-            GraphOperand::Q => operands.q,
-            GraphOperand::K => operands.k,
-            GraphOperand::V => operands.v,
-            GraphOperand::Out => operands.out,
-            GraphOperand::Lse => operands.lse,
-            GraphOperand::DOut => gradients.dout,
-            GraphOperand::DQ => gradients.dq,
-            GraphOperand::DK => gradients.dk,
-            GraphOperand::DV => gradients.dv,
-            scratch => unreachable!("{scratch:?} is scratch"),
-        };
-        // SAFETY: as the caller promises.
-        unsafe { self.run_plan(stream, shape, self.backward_pass(), &address) }
     }
 }
 

@@ -6,23 +6,22 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::{
-    CUevent, CUevent_record_flags, CUfunction, CUgraphExec, CUmodule, CUstreamCaptureMode,
+    CUevent, CUevent_record_flags, CUgraphExec, CUmodule, CUstreamCaptureMode,
 };
 use rayon::prelude::*;
 
 use super::attention::cudnn_attention;
 use super::compiler::KernelCompiler;
 use super::context::{DeviceContext, call};
-use super::matmul::{CublasLtMatMuls, has_dtypes};
+use super::matmul::CublasLtMatMuls;
 use super::streams::{self, cu_stream};
 use super::{memory, modules};
 use crate::cudnn::{CudnnAttention, CudnnOptions};
 use crate::gpu::lock_unpoisoned;
 use crate::{
-    AlgorithmChoices, DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph, Grid,
-    KernelFunction, KernelModule, KernelSource, MatMul, MatMulEpilogue, MatMulOperands, Stream,
+    AlgorithmChoices, Call, DeviceProperties, Driver, DriverCalls, DriverError, FusedAttention,
+    KernelModule, KernelSource, Reply, Stream,
 };
-use meshwright_backend::Gemm;
 
 /// Options of a [`NativeDriver`].
 pub struct NativeOptions {
@@ -96,6 +95,30 @@ impl NativeDriver {
         self.context.make_current()
     }
 
+    fn required_attention(&self) -> Result<&CudnnAttention, DriverError> {
+        self.cudnn().map_err(|reason| DriverError::Library(reason.to_owned()))
+    }
+
+    /// Destroys a stream after its work is done, with the library workspaces that it has.
+    ///
+    /// # Safety
+    /// The stream is live and not used any more.
+    unsafe fn destroy_stream(&self, stream: Stream) -> Result<(), DriverError> {
+        self.synchronize(stream)?;
+        self.matmuls.free_stream(&self.context, stream)?;
+        if let Ok(attention) = &self.attention {
+            attention.free_stream(stream)?;
+        }
+        // SAFETY: as the caller promises, and the work of the stream is done.
+        unsafe { call!(self.context.api, cuStreamDestroy_v2(cu_stream(stream))) }
+    }
+
+    /// Returns the module of a source. Other sources compile concurrently; each source is compiled once.
+    fn load_module(&self, source: &KernelSource) -> Result<KernelModule, DriverError> {
+        let module = Arc::clone(lock_unpoisoned(&self.modules).entry(source.clone()).or_default());
+        module.get_or_init(|| self.compile_module(source)).clone()
+    }
+
     fn compile_module(&self, source: &KernelSource) -> Result<KernelModule, DriverError> {
         let code = self.compiler.machine_code(source)?;
         self.context.make_current()?;
@@ -130,254 +153,101 @@ impl Driver for NativeDriver {
         &self.context.properties
     }
 
-    fn free_memory(&self) -> Result<usize, DriverError> {
-        self.context.make_current()?;
-        memory::free_bytes(&self.context)
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
-        self.context.make_current()?;
-        memory::alloc(&self.context, bytes)
-    }
-
-    unsafe fn free(&self, address: u64, _bytes: usize) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: as the caller promises.
-        unsafe { memory::free(&self.context, address) }
-    }
-
-    fn workspace_bytes(&self, streams: &[Stream]) -> usize {
-        self.context.workspaces.total_bytes(streams)
-    }
-
-    fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {
-        self.context.make_current()?;
-        memory::alloc_pinned(&self.context, bytes)
-    }
-
-    unsafe fn free_pinned(&self, memory: *mut u8, _bytes: usize) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: as the caller promises.
-        unsafe { memory::free_pinned(&self.context, memory) }
-    }
-
-    fn new_stream(&self, high_priority: bool) -> Result<Stream, DriverError> {
-        self.context.make_current()?;
-        streams::new_stream(&self.context, high_priority)
-    }
-
-    fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
-        self.synchronize(stream)?;
-        self.matmuls.free_stream(&self.context, stream)?;
-        if let Ok(attention) = &self.attention {
-            attention.free_stream(stream)?;
-        }
-        // SAFETY: created by this driver, and its work is done.
-        unsafe { call!(self.context.api, cuStreamDestroy_v2(cu_stream(stream))) }
-    }
-
-    fn synchronize(&self, stream: Stream) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: the stream is live.
-        unsafe { call!(self.context.api, cuStreamSynchronize(cu_stream(stream))) }
-    }
-
-    fn new_event(&self, timed: bool) -> Result<Event, DriverError> {
-        self.context.make_current()?;
-        streams::new_event(&self.context, timed)
-    }
-
-    fn free_event(&self, event: Event) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: created by this driver. CUDA keeps it until streams that wait for it have passed.
-        unsafe { call!(self.context.api, cuEventDestroy_v2(event.0 as CUevent)) }
-    }
-
-    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: both are live.
-        unsafe { call!(self.context.api, cuEventRecord(event.0 as CUevent, cu_stream(stream))) }
-    }
-
-    fn record_in_graph(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
-        let (event, stream) = (event.0 as CUevent, cu_stream(stream));
-        // SAFETY: both are live.
-        unsafe { call!(self.context.api, cuEventRecordWithFlags(event, stream, flags)) }
-    }
-
-    fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: both are live.
-        unsafe {
-            call!(self.context.api, cuStreamWaitEvent(cu_stream(stream), event.0 as CUevent, 0))
-        }
-    }
-
-    fn is_done(&self, event: Event) -> Result<bool, DriverError> {
-        self.context.make_current()?;
-        streams::is_done(&self.context, event)
-    }
-
-    fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
-        self.context.make_current()?;
-        streams::elapsed_ms(&self.context, from, to)
-    }
-
-    unsafe fn upload(
-        &self,
-        stream: Stream,
-        dst: u64,
-        src: *const c_void,
-        bytes: usize,
-    ) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemcpyHtoDAsync_v2(dst, src, bytes, cu_stream(stream))) }
-    }
-
-    unsafe fn download(
-        &self,
-        stream: Stream,
-        dst: *mut c_void,
-        src: u64,
-        bytes: usize,
-    ) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemcpyDtoHAsync_v2(dst, src, bytes, cu_stream(stream))) }
-    }
-
-    unsafe fn copy(
-        &self,
-        stream: Stream,
-        dst: u64,
-        src: u64,
-        bytes: usize,
-    ) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemcpyDtoDAsync_v2(dst, src, bytes, cu_stream(stream))) }
-    }
-
-    unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemsetD8Async(dst, 0, bytes, cu_stream(stream))) }
-    }
-
-    fn load(&self, source: &KernelSource) -> Result<KernelModule, DriverError> {
-        // Other sources compile concurrently; each source is compiled once.
-        let module = Arc::clone(lock_unpoisoned(&self.modules).entry(source.clone()).or_default());
-        module.get_or_init(|| self.compile_module(source)).clone()
-    }
-
-    fn function(&self, module: KernelModule, name: &str) -> Result<KernelFunction, DriverError> {
-        self.context.make_current()?;
-        modules::kernel_function(&self.context, module, name)
-    }
-
-    unsafe fn launch(
-        &self,
-        stream: Stream,
-        function: KernelFunction,
-        grid: Grid,
-        args: &[&[u8]],
-    ) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        let [x, y, z] = grid.blocks;
-        let mut args: Vec<*mut c_void> = args.iter().map(|arg| arg.as_ptr() as *mut _).collect();
-        // SAFETY: as the caller promises; parameters are read during the call.
-        unsafe {
-            call!(
-                self.context.api,
-                cuLaunchKernel(
-                    function.0 as CUfunction,
-                    x,
-                    y,
-                    z,
-                    grid.threads,
-                    1,
-                    1,
-                    grid.shared,
-                    cu_stream(stream),
-                    args.as_mut_ptr(),
-                    std::ptr::null_mut(),
-                )
-            )
-        }
-    }
-
-    fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError> {
-        let Gemm { m, n, k, .. } = shape.gemm;
-        if m == 0 || n == 0 || k == 0 || !has_dtypes(shape) {
-            return Ok(false);
-        }
-        self.context.make_current()?;
-        Ok(self.matmuls.is_supported(shape))
-    }
-
-    unsafe fn matmul(
-        &self,
-        stream: Stream,
-        shape: &MatMul,
-        operands: &MatMulOperands,
-    ) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        let gemm = &shape.gemm;
-        let is_plain = shape.epilogue == MatMulEpilogue::Plain;
-        if is_plain && (gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate)) {
-            return Ok(());
-        }
-        if is_plain && gemm.k == 0 {
-            let bytes = gemm.m * gemm.n * shape.result.bytes();
-            // SAFETY: as the caller promises.
-            return unsafe { self.zero(stream, operands.c, bytes) };
-        }
-        if !has_dtypes(shape) {
-            let (inputs, result) = (shape.inputs, shape.result);
-            return Err(DriverError::Call {
-                call: "cublasLtMatmul",
-                reason: format!("no matmul has {inputs} inputs and a {result} result"),
-            });
-        }
-        // SAFETY: as the caller promises.
-        unsafe { self.matmuls.execute(self, &self.context, stream, shape, operands) }
-    }
-
-    fn algorithm_choices(&self) -> AlgorithmChoices {
-        let attention =
-            self.attention.as_ref().map_or_else(|_| Vec::new(), CudnnAttention::algorithm_choices);
-        AlgorithmChoices { matmuls: self.matmuls.choices(), attention }
+    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+        let context = &*self.context;
+        let api = context.api;
+        context.make_current()?;
+        // SAFETY: streams, events and graphs are live, because this driver created them and only it destroys them; CUDA
+        // keeps events and graphs until the work that uses them is done. The caller promises the rest.
+        let reply: Reply = unsafe {
+            match call {
+                Call::FreeMemory {} => memory::free_bytes(context)?.into(),
+                Call::Alloc { bytes } => memory::alloc(context, bytes)?.into(),
+                Call::Free { address, .. } => memory::free(context, address)?.into(),
+                Call::AllocPinned { bytes } => memory::alloc_pinned(context, bytes)?.into(),
+                Call::FreePinned { memory, .. } => memory::free_pinned(context, memory)?.into(),
+                Call::NewStream { high_priority } => {
+                    streams::new_stream(context, high_priority)?.into()
+                }
+                Call::FreeStream { stream } => self.destroy_stream(stream)?.into(),
+                Call::Synchronize { stream } => {
+                    call!(api, cuStreamSynchronize(cu_stream(stream)))?.into()
+                }
+                Call::NewEvent { timed } => streams::new_event(context, timed)?.into(),
+                Call::FreeEvent { event } => {
+                    call!(api, cuEventDestroy_v2(event.0 as CUevent))?.into()
+                }
+                Call::Record { event, stream } => {
+                    call!(api, cuEventRecord(event.0 as CUevent, cu_stream(stream)))?.into()
+                }
+                Call::RecordInGraph { event, stream } => {
+                    let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+                    let (event, stream) = (event.0 as CUevent, cu_stream(stream));
+                    call!(api, cuEventRecordWithFlags(event, stream, flags))?.into()
+                }
+                Call::Wait { stream, event } => {
+                    let (event, stream) = (event.0 as CUevent, cu_stream(stream));
+                    call!(api, cuStreamWaitEvent(stream, event, 0))?.into()
+                }
+                Call::IsDone { event } => streams::is_done(context, event)?.into(),
+                Call::ElapsedMs { from, to } => streams::elapsed_ms(context, from, to)?.into(),
+                Call::Upload { stream, dst, src, bytes } => {
+                    call!(api, cuMemcpyHtoDAsync_v2(dst, src, bytes, cu_stream(stream)))?.into()
+                }
+                Call::Download { stream, dst, src, bytes } => {
+                    call!(api, cuMemcpyDtoHAsync_v2(dst, src, bytes, cu_stream(stream)))?.into()
+                }
+                Call::Copy { stream, dst, src, bytes } => {
+                    call!(api, cuMemcpyDtoDAsync_v2(dst, src, bytes, cu_stream(stream)))?.into()
+                }
+                Call::Zero { stream, dst, bytes } => {
+                    call!(api, cuMemsetD8Async(dst, 0, bytes, cu_stream(stream)))?.into()
+                }
+                Call::Load { source } => self.load_module(source)?.into(),
+                Call::Function { module, name } => {
+                    modules::kernel_function(context, module, name)?.into()
+                }
+                Call::Launch { stream, function, grid, args } => {
+                    modules::launch(context, stream, function, grid, args)?.into()
+                }
+                Call::HasMatMul { shape } => self.matmuls.is_supported(shape).into(),
+                Call::MatMul { stream, shape, operands } => {
+                    self.matmuls.execute(self, context, stream, shape, operands)?.into()
+                }
+                Call::Attention { stream, shape, operands } => {
+                    self.required_attention()?.forward(stream, shape, operands)?.into()
+                }
+                Call::AttentionBackward { stream, shape, operands, gradients } => {
+                    self.required_attention()?.backward(stream, shape, operands, gradients)?.into()
+                }
+                Call::BeginCapture { stream } => {
+                    // Relaxed mode: this and other threads may allocate memory during capture.
+                    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+                    call!(api, cuStreamBeginCapture_v2(cu_stream(stream), mode))?.into()
+                }
+                Call::EndCapture { stream } => streams::end_capture(context, stream)?.into(),
+                Call::LaunchGraph { stream, graph } => {
+                    call!(api, cuGraphLaunch(graph.0 as CUgraphExec, cu_stream(stream)))?.into()
+                }
+                Call::FreeGraph { graph } => {
+                    call!(api, cuGraphExecDestroy(graph.0 as CUgraphExec))?.into()
+                }
+            }
+        };
+        Ok(reply)
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {
         self.attention.as_ref().ok().map(|attention| attention as &dyn FusedAttention)
     }
 
-    fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // Relaxed mode: this and other threads may allocate memory during capture.
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is live.
-        unsafe { call!(self.context.api, cuStreamBeginCapture_v2(cu_stream(stream), mode)) }
+    fn workspace_bytes(&self, stream: Stream) -> usize {
+        self.context.workspaces.bytes(stream)
     }
 
-    fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError> {
-        self.context.make_current()?;
-        streams::end_capture(&self.context, stream)
-    }
-
-    unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuGraphLaunch(graph.0 as CUgraphExec, cu_stream(stream))) }
-    }
-
-    fn free_graph(&self, graph: Graph) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        // SAFETY: created by this driver. CUDA keeps it until its work is done.
-        unsafe { call!(self.context.api, cuGraphExecDestroy(graph.0 as CUgraphExec)) }
+    fn algorithm_choices(&self) -> AlgorithmChoices {
+        let attention =
+            self.attention.as_ref().map_or_else(|_| Vec::new(), CudnnAttention::algorithm_choices);
+        AlgorithmChoices { matmuls: self.matmuls.choices(), attention }
     }
 }

@@ -9,7 +9,6 @@ mod disk_cache;
 mod driver;
 mod hardware_queues;
 mod installation;
-mod kernel_check;
 mod libraries;
 mod library_search;
 mod matmul;
@@ -24,16 +23,13 @@ pub use api::{
     CublasLtApi, CudnnApi, DriverApi, Heuristic, NcclApi, NvrtcApi, Status, cublaslt, cudnn,
     driver, nccl, nvrtc,
 };
+pub use compile::{CompiledCode, compile, compiled_text};
 pub use compiler::compile_into_cache;
 pub use context::devices;
-pub use disk_cache::DiskCache;
+pub use disk_cache::{CacheKey, DiskCache};
 pub use driver::{NativeDriver, NativeOptions};
 pub use hardware_queues::{HARDWARE_QUEUES, request_hardware_queues};
 pub use installation::{CudaInstallation, FoundLibrary, cuda_available, libraries, probe};
-pub use kernel_check::{
-    CheckedSource, CompiledKernel, KernelProblem, ResourceUsage, TIME_LIMIT, check_kernels,
-    generated_sources,
-};
 pub use libraries::{Api, Loaded};
 pub use library_search::LibrarySearch;
 pub use peak_throughput::{PeakThroughput, peak_flops, peak_of};

@@ -1,11 +1,12 @@
-//! Modules of machine code and their kernels. The device's context is current on the calling thread.
+//! Modules of machine code, and launches of their kernels. The device's context is current on the calling thread.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule, CUresult};
 
 use super::context::{DeviceContext, call};
-use crate::{DriverError, KernelFunction, KernelModule};
+use super::streams::cu_stream;
+use crate::{DriverError, Grid, KernelFunction, KernelModule, Stream};
 
 /// Loads a complete file of machine code.
 pub fn load_module(context: &DeviceContext, code: &[u8]) -> Result<KernelModule, DriverError> {
@@ -48,4 +49,38 @@ pub fn kernel_function(
         call!(api, cuFuncSetAttribute(function, attribute, most))?;
     }
     Ok(KernelFunction(function as u64))
+}
+
+/// Launches a kernel.
+///
+/// # Safety
+/// As [`Launch`](crate::Call::Launch).
+pub unsafe fn launch(
+    context: &DeviceContext,
+    stream: Stream,
+    function: KernelFunction,
+    grid: Grid,
+    args: &[&[u8]],
+) -> Result<(), DriverError> {
+    let [x, y, z] = grid.blocks;
+    let mut args: Vec<*mut c_void> = args.iter().map(|arg| arg.as_ptr() as *mut _).collect();
+    // SAFETY: as the caller promises; parameters are read during the call.
+    unsafe {
+        call!(
+            context.api,
+            cuLaunchKernel(
+                function.0 as CUfunction,
+                x,
+                y,
+                z,
+                grid.threads,
+                1,
+                1,
+                grid.shared,
+                cu_stream(stream),
+                args.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        )
+    }
 }

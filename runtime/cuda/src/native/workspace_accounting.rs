@@ -10,11 +10,10 @@ use crate::gpu::lock_unpoisoned;
 pub struct WorkspaceAccounting(Mutex<Vec<(Stream, usize)>>);
 
 impl WorkspaceAccounting {
-    /// Returns the total size of the workspaces of these streams, in bytes.
-    pub fn total_bytes(&self, streams: &[Stream]) -> usize {
+    /// Returns the total size of the workspaces of a stream, in bytes.
+    pub fn bytes(&self, stream: Stream) -> usize {
         let account = lock_unpoisoned(&self.0);
-        let entries = account.iter().filter(|(stream, _)| streams.contains(stream));
-        entries.map(|(_, bytes)| bytes).sum()
+        account.iter().filter(|(owner, _)| *owner == stream).map(|(_, bytes)| bytes).sum()
     }
 
     /// Adds a workspace for work on a stream.

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::GpuContext;
-use crate::driver::unwrap_call;
+use crate::driver::{DriverCalls, unwrap_call};
 use crate::gpu::args;
 use crate::kernels::COMBINE;
 use meshwright_backend::{DType, ReduceOp, Runs, StreamKind};

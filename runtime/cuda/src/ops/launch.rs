@@ -1,6 +1,6 @@
 //! Grid sizes, alignment and names shared by launches.
 
-use crate::driver::unwrap_call;
+use crate::driver::{DriverCalls, unwrap_call};
 use crate::{GpuContext, Grid};
 use meshwright_backend::{DType, StreamKind, View, ViewMut};
 

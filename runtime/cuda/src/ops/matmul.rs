@@ -1,6 +1,6 @@
 //! Matmuls of the vendor library, with their epilogues.
 
-use crate::driver::unwrap_call;
+use crate::driver::{DriverCalls, unwrap_call};
 use crate::{CudaBackend, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 use meshwright_backend::{Backend, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut};
 

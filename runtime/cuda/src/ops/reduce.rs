@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::driver::unwrap_call;
+use crate::driver::{DriverCalls, unwrap_call};
 use crate::gpu::args;
 use crate::kernels::REDUCE;
 use crate::{CudaBackend, GpuContext, Grid};

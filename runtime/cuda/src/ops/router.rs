@@ -14,7 +14,7 @@ use super::launch::{address, check_operand, covering, float_name, to_u32};
 pub(super) fn router_weights(gpu: &GpuContext, options: RouterOptions, args: RouterWeightsArgs) {
     let RouterWeightsArgs { experts, k, logits, choices, weights } = args;
     let weights = weights.as_view();
-    let tokens = checked_choices("router_weights", (experts, k), logits, choices);
+    let tokens = checked_choices("router_weights", experts, k, logits, choices);
     check_operand("weights", weights, DType::F32, tokens * k);
     let (rows, cols, k) = (tokens as u64, to_u32(experts), to_u32(k));
     let (sigmoid, normalize) = (is_sigmoid(options.score), u32::from(options.normalize));
@@ -45,7 +45,7 @@ pub(super) fn router_weights_backward(
 ) {
     let RouterWeightsBackwardArgs { experts, k, logits, choices, dweights, dlogits } = args;
     let dlogits = dlogits.as_view();
-    let tokens = checked_choices("router_weights_backward", (experts, k), logits, choices);
+    let tokens = checked_choices("router_weights_backward", experts, k, logits, choices);
     check_operand("dweights", dweights, DType::F32, tokens * k);
     check_operand("dlogits", dlogits, DType::F32, tokens * experts);
     let (rows, cols, k) = (tokens as u64, to_u32(experts), to_u32(k));
@@ -120,7 +120,7 @@ pub(super) fn router_auxiliary_loss_backward(
 }
 
 /// Returns the number of tokens with these logits and choices.
-fn checked_choices(what: &str, (experts, k): (usize, usize), logits: View, choices: View) -> usize {
+fn checked_choices(what: &str, experts: usize, k: usize, logits: View, choices: View) -> usize {
     assert!((1..=MAX_TOP_K.min(experts)).contains(&k), "{what}: {k} of {experts} experts");
     let tokens = checked_tokens(what, experts, logits);
     check_operand("choices", choices, DType::U32, tokens * k);

@@ -1,9 +1,7 @@
 //! A driver that measures the time of every call.
 
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{CallKey, PROFILE_VARIABLE, Profile};
@@ -11,9 +9,8 @@ use crate::FusedShape;
 use crate::algorithm_choices::{AlgorithmChoices, AttentionChoice};
 use crate::gpu::lock_unpoisoned;
 use crate::{
-    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event,
-    FusedAttention, Graph, Grid, KernelFunction, KernelModule, KernelSource, MatMul,
-    MatMulOperands, Stream,
+    Call, DeviceProperties, Driver, DriverCalls, DriverError, Event, FusedAttention, Grid,
+    KernelFunction, Reply, Stream,
 };
 use meshwright_backend::Band;
 
@@ -26,12 +23,19 @@ pub struct ProfiledDriver {
     inner: Arc<dyn Driver>,
     profile: Arc<Profile>,
     rank: usize,
-    names: Mutex<HashMap<KernelFunction, Arc<str>>>,
-    streams: Mutex<HashMap<Stream, Arc<str>>>,
-    stream_count: AtomicUsize,
+    names: Mutex<Names>,
     spans: Mutex<Spans>,
     /// Passes of attention on our own kernels.
     attention: Mutex<Vec<AttentionChoice>>,
+}
+
+/// Names of kernels and streams.
+#[derive(Default)]
+struct Names {
+    kernels: HashMap<KernelFunction, Arc<str>>,
+    streams: HashMap<Stream, Arc<str>>,
+    /// Number of streams created so far.
+    stream_count: usize,
 }
 
 /// Submitted calls whose times are unread, and free events.
@@ -39,6 +43,12 @@ pub struct ProfiledDriver {
 struct Spans {
     unread: Vec<EventSpan>,
     free: Vec<[Event; 2]>,
+}
+
+/// Work that is measured.
+struct Work {
+    name: Arc<str>,
+    shape: String,
 }
 
 /// A call between two events.
@@ -56,46 +66,44 @@ impl ProfiledDriver {
             profile,
             rank,
             names: Mutex::default(),
-            streams: Mutex::default(),
-            stream_count: AtomicUsize::new(0),
             spans: Mutex::default(),
             attention: Mutex::default(),
         }
     }
 
     /// Makes a call between two recorded events.
-    fn timed_call(
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn timed_call(
         &self,
         stream: Stream,
-        name: impl Into<Arc<str>>,
-        shape: String,
-        call: impl FnOnce() -> Result<(), DriverError>,
-    ) -> Result<(), DriverError> {
+        work: Work,
+        call: Call<'_>,
+    ) -> Result<Reply, DriverError> {
         let events = match lock_unpoisoned(&self.spans).free.pop() {
             Some(events) => events,
             None => [self.inner.new_event(true)?, self.inner.new_event(true)?],
         };
         self.inner.record(events[0], stream)?;
-        let done = call();
+        // SAFETY: as the caller promises.
+        let done = unsafe { self.inner.submit(call) };
         if done.is_err() {
             lock_unpoisoned(&self.spans).free.push(events);
             return done;
         }
         self.inner.record(events[1], stream)?;
-        let of_stream = lock_unpoisoned(&self.streams).get(&stream).cloned();
-        let call = CallKey {
-            name: name.into(),
-            shape,
-            rank: self.rank,
-            stream: of_stream.unwrap_or_else(|| "?".into()),
-        };
+        let stream_name = lock_unpoisoned(&self.names).streams.get(&stream).cloned();
+        let stream_name = stream_name.unwrap_or_else(|| "?".into());
+        let Work { name, shape } = work;
+        let call = CallKey { name, shape, rank: self.rank, stream: stream_name };
         let mut spans = lock_unpoisoned(&self.spans);
         spans.unread.push(EventSpan { call, stream, events });
-        if spans.unread.len() < READ_THRESHOLD {
-            return Ok(());
+        if spans.unread.len() >= READ_THRESHOLD {
+            drop(spans);
+            self.read_times(|_| true)?;
         }
-        drop(spans);
-        self.read_times(|_| true)
+        done
     }
 
     /// Reads the times of completed calls on the selected streams.
@@ -112,6 +120,88 @@ impl ProfiledDriver {
             spans.free.push(span.events);
         }
         Ok(())
+    }
+
+    /// Describes the work that a call submits and that is measured; `None` for other calls.
+    fn describe_work(&self, call: &Call<'_>) -> Option<Work> {
+        let (name, shape) = match *call {
+            Call::Upload { bytes, .. } => ("upload", format!("{bytes} bytes")),
+            Call::Download { bytes, .. } => ("download", format!("{bytes} bytes")),
+            Call::Copy { bytes, .. } => ("copy", format!("{bytes} bytes")),
+            Call::Zero { bytes, .. } => ("zero", format!("{bytes} bytes")),
+            Call::MatMul { shape, .. } => ("matmul", shape.to_string()),
+            Call::Attention { shape, .. } => ("attention", shape_text(shape)),
+            Call::AttentionBackward { shape, .. } => ("attention backward", shape_text(shape)),
+            Call::Launch { function, grid: Grid { blocks: [x, y, z], threads, .. }, .. } => {
+                let name = lock_unpoisoned(&self.names).kernels.get(&function).cloned();
+                let shape = format!("{x} x {y} x {z} blocks of {threads}");
+                return Some(Work { name: name.unwrap_or_else(|| "?".into()), shape });
+            }
+            _ => return None,
+        };
+        Some(Work { name: name.into(), shape })
+    }
+}
+
+impl Driver for ProfiledDriver {
+    fn properties(&self) -> &DeviceProperties {
+        self.inner.properties()
+    }
+
+    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+        if let (Some(stream), Some(work)) = (call.stream(), self.describe_work(&call)) {
+            // SAFETY: as the caller promises.
+            return unsafe { self.timed_call(stream, work, call) };
+        }
+        match call {
+            Call::BeginCapture { .. } => {
+                let reason = "captured calls cannot be timed one by one".to_owned();
+                return Err(DriverError::Refused { call: PROFILE_VARIABLE, reason });
+            }
+            Call::FreeStream { stream } => {
+                self.synchronize(stream)?;
+                lock_unpoisoned(&self.names).streams.remove(&stream);
+            }
+            _ => (),
+        }
+        // SAFETY: as the caller promises.
+        let reply = unsafe { self.inner.submit(call) }?;
+        match (call, reply) {
+            (Call::Synchronize { stream }, _) => self.read_times(|other| other == stream)?,
+            (Call::Function { name, .. }, Reply::Function(function)) => {
+                lock_unpoisoned(&self.names).kernels.insert(function, name.into());
+            }
+            (Call::NewStream { high_priority }, Reply::Stream(stream)) => {
+                let names = &mut *lock_unpoisoned(&self.names);
+                let priority = if high_priority { " (high priority)" } else { "" };
+                names.streams.insert(stream, format!("{}{priority}", names.stream_count).into());
+                names.stream_count += 1;
+            }
+            _ => (),
+        }
+        Ok(reply)
+    }
+
+    fn attention(&self) -> Option<&dyn FusedAttention> {
+        self.inner.attention()
+    }
+
+    fn workspace_bytes(&self, stream: Stream) -> usize {
+        self.inner.workspace_bytes(stream)
+    }
+
+    fn algorithm_choices(&self) -> AlgorithmChoices {
+        let mut choices = self.inner.algorithm_choices();
+        choices.attention.extend(lock_unpoisoned(&self.attention).iter().cloned());
+        choices
+    }
+
+    fn note_attention(&self, choice: &dyn Fn() -> AttentionChoice) {
+        let choice = choice();
+        let mut noted = lock_unpoisoned(&self.attention);
+        if !noted.contains(&choice) {
+            noted.push(choice);
+        }
     }
 }
 
@@ -132,201 +222,6 @@ impl fmt::Debug for ProfiledDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, profiled", self.inner)
     }
-}
-
-/// Forwards methods that are not measured.
-macro_rules! unchanged {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($arg: $type),*) -> $result {
-            self.inner.$name($($arg),*)
-        })*
-    };
-}
-
-type Done<T = ()> = Result<T, DriverError>;
-
-impl Driver for ProfiledDriver {
-    unchanged! {
-        properties() -> &DeviceProperties;
-        free_memory() -> Done<usize>;
-        alloc(bytes: usize) -> Done<u64>;
-        workspace_bytes(streams: &[Stream]) -> usize;
-        alloc_pinned(bytes: usize) -> Done<*mut u8>;
-        new_event(timed: bool) -> Done<Event>;
-        free_event(event: Event) -> Done;
-        record(event: Event, stream: Stream) -> Done;
-        record_in_graph(event: Event, stream: Stream) -> Done;
-        wait(stream: Stream, event: Event) -> Done;
-        is_done(event: Event) -> Done<bool>;
-        elapsed_ms(from: Event, to: Event) -> Done<f32>;
-        load(source: &KernelSource) -> Done<KernelModule>;
-        has_matmul(shape: &MatMul) -> Done<bool>;
-        end_capture(stream: Stream) -> Done<Graph>;
-        free_graph(graph: Graph) -> Done;
-    }
-
-    fn algorithm_choices(&self) -> AlgorithmChoices {
-        let mut choices = self.inner.algorithm_choices();
-        choices.attention.extend(lock_unpoisoned(&self.attention).iter().cloned());
-        choices
-    }
-
-    fn note_attention(&self, choice: &dyn Fn() -> AttentionChoice) {
-        let choice = choice();
-        let mut noted = lock_unpoisoned(&self.attention);
-        if !noted.contains(&choice) {
-            noted.push(choice);
-        }
-    }
-
-    unsafe fn free(&self, address: u64, bytes: usize) -> Done {
-        // SAFETY: as the caller promises.
-        unsafe { self.inner.free(address, bytes) }
-    }
-
-    unsafe fn free_pinned(&self, memory: *mut u8, bytes: usize) -> Done {
-        // SAFETY: as the caller promises.
-        unsafe { self.inner.free_pinned(memory, bytes) }
-    }
-
-    fn new_stream(&self, high_priority: bool) -> Done<Stream> {
-        let stream = self.inner.new_stream(high_priority)?;
-        let number = self.stream_count.fetch_add(1, Ordering::Relaxed);
-        let name =
-            if high_priority { format!("{number} (high priority)") } else { number.to_string() };
-        lock_unpoisoned(&self.streams).insert(stream, name.into());
-        Ok(stream)
-    }
-
-    fn free_stream(&self, stream: Stream) -> Done {
-        self.synchronize(stream)?;
-        lock_unpoisoned(&self.streams).remove(&stream);
-        self.inner.free_stream(stream)
-    }
-
-    fn synchronize(&self, stream: Stream) -> Done {
-        self.inner.synchronize(stream)?;
-        self.read_times(|other| other == stream)
-    }
-
-    unsafe fn upload(&self, stream: Stream, dst: u64, src: *const c_void, bytes: usize) -> Done {
-        self.timed_call(stream, "upload", size_text(bytes), || {
-            // SAFETY: as the caller promises.
-            unsafe { self.inner.upload(stream, dst, src, bytes) }
-        })
-    }
-
-    unsafe fn download(&self, stream: Stream, dst: *mut c_void, src: u64, bytes: usize) -> Done {
-        self.timed_call(stream, "download", size_text(bytes), || {
-            // SAFETY: as the caller promises.
-            unsafe { self.inner.download(stream, dst, src, bytes) }
-        })
-    }
-
-    unsafe fn copy(&self, stream: Stream, dst: u64, src: u64, bytes: usize) -> Done {
-        self.timed_call(stream, "copy", size_text(bytes), || {
-            // SAFETY: as the caller promises.
-            unsafe { self.inner.copy(stream, dst, src, bytes) }
-        })
-    }
-
-    unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Done {
-        self.timed_call(stream, "zero", size_text(bytes), || {
-            // SAFETY: as the caller promises.
-            unsafe { self.inner.zero(stream, dst, bytes) }
-        })
-    }
-
-    fn function(&self, module: KernelModule, name: &str) -> Done<KernelFunction> {
-        let function = self.inner.function(module, name)?;
-        lock_unpoisoned(&self.names).insert(function, name.into());
-        Ok(function)
-    }
-
-    unsafe fn launch(
-        &self,
-        stream: Stream,
-        function: KernelFunction,
-        grid: Grid,
-        args: &[&[u8]],
-    ) -> Done {
-        let name =
-            lock_unpoisoned(&self.names).get(&function).cloned().unwrap_or_else(|| "?".into());
-        let ([x, y, z], threads) = (grid.blocks, grid.threads);
-        self.timed_call(stream, name, format!("{x} x {y} x {z} blocks of {threads}"), || {
-            // SAFETY: as the caller promises.
-            unsafe { self.inner.launch(stream, function, grid, args) }
-        })
-    }
-
-    unsafe fn matmul(&self, stream: Stream, shape: &MatMul, operands: &MatMulOperands) -> Done {
-        self.timed_call(stream, "matmul", shape.to_string(), || {
-            // SAFETY: as the caller promises.
-            unsafe { self.inner.matmul(stream, shape, operands) }
-        })
-    }
-
-    fn attention(&self) -> Option<&dyn FusedAttention> {
-        self.inner.attention().map(|_| self as &dyn FusedAttention)
-    }
-
-    fn begin_capture(&self, _: Stream) -> Done {
-        let reason = "captured calls cannot be timed one by one".to_owned();
-        Err(DriverError::Refused { call: PROFILE_VARIABLE, reason })
-    }
-
-    unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Done {
-        // SAFETY: as the caller promises.
-        unsafe { self.inner.launch_graph(stream, graph) }
-    }
-}
-
-/// Forwards to the fused attention of the inner driver, which is present if this one is used.
-impl FusedAttention for ProfiledDriver {
-    fn supports(&self, shape: &FusedShape) -> bool {
-        self.inner.attention().is_some_and(|attention| attention.supports(shape))
-    }
-
-    fn supports_backward(&self, shape: &FusedShape, free_bytes: usize) -> bool {
-        self.inner
-            .attention()
-            .is_some_and(|attention| attention.supports_backward(shape, free_bytes))
-    }
-
-    unsafe fn forward(
-        &self,
-        stream: Stream,
-        shape: &FusedShape,
-        operands: &AttentionOperands,
-    ) -> Done {
-        let attention = self.inner.attention().ok_or_else(missing_attention)?;
-        self.timed_call(stream, "attention", shape_text(shape), || {
-            // SAFETY: as the caller promises.
-            unsafe { attention.forward(stream, shape, operands) }
-        })
-    }
-
-    unsafe fn backward(
-        &self,
-        stream: Stream,
-        shape: &FusedShape,
-        operands: &AttentionOperands,
-        gradients: &AttentionGradients,
-    ) -> Done {
-        let attention = self.inner.attention().ok_or_else(missing_attention)?;
-        self.timed_call(stream, "attention backward", shape_text(shape), || {
-            // SAFETY: as the caller promises.
-            unsafe { attention.backward(stream, shape, operands, gradients) }
-        })
-    }
-}
-
-fn missing_attention() -> DriverError {
-    DriverError::Library("the driver has no attention".to_owned())
-}
-
-fn size_text(bytes: usize) -> String {
-    format!("{bytes} bytes")
 }
 
 fn shape_text(shape: &FusedShape) -> String {

@@ -96,7 +96,7 @@ fn fits_wide_steps([keys, values]: [usize; 2], variant: Variant) -> bool {
 /// step.
 ///
 /// There is one source per pair of head sizes and [`Variant`], compiled on first use. Tiles are as large as registers
-/// allow without spilling on compute capabilities 8.0, 9.0 and 10.0, as `meshwright kernels --check` shows for usual
+/// allow without spilling on compute capabilities 8.0, 9.0 and 10.0, as `kernel_check` shows for usual
 /// head sizes and variants: the more rows a warp has, the more often it reuses a column read from shared memory. Two or
 /// three blocks share a multiprocessor, so that the matmuls of one overlap with the exponentials of another.
 ///

@@ -17,11 +17,11 @@ use super::api::{CublasLtApi, cublaslt};
 use super::context::DeviceContext;
 use super::memory;
 use crate::gpu::lock_unpoisoned;
-use crate::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream};
+use crate::{Driver, DriverCalls, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream};
 use autotune_cache::AutotuneCache;
 use candidates::OperandAlignment;
 use descriptors::{MatMulDescriptors, call};
-use meshwright_backend::DType;
+use meshwright_backend::{DType, Gemm};
 use plan::{MatMulPlan, PlanKey};
 
 /// Workspace of a matmul, in bytes: enough for the fastest algorithms on Hopper, and for the partial sums of split-k.
@@ -79,6 +79,10 @@ impl CublasLtMatMuls {
 
     /// Returns true if matmuls of a shape are supported for [aligned](MatMulOperands::ALIGNMENT) operands.
     pub fn is_supported(&self, shape: &MatMul) -> bool {
+        let Gemm { m, n, k, .. } = shape.gemm;
+        if m == 0 || n == 0 || k == 0 || !has_dtypes(shape) {
+            return false;
+        }
         if let Some(has) = lock_unpoisoned(&self.supported).get(shape) {
             return *has;
         }
@@ -110,10 +114,10 @@ impl CublasLtMatMuls {
         });
     }
 
-    /// Computes `c (+)= op(a) * op(b)` of row-major matrices of positive sizes, with its epilogue.
+    /// Computes `c (+)= op(a) * op(b)` of row-major matrices, with its epilogue.
     ///
     /// # Safety
-    /// As [`Driver::matmul`](crate::Driver::matmul).
+    /// As [`MatMul`](crate::Call::MatMul).
     pub unsafe fn execute(
         &self,
         driver: &dyn Driver,
@@ -122,6 +126,23 @@ impl CublasLtMatMuls {
         shape: &MatMul,
         operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
+        let gemm = &shape.gemm;
+        let is_plain = shape.epilogue == MatMulEpilogue::Plain;
+        if is_plain && (gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate)) {
+            return Ok(());
+        }
+        if is_plain && gemm.k == 0 {
+            let bytes = gemm.m * gemm.n * shape.result.bytes();
+            // SAFETY: as the caller promises.
+            return unsafe { driver.zero(stream, operands.c, bytes) };
+        }
+        if !has_dtypes(shape) {
+            let (inputs, result) = (shape.inputs, shape.result);
+            return Err(DriverError::Call {
+                call: "cublasLtMatmul",
+                reason: format!("no matmul has {inputs} inputs and a {result} result"),
+            });
+        }
         let workspace = self.workspace(context, stream)?;
         let plan = self.get_plan(driver, context, stream, shape, operands, workspace);
         let submitted = plan.and_then(|plan| {
@@ -137,9 +158,7 @@ impl CublasLtMatMuls {
                 )
             }
         });
-        if let (Err(error @ DriverError::Refused { .. }), true) =
-            (&submitted, shape.epilogue != MatMulEpilogue::Plain)
-        {
+        if let (Err(error @ DriverError::Refused { .. }), false) = (&submitted, is_plain) {
             self.note_unsupported(shape, error);
         }
         submitted
@@ -219,7 +238,7 @@ impl CublasLtMatMuls {
 }
 
 /// Returns true if cuBLASLt has matmuls of these dtypes.
-pub fn has_dtypes(shape: &MatMul) -> bool {
+fn has_dtypes(shape: &MatMul) -> bool {
     matches!(
         (shape.inputs, shape.result),
         (DType::Bf16, DType::Bf16 | DType::F32) | (DType::F32, DType::F32)

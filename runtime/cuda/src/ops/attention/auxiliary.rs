@@ -28,7 +28,7 @@ impl AttentionScratch {
         s: &AttentionShape,
         ranges: Option<KeyRanges>,
     ) -> AttentionScratch {
-        AttentionScratch::new(gpu, s, ranges, [0, 0])
+        AttentionScratch::new(gpu, s, ranges, 0, 0)
     }
 
     /// Allocates the buffers of the backward pass.
@@ -40,14 +40,15 @@ impl AttentionScratch {
     ) -> AttentionScratch {
         let deltas = s.batch * s.heads * s.queries.pitch;
         let partials = s.heads * diagonals(s) * (2 * TILE - 1);
-        AttentionScratch::new(gpu, s, ranges, [deltas, if of_bias { partials } else { 0 }])
+        AttentionScratch::new(gpu, s, ranges, deltas, if of_bias { partials } else { 0 })
     }
 
     fn new(
         gpu: &GpuContext,
         s: &AttentionShape,
         ranges: Option<KeyRanges>,
-        [deltas, partials]: [usize; 2],
+        deltas: usize,
+        partials: usize,
     ) -> AttentionScratch {
         let has_bounds = ranges.is_some() || hides_first_keys(s);
         let bounds = if has_bounds { s.batch * s.queries.pitch } else { 0 };
@@ -132,7 +133,8 @@ pub(super) fn bias_gradients(
     extras: ExtraArguments,
     given: &Given,
     partials: u64,
-    (dbias, distances): (View, usize),
+    dbias: View,
+    distances: usize,
 ) {
     let &Given { q, k, v, dout, lse, delta } = given;
     let name = format!("attention_bias_partials_{}", float_name(q.dtype()));

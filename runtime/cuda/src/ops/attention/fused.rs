@@ -1,13 +1,13 @@
 //! Attention by the vendor library.
 
 use crate::{
-    AttentionGradients, AttentionImplementation, AttentionOperands, FusedAttention, FusedShape,
-    GpuContext, PassDirection,
+    AttentionGradients, AttentionImplementation, AttentionOperands, DriverCalls, FusedAttention,
+    FusedShape, GpuContext, PassDirection,
 };
 use meshwright_backend::{AttentionShape, DType, StreamKind, View};
 
 use super::super::launch::{address, aligned};
-use super::GradientViews;
+use super::{GradientViews, Operands};
 
 /// The reason why the vendor library does not compute a pass; `None` if it is missing, or reports its reason itself.
 pub(super) type Refusal = Option<&'static str>;
@@ -39,19 +39,20 @@ fn shape(s: &AttentionShape, options: Options) -> Result<FusedShape, &'static st
 /// Submits the forward pass, if the library supports its operands.
 pub(super) fn forward(
     gpu: &GpuContext,
-    (s, options): (&AttentionShape, Options),
-    operands: [View; 4],
-    lse: View,
+    s: &AttentionShape,
+    options: Options,
+    operands: &Operands,
 ) -> Result<(), Refusal> {
-    let fused = library(gpu, &operands, lse)?;
+    let &Operands { q, k, v, out, lse } = operands;
+    let fused = library(gpu, &[q, k, v, out], lse)?;
     let s = shape(s, options)?;
     if !fused.supports(&s) {
         return Err(None);
     }
     let stream = gpu.stream(StreamKind::Compute);
-    let addresses = addresses(operands, lse);
+    let addresses = operands.addresses();
     // SAFETY: the views have the sizes of the shape, and work submitted to one stream is done in order.
-    gpu.retry_after_trim(|| unsafe { fused.forward(stream, &s, &addresses) });
+    gpu.retry_after_trim(|| unsafe { gpu.driver().attention_forward(stream, &s, &addresses) });
     gpu.attention.note(PassDirection::Forward, AttentionImplementation::Cudnn);
     Ok(())
 }
@@ -59,12 +60,13 @@ pub(super) fn forward(
 /// Submits the backward pass, if the library supports its operands.
 pub(super) fn backward(
     gpu: &GpuContext,
-    (s, options): (&AttentionShape, Options),
-    operands: [View; 4],
-    (lse, dout): (View, View),
+    s: &AttentionShape,
+    options: Options,
+    operands: &Operands,
+    dout: View,
     gradients: &GradientViews,
 ) -> Result<(), Refusal> {
-    let [q, k, v, out] = operands;
+    let &Operands { q, k, v, out, lse } = operands;
     let &GradientViews { dq, dk, dv } = gradients;
     let fused = library(gpu, &[q, k, v, out, dout, dq, dk, dv], lse)?;
     let s = shape(s, options)?;
@@ -74,16 +76,20 @@ pub(super) fn backward(
     let stream = gpu.stream(StreamKind::Compute);
     let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(address);
     let gradients = AttentionGradients { dout, dq, dk, dv };
-    let operands = addresses(operands, lse);
+    let operands = operands.addresses();
     // SAFETY: as in `forward`.
-    gpu.retry_after_trim(|| unsafe { fused.backward(stream, &s, &operands, &gradients) });
+    gpu.retry_after_trim(|| unsafe {
+        gpu.driver().attention_backward(stream, &s, &operands, &gradients)
+    });
     gpu.attention.note(PassDirection::Backward, AttentionImplementation::Cudnn);
     Ok(())
 }
 
-fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
-    let [q, k, v, out] = operands.map(address);
-    AttentionOperands { q, k, v, out, lse: address(lse) }
+impl Operands<'_> {
+    fn addresses(&self) -> AttentionOperands {
+        let [q, k, v, out, lse] = [self.q, self.k, self.v, self.out, self.lse].map(address);
+        AttentionOperands { q, k, v, out, lse }
+    }
 }
 
 /// Returns the attention of the vendor library, if it supports operands of these dtypes and addresses.

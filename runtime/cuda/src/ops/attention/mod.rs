@@ -66,18 +66,17 @@ impl AttentionOps for CudaBackend {
 /// Launches the forward pass and returns its floating-point operations.
 fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
     let AttentionArgs { q, k, v, ranges, bias, sinks, out, lse } = args;
-    let (out, lse) = (out.as_view(), lse.as_view());
     if row_count(s) == 0 {
         return 0;
     }
-    let operands = [q, k, v, out];
+    let operands = Operands { q, k, v, out: out.as_view(), lse: lse.as_view() };
     let options = fused::Options {
         ranges: ranges.is_some(),
         bias: bias.is_some(),
         sinks: sinks.is_some(),
         accumulate: false,
     };
-    if let Err(refusal) = fused::forward(gpu, (s, options), operands, lse) {
+    if let Err(refusal) = fused::forward(gpu, s, options, &operands) {
         let scratch = AttentionScratch::forward(gpu, s, ranges);
         let extras = ExtraArguments::new(s, scratch.bounds, bias, sinks);
         let variant = Variant {
@@ -87,17 +86,21 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
             sinks: sinks.is_some(),
             ..Variant::default()
         };
-        let operands_and_lse = [q, k, v, out, lse];
-        let kernel = tensor::forward_kernel(gpu, s, variant, operands);
-        report::note_attention(gpu, s, (PassDirection::Forward, q.dtype(), refusal), &|| {
-            match &kernel {
+        let kernel = tensor::forward_kernel(gpu, s, variant, &operands);
+        report::note_attention(
+            gpu,
+            s,
+            PassDirection::Forward,
+            q.dtype(),
+            refusal,
+            &|| match &kernel {
                 Some(tiles) => tiles.source().name.to_string(),
                 None => PLAIN.name.to_string(),
-            }
-        });
+            },
+        );
         match kernel {
-            Some(tiles) => tensor::forward(gpu, s, &tiles, extras, operands_and_lse),
-            None => plain::forward(gpu, s, extras, operands_and_lse),
+            Some(tiles) => tensor::forward(gpu, s, &tiles, extras, &operands),
+            None => plain::forward(gpu, s, extras, &operands),
         }
     }
     flops::attention_flops(s, Products { of_keys: 1, of_values: 1 })
@@ -118,7 +121,8 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
     let refusal = if row_count(s) == 0 {
         None
     } else {
-        match fused::backward(gpu, (s, options), [q, k, v, out], (lse, dout), &gradients) {
+        let operands = Operands { q, k, v, out, lse };
+        match fused::backward(gpu, s, options, &operands, dout, &gradients) {
             Ok(()) => return flops::attention_flops(s, Products { of_keys: 3, of_values: 2 }),
             Err(refusal) => refusal,
         }
@@ -132,8 +136,8 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
     }
     let mut products = Products { of_keys: 4, of_values: 3 };
     if let (Some(bias), Some(dbias)) = (bias, dbias) {
-        let results = (dbias, bias.distances);
-        auxiliary::bias_gradients(gpu, s, extras, &given, scratch.partials, results);
+        let distances = bias.distances;
+        auxiliary::bias_gradients(gpu, s, extras, &given, scratch.partials, dbias, distances);
         products = Products { of_keys: products.of_keys + 1, of_values: products.of_values + 1 };
     }
     let variant = Variant {
@@ -147,7 +151,9 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
     report::note_attention(
         gpu,
         s,
-        (PassDirection::Backward, q.dtype(), refusal),
+        PassDirection::Backward,
+        q.dtype(),
+        refusal,
         &|| match &kernels {
             Some(kernels) => kernels.names(),
             None => PLAIN.name.to_string(),
@@ -162,6 +168,15 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         None => plain::backward(gpu, s, extras, &given, gradients),
     }
     flops::attention_flops(s, products)
+}
+
+/// Inputs and results of the forward pass.
+struct Operands<'a> {
+    q: View<'a>,
+    k: View<'a>,
+    v: View<'a>,
+    out: View<'a>,
+    lse: View<'a>,
 }
 
 /// Inputs of both backward passes.

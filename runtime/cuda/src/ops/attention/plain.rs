@@ -7,7 +7,7 @@ use meshwright_backend::{AttentionShape, View};
 
 use super::super::launch::{address, float_name};
 use super::sizes::{AttentionSizes, ExtraArguments};
-use super::{Given, GradientViews, blocks};
+use super::{Given, GradientViews, Operands, blocks};
 
 /// Rows of a block, and columns of a step.
 pub(super) const TILE: usize = 16;
@@ -32,8 +32,9 @@ pub(super) fn forward(
     gpu: &GpuContext,
     s: &AttentionShape,
     extras: ExtraArguments,
-    [q, k, v, out, lse]: [View; 5],
+    operands: &Operands,
 ) {
+    let &Operands { q, k, v, out, lse } = operands;
     let name = name("forward", q, out);
     let grid =
         Grid { blocks: blocks(s, s.queries.len, s.heads, TILE), ..plain_grid(gpu, s, FORWARD) };

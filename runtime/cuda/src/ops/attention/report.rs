@@ -9,7 +9,9 @@ use meshwright_backend::{AttentionShape, Band, DType};
 pub(super) fn note_attention(
     gpu: &GpuContext,
     s: &AttentionShape,
-    (pass, dtype, refusal): (PassDirection, DType, Refusal),
+    pass: PassDirection,
+    dtype: DType,
+    refusal: Refusal,
     kernels: &dyn Fn() -> String,
 ) {
     if s.batch == 0 {

@@ -7,15 +7,16 @@ use meshwright_backend::{AttentionShape, DType, View};
 
 use super::super::launch::{address, aligned};
 use super::sizes::{AttentionSizes, ExtraArguments};
-use super::{Given, GradientViews, blocks};
+use super::{Given, GradientViews, Operands, blocks};
 
 /// Returns the forward kernel, if there is one for these operands on this device.
 pub(super) fn forward_kernel(
     gpu: &GpuContext,
     s: &AttentionShape,
     variant: Variant,
-    [q, k, v, out]: [View; 4],
+    operands: &Operands,
 ) -> Option<AttentionTiles> {
+    let &Operands { q, k, v, out, .. } = operands;
     let variant = Variant { wide: out.dtype() == DType::F32, ..variant };
     (accepts_operands(s, &[q, k, v], &[out]) && fits_device(gpu, s, variant))
         .then(|| AttentionTiles::forward(head_dims(s), variant))
@@ -26,9 +27,10 @@ pub(super) fn forward(
     s: &AttentionShape,
     tiles: &AttentionTiles,
     extras: ExtraArguments,
-    operands: [View; 5],
+    operands: &Operands,
 ) {
-    let [q, k, v, out, lse] = operands.map(address);
+    let &Operands { q, k, v, out, lse } = operands;
+    let [q, k, v, out, lse] = [q, k, v, out, lse].map(address);
     let sizes = AttentionSizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras];
     let grid = tensor_grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::{CudaBackend, KernelSource, NullDriver, SOURCES};
 use meshwright_backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use meshwright_backend::{
     AttentionShape, Backend, Band, BlockIndex, Buffer, CachingAllocator, Category, DType,
     DistanceBias, DropoutMask, Expr, LeafGrad, Node, UnaryFunction, UpdateExpr, UpdateNode,
     UpdateOperands, View,
 };
+use meshwright_cuda::{CudaBackend, KernelSource, NullDriver, SOURCES};
 
 /// Columns and rows of operands.
 const COLS: usize = 512;
@@ -18,7 +18,7 @@ const ROWS: usize = 64;
 ///
 /// They are recorded from the backend's own calls on a null driver.
 pub fn generated_sources() -> Vec<KernelSource> {
-    let driver = Arc::new(NullDriver::new(|_| {}));
+    let driver = Arc::new(NullDriver::new(|_, _| {}));
     let backend = CudaBackend::new(driver.clone());
     let memory = CachingAllocator::on(backend.device(), usize::MAX);
     for dtype in [DType::F32, DType::Bf16] {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::native::api::nvrtc;
+use meshwright_cuda::native::nvrtc;
 
 const LOG: &str = "\
 k.cu(1): warning #550-D: variable \"c\" was set but never used

@@ -8,13 +8,12 @@ mod log;
 use std::fmt;
 use std::time::Duration;
 
+use meshwright_cuda::native::{
+    CacheKey, CompiledCode, DiskCache, Version, compile, compiled_text, nvrtc,
+};
+use meshwright_cuda::{DriverError, KernelSource};
 use rayon::prelude::*;
 
-use super::api::nvrtc;
-use super::compile::{CompiledCode, compile, compiled_text};
-use super::disk_cache::{CacheKey, DiskCache};
-use super::vendor_library::Version;
-use crate::{DriverError, KernelSource};
 pub use generated::generated_sources;
 pub use log::ResourceUsage;
 
