@@ -4,17 +4,19 @@
 #[cfg(target_arch = "x86_64")]
 mod bf16_dot;
 mod blocked;
+mod lanes;
 mod right_operand;
 mod rounded;
 mod skinny;
+mod tile;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use bf16_dot::DotInstructions;
-use blocked::Tile;
 use half::bf16;
 pub(super) use right_operand::{PANEL, RightOperand};
+use tile::Tile;
 
 use super::CpuBackend;
 use super::float::{Float, by_float};
