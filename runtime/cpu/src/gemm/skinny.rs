@@ -12,7 +12,7 @@ use crate::scratch::with_scratch;
 use crate::workers::{Rows, Workers};
 use meshwright_backend::math::fma;
 
-/// Computes what [`Matmul::matmul`](super::Matmul::matmul) does, for results with fewer than
+/// Computes what [`matmul`](super::matmul) does, for results with fewer than
 /// [`MIN_SIDE`](super::MIN_SIDE) rows or columns.
 pub(super) fn matmul<T: Float, C: Float>(
     workers: &Workers,
@@ -87,7 +87,6 @@ const MAX_REGISTERS: usize = 8;
 /// # Safety
 /// The CPU has the instructions of `L`.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)]
 unsafe fn dot<L: Lanes, T: Float>(x: &[T], y: &[f32]) -> f32 {
     let (x, x_rest) = x.as_chunks::<LANES>();
     let (y, y_rest) = y.as_chunks::<LANES>();
@@ -99,13 +98,13 @@ unsafe fn dot<L: Lanes, T: Float>(x: &[T], y: &[f32]) -> f32 {
             let mut sums = [L::zero(); MAX_REGISTERS];
             for (x, y) in x.iter().zip(y) {
                 let (x, y) = (x.as_ptr().add(first), y.as_ptr().add(first));
-                for j in 0..registers {
+                for (j, sum) in sums[..registers].iter_mut().enumerate() {
                     let (x, y) = (L::widen(x.add(j * L::COUNT)), L::load(y.add(j * L::COUNT)));
-                    sums[j] = sums[j].add_product(x, y);
+                    *sum = sum.add_product(x, y);
                 }
             }
-            for j in 0..registers {
-                sums[j].store(lanes.as_mut_ptr().add(first + j * L::COUNT));
+            for (j, sum) in sums[..registers].iter().enumerate() {
+                sum.store(lanes.as_mut_ptr().add(first + j * L::COUNT));
             }
         }
     }

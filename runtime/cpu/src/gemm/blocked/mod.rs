@@ -16,8 +16,9 @@ use pack::{Pack, PackedRegion, Side};
 use prefetch::PrefetchedRegion;
 use tile::{Block, PackedLeft, PackedRight, ResultBlock};
 
+use super::Matrix;
+use super::rounded::matmul_rounded;
 use super::tile::Tile;
-use super::{Matrix, rounded};
 use crate::float::Float;
 use crate::scratch::with_scratch;
 use crate::workers::{Rows, Workers};
@@ -32,24 +33,24 @@ const CONFLICTING: usize = 1024;
 /// Columns of a packed block of the right operand, which stays in the third-level cache.
 const COLUMNS: usize = 2048;
 
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results in f32.
-pub(super) fn matmul<T: Float>(
+/// Implements [`matmul`](super::matmul) by tiles.
+pub(super) fn matmul<T: Float, C: Float>(
     workers: &Workers,
     tile: Tile,
     mnk: [usize; 3],
     a: Matrix<T>,
     b: Matrix<T>,
     accumulate: bool,
-    c: &mut [f32],
+    c: &mut [C],
 ) {
-    match unpacked(tile, mnk, a, b) {
+    matmul_rounded(workers, mnk, a, accumulate, c, |mnk, a, c| match unpacked(tile, mnk, a, b) {
         Some((a, b)) if workers.threads() == 1 => {
             let [_, n, k] = mnk;
             let c = ResultBlock { data: c, stride: n, start: 0, columns: n };
             tile.run(Block { depth: k, a, b, c, add: accumulate });
         }
         _ => packed(workers, tile, mnk, a, b, accumulate, c),
-    }
+    });
 }
 
 /// Maximum rows of unpacked operands, for which packing takes longer than it saves.
@@ -82,7 +83,7 @@ pub(super) fn pack_panels<T: Float>(
     pack_all_right(&Workers::ONE, tile, b, PackedRegion { lead: 0..n, depth: 0..k }, panels);
 }
 
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) on one thread, for a right operand in panels of `panel`
+/// Implements [`matmul`](super::matmul) on one thread, for a right operand in panels of `panel`
 /// elements and a left one that is read where it is, in a single block: for up to a few hundred steps.
 pub(super) fn matmul_by_panels(
     tile: Tile,
@@ -209,20 +210,5 @@ fn pack_all_right<T: Float>(
         let lead = lead.start + range.start * width..lead.end.min(lead.start + range.end * width);
         let region = PackedRegion { lead, depth: depth.clone() };
         tile.run(Pack { matrix: b.transpose(), region, panels, side: Side::Right });
-    });
-}
-
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results that are rounded to another type, once.
-pub(super) fn matmul_rounded<T: Float, C: Float>(
-    workers: &Workers,
-    tile: Tile,
-    mnk: [usize; 3],
-    a: Matrix<T>,
-    b: Matrix<T>,
-    accumulate: bool,
-    c: &mut [C],
-) {
-    rounded::matmul_rounded(workers, mnk, a, accumulate, c, |mnk, a, sums| {
-        matmul(workers, tile, mnk, a, b, accumulate, sums)
     });
 }

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{CONFLICTING, matmul, matmul_rounded};
+use super::{CONFLICTING, matmul};
 use crate::float::Float;
 use crate::gemm::Matrix;
 use crate::gemm::rounded::{MAX_SUMS, MIN_ROWS};
@@ -136,7 +136,7 @@ fn results_in_bf16_are_rounded_once() {
         let expected: Vec<bf16> = expected.into_iter().map(bf16::narrow_from_f32).collect();
         for workers in &workers {
             let mut got = c.clone();
-            workers.install(|| matmul_rounded(workers, tile, mnk, a, b, accumulate, &mut got));
+            workers.install(|| matmul(workers, tile, mnk, a, b, accumulate, &mut got));
             assert!(
                 same_bits(&got, &expected),
                 "{tile:?} {mnk:?} on {} threads",
@@ -155,7 +155,7 @@ fn rows_beyond_the_scratch_are_rounded() {
         let expected: Vec<bf16> =
             chains(tile, mnk, a, b, None).into_iter().map(bf16::narrow_from_f32).collect();
         let mut got = vec![bf16::ZERO; m * n];
-        matmul_rounded(&Workers::ONE, tile, mnk, a, b, false, &mut got);
+        matmul(&Workers::ONE, tile, mnk, a, b, false, &mut got);
         assert!(same_bits(&got, &expected), "{tile:?}");
     }
 }
