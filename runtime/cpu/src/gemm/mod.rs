@@ -4,17 +4,19 @@
 #[cfg(target_arch = "x86_64")]
 mod bf16_dot;
 mod blocked;
+mod lanes;
 mod right_operand;
 mod rounded;
 mod skinny;
+mod tile;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use bf16_dot::DotInstructions;
-use blocked::Tile;
 use half::bf16;
 pub(super) use right_operand::{PANEL, RightOperand};
+use tile::Tile;
 
 use super::CpuBackend;
 use super::float::{Float, by_float};
@@ -48,67 +50,27 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// An element type of operands whose matmul has elements of type `C`.
-pub(super) trait Matmul<C>: Float {
-    /// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`.
-    ///
-    /// Rows of `c` are contiguous, and no size is 0; [`skinny`] is for few rows or columns. Overwritten elements are
-    /// not read.
-    fn matmul(
-        workers: &Workers,
-        mnk: [usize; 3],
-        a: Matrix<Self>,
-        b: Matrix<Self>,
-        accumulate: bool,
-        c: &mut [C],
-    );
-}
-
-impl Matmul<f32> for f32 {
-    fn matmul(
-        workers: &Workers,
-        mnk: [usize; 3],
-        a: Matrix<f32>,
-        b: Matrix<f32>,
-        accumulate: bool,
-        c: &mut [f32],
-    ) {
-        blocked::matmul(workers, Tile::detect(), mnk, a, b, accumulate, c);
+/// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`; [`skinny`] is for few rows or columns.
+///
+/// Rows of `c` are contiguous, and no size is 0. Elements are summed in f32 and rounded once; overwritten ones are not
+/// read.
+fn matmul<T: Float, C: Float>(
+    workers: &Workers,
+    mnk: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [C],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if !T::IS_F32
+        && let Some(dots) = DotInstructions::at_level(Level::detect())
+    {
+        let operands =
+            [a, b].map(|x| Matrix { data: bytemuck::cast_slice(x.data), row: x.row, col: x.col });
+        return bf16_dot::matmul(dots, workers, mnk, operands, accumulate, c);
     }
-}
-
-impl Matmul<bf16> for bf16 {
-    fn matmul(
-        workers: &Workers,
-        mnk: [usize; 3],
-        a: Matrix<bf16>,
-        b: Matrix<bf16>,
-        accumulate: bool,
-        c: &mut [bf16],
-    ) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(dots) = DotInstructions::at_level(Level::detect()) {
-            return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
-        }
-        blocked::matmul_rounded(workers, Tile::detect(), mnk, a, b, accumulate, c);
-    }
-}
-
-impl Matmul<f32> for bf16 {
-    fn matmul(
-        workers: &Workers,
-        mnk: [usize; 3],
-        a: Matrix<bf16>,
-        b: Matrix<bf16>,
-        accumulate: bool,
-        c: &mut [f32],
-    ) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(dots) = DotInstructions::at_level(Level::detect()) {
-            return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
-        }
-        blocked::matmul(workers, Tile::detect(), mnk, a, b, accumulate, c);
-    }
+    blocked::matmul(workers, Tile::detect(), mnk, a, b, accumulate, c);
 }
 
 /// Minimum rows and columns of a result that is computed by tiles.
@@ -128,7 +90,7 @@ impl MatmulOps for CpuBackend {
 }
 
 /// Multiplies whole operands.
-fn gemm<T: Matmul<C> + Sync, C: Float>(
+fn gemm<T: Float, C: Float>(
     workers: &Workers,
     flops: &AtomicU64,
     g: &Gemm,
@@ -147,6 +109,6 @@ fn gemm<T: Matmul<C> + Sync, C: Float>(
     }
     let a = if trans_a { Matrix::transposed(a, m) } else { Matrix::rows(a, k) };
     let b = if trans_b { Matrix::transposed(b, k) } else { Matrix::rows(b, n) };
-    let matmul = if m.min(n) < MIN_SIDE { skinny::matmul } else { T::matmul };
+    let matmul = if m.min(n) < MIN_SIDE { skinny::matmul } else { matmul };
     workers.install(|| matmul(workers, [m, n, k], a, b, accumulate, c));
 }

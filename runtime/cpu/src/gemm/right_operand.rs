@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::Matrix;
-use super::blocked::{self, Tile};
+use super::blocked;
+use super::tile::Tile;
 use crate::float::Float;
 
 /// A multiple of the columns of a panel, for every instruction set.
@@ -22,7 +23,7 @@ pub(crate) struct RightOperand<'a> {
 impl<'a> RightOperand<'a> {
     /// Returns the number of scratch elements of an operand of up to `[k, n]`.
     pub fn scratch_len([k, n]: [usize; 2]) -> usize {
-        k * n.next_multiple_of(Tile::detect().columns())
+        k * n.next_multiple_of(Tile::detect().columns)
     }
 
     /// Creates an operand that has no elements yet, in scratch of [`scratch_len`](Self::scratch_len) elements.
@@ -30,7 +31,7 @@ impl<'a> RightOperand<'a> {
     /// Each element of a product is the sum of sums of at most `chain` terms. Rounding errors grow with the length of a
     /// chain, and the time with their number.
     pub fn new(panels: &'a mut [f32], chain: usize) -> Self {
-        RightOperand { panels, sizes: [0; 2], width: Tile::detect().columns(), chain }
+        RightOperand { panels, sizes: [0; 2], width: Tile::detect().columns, chain }
     }
 
     /// Copies a matrix `[k, n]`.

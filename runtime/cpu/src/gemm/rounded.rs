@@ -11,7 +11,8 @@ pub(super) const MAX_SUMS: usize = 1 << 21;
 /// Minimum rows that are computed at a time, even if they have more elements.
 pub(super) const MIN_ROWS: usize = 144;
 
-/// Calls `matmul` for all rows of the left operand `a`, some at a time, and rounds its sums into `c`.
+/// Calls `matmul` for all rows of the left operand `a`, some at a time, and rounds its sums into `c`, or calls it once
+/// for a result in f32.
 ///
 /// If `accumulate`, the sums start at `c`, so `matmul` adds to them.
 pub(super) fn matmul_rounded<T, C: Float>(
@@ -22,6 +23,9 @@ pub(super) fn matmul_rounded<T, C: Float>(
     c: &mut [C],
     matmul: impl Fn([usize; 3], Matrix<T>, &mut [f32]),
 ) {
+    if let Some(c) = C::in_place_mut(c) {
+        return matmul([m, n, k], a, c);
+    }
     let rows = (MAX_SUMS / n).max(MIN_ROWS).min(m);
     with_scratch(rows * n, |sums| {
         for (part, c) in c.chunks_mut(rows * n).enumerate() {

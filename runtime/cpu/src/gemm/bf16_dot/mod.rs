@@ -60,7 +60,7 @@ impl DotInstructions {
     }
 }
 
-/// Implements [`Matmul::matmul`](super::Matmul::matmul); a result in bf16 is rounded once.
+/// Implements [`matmul`](super::matmul); a result in bf16 is rounded once.
 pub(super) fn matmul<C: Float>(
     dots: DotInstructions,
     workers: &Workers,

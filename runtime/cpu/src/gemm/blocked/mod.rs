@@ -3,7 +3,6 @@
 //!
 //! Operands are packed into panels of f32, independently of their layout and type, and sums are f32 throughout.
 
-mod lanes;
 mod pack;
 mod prefetch;
 #[cfg(test)]
@@ -13,12 +12,13 @@ mod transpose;
 
 use std::ops::Range;
 
-use pack::{PackedRegion, pack_left, pack_right};
+use pack::{Pack, PackedRegion, Side};
 use prefetch::PrefetchedRegion;
-pub(super) use tile::Tile;
-use tile::{PackedLeft, PackedRight, ResultBlock, block};
+use tile::{Block, PackedLeft, PackedRight, ResultBlock};
 
-use super::{Matrix, rounded};
+use super::Matrix;
+use super::rounded::matmul_rounded;
+use super::tile::Tile;
 use crate::float::Float;
 use crate::scratch::with_scratch;
 use crate::workers::{Rows, Workers};
@@ -33,30 +33,24 @@ const CONFLICTING: usize = 1024;
 /// Columns of a packed block of the right operand, which stays in the third-level cache.
 const COLUMNS: usize = 2048;
 
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results in f32.
-pub(super) fn matmul<T: Float>(
+/// Implements [`matmul`](super::matmul) by tiles.
+pub(super) fn matmul<T: Float, C: Float>(
     workers: &Workers,
     tile: Tile,
     mnk: [usize; 3],
     a: Matrix<T>,
     b: Matrix<T>,
     accumulate: bool,
-    c: &mut [f32],
+    c: &mut [C],
 ) {
-    match unpacked(tile, mnk, a, b) {
+    matmul_rounded(workers, mnk, a, accumulate, c, |mnk, a, c| match unpacked(tile, mnk, a, b) {
         Some((a, b)) if workers.threads() == 1 => {
             let [_, n, k] = mnk;
-            block(
-                tile,
-                k,
-                a,
-                b,
-                ResultBlock { data: c, stride: n, start: 0, columns: n },
-                accumulate,
-            );
+            let c = ResultBlock { data: c, stride: n, start: 0, columns: n };
+            tile.run(Block { depth: k, a, b, c, add: accumulate });
         }
         _ => packed(workers, tile, mnk, a, b, accumulate, c),
-    }
+    });
 }
 
 /// Maximum rows of unpacked operands, for which packing takes longer than it saves.
@@ -70,13 +64,13 @@ fn unpacked<'a, T: Float>(
     a: Matrix<'a, T>,
     b: Matrix<'a, T>,
 ) -> Option<(PackedLeft<'a>, PackedRight<'a>)> {
-    let whole_panels = b.col == 1 && n.is_multiple_of(tile.columns());
-    if !whole_panels || m > SMALL || k > tile.depth() || n > COLUMNS {
+    let whole_panels = b.col == 1 && n.is_multiple_of(tile.columns);
+    if !whole_panels || m > SMALL || k > tile.depth || n > COLUMNS {
         return None;
     }
     let (a_data, b_data) = (T::in_place(a.data)?, T::in_place(b.data)?);
     let left = left_in_place(tile, Matrix { data: a_data, row: a.row, col: a.col });
-    Some((left, PackedRight { data: b_data, panel: tile.columns(), step: b.row }))
+    Some((left, PackedRight { data: b_data, panel: tile.columns, step: b.row }))
 }
 
 /// Packs a right operand `[k, n]` into panels of a tile's columns, each of all `k` steps.
@@ -89,7 +83,7 @@ pub(super) fn pack_panels<T: Float>(
     pack_all_right(&Workers::ONE, tile, b, PackedRegion { lead: 0..n, depth: 0..k }, panels);
 }
 
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) on one thread, for a right operand in panels of `panel`
+/// Implements [`matmul`](super::matmul) on one thread, for a right operand in panels of `panel`
 /// elements and a left one that is read where it is, in a single block: for up to a few hundred steps.
 pub(super) fn matmul_by_panels(
     tile: Tile,
@@ -100,19 +94,19 @@ pub(super) fn matmul_by_panels(
     accumulate: bool,
     c: &mut [f32],
 ) {
-    let right = PackedRight { data: panels, panel, step: tile.columns() };
+    let right = PackedRight { data: panels, panel, step: tile.columns };
     let c = ResultBlock { data: c, stride: n, start: 0, columns: n };
-    block(tile, k, left_in_place(tile, a), right, c, accumulate);
+    tile.run(Block { depth: k, a: left_in_place(tile, a), b: right, c, add: accumulate });
 }
 
 /// Returns the left operand in place, without packing.
 fn left_in_place<'a>(tile: Tile, a: Matrix<'a>) -> PackedLeft<'a> {
-    PackedLeft { data: a.data, panel: tile.rows() * a.row, row: a.row, step: a.col }
+    PackedLeft { data: a.data, panel: tile.rows * a.row, row: a.row, step: a.col }
 }
 
 /// Returns the depth of a block: the largest possible one, the same for all blocks except the last.
 fn block_depth(tile: Tile, k: usize) -> usize {
-    k.div_ceil(k.div_ceil(tile.depth()))
+    k.div_ceil(k.div_ceil(tile.depth))
 }
 
 fn packed<T: Float>(
@@ -125,16 +119,16 @@ fn packed<T: Float>(
     c: &mut [f32],
 ) {
     let depth = block_depth(tile, k);
-    let width = n.min(COLUMNS).next_multiple_of(tile.columns());
+    let width = n.min(COLUMNS).next_multiple_of(tile.columns);
     // As many blocks for each thread, so that none waits long for the others.
     let share = m.div_ceil(workers.threads());
-    let rows = share.div_ceil(share.div_ceil(ROWS)).next_multiple_of(tile.rows());
+    let rows = share.div_ceil(share.div_ceil(ROWS)).next_multiple_of(tile.rows);
     with_scratch(width * depth, |right| {
         for start in (0..n).step_by(COLUMNS) {
             let columns = COLUMNS.min(n - start);
             for from in (0..k).step_by(depth) {
                 let steps = from..k.min(from + depth);
-                let len = columns.next_multiple_of(tile.columns()) * steps.len();
+                let len = columns.next_multiple_of(tile.columns) * steps.len();
                 let lead = start..start + columns;
                 pack_all_right(
                     workers,
@@ -145,8 +139,8 @@ fn packed<T: Float>(
                 );
                 let b = PackedRight {
                     data: &right[..len],
-                    panel: tile.columns() * steps.len(),
-                    step: tile.columns(),
+                    panel: tile.columns * steps.len(),
+                    step: tile.columns,
                 };
                 let rows_of_c = Rows(&mut *c, n);
                 workers.chunks(m, rows, rows_of_c, |lead, Rows(data, stride)| {
@@ -180,13 +174,13 @@ fn multiply_rows<T: Float>(
 ) {
     let depth = region.depth.len();
     let mut multiply = |a: PackedLeft| {
-        let panels = c.columns.div_ceil(tile.columns());
+        let panels = c.columns.div_ceil(tile.columns);
         for panel in 0..panels {
             next.request(panel, panels);
-            let column = panel * tile.columns();
-            let columns = tile.columns().min(c.columns - column);
+            let column = panel * tile.columns;
+            let columns = tile.columns.min(c.columns - column);
             let c = ResultBlock { data: &mut *c.data, start: c.start + column, columns, ..c };
-            block(tile, depth, a, b.panel(panel), c, add);
+            tile.run(Block { depth, a, b: b.panel(panel), c, add });
         }
     };
     if let Some(data) = T::in_place(a.data)
@@ -196,9 +190,9 @@ fn multiply_rows<T: Float>(
         let data = &data[region.lead.start * a.row + region.depth.start..];
         return multiply(left_in_place(tile, Matrix { data, row: a.row, col: a.col }));
     }
-    with_scratch(region.lead.len().next_multiple_of(tile.rows()) * depth, |left| {
-        pack_left(tile, a, region, left);
-        multiply(PackedLeft { data: left, panel: tile.rows() * depth, row: 1, step: tile.rows() });
+    with_scratch(region.lead.len().next_multiple_of(tile.rows) * depth, |left| {
+        tile.run(Pack { matrix: a, region, panels: &mut *left, side: Side::Left });
+        multiply(PackedLeft { data: left, panel: tile.rows * depth, row: 1, step: tile.rows });
     });
 }
 
@@ -211,24 +205,10 @@ fn pack_all_right<T: Float>(
     panels: &mut [f32],
 ) {
     let PackedRegion { lead, depth } = region;
-    let (width, panel) = (tile.columns(), tile.columns() * depth.len());
+    let (width, panel) = (tile.columns, tile.columns * depth.len());
     workers.rows(panels.len() / panel, panel, Rows(panels, panel), |range, Rows(panels, _)| {
         let lead = lead.start + range.start * width..lead.end.min(lead.start + range.end * width);
-        pack_right(tile, b.transpose(), PackedRegion { lead, depth: depth.clone() }, panels);
-    });
-}
-
-/// Implements [`Matmul::matmul`](super::Matmul::matmul) for results that are rounded to another type, once.
-pub(super) fn matmul_rounded<T: Float, C: Float>(
-    workers: &Workers,
-    tile: Tile,
-    mnk: [usize; 3],
-    a: Matrix<T>,
-    b: Matrix<T>,
-    accumulate: bool,
-    c: &mut [C],
-) {
-    rounded::matmul_rounded(workers, mnk, a, accumulate, c, |mnk, a, sums| {
-        matmul(workers, tile, mnk, a, b, accumulate, sums)
+        let region = PackedRegion { lead, depth: depth.clone() };
+        tile.run(Pack { matrix: b.transpose(), region, panels, side: Side::Right });
     });
 }

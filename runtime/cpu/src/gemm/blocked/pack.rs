@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::Tile;
 use super::transpose::transpose;
 use crate::float::Float;
 use crate::gemm::Matrix;
+use crate::gemm::lanes::Lanes;
+use crate::gemm::tile::Kernel;
 
 /// The part of a matrix that is packed: rows `lead` go into panels, and columns `depth` are the steps of each panel.
 /// The last panel is filled up with zeros.
@@ -15,60 +16,30 @@ pub struct PackedRegion {
     pub depth: Range<usize>,
 }
 
-/// Packs rows of `matrix` for the left side of a matmul.
-pub fn pack_left<T: Float>(
-    tile: Tile,
-    matrix: Matrix<T>,
-    region: PackedRegion,
-    panels: &mut [f32],
-) {
-    match tile {
-        Tile::Portable => pack::<T, 4>(matrix, region, panels),
-        // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
-        #[cfg(target_arch = "x86_64")]
-        Tile::Avx2 => unsafe { pack_avx2::<T, 6>(matrix, region, panels) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Tile::Avx512 => unsafe { pack_avx512::<T, 12>(matrix, region, panels) },
+/// Packs rows of `matrix`: those of the left operand into panels of a tile's rows, or those of the right operand's
+/// transpose into panels of its columns.
+pub struct Pack<'a, T> {
+    pub matrix: Matrix<'a, T>,
+    pub region: PackedRegion,
+    pub panels: &'a mut [f32],
+    pub side: Side,
+}
+
+/// The side of a matmul on which an operand is.
+pub enum Side {
+    Left,
+    Right,
+}
+
+impl<T: Float> Kernel for Pack<'_, T> {
+    #[inline(always)]
+    unsafe fn run<L: Lanes, const R: usize, const W: usize>(self) {
+        let Pack { matrix, region, panels, side } = self;
+        match side {
+            Side::Left => pack::<T, R>(matrix, region, panels),
+            Side::Right => pack::<T, W>(matrix, region, panels),
+        }
     }
-}
-
-/// Packs columns for the right side: rows of `matrix`, which is the operand's transpose.
-pub fn pack_right<T: Float>(
-    tile: Tile,
-    matrix: Matrix<T>,
-    region: PackedRegion,
-    panels: &mut [f32],
-) {
-    match tile {
-        Tile::Portable => pack::<T, 8>(matrix, region, panels),
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Tile::Avx2 => unsafe { pack_avx2::<T, 16>(matrix, region, panels) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Tile::Avx512 => unsafe { pack_avx512::<T, 32>(matrix, region, panels) },
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn pack_avx2<T: Float, const W: usize>(
-    matrix: Matrix<T>,
-    region: PackedRegion,
-    panels: &mut [f32],
-) {
-    pack::<T, W>(matrix, region, panels);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn pack_avx512<T: Float, const W: usize>(
-    matrix: Matrix<T>,
-    region: PackedRegion,
-    panels: &mut [f32],
-) {
-    pack::<T, W>(matrix, region, panels);
 }
 
 #[inline(always)]

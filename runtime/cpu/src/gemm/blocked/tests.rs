@@ -2,10 +2,11 @@
 
 use half::bf16;
 
-use super::{CONFLICTING, Tile, matmul, matmul_rounded};
+use super::{CONFLICTING, matmul};
 use crate::float::Float;
 use crate::gemm::Matrix;
 use crate::gemm::rounded::{MAX_SUMS, MIN_ROWS};
+use crate::gemm::tile::Tile;
 use crate::simd::{BASELINE_FUSES, Level};
 use crate::workers::Workers;
 
@@ -37,7 +38,7 @@ fn chains<T: Float>(
     b: Matrix<T>,
     c: Option<&[f32]>,
 ) -> Vec<f32> {
-    let depth = k.div_ceil(k.div_ceil(tile.depth()));
+    let depth = k.div_ceil(k.div_ceil(tile.depth));
     let mut out = c.map_or(vec![0.0; m * n], <[f32]>::to_vec);
     for i in 0..m {
         for j in 0..n {
@@ -46,7 +47,7 @@ fn chains<T: Float>(
                 for p in start..k.min(start + depth) {
                     let (x, y) = (a.data[i * a.row + p * a.col], b.data[p * b.row + j * b.col]);
                     let (x, y) = (x.widen_to_f32(), y.widen_to_f32());
-                    let fuses = tile != Tile::Portable || BASELINE_FUSES;
+                    let fuses = tile != Tile::of_level(Level::Portable) || BASELINE_FUSES;
                     sum = if fuses { x.mul_add(y, sum) } else { x * y + sum };
                 }
                 out[i * n + j] = if start == 0 && c.is_none() { sum } else { out[i * n + j] + sum };
@@ -135,7 +136,7 @@ fn results_in_bf16_are_rounded_once() {
         let expected: Vec<bf16> = expected.into_iter().map(bf16::narrow_from_f32).collect();
         for workers in &workers {
             let mut got = c.clone();
-            workers.install(|| matmul_rounded(workers, tile, mnk, a, b, accumulate, &mut got));
+            workers.install(|| matmul(workers, tile, mnk, a, b, accumulate, &mut got));
             assert!(
                 same_bits(&got, &expected),
                 "{tile:?} {mnk:?} on {} threads",
@@ -154,7 +155,7 @@ fn rows_beyond_the_scratch_are_rounded() {
         let expected: Vec<bf16> =
             chains(tile, mnk, a, b, None).into_iter().map(bf16::narrow_from_f32).collect();
         let mut got = vec![bf16::ZERO; m * n];
-        matmul_rounded(&Workers::ONE, tile, mnk, a, b, false, &mut got);
+        matmul(&Workers::ONE, tile, mnk, a, b, false, &mut got);
         assert!(same_bits(&got, &expected), "{tile:?}");
     }
 }

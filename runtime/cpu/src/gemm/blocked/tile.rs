@@ -1,79 +1,11 @@
 //! The innermost loops of a matmul: one tile of the result in registers, and all tiles of a block.
 //!
 //! Each element is one chain of fused multiply-adds over the depth of a block, so its bits depend on the tile and the
-//! instruction set by [`Tile::depth`] only.
+//! instruction set by [`depth`](crate::gemm::tile::Tile::depth) only.
 
-#[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{__m256, __m512};
-
-use super::lanes::Lanes;
-use crate::simd::{Level, prefetch};
-
-/// The size of a tile, for each instruction set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tile {
-    /// 4 x 8: of 16 registers of 4 numbers, 8 hold the tile.
-    Portable,
-    /// 6 x 16: of 16 registers of 8 numbers, 12 hold the tile, 2 a row of the right operand and 1 the left one.
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// 12 x 32: of 32 registers of 16 numbers, 24 hold the tile.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
-impl Tile {
-    /// Returns the tile for the instruction set of kernels.
-    pub fn detect() -> Tile {
-        Tile::of_level(Level::detect())
-    }
-
-    /// Returns the tile for an instruction set.
-    pub fn of_level(level: Level) -> Tile {
-        match level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Bf16 => Tile::Avx512,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Tile::Avx2,
-            Level::Portable => Tile::Portable,
-        }
-    }
-
-    pub fn rows(self) -> usize {
-        match self {
-            Tile::Portable => 4,
-            #[cfg(target_arch = "x86_64")]
-            Tile::Avx2 => 6,
-            #[cfg(target_arch = "x86_64")]
-            Tile::Avx512 => 12,
-        }
-    }
-
-    pub fn columns(self) -> usize {
-        match self {
-            Tile::Portable => 8,
-            #[cfg(target_arch = "x86_64")]
-            Tile::Avx2 => 16,
-            #[cfg(target_arch = "x86_64")]
-            Tile::Avx512 => 32,
-        }
-    }
-
-    /// The most steps of the depth that a packed block has, by measurement. With AVX2, a panel of the right operand
-    /// stays in the first-level cache; with AVX-512, it is read from the second level without delay, and the result is
-    /// passed over less often.
-    ///
-    /// The order of sums follows from this number alone.
-    pub fn depth(self) -> usize {
-        match self {
-            Tile::Portable => 384,
-            #[cfg(target_arch = "x86_64")]
-            Tile::Avx2 => 384,
-            #[cfg(target_arch = "x86_64")]
-            Tile::Avx512 => 512,
-        }
-    }
-}
+use crate::gemm::lanes::Lanes;
+use crate::gemm::tile::{Kernel, REGISTERS};
+use crate::simd::prefetch;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -111,65 +43,38 @@ pub struct ResultBlock<'a> {
     pub columns: usize,
 }
 
-/// `c = a * b` over `depth`, or `c += a * b`.
+/// `c = a * b` over `depth`, or `c += a * b` if `add`.
 ///
 /// The last panel of `b` may reach beyond the columns of `c`, and is read as a whole.
-pub fn block(tile: Tile, depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
-    match tile {
-        // SAFETY: every CPU of the target has its baseline.
-        Tile::Portable => unsafe { tiles::<[f32; 4], 4, 2>(depth, a, b, c, add) },
-        // SAFETY: the CPU has these instructions, or `Tile::of_level` would not have chosen this tile.
-        #[cfg(target_arch = "x86_64")]
-        Tile::Avx2 => unsafe { block_avx2(depth, a, b, c, add) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Tile::Avx512 => unsafe { block_avx512(depth, a, b, c, add) },
-    }
+pub struct Block<'a> {
+    pub depth: usize,
+    pub a: PackedLeft<'a>,
+    pub b: PackedRight<'a>,
+    pub c: ResultBlock<'a>,
+    pub add: bool,
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn block_avx2(depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
-    // SAFETY: the caller vouches for the instructions.
-    unsafe { tiles::<__m256, 6, 2>(depth, a, b, c, add) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn block_avx512(depth: usize, a: PackedLeft, b: PackedRight, c: ResultBlock, add: bool) {
-    // SAFETY: the caller vouches for the instructions.
-    unsafe { tiles::<__m512, 12, 2>(depth, a, b, c, add) }
-}
-
-/// Tiles of `R` rows and `V` registers. The tiles of one panel of `b` are computed consecutively, so that the panel
-/// stays in the first-level cache.
-///
-/// # Safety
-/// The CPU has the instructions of `L`, here and below.
-#[inline(always)]
-unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
-    depth: usize,
-    a: PackedLeft,
-    b: PackedRight,
-    c: ResultBlock,
-    add: bool,
-) {
-    let width = V * L::COUNT;
-    for (panel, column) in (0..c.columns).step_by(width).enumerate() {
-        let b = b.panel(panel);
-        let columns = width.min(c.columns - column);
-        for (panel, rows) in c.data.chunks_mut(R * c.stride).enumerate() {
-            let a = PackedLeft { data: &a.data[panel * a.panel..], ..a };
-            let part = ResultBlock { data: rows, start: c.start + column, columns, ..c };
-            // SAFETY: as the caller says.
-            unsafe { tile_of::<L, R, V>(depth, a, b, part, add) }
+impl Kernel for Block<'_> {
+    /// Computes the tiles of one panel of `b` consecutively, so that the panel stays in the first-level cache.
+    #[inline(always)]
+    unsafe fn run<L: Lanes, const R: usize, const W: usize>(self) {
+        let Block { depth, a, b, c, add } = self;
+        for (panel, column) in (0..c.columns).step_by(W).enumerate() {
+            let b = b.panel(panel);
+            let columns = W.min(c.columns - column);
+            for (panel, rows) in c.data.chunks_mut(R * c.stride).enumerate() {
+                let a = PackedLeft { data: &a.data[panel * a.panel..], ..a };
+                let part = ResultBlock { data: rows, start: c.start + column, columns, ..c };
+                // SAFETY: as the caller says.
+                unsafe { tile_of::<L, R>(depth, a, b, part, add) }
+            }
         }
     }
 }
 
 /// Computes a tile of the last rows of a block, so that no rows are wasted.
 #[inline(always)]
-unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
+unsafe fn tile_of<L: Lanes, const R: usize>(
     depth: usize,
     a: PackedLeft,
     b: PackedRight,
@@ -180,9 +85,9 @@ unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
         ($($rows:literal)*) => {
             match c.data.len() / c.stride {
                 // SAFETY: as the caller says.
-                rows if rows == R => unsafe { compute_tile::<L, R, V>(depth, a, b, c, add) },
+                rows if rows == R => unsafe { compute_tile::<L, R>(depth, a, b, c, add) },
                 // SAFETY: as above.
-                $($rows if $rows < R => unsafe { compute_tile::<L, $rows, V>(depth, a, b, c, add) },)*
+                $($rows if $rows < R => unsafe { compute_tile::<L, $rows>(depth, a, b, c, add) },)*
                 rows => unreachable!("{rows} rows in a tile of {R}"),
             }
         };
@@ -192,14 +97,14 @@ unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
 
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
+unsafe fn compute_tile<L: Lanes, const R: usize>(
     depth: usize,
     a: PackedLeft,
     b: PackedRight,
     c: ResultBlock,
     add: bool,
 ) {
-    let width = V * L::COUNT;
+    let width = REGISTERS * L::COUNT;
     for row in c.data.chunks(c.stride) {
         for line in row[c.start..][..c.columns].chunks(LINE) {
             prefetch::<1>(line.as_ptr().cast());
@@ -208,15 +113,15 @@ unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
     // SAFETY: as the caller says, here and below.
     let sums = unsafe {
         if a.row == 1 {
-            sums_of::<L, R, V>(depth, PackedLeft { row: 1, ..a }, b)
+            sums_of::<L, R>(depth, PackedLeft { row: 1, ..a }, b)
         } else {
-            sums_of::<L, R, V>(depth, a, b)
+            sums_of::<L, R>(depth, a, b)
         }
     };
     for i in 0..R {
         let row = &mut c.data[i * c.stride + c.start..][..c.columns];
         if c.columns == width {
-            for j in 0..V {
+            for j in 0..REGISTERS {
                 let to = &mut row[j * L::COUNT..][..L::COUNT];
                 // SAFETY: as above.
                 unsafe {
@@ -225,8 +130,8 @@ unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
                 };
             }
         } else {
-            let mut whole = [[0f32; 16]; V];
-            for j in 0..V {
+            let mut whole = [[0f32; 16]; REGISTERS];
+            for j in 0..REGISTERS {
                 // SAFETY: as above; a register has at most 16 lanes.
                 unsafe { sums[i][j].store(whole[j].as_mut_ptr()) };
             }
@@ -242,26 +147,26 @@ unsafe fn compute_tile<L: Lanes, const R: usize, const V: usize>(
 /// would keep the sums in memory, too.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-unsafe fn sums_of<L: Lanes, const R: usize, const V: usize>(
+unsafe fn sums_of<L: Lanes, const R: usize>(
     depth: usize,
     a: PackedLeft,
     b: PackedRight,
-) -> [[L; V]; R] {
+) -> [[L; REGISTERS]; R] {
     assert!(depth > 0 && (R - 1) * a.row + (depth - 1) * a.step < a.data.len());
-    assert!((depth - 1) * b.step + V * L::COUNT <= b.data.len());
+    assert!((depth - 1) * b.step + REGISTERS * L::COUNT <= b.data.len());
     let (mut left, mut right) = (a.data.as_ptr(), b.data.as_ptr());
     // SAFETY: the CPU has the instructions; all that is read lies inside of the slices, as asserted. The pointers
     // may end up beyond them, where they are not read.
     unsafe {
-        let mut sums = [[L::zero(); V]; R];
+        let mut sums = [[L::zero(); REGISTERS]; R];
         for _ in 0..depth {
-            let mut registers = [L::zero(); V];
-            for j in 0..V {
+            let mut registers = [L::zero(); REGISTERS];
+            for j in 0..REGISTERS {
                 registers[j] = L::load(right.add(j * L::COUNT));
             }
             for i in 0..R {
                 let x = L::splat(*left.add(i * a.row));
-                for j in 0..V {
+                for j in 0..REGISTERS {
                     sums[i][j] = sums[i][j].add_product(x, registers[j]);
                 }
             }

@@ -1,14 +1,14 @@
-//! Registers of f32 lanes, for the tile that must stay in them.
+//! Registers of f32 lanes, for sums that must stay in them.
 //!
-//! Loops over arrays, as other kernels have them, are not reliably kept in registers when they hold a whole tile.
+//! Loops over arrays, as other kernels have them, are not reliably kept in registers when they hold a whole tile or the
+//! lanes of a dot product.
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{
-    __m256, __m512, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
-};
+use std::arch::x86_64::*;
 
+use half::bf16;
+
+use crate::float::Float;
 use crate::simd::BASELINE_FUSES;
 use meshwright_backend::math::fma;
 
@@ -18,13 +18,26 @@ use meshwright_backend::math::fma;
 /// All functions may be called only where the CPU has the instruction set, and are fast only where their caller is
 /// compiled for it.
 pub unsafe trait Lanes: Copy {
-    /// Lanes of a register.
+    /// Lanes of a register, at most 16.
     const COUNT: usize;
+
+    /// True if products are added in one rounding.
+    const FUSES: bool;
 
     unsafe fn zero() -> Self;
 
     /// The elements from `from` on; all can be read.
     unsafe fn load(from: *const f32) -> Self;
+
+    /// The elements from `from` on in f32, all of which can be read.
+    unsafe fn load_bf16(from: *const bf16) -> Self;
+
+    /// [`load`](Self::load) or [`load_bf16`](Self::load_bf16).
+    #[inline(always)]
+    unsafe fn widen<T: Float>(from: *const T) -> Self {
+        // SAFETY: as the caller promises; `T` is one of these two types.
+        unsafe { if T::IS_F32 { Self::load(from.cast()) } else { Self::load_bf16(from.cast()) } }
+    }
 
     /// `x` in all lanes.
     unsafe fn splat(x: f32) -> Self;
@@ -41,6 +54,7 @@ pub unsafe trait Lanes: Copy {
 // SAFETY: no function uses more than the baseline of the target.
 unsafe impl Lanes for [f32; 4] {
     const COUNT: usize = 4;
+    const FUSES: bool = BASELINE_FUSES;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -51,6 +65,12 @@ unsafe impl Lanes for [f32; 4] {
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: all elements can be read, as the caller guarantees.
         unsafe { from.cast::<Self>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: as above.
+        unsafe { std::array::from_fn(|lane| (*from.add(lane)).widen_to_f32()) }
     }
 
     #[inline(always)]
@@ -78,10 +98,14 @@ unsafe impl Lanes for [f32; 4] {
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! lanes {
-    ($register:ty, $count:literal, $zero:ident, $load:ident, $splat:ident, $add:ident, $fma:ident, $store:ident) => {
+    (
+        $register:ty, $count:literal, $zero:ident, $load:ident, $load_halves:ident, $extend:ident, $shift:ident,
+        $cast:ident, $splat:ident, $add:ident, $fma:ident, $store:ident
+    ) => {
         // SAFETY: each function uses nothing but its own instruction set.
         unsafe impl Lanes for $register {
             const COUNT: usize = $count;
+            const FUSES: bool = true;
 
             #[inline(always)]
             unsafe fn zero() -> Self {
@@ -93,6 +117,12 @@ macro_rules! lanes {
             unsafe fn load(from: *const f32) -> Self {
                 // SAFETY: as above.
                 unsafe { $load(from) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_bf16(from: *const bf16) -> Self {
+                // SAFETY: as above. The upper half of an f32 is a bf16.
+                unsafe { $cast($shift::<16>($extend($load_halves(from.cast())))) }
             }
 
             #[inline(always)]
@@ -128,6 +158,10 @@ lanes!(
     8,
     _mm256_setzero_ps,
     _mm256_loadu_ps,
+    _mm_loadu_si128,
+    _mm256_cvtepu16_epi32,
+    _mm256_slli_epi32,
+    _mm256_castsi256_ps,
     _mm256_set1_ps,
     _mm256_add_ps,
     _mm256_fmadd_ps,
@@ -139,6 +173,10 @@ lanes!(
     16,
     _mm512_setzero_ps,
     _mm512_loadu_ps,
+    _mm256_loadu_si256,
+    _mm512_cvtepu16_epi32,
+    _mm512_slli_epi32,
+    _mm512_castsi512_ps,
     _mm512_set1_ps,
     _mm512_add_ps,
     _mm512_fmadd_ps,
