@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meshwright_cuda::{Call, CallKind, NullDriver, Reply};
+use meshwright_cuda::{CallKind, GpuCall, NullDriver, Reply};
 
 /// Number of calls of each kind.
 pub type CallCounts = [u64; CallKind::COUNT];
@@ -45,15 +45,15 @@ impl CallCounter {
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, call: &Call<'_>, reply: Reply) {
+    fn count(&self, call: &GpuCall<'_>, reply: Reply) {
         match (*call, reply) {
-            (Call::Function { name, .. }, Reply::Function(function)) => {
+            (GpuCall::Function { name, .. }, Reply::Function(function)) => {
                 let (mut kernels, index) = (self.kernels(), function.0 as usize);
                 let len = kernels.len().max(index + 1);
                 kernels.resize(len, (String::new(), 0));
                 kernels[index].0 = name.to_string();
             }
-            (Call::Launch { function, .. }, _) => {
+            (GpuCall::Launch { function, .. }, _) => {
                 if let Some((_, count)) = self.kernels().get_mut(function.0 as usize) {
                     *count += 1;
                 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use meshwright_cuda::{
-    Call, CallKind, DeviceProperties, Driver, DriverError, Event, KernelFunction, KernelModule,
+    CallKind, DeviceProperties, Driver, DriverError, Event, GpuCall, KernelFunction, KernelModule,
     KernelSource, Reply, Stream,
 };
 
@@ -52,8 +52,8 @@ impl SimDriver {
         self.device.state().submit("submit_work", stream.0, Task::Other(Arc::new(work)))
     }
 
-    /// Submits like [`submit_work`](Self::submit_work), but the stream waits until `is_ready` returns true, which must not call
-    /// the device either.
+    /// Submits like [`submit_work`](Self::submit_work), but the stream waits until `is_ready` returns true, which must
+    /// not call the device either.
     ///
     /// # Errors
     /// As for every call.
@@ -124,7 +124,7 @@ impl Driver for SimDriver {
         self.device.properties()
     }
 
-    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+    unsafe fn submit(&self, call: GpuCall<'_>) -> Result<Reply, DriverError> {
         let mut state = self.device.state();
         let logged = state.log_call(self.number, &call);
         // A failed end of a capture ends it too.
@@ -132,59 +132,59 @@ impl Driver for SimDriver {
             logged.clone()?;
         }
         let reply = match call {
-            Call::FreeMemory {} => state.memory.unused().into(),
-            Call::Alloc { bytes } => state.memory.alloc(bytes)?.into(),
-            Call::Free { address, bytes } => state.memory.free(address, bytes)?.into(),
-            Call::AllocPinned { bytes } => state.alloc_pinned(bytes).into(),
-            Call::FreePinned { memory, bytes } => state.free_pinned(memory, bytes)?.into(),
-            Call::NewStream { .. } => {
+            GpuCall::FreeMemory {} => state.memory.unused().into(),
+            GpuCall::Alloc { bytes } => state.memory.alloc(bytes)?.into(),
+            GpuCall::Free { address, bytes } => state.memory.free(address, bytes)?.into(),
+            GpuCall::AllocPinned { bytes } => state.alloc_pinned(bytes).into(),
+            GpuCall::FreePinned { memory, bytes } => state.free_pinned(memory, bytes)?.into(),
+            GpuCall::NewStream { .. } => {
                 let stream = Stream(state.new_handle());
                 state.streams.insert(stream.0, StreamState::default());
                 state.log.last_mut().expect("this call").stream = Some(stream);
                 stream.into()
             }
-            Call::FreeStream { stream } => {
+            GpuCall::FreeStream { stream } => {
                 let mut state = self.drain_stream(state, "free_stream", stream)?;
                 state.streams.remove(&stream.0);
                 ().into()
             }
-            Call::Synchronize { stream } => {
+            GpuCall::Synchronize { stream } => {
                 let state = self.drain_stream(state, "synchronize", stream)?;
                 state.memory.check().map_err(|reason| failure("synchronize", reason))?.into()
             }
-            Call::NewEvent { timed } => {
+            GpuCall::NewEvent { timed } => {
                 let event = Event(state.new_handle());
                 state.events.insert(event.0, EventState { timed, last: Last::Never });
                 event.into()
             }
-            Call::FreeEvent { event } => {
+            GpuCall::FreeEvent { event } => {
                 state.event("free_event", event.0)?;
                 state.events.remove(&event.0);
                 ().into()
             }
-            Call::Record { event, stream } => state.record(event.0, stream.0)?.into(),
-            Call::RecordInGraph { event, stream } => {
+            GpuCall::Record { event, stream } => state.record(event.0, stream.0)?.into(),
+            GpuCall::RecordInGraph { event, stream } => {
                 state.record_in_graph(event.0, stream.0)?.into()
             }
-            Call::Wait { stream, event } => state.wait(stream.0, event.0)?.into(),
-            Call::IsDone { event } => state.is_done(event.0)?.into(),
-            Call::ElapsedMs { from, to } => state.elapsed_ms(from.0, to.0)?.into(),
-            Call::Upload { stream, dst, src, bytes } => {
+            GpuCall::Wait { stream, event } => state.wait(stream.0, event.0)?.into(),
+            GpuCall::IsDone { event } => state.is_done(event.0)?.into(),
+            GpuCall::ElapsedMs { from, to } => state.elapsed_ms(from.0, to.0)?.into(),
+            GpuCall::Upload { stream, dst, src, bytes } => {
                 let task = Task::Upload { dst, src: src as usize, bytes };
                 state.transfer("upload", stream.0, bytes, task)?.into()
             }
-            Call::Download { stream, dst, src, bytes } => {
+            GpuCall::Download { stream, dst, src, bytes } => {
                 let task = Task::Download { dst: dst as usize, src, bytes };
                 state.transfer("download", stream.0, bytes, task)?.into()
             }
-            Call::Copy { stream, dst, src, bytes } => {
+            GpuCall::Copy { stream, dst, src, bytes } => {
                 state.transfer("copy", stream.0, bytes, Task::Copy { dst, src, bytes })?.into()
             }
-            Call::Zero { stream, dst, bytes } => {
+            GpuCall::Zero { stream, dst, bytes } => {
                 state.transfer("zero", stream.0, bytes, Task::Zero { dst, bytes })?.into()
             }
-            Call::Load { source } => self.load(state, source)?.into(),
-            Call::Function { module, name } => {
+            GpuCall::Load { source } => self.load(state, source)?.into(),
+            GpuCall::Function { module, name } => {
                 let Some((_, library)) = state.modules.get(module.0 as usize) else {
                     return Err(failure("function", format!("there is no module {}", module.0)));
                 };
@@ -192,7 +192,7 @@ impl Driver for SimDriver {
                 state.functions.push(kernel);
                 KernelFunction(state.functions.len() as u64 - 1).into()
             }
-            Call::Launch { stream, function, grid, args } => {
+            GpuCall::Launch { stream, function, grid, args } => {
                 let Some(kernel) = state.functions.get(function.0 as usize).cloned() else {
                     return Err(failure("launch", format!("there is no function {}", function.0)));
                 };
@@ -203,18 +203,18 @@ impl Driver for SimDriver {
                 state.submit("launch", stream.0, task)?.into()
             }
             // As cuBLASLt on an H100: rows are multiples of 16 bytes.
-            Call::HasMatMul { shape } => shape.gemm.n.is_multiple_of(8).into(),
-            Call::MatMul { stream, shape, operands } => {
+            GpuCall::HasMatMul { shape } => shape.gemm.n.is_multiple_of(8).into(),
+            GpuCall::MatMul { stream, shape, operands } => {
                 let task = Task::MatMul { shape: *shape, operands: *operands };
                 state.submit("matmul", stream.0, task)?.into()
             }
-            Call::Attention { .. } | Call::AttentionBackward { .. } => {
+            GpuCall::Attention { .. } | GpuCall::AttentionBackward { .. } => {
                 return Err(failure("attention", "there is no library".to_string()));
             }
-            Call::BeginCapture { stream } => state.begin_capture(stream.0)?.into(),
-            Call::EndCapture { stream } => state.end_capture(stream.0, logged)?.into(),
-            Call::LaunchGraph { stream, graph } => state.launch_graph(stream.0, graph.0)?.into(),
-            Call::FreeGraph { graph } => match state.graphs.remove(&graph.0) {
+            GpuCall::BeginCapture { stream } => state.begin_capture(stream.0)?.into(),
+            GpuCall::EndCapture { stream } => state.end_capture(stream.0, logged)?.into(),
+            GpuCall::LaunchGraph { stream, graph } => state.launch_graph(stream.0, graph.0)?.into(),
+            GpuCall::FreeGraph { graph } => match state.graphs.remove(&graph.0) {
                 Some(_) => ().into(),
                 None => {
                     return Err(failure("free_graph", format!("there is no graph {}", graph.0)));

@@ -1,6 +1,6 @@
 //! Log of driver calls for tests of call sequences, and fault injection.
 
-use meshwright_cuda::{Call, CallKind, DriverError, Grid, MatMul, Stream};
+use meshwright_cuda::{CallKind, DriverError, GpuCall, Grid, MatMul, Stream};
 
 /// A call to a driver, as tests read it.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,15 +23,15 @@ pub struct Entry {
 
 impl Entry {
     /// Creates the entry of a call of a driver; `kernel` is the name of a launched kernel.
-    pub(crate) fn new(driver: usize, call: &Call<'_>, kernel: Option<String>) -> Entry {
+    pub(crate) fn new(driver: usize, call: &GpuCall<'_>, kernel: Option<String>) -> Entry {
         let (kind, stream, bytes) = (call.kind(), call.stream(), call.bytes());
         let mut entry =
             Entry { driver, kind, stream, bytes, name: kernel, grid: None, shape: None };
         match *call {
-            Call::Load { source } => entry.name = Some(source.name.to_string()),
-            Call::Function { name, .. } => entry.name = Some(name.to_string()),
-            Call::Launch { grid, .. } => entry.grid = Some(grid),
-            Call::MatMul { shape, .. } => entry.shape = Some(*shape),
+            GpuCall::Load { source } => entry.name = Some(source.name.to_string()),
+            GpuCall::Function { name, .. } => entry.name = Some(name.to_string()),
+            GpuCall::Launch { grid, .. } => entry.grid = Some(grid),
+            GpuCall::MatMul { shape, .. } => entry.shape = Some(*shape),
             _ => (),
         }
         entry

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use meshwright_cuda::{Call, DriverError, KernelSource};
+use meshwright_cuda::{DriverError, GpuCall, KernelSource};
 
 use crate::graph::{Capture, CapturedTasks, Replay};
 use crate::kernel::{Kernel, Library};
@@ -102,9 +102,13 @@ impl State {
     }
 
     /// Logs a call; returns an error if a fault is injected or the device has failed.
-    pub(crate) fn log_call(&mut self, driver: usize, call: &Call<'_>) -> Result<(), DriverError> {
+    pub(crate) fn log_call(
+        &mut self,
+        driver: usize,
+        call: &GpuCall<'_>,
+    ) -> Result<(), DriverError> {
         let kernel = match *call {
-            Call::Launch { function, .. } => self.functions.get(function.0 as usize),
+            GpuCall::Launch { function, .. } => self.functions.get(function.0 as usize),
             _ => None,
         };
         self.log.push(Entry::new(driver, call, kernel.map(|kernel| kernel.name.clone())));

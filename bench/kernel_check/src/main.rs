@@ -1,5 +1,5 @@
-//! Checks the CUDA kernels without a GPU: compiles them for several architectures, prints their resource usage, and fails
-//! if one spills registers, exceeds a resource limit, or takes too long to compile.
+//! Checks the CUDA kernels without a GPU: compiles them for several architectures, prints their resource usage, and
+//! fails if one spills registers, exceeds a resource limit, or takes too long to compile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

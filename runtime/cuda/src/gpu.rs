@@ -163,7 +163,7 @@ impl GpuContext {
     /// Launches a kernel on the compute stream; `args` are its parameters, see `args!`.
     ///
     /// # Safety
-    /// As [`Launch`](crate::Call::Launch).
+    /// As [`Launch`](crate::GpuCall::Launch).
     pub unsafe fn launch(&self, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
         // SAFETY: as the caller promises.
         unsafe { self.launch_on(StreamKind::Compute, kernel, grid, args) };
@@ -172,7 +172,7 @@ impl GpuContext {
     /// Launches a kernel on the stream of `stream_kind`.
     ///
     /// # Safety
-    /// As [`Launch`](crate::Call::Launch).
+    /// As [`Launch`](crate::GpuCall::Launch).
     pub unsafe fn launch_on(
         &self,
         stream_kind: StreamKind,
@@ -187,7 +187,7 @@ impl GpuContext {
     /// Launches a loaded function on the stream of `stream_kind`.
     ///
     /// # Safety
-    /// As [`Launch`](crate::Call::Launch).
+    /// As [`Launch`](crate::GpuCall::Launch).
     pub unsafe fn launch_function(
         &self,
         stream_kind: StreamKind,

@@ -23,7 +23,7 @@ pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, Mat
 use attention_use::{AttentionImplementation, PassDirection};
 pub use backend::CudaBackend;
 pub use driver::{
-    Call, CallKind, DeviceProperties, Driver, DriverCalls, DriverError, Event, FusedAttention,
+    CallKind, DeviceProperties, Driver, DriverCalls, DriverError, Event, FusedAttention, GpuCall,
     Graph, Grid, KernelFunction, KernelModule, KernelSource, Reply, Stream,
 };
 pub use fused_shape::{AttentionGradients, AttentionOperands, FusedShape};

@@ -6,14 +6,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::driver::{
-    Call, CallKind, DeviceProperties, Driver, DriverError, Event, FusedAttention, Graph,
+    CallKind, DeviceProperties, Driver, DriverError, Event, FusedAttention, GpuCall, Graph,
     KernelFunction, KernelModule, KernelSource, Reply, Stream,
 };
 use super::fused_shape::FusedShape;
 use super::gpu::lock_unpoisoned;
 
 /// An observer of calls and their replies.
-type Observer = dyn Fn(&Call<'_>, Reply) + Send + Sync;
+type Observer = dyn Fn(&GpuCall<'_>, Reply) + Send + Sync;
 
 /// A driver whose calls return immediately and do nothing.
 ///
@@ -37,7 +37,7 @@ pub struct NullAttention {
 impl NullDriver {
     /// Creates a driver that reports the limits of an H200 and has no fused attention. `observer` receives its calls
     /// with their replies.
-    pub fn new(observer: impl Fn(&Call<'_>, Reply) + Send + Sync + 'static) -> NullDriver {
+    pub fn new(observer: impl Fn(&GpuCall<'_>, Reply) + Send + Sync + 'static) -> NullDriver {
         let properties = DeviceProperties {
             name: "null".to_string(),
             capability: (9, 0),
@@ -73,25 +73,25 @@ impl NullDriver {
     ///
     /// # Safety
     /// See [`Driver`].
-    unsafe fn reply(&self, call: &Call<'_>) -> Result<Reply, DriverError> {
+    unsafe fn reply(&self, call: &GpuCall<'_>) -> Result<Reply, DriverError> {
         Ok(match *call {
-            Call::FreeMemory {} => self.properties.memory.into(),
-            Call::Alloc { bytes } => {
+            GpuCall::FreeMemory {} => self.properties.memory.into(),
+            GpuCall::Alloc { bytes } => {
                 self.next.fetch_add(bytes as u64 + 512, Relaxed).next_multiple_of(256).into()
             }
-            Call::AllocPinned { bytes } => alloc_pinned(bytes)?.into(),
-            Call::FreePinned { memory, bytes } => {
+            GpuCall::AllocPinned { bytes } => alloc_pinned(bytes)?.into(),
+            GpuCall::FreePinned { memory, bytes } => {
                 // SAFETY: as the caller promises.
                 unsafe { free_pinned(memory, bytes) };
                 ().into()
             }
-            Call::NewStream { .. } => Stream(self.new_handle()).into(),
-            Call::NewEvent { .. } => Event(self.new_handle()).into(),
-            Call::IsDone { .. } | Call::HasMatMul { .. } => true.into(),
-            Call::ElapsedMs { .. } => 0.0f32.into(),
-            Call::Load { source } => self.load(source).into(),
-            Call::Function { .. } => KernelFunction(self.functions.fetch_add(1, Relaxed)).into(),
-            Call::EndCapture { .. } => Graph(self.new_handle()).into(),
+            GpuCall::NewStream { .. } => Stream(self.new_handle()).into(),
+            GpuCall::NewEvent { .. } => Event(self.new_handle()).into(),
+            GpuCall::IsDone { .. } | GpuCall::HasMatMul { .. } => true.into(),
+            GpuCall::ElapsedMs { .. } => 0.0f32.into(),
+            GpuCall::Load { source } => self.load(source).into(),
+            GpuCall::Function { .. } => KernelFunction(self.functions.fetch_add(1, Relaxed)).into(),
+            GpuCall::EndCapture { .. } => Graph(self.new_handle()).into(),
             _ => ().into(),
         })
     }
@@ -118,7 +118,7 @@ impl Driver for NullDriver {
         &self.properties
     }
 
-    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+    unsafe fn submit(&self, call: GpuCall<'_>) -> Result<Reply, DriverError> {
         // Most calls concern a stream, and only one of these has a value.
         let has_value = call.stream().is_none() || call.kind() == CallKind::EndCapture;
         // SAFETY: as the caller promises.

@@ -70,9 +70,8 @@ impl Drop for LargeMatMul {
         assert!(self.driver.workspace_bytes(self.stream) > 0);
         let other = self.driver.new_stream(false).unwrap();
         assert_eq!(self.driver.workspace_bytes(other), 0);
-        [other, self.stream]
-            .into_iter()
-            .for_each(|stream| self.driver.free_stream(stream).unwrap());
+        self.driver.free_stream(other).unwrap();
+        self.driver.free_stream(self.stream).unwrap();
         assert_eq!(self.driver.workspace_bytes(self.stream), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Mutex;
 
 use meshwright_cuda::{
-    Call, CallKind, DeviceProperties, Driver, DriverError, FusedAttention, KernelSource,
+    CallKind, DeviceProperties, Driver, DriverError, FusedAttention, GpuCall, KernelSource,
     NullAttention, Reply,
 };
 use meshwright_gpu_sim::SimDriver;
@@ -37,12 +37,12 @@ impl<F: Fn(&KernelSource) -> KernelSource + Send + Sync> Driver for Changed<F> {
         self.device.properties()
     }
 
-    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+    unsafe fn submit(&self, call: GpuCall<'_>) -> Result<Reply, DriverError> {
         // SAFETY: as the caller promises.
-        let forward = |call: Call<'_>| unsafe { self.device.submit(call) };
+        let forward = |call: GpuCall<'_>| unsafe { self.device.submit(call) };
         match call {
-            Call::Load { source } => forward(Call::Load { source: &(self.change)(source) }),
-            Call::Attention { .. } | Call::AttentionBackward { .. } => {
+            GpuCall::Load { source } => forward(GpuCall::Load { source: &(self.change)(source) }),
+            GpuCall::Attention { .. } | GpuCall::AttentionBackward { .. } => {
                 self.calls.lock().expect("no panic").push(call.kind());
                 Ok(().into())
             }

@@ -174,7 +174,7 @@ impl<'a> AutotuneOperands<'a> {
     }
 
     /// # Safety
-    /// As [`Launch`](crate::Call::Launch).
+    /// As [`Launch`](crate::GpuCall::Launch).
     unsafe fn launch_kernel(
         &self,
         kernel: &str,

@@ -132,7 +132,7 @@ impl CudnnAttention {
     /// Computes `out` and the log-sum-exp `lse`.
     ///
     /// # Safety
-    /// As [`Attention`](crate::Call::Attention).
+    /// As [`Attention`](crate::GpuCall::Attention).
     pub unsafe fn forward(
         &self,
         stream: Stream,
@@ -154,7 +154,7 @@ impl CudnnAttention {
     /// Computes `dq`, `dk` and `dv`.
     ///
     /// # Safety
-    /// As [`AttentionBackward`](crate::Call::AttentionBackward).
+    /// As [`AttentionBackward`](crate::GpuCall::AttentionBackward).
     pub unsafe fn backward(
         &self,
         stream: Stream,

@@ -8,7 +8,7 @@ use super::{
 use crate::fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 use crate::matmul::{MatMul, MatMulOperands};
 
-/// Defines [`Call`], [`CallKind`] and [`DriverCalls`]. `unsafe` calls name memory.
+/// Defines [`GpuCall`], [`CallKind`] and [`DriverCalls`]. `unsafe` calls name memory.
 macro_rules! calls {
     ($a:lifetime; $(
         $(#[$doc:meta])*
@@ -16,7 +16,7 @@ macro_rules! calls {
     )*) => {
         /// A call to a GPU. [`DriverCalls`] has a method for each, with the same parameters.
         #[derive(Debug, Clone, Copy)]
-        pub enum Call<$a> {
+        pub enum GpuCall<$a> {
             $(
                 $(#[$doc])*
                 $kind {
@@ -28,11 +28,11 @@ macro_rules! calls {
             )*
         }
 
-        /// The kind of a [`Call`].
+        /// The kind of a [`GpuCall`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum CallKind {
             $(
-                #[doc = concat!("[`Call::", stringify!($kind), "`].")]
+                #[doc = concat!("[`GpuCall::", stringify!($kind), "`].")]
                 $kind,
             )*
         }
@@ -42,12 +42,12 @@ macro_rules! calls {
             pub const COUNT: usize = [$(CallKind::$kind),*].len();
         }
 
-        impl Call<'_> {
+        impl GpuCall<'_> {
             /// Returns the kind of the call.
             #[inline]
             pub fn kind(&self) -> CallKind {
                 match self {
-                    $(Call::$kind { .. } => CallKind::$kind,)*
+                    $(GpuCall::$kind { .. } => CallKind::$kind,)*
                 }
             }
         }
@@ -70,7 +70,7 @@ macro_rules! calls {
         #[inline]
         fn $method $(<$life>)? (&self, $($field: $type),*) -> Result<$reply, DriverError> {
             // SAFETY: the call reads and writes no memory that it is given.
-            unsafe { self.submit(Call::$kind { $($field),* }) }.map(<$reply>::from)
+            unsafe { self.submit(GpuCall::$kind { $($field),* }) }.map(<$reply>::from)
         }
     };
     (
@@ -85,7 +85,7 @@ macro_rules! calls {
         #[inline]
         unsafe fn $method $(<$life>)? (&self, $($field: $type),*) -> Result<$reply, DriverError> {
             // SAFETY: as the caller promises.
-            unsafe { self.submit(Call::$kind { $($field),* }) }.map(<$reply>::from)
+            unsafe { self.submit(GpuCall::$kind { $($field),* }) }.map(<$reply>::from)
         }
     };
 }
@@ -99,7 +99,7 @@ calls! { 'a;
     unsafe Free = free(address: u64, bytes: usize) -> ();
     /// Allocates page-locked host memory, which is transferred without an intermediate copy.
     safe AllocPinned = alloc_pinned(bytes: usize) -> *mut u8;
-    /// Frees page-locked memory, as [`Free`](Call::Free).
+    /// Frees page-locked memory, as [`Free`](GpuCall::Free).
     unsafe FreePinned = free_pinned(memory: *mut u8, bytes: usize) -> ();
 
     /// Creates a stream. Ready work of `high_priority` streams is scheduled first.
@@ -149,8 +149,8 @@ calls! { 'a;
     safe HasMatMul = has_matmul<'a>(shape: &'a MatMul) -> bool;
     /// Computes `c (+)= op(a) * op(b)` and the [epilogue](crate::MatMulEpilogue) of the shape.
     ///
-    /// A matmul with an epilogue may be [refused](DriverError::Refused) even if [`HasMatMul`](Call::HasMatMul) returned
-    /// true, which returns false from then on.
+    /// A matmul with an epilogue may be [refused](DriverError::Refused) even if [`HasMatMul`](GpuCall::HasMatMul)
+    /// returned true, which returns false from then on.
     unsafe MatMul = matmul<'a>(stream: Stream, shape: &'a MatMul, operands: &'a MatMulOperands) -> ();
     /// Computes `out` and the log-sum-exp `lse` of [fused attention](super::FusedAttention).
     unsafe Attention = attention_forward<'a>(
@@ -174,27 +174,27 @@ calls! { 'a;
 
 impl<D: Driver + ?Sized> DriverCalls for D {}
 
-impl Call<'_> {
+impl GpuCall<'_> {
     /// Returns the stream of the call, if it has one.
     #[inline]
     pub fn stream(&self) -> Option<Stream> {
         match *self {
-            Call::FreeStream { stream }
-            | Call::Synchronize { stream }
-            | Call::Record { stream, .. }
-            | Call::RecordInGraph { stream, .. }
-            | Call::Wait { stream, .. }
-            | Call::Upload { stream, .. }
-            | Call::Download { stream, .. }
-            | Call::Copy { stream, .. }
-            | Call::Zero { stream, .. }
-            | Call::Launch { stream, .. }
-            | Call::MatMul { stream, .. }
-            | Call::Attention { stream, .. }
-            | Call::AttentionBackward { stream, .. }
-            | Call::BeginCapture { stream }
-            | Call::EndCapture { stream }
-            | Call::LaunchGraph { stream, .. } => Some(stream),
+            GpuCall::FreeStream { stream }
+            | GpuCall::Synchronize { stream }
+            | GpuCall::Record { stream, .. }
+            | GpuCall::RecordInGraph { stream, .. }
+            | GpuCall::Wait { stream, .. }
+            | GpuCall::Upload { stream, .. }
+            | GpuCall::Download { stream, .. }
+            | GpuCall::Copy { stream, .. }
+            | GpuCall::Zero { stream, .. }
+            | GpuCall::Launch { stream, .. }
+            | GpuCall::MatMul { stream, .. }
+            | GpuCall::Attention { stream, .. }
+            | GpuCall::AttentionBackward { stream, .. }
+            | GpuCall::BeginCapture { stream }
+            | GpuCall::EndCapture { stream }
+            | GpuCall::LaunchGraph { stream, .. } => Some(stream),
             _ => None,
         }
     }
@@ -202,14 +202,14 @@ impl Call<'_> {
     /// Returns the number of bytes that the call allocates, frees or copies; 0 for other calls.
     pub fn bytes(&self) -> usize {
         match *self {
-            Call::Alloc { bytes }
-            | Call::Free { bytes, .. }
-            | Call::AllocPinned { bytes }
-            | Call::FreePinned { bytes, .. }
-            | Call::Upload { bytes, .. }
-            | Call::Download { bytes, .. }
-            | Call::Copy { bytes, .. }
-            | Call::Zero { bytes, .. } => bytes,
+            GpuCall::Alloc { bytes }
+            | GpuCall::Free { bytes, .. }
+            | GpuCall::AllocPinned { bytes }
+            | GpuCall::FreePinned { bytes, .. }
+            | GpuCall::Upload { bytes, .. }
+            | GpuCall::Download { bytes, .. }
+            | GpuCall::Copy { bytes, .. }
+            | GpuCall::Zero { bytes, .. } => bytes,
             _ => 0,
         }
     }
@@ -218,7 +218,7 @@ impl Call<'_> {
 /// Defines [`Reply`], and its conversions from and to the types of values.
 macro_rules! replies {
     ($($variant:ident($type:ty), $doc:literal;)*) => {
-        /// The value that a [`Call`] returns: that of its method in [`DriverCalls`].
+        /// The value that a [`GpuCall`] returns: that of its method in [`DriverCalls`].
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub enum Reply {
             $(

@@ -11,7 +11,7 @@ use std::fmt;
 
 use super::algorithm_choices::{AlgorithmChoices, AttentionChoice};
 use super::fused_shape::FusedShape;
-pub use call::{Call, CallKind, DriverCalls, Reply};
+pub use call::{CallKind, DriverCalls, GpuCall, Reply};
 use meshwright_backend::DeviceFailure;
 
 /// A CUDA stream: a queue of work that is executed in order. Work on different streams is ordered by events only.
@@ -120,7 +120,7 @@ pub(super) fn unwrap_call<T>(result: Result<T, DriverError>) -> T {
 /// One GPU, as one rank uses it. Handles of one driver are not valid on another.
 ///
 /// [`DriverCalls`] has its calls as methods. Addresses are device addresses unless a parameter is a pointer. Calls that
-/// take a stream return before the work is done, except [`Synchronize`](Call::Synchronize).
+/// take a stream return before the work is done, except [`Synchronize`](GpuCall::Synchronize).
 ///
 /// # Safety
 /// Callers of [`submit`](Self::submit) and of the unsafe methods guarantee that:
@@ -135,7 +135,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     /// See [`Driver`].
-    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError>;
+    unsafe fn submit(&self, call: GpuCall<'_>) -> Result<Reply, DriverError>;
 
     /// Returns the fused attention of a vendor library, if available on this device.
     fn attention(&self) -> Option<&dyn FusedAttention> {
@@ -159,7 +159,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
 /// Shapes of fused attention over bf16 operands that a vendor library supports.
 ///
-/// The calls are [`Attention`](Call::Attention) and [`AttentionBackward`](Call::AttentionBackward). Addresses of
+/// The calls are [`Attention`](GpuCall::Attention) and [`AttentionBackward`](GpuCall::AttentionBackward). Addresses of
 /// operands are multiples of 16; other addresses are an error.
 pub trait FusedAttention {
     /// Returns true if the forward pass of the shape is supported.

@@ -19,7 +19,7 @@ use super::{memory, modules};
 use crate::cudnn::{CudnnAttention, CudnnOptions};
 use crate::gpu::lock_unpoisoned;
 use crate::{
-    AlgorithmChoices, Call, DeviceProperties, Driver, DriverCalls, DriverError, FusedAttention,
+    AlgorithmChoices, DeviceProperties, Driver, DriverCalls, DriverError, FusedAttention, GpuCall,
     KernelModule, KernelSource, Reply, Stream,
 };
 
@@ -153,7 +153,7 @@ impl Driver for NativeDriver {
         &self.context.properties
     }
 
-    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+    unsafe fn submit(&self, call: GpuCall<'_>) -> Result<Reply, DriverError> {
         let context = &*self.context;
         let api = context.api;
         context.make_current()?;
@@ -161,75 +161,75 @@ impl Driver for NativeDriver {
         // keeps events and graphs until the work that uses them is done. The caller promises the rest.
         let reply: Reply = unsafe {
             match call {
-                Call::FreeMemory {} => memory::free_bytes(context)?.into(),
-                Call::Alloc { bytes } => memory::alloc(context, bytes)?.into(),
-                Call::Free { address, .. } => memory::free(context, address)?.into(),
-                Call::AllocPinned { bytes } => memory::alloc_pinned(context, bytes)?.into(),
-                Call::FreePinned { memory, .. } => memory::free_pinned(context, memory)?.into(),
-                Call::NewStream { high_priority } => {
+                GpuCall::FreeMemory {} => memory::free_bytes(context)?.into(),
+                GpuCall::Alloc { bytes } => memory::alloc(context, bytes)?.into(),
+                GpuCall::Free { address, .. } => memory::free(context, address)?.into(),
+                GpuCall::AllocPinned { bytes } => memory::alloc_pinned(context, bytes)?.into(),
+                GpuCall::FreePinned { memory, .. } => memory::free_pinned(context, memory)?.into(),
+                GpuCall::NewStream { high_priority } => {
                     streams::new_stream(context, high_priority)?.into()
                 }
-                Call::FreeStream { stream } => self.destroy_stream(stream)?.into(),
-                Call::Synchronize { stream } => {
+                GpuCall::FreeStream { stream } => self.destroy_stream(stream)?.into(),
+                GpuCall::Synchronize { stream } => {
                     call!(api, cuStreamSynchronize(cu_stream(stream)))?.into()
                 }
-                Call::NewEvent { timed } => streams::new_event(context, timed)?.into(),
-                Call::FreeEvent { event } => {
+                GpuCall::NewEvent { timed } => streams::new_event(context, timed)?.into(),
+                GpuCall::FreeEvent { event } => {
                     call!(api, cuEventDestroy_v2(event.0 as CUevent))?.into()
                 }
-                Call::Record { event, stream } => {
+                GpuCall::Record { event, stream } => {
                     call!(api, cuEventRecord(event.0 as CUevent, cu_stream(stream)))?.into()
                 }
-                Call::RecordInGraph { event, stream } => {
+                GpuCall::RecordInGraph { event, stream } => {
                     let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
                     let (event, stream) = (event.0 as CUevent, cu_stream(stream));
                     call!(api, cuEventRecordWithFlags(event, stream, flags))?.into()
                 }
-                Call::Wait { stream, event } => {
+                GpuCall::Wait { stream, event } => {
                     let (event, stream) = (event.0 as CUevent, cu_stream(stream));
                     call!(api, cuStreamWaitEvent(stream, event, 0))?.into()
                 }
-                Call::IsDone { event } => streams::is_done(context, event)?.into(),
-                Call::ElapsedMs { from, to } => streams::elapsed_ms(context, from, to)?.into(),
-                Call::Upload { stream, dst, src, bytes } => {
+                GpuCall::IsDone { event } => streams::is_done(context, event)?.into(),
+                GpuCall::ElapsedMs { from, to } => streams::elapsed_ms(context, from, to)?.into(),
+                GpuCall::Upload { stream, dst, src, bytes } => {
                     call!(api, cuMemcpyHtoDAsync_v2(dst, src, bytes, cu_stream(stream)))?.into()
                 }
-                Call::Download { stream, dst, src, bytes } => {
+                GpuCall::Download { stream, dst, src, bytes } => {
                     call!(api, cuMemcpyDtoHAsync_v2(dst, src, bytes, cu_stream(stream)))?.into()
                 }
-                Call::Copy { stream, dst, src, bytes } => {
+                GpuCall::Copy { stream, dst, src, bytes } => {
                     call!(api, cuMemcpyDtoDAsync_v2(dst, src, bytes, cu_stream(stream)))?.into()
                 }
-                Call::Zero { stream, dst, bytes } => {
+                GpuCall::Zero { stream, dst, bytes } => {
                     call!(api, cuMemsetD8Async(dst, 0, bytes, cu_stream(stream)))?.into()
                 }
-                Call::Load { source } => self.load_module(source)?.into(),
-                Call::Function { module, name } => {
+                GpuCall::Load { source } => self.load_module(source)?.into(),
+                GpuCall::Function { module, name } => {
                     modules::kernel_function(context, module, name)?.into()
                 }
-                Call::Launch { stream, function, grid, args } => {
+                GpuCall::Launch { stream, function, grid, args } => {
                     modules::launch(context, stream, function, grid, args)?.into()
                 }
-                Call::HasMatMul { shape } => self.matmuls.is_supported(shape).into(),
-                Call::MatMul { stream, shape, operands } => {
+                GpuCall::HasMatMul { shape } => self.matmuls.is_supported(shape).into(),
+                GpuCall::MatMul { stream, shape, operands } => {
                     self.matmuls.execute(self, context, stream, shape, operands)?.into()
                 }
-                Call::Attention { stream, shape, operands } => {
+                GpuCall::Attention { stream, shape, operands } => {
                     self.required_attention()?.forward(stream, shape, operands)?.into()
                 }
-                Call::AttentionBackward { stream, shape, operands, gradients } => {
+                GpuCall::AttentionBackward { stream, shape, operands, gradients } => {
                     self.required_attention()?.backward(stream, shape, operands, gradients)?.into()
                 }
-                Call::BeginCapture { stream } => {
+                GpuCall::BeginCapture { stream } => {
                     // Relaxed mode: this and other threads may allocate memory during capture.
                     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
                     call!(api, cuStreamBeginCapture_v2(cu_stream(stream), mode))?.into()
                 }
-                Call::EndCapture { stream } => streams::end_capture(context, stream)?.into(),
-                Call::LaunchGraph { stream, graph } => {
+                GpuCall::EndCapture { stream } => streams::end_capture(context, stream)?.into(),
+                GpuCall::LaunchGraph { stream, graph } => {
                     call!(api, cuGraphLaunch(graph.0 as CUgraphExec, cu_stream(stream)))?.into()
                 }
-                Call::FreeGraph { graph } => {
+                GpuCall::FreeGraph { graph } => {
                     call!(api, cuGraphExecDestroy(graph.0 as CUgraphExec))?.into()
                 }
             }

@@ -54,7 +54,7 @@ pub fn kernel_function(
 /// Launches a kernel.
 ///
 /// # Safety
-/// As [`Launch`](crate::Call::Launch).
+/// As [`Launch`](crate::GpuCall::Launch).
 pub unsafe fn launch(
     context: &DeviceContext,
     stream: Stream,

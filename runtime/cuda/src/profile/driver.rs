@@ -9,7 +9,7 @@ use crate::FusedShape;
 use crate::algorithm_choices::{AlgorithmChoices, AttentionChoice};
 use crate::gpu::lock_unpoisoned;
 use crate::{
-    Call, DeviceProperties, Driver, DriverCalls, DriverError, Event, FusedAttention, Grid,
+    DeviceProperties, Driver, DriverCalls, DriverError, Event, FusedAttention, GpuCall, Grid,
     KernelFunction, Reply, Stream,
 };
 use meshwright_backend::Band;
@@ -79,7 +79,7 @@ impl ProfiledDriver {
         &self,
         stream: Stream,
         work: Work,
-        call: Call<'_>,
+        call: GpuCall<'_>,
     ) -> Result<Reply, DriverError> {
         let events = match lock_unpoisoned(&self.spans).free.pop() {
             Some(events) => events,
@@ -123,16 +123,16 @@ impl ProfiledDriver {
     }
 
     /// Describes the work that a call submits and that is measured; `None` for other calls.
-    fn describe_work(&self, call: &Call<'_>) -> Option<Work> {
+    fn describe_work(&self, call: &GpuCall<'_>) -> Option<Work> {
         let (name, shape) = match *call {
-            Call::Upload { bytes, .. } => ("upload", format!("{bytes} bytes")),
-            Call::Download { bytes, .. } => ("download", format!("{bytes} bytes")),
-            Call::Copy { bytes, .. } => ("copy", format!("{bytes} bytes")),
-            Call::Zero { bytes, .. } => ("zero", format!("{bytes} bytes")),
-            Call::MatMul { shape, .. } => ("matmul", shape.to_string()),
-            Call::Attention { shape, .. } => ("attention", shape_text(shape)),
-            Call::AttentionBackward { shape, .. } => ("attention backward", shape_text(shape)),
-            Call::Launch { function, grid: Grid { blocks: [x, y, z], threads, .. }, .. } => {
+            GpuCall::Upload { bytes, .. } => ("upload", format!("{bytes} bytes")),
+            GpuCall::Download { bytes, .. } => ("download", format!("{bytes} bytes")),
+            GpuCall::Copy { bytes, .. } => ("copy", format!("{bytes} bytes")),
+            GpuCall::Zero { bytes, .. } => ("zero", format!("{bytes} bytes")),
+            GpuCall::MatMul { shape, .. } => ("matmul", shape.to_string()),
+            GpuCall::Attention { shape, .. } => ("attention", shape_text(shape)),
+            GpuCall::AttentionBackward { shape, .. } => ("attention backward", shape_text(shape)),
+            GpuCall::Launch { function, grid: Grid { blocks: [x, y, z], threads, .. }, .. } => {
                 let name = lock_unpoisoned(&self.names).kernels.get(&function).cloned();
                 let shape = format!("{x} x {y} x {z} blocks of {threads}");
                 return Some(Work { name: name.unwrap_or_else(|| "?".into()), shape });
@@ -148,17 +148,17 @@ impl Driver for ProfiledDriver {
         self.inner.properties()
     }
 
-    unsafe fn submit(&self, call: Call<'_>) -> Result<Reply, DriverError> {
+    unsafe fn submit(&self, call: GpuCall<'_>) -> Result<Reply, DriverError> {
         if let (Some(stream), Some(work)) = (call.stream(), self.describe_work(&call)) {
             // SAFETY: as the caller promises.
             return unsafe { self.timed_call(stream, work, call) };
         }
         match call {
-            Call::BeginCapture { .. } => {
+            GpuCall::BeginCapture { .. } => {
                 let reason = "captured calls cannot be timed one by one".to_owned();
                 return Err(DriverError::Refused { call: PROFILE_VARIABLE, reason });
             }
-            Call::FreeStream { stream } => {
+            GpuCall::FreeStream { stream } => {
                 self.synchronize(stream)?;
                 lock_unpoisoned(&self.names).streams.remove(&stream);
             }
@@ -167,11 +167,11 @@ impl Driver for ProfiledDriver {
         // SAFETY: as the caller promises.
         let reply = unsafe { self.inner.submit(call) }?;
         match (call, reply) {
-            (Call::Synchronize { stream }, _) => self.read_times(|other| other == stream)?,
-            (Call::Function { name, .. }, Reply::Function(function)) => {
+            (GpuCall::Synchronize { stream }, _) => self.read_times(|other| other == stream)?,
+            (GpuCall::Function { name, .. }, Reply::Function(function)) => {
                 lock_unpoisoned(&self.names).kernels.insert(function, name.into());
             }
-            (Call::NewStream { high_priority }, Reply::Stream(stream)) => {
+            (GpuCall::NewStream { high_priority }, Reply::Stream(stream)) => {
                 let names = &mut *lock_unpoisoned(&self.names);
                 let priority = if high_priority { " (high priority)" } else { "" };
                 names.streams.insert(stream, format!("{}{priority}", names.stream_count).into());

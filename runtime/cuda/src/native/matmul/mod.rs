@@ -117,7 +117,7 @@ impl CublasLtMatMuls {
     /// Computes `c (+)= op(a) * op(b)` of row-major matrices, with its epilogue.
     ///
     /// # Safety
-    /// As [`MatMul`](crate::Call::MatMul).
+    /// As [`MatMul`](crate::GpuCall::MatMul).
     pub unsafe fn execute(
         &self,
         driver: &dyn Driver,
