@@ -2,8 +2,8 @@
 
 use meshwright_backend::DType;
 
-use crate::values::wide;
-use crate::{FLOATS, Target, numbers_below, values};
+use crate::values::{numbers_below, wide};
+use crate::{FLOATS, Target, values};
 
 /// Tokens, rows of the table, columns, and the first row.
 const SIZES: [[usize; 4]; 9] = [

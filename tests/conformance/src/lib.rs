@@ -35,7 +35,7 @@ pub use compare::{assert_close, assert_near, assert_same};
 pub use embedding::frequent_tokens;
 pub use map::erf;
 pub use target::{Operand, Target};
-pub use values::{FLOATS, epsilon, numbers_below, scaled, values};
+pub use values::{FLOATS, epsilon, scaled, values};
 
 /// Passes the tests of all families to another macro of this crate, after `$run`.
 #[doc(hidden)]
@@ -103,7 +103,7 @@ macro_rules! export_tests {
         pub mod suite {
             $(#[doc = concat!("Tests of the family `", stringify!($family), "`.")]
             pub mod $family {
-                pub use crate::$family::{$($test),*};
+                pub use $crate::$family::{$($test),*};
             })*
         }
     };

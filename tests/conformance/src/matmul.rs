@@ -68,9 +68,12 @@ pub fn formula(target: &Target) {
             let [a, b] = operands(target, &g, dtype);
             let before = values(g.m * g.n, 3);
             // Overwritten elements must not be read.
-            let result = || match g.accumulate {
-                true => target.floats(result, &before),
-                false => target.blank(result, before.len()),
+            let result = || {
+                if g.accumulate {
+                    target.floats(result, &before)
+                } else {
+                    target.blank(result, before.len())
+                }
             };
             let [mut c, mut ragged] = [result(), result()];
             let onto = if g.accumulate { c.wide() } else { vec![0.0; before.len()] };

@@ -44,11 +44,6 @@ struct Norm {
     dbias: Operand,
 }
 
-/// Gradients before the backward: of a residual connection, and of earlier uses.
-fn earlier(len: usize, seed: u64) -> Vec<f32> {
-    values(len, seed)
-}
-
 fn grad(to: &mut Operand, accumulate: bool) -> LeafGrad<'_> {
     LeafGrad { view: to.view_mut(), accumulate }
 }
@@ -62,9 +57,12 @@ impl Norm {
         centered: bool,
         accumulate: bool,
     ) -> Norm {
-        let gradient = |dtype, len, seed| match accumulate {
-            true => target.floats(dtype, &earlier(len, seed)),
-            false => target.blank(dtype, len),
+        let gradient = |dtype, len, seed| {
+            if accumulate {
+                target.floats(dtype, &values(len, seed))
+            } else {
+                target.blank(dtype, len)
+            }
         };
         Norm {
             centered,
@@ -124,7 +122,7 @@ impl Norm {
         }
     }
 
-    /// Returns the gradients that both norms have.
+    /// Returns the gradients; RMSNorm has none of a bias.
     fn gradients(&self) -> [(&'static str, &Operand); 3] {
         let dbias = if self.centered { &self.dbias } else { &self.dweight };
         [("dx", &self.dx), ("dweight", &self.dweight), ("dbias", dbias)]
@@ -141,11 +139,12 @@ struct Expected {
     dbias: Vec<f64>,
 }
 
-/// Computes a norm. RMSNorm is LayerNorm with a mean and a bias of zero.
+/// Computes a norm, with gradients of parameters onto those of the operands. RMSNorm is LayerNorm with a mean and a bias
+/// of zero.
 fn reference(norm: &Norm, cols: usize, accumulate: bool) -> Expected {
     let [x, dy, weight, bias] = [&norm.x, &norm.dy, &norm.weight, &norm.bias].map(Operand::wide);
     let [mut dweight, mut dbias] = if accumulate {
-        [6, 7].map(|seed| crate::values::wide(&earlier(cols, seed)))
+        [&norm.dweight, &norm.dbias].map(Operand::wide)
     } else {
         [(); 2].map(|()| vec![0.0; cols])
     };
@@ -159,7 +158,8 @@ fn reference(norm: &Norm, cols: usize, accumulate: bool) -> Expected {
         let g: Vec<f64> = dy.iter().zip(&weight).map(|(dy, w)| dy * w).collect();
         let g_mean = if norm.centered { g.iter().sum::<f64>() / n } else { 0.0 };
         let dot = g.iter().zip(&normal).map(|(g, x)| g * x).sum::<f64>() / n;
-        (means.push(mean), invs.push(inv));
+        means.push(mean);
+        invs.push(inv);
         for i in 0..cols {
             y.push(normal[i] * weight[i] + if norm.centered { bias[i] } else { 0.0 });
             dx.push(inv * (g[i] - g_mean - normal[i] * dot));

@@ -24,7 +24,7 @@ pub fn scaled(len: usize, seed: u64, factor: f32) -> Vec<f32> {
 }
 
 /// Returns integers below `end`.
-pub fn numbers_below(end: u32, len: usize, seed: u64) -> Vec<u32> {
+pub(crate) fn numbers_below(end: u32, len: usize, seed: u64) -> Vec<u32> {
     values(len, seed).into_iter().map(|x| ((x + 1.0) / 2.0 * end as f32) as u32 % end).collect()
 }
 

@@ -14,8 +14,8 @@ pub fn host() -> Target {
     Target::new(Arc::new(CpuBackend::new(1).expect("one thread starts nothing")))
 }
 
-/// Returns devices with different thread orders if simulated, with operands at the start of memory, at an aligned offset,
-/// and not aligned.
+/// Returns devices with different thread orders if simulated, with operands at the start of memory, at an aligned
+/// offset, and not aligned.
 pub fn devices() -> Vec<Target> {
     [(1, 0), (2, 8), (3, 3)].into_iter().map(|(seed, skew)| device(seed, skew)).collect()
 }

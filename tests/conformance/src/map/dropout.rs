@@ -27,11 +27,11 @@ fn factors(target: &Target, rate: f32, index: &BlockIndex) -> Vec<f32> {
 
 /// Returns the factors of the dropout in an expression, if it has one.
 pub fn mask(target: &Target, expr: &Expr, len: usize) -> Vec<f64> {
-    let masks = expr.nodes.iter().filter_map(|node| match node {
+    let factors = |node: &Node| match node {
         Node::Dropout(_, mask) => Some(factors(target, mask.rate, &mask.index)),
         _ => None,
-    });
-    let mask = masks.last().unwrap_or_default();
+    };
+    let mask = expr.nodes.iter().find_map(factors).unwrap_or_default();
     assert!(mask.is_empty() || mask.len() == len);
     crate::values::wide(&mask)
 }

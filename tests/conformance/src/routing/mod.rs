@@ -8,7 +8,8 @@ use meshwright_backend::ops::routing::{
 };
 use meshwright_backend::{DType, RoutingShape};
 
-use crate::{FLOATS, Operand, Target, numbers_below, scaled, values};
+use crate::values::numbers_below;
+use crate::{FLOATS, Operand, Target, scaled, values};
 pub use router::{independent_tokens, no_score, penalties, weights};
 
 /// Returns the columns of the `k` largest, NaN before all numbers, and the lower of equal ones first.
