@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 /// Programs with folders of modules, and the files that are declared elsewhere: in `lib.rs` or in `Cargo.toml`.
-const PROGRAMS: [(&str, &[&str]); 5] = [
+const PROGRAMS: [(&str, &[&str]); 6] = [
     ("gpu-sim/tests/device/main.rs", &[]),
     ("runtime/tests/integration/main.rs", &[]),
     ("tests/cli/main.rs", &[]),
+    ("tests/conformance/src/lib.rs", &[]),
     ("tests/meshes/main.rs", &[]),
     (
         "tests/main.rs",

@@ -20,7 +20,7 @@ FOUND = 99
 # memory.
 CHECKED = [("memcheck", "attention"), ("racecheck", "attention"), ("memcheck", "routing"), ("racecheck", "routing"),
            ("memcheck", "norm"), ("racecheck", "norm"), ("initcheck", "norm"), ("memcheck", "loss"),
-           ("initcheck", "loss"), ("memcheck", "embedding"), ("memcheck", "elements"), ("memcheck", "map"),
+           ("initcheck", "loss"), ("memcheck", "embedding"), ("memcheck", "copy"), ("memcheck", "map"),
            ("memcheck", "reduce"), ("memcheck", "softmax"), ("memcheck", "rope"), ("memcheck", "optim"),
            ("memcheck", "combine"), ("memcheck", "rows")]
 # Estimated seconds of a module under a tool, and its time limit: attention has the most tests, of the largest kernels.

@@ -3,7 +3,7 @@
 use half::bf16;
 use meshwright::backend::{DType, ReduceOp, StreamKind};
 
-use crate::support::{FLOATS, Operand, Side, assert_same, devices, values};
+use crate::support::{FLOATS, Operand, Target, assert_same, devices, values};
 
 const OPS: [ReduceOp; 2] = [ReduceOp::Sum, ReduceOp::Max];
 
@@ -24,7 +24,7 @@ fn expected(op: ReduceOp, dtype: DType, contributions: &[Vec<f32>]) -> Vec<f32> 
 
 /// Reduces into a separate output, or into the contribution `into`.
 fn combined(
-    side: &Side,
+    side: &Target,
     op: ReduceOp,
     dtype: DType,
     contributions: &[Vec<f32>],

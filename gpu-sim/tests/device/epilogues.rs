@@ -9,7 +9,7 @@ use meshwright_cuda::{CallKind, DriverError};
 use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu, on_gpu};
 
 use crate::support::{
-    FLOATS, Operand, Side, assert_close, device, device_with, epsilon, host, values,
+    FLOATS, Operand, Target, assert_close, device, device_with, epsilon, host, values,
 };
 
 /// Rows and columns of a matmul, and the length of its sums.
@@ -25,7 +25,7 @@ fn gemm((m, n, k): Sizes, trans_b: bool) -> Gemm {
 }
 
 /// Returns the inputs and a bias.
-fn operands(side: &Side, (m, n, k): Sizes, dtype: DType) -> [Operand; 3] {
+fn operands(side: &Target, (m, n, k): Sizes, dtype: DType) -> [Operand; 3] {
     [(m * k, 1), (k * n, 2), (n, 3)].map(|(len, seed)| side.floats(dtype, &values(len, seed)))
 }
 

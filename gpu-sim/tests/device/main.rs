@@ -3,24 +3,21 @@
 //! All are modules of one program, because each program links the whole runtime. `bench/gpu/kit` runs modules by their
 //! names.
 
+// Kernels of the backend.
+mod bits;
+mod conformance;
+
 // Kernels and calls of the backend, compared with the CPU.
 mod attention;
 mod collectives;
 mod combine;
 mod cudnn_device;
-mod elements;
 mod embedding;
 mod epilogues;
 mod loss;
 mod map;
 mod norm;
-mod optim;
-mod random;
-mod reduce;
-mod rope;
-mod routing;
 mod rows;
-mod softmax;
 
 // Whole models, in one process and in several.
 mod models;

@@ -6,8 +6,8 @@ use meshwright::backend::{AttentionShape, Band, DType, Gemm};
 use meshwright_cuda::{CallKind, Driver, DriverCalls, Profile};
 use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu};
 
-use crate::attention::case::Case;
 use crate::support::{device_with, values};
+use meshwright_conformance::AttentionCase;
 
 /// Returns the rows of the first table, as values.
 fn calls(text: &str) -> Vec<Vec<&str>> {
@@ -82,7 +82,7 @@ fn own_attention_kernels_are_listed() {
     let window = Band { before: Some(3), ..Band::CAUSAL };
     for (rank, dtype) in [DType::F32, DType::Bf16].into_iter().enumerate() {
         let side = device_with(profile.driver(Arc::new(SimDevice::new(3).driver()), rank), 0);
-        let case = Case::new(AttentionShape::new(2, 9, [4, 2, 16], window), dtype);
+        let case = AttentionCase::new(AttentionShape::new(2, 9, [4, 2, 16], window), dtype);
         case.run(&side);
         case.run(&side);
     }

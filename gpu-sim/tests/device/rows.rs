@@ -12,7 +12,7 @@ use meshwright::mesh::MeshShape;
 use meshwright_cuda::{CallKind, CudaBackend};
 use meshwright_gpu_sim::{SimDevice, not_checked_on_gpu};
 
-use crate::support::{Operand, Side, devices, values};
+use crate::support::{Operand, Target, devices, values};
 
 /// Parts of different widths, and the whole.
 fn rows(rows: usize, widths: &[usize]) -> (Vec<Vec<f32>>, Vec<f32>) {
@@ -48,7 +48,7 @@ fn rows_are_put_together_and_taken_apart() {
             (4, vec![]),
         ] {
             let (parts, whole) = rows(count, &widths);
-            let put = |side: &Side| -> Vec<Operand> {
+            let put = |side: &Target| -> Vec<Operand> {
                 parts.iter().map(|part| side.floats(DType::F32, part)).collect()
             };
             let sources = put(&side);

@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use meshwright::backend::DType;
+use meshwright_conformance::{AttentionCase, AttentionResults, attention_shape};
 use meshwright_cuda::{
     ATTENTION_BIAS, AttentionTiles, AttentionVariant, KernelSource, PLAIN_ATTENTION,
 };
 use meshwright_gpu_sim::not_checked_on_gpu;
 
-use super::case::{Case, Results, shape};
 use super::changed::Changed;
 use crate::support::{device, device_with};
 
@@ -29,7 +29,13 @@ fn places(text: &str) -> Vec<(usize, &'static str)> {
 }
 
 /// Returns true if removing the statement at this position changes results or is reported by the device.
-fn shows(case: &Case, expected: &Results, name: &str, at: usize, order: &'static str) -> bool {
+fn shows(
+    case: &AttentionCase,
+    expected: &AttentionResults,
+    name: &str,
+    at: usize,
+    order: &'static str,
+) -> bool {
     (0..SEEDS).any(|seed| {
         let name = name.to_string();
         let change = move |source: &KernelSource| {
@@ -42,13 +48,14 @@ fn shows(case: &Case, expected: &Results, name: &str, at: usize, order: &'static
             source
         };
         let driver = Changed::new(seed, change);
-        let bits = |results: &Results| results.concat().into_iter().map(f32::to_bits).collect();
+        let bits =
+            |results: &AttentionResults| results.concat().into_iter().map(f32::to_bits).collect();
         let run = || -> Vec<u32> { bits(&case.run(&device_with(Arc::new(driver), 0))) };
         catch_unwind(AssertUnwindSafe(run)).map_or(true, |got| got != bits(expected))
     })
 }
 
-fn assert_all_are_needed(case: &Case, sources: &[&KernelSource]) {
+fn assert_all_are_needed(case: &AttentionCase, sources: &[&KernelSource]) {
     let expected = case.run(&device(0, 0));
     for source in sources {
         // An ineffective change is not detected.
@@ -69,7 +76,7 @@ fn of_tensor_cores() {
         return;
     }
     // Several tiles on both sides.
-    let case = Case::new(shape(1, 300, [2, 1, 16], true), DType::Bf16);
+    let case = AttentionCase::new(attention_shape(1, 300, [2, 1, 16], true), DType::Bf16);
     let tiles =
         [AttentionTiles::forward, AttentionTiles::backward_keys, AttentionTiles::backward_queries];
     let variant = AttentionVariant::default();
@@ -81,7 +88,8 @@ fn of_tensor_cores_with_key_ranges() {
     if not_checked_on_gpu() {
         return;
     }
-    let case = Case::new(shape(1, 300, [2, 1, 16], true), DType::Bf16).with_documents(&[170, 130]);
+    let case = AttentionCase::new(attention_shape(1, 300, [2, 1, 16], true), DType::Bf16)
+        .with_documents(&[170, 130]);
     let variant = AttentionVariant { ranges: true, ..AttentionVariant::default() };
     let tiles =
         [AttentionTiles::forward, AttentionTiles::backward_keys, AttentionTiles::backward_queries];
@@ -93,6 +101,7 @@ fn of_other_kernels() {
     if not_checked_on_gpu() {
         return;
     }
-    let case = Case::new(shape(1, 50, [2, 1, 8], true), DType::F32).with_bias(70, 60);
+    let case =
+        AttentionCase::new(attention_shape(1, 50, [2, 1, 8], true), DType::F32).with_bias(70, 60);
     assert_all_are_needed(&case, &[&PLAIN_ATTENTION, &ATTENTION_BIAS]);
 }

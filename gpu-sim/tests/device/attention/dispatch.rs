@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use meshwright::backend::DType;
+use meshwright_conformance::{AttentionCase, attention_shape};
 use meshwright_cuda::{CallKind, DeviceProperties, Driver, KernelSource, NullAttention};
 use meshwright_gpu_sim::{SimDevice, h100, not_checked_on_gpu};
 
-use super::case::{Case, shape};
 use super::changed::Changed;
 use crate::support::device_with;
 
 /// Returns the kernels that a case launches, except those that all implementations share.
-fn kernels(properties: DeviceProperties, case: &Case, skew: usize) -> Vec<String> {
+fn kernels(properties: DeviceProperties, case: &AttentionCase, skew: usize) -> Vec<String> {
     let device = SimDevice::with(1, properties);
     case.run(&device_with(Arc::new(device.driver()), skew));
     let launches = device.log();
@@ -27,7 +27,7 @@ fn tensor_cores_take_aligned_bf16() {
     if not_checked_on_gpu() {
         return;
     }
-    let case = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
+    let case = AttentionCase::new(attention_shape(1, 20, [1, 1, 64], true), DType::Bf16);
     for skew in [0, 8] {
         assert_eq!(kernels(h100(), &case, skew), TENSOR);
     }
@@ -37,9 +37,9 @@ fn tensor_cores_take_aligned_bf16() {
         "attention_plain_backward_queries_bf16",
     ];
     assert_eq!(kernels(h100(), &case, 4), plain, "not aligned to 16 bytes");
-    let odd = Case::new(shape(1, 20, [1, 1, 12], true), DType::Bf16);
+    let odd = AttentionCase::new(attention_shape(1, 20, [1, 1, 12], true), DType::Bf16);
     assert_eq!(kernels(h100(), &odd, 0), plain, "rows are not aligned");
-    let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
+    let f32 = AttentionCase::new(attention_shape(1, 20, [1, 1, 64], true), DType::F32);
     assert_eq!(kernels(h100(), &f32, 0), plain.map(|name| name.replace("bf16", "f32")));
 }
 
@@ -48,7 +48,7 @@ fn large_heads_have_a_kernel_for_each_gradient() {
     if not_checked_on_gpu() {
         return;
     }
-    let case = Case::new(shape(1, 20, [1, 1, 144], true), DType::Bf16);
+    let case = AttentionCase::new(attention_shape(1, 20, [1, 1, 144], true), DType::Bf16);
     let [forward, keys, queries] = TENSOR;
     let expected = [forward, keys, "attention_backward_values", queries];
     assert_eq!(kernels(h100(), &case, 0), expected);
@@ -60,9 +60,9 @@ fn little_shared_memory_disables_tensor_cores() {
         return;
     }
     let properties = DeviceProperties { shared_memory: 99 * 1024, ..h100() };
-    let wide = Case::new(shape(1, 20, [1, 1, 256], true), DType::Bf16);
+    let wide = AttentionCase::new(attention_shape(1, 20, [1, 1, 256], true), DType::Bf16);
     assert!(kernels(properties.clone(), &wide, 0).iter().all(|name| name.contains("plain")));
-    let usual = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
+    let usual = AttentionCase::new(attention_shape(1, 20, [1, 1, 64], true), DType::Bf16);
     assert_eq!(kernels(properties, &usual, 0), TENSOR);
 }
 
@@ -71,8 +71,8 @@ fn vendor_attention_takes_supported_aligned_bf16() {
     if not_checked_on_gpu() {
         return;
     }
-    let bf16 = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
-    let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
+    let bf16 = AttentionCase::new(attention_shape(1, 20, [1, 1, 64], true), DType::Bf16);
+    let f32 = AttentionCase::new(attention_shape(1, 20, [1, 1, 64], true), DType::F32);
     let in_backward = "cuDNN in forward, own kernels in backward (cuDNN has none for these sizes)";
     for (case, skew, backward, expected, factor, reported) in [
         (&bf16, 0, true, vec![CallKind::Attention, CallKind::AttentionBackward], 4 + 10, "cuDNN"),

@@ -1,0 +1,125 @@
+//! Expressions and their gradients in f64.
+
+use meshwright_backend::{Expr, Node, UnaryFunction};
+
+/// Returns the error function, by a series whose terms all have one sign, so that nothing cancels.
+pub fn erf(x: f64) -> f64 {
+    if x.abs() > 6.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum, mut n) = (x, x, 1.0);
+    while term.abs() > 1e-18 * sum.abs() {
+        n += 2.0;
+        term *= 2.0 * x * x / n;
+        sum += term;
+    }
+    sum * 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp()
+}
+
+pub fn apply(function: UnaryFunction, x: f64) -> f64 {
+    match function {
+        UnaryFunction::Silu => x / (1.0 + (-x).exp()),
+        UnaryFunction::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        UnaryFunction::GeluTanh => {
+            let root = (2.0 / std::f64::consts::PI).sqrt();
+            0.5 * x * (1.0 + (root * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        UnaryFunction::Relu if x.is_nan() => x,
+        UnaryFunction::Relu => x.max(0.0),
+        UnaryFunction::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        UnaryFunction::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        UnaryFunction::Tanh => x.tanh(),
+        UnaryFunction::Exp => x.exp(),
+        UnaryFunction::Log => x.ln(),
+        UnaryFunction::Sqrt => x.sqrt(),
+        UnaryFunction::Rsqrt => 1.0 / x.sqrt(),
+        UnaryFunction::Recip => 1.0 / x,
+        UnaryFunction::Square => x * x,
+        UnaryFunction::Abs => x.abs(),
+    }
+}
+
+/// Returns the derivative: by a central difference, unless the function has a corner.
+fn derivative(function: UnaryFunction, x: f64) -> f64 {
+    const STEP: f64 = 1e-5;
+    match function {
+        UnaryFunction::Relu => f64::from(u8::from(x > 0.0)),
+        UnaryFunction::Abs => x.signum(),
+        _ => (apply(function, x + STEP) - apply(function, x - STEP)) / (2.0 * STEP),
+    }
+}
+
+/// Evaluates all nodes at element `i`. `mask` has the factors of dropout.
+fn evaluate(expr: &Expr, leaves: &[Vec<f64>], mask: &[f64], i: usize) -> Vec<f64> {
+    let mut x: Vec<f64> = Vec::new();
+    for node in &expr.nodes {
+        x.push(match *node {
+            Node::Leaf(leaf) => leaves[leaf][i],
+            Node::Row(leaf) => leaves[leaf][i % leaves[leaf].len()],
+            Node::Constant(number) => f64::from(number),
+            Node::Add(a, b) => x[a] + x[b],
+            Node::Sub(a, b) => x[a] - x[b],
+            Node::Mul(a, b) => x[a] * x[b],
+            Node::Div(a, b) => x[a] / x[b],
+            Node::Scale(a, factor) => x[a] * f64::from(factor),
+            Node::Offset(a, offset) => x[a] + f64::from(offset),
+            Node::Clamp(a, min, max) => x[a].clamp(f64::from(min), f64::from(max)),
+            Node::Apply(function, a) => apply(function, x[a]),
+            Node::Dropout(a, _) => x[a] * mask[i],
+        });
+    }
+    x
+}
+
+/// Computes the result, and the gradients of all leaves from the gradient of the result.
+pub fn gradients(
+    expr: &Expr,
+    leaves: &[Vec<f64>],
+    grad: &[f64],
+    mask: &[f64],
+) -> (Vec<f64>, Vec<Vec<f64>>) {
+    let mut result = Vec::new();
+    let mut gradients: Vec<Vec<f64>> = leaves.iter().map(|leaf| vec![0.0; leaf.len()]).collect();
+    for (i, grad) in grad.iter().enumerate() {
+        let x = evaluate(expr, leaves, mask, i);
+        let mut slopes = vec![0.0; x.len()];
+        slopes[x.len() - 1] = *grad;
+        for (at, node) in expr.nodes.iter().enumerate().rev() {
+            let slope = slopes[at];
+            match *node {
+                Node::Leaf(leaf) => gradients[leaf][i] += slope,
+                Node::Row(leaf) => {
+                    let len = leaves[leaf].len();
+                    gradients[leaf][i % len] += slope;
+                }
+                Node::Constant(_) => {}
+                Node::Add(a, b) => {
+                    slopes[a] += slope;
+                    slopes[b] += slope;
+                }
+                Node::Sub(a, b) => {
+                    slopes[a] += slope;
+                    slopes[b] -= slope;
+                }
+                Node::Mul(a, b) => {
+                    slopes[a] += slope * x[b];
+                    slopes[b] += slope * x[a];
+                }
+                Node::Div(a, b) => {
+                    slopes[a] += slope / x[b];
+                    slopes[b] -= slope * x[a] / (x[b] * x[b]);
+                }
+                Node::Scale(a, factor) => slopes[a] += slope * f64::from(factor),
+                Node::Offset(a, _) => slopes[a] += slope,
+                Node::Clamp(a, min, max) => {
+                    let is_inside = (f64::from(min)..=f64::from(max)).contains(&x[a]);
+                    slopes[a] += if is_inside { slope } else { 0.0 };
+                }
+                Node::Apply(function, a) => slopes[a] += slope * derivative(function, x[a]),
+                Node::Dropout(a, _) => slopes[a] += slope * mask[i],
+            }
+        }
+        result.push(x[x.len() - 1]);
+    }
+    (result, gradients)
+}
