@@ -103,7 +103,7 @@ macro_rules! export_tests {
         pub mod suite {
             $(#[doc = concat!("Tests of the family `", stringify!($family), "`.")]
             pub mod $family {
-                pub use $crate::$family::{$($test),*};
+                $(pub use $crate::$family::$test;)*
             })*
         }
     };

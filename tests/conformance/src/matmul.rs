@@ -80,8 +80,10 @@ pub fn formula(target: &Target) {
             target.backend().gemm(&g, a.view(), b.view(), c.view_mut());
             target.backend().grouped_gemm(&g, a.view(), b.view(), ragged.view_mut());
             let expected = reference(&g, &a.wide(), &b.wide(), onto);
-            target.check(&format!("{g:?} of {dtype}"), &c, &expected, 1e-6);
-            target.check(&format!("ragged {g:?} of {dtype}"), &ragged, &expected, 1e-6);
+            // Dot products of bf16 pairs add up in another order.
+            let tolerance = if dtype == DType::Bf16 { 2e-6 } else { 1e-6 };
+            target.check(&format!("{g:?} of {dtype}"), &c, &expected, tolerance);
+            target.check(&format!("ragged {g:?} of {dtype}"), &ragged, &expected, tolerance);
         }
     }
 }
