@@ -55,6 +55,11 @@ class Plan(unittest.TestCase):
         folder = ROOT.parent.parent / "gpu-sim/tests/device"
         files = [path.relative_to(folder).with_suffix("").parts for path in folder.rglob("*.rs")]
         modules = ["".join(f"{name}::" for name in parts if name != "mod") for parts in files if parts != ("main",)]
+        # Those of the conformance suite are in `conformance`.
+        suite = (ROOT.parent.parent / "tests/conformance/src/lib.rs").read_text()
+        families = re.findall(r"^ {12}(\w+) \{", suite, re.MULTILINE)
+        self.assertIn("norm", families)
+        modules += [f"{family}::" for family in families]
         filters = [re.search(r"--test-threads=1 (\S+)$", words).group(1) for words in self.commands()]
         self.assertGreater(len(set(filters)), 20)
         for filter in filters:

@@ -13,7 +13,7 @@ use crate::{Operand, Target, scaled, values};
 /// Results of a case, in order; gradients that it does not require are empty.
 pub const NAMES: [&str; 7] = ["out", "lse", "dq", "dk", "dv", "dbias", "dsinks"];
 
-/// Results, in the order of [`NAMES`].
+/// Results: output, log-sum-exps, and the gradients of queries, keys, values, biases and sinks.
 pub type Results<T = f32> = [Vec<T>; 7];
 
 /// Returns the sizes of self-attention.
