@@ -56,6 +56,7 @@ macro_rules! families {
             reduce { sums broadcasts sums_of_squares batched_sums_of_squares special_squares }
             attention {
                 formula random masks scores value_dims biases distant_biases empty rows_without_keys
+                rows_without_scores
                 long_sequences backward_ranges nan nan_in_document infinite_biases large_scores
                 wide_results accumulation random_parts fixed_parts merged_rows
             }

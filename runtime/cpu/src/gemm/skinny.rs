@@ -5,7 +5,7 @@
 
 use super::Matrix;
 use super::lanes::Lanes;
-use super::tile::{Kernel, Tile};
+use super::tile::{Tile, TileKernel};
 use crate::float::Float;
 use crate::math::{LANES, fold_lanes};
 use crate::scratch::with_scratch;
@@ -55,7 +55,7 @@ struct Products<'a, T> {
     sums: &'a mut [f32],
 }
 
-impl<T: Float> Kernel for Products<'_, T> {
+impl<T: Float> TileKernel for Products<'_, T> {
     #[inline(always)]
     unsafe fn run<L: Lanes, const R: usize, const W: usize>(self) {
         let Products { large, few, rows, sums } = self;

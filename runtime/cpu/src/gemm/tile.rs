@@ -45,7 +45,7 @@ impl Tile {
     }
 
     /// Runs a kernel with the registers of the instruction set.
-    pub fn run(self, kernel: impl Kernel) {
+    pub fn run(self, kernel: impl TileKernel) {
         match self.level {
             // SAFETY: every CPU of the target has its baseline.
             Level::Portable => unsafe { kernel.run::<[f32; 4], 4, 8>() },
@@ -60,7 +60,7 @@ impl Tile {
 }
 
 /// A function that is compiled for each instruction set. It and what it calls must be inlined.
-pub trait Kernel {
+pub trait TileKernel {
     /// Runs the kernel with registers `L`, for tiles of `R` rows and `W` columns.
     ///
     /// # Safety
@@ -70,14 +70,14 @@ pub trait Kernel {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn run_avx2(kernel: impl Kernel) {
+fn run_avx2(kernel: impl TileKernel) {
     // SAFETY: the caller vouches for the instructions.
     unsafe { kernel.run::<__m256, 6, 16>() }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn run_avx512(kernel: impl Kernel) {
+fn run_avx512(kernel: impl TileKernel) {
     // SAFETY: the caller vouches for the instructions.
     unsafe { kernel.run::<__m512, 12, 32>() }
 }

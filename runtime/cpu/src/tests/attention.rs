@@ -89,18 +89,6 @@ fn windows_are_bands_or_ranges() {
     }
 }
 
-/// Rows without any score but `-inf` are those of queries without keys.
-#[test]
-fn rows_without_scores_are_zero() {
-    let mut case = f32_case(shape(1, 90, [1, 1, 4], false)).with_bias(180, 90);
-    case.bias.as_mut().expect("a bias").values.fill(f32::NEG_INFINITY);
-    on_every_target(|target| {
-        let [out, lse, gradients @ ..] = case.run(target);
-        assert!(lse.iter().all(|x| *x == f32::NEG_INFINITY));
-        assert!(out.iter().chain(gradients.iter().flatten()).all(|x| *x == 0.0));
-    });
-}
-
 /// Ranges that would skip tiles that queries see are refused.
 #[test]
 fn key_ranges_must_not_decrease() {

@@ -16,7 +16,7 @@ pub use parts::{fixed_parts, merged_rows, random_parts};
 use random::{DIMS, Random};
 pub use special::{
     accumulation, infinite_biases, large_scores, nan, nan_in_document, rows_without_keys,
-    wide_results,
+    rows_without_scores, wide_results,
 };
 
 /// Checks all results of a case against the formula.

@@ -28,6 +28,17 @@ pub fn rows_without_keys(target: &Target) {
     }
 }
 
+/// Rows without any score but `-inf`, by a bias, are those of queries without keys.
+pub fn rows_without_scores(target: &Target) {
+    for dtype in FLOATS {
+        let mut case = Case::new(shape(1, 90, [1, 1, 4], false), dtype).with_bias(180, 90);
+        case.bias.as_mut().expect("a bias").values.fill(f32::NEG_INFINITY);
+        let [out, lse, gradients @ ..] = case.run(target);
+        assert!(lse.iter().all(|x| *x == f32::NEG_INFINITY), "{dtype}");
+        assert!(out.iter().chain(gradients.iter().flatten()).all(|x| *x == 0.0), "{dtype}");
+    }
+}
+
 /// NaN in a key reaches every row that sees it, and no other.
 pub fn nan(target: &Target) {
     for (dtype, dim) in FLOATS.into_iter().flat_map(|dtype| [(dtype, 8), (dtype, 16)]) {

@@ -6,7 +6,7 @@ use super::transpose::transpose;
 use crate::float::Float;
 use crate::gemm::Matrix;
 use crate::gemm::lanes::Lanes;
-use crate::gemm::tile::Kernel;
+use crate::gemm::tile::TileKernel;
 
 /// The part of a matrix that is packed: rows `lead` go into panels, and columns `depth` are the steps of each panel.
 /// The last panel is filled up with zeros.
@@ -31,7 +31,7 @@ pub enum Side {
     Right,
 }
 
-impl<T: Float> Kernel for Pack<'_, T> {
+impl<T: Float> TileKernel for Pack<'_, T> {
     #[inline(always)]
     unsafe fn run<L: Lanes, const R: usize, const W: usize>(self) {
         let Pack { matrix, region, panels, side } = self;

@@ -4,7 +4,7 @@
 //! instruction set by [`depth`](crate::gemm::tile::Tile::depth) only.
 
 use crate::gemm::lanes::Lanes;
-use crate::gemm::tile::{Kernel, REGISTERS};
+use crate::gemm::tile::{REGISTERS, TileKernel};
 use crate::simd::prefetch;
 
 /// Elements of a cache line.
@@ -54,7 +54,7 @@ pub struct Block<'a> {
     pub add: bool,
 }
 
-impl Kernel for Block<'_> {
+impl TileKernel for Block<'_> {
     /// Computes the tiles of one panel of `b` consecutively, so that the panel stays in the first-level cache.
     #[inline(always)]
     unsafe fn run<L: Lanes, const R: usize, const W: usize>(self) {

@@ -104,7 +104,8 @@ struct Gradients {
 };
 
 __device__ inline Gradients gradients(float score, float weight_gradient, float lse, float delta, bool seen) {
-    if (!seen) return {0, 0};
+    // A row whose scores are all -INFINITY, by a bias, has no weights.
+    if (!seen || lse == -INFINITY) return {0, 0};
     float weight = expf(score - lse);
     return {weight, weight * (weight_gradient - delta)};
 }
