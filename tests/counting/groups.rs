@@ -86,7 +86,7 @@ fn train<M: LanguageModel>(most: usize, folder: &Path, steps: u64, words: &str) 
     run.unwrap_or_else(|error| panic!("{words}: {error}"));
 }
 
-/// With every set of axes, there would be `2^n - 1` groups for `n` axes.
+/// Every set of axes would make `2^n - 1` groups for `n` axes.
 #[test]
 fn runs_use_the_process_groups_of_their_dry_run() {
     for (most, words) in [

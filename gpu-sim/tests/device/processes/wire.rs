@@ -40,7 +40,7 @@ fn answer(hub: &Arc<Hub>, mut stream: TcpStream) -> io::Result<()> {
     let (kind, comm) = (*kind, Comm(*comm));
     let number = |idx: usize| rest[idx] as usize;
     let taken = match kind {
-        BEGIN => Some(Taken::Comm(Some(hub.begin(number(0), number(1))))),
+        BEGIN => Some(Taken::Comm(Some(hub.begin(rest[0], number(1), number(2))))),
         SPLIT => {
             let color = (rest[0] != NONE).then(|| number(0));
             hub.meet(comm, Offer::Split(color, number(1)))
@@ -90,8 +90,8 @@ impl Wire {
 }
 
 impl RendezvousTable for Wire {
-    fn begin(&self, ranks: usize, rank: usize) -> Comm {
-        match self.ask(&[BEGIN, 0, ranks as u64, rank as u64], &[]) {
+    fn begin(&self, id: u64, ranks: usize, rank: usize) -> Comm {
+        match self.ask(&[BEGIN, 0, id, ranks as u64, rank as u64], &[]) {
             Some(Taken::Comm(Some(comm))) => comm,
             other => panic!("{other:?} is no communicator"),
         }

@@ -28,8 +28,8 @@ pub enum Taken {
 
 /// A rank's access to the rendezvous. `None` if the library has failed.
 pub trait RendezvousTable: Send + Sync + Debug {
-    /// The communicator of all ranks.
-    fn begin(&self, ranks: usize, rank: usize) -> Comm;
+    /// The communicator of the ranks that have this id.
+    fn begin(&self, id: u64, ranks: usize, rank: usize) -> Comm;
     /// Exchanges the offers of all ranks of a communicator.
     fn meet(&self, comm: Comm, offer: Offer) -> Option<Taken>;
     fn send(&self, comm: Comm, to: usize, bytes: Vec<u8>);
@@ -75,6 +75,8 @@ pub struct Hub {
 struct Shared {
     /// Number of communicators.
     comms: usize,
+    /// Those that were created by an id.
+    begun: HashMap<u64, usize>,
     /// Number of rendezvous, by communicator and rank.
     met: HashMap<(usize, usize), usize>,
     rendezvous_table: HashMap<(usize, usize), Rendezvous>,
@@ -117,10 +119,13 @@ impl Hub {
 }
 
 impl RendezvousTable for Arc<Hub> {
-    fn begin(&self, ranks: usize, rank: usize) -> Comm {
-        let mut shared = self.lock();
-        shared.comms = shared.comms.max(1);
-        handle(0, ranks, rank)
+    fn begin(&self, id: u64, ranks: usize, rank: usize) -> Comm {
+        let Shared { comms, begun, .. } = &mut *self.lock();
+        let comm = *begun.entry(id).or_insert_with(|| {
+            *comms += 1;
+            *comms - 1
+        });
+        handle(comm, ranks, rank)
     }
 
     fn meet(&self, comm: Comm, offer: Offer) -> Option<Taken> {

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meshwright::backend::DType;
@@ -360,19 +360,29 @@ fn text(transfer: &Transfer) -> String {
     }
 }
 
+fn id_number(id: &Id) -> u64 {
+    let first = id.first_chunk().expect("128 bytes");
+    u64::from_le_bytes(*first)
+}
+
 impl Library for Port {
     fn new_id(&self) -> Result<Id, LibraryError> {
-        Ok([1; 128])
+        // Another one for each call of each process.
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let mut id = [1; 128];
+        id[..8].copy_from_slice(&(u64::from(std::process::id()) << 32 | call).to_le_bytes());
+        Ok(id)
     }
 
     fn init_comm(
         &self,
-        _: &Id,
+        id: &Id,
         ranks: usize,
         rank: usize,
         splits: SplitResources,
     ) -> Result<Comm, LibraryError> {
-        let comm = self.rendezvous_table.begin(ranks, rank);
+        let comm = self.rendezvous_table.begin(id_number(id), ranks, rank);
         self.families().add(comm, None, splits);
         Ok(comm)
     }
