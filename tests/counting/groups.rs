@@ -76,7 +76,7 @@ impl Engine for StrictEngine {
 fn train<M: LanguageModel>(most: usize, folder: &Path, steps: u64, words: &str) {
     let folder = folder.display();
     let words = format!(
-        "--hidden 16 --layers 4 --heads 4 --kv-heads 2 --ffn 16 --vocab 256 --seq 16 --batch 16 --steps {steps} \
+        "train --hidden 16 --layers 4 --heads 4 --kv-heads 2 --ffn 16 --vocab 256 --seq 16 --batch 16 --steps {steps} \
          {words} --save {folder}/run --save-every 1 --export-hf {folder}/exported-{steps} \
          --metrics {folder}/metrics.jsonl --sample-tokens 2"
     );
