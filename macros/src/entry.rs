@@ -10,6 +10,7 @@ use syn::{DeriveInput, Item};
 use crate::attr::{MeshTestArgs, Runtime, table};
 use crate::diag::Ctxt;
 use crate::forward::{Forward, complete_bodies};
+use crate::library::hide_impls;
 use crate::mesh_test::MeshTest;
 use crate::model::Model;
 use crate::{check, expand, fragments, tokens};
@@ -124,6 +125,6 @@ fn finish(name: &str, cx: Ctxt, code: TokenStream) -> TokenStream {
     if std::env::var_os("MESHWRIGHT_MACROS_DEBUG").is_some_and(|value| value == "1") {
         eprintln!("// {name}\n{}\n", tokens::shown(&code));
     }
-    let errors = cx.finish();
+    let (errors, code) = (cx.finish(), hide_impls(code));
     quote!(#errors #code)
 }

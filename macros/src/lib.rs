@@ -18,6 +18,7 @@ mod entry;
 mod expand;
 mod forward;
 mod fragments;
+mod library;
 mod mesh_test;
 #[cfg(test)]
 mod mistakes;
