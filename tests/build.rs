@@ -25,7 +25,7 @@ const SAVING: [(&str, &str); 1] = [(
 const NESTED: [(&str, &str); 4] = [
     ("    blocks: Stack<Block>", "    #[recompute(offload)]\n    blocks: Stack<Block>"),
     ("    pub attn: SelfAttention", "    #[recompute(save = [core])]\n    pub attn: SelfAttention"),
-    ("    mlp: Mlp", "    #[sharded(fsdp)]\n    mlp: Mlp"),
+    ("    pub mlp: Mlp", "    #[sharded(fsdp)]\n    pub mlp: Mlp"),
     ("#[model]\npub struct SelfAttention", "#[model]\n#[sharded(fsdp)]\npub struct SelfAttention"),
 ];
 

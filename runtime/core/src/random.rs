@@ -1,5 +1,5 @@
 //! Keys of counter-based random numbers: a draw depends on the seed, the path of the field and the index in the global
-//! tensor, never on the rank. The generator is Philox (`backend/philox.rs`).
+//! tensor, never on the rank. The generator is Philox (`runtime/cpu/src/philox.rs`).
 
 /// Returns the key of a stream of random numbers, from the seed and the path of the field that draws.
 ///

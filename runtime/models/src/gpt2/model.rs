@@ -44,7 +44,8 @@ pub struct Mlp {
 
 #[forward]
 impl Mlp {
-    fn forward(&self, x: &Stream) -> Stream {
+    /// Returns the stream that the MLP adds.
+    pub fn forward(&self, x: &Stream) -> Stream {
         let inside = self.up_bias.forward(&self.up.forward(x)).gelu_tanh();
         self.down_bias.forward(&self.down.forward(&inside))
     }
@@ -65,8 +66,9 @@ pub struct SelfAttention {
     v: Linear<Hidden, (Heads, HeadDim)>,
     #[sharded(tp = "col")]
     v_bias: Bias<(Heads, HeadDim)>,
+    /// The attention itself, without projections.
     #[sharded(cp = "ring")]
-    core: Attention<Heads, Heads, HeadDim>,
+    pub core: Attention<Heads, Heads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
     o: Linear<(Heads, HeadDim), Hidden>,
     o_bias: Bias<Hidden>,
@@ -74,7 +76,8 @@ pub struct SelfAttention {
 
 #[forward]
 impl SelfAttention {
-    fn forward(&self, (x, documents): &Flow) -> Stream {
+    /// Returns the stream that the attention adds.
+    pub fn forward(&self, (x, documents): &Flow) -> Stream {
         let q = self.q_bias.forward(&self.q.forward(x));
         let k = self.k_bias.forward(&self.k.forward(x));
         let v = self.v_bias.forward(&self.v.forward(x));
@@ -87,16 +90,18 @@ impl SelfAttention {
 #[model]
 pub struct Block {
     attn_norm: LayerNorm<Hidden>,
-    attn: SelfAttention,
+    /// The attention, with its projections.
+    pub attn: SelfAttention,
     mlp_norm: LayerNorm<Hidden>,
-    // Matmul results are saved; GELU, which is as wide but far cheaper, is recomputed.
+    /// The feed-forward. Matmul results are saved; GELU, which is as wide but far cheaper, is recomputed.
     #[recompute(save = [up, down])]
-    mlp: Mlp,
+    pub mlp: Mlp,
 }
 
 #[forward]
 impl Block {
-    fn forward(&self, (x, documents): &Flow) -> Flow {
+    /// Returns the stream after the block.
+    pub fn forward(&self, (x, documents): &Flow) -> Flow {
         let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
         (&x + self.mlp.forward(&self.mlp_norm.forward(&x)), documents.clone())
     }
@@ -122,7 +127,8 @@ pub struct Gpt2 {
 
 #[forward]
 impl Gpt2 {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+    /// Returns the stream before the head.
+    pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
 }
 
 impl LanguageModel for Gpt2 {

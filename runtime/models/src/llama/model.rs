@@ -43,7 +43,8 @@ pub struct Mlp {
 
 #[forward]
 impl Mlp {
-    fn forward(&self, x: &Stream) -> Stream {
+    /// Returns the stream that the MLP adds.
+    pub fn forward(&self, x: &Stream) -> Stream {
         self.down.forward(&(self.gate.forward(x).silu() * self.up.forward(x)))
     }
 }
@@ -58,7 +59,7 @@ pub struct SelfAttention {
     #[sharded(tp = "col")]
     v: Linear<Hidden, (KvHeads, HeadDim)>,
     rope: Rope<HeadDim>,
-    /// Public, so that variants can save its results.
+    /// The attention itself, without projections.
     #[sharded(cp = "ring")]
     pub core: Attention<Heads, KvHeads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
@@ -67,7 +68,8 @@ pub struct SelfAttention {
 
 #[forward]
 impl SelfAttention {
-    fn forward(&self, (x, documents): &Flow) -> Stream {
+    /// Returns the stream that the attention adds.
+    pub fn forward(&self, (x, documents): &Flow) -> Stream {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k.forward(x));
         let v = self.v.forward(x);
@@ -79,15 +81,17 @@ impl SelfAttention {
 #[model]
 pub struct Block {
     attn_norm: RmsNorm<Hidden>,
-    /// Public, as its `core` is.
+    /// The attention, with its projections.
     pub attn: SelfAttention,
     mlp_norm: RmsNorm<Hidden>,
-    mlp: Mlp,
+    /// The feed-forward.
+    pub mlp: Mlp,
 }
 
 #[forward]
 impl Block {
-    fn forward(&self, (x, documents): &Flow) -> Flow {
+    /// Returns the stream after the block.
+    pub fn forward(&self, (x, documents): &Flow) -> Flow {
         let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
         (&x + self.mlp.forward(&self.mlp_norm.forward(&x)), documents.clone())
     }
@@ -111,7 +115,8 @@ pub struct Llama {
 
 #[forward]
 impl Llama {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+    /// Returns the stream before the head.
+    pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
 }
 
 impl LanguageModel for Llama {

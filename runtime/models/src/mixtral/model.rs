@@ -54,7 +54,8 @@ pub struct ExpertMlps {
 
 #[forward]
 impl ExpertMlps {
-    fn forward(&self, x: &ExpertTokens) -> ExpertTokens {
+    /// Returns the outputs of the experts.
+    pub fn forward(&self, x: &ExpertTokens) -> ExpertTokens {
         self.down.forward(&(self.gate.forward(x).silu() * self.up.forward(x)))
     }
 }
@@ -68,7 +69,8 @@ pub struct Mixture {
 
 #[forward]
 impl Mixture {
-    fn forward(&self, x: &Stream) -> (Stream, Penalties) {
+    /// Returns the stream that the mixture adds, and the penalties of its router.
+    pub fn forward(&self, x: &Stream) -> (Stream, Penalties) {
         let routing = self.router.forward(x);
         let rows = routing.dispatch(x, (Ep, Cp, Tp));
         (routing.combine(&self.experts.forward(&rows)), routing.penalty())
@@ -85,15 +87,17 @@ pub struct SelfAttention {
     #[sharded(tp = "col")]
     v: Linear<Hidden, (KvHeads, HeadDim)>,
     rope: Rope<HeadDim>,
+    /// The attention itself, without projections.
     #[sharded(cp = "ring")]
-    core: Attention<Heads, KvHeads, HeadDim>,
+    pub core: Attention<Heads, KvHeads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
     o: Linear<(Heads, HeadDim), Hidden>,
 }
 
 #[forward]
 impl SelfAttention {
-    fn forward(&self, (x, documents): &(Stream, Documents<(Batch, Seq)>)) -> Stream {
+    /// Returns the stream that the attention adds.
+    pub fn forward(&self, (x, documents): &(Stream, Documents<(Batch, Seq)>)) -> Stream {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k.forward(x));
         let v = self.v.forward(x);
@@ -105,14 +109,17 @@ impl SelfAttention {
 #[model]
 pub struct Block {
     attn_norm: RmsNorm<Hidden>,
-    attn: SelfAttention,
+    /// The attention, with its projections.
+    pub attn: SelfAttention,
     moe_norm: RmsNorm<Hidden>,
-    moe: Mixture,
+    /// The mixture of experts.
+    pub moe: Mixture,
 }
 
 #[forward]
 impl Block {
-    fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
+    /// Returns the stream after the block.
+    pub fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
         let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
         let (mixed, own) = self.moe.forward(&self.moe_norm.forward(&x));
         (x + mixed, documents.clone(), penalties + own)
@@ -129,7 +136,8 @@ pub struct Start {
 
 #[forward]
 impl Start {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
+    /// Returns the embeddings of tokens.
+    pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
         let x = self.embed.forward(tokens);
         let none = Tensor::from_fn(x.rank(), &x.sizes()[..2], |_| 0.0);
         (x, tokens.documents(), none)
@@ -144,7 +152,8 @@ pub struct End {
 
 #[forward]
 impl End {
-    fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
+    /// Returns the normalized stream.
+    pub fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
         (self.norm.forward(x), documents.clone(), penalties.clone())
     }
 }
@@ -166,7 +175,8 @@ pub struct Mixtral {
 
 #[forward]
 impl Mixtral {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+    /// Returns the stream before the head.
+    pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
 }
 
 impl LanguageModel for Mixtral {
