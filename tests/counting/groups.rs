@@ -92,11 +92,11 @@ fn runs_use_the_process_groups_of_their_dry_run() {
     for (most, words) in [
         (3, "--mesh dp=2,tp=2"),
         (3, "--mesh fsdp=2,tp=2 --zero 3 --ema 0.9 --optimizer muon"),
-        (5, "--mesh dp=2,fsdp=2,cp=2 --cp ring --documents 10"),
-        (5, "--mesh dp=2,cp=2,tp=2 --cp ulysses"),
-        (4, "--mesh fsdp=2,pp=2 --zero 3 --micro-batches 2 --schedule interleaved"),
-        (5, "--mesh dp=2,pp=2,tp=2 --micro-batches 2 --schedule zb-h1 --tied --preflight"),
-        (8, "--mesh dp=2,fsdp=2,pp=2,cp=2,tp=2 --micro-batches 2"),
+        (6, "--mesh dp=2,fsdp=2,cp=2 --cp ring --documents 10"),
+        (6, "--mesh dp=2,cp=2,tp=2 --cp ulysses"),
+        (3, "--mesh fsdp=2,pp=2 --zero 3 --micro-batches 2 --schedule interleaved"),
+        (6, "--mesh dp=2,pp=2,tp=2 --micro-batches 2 --schedule zb-h1 --tied"),
+        (15, "--mesh dp=2,fsdp=2,pp=2,cp=2,tp=2 --micro-batches 2"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         train::<Llama>(most, folder.path(), 3, words);
@@ -108,8 +108,8 @@ fn runs_use_the_process_groups_of_their_dry_run() {
 #[test]
 fn mixtures_of_experts_use_few_of_many_process_groups() {
     for (most, words) in [
-        (6, "--mesh fsdp=2,ep=2 --zero 3"),
-        (12, "--mesh dp=2,fsdp=2,ep=2,pp=2,cp=2,tp=2 --micro-batches 2"),
+        (3, "--mesh fsdp=2,ep=2 --zero 3"),
+        (16, "--mesh dp=2,fsdp=2,ep=2,pp=2,cp=2,tp=2 --micro-batches 2"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         train::<Mixtral>(most, folder.path(), 3, words);

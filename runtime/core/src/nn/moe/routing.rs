@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::layout::{
     AxisSet, Dims, DispatchAxes, Here, Routed, RowsOf, Split, TokenRows, Whole, With,
 };
-use crate::tensor::{Tensor, Value, check_sizes};
+use crate::tensor::{Tensor, Value, check_sizes, fail};
 use meshwright_backend::RouterScore;
 use meshwright_mesh::__internal::shape_name;
 
@@ -141,9 +141,10 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     pub fn load_balancing_loss(&self) -> Tensor<L> {
         let Choices { rank, counts, site, .. } = &*self.choices;
         let mut totals: Vec<f64> = counts.iter().map(|count| f64::from(*count)).collect();
+        // Also in a dry run, which finds the process groups of a step.
+        let group = rank.group(L::VARIES);
         if !rank.backend().is_dry_run() {
-            rank.note_use_of(L::VARIES);
-            rank.all_reduce_f64(L::VARIES, site, &mut totals);
+            group.all_reduce_f64(site, &mut totals).unwrap_or_else(|error| fail(error));
         }
         let choices = totals.iter().sum::<f64>().max(1.0);
         let factor = |count: &f64| (counts.len() as f64 * count / choices) as f32;

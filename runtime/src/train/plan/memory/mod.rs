@@ -142,7 +142,7 @@ impl MemoryPlan {
             all_ranks: 0.0,
             logits_limit,
             keeps_last_units: self.keeps_last_units,
-            groups: Some(BTreeSet::new()),
+            groups: Some(groups_of_reports(config)),
         };
         let mut uses_documents = false;
         for position in 0..positions {
@@ -304,6 +304,12 @@ impl fmt::Display for Peaks {
         }
         Ok(())
     }
+}
+
+/// Returns the process groups of reports, by axes, which no dry run of a step uses.
+fn groups_of_reports(config: &Config) -> BTreeSet<AxisSet> {
+    let has_balance = config.metrics.is_some() && config.mesh.degree(AxisId::Cp) > 1;
+    has_balance.then_some(AxisSet::DATA).into_iter().collect()
 }
 
 #[cfg(test)]
