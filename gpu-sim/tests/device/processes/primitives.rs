@@ -81,7 +81,8 @@ fn agree<T: Value + Into<f64>>(
         script(&mut scenario)?;
         Ok::<_, CommError>(scenario.recorded())
     });
-    let expected = &expected.unwrap_or_else(|error| panic!("{error}"))[group.rank()];
+    let world_rank = group.members()[group.rank()];
+    let expected = &expected.unwrap_or_else(|error| panic!("{error}"))[world_rank];
     let mut scenario = Scenario::new(group, Arc::clone(allocator), Arc::clone(allocator));
     script(&mut scenario).unwrap_or_else(|error| panic!("{error}"));
     let got = scenario.recorded();
