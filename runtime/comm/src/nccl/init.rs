@@ -1,6 +1,6 @@
 //! Creation of the communicators of a rank, in the same order on all ranks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,16 +68,15 @@ impl<'a> CommInit<'a> {
             (MessageComms::default(), all)
         };
         comms.insert(world, collectives);
-        let is_expected = |set: AxisSet| {
-            let axes = self.expected.map(|expected| expected.axes.iter());
-            axes.is_none_or(|mut axes| axes.any(|axes| axes_of_several(&self.shape, *axes) == set))
-        };
+        let expected: Option<BTreeSet<AxisSet>> = self.expected.map(|expected| {
+            expected.axes.iter().map(|axes| axes_of_several(&self.shape, *axes)).collect()
+        });
         // Subsets of the axes, in the order of their numbers, which is the same on all ranks.
         let axes: Vec<AxisId> = world.iter().collect();
         for subset in 1..(1usize << axes.len()) - 1 {
             let chosen = axes.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1);
             let set = chosen.fold(AxisSet::NONE, |set, (_, axis)| set.union(AxisSet::of(*axis)));
-            if !is_expected(set) {
+            if expected.as_ref().is_some_and(|expected| !expected.contains(&set)) {
                 continue;
             }
             let color = self.shape.group_of(self.rank, set)[0];
@@ -98,8 +97,7 @@ impl<'a> CommInit<'a> {
         splits: SplitResources,
     ) -> Result<Comm, CommError> {
         let call = "creating the communicator of all ranks";
-        let comm = self.library.init_comm(id, ranks, member, splits);
-        await_comm(self.watchdog, comm, call)
+        await_comm(self.watchdog, self.library.init_comm(id, ranks, member, splits), call)
     }
 
     /// Creates the communicators of messages from `all`, whose splits have resources of their own.
@@ -187,12 +185,7 @@ impl<'a> CommInit<'a> {
         };
         let comm = self.library.split_comm(all, color, key, splits, &mut keep_waiting);
         self.watchdog.check_failure()?;
-        let comm = comm.map_err(|error| self.watchdog.report_failure(&call, error.to_string()))?;
-        if let Some(comm) = comm {
-            self.watchdog.add_comm(comm);
-            self.watchdog.wait_until_ready(comm, &call)?;
-        }
-        Ok(comm)
+        comm.transpose().map(|comm| await_comm(self.watchdog, comm, &call)).transpose()
     }
 }
 
