@@ -1,6 +1,7 @@
 //! Build script that derives variants of models from their source text: with a whole residual stream instead of a
 //! sequence-parallel one, with recomputation, and with further FSDP units.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -38,6 +39,7 @@ const RECOMPUTED: [(&str, &str); 2] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let (mut all, mut used) = (BTreeSet::new(), BTreeSet::new());
     for (source, target, changes) in [
         ("../runtime/models/src/llama/model.rs", "plain_llama.rs", &WHOLE_STREAM[..]),
         ("../runtime/models/src/gpt2/model.rs", "plain_gpt2.rs", &WHOLE_STREAM),
@@ -47,11 +49,19 @@ fn main() {
         ("../runtime/models/src/llama/model.rs", "nested_llama.rs", &NESTED),
         ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),
     ] {
-        derive(Path::new(source), &out.join(target), changes);
+        derive(Path::new(source), &out.join(target), changes, &mut used);
+        all.extend(changes.iter().map(|(before, _)| *before));
     }
+    let unused: Vec<_> = all.difference(&used).collect();
+    assert!(unused.is_empty(), "no model has {unused:?}");
 }
 
-fn derive(source: &Path, target: &Path, changes: &[(&str, &str)]) {
+fn derive<'a>(
+    source: &Path,
+    target: &Path,
+    changes: &[(&'a str, &str)],
+    used: &mut BTreeSet<&'a str>,
+) {
     println!("cargo::rerun-if-changed={}", source.display());
     let text = fs::read_to_string(source).expect("the model's text is readable");
     // What a model uses of its family is imported where the variant is included.
@@ -60,6 +70,9 @@ fn derive(source: &Path, target: &Path, changes: &[(&str, &str)]) {
     let mut changed: String = lines.map(|line| format!("{line}\n")).collect();
     assert!(changed.contains(changes[0].0), "{}: no {}", source.display(), changes[0].0);
     for (before, after) in changes {
+        if changed.contains(before) {
+            used.insert(before);
+        }
         changed = changed.replace(before, after);
     }
     fs::write(target, changed).expect("the output folder is writable");
