@@ -9,7 +9,7 @@ use syn::{ItemImpl, parse_quote};
 const MODELS: &str = "meshwright-models";
 
 /// Hides the impls of the library's models from lists of the compiler: such a list is for an author, whose own dims and
-/// layers would be lost among those of models that the program may not use. Other expansions stay as they are.
+/// layers would be lost among models that the program may not use. Other expansions stay as they are.
 pub fn hide_impls(code: TokenStream) -> TokenStream {
     if std::env::var_os("CARGO_PKG_NAME").is_none_or(|package| package != MODELS) {
         return code;

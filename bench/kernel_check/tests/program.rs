@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs it with folders of libraries, or with those of this machine, and a cache of its own.
+/// Runs it with folders of libraries, or with the libraries of this machine, and a cache of its own.
 fn kernel_check(libraries: Option<&Path>, cache: &Path, args: &str) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kernel_check"));
     command.env("MESHWRIGHT_CACHE", cache).args(args.split_whitespace());

@@ -1,4 +1,4 @@
-//! Results whose bits are those of the CPU, so that a run continues on the other device as it began.
+//! Results with the same bits as on the CPU, so that a run continues on the other device as it began.
 
 use meshwright_conformance::{Target, suite};
 

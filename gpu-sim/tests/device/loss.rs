@@ -9,7 +9,7 @@ use meshwright_gpu_sim::{Entry, SimDevice, h100, not_checked_on_gpu};
 
 use crate::support::{Target, device_with, scaled, values};
 
-/// Returns the gradients of logits, without those of a target in some rows.
+/// Returns the gradients of logits; some rows have no target among the columns.
 fn cross_entropy(target: &Target, dtype: DType, [rows, cols]: [usize; 2]) -> Vec<f32> {
     let mut logits = target.floats(dtype, &scaled(rows * cols, 1, 20.0));
     let targets: Vec<u32> = (0..rows as u32).map(|i| i * 31 % (cols as u32 + 20)).collect();

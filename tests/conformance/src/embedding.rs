@@ -21,7 +21,7 @@ const SIZES: [[usize; 4]; 9] = [
 /// Rows for several threads of a CPU.
 const LARGE: [[usize; 4]; 2] = [[700, 50, 129, 10], [3000, 500, 100, 0]];
 
-/// Returns tokens of which some are before and some after the table.
+/// Returns tokens, some before and some after the table.
 fn tokens(n: usize, rows: usize, first_row: usize) -> Vec<u32> {
     let mut tokens = numbers_below((rows + 2 * first_row) as u32, n, 9);
     if let Some(last) = tokens.last_mut() {
@@ -113,7 +113,7 @@ fn zipf(n: usize, vocab: usize) -> Vec<u32> {
     values(n, 5).into_iter().map(draw).collect()
 }
 
-/// Returns tokens of which some occur often, with rows, columns and the first row of a table: one token everywhere,
+/// Returns tokens, some of them frequent, with rows, columns and the first row of a table: one token everywhere,
 /// runs that start anywhere in 64 tokens, and tokens as in text.
 pub fn frequent_tokens() -> Vec<(Vec<u32>, [usize; 3])> {
     let one = [1, 4, 5, 63, 64, 65, 127, 128, 129, 2048, 2300].map(|n| (vec![2; n], [4, 8, 0]));

@@ -61,7 +61,7 @@ fn operands(target: &Target, g: &Gemm, dtype: DType) -> [Operand; 2] {
     [(g.m * g.k, 1), (g.k * g.n, 2)].map(|(len, seed)| target.floats(dtype, &values(len, seed)))
 }
 
-/// Matmuls of every layout and dtype follow the formula; those of sizes that change have the same results.
+/// Matmuls of every layout and dtype follow the formula; matmuls of sizes that change have the same results.
 pub fn formula(target: &Target) {
     for g in target.cases(&SIZES, &LARGE).into_iter().flat_map(layouts) {
         for (dtype, result) in DTYPES {

@@ -139,7 +139,7 @@ struct Expected {
     dbias: Vec<f64>,
 }
 
-/// Computes a norm, with gradients of parameters onto those of the operands. RMSNorm is LayerNorm with a mean and a
+/// Computes a norm, with gradients of parameters onto the ones of the operands. RMSNorm is LayerNorm with a mean and a
 /// bias of zero.
 fn reference(norm: &Norm, cols: usize, accumulate: bool) -> Expected {
     let [x, dy, weight, bias] = [&norm.x, &norm.dy, &norm.weight, &norm.bias].map(Operand::wide);

@@ -8,9 +8,9 @@
 //! - `rank_resources` holds the resources that the groups of a rank share: among them `scratch`, the memory of
 //!   collectives, and `capture_order`, the order of their calls in CUDA graphs.
 //! - `registration` registers memory that is reused with the library, if enabled.
-//! - `init` creates the communicators of a rank: the first from an identifier that all ranks have, those of the process
-//!   groups that the run is expected to use split from it, in the same order on all ranks. The members of another group
-//!   create its communicator at its first use.
+//! - `init` creates the communicators of a rank: the first from an identifier that all ranks have. The communicators
+//!   of the process groups that the run is expected to use are split from it, in the same order on all ranks. The
+//!   members of another group create its communicator at its first use.
 //! - `watchdog` is a thread that monitors the communicators: after an error or a timeout it aborts all communicators of
 //!   the rank, and every later call reports the failure.
 //!

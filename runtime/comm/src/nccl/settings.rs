@@ -65,7 +65,7 @@ pub struct NcclSettings {
     pub messages: MessagePath,
     /// Registers memory that collectives reuse with the library.
     pub registers: bool,
-    /// The process groups that get their communicators at the start; `None` stands for those of all sets of axes.
+    /// The process groups that get their communicators at the start; `None` stands for every set of axes.
     pub expected: Option<ExpectedGroups>,
 }
 
@@ -74,6 +74,6 @@ pub struct NcclSettings {
 pub struct ExpectedGroups {
     /// Their axes, the same on all ranks.
     pub axes: BTreeSet<AxisSet>,
-    /// The store by which the members of another group create its communicator, at its first use.
+    /// The store. The members of another group create its communicator through it, at its first use.
     pub store: Arc<Store>,
 }

@@ -29,7 +29,7 @@ pub unsafe trait Lanes: Copy {
     /// The elements from `from` on; all can be read.
     unsafe fn load(from: *const f32) -> Self;
 
-    /// The elements from `from` on in f32, all of which can be read.
+    /// The elements from `from` on in f32; all can be read.
     unsafe fn load_bf16(from: *const bf16) -> Self;
 
     /// [`load`](Self::load) or [`load_bf16`](Self::load_bf16).

@@ -327,7 +327,7 @@ __device__ inline T warp_reduce(T x, Op op, int lanes = 32) {
     return x;
 }
 
-// N reductions over a block of a power of two threads, at least 32, all of which participate. Successive reductions
+// N reductions over a block of a power of two threads, at least 32; all participate. Successive reductions
 // have alternate values of `turn`, 0 and 1: when a thread writes its warp's results, others may still read the results
 // of the reduction before, which are elsewhere, but not those before that.
 template <class T, int N, class Op>

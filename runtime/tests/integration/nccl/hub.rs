@@ -75,7 +75,7 @@ pub struct Hub {
 struct Shared {
     /// Number of communicators.
     comms: usize,
-    /// Those that were created by an id.
+    /// Communicators that were created by an id.
     begun: HashMap<u64, usize>,
     /// Number of rendezvous, by communicator and rank.
     met: HashMap<(usize, usize), usize>,

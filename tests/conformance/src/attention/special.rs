@@ -28,7 +28,7 @@ pub fn rows_without_keys(target: &Target) {
     }
 }
 
-/// Rows without any score but `-inf`, by a bias, are those of queries without keys.
+/// Rows without any score but `-inf`, by a bias, are like queries without keys.
 pub fn rows_without_scores(target: &Target) {
     for dtype in FLOATS {
         let mut case = Case::new(shape(1, 90, [1, 1, 4], false), dtype).with_bias(180, 90);

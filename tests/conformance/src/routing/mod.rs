@@ -35,7 +35,7 @@ fn scores(tokens: usize, experts: usize) -> Vec<f32> {
     scores
 }
 
-/// The largest scores are found, and of equal ones those of the lower experts.
+/// The largest scores are found, and among equal ones the lower experts'.
 pub fn top_k(target: &Target) {
     let usual = [[0, 4, 2], [1, 1, 1], [37, 8, 2], [9, 64, 8], [5, 33, 3], [3, 300, 8], [4, 8, 8]];
     for [tokens, experts, k] in target.cases(&usual, &[[301, 20, 3], [2000, 60, 2]]) {
@@ -79,7 +79,7 @@ fn groups(choices: &[u32], experts: usize) -> [Vec<u32>; 3] {
     [counts, order, positions]
 }
 
-/// Choices are grouped by expert in their order, with those of experts that do not exist last.
+/// Choices are grouped by expert in their order, with the choices of experts that do not exist last.
 pub fn grouping(target: &Target) {
     for (n, experts) in [(0, 3), (1, 1), (70, 8), (12_000, 60), (2048, 256), (900, 1000)] {
         let choices = numbers_below(experts as u32 + 2, n, 3);

@@ -16,8 +16,8 @@ pub struct PackedRegion {
     pub depth: Range<usize>,
 }
 
-/// Packs rows of `matrix`: those of the left operand into panels of a tile's rows, or those of the right operand's
-/// transpose into panels of its columns.
+/// Packs rows of `matrix`: of the left operand into panels of a tile's rows, or of the right operand's transpose into
+/// panels of its columns.
 pub struct Pack<'a, T> {
     pub matrix: Matrix<'a, T>,
     pub region: PackedRegion,
