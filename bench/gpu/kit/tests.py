@@ -6,7 +6,8 @@ from .schedule import Item
 
 # The test program.
 PROGRAM = "device"
-# Its modules, with their estimated seconds on an H200: the modules of `conformance`, and the ones of their names beside it.
+# Its modules, with their estimated seconds on an H200. A name stands for the module of `conformance` and the one of
+# that name beside it.
 SMALL = {
     "cudnn_device": 25, "epilogues": 30, "copy": 3, "map": 15, "norm": 3, "reduce": 3, "loss": 3,
     "optim": 3, "embedding": 3, "rope": 3, "softmax": 3, "combine": 3, "random": 3, "routing": 3,
