@@ -1,6 +1,8 @@
 //! Items for the other crates of Meshwright. Not part of the API.
 
-pub use crate::autograd::{MicrobatchPass, PartGradients, TokenIds, data_of_parts, parts_of};
+pub use crate::autograd::{
+    LossFactor, MicrobatchPass, PartGradients, TokenIds, data_of_parts, parts_of,
+};
 pub use crate::context::scope::{Pass, begin_pass, begin_span, current_pass, end_span};
 pub use crate::context::{AppliedUpdates, fail};
 pub use crate::fsdp::{BackwardPass, CompletedUnits, StageAction, StageActionKind};

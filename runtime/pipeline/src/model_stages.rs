@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use meshwright_backend::Buffer;
 use meshwright_comm::CommError;
-use meshwright_core::__internal::MicrobatchPass;
+use meshwright_core::__internal::{LossFactor, MicrobatchPass};
 use meshwright_core::layout::Dims;
 use meshwright_core::nn::{Module, PartOutput};
 use meshwright_core::tensor::{
@@ -106,8 +106,8 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
         } else {
             WeightGradients::Now { complete: self.stages.completed_units(stage, micro_batch) }
         };
-        let (gradients, deferred) =
-            pass.backward(self.gradients.backward_pass(), output_gradients, weights);
+        let step = self.gradients.backward_pass();
+        let (gradients, deferred) = pass.backward(step, output_gradients, LossFactor::ONE, weights);
         if let Some(deferred) = deferred {
             self.deferred.insert((stage, micro_batch), deferred);
         }
@@ -122,7 +122,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
         let (totals, metric) = pass.record_losses(&[], |_| {
             let loss = loss(model, output, micro_batch);
             let metric = loss.metric();
-            let (roots, totals) = Losses::from(loss).into_parts();
+            let (roots, _, totals) = Losses::from(loss).into_parts();
             (roots, (totals, metric))
         });
         self.losses[micro_batch] = metric.summed_over(PP);

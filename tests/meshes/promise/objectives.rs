@@ -249,7 +249,7 @@ fn counts_other_than_announced_are_refused() {
 fn weights_that_differ_between_ranks_are_refused() {
     for case in [mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2")] {
         for announced in [false, true] {
-            let part = "the weighted losses of a step (the last is differentiated at";
+            let part = "the weighted or auxiliary losses of a step (the last is differentiated at";
             refused(case, file!(), &[part], |rank, spot| {
                 let net = built::<Net>(rank, &sizes());
                 for step in 0..3 {

@@ -1,24 +1,26 @@
 //! Backward of losses: the tape runs in reverse, units acquire gradients, and their reductions start.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use super::auxiliary_loss::LossFactor;
+use super::tape::{LossSeed, NodeId, backpropagate};
 use crate::context::Rank;
 use crate::fsdp::{BackwardPass, CompletedUnits, StepPhase};
-use meshwright_backend::Buffer;
 
-use super::tape::{NodeId, backpropagate};
-
-/// Adds the gradients of the losses that `roots` have computed to the gradients of `pass`, and starts the gradient
-/// reductions that are due. All gradients are complete after the last micro-batch.
+/// Adds the gradients of the losses that `roots` have computed, and whose sums have the factor `factor`, to the
+/// gradients of `pass`, and starts the gradient reductions that are due. All gradients are complete after the last
+/// micro-batch.
 pub(crate) fn run_backward(
     rank: &Rank,
     pass: &Rc<BackwardPass>,
     roots: Vec<NodeId>,
+    factor: LossFactor,
     is_last: bool,
 ) {
     let completed = if is_last { CompletedUnits::All } else { CompletedUnits::None };
     run_micro_batch(rank, pass, completed, || {
-        in_backward_phase(rank, || backpropagate(rank, roots, loss_gradient(rank)));
+        in_backward_phase(rank, || backpropagate(rank, roots, LossSeed::new(rank, factor)));
     });
 }
 
@@ -52,9 +54,11 @@ pub(super) fn in_backward_phase<T>(rank: &Rank, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Returns the gradient of a loss: 1.
-pub(super) fn loss_gradient(rank: &Rank) -> Buffer {
-    let mut gradient = rank.alloc_statistics(1);
-    gradient.view_mut().write(&[1.0f32]);
-    gradient
+impl LossSeed {
+    /// Creates the initial gradient of losses whose sums have the factor `factor`.
+    pub(super) fn new(rank: &Rank, factor: LossFactor) -> LossSeed {
+        let mut gradient = rank.alloc_statistics(1);
+        gradient.view_mut().write(&[1.0f32]);
+        LossSeed { gradient: Arc::new(gradient), factor }
+    }
 }

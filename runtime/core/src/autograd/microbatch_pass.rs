@@ -8,10 +8,12 @@ use crate::context::{Rank, ZeroStage};
 use crate::fsdp::{BackwardPass, CompletedUnits, StepPhase, Unit};
 use meshwright_backend::{Buffer, Category, DType};
 
-use super::backward::{in_backward_phase, loss_gradient, run_micro_batch};
+use super::auxiliary_loss::LossFactor;
+use super::backward::{in_backward_phase, run_micro_batch};
 use super::segment_data::{Part, compute_activations};
 use super::tape::{
-    Dependencies, NodeId, Tape, WeightGradientJob, backpropagate_pass, run_weight_gradient_jobs,
+    Dependencies, LossSeed, NodeId, Tape, WeightGradientJob, backpropagate_pass,
+    run_weight_gradient_jobs,
 };
 use super::value::Value;
 
@@ -158,9 +160,10 @@ impl MicrobatchPass {
         parts.len() == self.outputs.len() && self.outputs.iter().zip(parts).all(is_same)
     }
 
-    /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. Adds the gradients
-    /// of parameters to the gradients of `step`. Returns the gradients of the inputs, zeros if none arrived, and the
-    /// deferred weight gradients.
+    /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. The sums of the
+    /// losses, those that the outputs lead to included, have the factor `factor`. Adds the gradients of parameters to
+    /// the gradients of `step`. Returns the gradients of the inputs, zeros if none arrived, and the deferred weight
+    /// gradients.
     ///
     /// # Panics
     /// If there are neither losses nor gradients of the outputs, a gradient does not have the dtype and the length of
@@ -171,6 +174,7 @@ impl MicrobatchPass {
         mut self,
         step: &Rc<BackwardPass>,
         output_gradients: Option<PartGradients>,
+        factor: LossFactor,
         weights: WeightGradients<'_>,
     ) -> (PartGradients, Option<DeferredWeightGradients>) {
         let rank = &self.rank;
@@ -194,7 +198,8 @@ impl MicrobatchPass {
         let jobs = rank.with_tape(&mut self.tape, || {
             run_micro_batch(rank, step, completed, || {
                 in_backward_phase(rank, || {
-                    backpropagate_pass(rank, losses, seeds, loss_gradient(rank), jobs)
+                    let seed = LossSeed::new(rank, factor);
+                    backpropagate_pass(rank, losses, seeds, seed, jobs)
                 })
             })
         });

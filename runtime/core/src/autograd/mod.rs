@@ -1,6 +1,7 @@
 //! Automatic differentiation: untyped values, the tape of recorded operations, and its backward.
 
 mod activation_checkpointing;
+mod auxiliary_loss;
 mod backward;
 mod contraction;
 mod document_ids;
@@ -20,6 +21,7 @@ mod value;
 mod visible_rows;
 
 pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
+pub use auxiliary_loss::LossFactor;
 pub use microbatch_pass::{DeferredWeightGradients, WeightGradients};
 pub use segment_data::SegmentData;
 
@@ -36,6 +38,7 @@ pub(crate) use microbatch_pass::PartIdentities;
 pub use microbatch_pass::{MicrobatchPass, PartGradients};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
+pub(crate) use segment_data::at_stage_boundary;
 pub use segment_data::{Part, PartKind, at_boundary, data_of_parts, parts_of};
 pub(crate) use tape::{NodeId, TapeGradients};
 pub(crate) use token_ids::RowDocuments;

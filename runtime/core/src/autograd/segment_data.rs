@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::context::Rank;
+use crate::context::{Rank, RunningStage};
 use crate::layout::{DimInfo, Internal};
 use meshwright_backend::{Buffer, DType};
 use meshwright_mesh::__internal::local_len;
@@ -153,7 +153,13 @@ pub(crate) fn computed_parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
 /// no bit depends on which boundaries a run uses.
 pub fn at_boundary<X: SegmentData>(data: &X) -> X {
     let parts = parts_of(data).into_iter();
-    data_of_parts(parts.map(|part| part.map_activation(Value::at_boundary)))
+    data_of_parts(parts.map(|part| part.map_activation(|value| value.at_boundary(None))))
+}
+
+/// Returns the data as it is behind a [boundary](at_boundary) at which the model may be cut, if a stage is running.
+pub fn at_stage_boundary<X: SegmentData>(data: &X) -> X {
+    let (boundary, parts) = (RunningStage::boundary(), parts_of(data).into_iter());
+    data_of_parts(parts.map(|part| part.map_activation(|value| value.at_boundary(boundary))))
 }
 
 /// Computes the numbers of all activations, if they were deferred.

@@ -32,6 +32,19 @@ impl MicroBatch {
         (self.key == (info.key)() && self.extent.global == size).then_some(self.extent)
     }
 
+    /// Checks that two operands of one operation are computed from the same rows.
+    ///
+    /// # Panics
+    /// If they are not.
+    #[track_caller]
+    pub(super) fn check_same(&self, other: &MicroBatch) {
+        assert!(
+            self.key != other.key || self.extent == other.extent,
+            "an auxiliary loss is attached to a tensor of another micro-batch than the one that its terms are computed \
+             from: each micro-batch has a backward of its own, so attach the terms to a tensor of their forward pass"
+        );
+    }
+
     /// Returns the number of rows on all ranks, which `sum_over_axes` computes on the first call from the axes of the
     /// dim and the rows of this rank.
     pub(super) fn global_rows(&self, sum_over_axes: impl FnOnce(AxisSet, usize) -> usize) -> usize {

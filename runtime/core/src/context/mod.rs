@@ -33,6 +33,6 @@ pub(crate) use extents::{block_index, elements_along, extents_of, gather_block};
 pub use failure::fail;
 pub(crate) use micro_batch::MicroBatch;
 pub use routed_rows::RoutedRows;
-pub(crate) use running_stage::{RunningStage, StageReaders};
+pub(crate) use running_stage::{BoundaryId, RunningStage, StageReaders, StagedForwardId};
 pub(crate) use step_losses::LossSum;
 pub use update_history::AppliedUpdates;

@@ -147,6 +147,16 @@ impl Rank {
         );
     }
 
+    /// Checks that two operands of one operation are not computed from different micro-batches.
+    ///
+    /// # Panics
+    /// If they are.
+    #[track_caller]
+    pub(crate) fn check_same_micro_batch(&self, other: &Rank) {
+        let (Some(own), Some(other)) = (&self.micro_batch, &other.micro_batch) else { return };
+        own.check_same(other);
+    }
+
     /// Returns the world rank.
     pub fn index(&self) -> usize {
         self.context.comms.rank()

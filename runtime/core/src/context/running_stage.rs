@@ -8,6 +8,8 @@ use std::fmt;
 
 thread_local! {
     static RUNNING: Cell<Option<RunningStage>> = const { Cell::new(None) };
+    /// Number of forward passes of models with stages, and of boundaries, so far.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The stage that this thread computes.
@@ -16,6 +18,30 @@ pub struct RunningStage {
     element: StageElement,
     /// True for a stack, which can be cut between any two of its layers.
     has_layers: bool,
+    forward: StagedForwardId,
+}
+
+/// Identity of one forward pass of a model with stages, or of a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct StagedForwardId(u64);
+
+/// A boundary between two elements, at which the model may be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BoundaryId {
+    pub(crate) forward: StagedForwardId,
+    /// Increases in the order of boundaries.
+    pub(crate) number: u64,
+}
+
+impl StagedForwardId {
+    /// Returns the identity of a forward pass that begins.
+    pub(crate) fn begin() -> StagedForwardId {
+        StagedForwardId(next_number())
+    }
+}
+
+fn next_number() -> u64 {
+    COUNT.replace(COUNT.get() + 1)
 }
 
 /// An element of a chain, before which a stage may begin: a field, or a layer of a stack.
@@ -42,18 +68,33 @@ impl RunningStage {
         RUNNING.get()
     }
 
+    /// Returns the boundary that the running stage comes to, if one is running.
+    pub(crate) fn boundary() -> Option<BoundaryId> {
+        let RunningStage { forward, .. } = RUNNING.get()?;
+        Some(BoundaryId { forward, number: next_number() })
+    }
+
     /// Begins the stage in field `field`. A chain inside of a running stage is not cut.
-    pub(crate) fn begin_field(field: &'static str, has_layers: bool) -> StageGuard {
-        let own = RunningStage { element: StageElement { field, layer: None }, has_layers };
+    pub(crate) fn begin_field(
+        forward: StagedForwardId,
+        field: &'static str,
+        has_layers: bool,
+    ) -> StageGuard {
+        let own =
+            RunningStage { element: StageElement { field, layer: None }, has_layers, forward };
         RunningStage::resume(RUNNING.get().or(Some(own)))
     }
 
     /// Begins a layer, if the running stage is a stack.
     pub(crate) fn begin_layer(layer: usize) -> StageGuard {
         let running = RUNNING.get().map(|running| match running {
-            RunningStage { element: StageElement { field, layer: None }, has_layers: true } => {
+            RunningStage {
+                element: StageElement { field, layer: None },
+                has_layers: true,
+                forward,
+            } => {
                 let element = StageElement { field, layer: Some(layer) };
-                RunningStage { element, has_layers: true }
+                RunningStage { element, has_layers: true, forward }
             }
             other => other,
         });

@@ -15,7 +15,7 @@ pub(crate) struct LossSum {
     sum: f64,
     /// The axes over which any of them varies.
     varies: AxisSet,
-    /// Hash of their weights; 0 for losses without.
+    /// Hash of their weights, and of auxiliary losses; 0 for losses without.
     weights: u64,
     /// Line of the last one.
     line: Option<&'static Location<'static>>,
@@ -34,6 +34,11 @@ impl LossSum {
         LossSum { weights: hash_of([term, u64::from(weight.to_bits())]), line: Some(line), ..self }
     }
 
+    /// Returns the sum as that of an auxiliary loss, attached at `line`. The lines of a step are compared in order.
+    pub fn of_auxiliary_loss(self, line: &'static Location<'static>) -> LossSum {
+        LossSum { weights: hash_of((line.file(), line.line())), line: Some(line), ..self }
+    }
+
     /// Returns the sum of both.
     pub fn with(self, later: LossSum) -> LossSum {
         LossSum {
@@ -45,6 +50,20 @@ impl LossSum {
             },
             line: later.line.or(self.line),
         }
+    }
+
+    /// Returns the sum with that of auxiliary losses, whose order is compared, and also their values if the losses vary
+    /// over the same axes.
+    pub fn with_auxiliary(self, auxiliary: LossSum) -> LossSum {
+        let has_axes_of_losses = self.varies.union(auxiliary.varies) == self.varies;
+        let (sum, varies) = if has_axes_of_losses {
+            (auxiliary.sum, auxiliary.varies)
+        } else {
+            (0.0, AxisSet::NONE)
+        };
+        let own_line = self.line;
+        let both = self.with(LossSum { sum, varies, ..auxiliary });
+        LossSum { line: own_line.or(both.line), ..both }
     }
 
     /// Returns the sum as one of losses of the last pipeline stage, on a mesh of several stages.
@@ -78,10 +97,10 @@ impl LossSum {
         // Only ranks of the last pipeline stage have losses.
         assert!(
             weights == self.weights || shape.degree(AxisId::Pp) > 1,
-            "the weighted losses of a step (the last is differentiated at {line}) differ between rank {rank} and rank \
-             {other} in number, order, shapes or weights: all ranks add the same losses in the same order, which a \
-             `HashMap` does not have, with weights that follow from numbers of all ranks, as `Loss::reduce` and \
-             `Gradients::norm` return"
+            "the weighted or auxiliary losses of a step (the last is differentiated at {line}) differ between rank \
+             {rank} and rank {other} in number, order, shapes or weights: all ranks add the same losses in the same \
+             order, which a `HashMap` does not have, with weights that follow from numbers of all ranks, as \
+             `Loss::reduce` and `Gradients::norm` return"
         );
         let position = |rank| shape.index_in_group(rank, self.varies);
         if position(other) != position(rank) || words[4] != self.varies.number() as u32 {

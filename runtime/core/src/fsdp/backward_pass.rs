@@ -8,8 +8,8 @@ use std::cell::{Cell, Ref, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::context::Rank;
 use crate::context::scope::{self, Pass};
+use crate::context::{LossSum, Rank};
 
 use super::param::ParamRef;
 use super::unit::{GradientOwner, Unit};
@@ -27,6 +27,8 @@ pub struct BackwardPass {
     completed: RefCell<CompletedUnits>,
     /// Number of micro-batch passes whose weight gradients are deferred, and not yet computed.
     deferred: Cell<usize>,
+    /// Sum of the auxiliary losses that it has reached.
+    auxiliary: Cell<LossSum>,
 }
 
 /// Units whose gradients of the step are complete after the backward of a micro-batch, so that their last reduction
@@ -104,13 +106,30 @@ impl BackwardPass {
         requested: Option<Vec<Rc<Unit>>>,
         units: Vec<Rc<Unit>>,
     ) -> BackwardPass {
-        let (completed, deferred) = (RefCell::default(), Cell::new(0));
-        BackwardPass { number, line, requested, units: RefCell::new(units), completed, deferred }
+        BackwardPass {
+            number,
+            line,
+            requested,
+            units: RefCell::new(units),
+            completed: RefCell::default(),
+            deferred: Cell::new(0),
+            auxiliary: Cell::default(),
+        }
     }
 
     /// Returns the line of the first `backward` of the step.
     pub(crate) fn line(&self) -> &'static Location<'static> {
         self.line
+    }
+
+    /// Adds an auxiliary loss that a backward has reached.
+    pub(crate) fn add_auxiliary_loss(&self, loss: LossSum) {
+        self.auxiliary.set(self.auxiliary.get().with(loss));
+    }
+
+    /// Returns the sum of the auxiliary losses that it has reached.
+    pub(crate) fn auxiliary_losses(&self) -> LossSum {
+        self.auxiliary.get()
     }
 
     /// Returns the units that hold gradients of the step.

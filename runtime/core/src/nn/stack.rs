@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::layout::{Here, Local, Whole};
-use crate::tensor::{Rank, RunningStage, SegmentData, at_boundary, recompute};
+use crate::tensor::{Rank, RunningStage, SegmentData, at_stage_boundary, recompute};
 
 use super::recompute::Segment;
 use super::{Build, Builder, Layer};
@@ -94,7 +94,7 @@ pub trait StackInput<M>: Clone {
 impl<X: SegmentData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
     #[track_caller]
     fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, layers: Range<usize>, x: &X) -> X {
-        let x = at_boundary(x);
+        let x = at_stage_boundary(x);
         let Some(checkpointed) = &stack.segments[segment].checkpointed else {
             return apply_layers(&stack.layers, layers, x);
         };
@@ -113,7 +113,7 @@ fn apply_layers<X: SegmentData, M: Layer<X, Out = X>>(
 ) -> X {
     for index in layers {
         let _running = RunningStage::begin_layer(index);
-        x = at_boundary(&all[index].forward(&x));
+        x = at_stage_boundary(&all[index].forward(&x));
     }
     x
 }

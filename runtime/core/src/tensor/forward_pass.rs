@@ -5,7 +5,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::autograd::{
-    MicrobatchPass, NodeId, PartGradients, PartIdentities, SegmentData, data_of_parts, parts_of,
+    LossFactor, MicrobatchPass, NodeId, PartGradients, PartIdentities, SegmentData, data_of_parts,
+    parts_of,
 };
 use crate::context::Rank;
 use meshwright_backend::Buffer;
@@ -66,6 +67,8 @@ pub struct ForwardPass<X, Y> {
     pass: MicrobatchPass,
     /// Totals of the losses of the pass that have no weights.
     totals: LossTotals,
+    /// Factor of their sums, if there are any.
+    factor: Option<LossFactor>,
     /// The sum of its losses with weights.
     objective: Option<Objective<OfStep>>,
     data: PhantomData<fn(X) -> Y>,
@@ -77,6 +80,8 @@ pub struct ActivationGradients<X> {
     /// The activations that these are gradients of.
     of: PartIdentities,
     parts: PartGradients,
+    /// Factor of the sums of the losses that these are gradients of.
+    factor: LossFactor,
     data: PhantomData<fn() -> X>,
 }
 
@@ -90,7 +95,7 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
         let body = |parts| parts_of(&body(&data_of_parts(parts)));
         let (output, pass) = MicrobatchPass::record(rank, &parts_of(input), body);
         let totals = LossTotals::default();
-        let pass = ForwardPass { pass, totals, objective: None, data: PhantomData };
+        let pass = ForwardPass { pass, totals, factor: None, objective: None, data: PhantomData };
         (data_of_parts(output), pass)
     }
 
@@ -105,11 +110,12 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     /// If `output` is that of another pass.
     #[track_caller]
     pub fn add_loss<L: PassLoss>(&mut self, output: &Y, loss: impl FnOnce(&Y) -> L) {
-        let (totals, objective) = self.pass.record_losses(&parts_of(output), |parts| {
+        let (totals, factor, objective) = self.pass.record_losses(&parts_of(output), |parts| {
             let losses = loss(&data_of_parts(parts)).into_pass_losses();
-            (losses.roots, (losses.totals, losses.objective))
+            (losses.roots, (losses.totals, losses.factor, losses.objective))
         });
         self.totals.add(totals);
+        self.factor = joint_factor([self.factor, factor]);
         self.objective = match (self.objective.take(), objective) {
             (Some(sum), Some(objective)) => Some(sum + objective),
             (sum, objective) => sum.or(objective),
@@ -140,21 +146,32 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
             "a `ForwardPass` is given the gradients of another tensor than its output: the input of the pass after it \
              is the output of this one, of the same micro-batch and unchanged"
         );
+        let of_output = output_gradients.as_ref().map(|gradients| gradients.factor);
         let output_gradients = output_gradients.map(|gradients| gradients.parts);
-        let ForwardPass { mut pass, totals, objective, .. } = self;
+        let ForwardPass { mut pass, totals, factor, objective, .. } = self;
         gradients.add_totals(totals);
-        if let Some(objective) = objective {
+        let of_objective = objective.map(|objective| {
             let line = Location::caller();
-            let factor = objective.begin_pass(gradients);
-            let record = || objective.into_losses(factor, line).into_parts();
-            let totals = pass.record_more_losses(record);
+            let common = objective.begin_pass(gradients);
+            let (factor, totals) = pass.record_more_losses(|| {
+                let losses = objective.into_losses(common, line);
+                let (roots, factor, totals) = losses.into_parts();
+                (roots, (factor, totals))
+            });
             gradients.add_totals(totals);
-        }
+            factor
+        });
+        let factor = joint_factor([of_output, factor, of_objective]).unwrap_or(LossFactor::ONE);
         let step = gradients.backward_pass();
         let (rank, of) = (gradients.rank().clone(), pass.input_identities());
-        let (parts, deferred) = pass.backward(step, output_gradients, weights);
-        (ActivationGradients { rank, of, parts, data: PhantomData }, deferred)
+        let (parts, deferred) = pass.backward(step, output_gradients, factor, weights);
+        (ActivationGradients { rank, of, parts, factor, data: PhantomData }, deferred)
     }
+}
+
+/// Returns the factor of all losses, if there are any.
+fn joint_factor(factors: impl IntoIterator<Item = Option<LossFactor>>) -> Option<LossFactor> {
+    factors.into_iter().flatten().reduce(LossFactor::and)
 }
 
 /// A loss of the output of a [`ForwardPass`]: one without a weight, or a weighted sum with the counts of the step.
@@ -177,6 +194,8 @@ pub struct PassLosses {
     /// The operations that have computed the losses without weights.
     roots: Vec<NodeId>,
     totals: LossTotals,
+    /// Factor of their sums; `None` without such losses.
+    factor: Option<LossFactor>,
     objective: Option<Objective<OfStep>>,
 }
 
@@ -184,8 +203,8 @@ pub struct PassLosses {
 impl<L: Into<Losses>> PassLoss for L {
     #[track_caller]
     fn into_pass_losses(self) -> PassLosses {
-        let (roots, totals) = self.into().into_parts();
-        PassLosses { roots, totals, objective: None }
+        let (roots, factor, totals) = self.into().into_parts();
+        PassLosses { roots, totals, factor: Some(factor), objective: None }
     }
 }
 
@@ -194,7 +213,8 @@ impl PassLoss for Objective<OfStep> {
     #[track_caller]
     fn into_pass_losses(self) -> PassLosses {
         self.compute_sums();
-        PassLosses { roots: Vec::new(), totals: LossTotals::default(), objective: Some(self) }
+        let (roots, totals) = (Vec::new(), LossTotals::default());
+        PassLosses { roots, totals, factor: None, objective: Some(self) }
     }
 }
 

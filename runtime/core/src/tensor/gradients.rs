@@ -147,12 +147,12 @@ impl Gradients<Accumulating> {
     #[track_caller]
     pub(super) fn add<State>(mut self, losses: Losses, last: bool) -> Gradients<State> {
         self.rank.check_same(losses.rank());
-        let (roots, totals) = losses.into_parts();
+        let (roots, factor, totals) = losses.into_parts();
         self.totals.add(totals);
         if last {
             self.pass.check_no_deferred();
         }
-        run_backward(&self.rank, &self.pass, roots, last);
+        run_backward(&self.rank, &self.pass, roots, factor, last);
         self.with_state()
     }
 }
@@ -201,7 +201,7 @@ impl<State> Gradients<State> {
             total += count[0];
         }
         self.rank.compare_declared_values();
-        self.rank.compare_updates(self.totals.sum);
+        self.rank.compare_updates(self.totals.sum.with_auxiliary(self.pass.auxiliary_losses()));
         let scale = if total > 0.0 { self.scale * (1.0 / total) as f32 } else { 0.0 };
         Gradients { scale, ..self.with_state() }
     }

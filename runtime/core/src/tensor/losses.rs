@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::autograd::{NodeId, Value};
+use crate::autograd::{LossFactor, NodeId, Value};
 use crate::context::{LossSum, Rank};
 use crate::layout::AxisSet;
 
@@ -17,6 +17,8 @@ pub struct Losses {
     rank: Rank,
     /// The recorded operations that have computed the sums.
     roots: Vec<NodeId>,
+    /// Factor of the sums.
+    factor: LossFactor,
     totals: LossTotals,
 }
 
@@ -106,20 +108,22 @@ impl Losses {
     #[track_caller]
     pub(super) fn of_sum(sum: &Value, axes: AxisSet, count: u64) -> Losses {
         let compared = compared_sum(sum, axes, Location::caller());
-        Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::of_count(axes, count) })
+        let totals = LossTotals { sum: compared, ..LossTotals::of_count(axes, count) };
+        Losses::of_one_loss(sum, LossFactor::ONE, totals)
     }
 
-    /// Creates the losses that consist of one with a weight, which is divided by its count already: the sum, and what
-    /// ranks compare of it.
+    /// Creates the losses that consist of one with a weight, which is divided by its count already: the sum, which has
+    /// the factor `factor`, and what ranks compare of it.
     #[track_caller]
-    pub(super) fn of_weighted_sum(sum: &Value, compared: LossSum) -> Losses {
-        Losses::of_one_loss(sum, LossTotals { sum: compared, ..LossTotals::default() })
+    pub(super) fn of_weighted_sum(sum: &Value, factor: f32, compared: LossSum) -> Losses {
+        let totals = LossTotals { sum: compared, ..LossTotals::default() };
+        Losses::of_one_loss(sum, LossFactor::Same(factor), totals)
     }
 
     #[track_caller]
-    fn of_one_loss(sum: &Value, totals: LossTotals) -> Losses {
+    fn of_one_loss(sum: &Value, factor: LossFactor, totals: LossTotals) -> Losses {
         let roots = sum.recorded_node().into_iter().collect();
-        Losses { rank: sum.rank().with_whole_batch(), roots, totals }
+        Losses { rank: sum.rank().with_whole_batch(), roots, factor, totals }
     }
 
     /// Returns all losses of both.
@@ -127,6 +131,7 @@ impl Losses {
     pub(super) fn merge_losses(mut self, other: Losses) -> Losses {
         self.rank.check_same(&other.rank);
         self.roots.extend(other.roots);
+        self.factor = self.factor.and(other.factor);
         self.totals.add(other.totals);
         self
     }
@@ -135,10 +140,10 @@ impl Losses {
         &self.rank
     }
 
-    /// Returns the recorded operations that have computed the sums, and their totals.
+    /// Returns the recorded operations that have computed the sums, the factor of these, and their totals.
     #[doc(hidden)]
-    pub fn into_parts(self) -> (Vec<NodeId>, LossTotals) {
-        (self.roots, self.totals)
+    pub fn into_parts(self) -> (Vec<NodeId>, LossFactor, LossTotals) {
+        (self.roots, self.factor, self.totals)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
+mod auxiliary_loss;
 mod block_by_index;
 pub(crate) mod captured_input;
 mod combine;
@@ -64,12 +65,12 @@ pub use step_count::StepCount;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
-pub(crate) use crate::autograd::at_boundary;
 pub use crate::autograd::{
     CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
 };
 #[doc(hidden)]
 pub use crate::autograd::{Part, PartKind};
+pub(crate) use crate::autograd::{at_boundary, at_stage_boundary};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use meshwright_mesh::Extent;
@@ -84,6 +85,6 @@ pub(crate) use crate::autograd::{
 };
 pub(crate) use crate::autograd::{KeyBlock, VisibleRows};
 pub(crate) use crate::context::scope::SpanStart;
-pub(crate) use crate::context::{RoutedRows, RunningStage, alloc_like, fail};
+pub(crate) use crate::context::{RoutedRows, RunningStage, StagedForwardId, alloc_like, fail};
 pub(crate) use crate::fsdp::{InBackward, ParamDims, Role};
 pub(crate) use meshwright_mesh::__internal::{check_sizes, shape_name};

@@ -124,6 +124,14 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     }
 
     #[doc(hidden)]
+    pub fn with_auxiliary_loss<T>(&self, _: &T) -> Tensor<S>
+    where
+        Self: NotAValue,
+    {
+        Self::never_implemented()
+    }
+
+    #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
     where
         Self: NotAValue,

@@ -35,6 +35,7 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     let inputs = parts.iter().map(|part| SavedPart::save(part, segment.offload)).collect();
 
     let start = rank.prefetcher().begin_segment_forward();
+    let auxiliary_losses = rank.tape().auxiliary_losses();
     rank.segments().begin_forward(rank, segment);
     let outputs = rank.unrecorded(|| {
         let plain = parts.iter().map(|part| part.map_activation(|value| value.made_by(None)));
@@ -57,6 +58,9 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
             });
         })
     };
+    if rank.tape().auxiliary_losses() > auxiliary_losses {
+        rank.tape().mark_auxiliary_loss();
+    }
     data_of_parts(outputs.iter().enumerate().map(|(index, part)| {
         part.map_activation(|value| {
             let (arrived, node) = (Rc::clone(&arrived), node.clone());
@@ -229,7 +233,7 @@ impl Recomputation {
                 Some((part.activation()?.compute_with_node().node?, arrived.take()?))
             })
             .collect();
-        backpropagate_segment(rank, roots);
+        backpropagate_segment(gradients, roots);
 
         for (source, cell) in sources {
             if let Some(gradient) = cell.take() {

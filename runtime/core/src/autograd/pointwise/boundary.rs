@@ -1,12 +1,15 @@
 //! Values at the boundaries of segments and stages.
 
+use crate::context::BoundaryId;
+
 use super::super::value::Value;
 use super::expression::Pointwise;
 
 impl Value {
     /// Returns the value as it is behind a boundary: a leaf of the expressions that read it, and the result of an
-    /// operation of its own, which sums the gradients of these readers before it passes them on.
-    pub(crate) fn at_boundary(&self) -> Value {
+    /// operation of its own, which sums the gradients of these readers before it passes them on. The model may be cut
+    /// at the boundary `stage`, if one is given.
+    pub(crate) fn at_boundary(&self, stage: Option<BoundaryId>) -> Value {
         let rank = self.rank();
         let is_recording = rank.records_operations();
         if is_recording && self.is_unrecorded() {
@@ -15,7 +18,7 @@ impl Value {
         }
         self.compute_matmuls();
         if self.is_deferred_sum() {
-            return self.sum_at_boundary();
+            return self.sum_at_boundary(stage);
         }
         if !is_recording {
             if !self.is_recorded() && !self.is_looked_at() {
@@ -24,14 +27,14 @@ impl Value {
             return self.clone();
         }
         match self.compute_with_node().node {
-            Some(node) => self.passed_by(rank.tape().record_identity(node)),
+            Some(node) => self.passed_by(rank.tape().record_identity(node, stage, self.len())),
             None => self.clone(),
         }
     }
 
     /// Returns a deferred sum as it is behind a boundary. It stays deferred, because a kernel may compute it together
     /// with what reads it, but its place on the tape is that of a computed one.
-    fn sum_at_boundary(&self) -> Value {
+    fn sum_at_boundary(&self, stage: Option<BoundaryId>) -> Value {
         let rank = self.rank();
         let node = self.node_at_boundary().unwrap_or_else(|| {
             let is_recorded = self.is_recorded();
@@ -42,7 +45,8 @@ impl Value {
         });
         let Some(node) = node else { return self.clone() };
         let passed = Value::deferred(rank, self.extents().to_vec(), Pointwise::leaf(self.clone()));
-        passed.put_at_boundary(Some(rank.tape().record_identity(node)));
+        let node = rank.tape().record_identity(node, stage, self.len());
+        passed.put_at_boundary(Some(node));
         passed
     }
 

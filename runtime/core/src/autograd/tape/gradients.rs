@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::context::Rank;
 use meshwright_backend::{Buffer, ViewMut};
 
+use super::super::auxiliary_loss::LossFactor;
 use super::NodeId;
 
 /// Gradients of the results of recorded operations, while backward runs.
@@ -12,10 +13,19 @@ pub(crate) struct TapeGradients<'a> {
     pub(crate) rank: &'a Rank,
     /// Operations by their serial numbers, in order, and the gradients of their results so far.
     pub(super) slots: Vec<(u64, Option<Arc<Buffer>>)>,
-    /// Initial gradient of a loss, which is 1; `None` if backward did not begin with losses.
-    pub(super) seed: Option<Arc<Buffer>>,
+    /// Initial gradient of the losses that backward began with, also of a segment; `None` for weight gradients.
+    pub(in super::super) seed: Option<LossSeed>,
     /// Deferred weight gradients in order, or `None` if they are computed immediately.
     pub(super) deferred: Option<Vec<WeightGradientJob>>,
+}
+
+/// Initial gradient of the losses of a backward.
+#[derive(Clone)]
+pub(in super::super) struct LossSeed {
+    /// One element, which is 1.
+    pub(in super::super) gradient: Arc<Buffer>,
+    /// Factor of the sums of the losses.
+    pub(in super::super) factor: LossFactor,
 }
 
 /// Computation of the gradients of a weight, and of the bias added to its result.
@@ -85,7 +95,7 @@ impl TapeGradients<'_> {
     /// waiting for the device.
     pub(crate) fn scalar_gradient(&self, gradient: &Arc<Buffer>) -> f32 {
         match &self.seed {
-            Some(seed) if Arc::ptr_eq(seed, gradient) => 1.0,
+            Some(seed) if Arc::ptr_eq(&seed.gradient, gradient) => 1.0,
             _ => gradient.view().to_vec::<f32>()[0],
         }
     }

@@ -1,6 +1,7 @@
 //! The tape: the operations of a forward pass, whose backward functions run in reverse order.
 
 mod gradients;
+mod reached;
 mod run;
 
 use std::cell::{Cell, RefCell};
@@ -8,12 +9,14 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::context::Rank;
-use crate::context::{StageReaders, scope};
+use crate::context::{BoundaryId, StageReaders, scope};
 use crate::fsdp::{CountedUse, ForwardRecord, UnitUse};
 use meshwright_backend::Buffer;
 
+use reached::ReachableNodes;
+
 pub(crate) use gradients::TapeGradients;
-pub(super) use gradients::WeightGradientJob;
+pub(super) use gradients::{LossSeed, WeightGradientJob};
 pub(super) use run::{
     backpropagate, backpropagate_pass, backpropagate_segment, run_weight_gradient_jobs,
 };
@@ -41,6 +44,8 @@ pub(crate) struct CurrentTape {
     nodes: RefCell<Vec<TapeNode>>,
     /// Number of operations that the rank has recorded so far, on all tapes.
     recorded: Cell<u64>,
+    /// Number of auxiliary losses that the rank has attached so far, recorded or not.
+    auxiliary_losses: Cell<u64>,
     /// True for the tape of a microbatch pass.
     is_of_pass: Cell<bool>,
     /// Number of operations at which those without references are removed.
@@ -54,6 +59,10 @@ struct TapeNode {
     dependencies: Dependencies,
     backward: BackwardFn,
     references: Weak<StageReaders>,
+    /// True for an auxiliary loss, and for a segment with one.
+    has_auxiliary_loss: bool,
+    /// For the result of a pipeline stage, or what may be one: the boundary, and the number of elements.
+    boundary: Option<(BoundaryId, usize)>,
 }
 
 /// Dependencies of a recorded operation: the operations that have computed its operands, by serial number, and its uses
@@ -140,23 +149,49 @@ impl CurrentTape {
             dependencies,
             backward: Box::new(backward),
             references: Rc::downgrade(&readers),
+            has_auxiliary_loss: false,
+            boundary: None,
         });
         NodeId { serial, readers }
     }
 
     /// Records an operation that passes its gradient on to `source`, as part of the forward function of the operation
-    /// before, at a boundary: its result is that of the running pipeline stage for the next one.
-    pub(crate) fn record_identity(&self, source: NodeId) -> NodeId {
+    /// before, at a boundary: its result, of `len` elements, is that of the running pipeline stage for the next one,
+    /// if the model may be cut at the boundary `stage`.
+    pub(crate) fn record_identity(
+        &self,
+        source: NodeId,
+        stage: Option<BoundaryId>,
+        len: usize,
+    ) -> NodeId {
         let scope = self.nodes.borrow().last().map(|node| node.scope);
         let dependencies = Dependencies::on([&source]);
         let pass_on = move |gradients: &mut TapeGradients<'_>, gradient| {
             gradients.add_gradient(&source, gradient)
         };
         let node = self.record_for(StageReaders::of_next(), dependencies, pass_on);
-        if let (Some(scope), Some(own)) = (scope, self.nodes.borrow_mut().last_mut()) {
-            own.scope = scope;
+        if let Some(own) = self.nodes.borrow_mut().last_mut() {
+            own.scope = scope.unwrap_or(own.scope);
+            own.boundary = stage.map(|stage| (stage, len));
         }
         node
+    }
+
+    /// Counts an auxiliary loss, recorded or not.
+    pub(super) fn count_auxiliary_loss(&self) {
+        self.auxiliary_losses.set(self.auxiliary_losses.get() + 1);
+    }
+
+    /// Returns the number of auxiliary losses that were attached so far.
+    pub(super) fn auxiliary_losses(&self) -> u64 {
+        self.auxiliary_losses.get()
+    }
+
+    /// Marks the last operation as one with an auxiliary loss.
+    pub(super) fn mark_auxiliary_loss(&self) {
+        if let Some(own) = self.nodes.borrow_mut().last_mut() {
+            own.has_auxiliary_loss = true;
+        }
     }
 
     /// Removes operations without references, which no backward can reach, when the tape has grown to twice its length
@@ -168,13 +203,18 @@ impl CurrentTape {
             return;
         }
         // From the last one, because dropping an operation drops its references to earlier ones.
-        let mut kept = Vec::new();
+        let (mut kept, mut reachable) = (Vec::new(), self.reachable_nodes());
         while let Some(node) = nodes.pop() {
-            kept.extend(Some(node).filter(TapeNode::is_referenced));
+            kept.extend(Some(node).filter(|node| reachable.contains(node)));
         }
         kept.reverse();
         self.limit.set(2 * kept.len());
         *nodes = kept;
+    }
+
+    /// Returns the operations that a later backward can reach, to be asked for in reverse order.
+    fn reachable_nodes(&self) -> ReachableNodes {
+        ReachableNodes::new(self.auxiliary_losses() > 0)
     }
 
     /// Returns true for the tape of a microbatch pass.
@@ -197,7 +237,7 @@ impl CurrentTape {
 }
 
 impl TapeNode {
-    /// Returns true if a backward can reach the operation.
+    /// Returns true if a value or a later operation refers to the operation.
     fn is_referenced(&self) -> bool {
         self.references.strong_count() > 0
     }

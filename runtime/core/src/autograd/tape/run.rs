@@ -6,29 +6,30 @@ use crate::context::Rank;
 use crate::context::scope::{self, Pass, SpanStart};
 use meshwright_backend::Buffer;
 
-use super::gradients::{TapeGradients, WeightGradientJob};
+use super::gradients::{LossSeed, TapeGradients, WeightGradientJob};
+use super::reached::ReachedNodes;
 use super::{NodeId, TapeNode};
 
-/// Runs the tape backward from `roots`, `seed` being the gradient of each. The saved values of an operation are freed
+/// Runs the tape backward from `roots`, `seed` having the gradient of each. The saved values of an operation are freed
 /// as soon as its backward function has run; operations that lead to other losses stay recorded.
-pub(in super::super) fn backpropagate(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
-    let seed = Arc::new(seed);
-    let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed))).collect();
-    let (kept, _) = run_nodes(rank, roots, Some(seed), None, TapeNode::is_referenced);
+pub(in super::super) fn backpropagate(rank: &Rank, roots: Vec<NodeId>, seed: LossSeed) {
+    let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed.gradient))).collect();
+    let mut reachable = rank.tape().reachable_nodes();
+    let keep = |node: &TapeNode| reachable.contains(node);
+    let (kept, _) = run_nodes(rank, roots, Some(seed), None, keep);
     rank.tape().put_back(kept);
 }
 
-/// Runs the tape of a micro-batch pass backward from losses, whose gradient is `seed`, and from its outputs, each with
+/// Runs the tape of a micro-batch pass backward from losses, whose gradient `seed` has, and from its outputs, each with
 /// its gradient, and clears it. Weight gradients are appended to `deferred`, if given, instead of computed.
 pub(in super::super) fn backpropagate_pass(
     rank: &Rank,
     losses: Vec<NodeId>,
     outputs: Vec<(NodeId, Arc<Buffer>)>,
-    seed: Buffer,
+    seed: LossSeed,
     deferred: Option<Vec<WeightGradientJob>>,
 ) -> Vec<WeightGradientJob> {
-    let seed = Arc::new(seed);
-    let losses = losses.into_iter().map(|root| (root, Arc::clone(&seed)));
+    let losses = losses.into_iter().map(|root| (root, Arc::clone(&seed.gradient)));
     let roots: Vec<_> = losses.chain(outputs).collect();
     run_nodes(rank, roots, Some(seed), deferred, |_| false).1
 }
@@ -42,12 +43,13 @@ pub(in super::super) fn run_weight_gradient_jobs(rank: &Rank, jobs: Vec<WeightGr
     scope::end_span("weight gradients", start);
 }
 
-/// Runs the tape of a recomputed segment backward from `roots`, each with its gradient, and clears it.
+/// Runs the tape of a recomputed segment backward from `roots`, each with its gradient, and clears it. The segment is
+/// part of the backward of `outer`.
 pub(in super::super) fn backpropagate_segment(
-    rank: &Rank,
+    outer: &TapeGradients<'_>,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
 ) {
-    run_nodes(rank, roots, None, None, |_| false);
+    run_nodes(outer.rank, roots, outer.seed.clone(), None, |_| false);
 }
 
 /// Runs the tape backward. Returns the operations that no gradient has reached and that `keep` selects, and the
@@ -55,9 +57,9 @@ pub(in super::super) fn backpropagate_segment(
 fn run_nodes(
     rank: &Rank,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
-    seed: Option<Arc<Buffer>>,
+    seed: Option<LossSeed>,
     deferred: Option<Vec<WeightGradientJob>>,
-    keep: impl Fn(&TapeNode) -> bool,
+    mut keep: impl FnMut(&TapeNode) -> bool,
 ) -> (Vec<TapeNode>, Vec<WeightGradientJob>) {
     let _pass = scope::begin_pass(Pass::Backward);
     let mut nodes = rank.tape().take_all();
@@ -66,12 +68,15 @@ fn run_nodes(
     for (root, gradient) in roots {
         gradients.add_gradient(&root, gradient);
     }
-    suspend_unreached(&nodes, &gradients);
+    let reached = ReachedNodes::find(&nodes, &gradients);
+    reached.suspend_others(&nodes);
     let mut kept = Vec::new();
     // Consecutive operations of one forward function are one span of the trace.
     let mut span: Option<(&str, Option<SpanStart>)> = None;
     while let Some(node) = nodes.pop() {
-        let Some(gradient) = gradients.slots[nodes.len()].1.take() else {
+        let arrived = gradients.slots[nodes.len()].1.take();
+        let zeros = || reached.zeros_at_boundary(rank, nodes.len(), &node);
+        let Some(gradient) = arrived.or_else(zeros) else {
             // Its consumer may have passed on no gradient, although it was to be reached.
             node.dependencies.suspend_uses();
             // Dropping an operation drops its references to earlier ones.
@@ -92,20 +97,4 @@ fn run_nodes(
     kept.reverse();
     kept.iter().for_each(|node| node.dependencies.resume_uses());
     (kept, gradients.deferred.unwrap_or_default())
-}
-
-/// Suspends the uses of operations that no gradient will reach. Which of them are still recorded depends on the tensors
-/// that this rank has kept, and the gradients have to be complete after the same operations on every rank.
-fn suspend_unreached(nodes: &[TapeNode], gradients: &TapeGradients<'_>) {
-    let mut is_reached: Vec<bool> =
-        gradients.slots.iter().map(|(_, gradient)| gradient.is_some()).collect();
-    for (index, TapeNode { dependencies, .. }) in nodes.iter().enumerate().rev() {
-        if is_reached[index] {
-            // One that is not found belongs to another tape, which the operation reports.
-            let sources = dependencies.sources.iter().filter_map(|serial| gradients.find(*serial));
-            sources.for_each(|source| is_reached[source] = true);
-        } else {
-            dependencies.suspend_uses();
-        }
-    }
 }

@@ -315,6 +315,18 @@ impl Value {
         Value::alias(self.rank(), self.extents().to_vec(), self.compute_with_node().data, node)
     }
 
+    /// Returns the value, computed, as the result of an operation that changes nothing: `node`, or one in the forward
+    /// of `segment`.
+    pub(super) fn result_of(
+        &self,
+        node: Option<NodeId>,
+        segment: Option<Rc<CheckpointedSegment>>,
+    ) -> Value {
+        let data = self.compute().data;
+        let state = ValueState::Computed(Computed { data, node });
+        Self::new(self.rank(), self.extents().to_vec(), state, self.0.regather.clone(), segment)
+    }
+
     /// Returns the value, computed, as the result of an operation `node` that changes nothing. Both share the values
     /// inside of regions, so that there is one collective for the readers of both.
     pub(super) fn passed_by(&self, node: NodeId) -> Value {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::layout::Internal;
-use crate::tensor::{Part, RunningStage, SegmentData, at_boundary};
+use crate::tensor::{Part, RunningStage, SegmentData, StagedForwardId, at_stage_boundary};
 
 use super::super::Module;
 use super::stage::{PipelineStage, StageBoundary};
@@ -56,7 +56,8 @@ pub fn forward_part<M: Module<In: Clone>>(
         PartInput::Boundary(data) if !is_first => (None, Some(data)),
         _ => panic!("the first part of a chain, and only it, takes the input of the model"),
     };
-    let mut visitor = PartVisitor { part, position: 0, received, sent: None };
+    let forward = StagedForwardId::begin();
+    let mut visitor = PartVisitor { forward, part, position: 0, received, sent: None };
     let Some(output) = model.visit_stages(&mut visitor, StageValue::new(input)) else {
         panic!("a model without pipeline stages has no parts");
     };
@@ -85,6 +86,7 @@ impl StageData {
 
 /// Runs the stages, and layers of stacks, of one part. A value is present inside of the part only.
 struct PartVisitor<'a> {
+    forward: StagedForwardId,
     part: &'a ChainPart,
     /// Number of elements visited so far.
     position: usize,
@@ -121,7 +123,7 @@ impl StageVisitor for PartVisitor<'_> {
             };
         }
         let layers = own.start - start..own.end - start;
-        let _running = RunningStage::begin_field(name, stage.layer_count().is_some());
+        let _running = RunningStage::begin_field(self.forward, name, stage.layer_count().is_some());
         let output = match input {
             Some(input) => stage.run(layers, input),
             None => {
@@ -129,7 +131,7 @@ impl StageVisitor for PartVisitor<'_> {
                 stage.resume(layers, received)
             }
         };
-        let output = at_boundary(&output);
+        let output = at_stage_boundary(&output);
         if own.end == last && !self.part.is_last {
             self.sent = Some(StageData::from_data(&output));
             return None;

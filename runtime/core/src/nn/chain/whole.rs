@@ -1,6 +1,6 @@
 //! Forward of a whole model by its chain.
 
-use crate::tensor::{RunningStage, at_boundary};
+use crate::tensor::{RunningStage, StagedForwardId, at_boundary, at_stage_boundary};
 
 use super::model::StagedForward;
 use super::stage::{PipelineStage, StageBoundary};
@@ -9,11 +9,14 @@ use super::visitor::{StageValue, StageVisitor};
 /// Runs all stages of a model in order: a `forward` without a body.
 #[doc(hidden)]
 pub fn forward_stages<M: StagedForward>(model: &M, input: &M::In) -> M::Out {
-    model.visit_fields(&mut WholeModel, StageValue::new(at_boundary(input))).into_value()
+    let mut visitor = WholeModel { forward: StagedForwardId::begin() };
+    model.visit_fields(&mut visitor, StageValue::new(at_boundary(input))).into_value()
 }
 
 /// Runs every stage.
-struct WholeModel;
+struct WholeModel {
+    forward: StagedForwardId,
+}
 
 impl StageVisitor for WholeModel {
     type At<T> = T;
@@ -26,7 +29,7 @@ impl StageVisitor for WholeModel {
         input: X,
     ) -> S::Output {
         let layers = stage.layer_count();
-        let _running = RunningStage::begin_field(name, layers.is_some());
-        at_boundary(&stage.run(0..layers.map_or(0, |layers| layers.count), input))
+        let _running = RunningStage::begin_field(self.forward, name, layers.is_some());
+        at_stage_boundary(&stage.run(0..layers.map_or(0, |layers| layers.count), input))
     }
 }

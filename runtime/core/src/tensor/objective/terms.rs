@@ -110,11 +110,12 @@ impl Terms {
     fn losses(&self, factors: &[f32], factor: f32, line: &'static Location<'static>) -> Losses {
         let mut losses: Option<Losses> = None;
         for (term, own) in self.0.iter().zip(factors) {
-            let scaled = term.sum.to_pointwise().unary(Unary::Scale(own / factor));
+            let own = own / factor;
+            let scaled = term.sum.to_pointwise().unary(Unary::Scale(own));
             let sum = Value::deferred(term.sum.rank(), Vec::new(), scaled);
             let compared = compared_sum(&sum, term.axes, line);
             let compared = compared.with_weight(term.weight, term.identity, line);
-            let loss = Losses::of_weighted_sum(&sum, compared);
+            let loss = Losses::of_weighted_sum(&sum, own, compared);
             losses = Some(match losses {
                 Some(losses) => losses.merge_losses(loss),
                 None => loss,
