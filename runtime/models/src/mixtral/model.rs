@@ -31,11 +31,8 @@ dims! {
 /// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// The penalties of the routers so far, one for each token.
-pub type Penalties = Tensor<(Batch, Split<Seq, Tp>)>;
-
-/// The stream, the documents in the rows of its tokens, which attention keeps apart, and the penalties.
-pub type Flow = (Stream, Documents<(Batch, Seq)>, Penalties);
+/// The stream with the documents in the rows of its tokens, which attention keeps apart.
+pub type Flow = (Stream, Documents<(Batch, Seq)>);
 
 /// The tokens at the experts that they have chosen.
 pub type ExpertTokens =
@@ -69,11 +66,12 @@ pub struct Mixture {
 
 #[forward]
 impl Mixture {
-    /// Returns the stream that the mixture adds, and the penalties of its router.
-    pub fn forward(&self, x: &Stream) -> (Stream, Penalties) {
+    /// Returns the stream that the mixture adds, with the auxiliary loss of its router.
+    pub fn forward(&self, x: &Stream) -> Stream {
         let routing = self.router.forward(x);
         let rows = routing.dispatch(x, (Ep, Cp, Tp));
-        (routing.combine(&self.experts.forward(&rows)), routing.penalty())
+        let mixed = routing.combine(&self.experts.forward(&rows));
+        mixed.with_auxiliary_loss(&routing.auxiliary_loss())
     }
 }
 
@@ -97,7 +95,7 @@ pub struct SelfAttention {
 #[forward]
 impl SelfAttention {
     /// Returns the stream that the attention adds.
-    pub fn forward(&self, (x, documents): &(Stream, Documents<(Batch, Seq)>)) -> Stream {
+    pub fn forward(&self, (x, documents): &Flow) -> Stream {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k.forward(x));
         let v = self.v.forward(x);
@@ -119,42 +117,9 @@ pub struct Block {
 #[forward]
 impl Block {
     /// Returns the stream after the block.
-    pub fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
+    pub fn forward(&self, (x, documents): &Flow) -> Flow {
         let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
-        let (mixed, own) = self.moe.forward(&self.moe_norm.forward(&x));
-        (x + mixed, documents.clone(), penalties + own)
-    }
-}
-
-/// The embedding, with which the sum of penalties begins.
-#[model]
-pub struct Start {
-    /// The table of tokens, which the head may be tied to.
-    #[sharded(tp = "vocab", scatter = Seq)]
-    pub embed: Embedding<Vocab, Hidden>,
-}
-
-#[forward]
-impl Start {
-    /// Returns the embeddings of tokens.
-    pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
-        let x = self.embed.forward(tokens);
-        let none = Tensor::from_fn(x.rank(), &x.sizes()[..2], |_| 0.0);
-        (x, tokens.documents(), none)
-    }
-}
-
-/// The norm before the head.
-#[model]
-pub struct End {
-    norm: RmsNorm<Hidden>,
-}
-
-#[forward]
-impl End {
-    /// Returns the normalized stream.
-    pub fn forward(&self, (x, documents, penalties): &Flow) -> Flow {
-        (self.norm.forward(x), documents.clone(), penalties.clone())
+        (&x + self.moe.forward(&self.moe_norm.forward(&x)), documents.clone())
     }
 }
 
@@ -162,14 +127,15 @@ impl End {
 #[model]
 pub struct Mixtral {
     #[pipeline_stage]
-    start: Start,
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: WithDocuments<Embedding<Vocab, Hidden>>,
     #[pipeline_stage]
     blocks: Stack<Block>,
     #[pipeline_stage]
-    end: End,
+    norm: RmsNorm<Hidden>,
     #[pipeline_stage(last)]
     #[sharded(tp = "vocab")]
-    #[tied(start.embed, when = "tie_word_embeddings")]
+    #[tied(embed, when = "tie_word_embeddings")]
     head: LmHead<Hidden, Vocab>,
 }
 
@@ -213,15 +179,11 @@ impl LanguageModel for Mixtral {
         sizes
     }
 
-    fn loss_of_output(
-        &self,
-        (x, _, penalties): &Flow,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
-        self.head.loss(x, targets).with_penalty(&penalties.gather(Seq))
+    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, (x, ..): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

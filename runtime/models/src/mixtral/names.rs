@@ -4,7 +4,7 @@ use meshwright::prelude::HfName;
 
 /// The parameters of a Mixtral and the tensors that hold them.
 pub const HF_NAMES: &[HfName] = &[
-    HfName::same("start.embed.weight", "model.embed_tokens.weight"),
+    HfName::same("embed.weight", "model.embed_tokens.weight"),
     HfName::same("blocks.*.attn_norm.weight", "model.layers.*.input_layernorm.weight"),
     HfName::transposed("blocks.*.attn.q.weight", "model.layers.*.self_attn.q_proj.weight"),
     HfName::transposed("blocks.*.attn.k.weight", "model.layers.*.self_attn.k_proj.weight"),
@@ -24,6 +24,6 @@ pub const HF_NAMES: &[HfName] = &[
         "blocks.*.moe.experts.down.weight",
         "model.layers.*.block_sparse_moe.experts.*.w2.weight",
     ),
-    HfName::same("end.norm.weight", "model.norm.weight"),
+    HfName::same("norm.weight", "model.norm.weight"),
     HfName::same("head.weight", "lm_head.weight"),
 ];

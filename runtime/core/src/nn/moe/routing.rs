@@ -116,11 +116,15 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
 
     /// Returns the auxiliary loss of each token: the sum of the load-balancing loss and the z-loss by the weights of
     /// [`Sizes::penalties`](crate::nn::Sizes::penalties), which a run can set. A loss of weight 0 is left out.
+    ///
+    /// ```text
+    /// routing.combine(&rows).with_auxiliary_loss(&routing.auxiliary_loss())
+    /// ```
     #[track_caller]
-    pub fn penalty(&self) -> Tensor<L> {
+    pub fn auxiliary_loss(&self) -> Tensor<L> {
         match self.penalties {
             RouterPenalties { balance: 0.0, z_loss: 0.0 } => {
-                self.auxiliary_loss(&vec![0.0; self.choices.counts.len()], 0.0)
+                self.loss_of_tokens(&vec![0.0; self.choices.counts.len()], 0.0)
             }
             RouterPenalties { balance, z_loss: 0.0 } => self.load_balancing_loss() * balance,
             RouterPenalties { balance: 0.0, z_loss } => self.z_loss() * z_loss,
@@ -135,8 +139,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     /// probability, of an expert; over all ranks (Fedus et al., "Switch Transformers", 2021, equation 4). It is 1 if
     /// both are even, its minimum for `f = P`; gradients flow through `P`.
     ///
-    /// `loss.with_penalty(&(routing.load_balancing_loss() * 0.01))` adds it to an objective. One small all-reduce. Of
-    /// several micro-batches, each has its own `f`.
+    /// [`x.with_auxiliary_loss(&(routing.load_balancing_loss() * 0.01))`](Tensor::with_auxiliary_loss) adds it to what
+    /// is differentiated. One small all-reduce. Of several micro-batches, each has its own `f`.
     #[track_caller]
     pub fn load_balancing_loss(&self) -> Tensor<L> {
         let Choices { rank, counts, site, .. } = &*self.choices;
@@ -149,15 +153,15 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
         let choices = totals.iter().sum::<f64>().max(1.0);
         let factor = |count: &f64| (counts.len() as f64 * count / choices) as f32;
         let factors: Vec<f32> = totals.iter().map(factor).collect();
-        self.auxiliary_loss(&factors, 0.0)
+        self.loss_of_tokens(&factors, 0.0)
     }
 
     /// Returns the router z-loss of each token: the square of the log-sum-exp of its logits, which keeps them small
-    /// (Zoph et al., "ST-MoE", 2022, equation 5). `loss.with_penalty(&(routing.z_loss() * 0.001))` adds it to an
-    /// objective.
+    /// (Zoph et al., "ST-MoE", 2022, equation 5). [`x.with_auxiliary_loss(&(routing.z_loss() *
+    /// 0.001))`](Tensor::with_auxiliary_loss) adds it to what is differentiated.
     #[track_caller]
     pub fn z_loss(&self) -> Tensor<L> {
-        self.auxiliary_loss(&vec![0.0; self.choices.counts.len()], 1.0)
+        self.loss_of_tokens(&vec![0.0; self.choices.counts.len()], 1.0)
     }
 
     /// Returns the number of tokens of this rank that have chosen each expert.
@@ -166,7 +170,7 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     }
 
     #[track_caller]
-    fn auxiliary_loss(&self, factors: &[f32], z: f32) -> Tensor<L> {
+    fn loss_of_tokens(&self, factors: &[f32], z: f32) -> Tensor<L> {
         let path = self.choices.site.field();
         Tensor::from_untyped(auxiliary_losses(&self.logits, self.score, factors, z, path))
     }
