@@ -27,9 +27,6 @@ dims! {
 /// The residual stream.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// The stream, and the auxiliary losses of the routers so far for each token.
-pub type Flow = (Stream, Tensor<(Batch, Split<Seq, Tp>)>);
-
 /// Weight of the load-balancing loss.
 pub const BALANCE: f32 = 0.05;
 
@@ -58,35 +55,6 @@ impl SelfAttention {
         let x = self.norm.forward(x);
         let (q, k, v) = (self.q.forward(&x), self.k.forward(&x), self.v.forward(&x));
         self.o.forward(&self.core.forward(&(q, k, v)))
-    }
-}
-
-/// The embedding, which begins the sum of auxiliary losses.
-#[model]
-pub struct Embed {
-    #[sharded(tp = "vocab", scatter = Seq)]
-    table: Embedding<Vocab, Hidden>,
-}
-
-#[forward]
-impl Embed {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
-        let x = self.table.forward(tokens);
-        let none = Tensor::from_fn(x.rank(), &x.sizes()[..2], |_| 0.0);
-        (x, none)
-    }
-}
-
-/// The norm before the head.
-#[model]
-pub struct End {
-    norm: RmsNorm<Hidden>,
-}
-
-#[forward]
-impl End {
-    fn forward(&self, (x, losses): &Flow) -> Flow {
-        (self.norm.forward(x), losses.clone())
     }
 }
 
@@ -148,14 +116,14 @@ macro_rules! model {
 
             #[forward]
             impl Mixture {
-                fn forward(&self, x: &Stream) -> Flow {
+                fn forward(&self, x: &Stream) -> Stream {
                     let $x = &self.norm.forward(x);
                     let $routing = self.router.forward($x);
                     let rows = $rows;
                     let mixed = $routing.combine(&self.experts.forward(&rows));
                     let shared = self.shared_down.forward(&self.shared_up.forward($x).gelu());
                     let losses = $routing.load_balancing_loss() * BALANCE + $routing.z_loss() * Z;
-                    (mixed + shared, losses)
+                    mixed.with_auxiliary_loss(&losses) + shared
                 }
             }
 
@@ -168,10 +136,9 @@ macro_rules! model {
 
             #[forward]
             impl Block {
-                fn forward(&self, (x, losses): &Flow) -> Flow {
+                fn forward(&self, x: &Stream) -> Stream {
                     let x = x + self.attn.forward(x);
-                    let (mixed, own) = self.moe.forward(&x);
-                    (x + mixed, losses + own)
+                    &x + self.moe.forward(&x)
                 }
             }
 
@@ -179,11 +146,12 @@ macro_rules! model {
             #[model]
             pub struct Net {
                 #[pipeline_stage]
-                embed: Embed,
+                #[sharded(tp = "vocab", scatter = Seq)]
+                embed: Embedding<Vocab, Hidden>,
                 #[pipeline_stage]
                 blocks: Stack<Block>,
                 #[pipeline_stage]
-                end: End,
+                norm: RmsNorm<Hidden>,
                 #[pipeline_stage(last)]
                 #[sharded(tp = "vocab")]
                 head: LmHead<Hidden, Vocab>,
@@ -191,7 +159,7 @@ macro_rules! model {
 
             #[forward]
             impl Net {
-                fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+                fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
             }
 
             impl LanguageModel for Net {
@@ -208,13 +176,13 @@ macro_rules! model {
 
                 fn loss_of_output(
                     &self,
-                    (x, losses): &Flow,
+                    x: &Stream,
                     targets: &Targets<(Batch, Seq)>,
                 ) -> Loss<(Batch, Seq)> {
-                    self.head.loss(x, targets).with_penalty(&losses.gather(Seq))
+                    self.head.loss(x, targets)
                 }
 
-                fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+                fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
                     self.head.logits(x).gather(Vocab)
                 }
             }

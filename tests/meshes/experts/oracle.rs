@@ -52,11 +52,17 @@ fn run(mesh: &str, options: RouterOptions, [balance, z]: [f32; 2]) -> Outcome {
         let net = build::<Moe>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
         let x: Stream = numbers(rank, "x", &[SIZES.tokens, SIZES.hidden]);
         let (y, losses) = net.model.outputs(&x, balance, z);
-        let loss = Loss::mean_of(&y.square().mean(Hidden)).with_penalty(&losses);
+        let of_tokens = |y: Stream| Loss::mean_of(&y.square().mean(Hidden));
+        let penalized = of_tokens(y.clone()).with_penalty(&losses).backward().reduce();
+        let params = net.params();
+        let penalized: Vec<_> = params.iter().map(|param| penalized.gather(param)).collect();
+        let (y, losses) = net.model.outputs(&x, balance, z);
+        let loss = of_tokens(y.with_auxiliary_loss(&losses));
         let auxiliary = Loss::mean_of(&losses).reduce().value();
         let value = loss.reduce().value();
         let gradients: Gradients<_> = loss.backward().reduce();
-        let params = net.params();
+        let attached: Vec<_> = params.iter().map(|param| gradients.gather(param)).collect();
+        assert_eq!(attached, penalized, "attached on {mesh}");
         let gather = |of: &dyn Fn(&meshwright::tensor::ParamRef) -> Vec<f32>| {
             params.iter().map(|param| (param.path().to_owned(), of(param))).collect::<Vec<_>>()
         };

@@ -93,7 +93,10 @@ const LARGER: TokenData = TokenData { batch: 16, ..DATA };
 /// Trains a model on one rank, with a number of micro-batches: their load-balancing losses follow from the choices of
 /// all of their tokens.
 fn train_alone<M: LanguageModel<Config = Gpt2Config>>(micro_batches: usize) -> (Setup, Outcome) {
-    let setup = Setup { micro_batches, ..setup::<M>() };
+    train_setup_alone::<M>(Setup { micro_batches, ..setup::<M>() })
+}
+
+fn train_setup_alone<M: LanguageModel<Config = Gpt2Config>>(setup: Setup) -> (Setup, Outcome) {
     let one = train("1", &setup, |model: &M, rank, turn| {
         let (tokens, targets) = LARGER.block(rank, turn);
         model.loss(&tokens, &targets)
@@ -169,4 +172,28 @@ fn recomputed_layers_have_the_same_bits() {
             assert_same_bits(&format!("{mesh}, {recompute}"), &other.trained, &whole.trained);
         }
     }
+}
+
+/// Stages of one rank have auxiliary losses of their own, and weight gradients are computed later.
+#[test]
+fn experts_in_several_stages_of_a_rank() {
+    let mut report = Report::default();
+    let micro_batches = 4;
+    let sizes = small_gpt2::<over_ep_tp::Net>(&DATA, 4);
+    let (setup, one) = train_setup_alone::<over_ep_tp::Net>(Setup {
+        micro_batches,
+        steps: 2,
+        ..Setup::new(sizes)
+    });
+    for (mesh, kind) in [
+        ("pp=2", ScheduleKind::Interleaved),
+        ("tp=2,pp=2", ScheduleKind::ZeroBubbleV),
+        ("ep=2,pp=2", ScheduleKind::DualPipeV),
+    ] {
+        let schedule = kind.generate(2, kind.default_chunks(), micro_batches).unwrap();
+        let cut = StageCut::Auto;
+        let got = train_stages::<over_ep_tp::Net>(mesh, &setup, &schedule, &cut, LARGER);
+        report_parity(&format!("{kind:?} on {mesh}"), &without_noise(got), &one, &mut report);
+    }
+    report.print();
 }

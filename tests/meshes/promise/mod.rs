@@ -2,6 +2,8 @@
 
 mod accumulation;
 mod attention;
+mod auxiliary;
+mod auxiliary_stages;
 mod boundaries;
 mod checks;
 mod context;
