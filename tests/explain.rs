@@ -37,6 +37,21 @@ fn experts_exchange_their_share_of_the_tokens() {
     assert_eq!(cells[6], cells[4]);
 }
 
+/// A Mixtral sends between its stages what a Llama sends, and gathers no auxiliary losses over `tp`.
+#[test]
+fn auxiliary_losses_have_no_collectives() {
+    let messages = |text: String| -> Vec<String> {
+        assert!(!text.contains("Tensor::gather"), "{text}");
+        let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        lines.filter(|line| line.starts_with("stage ") || line.starts_with("all pp")).collect()
+    };
+    let flags = "--mesh pp=2,tp=2";
+    let balanced = format!("{flags} --balance 0.01 --z-loss 0.001");
+    let mixtral = Trainer::<Mixtral>::new(config(&balanced)).unwrap().explain().unwrap();
+    let llama = Trainer::<Llama>::new(config(flags)).unwrap().explain().unwrap();
+    assert_eq!(messages(mixtral), messages(llama));
+}
+
 #[test]
 fn a_trainer_that_lists_collectives_does_not_train() {
     let trainer = Trainer::<Llama>::new(config("--mesh dp=2 --explain")).unwrap();

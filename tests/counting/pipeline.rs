@@ -6,6 +6,8 @@
 //! gradient norm are numbers in double precision.
 
 use meshwright::models::llama::Llama;
+use meshwright::models::mixtral::Mixtral;
+use meshwright::train::LanguageModel;
 
 use super::case::{Case, F32, ONE};
 use super::ring::gather_f64;
@@ -27,7 +29,12 @@ const SCHEDULES: [(&str, usize); 6] = [
 /// Trains, and compares the bytes of the second step, when no rank compares schedules any more.
 #[track_caller]
 fn check(case: Case, messages: usize) {
-    let outcome = case.run::<Llama>();
+    check_model::<Llama>(case, messages);
+}
+
+#[track_caller]
+fn check_model<M: LanguageModel>(case: Case, messages: usize) {
+    let outcome = case.run::<M>();
     let stream = case.tokens() * case.hidden * case.element() / case.tp;
     // The first and the last stage of a V are on one rank, which owns a tied weight alone.
     let is_v = matches!(case.schedule, "zb-v" | "dualpipev");
@@ -43,6 +50,16 @@ fn check(case: Case, messages: usize) {
 fn every_schedule_sends_the_bytes_of_its_boundaries() {
     for (schedule, messages) in SCHEDULES {
         check(Case { schedule, ..CASE }, messages);
+    }
+}
+
+/// The auxiliary losses of routers stay in their stage: the boundaries have the stream alone.
+#[test]
+fn auxiliary_losses_are_not_sent() {
+    for (schedule, messages) in SCHEDULES {
+        for case in [Case { schedule, ..CASE }, Case { schedule, tp: 2, bf16: true, ..CASE }] {
+            check_model::<Mixtral>(case, messages);
+        }
     }
 }
 
