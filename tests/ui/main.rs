@@ -14,6 +14,7 @@ fn compile_errors() {
         "asserted",
         "attention",
         "attributes",
+        "auxiliary",
         "book",
         "counts",
         "data_axes",

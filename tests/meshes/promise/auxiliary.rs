@@ -20,7 +20,7 @@ type PerToken = Tensor<(Batch, Seq)>;
 /// The stream, and the penalties of its tokens so far.
 type Flow = (Stream, PerToken);
 
-/// How layers add their terms to what is differentiated.
+/// Ways in which layers add their terms to what is differentiated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Terms {
     /// They travel to the loss, which takes them by `with_penalty`.
@@ -276,7 +276,7 @@ fn terms_of_frozen_layers_have_no_gradient() {
     assert_same("one field", of_shared, Terms::Attached, Terms::Travel);
 }
 
-/// Attached to a tensor without a gradient, whose result has that of the terms.
+/// A tensor without a gradient has that of the terms that are attached to it.
 #[test]
 fn terms_on_a_constant_have_a_gradient() {
     let run = |rank: &Rank, attached: bool| {

@@ -78,11 +78,11 @@ fn compared_sum(
     line: &'static Location<'static>,
 ) -> LossSum {
     let sum = match rank.allocator().device() {
-        None if !rank.backend().is_dry_run() => {
+        None => {
             let sum = rank.read(data.view()).into_iter().map(f64::from).sum();
             LossSum::of_one_loss(sum, varies, line)
         }
-        _ => LossSum::default(),
+        Some(_) => LossSum::default(),
     };
     sum.of_auxiliary_loss(line)
 }

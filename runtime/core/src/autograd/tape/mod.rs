@@ -61,7 +61,7 @@ struct TapeNode {
     references: Weak<StageReaders>,
     /// True for an auxiliary loss, and for a segment with one.
     has_auxiliary_loss: bool,
-    /// For the result of a pipeline stage, or what may be one: the boundary, and the number of elements.
+    /// Boundary and number of elements of the result of a pipeline stage, or of what may be one.
     boundary: Option<(BoundaryId, usize)>,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct ReachedNodes {
 
 /// A forward pass of a model with stages.
 struct StagedForward {
-    /// Its last boundary.
+    /// Last boundary.
     last: BoundaryId,
     /// True if a gradient reaches it.
     is_reached: bool,
