@@ -46,7 +46,7 @@ fn auxiliary_losses_have_no_collectives() {
         lines.filter(|line| line.starts_with("stage ") || line.starts_with("all pp")).collect()
     };
     let flags = "--mesh pp=2,tp=2";
-    let balanced = format!("{flags} --balance 0.01 --z-loss 0.001");
+    let balanced = format!("{flags} --balance batch=0.01 --z-loss 0.001");
     let mixtral = Trainer::<Mixtral>::new(config(&balanced)).unwrap().explain().unwrap();
     let llama = Trainer::<Llama>::new(config(flags)).unwrap().explain().unwrap();
     assert_eq!(messages(mixtral), messages(llama));

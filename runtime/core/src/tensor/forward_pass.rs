@@ -150,7 +150,8 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
         let output_gradients = output_gradients.map(|gradients| gradients.parts);
         let ForwardPass { mut pass, totals, factor, objective, .. } = self;
         gradients.add_totals(totals);
-        let of_objective = objective.map(|objective| {
+        let mut of_objective = None;
+        if let Some(objective) = objective {
             let line = Location::caller();
             let common = objective.begin_pass(gradients);
             let (factor, totals) = pass.record_more_losses(|| {
@@ -159,8 +160,8 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
                 (roots, (factor, totals))
             });
             gradients.add_totals(totals);
-            factor
-        });
+            of_objective = Some(factor);
+        }
         let factor = joint_factor([of_output, factor, of_objective]).unwrap_or(LossFactor::ONE);
         let step = gradients.backward_pass();
         let (rank, of) = (gradients.rank().clone(), pass.input_identities());
