@@ -80,7 +80,7 @@ struct Lm {
     blocks: Stack<Layer>,
     /// Applied twice.
     shared: Layer,
-    #[recompute]
+    #[recompute(offload)]
     last: Layer,
     #[sharded(tp = "vocab")]
     head: LmHead<Hidden, Vocab>,
@@ -186,9 +186,8 @@ fn passes(rank: &Rank, built: &Built<Lm>, is_weighted: bool, defers: bool) -> Nu
     let mut deferred = Vec::new();
     for (index, (first, last)) in recorded.into_iter().enumerate() {
         let complete: &[Rc<Unit>] = if index == 1 { &built.units } else { &[] };
-        let when = |complete| match defers {
-            true => WeightGradients::Deferred,
-            false => WeightGradients::Now { complete },
+        let when = |complete| {
+            if defers { WeightGradients::Deferred } else { WeightGradients::Now { complete } }
         };
         let (of_flow, of_last) = last.backward(&mut gradients, None, when(&[]));
         let (_, of_first) = first.backward(&mut gradients, Some(of_flow), when(complete));
@@ -298,6 +297,36 @@ fn terms_on_a_constant_have_a_gradient() {
     }
 }
 
+#[model]
+struct Decayed {
+    embed: Embedding<Vocab, Hidden>,
+    gain: Param<(Hidden,)>,
+    #[sharded(tp = "vocab")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+/// Terms that no token has count once, on any number of data ranks.
+#[test]
+fn terms_of_parameters_count_once() {
+    let run = |rank: &Rank, attached: bool| {
+        let built: Built<Decayed> = built(rank, &sizes());
+        let Decayed { embed, gain, head, .. } = &built.model;
+        let batch = batch(rank, 0, 1);
+        let x = embed.forward(&batch.tokens) * gain;
+        let terms = (Tensor::<(Hidden,)>::from_fn(rank, &[8], |_| 0.5) + gain).square();
+        let x = if attached { x.with_auxiliary_loss(&terms) } else { x };
+        gradients_of(&built, &head.loss(&x, &batch.targets).backward().reduce())
+    };
+    let [without, expected] =
+        [false, true].map(|attached| on(ONE, |rank| run(rank, attached)).unwrap().remove(0));
+    assert!(largest_distance(&without, &expected) > 1e-2);
+    for case in cases() {
+        for got in on(case, |rank| run(rank, true)).unwrap() {
+            assert!(largest_distance(&got, &expected) < 3e-5, "{}", case.mesh);
+        }
+    }
+}
+
 #[test]
 fn terms_of_another_micro_batch_are_refused() {
     for case in [ONE, mesh("dp=2"), mesh("tp=2"), stage3("fsdp=2")] {
@@ -333,10 +362,13 @@ fn losses_with_different_weights_are_refused() {
     }
 }
 
+/// Chooses the terms that a rank attaches.
+type Choose = fn(&Rank, PerToken) -> Option<PerToken>;
+
 /// Ranks with the same part of the batch attach other terms, or data ranks attach none.
 #[test]
 fn ranks_attach_the_same_losses() {
-    let programs: [(&str, fn(&Rank, PerToken) -> Option<PerToken>); 2] = [
+    let programs: [(&str, Choose); 2] = [
         ("the weighted or auxiliary losses", |rank, terms| (rank.index() == 0).then_some(terms)),
         ("are declared the same", |rank, terms| {
             let other = terms.exp();

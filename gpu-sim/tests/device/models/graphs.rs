@@ -244,44 +244,65 @@ fn failed_graph_launch_names_no_graphs() {
     assert!(told.contains("--no-graphs runs without"), "{told}");
 }
 
-/// A model with dropout, whose masks depend on the step.
-#[model]
-struct Dropping {
-    gpt: Gpt,
+/// A model with an auxiliary loss and this probability of dropout, whose masks depend on the step.
+macro_rules! model_with_auxiliary_loss {
+    ($name:ident, dropout: $dropout:literal) => {
+        #[model]
+        struct $name {
+            gpt: Gpt,
+        }
+
+        #[forward]
+        impl $name {
+            fn forward(&self, tokens: &Tokens<(gpt::Batch, gpt::Seq)>) -> gpt::Stream {
+                let x = Module::forward(&self.gpt, tokens);
+                let terms = x.square() * 0.5;
+                x.with_auxiliary_loss(&terms)
+            }
+        }
+
+        impl LanguageModel for $name {
+            type Batch = gpt::Batch;
+            type Seq = gpt::Seq;
+            type Vocab = gpt::Vocab;
+            type Config = Gpt2Config;
+
+            const HF_NAMES: &'static [HfName] = &[];
+
+            fn sizes(config: &Gpt2Config) -> Sizes {
+                let mut sizes = Gpt::sizes(config);
+                sizes.dropout = $dropout;
+                sizes
+            }
+
+            fn loss_of_output(
+                &self,
+                x: &gpt::Stream,
+                targets: &Tokens<(gpt::Batch, gpt::Seq)>,
+            ) -> Loss<(gpt::Batch, gpt::Seq)> {
+                self.gpt.loss_of_output(x, targets)
+            }
+
+            fn logits_of_output(
+                &self,
+                x: &gpt::Stream,
+            ) -> Tensor<(gpt::Batch, gpt::Seq, gpt::Vocab)> {
+                self.gpt.logits_of_output(x)
+            }
+        }
+    };
 }
 
-#[forward]
-impl Dropping {
-    fn forward(&self, tokens: &Tokens<(gpt::Batch, gpt::Seq)>) -> gpt::Stream {
-        Module::forward(&self.gpt, tokens)
-    }
-}
+model_with_auxiliary_loss!(Dropping, dropout: 0.25);
+model_with_auxiliary_loss!(Decaying, dropout: 0.0);
 
-impl LanguageModel for Dropping {
-    type Batch = gpt::Batch;
-    type Seq = gpt::Seq;
-    type Vocab = gpt::Vocab;
-    type Config = Gpt2Config;
-
-    const HF_NAMES: &'static [HfName] = &[];
-
-    fn sizes(config: &Gpt2Config) -> Sizes {
-        let mut sizes = Gpt::sizes(config);
-        sizes.dropout = 0.25;
-        sizes
-    }
-
-    fn loss_of_output(
-        &self,
-        x: &gpt::Stream,
-        targets: &Tokens<(gpt::Batch, gpt::Seq)>,
-    ) -> Loss<(gpt::Batch, gpt::Seq)> {
-        self.gpt.loss_of_output(x, targets)
-    }
-
-    fn logits_of_output(&self, x: &gpt::Stream) -> Tensor<(gpt::Batch, gpt::Seq, gpt::Vocab)> {
-        self.gpt.logits_of_output(x)
-    }
+#[test]
+fn auxiliary_losses_are_captured() {
+    let words = "--dtype f32 --steps 5 --micro-batches 2";
+    check::<Decaying>(words, 2);
+    let (with, _) = run::<Decaying>(words);
+    let (without, _) = run::<Gpt>(words);
+    assert_ne!(with.summary.grad_norms, without.summary.grad_norms);
 }
 
 #[test]
