@@ -7,27 +7,8 @@ use crate::context::{LossSum, Rank};
 use crate::layout::AxisSet;
 use meshwright_backend::{Buffer, MiddleDim};
 
-use super::tape::{Dependencies, TapeGradients};
+use super::tape::{Dependencies, LossFactor, TapeGradients};
 use super::value::{Computed, Value};
-
-/// Factor of the losses that a backward pass begins with, which its auxiliary losses have too.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum LossFactor {
-    /// The gradient of each sum is this factor.
-    Same(f32),
-    /// Losses have different factors.
-    Different,
-}
-
-impl LossFactor {
-    /// Factor of losses without weights.
-    pub const ONE: LossFactor = LossFactor::Same(1.0);
-
-    /// Returns the factor of the losses of both.
-    pub(crate) fn and(self, other: LossFactor) -> LossFactor {
-        if self == other { self } else { LossFactor::Different }
-    }
-}
 
 impl Value {
     /// Returns the value as the result of an operation that changes nothing, whose backward adds the gradient of the

@@ -3,8 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::auxiliary_loss::LossFactor;
-use super::tape::{LossSeed, NodeId, backpropagate};
+use super::tape::{LossFactor, LossSeed, NodeId, backpropagate};
 use crate::context::Rank;
 use crate::fsdp::{BackwardPass, CompletedUnits, StepPhase};
 

@@ -8,11 +8,10 @@ use crate::context::{Rank, ZeroStage};
 use crate::fsdp::{BackwardPass, CompletedUnits, StepPhase, Unit};
 use meshwright_backend::{Buffer, Category, DType};
 
-use super::auxiliary_loss::LossFactor;
 use super::backward::{in_backward_phase, run_micro_batch};
 use super::segment_data::{Part, compute_activations};
 use super::tape::{
-    Dependencies, LossSeed, NodeId, Tape, WeightGradientJob, backpropagate_pass,
+    Dependencies, LossFactor, LossSeed, NodeId, Tape, WeightGradientJob, backpropagate_pass,
     run_weight_gradient_jobs,
 };
 use super::value::Value;

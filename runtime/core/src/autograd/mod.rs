@@ -21,7 +21,6 @@ mod value;
 mod visible_rows;
 
 pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
-pub use auxiliary_loss::LossFactor;
 pub use microbatch_pass::{DeferredWeightGradients, WeightGradients};
 pub use segment_data::SegmentData;
 
@@ -40,6 +39,7 @@ pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
 pub(crate) use segment_data::at_stage_boundary;
 pub use segment_data::{Part, PartKind, at_boundary, data_of_parts, parts_of};
+pub use tape::LossFactor;
 pub(crate) use tape::{NodeId, TapeGradients};
 pub(crate) use token_ids::RowDocuments;
 pub use token_ids::TokenIds;

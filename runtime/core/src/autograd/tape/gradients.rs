@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::context::Rank;
 use meshwright_backend::{Buffer, ViewMut};
 
-use super::super::auxiliary_loss::LossFactor;
 use super::NodeId;
 
 /// Gradients of the results of recorded operations, while backward runs.
@@ -26,6 +25,25 @@ pub(in super::super) struct LossSeed {
     pub(in super::super) gradient: Arc<Buffer>,
     /// Factor of the sums of the losses.
     pub(in super::super) factor: LossFactor,
+}
+
+/// Factor of the losses that a backward pass begins with, which its auxiliary losses have too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LossFactor {
+    /// The gradient of each sum is this factor.
+    Same(f32),
+    /// Losses have different factors.
+    Different,
+}
+
+impl LossFactor {
+    /// Factor of losses without weights.
+    pub const ONE: LossFactor = LossFactor::Same(1.0);
+
+    /// Returns the factor of the losses of both.
+    pub(crate) fn and(self, other: LossFactor) -> LossFactor {
+        if self == other { self } else { LossFactor::Different }
+    }
 }
 
 /// Computation of the gradients of a weight, and of the bias added to its result.

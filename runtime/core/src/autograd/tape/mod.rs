@@ -15,6 +15,7 @@ use meshwright_backend::Buffer;
 
 use reached::ReachableNodes;
 
+pub use gradients::LossFactor;
 pub(crate) use gradients::TapeGradients;
 pub(super) use gradients::{LossSeed, WeightGradientJob};
 pub(super) use run::{
