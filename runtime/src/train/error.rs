@@ -65,6 +65,9 @@ pub enum Error {
     /// The metrics file.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
+    /// A [`StepObserver`](super::StepObserver) of the program.
+    #[error("{0}")]
+    Observer(Box<dyn std::error::Error + Send + Sync>),
     /// A collective.
     #[error("{0}")]
     Comm(#[from] CommError),
@@ -175,6 +178,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Creates the error of a [`StepObserver`](super::StepObserver): a text, or an error such as [`std::io::Error`],
+    /// from which [the exit code](Self::exit_code) follows.
+    pub fn of_observer(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Observer(error.into())
+    }
+
     /// Adds the flag that names the checkpoint or Hugging Face folder to an error about it.
     pub(super) fn of_flag<E: Into<StateDictError>>(flag: &'static str) -> impl FnOnce(E) -> Error {
         move |error| match error.into() {
@@ -245,6 +254,7 @@ impl Error {
             Error::Tokenize(error) => code_of_error(error),
             Error::Checkpoint { error, .. } => code_of_error(error),
             Error::Metrics(error) => code_of_error(error),
+            Error::Observer(error) => code_of_error(&**error),
             Error::Output { source, .. } | Error::Stdout { error: source, .. } => {
                 code_of_io(source)
             }

@@ -27,8 +27,8 @@ pub use machine::Gpus;
 pub use machine::Machine;
 pub use meshwright_store::family::{Family, LanguageModel, Outline};
 pub use report::{
-    AxisUse, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Progress, Report,
-    StepMetrics, Summary,
+    AxisUse, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Report, StepMetrics,
+    StepObserver, StepReport, Summary,
 };
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;

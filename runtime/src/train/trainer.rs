@@ -7,6 +7,7 @@ use crate::checkpoint::Checkpoint;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, print_text, watch_stop_signals};
+use crate::tensor::Rank;
 use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
@@ -19,8 +20,8 @@ use super::plan::{
 };
 use super::preflight::compare_with_one_rank;
 use super::report::output_lines;
-use super::run::{RankLoop, RunEnd, Shared, begin_steps, start_clock};
-use super::{Error, LanguageModel, Optimizers, Result, Summary};
+use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
+use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
 
 /// Trains a model `M` with the settings of a [`Config`].
 ///
@@ -33,6 +34,7 @@ pub struct Trainer<M> {
     plan: Plan,
     shared: Shared,
     outputs: PreparedOutputs,
+    observers: Vec<ObserverFactory>,
     model: PhantomData<M>,
 }
 
@@ -153,12 +155,50 @@ impl<M: LanguageModel> Trainer<M> {
             };
             let shared = Shared::new(outputs.metrics.take());
             // Other processes wait for this one from now on, so it ends with them.
-            if plan.machine.own_rank().is_some() && !plan.config.writes_nothing() {
+            if plan.machine.own_rank().is_some() {
                 begin_steps(&plan);
             }
-            Ok(Trainer { plan, shared, outputs, model: PhantomData })
+            Ok(Trainer { plan, shared, outputs, observers: Vec::new(), model: PhantomData })
         };
         prepare().inspect_err(|error| machine.announce_failure(error))
+    }
+
+    /// Adds an observer of the steps, which `make` creates on the thread of each rank, before its first step.
+    ///
+    /// Observers are called after the trainer's own reports, in the order in which they were added. They make no step
+    /// wait for the device, and `--explain` and `--preflight` do not call them. An error of `make` ends the run.
+    ///
+    /// ```
+    /// use meshwright::models::llama::Llama;
+    /// use meshwright::prelude::*;
+    /// use meshwright::train::{Config, StepObserver, StepReport};
+    ///
+    /// /// Prints the loss of every tenth step.
+    /// struct LossLog;
+    ///
+    /// impl StepObserver for LossLog {
+    ///     fn end(&mut self, report: &StepReport<'_>) -> meshwright::Result<()> {
+    ///         if report.step % 10 == 0 {
+    ///             println!("step {}: {:.3} nats", report.step, report.loss);
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let flags = "train --mesh dp=2 --steps 20 --layers 1 --hidden 16 --heads 2 --seq 16 --batch 2 --sample-tokens 0";
+    /// let config = Config::parse(flags.split(' '))?;
+    /// let trainer = Trainer::<Llama>::new(config)?;
+    /// // Of rank 0 only.
+    /// trainer.on_step(|rank| Ok((rank.index() == 0).then_some(LossLog))).train()?;
+    /// # Ok::<_, meshwright::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_step<O: StepObserver + 'static>(
+        mut self,
+        make: impl Fn(&Rank) -> Result<O> + Send + Sync + 'static,
+    ) -> Trainer<M> {
+        self.observers.push(Box::new(move |rank| Ok(Box::new(make(rank)?))));
+        self
     }
 
     /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the
@@ -239,12 +279,12 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {
-        let Trainer { plan, shared, outputs, .. } = self;
+        let Trainer { plan, shared, outputs, observers, .. } = self;
         let PreparedOutputs { trace, checkpoints, .. } = outputs;
         let tracer = trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
-        let body = |comms| RankLoop::<M>::new(plan, shared, comms)?.run_steps();
+        let body = |comms| RankLoop::<M>::new(plan, shared, comms)?.run_steps(observers);
         let outcome = match plan.machine.own_rank() {
             Some(rank) => launch_rank(&options, mesh, rank, Error::exit_code, body),
             // All ranks return the same summary, and a mesh has at least one rank.

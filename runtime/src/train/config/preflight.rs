@@ -49,7 +49,7 @@ impl Config {
         (config.dtype, config.reduce_dtype) = (Precision::F32, Precision::F32);
         let lr = config.optimizer.lr;
         config.optimizer.lr = LrSchedule { decay: Decay::Constant, warmup: 0, steps, ..lr };
-        config.sample_tokens = 0;
+        (config.save, config.sample_tokens) = (None, 0);
         match observed_mesh() {
             Some(mesh) => config.on_mesh(mesh),
             None => config,

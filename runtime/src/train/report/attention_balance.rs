@@ -33,30 +33,12 @@ struct AttentionKind {
 
 /// Work in attention of the micro-batches of a step on some ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct AttentionWork {
+struct AttentionWork {
     /// Work of all ranks.
     total: u64,
     /// Work of all ranks, if each had as much as the one of `cp` with the most. The others wait for it in each
     /// micro-batch.
     longest: u64,
-}
-
-impl AttentionWork {
-    /// Returns the mean over the ranks of `cp` by the largest.
-    pub fn balance(self) -> f64 {
-        ratio(self.total as f64, self.longest as f64)
-    }
-
-    /// Returns the mean over the ranks of `cp` by the largest, of the work of all data ranks. Every rank calls it.
-    pub fn balance_of_all(self, rank: &Rank) -> f64 {
-        let mut sums = [self.total as f64, self.longest as f64];
-        rank.all_reduce_f64(AxisSet::DATA, &Site::new("attention_balance"), &mut sums);
-        ratio(sums[0], sums[1])
-    }
-}
-
-fn ratio(total: f64, longest: f64) -> f64 {
-    if longest > 0.0 { total / longest } else { 1.0 }
 }
 
 impl AttentionBalance {
@@ -80,8 +62,20 @@ impl AttentionBalance {
         balance
     }
 
+    /// Returns the mean work over the ranks of `cp` by the largest, in the `micro_batches` of a step on all data ranks.
+    /// Every rank calls it.
+    pub fn of_step(&self, rank: &Rank, micro_batches: &[MicroBatch<'_>]) -> f64 {
+        let work = self.work(micro_batches);
+        let mut sums = [work.total as f64, work.longest as f64];
+        // Rows of one document are all alike.
+        if micro_batches.iter().any(|micro_batch| micro_batch.starts.is_some()) {
+            rank.all_reduce_f64(AxisSet::DATA, &Site::new("attention_balance"), &mut sums);
+        }
+        if sums[1] > 0.0 { sums[0] / sums[1] } else { 1.0 }
+    }
+
     /// Returns the work of the micro-batches of this data rank.
-    pub fn work(&self, micro_batches: &[MicroBatch<'_>]) -> AttentionWork {
+    fn work(&self, micro_batches: &[MicroBatch<'_>]) -> AttentionWork {
         let mut work = AttentionWork::default();
         for micro_batch in micro_batches {
             let mut of_ranks = vec![0; self.ranks];

@@ -1,6 +1,5 @@
 //! Metrics of a step, from the counters of all ranks.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::comm::Site;
@@ -10,13 +9,15 @@ use crate::nn::Built;
 use crate::tensor::Rank;
 
 use crate::train::Result;
+use crate::train::console::print_line;
 use crate::train::pipeline_step::ScheduleTimes;
 use crate::train::plan::Plan;
-use crate::train::step::StepStats;
 
 use super::flops::{measure_peak, model_flops_per_token};
+use super::metrics::{MetricsError, MetricsFile, StepMetrics};
+use super::observer::{StepObserver, StepReport};
+use super::peak::PeakFlops;
 use super::usage::peak_bytes;
-use super::{MetricsFile, PeakFlops, StepMetrics};
 
 /// Records the metrics of steps. Every rank has one, and rank 0 writes.
 pub struct MetricsRecorder<'a> {
@@ -25,11 +26,8 @@ pub struct MetricsRecorder<'a> {
     dataset: Arc<Dataset>,
     flops_per_token: f64,
     peak: PeakFlops,
-    /// Counters at the start of the step.
-    recomputed: u64,
-    bytes: BTreeMap<AxisSet, u64>,
-    /// Bytes that this rank has sent in the step, by axis.
-    sent: BTreeMap<String, u64>,
+    /// The reason why there are no metrics of later steps, on rank 0.
+    failure: Option<MetricsError>,
 }
 
 impl<'a> MetricsRecorder<'a> {
@@ -48,79 +46,56 @@ impl<'a> MetricsRecorder<'a> {
                 Some(flops) => PeakFlops { flops, is_of_data_sheet: true },
                 None => measure_peak(rank),
             },
-            recomputed: 0,
-            bytes: BTreeMap::new(),
-            sent: BTreeMap::new(),
+            failure: None,
         }
-    }
-
-    /// Notes the counters at the start of a step.
-    pub fn begin_step(&mut self, rank: &Rank) {
-        self.recomputed = rank.recomputed_flops();
-        self.bytes = rank.comms().bytes_by_axes();
-    }
-
-    /// Counts the bytes that the step has sent, before the collectives of the metrics themselves.
-    pub fn end_step(&mut self, rank: &Rank) {
-        self.sent = self.comm_bytes(rank);
     }
 
     /// Returns the peak that `mfu` refers to so far.
     pub fn peak(&self) -> PeakFlops {
         self.peak
     }
+}
 
-    /// Writes the line of `step` (from 0). Every rank calls it.
-    pub fn record_step(
-        &mut self,
-        rank: &Rank,
-        step: u64,
-        stats: &StepStats,
-        attention_balance: Option<f64>,
-        save_failed: Option<u64>,
-    ) -> Result<()> {
-        let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
+impl StepObserver for MetricsRecorder<'_> {
+    /// Writes the line of the step. Training goes on without metrics if that fails.
+    fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
+        let StepReport { rank, usage, .. } = report;
+        let mut recomputed = [usage.flops[1] as f64];
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
         let peak_bytes = peak_bytes(rank)?;
         let has_stages = rank.degree(AxisId::Pp) > 1;
-        let bubble = stats.pipeline.filter(|_| has_stages).map(|times| bubble(rank, times));
+        let bubble = report.schedule.filter(|_| has_stages).map(|times| bubble(rank, times));
         let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
-        let model = self.flops_per_token * stats.tokens as f64;
-        let [mfu, hfu] = self.peak.utilization(model, recomputed[0], stats.seconds);
+        let model = self.flops_per_token * report.tokens as f64;
+        let [mfu, hfu] = self.peak.utilization(model, recomputed[0], report.seconds);
         let line = StepMetrics {
-            step: step + 1,
-            loss: stats.loss,
-            grad_norm: stats.grad_norm,
-            lr: stats.lr,
-            tokens: stats.tokens,
-            step_ms: stats.seconds * 1e3,
-            tokens_per_s: stats.tokens as f64 / stats.seconds,
+            step: report.step,
+            loss: report.loss,
+            grad_norm: report.grad_norm,
+            lr: report.lr,
+            tokens: report.tokens,
+            step_ms: report.seconds * 1e3,
+            tokens_per_s: report.tokens_per_s(),
             mfu,
             hfu,
             peak_flops: self.peak.flops,
             peak_bytes,
-            comm_bytes: self.sent.clone(),
+            comm_bytes: usage.sent_bytes(rank),
             bubble,
-            padding: self.dataset.padding_of_step(step),
-            attention_balance,
-            save_failed,
+            padding: self.dataset.padding_of_step(report.step - 1),
+            attention_balance: report.attention_balance,
+            save_failed: report.save_failed,
         };
-        Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line)?)
+        let written = file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line);
+        if let Err(error) = written {
+            print_line(&format!("warning: {error}; training goes on without metrics"));
+            self.failure = Some(error);
+        }
+        Ok(())
     }
 
-    /// Returns the bytes that this rank has sent in the step, by axis; 0 for an axis without traffic.
-    fn comm_bytes(&self, rank: &Rank) -> BTreeMap<String, u64> {
-        let mut sent = BTreeMap::new();
-        for axis in AxisSet::ALL.iter().filter(|axis| rank.degree(*axis) > 1) {
-            sent.insert(axis.to_string(), 0);
-        }
-        for (axes, bytes) in rank.comms().bytes_by_axes() {
-            let bytes = bytes - self.bytes.get(&axes).copied().unwrap_or(0);
-            if bytes > 0 {
-                sent.insert(axes.to_string(), bytes);
-            }
-        }
-        sent
+    fn finish(&mut self, _: &Rank) -> Result<()> {
+        Ok(self.failure.take().map_or(Ok(()), Err)?)
     }
 }
 

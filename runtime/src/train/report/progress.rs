@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::tensor::Rank;
+use crate::train::Result;
 use crate::train::console::print_line;
+
+use super::observer::{StepObserver, StepReport};
 
 /// Minimum time between two plain lines, so that the log of a fast run stays short.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -32,25 +36,20 @@ impl Progress {
         });
         Progress { bar, first_step, steps, start: Instant::now(), last_line: None }
     }
+}
 
-    /// Shows a completed `step` (from 0), with the balance of attention over the ranks of `cp`, if the mesh has this
-    /// axis.
-    pub fn show_step(
-        &mut self,
-        step: u64,
-        loss: f64,
-        tokens_per_s: f64,
-        attention_balance: Option<f64>,
-    ) {
+impl StepObserver for Progress {
+    fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
         let now = Instant::now();
-        let done = step + 1;
+        let done = report.step;
         let spent = now - self.start;
         let left = remaining_time(
             spent,
             done.saturating_sub(self.first_step),
             self.steps - done.min(self.steps),
         );
-        let line = progress_line(done, self.steps, loss, attention_balance, tokens_per_s, left);
+        let (balance, rate) = (report.attention_balance, report.tokens_per_s());
+        let line = progress_line(done, self.steps, report.loss, balance, rate, left);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
@@ -64,13 +63,15 @@ impl Progress {
                 }
             }
         }
+        Ok(())
     }
 
     /// Ends the bar, and leaves its last state on the terminal.
-    pub fn finish(&self) {
+    fn finish(&mut self, _: &Rank) -> Result<()> {
         if let Some(bar) = &self.bar {
             bar.abandon();
         }
+        Ok(())
     }
 }
 

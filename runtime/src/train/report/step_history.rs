@@ -2,6 +2,10 @@
 
 use std::collections::VecDeque;
 
+use crate::train::Result;
+
+use super::observer::{StepObserver, StepReport};
+
 /// Number of steps whose rates are kept, so that a long run does not grow by them.
 const KEPT_RATES: usize = 4096;
 
@@ -17,8 +21,7 @@ pub struct StepHistory {
 }
 
 impl StepHistory {
-    /// Adds the numbers of a step.
-    pub fn add_step(&mut self, loss: f64, grad_norm: f64, rate: f64) {
+    fn add_step(&mut self, loss: f64, grad_norm: f64, rate: f64) {
         self.losses.push(loss);
         self.grad_norms.push(grad_norm);
         if self.rates.len() == KEPT_RATES {
@@ -32,6 +35,13 @@ impl StepHistory {
         let mut rates: Vec<f64> = self.rates.iter().copied().collect();
         rates.sort_by(f64::total_cmp);
         rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+    }
+}
+
+impl StepObserver for StepHistory {
+    fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
+        self.add_step(report.loss, report.grad_norm, report.tokens_per_s());
+        Ok(())
     }
 }
 

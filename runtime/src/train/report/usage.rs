@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::backend::Category;
-use crate::comm::{Blocks, CommTimes, Site};
+use crate::comm::{Blocks, Site};
 use crate::layout::AxisSet;
 use crate::tensor::Rank;
 
@@ -12,6 +12,8 @@ use crate::train::Result;
 use crate::train::plan::MemoryPlan;
 
 use super::PeakFlops;
+use super::observer::{StepObserver, StepReport};
+use super::step_usage::StepUsage;
 
 /// Resource usage of a run: its memory, and the communication and FLOPs of its steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +31,7 @@ pub struct Report {
     pub peak: Option<PeakFlops>,
 }
 
-/// Communication over some axes; times are as in [`CommTimes`].
+/// Communication over some axes; times are as in [`CommTimes`](crate::comm::CommTimes).
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisUse {
     /// The axes: `fsdp`, `dp x fsdp`.
@@ -53,34 +55,7 @@ pub struct MemoryUse {
     pub peak: u64,
 }
 
-/// Accumulates the usage of steps. Every rank has one.
-#[derive(Debug, Default)]
-pub struct UsageTotals {
-    /// Executed FLOPs, and the FLOPs of recomputation among them.
-    flops: [u64; 2],
-    comm: BTreeMap<AxisSet, (u64, CommTimes)>,
-}
-
-impl UsageTotals {
-    /// Runs `step` and adds its usage.
-    pub fn count_step<T>(&mut self, rank: &Rank, step: impl FnOnce() -> T) -> T {
-        let before = flop_counters(rank);
-        let (bytes, times) = (rank.comms().bytes_by_axes(), rank.comms().times_by_axes());
-        let result = step();
-        for (axes, now) in rank.comms().bytes_by_axes() {
-            let (total, _) = self.comm.entry(axes).or_default();
-            *total += now - bytes.get(&axes).copied().unwrap_or_default();
-        }
-        for (axes, now) in rank.comms().times_by_axes() {
-            let (_, total) = self.comm.entry(axes).or_default();
-            *total += now - times.get(&axes).copied().unwrap_or_default();
-        }
-        for ((total, before), after) in self.flops.iter_mut().zip(before).zip(flop_counters(rank)) {
-            *total += after - before;
-        }
-        result
-    }
-
+impl StepUsage {
     /// Returns the usage of all steps. Every rank calls it.
     pub fn report(&self, rank: &Rank, plan: &MemoryPlan) -> Result<Report> {
         let mut flops = self.flops.map(|flops| flops as f64);
@@ -106,6 +81,14 @@ impl UsageTotals {
     }
 }
 
+/// Sums the usage of all steps.
+impl StepObserver for StepUsage {
+    fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
+        self.add(&report.usage);
+        Ok(())
+    }
+}
+
 /// Returns planned and peak memory so far, by category and in total. Every rank calls it.
 pub fn memory_use(rank: &Rank, plan: &MemoryPlan) -> Result<Vec<MemoryUse>> {
     let peaks = peak_bytes(rank)?;
@@ -116,10 +99,6 @@ pub fn memory_use(rank: &Rank, plan: &MemoryPlan) -> Result<Vec<MemoryUse>> {
     };
     let memory = Category::ALL.map(|category| of(category.name(), plan.peak_of(category)));
     Ok(memory.into_iter().chain([of(TOTAL, plan.total())]).collect())
-}
-
-fn flop_counters(rank: &Rank) -> [u64; 2] {
-    [rank.backend().flops(), rank.recomputed_flops()]
 }
 
 /// All categories together, in metrics and reports.

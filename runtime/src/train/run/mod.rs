@@ -17,6 +17,8 @@ mod finite_params;
 #[path = "../../../pipeline/src/tests/fixture.rs"]
 mod fixture;
 mod observe;
+#[cfg(test)]
+mod observer_tests;
 mod rank_loop;
 mod sample;
 mod save;
@@ -28,7 +30,9 @@ mod stage_tests;
 mod stage_times;
 mod stop;
 mod targets;
+mod whole_run;
 
-pub use rank_loop::{RankLoop, RunEnd};
+pub use rank_loop::RankLoop;
 pub use shared::Shared;
 pub use stop::{begin_steps, start_clock};
+pub use whole_run::{ObserverFactory, RunEnd};

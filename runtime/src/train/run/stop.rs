@@ -15,8 +15,11 @@ pub fn start_clock() {
     START.get_or_init(Instant::now);
 }
 
-/// Begins the phase of the steps: a run that saves stops after its step.
+/// Begins the phase of the steps: a run that saves stops after its step. One that writes nothing has no such phase.
 pub fn begin_steps(plan: &Plan) {
+    if plan.config.writes_nothing() {
+        return;
+    }
     begin(plan, if plan.config.save.is_some() { StopPhase::Saved } else { StopPhase::Unsaved });
 }
 

@@ -1,7 +1,8 @@
 //! Steps without a target that counts: the mean over no targets is undefined, and is reported as 0.
 
-use crate::train::console::counted;
+use crate::train::console::{counted, print_line};
 use crate::train::plan::Plan;
+use crate::train::report::{StepObserver, StepReport};
 use crate::train::{Error, Result};
 
 /// Advice for data with too many ignored targets.
@@ -9,16 +10,34 @@ const ADVICE: &str =
     "use a larger --batch, data with longer documents, or leave --mask-borders out";
 
 /// Counts the steps of a run without targets.
-#[derive(Debug, Default)]
-pub struct TargetCount {
+pub struct TargetCount<'a> {
+    plan: &'a Plan,
     steps: usize,
     without_targets: usize,
 }
 
-impl TargetCount {
-    /// Counts `step` (from 0) with `targets` targets on all ranks together, and returns a warning about the first step
+impl StepObserver for TargetCount<'_> {
+    fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
+        let mut warning = self.count_step(report.step, report.tokens);
+        if report.step == self.plan.config.steps {
+            warning = self.check_run()?.or(warning);
+        }
+        if let (Some(warning), 0) = (warning, report.rank.index()) {
+            print_line(&warning);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> TargetCount<'a> {
+    /// Creates the count of a run that follows `plan`.
+    pub fn new(plan: &'a Plan) -> TargetCount<'a> {
+        TargetCount { plan, steps: 0, without_targets: 0 }
+    }
+
+    /// Counts `step` with `targets` targets on all ranks together, and returns a warning about the first step
     /// that has none.
-    pub fn count_step(&mut self, step: u64, targets: u64) -> Option<String> {
+    fn count_step(&mut self, step: u64, targets: u64) -> Option<String> {
         self.steps += 1;
         if targets > 0 {
             return None;
@@ -28,7 +47,7 @@ impl TargetCount {
             format!(
                 "warning: step {}: all targets are ignored, so it has no loss, which is reported as 0, and its \
                  gradients are zeros; later steps like it are not reported. If there are many, {ADVICE}",
-                step + 1
+                step
             )
         })
     }
@@ -38,10 +57,11 @@ impl TargetCount {
     ///
     /// # Errors
     /// A run that has learned nothing, with its data.
-    pub fn check_run(&self, plan: &Plan) -> Result<Option<String>> {
-        if self.steps == 0 || self.without_targets < self.steps {
+    fn check_run(&self) -> Result<Option<String>> {
+        if self.without_targets < self.steps {
             return Ok(None);
         }
+        let plan = self.plan;
         let (steps, data) = (counted(self.steps, "step"), plan.dataset.file().name());
         match plan.first_step() {
             0 => Err(Error::Input(format!(

@@ -1,0 +1,84 @@
+//! Observers of the steps of a run: the reports of the trainer, and those that programs add.
+
+use crate::tensor::Rank;
+use crate::train::Result;
+use crate::train::pipeline_step::ScheduleTimes;
+
+use super::step_usage::StepUsage;
+
+/// Observes the steps of a run on one rank, for a report or a check: see [`Trainer::on_step`](crate::Trainer::on_step).
+///
+/// All ranks train the same steps, and call the same methods of their observers in the same order. So a method may use
+/// collectives if the observers of all ranks do, and they belong to no step: they do not count in its report. A report
+/// of the whole run needs none, since all numbers of a [`StepReport`] are the same on all ranks, except for its time.
+pub trait StepObserver {
+    /// Called before `step` (from 1).
+    fn begin(&mut self, _rank: &Rank, _step: u64) {}
+
+    /// Called after each step, before a checkpoint of it is saved.
+    ///
+    /// # Errors
+    /// A reason to end the run. The checkpoint that is due after this step is saved, and then the rank fails with the
+    /// error; it stops the other ranks, which must not fail too. A run that stops anyway after this step prints a
+    /// warning instead.
+    fn end(&mut self, report: &StepReport<'_>) -> Result<()>;
+
+    /// Called after the last step of the run, complete or stopped; not if it has failed.
+    ///
+    /// # Errors
+    /// A report that could not be completed: the run fails, but its results are saved and exported first. A run that
+    /// was stopped prints a warning instead.
+    fn finish(&mut self, _rank: &Rank) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The numbers of a completed step.
+#[non_exhaustive]
+pub struct StepReport<'a> {
+    /// The rank of the observer.
+    pub rank: &'a Rank,
+    /// The step, from 1: the number of steps that are done after it.
+    pub step: u64,
+    /// Mean loss over the tokens of the step, in nats, before its update; 0 if all targets are ignored.
+    pub loss: f64,
+    /// Norm of the global gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate of the step's update.
+    pub lr: f64,
+    /// Tokens trained on in this step, over all ranks.
+    pub tokens: u64,
+    /// Duration on this rank, from the read of its batch to its update.
+    pub seconds: f64,
+    /// The balance of attention over the ranks of `cp`: mean work by the most of a rank, if the mesh has this axis.
+    pub attention_balance: Option<f64>,
+    /// The step after which a checkpoint could not be saved, if the failure was detected since the last report.
+    pub save_failed: Option<u64>,
+    /// Times of the pipeline schedule, if the mesh has a `pp` axis.
+    pub(in crate::train) schedule: Option<ScheduleTimes>,
+    pub(in crate::train) usage: StepUsage,
+}
+
+impl StepReport<'_> {
+    /// Returns the tokens per second, over all ranks.
+    pub fn tokens_per_s(&self) -> f64 {
+        self.tokens as f64 / self.seconds
+    }
+}
+
+/// Observes on some of the ranks, such as rank 0.
+impl<O: StepObserver> StepObserver for Option<O> {
+    fn begin(&mut self, rank: &Rank, step: u64) {
+        if let Some(observer) = self {
+            observer.begin(rank, step);
+        }
+    }
+
+    fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
+        self.as_mut().map_or(Ok(()), |observer| observer.end(report))
+    }
+
+    fn finish(&mut self, rank: &Rank) -> Result<()> {
+        self.as_mut().map_or(Ok(()), |observer| observer.finish(rank))
+    }
+}

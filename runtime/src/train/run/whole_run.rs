@@ -1,0 +1,111 @@
+//! The run of one rank: its steps with all observers, then its exports, its sample and its summary.
+
+use std::time::Instant;
+
+use crate::state_dict::export_hf;
+use crate::tensor::Rank;
+use crate::train::report::{
+    MetricsRecorder, Progress, StepHistory, StepObserver, StepUsage, memory_use,
+};
+use crate::train::step::RankState;
+use crate::train::{Error, LanguageModel, Result, Summary};
+
+use super::documents::DocumentsCheck;
+use super::failed_export::describe_repeated_export;
+use super::rank_loop::{RankLoop, finish_all};
+use super::sample::sample_continuation;
+use super::stage_times::write_stage_times;
+use super::stop::begin_end;
+use super::targets::TargetCount;
+
+/// Creates an observer on the thread of a rank.
+pub type ObserverFactory = Box<dyn Fn(&Rank) -> Result<Box<dyn StepObserver>> + Send + Sync>;
+
+/// The end of the run of a rank, the same on all ranks.
+pub enum RunEnd {
+    /// All steps are trained.
+    Complete(Summary),
+    /// A signal or `--stop-after` has stopped the run, whose state is saved: a report of it.
+    Stopped(String),
+}
+
+impl<M: LanguageModel> RankLoop<'_, M> {
+    /// Trains to the last step, or until the run is stopped, with the observers that the program has added.
+    pub fn run_steps(mut self, added: &[ObserverFactory]) -> Result<RunEnd> {
+        let (plan, rank) = (self.plan, self.state.rank.clone());
+        let is_first = rank.index() == 0;
+        let mut documents = DocumentsCheck::new(plan);
+        let mut metrics = plan.config.metrics.as_ref().map(|_| {
+            MetricsRecorder::new(&rank, &self.state.built, plan, self.shared.metrics.as_ref())
+        });
+        let mut targets = TargetCount::new(plan);
+        let mut progress = is_first.then(|| Progress::new(plan.first_step(), plan.config.steps));
+        let mut history = is_first.then(StepHistory::default);
+        let mut usage = StepUsage::default();
+        let mut added: Vec<_> = added.iter().map(|make| make(&rank)).collect::<Result<_>>()?;
+        let mut observers: Vec<&mut dyn StepObserver> = vec![
+            &mut documents,
+            &mut metrics,
+            &mut targets,
+            &mut progress,
+            &mut history,
+            &mut usage,
+        ];
+        for observer in &mut added {
+            observers.push(&mut **observer);
+        }
+        let start = Instant::now();
+        if let Some(report) = self.train(&mut observers)? {
+            rank.finish_trace();
+            self.graphs.close();
+            return Ok(RunEnd::Stopped(report));
+        }
+        begin_end(plan);
+        // A report that is incomplete fails the run after its results are saved.
+        let reported = finish_all(&mut observers, &rank);
+        let elapsed = start.elapsed();
+        self.background_save.free();
+        if self.saved != Some(plan.config.steps) {
+            self.check_finite(plan.config.steps)?;
+        }
+        let ((), rest) = StepUsage::of(&rank, || rank.finish_trace());
+        usage.add(&rest);
+        self.graphs.close();
+        let mut report = usage.report(&rank, &plan.memory)?;
+        report.peak = metrics.as_ref().map(MetricsRecorder::peak);
+        let stage_times = match &self.state.pipeline {
+            Some(pipeline) => write_stage_times(&rank, pipeline, plan),
+            None => Ok(()),
+        };
+        let mut average = self.state.average.take();
+        let (sample, prompt_len) = match &mut average {
+            Some(average) => average.with_average(|| self.export_and_sample()),
+            None => self.export_and_sample(),
+        }?;
+        report.memory = memory_use(&rank, &plan.memory)?;
+        stage_times.and(reported)?;
+        let history = history.unwrap_or_default();
+        let tokens_per_s = history.median_rate();
+        let StepHistory { losses, grad_norms, .. } = history;
+        let summary =
+            Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len };
+        Ok(RunEnd::Complete(summary))
+    }
+
+    /// Exports the model, and returns a sampled continuation with the length of its prompt; nothing without
+    /// `--sample-tokens`.
+    fn export_and_sample(&self) -> Result<(Vec<u32>, usize)> {
+        let RankState { rank, built, pipeline, .. } = &self.state;
+        if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
+            let exported = export_hf(rank, folder, format, M::HF_NAMES, &built.params());
+            exported.map_err(Error::of_flag("--export-hf")).map_err(|error| {
+                error.of_export(describe_repeated_export(self.plan, self.saved))
+            })?;
+        }
+        if self.plan.config.sample_tokens == 0 {
+            return Ok((Vec::new(), 0));
+        }
+        let model = &built.model;
+        self.shared.sample(|| sample_continuation(rank, model, pipeline.as_ref(), self.plan))
+    }
+}
