@@ -134,14 +134,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             observers.iter_mut().for_each(|observer| observer.begin(&rank, step + 1));
             let report = self.run_step(&rank, step)?;
             self.observe_parameters();
-            let observed =
-                observers.iter_mut().fold(Ok(()), |first, next| first.and(next.end(&report)));
+            let observed = call_all(observers, |observer| observer.end(&report));
             if rank.index() == 0 {
                 count_stoppable_step();
             }
             self.save_if_due(step + 1)?;
             if rank.is_last_step() {
-                let finished = finish_all(observers, &rank);
+                let finished = call_all(observers, |observer| observer.finish(&rank));
                 let report = self.end_early(step + 1)?;
                 if let Err(error) = observed.and(finished) {
                     print_line(&format!("warning: {error}"));
@@ -207,7 +206,11 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     }
 }
 
-/// Ends all observers, and returns the first error.
-pub(super) fn finish_all(observers: &mut Observers<'_>, rank: &Rank) -> Result<()> {
-    observers.iter_mut().fold(Ok(()), |first, next| first.and(next.finish(rank)))
+/// Calls all observers, and returns the first error.
+pub(super) fn call_all(
+    observers: &mut Observers<'_>,
+    call: impl Fn(&mut dyn StepObserver) -> Result<()>,
+) -> Result<()> {
+    let results = observers.iter_mut().map(|observer| call(*observer));
+    results.reduce(Result::and).unwrap_or(Ok(()))
 }

@@ -12,7 +12,7 @@ use crate::train::{Error, LanguageModel, Result, Summary};
 
 use super::documents::DocumentsCheck;
 use super::failed_export::describe_repeated_export;
-use super::rank_loop::{RankLoop, finish_all};
+use super::rank_loop::{RankLoop, call_all};
 use super::sample::sample_continuation;
 use super::stage_times::write_stage_times;
 use super::stop::begin_end;
@@ -62,7 +62,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         }
         begin_end(plan);
         // A report that is incomplete fails the run after its results are saved.
-        let reported = finish_all(&mut observers, &rank);
+        let reported = call_all(&mut observers, |observer| observer.finish(&rank));
         let elapsed = start.elapsed();
         self.background_save.free();
         if self.saved != Some(plan.config.steps) {
