@@ -4,7 +4,7 @@ use crate::backend::Bytes;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 
-use super::config::{Config, ConfigError, DeviceChoice, GivenSettings, Problem};
+use super::config::{Config, ConfigError, DeviceChoice, Problem, RunSettings};
 use super::machine::{Machine, host_memory};
 use super::{Error, Result};
 
@@ -33,7 +33,7 @@ pub struct ChosenMesh {
 /// # Errors
 /// The problems of the settings if they have some with every mesh; else the reasons against each mesh.
 pub fn choose_mesh(
-    settings: &GivenSettings,
+    settings: &RunSettings,
     ranks: usize,
     mut check: impl FnMut(&Config) -> Result<()>,
 ) -> Result<ChosenMesh> {
@@ -41,7 +41,7 @@ pub fn choose_mesh(
     let mut refused = Vec::new();
     let mut common: Option<Vec<Problem>> = None;
     for mesh in &meshes {
-        let config = match settings.with_mesh(mesh) {
+        let config = match settings.with_mesh(mesh).resolve() {
             Ok(config) => config,
             Err(ConfigError::Invalid(problems)) => {
                 let reason = problems.first().map(ToString::to_string).unwrap_or_default();
@@ -148,9 +148,9 @@ mod tests {
     use super::*;
     use crate::train::Optimizers;
 
-    fn settings(line: &str) -> GivenSettings {
+    fn settings(line: &str) -> RunSettings {
         let words = line.split(' ').map(OsString::from);
-        GivenSettings::read(words, &Optimizers::default()).unwrap()
+        RunSettings::read(words, &Optimizers::default()).unwrap()
     }
 
     fn refuse(reason: &str) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::tensor::Rank;
 use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
-use super::config::{Config, GivenSettings};
+use super::config::{Config, MeshSetting, RunSettings};
 use super::console::print_line;
 use super::explain::explain_step;
 use super::machine::{Machine, open_machine, suggested_ranks};
@@ -63,7 +63,7 @@ impl<M: LanguageModel> Trainer<M> {
         #[cfg(feature = "cuda")]
         meshwright_cuda::native::request_hardware_queues();
         exit_on_panic(|| {
-            let settings = GivenSettings::read(std::env::args_os(), optimizers);
+            let settings = RunSettings::read(std::env::args_os(), optimizers);
             let trainer = settings.map_err(Error::Config).and_then(Trainer::with_settings);
             Ok(trainer.unwrap_or_else(|error| error.exit()))
         })
@@ -74,16 +74,18 @@ impl<M: LanguageModel> Trainer<M> {
     ///
     /// # Errors
     /// As [`new`](Self::new), and the reasons against each mesh if none fits.
-    pub fn with_settings(settings: GivenSettings) -> Result<Trainer<M>> {
+    pub fn with_settings(settings: RunSettings) -> Result<Trainer<M>> {
         let (settings, resumed) = take_saved_settings::<M::Config>(settings)?;
-        let Some(auto) = settings.auto_mesh()? else {
+        // A preflight refuses the choice of a mesh.
+        let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
             return Trainer::prepare(config, machine, resumed);
         };
-        let ranks = auto.ranks.map_or_else(|| suggested_ranks(auto.device), Ok)?;
-        if !auto.explain {
-            check_auto_ranks(ranks, auto.device)?;
+        let (device, explain) = (settings.device, settings.explain);
+        let ranks = ranks.map_or_else(|| suggested_ranks(device), Ok)?;
+        if !explain {
+            check_auto_ranks(ranks, device)?;
         }
         // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
         let mut opened = None;
@@ -102,7 +104,7 @@ impl<M: LanguageModel> Trainer<M> {
         };
         let (chosen, fits_here) = match choose(true) {
             // A run that is only listed may be one of another machine.
-            Err(_) if auto.explain => (choose(false)?, false),
+            Err(_) if explain => (choose(false)?, false),
             chosen => (chosen?, true),
         };
         let ChosenMesh { config, mut reason } = chosen;

@@ -57,11 +57,10 @@ fn parse_setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsStr
     }
     let text = match (flag.kind, value) {
         (FlagKind::Switch, DeValue::Boolean(value)) => Some(value.to_string()),
-        (
-            FlagKind::Count { .. } | FlagKind::Number | FlagKind::Fraction | FlagKind::Bytes,
-            DeValue::Integer(number),
-        ) => Some(decimal(number)),
-        (FlagKind::Number | FlagKind::Fraction, DeValue::Float(number)) => Some(number.to_string()),
+        (FlagKind::Count | FlagKind::Number | FlagKind::Bytes, DeValue::Integer(number)) => {
+            Some(decimal(number))
+        }
+        (FlagKind::Number, DeValue::Float(number)) => Some(number.to_string()),
         (FlagKind::Pair, DeValue::Array(items)) => {
             let items: Option<Vec<_>> =
                 items.iter().map(|item| number_text(item.get_ref())).collect();
@@ -124,8 +123,8 @@ fn mesh_text(table: &DeTable<'_>) -> Option<String> {
 
 fn expected_value(flag: &Flag) -> String {
     match flag.kind {
-        FlagKind::Count { .. } => "a whole number".into(),
-        FlagKind::Number | FlagKind::Fraction => "a number".into(),
+        FlagKind::Count => "a whole number".into(),
+        FlagKind::Number => "a number".into(),
         FlagKind::Bytes => "a number of bytes, such as 1_000_000 or \"512MiB\"".into(),
         FlagKind::Pair => "two numbers, such as [0.9, 0.95]".into(),
         FlagKind::Path => "a path in quotes".into(),

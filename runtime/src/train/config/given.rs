@@ -8,15 +8,16 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command, value_parser};
 
 use super::file;
-use super::flags::{FLAGS, Flag, FlagKind};
+use super::flags::{Flag, FlagKind};
 use super::given_value::{GivenValue, describe_unknown};
+use super::settings::FLAGS;
 use super::{ConfigError, OptimizerEntry, Optimizers, Problem, SettingSource};
 
 /// The given values, by flag name.
 pub type GivenMap = HashMap<&'static str, GivenValue>;
 
 /// Reads the command line and the `--config` file that it names.
-pub fn read_settings(
+pub fn read_given(
     args: impl IntoIterator<Item = OsString>,
     optimizers: &Optimizers,
 ) -> Result<GivenMap, ConfigError> {

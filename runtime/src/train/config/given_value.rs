@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use super::SettingSource;
-use super::flags::{FLAGS, Flag};
+use super::flags::Flag;
+use super::settings::FLAGS;
 
 /// A value as text, with its source.
 #[derive(Debug, Clone, PartialEq)]

@@ -257,7 +257,8 @@ fn absolute(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::config::flags::{FLAGS, FlagKind};
+    use crate::train::config::flags::FlagKind;
+    use crate::train::config::settings::FLAGS;
 
     fn parse(line: &str) -> Config {
         Config::parse(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"))

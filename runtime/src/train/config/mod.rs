@@ -1,7 +1,8 @@
 //! The settings of a run: from the command line and a `--config` file to checked values.
 //!
-//! A setting is read as text with its source ([`SettingSource`]), then resolved to a field of [`Config`]. Flags
-//! override the file, and the file overrides the defaults. All problems are reported together.
+//! A setting is read as text with its source ([`SettingSource`]), then as a value of its type in the table
+//! ([`RunSettings`]); the rules about several settings are a list, and what passes them is a [`Config`]. Flags override
+//! the file, and the file overrides the defaults. All problems are reported together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +19,6 @@ mod error;
 mod file;
 mod flags;
 mod given;
-mod given_settings;
 mod given_value;
 mod kept_flags;
 mod lr_schedule;
@@ -26,16 +26,18 @@ mod memory_advice;
 mod optimizer;
 mod optimizers;
 mod pipeline;
+mod precision;
 mod preflight;
+mod problems;
 mod resolve;
-mod sharding;
+mod rules;
+mod setting_value;
+mod settings;
 mod time_limit;
-mod values;
 
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
-pub use flags::{FLAGS, Flag, FlagKind};
-pub use given_settings::{AutoMesh, GivenSettings};
+pub use flags::{Flag, FlagKind};
 pub(super) use kept_flags::kept_flags;
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
@@ -43,7 +45,9 @@ pub use meshwright_store::family::ModelSizes;
 pub use optimizer::{OptimizerChoice, OptimizerConfig};
 pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use pipeline::{PipelineConfig, ScheduleSource};
-pub use sharding::Precision;
+pub use precision::Precision;
+pub use setting_value::MeshSetting;
+pub use settings::{FLAGS, RunSettings};
 pub use time_limit::TimeLimit;
 
 /// The checked settings of a run.
@@ -213,8 +217,7 @@ impl Config {
         args: impl IntoIterator<Item = A>,
         optimizers: &Optimizers,
     ) -> Result<Config, ConfigError> {
-        let given = given::read_settings(args.into_iter().map(Into::into), optimizers)?;
-        resolve::resolve_config(given, optimizers)
+        RunSettings::read(args.into_iter().map(Into::into), optimizers)?.resolve()
     }
 
     /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits.

@@ -5,30 +5,7 @@ use crate::mesh::MeshShape;
 use crate::parity::observed_mesh;
 use crate::tensor::ZeroStage;
 
-use super::flags::{FLAGS, REPORTS, SAVING};
-use super::values::Values;
 use super::{Config, Decay, DeviceChoice, LrSchedule, Precision};
-
-/// Returns the number of steps to compare. Flags of what a preflight does not read, write or print are refused.
-pub(super) fn preflight(values: &mut Values) -> Option<u64> {
-    let steps = values.count("preflight")?;
-    let total = values.count("steps").unwrap_or(steps);
-    if steps > total && values.fits("steps") {
-        values.problem("preflight", format!("{steps} steps are more than --steps {total}"));
-    }
-    let others = FLAGS.iter().filter(|flag| [SAVING, REPORTS].contains(&flag.group));
-    // No tokens are what a preflight samples anyway.
-    let samples_nothing = values.text("sample-tokens").as_deref() == Some("0");
-    let is_moot = |name: &str| name == "preflight" || name == "sample-tokens" && samples_nothing;
-    for flag in others.filter(|flag| !is_moot(flag.name)) {
-        if values.is_given(flag.name) {
-            let message =
-                "a --preflight compares steps from the beginning, and writes nothing; leave it out";
-            values.problem(flag.name, message.into());
-        }
-    }
-    Some(steps)
-}
 
 impl Config {
     /// Returns true if the run prints a result, and writes no files: `--explain` and `--preflight`.

@@ -1,240 +1,233 @@
-//! Resolution of the given values to a checked [`Config`].
+//! Resolution of the settings to a checked [`Config`].
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 
-use super::given::GivenMap;
-use super::values::Values;
+use serde_json::Value;
+
+use crate::data::DocumentOptions;
+use crate::layout::AxisId;
+use crate::mesh::MeshShape;
+use crate::pipeline::StageCut;
+use crate::schedule::ScheduleKind;
+use crate::tensor::ZeroStage;
+use crate::train::LrSchedule;
+
+use super::given::read_given;
+use super::kept_flags::add_kept_flags;
+use super::optimizer::OptimizerChoice;
+use super::optimizers::{OptimizerEntry, OptimizerFlags};
+use super::rules::RULES;
+use super::setting_value::MeshSetting;
+use super::settings::RunSettings;
 use super::{
-    Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, Optimizers, SaveConfig, TimeLimit,
-    optimizer, pipeline, preflight, sharding,
+    Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, OptimizerConfig, Optimizers,
+    PipelineConfig, Precision, SaveConfig, ScheduleSource, SettingSource,
 };
-use crate::data::{DocumentOptions, Order};
-use crate::mesh::{MeshError, MeshShape};
 
 /// Flags with the sizes of a new model.
 pub const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
 
-/// Checks all values and their combinations.
-pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config, ConfigError> {
-    let mut values = Values::new(given);
-    let mesh = mesh(&mut values);
-    let device = device_choice(&mut values);
-    let (dtype, reduce_dtype) = sharding::dtypes(&mut values, device);
-    let (resume, resume_auto) = resume(&mut values);
-    let config = Config {
-        config_file: values.path("config"),
-        mesh,
-        zero: sharding::zero(&mut values, &mesh),
-        pipeline: pipeline::pipeline(&mut values, &mesh),
-        micro_batches: values.size("micro-batches"),
-        recompute: sharding::recompute(&mut values),
-        context: sharding::context(&mut values, &mesh),
-        memory_limit: values.bytes("memory-limit"),
-        device,
-        nondeterministic: nondeterministic(&mut values, device),
-        graphs: graphs(&mut values, device),
-        dtype,
-        reduce_dtype,
-        threads: values.count("threads").map(|n| n as usize),
-        model: model(&mut values),
-        accept_keys: accept_keys(&mut values),
-        balance: balance(&mut values),
-        z_loss: z_loss(&mut values),
-        data: values.path("data"),
-        tokenizer: values.path("tokenizer"),
-        order: match values.choice("order").as_str() {
-            "shuffled" => Order::Shuffled,
-            _ => Order::Sequential,
-        },
-        documents: documents(&mut values),
-        batch: values.size("batch"),
-        seq: values.size("seq"),
-        steps: values.count("steps").unwrap_or(1),
-        seed: values.count("seed").unwrap_or(0),
-        optimizer: optimizer::optimizer(&mut values, optimizers),
-        explain: values.switch("explain"),
-        preflight: preflight::preflight(&mut values),
-        save: save_config(&mut values),
-        resume,
-        resume_auto,
-        stop_after: stop_after(&mut values),
-        export_hf: values.path("export-hf"),
-        metrics: values.path("metrics"),
-        trace: values.path("trace"),
-        stage_times: pipeline::stage_times(&mut values),
-        sample_tokens: values.size("sample-tokens"),
-    };
-    values.finish_reading().map(|()| config).map_err(ConfigError::Invalid)
-}
-
-/// Returns the mesh. Without `--data` and `--init-from` it defaults to the four ranks of the demonstration run.
-fn mesh(values: &mut Values) -> MeshShape {
-    let text = match values.text("mesh") {
-        Some(text) => text,
-        None if values.is_given("data") || values.is_given("init-from") => "1".into(),
-        None => "dp=2,tp=2".into(),
-    };
-    if text.starts_with("auto") {
-        let message =
-            "`auto` needs the model: create the trainer by Trainer::from_args, or name the axes";
-        values.problem("mesh", message.into());
-        return MeshShape::SINGLE;
+impl RunSettings {
+    /// Reads a command line whose first word is the name of the program, and the file that it names.
+    ///
+    /// # Errors
+    /// As [`Config::parse_with`], for settings that cannot be read at all.
+    pub fn read(
+        args: impl IntoIterator<Item = OsString>,
+        optimizers: &Optimizers,
+    ) -> Result<RunSettings, ConfigError> {
+        Ok(RunSettings::of(read_given(args, optimizers)?, optimizers))
     }
-    let mesh = text.parse().unwrap_or_else(|error: MeshError| {
-        values.problem("mesh", error.to_string());
-        MeshShape::SINGLE
-    });
-    let Some(order) = values.text("mesh-order") else { return mesh };
-    let ordered = order.parse().and_then(|order| mesh.with_order(order));
-    ordered.unwrap_or_else(|error| {
-        values.problem("mesh-order", error.to_string());
-        mesh
-    })
-}
 
-fn nondeterministic(values: &mut Values, device: DeviceChoice) -> bool {
-    let given = values.switch("nondeterministic");
-    if given && device == DeviceChoice::Cpu && values.fits("device") {
-        let message =
-            "the CPU has no nondeterministic algorithms; use --device cuda, or leave it out";
-        values.problem("nondeterministic", message.into());
+    /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given
+    /// override them.
+    ///
+    /// # Errors
+    /// Sizes that are given and differ from the saved ones, and settings that no run has saved.
+    pub fn with_kept(mut self, folder: &Path, saved: &Value) -> Result<RunSettings, ConfigError> {
+        add_kept_flags(&mut self.given, folder, saved).map_err(ConfigError::Invalid)?;
+        Ok(RunSettings::of(self.given, &self.optimizers))
     }
-    given
-}
 
-fn graphs(values: &mut Values, device: DeviceChoice) -> bool {
-    let refused = values.switch("no-graphs");
-    if refused && device == DeviceChoice::Cpu && values.fits("device") {
-        let message = "the CPU has no CUDA graphs; use --device cuda, or leave it out";
-        values.problem("no-graphs", message.into());
+    /// Replaces `--mesh`.
+    pub fn with_mesh(&self, mesh: &MeshShape) -> RunSettings {
+        RunSettings { mesh: Some(MeshSetting::Shape(*mesh)), ..self.clone() }
     }
-    device == DeviceChoice::Cuda && !refused
-}
 
-fn device_choice(values: &mut Values) -> DeviceChoice {
-    match values.choice("device").as_str() {
-        "cuda" => DeviceChoice::Cuda,
-        _ => DeviceChoice::Cpu,
-    }
-}
-
-fn model(values: &mut Values) -> ModelSource {
-    if let Some(folder) = values.path("init-from") {
-        for name in SIZES.into_iter().filter(|name| values.is_given(name)).collect::<Vec<_>>() {
-            let message = "cannot be combined with --init-from, whose config.json sets the sizes";
-            values.problem(name, message.into());
+    /// Returns the path to resume from, if `--resume` is given, and true for `auto`: the folder of `--save`. `None` for
+    /// a `--preflight`, which refuses the flag.
+    pub fn resume_path(&self) -> Option<(&Path, bool)> {
+        match self.resume.as_deref().filter(|_| !self.is_given("preflight"))? {
+            auto if auto == Path::new("auto") => Some((self.save.as_deref()?, true)),
+            folder => Some((folder, false)),
         }
-        return ModelSource::InitFrom(folder);
     }
-    let hidden = values.size("hidden");
-    let heads = values.size("heads");
-    let kv_heads = values.count("kv-heads").map(|n| n as usize);
-    let ffn = values.count("ffn").map(|n| n as usize);
-    if !hidden.is_multiple_of(heads) {
-        values.problem("heads", format!("{heads} does not divide --hidden {hidden}"));
-    }
-    if let Some(kv_heads) = kv_heads.filter(|kv_heads| !heads.is_multiple_of(*kv_heads)) {
-        values.problem("kv-heads", format!("{kv_heads} does not divide --heads {heads}"));
-    }
-    let (layers, vocab) = (values.size("layers"), values.size("vocab"));
-    ModelSource::New(ModelSizes {
-        hidden,
-        layers,
-        heads,
-        kv_heads,
-        ffn,
-        vocab,
-        tied: values.switch("tied"),
-    })
-}
 
-fn accept_keys(values: &mut Values) -> Vec<String> {
-    let Some(text) = values.text("accept-keys") else { return Vec::new() };
-    if !values.is_given("init-from") {
-        values.problem("accept-keys", "needs --init-from DIR, whose keys it names".into());
+    /// Checks the rules, and returns the settings of a run.
+    ///
+    /// # Errors
+    /// All problems with the settings.
+    pub fn resolve(self) -> Result<Config, ConfigError> {
+        let mut problems = self.problems.clone();
+        RULES.iter().for_each(|rule| rule(&self, &mut problems));
+        problems.finish()?;
+        let resume = self.resume_path().map(|(path, is_auto)| (path.to_owned(), is_auto));
+        let mesh = self.shape();
+        Ok(Config {
+            mesh,
+            zero: self.zero.unwrap_or(ZeroStage::suited_to(&mesh)),
+            pipeline: (mesh.degree(AxisId::Pp) > 1).then(|| self.pipeline()),
+            micro_batches: self.micro_batches.size(),
+            memory_limit: self.memory_limit.map(|bytes| bytes.0 as usize),
+            graphs: self.device == DeviceChoice::Cuda && !self.no_graphs,
+            dtype: self.dtype(),
+            threads: self.threads.map(|threads| threads.size()),
+            model: self.model(),
+            balance: self.balance.map(|balance| balance.0),
+            z_loss: self.z_loss.map(|weight| weight.0),
+            documents: self.documents.map(|end| DocumentOptions {
+                end: end.0 as u32,
+                packs: self.pack,
+                masks_borders: self.mask_borders,
+            }),
+            batch: self.batch.size(),
+            seq: self.seq.size(),
+            steps: self.steps.0,
+            seed: self.seed.0,
+            optimizer: self.optimizer_config(),
+            preflight: self.preflight.map(|steps| steps.0),
+            resume_auto: resume.as_ref().is_some_and(|(_, is_auto)| *is_auto),
+            resume: resume.map(|(path, _)| path),
+            sample_tokens: self.sample_tokens.size(),
+            save: self.save.map(|dir| SaveConfig {
+                dir,
+                every: self.save_every.map(|every| every.0),
+                asynchronous: self.save_async,
+                keep: self.keep.map(|keep| keep.size()),
+                max_failed: self.max_failed_saves.map_or(3, |limit| limit.size()),
+            }),
+            config_file: self.config,
+            recompute: self.recompute,
+            context: self.cp,
+            device: self.device,
+            nondeterministic: self.nondeterministic,
+            reduce_dtype: self.reduce_dtype,
+            accept_keys: self.accept_keys.map_or(Vec::new(), |keys| keys.0),
+            data: self.data,
+            tokenizer: self.tokenizer,
+            order: self.order,
+            explain: self.explain,
+            stop_after: self.stop_after,
+            export_hf: self.export_hf,
+            metrics: self.metrics,
+            trace: self.trace,
+            stage_times: self.stage_times,
+        })
     }
-    let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
-    if keys.iter().any(String::is_empty) {
-        let message = format!("`{text}` has a key without a name; write for example `a,b`");
-        values.problem("accept-keys", message);
+
+    /// Returns true if a setting is given, or kept by a checkpoint.
+    pub(super) fn is_given(&self, name: &str) -> bool {
+        self.given.contains_key(name)
     }
-    keys
-}
 
-fn balance(values: &mut Values) -> Option<f64> {
-    let text = values.text("balance")?;
-    let (kind, weight) = text.split_once('=').unwrap_or((&text, ""));
-    let weight =
-        weight.trim().parse().ok().filter(|weight: &f64| weight.is_finite() && *weight >= 0.0);
-    let problem = match (kind.trim(), weight) {
-        ("none", None) if !text.contains('=') => return Some(0.0),
-        ("batch", Some(weight)) => return Some(weight),
-        ("batch", None) => {
-            format!("`{text}` has no weight of at least 0; write for example batch=0.01")
-        }
-        _ => format!("`{text}` is not known; use none or batch=X"),
-    };
-    values.problem("balance", problem);
-    None
-}
+    /// Returns true if the value is not that of a checkpoint, which another run was given.
+    pub(super) fn is_given_now(&self, name: &str) -> bool {
+        let given = self.given.get(name);
+        given.is_some_and(|given| !matches!(given.source, SettingSource::Checkpoint { .. }))
+    }
 
-fn z_loss(values: &mut Values) -> Option<f64> {
-    values.is_given("z-loss").then(|| values.number("z-loss"))
-}
+    /// Returns the mesh with its order of ranks.
+    pub(super) fn shape(&self) -> MeshShape {
+        let ordered = self.mesh_order.map(|order| self.axes().with_order(order));
+        ordered.and_then(Result::ok).unwrap_or(self.axes())
+    }
 
-fn documents(values: &mut Values) -> Option<DocumentOptions> {
-    let end = values.count("documents");
-    let (packs, masks_borders) = (values.switch("pack"), values.switch("mask-borders"));
-    if end.is_none() {
-        // A file may also turn them off.
-        for (name, is_on) in [("pack", packs), ("mask-borders", masks_borders)] {
-            if is_on {
-                values.problem(name, "needs --documents ID".into());
+    /// Returns the mesh in the default order. Without `--data` and `--init-from` it defaults to the four ranks of the
+    /// demonstration run.
+    pub(super) fn axes(&self) -> MeshShape {
+        match self.mesh {
+            Some(MeshSetting::Shape(mesh)) => mesh,
+            None if self.data.is_none() && self.init_from.is_none() => {
+                MeshShape::new([(AxisId::Dp, 2), (AxisId::Tp, 2)]).expect("the mesh is valid")
             }
+            _ => MeshShape::SINGLE,
         }
     }
-    Some(DocumentOptions { end: end? as u32, packs, masks_borders })
-}
 
-fn save_config(values: &mut Values) -> Option<SaveConfig> {
-    let every = values.count("save-every");
-    let asynchronous = values.switch("save-async");
-    let keep = values.count("keep").map(|n| n as usize);
-    let max_failed = values.count("max-failed-saves").map_or(3, |n| n as usize);
-    let dir = values.path("save");
-    if asynchronous && every.is_none() && values.fits("save-async") {
-        let message = "needs --save-every N: a run waits for the checkpoint after its last step";
-        values.problem("save-async", message.into());
+    /// Returns the compute dtype.
+    pub(super) fn dtype(&self) -> Precision {
+        self.dtype.unwrap_or(match self.device {
+            DeviceChoice::Cpu => Precision::F32,
+            DeviceChoice::Cuda => Precision::Bf16,
+        })
     }
-    if dir.is_none() {
-        for name in ["save-every", "keep", "max-failed-saves"] {
-            if values.is_given(name) && values.fits(name) {
-                values.problem(name, "needs --save DIR".into());
+
+    /// Returns the pipeline schedule.
+    pub(super) fn schedule(&self) -> ScheduleSource {
+        self.schedule.clone().unwrap_or(ScheduleSource::Named(ScheduleKind::OneFOneB))
+    }
+
+    fn pipeline(&self) -> PipelineConfig {
+        let schedule = self.schedule();
+        let virtual_stages = match &schedule {
+            ScheduleSource::File(_) => None,
+            ScheduleSource::Named(kind) => {
+                let given = self.virtual_stages.map(|count| count.size());
+                Some(given.unwrap_or(kind.default_chunks()))
             }
+        };
+        let stages = self.stages.clone().unwrap_or(StageCut::Auto);
+        PipelineConfig { schedule, virtual_stages, stages }
+    }
+
+    fn model(&self) -> ModelSource {
+        match &self.init_from {
+            Some(folder) => ModelSource::InitFrom(folder.clone()),
+            None => ModelSource::New(ModelSizes {
+                hidden: self.hidden.size(),
+                layers: self.layers.size(),
+                heads: self.heads.size(),
+                kv_heads: self.kv_heads.map(|count| count.size()),
+                ffn: self.ffn.map(|width| width.size()),
+                vocab: self.vocab.size(),
+                tied: self.tied,
+            }),
         }
     }
-    Some(SaveConfig { dir: dir?, every, asynchronous, keep, max_failed })
-}
 
-/// Returns the path to resume from, and true for `auto`.
-fn resume(values: &mut Values) -> (Option<PathBuf>, bool) {
-    let path = values.path("resume");
-    if path.as_deref() != Some(Path::new("auto")) {
-        return (path, false);
+    fn optimizer_config(&self) -> OptimizerConfig {
+        OptimizerConfig {
+            choice: self.optimizer_choice(),
+            lr: LrSchedule {
+                decay: self.lr_schedule,
+                peak: self.lr.0,
+                min: self.min_lr.0,
+                warmup: self.warmup.0,
+                steps: self.steps.0,
+            },
+            weight_decay: self.weight_decay.0,
+            clip: Some(self.clip.0).filter(|norm| *norm > 0.0),
+            ema: self.ema.map(|decay| decay.0),
+        }
     }
-    let dir = values.path("save");
-    if dir.is_none() && !values.is_given("preflight") {
-        let message = "auto needs --save DIR, whose newest checkpoint it continues from (a folder of this name is \
-                       ./auto)";
-        values.problem("resume", message.into());
-    }
-    (dir, true)
-}
 
-fn stop_after(values: &mut Values) -> Option<TimeLimit> {
-    let limit = values.time("stop-after")?;
-    if !values.is_given("save") && values.fits("stop-after") {
-        values.problem("stop-after", "needs --save DIR, from which the run is continued".into());
+    /// Returns the entry of `--optimizer`; of an unknown one, the default.
+    pub(super) fn optimizer_entry(&self) -> &OptimizerEntry {
+        self.optimizers.find(&self.optimizer.0)
     }
-    Some(limit)
+
+    /// Returns the optimizer with the flags that it takes, given or by default.
+    pub(super) fn optimizer_choice(&self) -> OptimizerChoice {
+        let entry = self.optimizer_entry();
+        let defaults = entry.defaults();
+        let betas = (self.betas.0, self.betas.1);
+        let flags = OptimizerFlags {
+            betas: defaults.betas.map(|own| if self.is_given("betas") { betas } else { own }),
+            eps: defaults.eps.map(|own| if self.is_given("eps") { self.eps.0 } else { own }),
+            momentum: defaults.momentum.map(|own| self.momentum.map_or(own, |given| given.0)),
+            weight_decay: self.weight_decay.0,
+        };
+        OptimizerChoice { name: entry.name().to_owned(), rule: entry.make_rule(&flags), flags }
+    }
 }

@@ -12,7 +12,7 @@ use crate::optim::{Ema, ParamGroups, UpdateRule};
 use crate::tensor::ParamRef;
 use meshwright_store::__internal::{state_kinds_in, training_tensors};
 
-use crate::train::config::{Config, GivenSettings};
+use crate::train::config::{Config, RunSettings};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
@@ -23,10 +23,10 @@ use super::saved_settings::{changed_settings, check_architecture, check_family, 
 /// # Errors
 /// As [`open_resumed`], and settings that differ from the checkpoint's.
 pub fn take_saved_settings<C: HfConfig>(
-    settings: GivenSettings,
-) -> Result<(GivenSettings, Option<Checkpoint>)> {
-    let Some((path, is_auto)) = settings.resume() else { return Ok((settings, None)) };
-    let Some(checkpoint) = open_checkpoint::<C>(&path, is_auto)? else {
+    settings: RunSettings,
+) -> Result<(RunSettings, Option<Checkpoint>)> {
+    let Some((path, is_auto)) = settings.resume_path() else { return Ok((settings, None)) };
+    let Some(checkpoint) = open_checkpoint::<C>(path, is_auto)? else {
         return Ok((settings, None));
     };
     let settings = match saved_flags(&checkpoint) {

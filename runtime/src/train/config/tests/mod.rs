@@ -4,6 +4,7 @@ mod files;
 mod flags;
 mod optimizer;
 mod refusals;
+mod resuming;
 mod sharding;
 
 use super::*;

@@ -1,0 +1,301 @@
+//! The rules about several settings.
+
+use std::path::Path;
+
+use crate::layout::{AxisId, AxisSet};
+use crate::mesh::MeshShape;
+use crate::optim::OptimizerError;
+use crate::tensor::ZeroStage;
+use meshwright_core::__internal::check_rule;
+
+use super::optimizers::{OptimizerEntry, OptimizerFlags};
+use super::problems::Problems;
+use super::resolve::SIZES;
+use super::setting_value::{MeshSetting, refuse_word};
+use super::settings::{FLAGS, REPORTS, RunSettings, SAVING};
+use super::{Decay, DeviceChoice, Precision, ScheduleSource};
+
+/// A rule, which adds the problems with settings that it finds.
+type Rule = fn(&RunSettings, &mut Problems);
+
+/// Every rule.
+pub const RULES: &[Rule] = &[
+    the_mesh_is_chosen,
+    mesh_order_has_the_axes,
+    gpu_settings_need_a_gpu,
+    zero_needs_shards,
+    schedules_need_pp,
+    virtual_stages_fit_the_schedule,
+    cp_needs_its_axis,
+    reduce_dtype_keeps_precision,
+    sizes_exclude_a_folder,
+    heads_divide,
+    accept_keys_needs_a_folder,
+    documents_are_given,
+    the_optimizer_is_known,
+    the_optimizer_takes_its_flags,
+    the_optimizer_accepts_its_flags,
+    decays_fall,
+    the_warm_up_ends,
+    preflights_write_nothing,
+    checkpoints_need_a_folder,
+    save_async_needs_earlier_checkpoints,
+    resume_auto_needs_save,
+    stage_times_are_json,
+];
+
+fn the_mesh_is_chosen(settings: &RunSettings, problems: &mut Problems) {
+    if let Some(auto @ MeshSetting::Auto(_)) = settings.mesh {
+        problems.add(&["mesh"], match settings.preflight {
+            Some(_) => format!("`{auto}` is not compared by --preflight; name the axes of the run"),
+            None => "`auto` needs the model: create the trainer by Trainer::from_args, or name the axes".into(),
+        });
+    }
+}
+
+fn mesh_order_has_the_axes(settings: &RunSettings, problems: &mut Problems) {
+    let ordered = settings.mesh_order.map(|order| settings.axes().with_order(order));
+    if let Some(Err(error)) = ordered {
+        problems.add(&["mesh-order"], error.to_string());
+    }
+}
+
+fn gpu_settings_need_a_gpu(settings: &RunSettings, problems: &mut Problems) {
+    let (algorithms, graphs) = (settings.nondeterministic, settings.no_graphs);
+    for (name, is_on, what) in [
+        ("nondeterministic", algorithms, "nondeterministic algorithms"),
+        ("no-graphs", graphs, "CUDA graphs"),
+    ] {
+        if is_on && settings.device == DeviceChoice::Cpu {
+            let message = format!("the CPU has no {what}; use --device cuda, or leave it out");
+            problems.add(&[name, "device"], message);
+        }
+    }
+}
+
+/// A ZeRO stage above 0 needs ranks that state can be sharded over.
+fn zero_needs_shards(settings: &RunSettings, problems: &mut Problems) {
+    let mesh = settings.shape();
+    let level = settings.zero.filter(|level| *level > ZeroStage::Replicated);
+    if let (Some(level), 1) = (level, mesh.degree_of(AxisSet::ZERO)) {
+        let (level, instead) = (level.number(), with_ranks_along(&mesh, AxisId::Fsdp));
+        problems.add(
+            &["zero", "mesh"],
+            format!(
+                "{level} shards over fsdp, ep and cp, whose degrees are 1 in --mesh {mesh}; use {instead}, or --zero 0"
+            ),
+        );
+    }
+}
+
+fn schedules_need_pp(settings: &RunSettings, problems: &mut Problems) {
+    let names = ["schedule", "virtual-stages", "stages"];
+    let is_pipelined = settings.shape().degree(AxisId::Pp) > 1;
+    for name in names.into_iter().filter(|name| !is_pipelined && settings.is_given(name)) {
+        let message = "needs a pp axis, such as --mesh pp=2; add one, or leave it out";
+        problems.add(&[name, "mesh"], message);
+    }
+}
+
+fn virtual_stages_fit_the_schedule(settings: &RunSettings, problems: &mut Problems) {
+    let Some(count) = settings.virtual_stages else { return };
+    let refused = match settings.schedule() {
+        ScheduleSource::File(_) => {
+            Some("cannot be combined with a schedule from a file, which places its stages".into())
+        }
+        // The rule does not depend on the other numbers.
+        ScheduleSource::Named(kind) => {
+            kind.generate(1, count.size(), 1).err().map(|error| error.to_string())
+        }
+    };
+    if let Some(message) = refused {
+        problems.add(&["virtual-stages", "schedule"], message);
+    }
+}
+
+/// A style of context-parallel attention needs ranks that share sequences.
+fn cp_needs_its_axis(settings: &RunSettings, problems: &mut Problems) {
+    let mesh = settings.shape();
+    if let (Some(style), 1) = (settings.cp, mesh.degree(AxisId::Cp)) {
+        let instead = with_ranks_along(&mesh, AxisId::Cp);
+        problems.add(
+            &["cp", "mesh"],
+            format!(
+                "{style} needs context-parallel ranks, but the degree of cp is 1 in --mesh {mesh}; use {instead}, or \
+                 leave it out"
+            ),
+        );
+    }
+}
+
+/// Suggests the same mesh with its `dp` ranks along an axis that has one rank.
+fn with_ranks_along(mesh: &MeshShape, axis: AxisId) -> String {
+    let degree = mesh.degree(AxisId::Dp).max(2);
+    let others = AxisId::ALL
+        .into_iter()
+        .filter(|other| *other != AxisId::Dp && *other != axis)
+        .map(|other| (other, mesh.degree(other)));
+    match MeshShape::new(others.chain([(axis, degree)])) {
+        Ok(mesh) => format!("--mesh {mesh}"),
+        Err(_) => format!("--mesh {axis}={degree}"),
+    }
+}
+
+fn reduce_dtype_keeps_precision(settings: &RunSettings, problems: &mut Problems) {
+    if (settings.dtype(), settings.reduce_dtype) == (Precision::F32, Precision::Bf16) {
+        let message =
+            "bf16 would discard the precision of --dtype f32; use --dtype bf16, or leave it out";
+        problems.add(&["reduce-dtype", "dtype"], message);
+    }
+}
+
+fn sizes_exclude_a_folder(settings: &RunSettings, problems: &mut Problems) {
+    for name in SIZES.into_iter().filter(|name| settings.is_given(name)) {
+        if settings.init_from.is_some() {
+            let message = "cannot be combined with --init-from, whose config.json sets the sizes";
+            problems.add(&[name], message);
+        }
+    }
+}
+
+fn heads_divide(settings: &RunSettings, problems: &mut Problems) {
+    let (hidden, heads) = (settings.hidden.0, settings.heads.0);
+    if !hidden.is_multiple_of(heads) {
+        problems.add(&["heads"], format!("{heads} does not divide --hidden {hidden}"));
+    }
+    if let Some(kv_heads) = settings.kv_heads.filter(|kv_heads| !heads.is_multiple_of(kv_heads.0)) {
+        problems.add(&["kv-heads"], format!("{} does not divide --heads {heads}", kv_heads.0));
+    }
+}
+
+fn accept_keys_needs_a_folder(settings: &RunSettings, problems: &mut Problems) {
+    if settings.accept_keys.is_some() && settings.init_from.is_none() {
+        problems.add(&["accept-keys"], "needs --init-from DIR, whose keys it names");
+    }
+}
+
+fn documents_are_given(settings: &RunSettings, problems: &mut Problems) {
+    // A file may also turn them off.
+    for (name, is_on) in [("pack", settings.pack), ("mask-borders", settings.mask_borders)] {
+        if is_on && settings.documents.is_none() {
+            problems.add(&[name, "documents"], "needs --documents ID");
+        }
+    }
+}
+
+fn the_optimizer_is_known(settings: &RunSettings, problems: &mut Problems) {
+    if let Some(name) = settings.optimizers.duplicate_name() {
+        problems.add(&["optimizer"], format!("two optimizers are registered as `{name}`"));
+    }
+    let known = settings.optimizers.entries().iter().map(OptimizerEntry::name);
+    let (name, known) = (settings.optimizer.0.as_str(), Vec::from_iter(known));
+    if !known.contains(&name) {
+        problems.add(&["optimizer"], refuse_word(name, &known));
+    }
+}
+
+/// The flags of other optimizers are refused.
+fn the_optimizer_takes_its_flags(settings: &RunSettings, problems: &mut Problems) {
+    let (entries, entry) = (settings.optimizers.entries(), settings.optimizer_entry());
+    let foreign = |flag: &&str| settings.is_given(flag) && !entry.takes_flag(flag);
+    for flag in OptimizerFlags::NAMES.into_iter().filter(foreign) {
+        let owners = entries.iter().filter(|entry| entry.takes_flag(flag));
+        let owners: Vec<&str> = owners.map(OptimizerEntry::name).collect();
+        let name = entry.name();
+        let owners = match owners.split_last() {
+            None => String::new(),
+            Some((only, [])) => format!("; {only} has it"),
+            Some((last, others)) => format!("; {} and {last} have it", others.join(", ")),
+        };
+        let message = format!("is not a setting of --optimizer {name}{owners}, so leave it out");
+        problems.add(&[flag, "optimizer"], message);
+    }
+}
+
+fn the_optimizer_accepts_its_flags(settings: &RunSettings, problems: &mut Problems) {
+    let (entry, rule) = (settings.optimizer_entry(), settings.optimizer_choice().rule);
+    let own = ["optimizer", "betas", "eps", "momentum", "weight-decay"];
+    if rule.name() != entry.name() {
+        let (name, of_rule) = (entry.name(), rule.name());
+        problems.add(&own, format!("`{name}` is registered for a rule named `{of_rule}`"));
+    }
+    if let Err(OptimizerError::Rule { message, .. }) = check_rule(&rule) {
+        problems.add(&own, format!("{}: {message}", entry.name()));
+    }
+}
+
+fn decays_fall(settings: &RunSettings, problems: &mut Problems) {
+    let (peak, min) = (settings.lr.0, settings.min_lr.0);
+    let is_constant = settings.lr_schedule == Decay::Constant;
+    if is_constant && min > 0.0 && settings.is_given_now("min-lr") {
+        let message = "is the end of a decay, and --lr-schedule constant has none; use cosine or wsd, or leave it out";
+        problems.add(&["min-lr", "lr-schedule"], message);
+    } else if min > peak {
+        problems.add(&["min-lr"], format!("{min} is above --lr {peak}"));
+    }
+}
+
+fn the_warm_up_ends(settings: &RunSettings, problems: &mut Problems) {
+    let (warmup, steps) = (settings.warmup.0, settings.steps.0);
+    if warmup > steps {
+        problems.add(&["warmup"], format!("{warmup} is more than --steps {steps}"));
+    }
+}
+
+/// A preflight refuses the settings that it does not read, write or print.
+fn preflights_write_nothing(settings: &RunSettings, problems: &mut Problems) {
+    let Some(compared) = settings.preflight else { return };
+    let total = settings.steps.0;
+    if compared.0 > total {
+        let message = format!("{} steps are more than --steps {total}", compared.0);
+        problems.add(&["preflight", "steps"], message);
+    }
+    let others = FLAGS.iter().filter(|flag| [SAVING, REPORTS].contains(&flag.group));
+    // No tokens are those that a preflight samples anyway.
+    let is_moot =
+        |name| name == "preflight" || name == "sample-tokens" && settings.sample_tokens.0 == 0;
+    for flag in others.filter(|flag| settings.is_given(flag.name) && !is_moot(flag.name)) {
+        let message =
+            "a --preflight compares steps from the beginning, and writes nothing; leave it out";
+        problems.add(&[flag.name], message);
+    }
+}
+
+fn checkpoints_need_a_folder(settings: &RunSettings, problems: &mut Problems) {
+    let names = ["save-every", "keep", "max-failed-saves"];
+    for name in names.into_iter().filter(|name| settings.is_given(name)) {
+        if settings.save.is_none() {
+            problems.add(&[name, "save"], "needs --save DIR");
+        }
+    }
+    if settings.stop_after.is_some() && settings.save.is_none() {
+        problems.add(&["stop-after", "save"], "needs --save DIR, from which the run is continued");
+    }
+}
+
+fn save_async_needs_earlier_checkpoints(settings: &RunSettings, problems: &mut Problems) {
+    if settings.save_async && settings.save_every.is_none() {
+        let message = "needs --save-every N: a run waits for the checkpoint after its last step";
+        problems.add(&["save-async", "save-every"], message);
+    }
+}
+
+fn resume_auto_needs_save(settings: &RunSettings, problems: &mut Problems) {
+    let is_auto = settings.resume.as_deref() == Some(Path::new("auto"));
+    if is_auto && settings.save.is_none() && settings.preflight.is_none() {
+        let message = "auto needs --save DIR, whose newest checkpoint it continues from (a folder of this name is \
+                       ./auto)";
+        problems.add(&["resume", "save"], message);
+    }
+}
+
+/// `--stages` takes a name for a file only if it has this extension.
+fn stage_times_are_json(settings: &RunSettings, problems: &mut Problems) {
+    let is_json = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    if let Some(path) = settings.stage_times.as_deref().filter(|path| !is_json(path)) {
+        let path = path.display();
+        let message =
+            format!("`{path}` is not a .json file: --stages reads only files with that extension");
+        problems.add(&["stage-times"], message);
+    }
+}
