@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::mesh::{AxisOrder, MeshShape};
@@ -12,9 +13,7 @@ use super::flags::Flag;
 use super::given::GivenMap;
 use super::given_value::GivenValue;
 use super::resolve::SIZES;
-use super::{
-    Config, Decay, DeviceChoice, ModelSource, Precision, Problem, ScheduleSource, SettingSource,
-};
+use super::{Config, Decay, ModelSource, Problem, ScheduleSource, SettingSource};
 
 /// Flags that a checkpoint does not keep, and a resumed run does not take from one: flags of one machine, and of what a
 /// run reads and writes besides.
@@ -61,13 +60,7 @@ pub fn kept_flags(config: &Config) -> BTreeMap<&'static str, String> {
     keep("mesh", text(&config.mesh));
     let order = config.mesh.order();
     keep("mesh-order", (*order != AxisOrder::DEFAULT).then(|| order.to_string()));
-    keep(
-        "device",
-        text(&match config.device {
-            DeviceChoice::Cpu => "cpu",
-            DeviceChoice::Cuda => "cuda",
-        }),
-    );
+    keep("device", word(&config.device));
     keep("zero", text(&config.zero.number()));
     keep("micro-batches", text(&config.micro_batches));
     if let Some(pipeline) = &config.pipeline {
@@ -91,8 +84,8 @@ pub fn kept_flags(config: &Config) -> BTreeMap<&'static str, String> {
     }
     keep("recompute", config.recompute.map(|policy| policy.to_string()));
     keep("cp", config.context.map(|style| style.to_string()));
-    keep("dtype", text(&precision(config.dtype)));
-    keep("reduce-dtype", text(&precision(config.reduce_dtype)));
+    keep("dtype", word(&config.dtype));
+    keep("reduce-dtype", word(&config.reduce_dtype));
     match &config.model {
         ModelSource::InitFrom(folder) => {
             keep("init-from", absolute(folder));
@@ -142,14 +135,7 @@ pub fn kept_flags(config: &Config) -> BTreeMap<&'static str, String> {
     keep("momentum", choice.flags.momentum.map(|momentum| momentum.to_string()));
     keep("weight-decay", text(&optimizer.weight_decay));
     keep("lr", text(&optimizer.lr.peak));
-    keep(
-        "lr-schedule",
-        text(&match optimizer.lr.decay {
-            Decay::Constant => "constant",
-            Decay::Cosine => "cosine",
-            Decay::Wsd => "wsd",
-        }),
-    );
+    keep("lr-schedule", word(&optimizer.lr.decay));
     let has_end = optimizer.lr.decay != Decay::Constant;
     keep("min-lr", has_end.then(|| optimizer.lr.min.to_string()));
     keep("warmup", text(&optimizer.lr.warmup));
@@ -241,11 +227,9 @@ fn is_same(name: &str, now: &str, saved: &str) -> bool {
     now == saved || is_same_number
 }
 
-fn precision(precision: Precision) -> &'static str {
-    match precision {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
-    }
+/// Returns the word of a value that is serialized as it is given.
+fn word(value: &impl Serialize) -> Option<String> {
+    serde_json::to_value(value).ok()?.as_str().map(str::to_owned)
 }
 
 /// Returns a path that leads to the same file from any folder; `None` if it is no text.

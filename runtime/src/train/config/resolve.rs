@@ -78,34 +78,34 @@ impl RunSettings {
             mesh,
             zero: self.zero.unwrap_or(ZeroStage::suited_to(&mesh)),
             pipeline: (mesh.degree(AxisId::Pp) > 1).then(|| self.pipeline()),
-            micro_batches: self.micro_batches.size(),
-            memory_limit: self.memory_limit.map(|bytes| bytes.0 as usize),
+            micro_batches: self.micro_batches,
+            memory_limit: self.memory_limit,
             graphs: self.device == DeviceChoice::Cuda && !self.no_graphs,
             dtype: self.dtype(),
-            threads: self.threads.map(|threads| threads.size()),
+            threads: self.threads,
             model: self.model(),
-            balance: self.balance.map(|balance| balance.0),
-            z_loss: self.z_loss.map(|weight| weight.0),
+            balance: self.balance,
+            z_loss: self.z_loss,
             documents: self.documents.map(|end| DocumentOptions {
-                end: end.0 as u32,
+                end: end as u32,
                 packs: self.pack,
                 masks_borders: self.mask_borders,
             }),
-            batch: self.batch.size(),
-            seq: self.seq.size(),
-            steps: self.steps.0,
-            seed: self.seed.0,
+            batch: self.batch,
+            seq: self.seq,
+            steps: self.steps,
+            seed: self.seed,
             optimizer: self.optimizer_config(),
-            preflight: self.preflight.map(|steps| steps.0),
+            preflight: self.preflight,
             resume_auto: resume.as_ref().is_some_and(|(_, is_auto)| *is_auto),
             resume: resume.map(|(path, _)| path),
-            sample_tokens: self.sample_tokens.size(),
+            sample_tokens: self.sample_tokens as usize,
             save: self.save.map(|dir| SaveConfig {
                 dir,
-                every: self.save_every.map(|every| every.0),
+                every: self.save_every,
                 asynchronous: self.save_async,
-                keep: self.keep.map(|keep| keep.size()),
-                max_failed: self.max_failed_saves.map_or(3, |limit| limit.size()),
+                keep: self.keep,
+                max_failed: self.max_failed_saves.unwrap_or(3),
             }),
             config_file: self.config,
             recompute: self.recompute,
@@ -113,7 +113,7 @@ impl RunSettings {
             device: self.device,
             nondeterministic: self.nondeterministic,
             reduce_dtype: self.reduce_dtype,
-            accept_keys: self.accept_keys.map_or(Vec::new(), |keys| keys.0),
+            accept_keys: self.accept_keys.unwrap_or_default(),
             data: self.data,
             tokenizer: self.tokenizer,
             order: self.order,
@@ -129,6 +129,11 @@ impl RunSettings {
     /// Returns true if a setting is given, or kept by a checkpoint.
     pub(super) fn is_given(&self, name: &str) -> bool {
         self.given.contains_key(name)
+    }
+
+    /// Returns true if a setting is given, and no switch that is off.
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.given.get(name).is_some_and(|given| given.text != "false")
     }
 
     /// Returns true if the value is not that of a checkpoint, which another run was given.
@@ -173,7 +178,7 @@ impl RunSettings {
         let virtual_stages = match &schedule {
             ScheduleSource::File(_) => None,
             ScheduleSource::Named(kind) => {
-                let given = self.virtual_stages.map(|count| count.size());
+                let given = self.virtual_stages.map(|count| count as usize);
                 Some(given.unwrap_or(kind.default_chunks()))
             }
         };
@@ -185,12 +190,12 @@ impl RunSettings {
         match &self.init_from {
             Some(folder) => ModelSource::InitFrom(folder.clone()),
             None => ModelSource::New(ModelSizes {
-                hidden: self.hidden.size(),
-                layers: self.layers.size(),
-                heads: self.heads.size(),
-                kv_heads: self.kv_heads.map(|count| count.size()),
-                ffn: self.ffn.map(|width| width.size()),
-                vocab: self.vocab.size(),
+                hidden: self.hidden,
+                layers: self.layers,
+                heads: self.heads,
+                kv_heads: self.kv_heads,
+                ffn: self.ffn,
+                vocab: self.vocab,
                 tied: self.tied,
             }),
         }
@@ -201,32 +206,31 @@ impl RunSettings {
             choice: self.optimizer_choice(),
             lr: LrSchedule {
                 decay: self.lr_schedule,
-                peak: self.lr.0,
-                min: self.min_lr.0,
-                warmup: self.warmup.0,
-                steps: self.steps.0,
+                peak: self.lr,
+                min: self.min_lr,
+                warmup: self.warmup,
+                steps: self.steps,
             },
-            weight_decay: self.weight_decay.0,
-            clip: Some(self.clip.0).filter(|norm| *norm > 0.0),
-            ema: self.ema.map(|decay| decay.0),
+            weight_decay: self.weight_decay,
+            clip: Some(self.clip).filter(|norm| *norm > 0.0),
+            ema: self.ema,
         }
     }
 
     /// Returns the entry of `--optimizer`; of an unknown one, the default.
     pub(super) fn optimizer_entry(&self) -> &OptimizerEntry {
-        self.optimizers.find(&self.optimizer.0)
+        self.optimizers.find(&self.optimizer)
     }
 
     /// Returns the optimizer with the flags that it takes, given or by default.
     pub(super) fn optimizer_choice(&self) -> OptimizerChoice {
         let entry = self.optimizer_entry();
         let defaults = entry.defaults();
-        let betas = (self.betas.0, self.betas.1);
         let flags = OptimizerFlags {
-            betas: defaults.betas.map(|own| if self.is_given("betas") { betas } else { own }),
-            eps: defaults.eps.map(|own| if self.is_given("eps") { self.eps.0 } else { own }),
-            momentum: defaults.momentum.map(|own| self.momentum.map_or(own, |given| given.0)),
-            weight_decay: self.weight_decay.0,
+            betas: defaults.betas.map(|own| if self.is_given("betas") { self.betas } else { own }),
+            eps: defaults.eps.map(|own| if self.is_given("eps") { self.eps } else { own }),
+            momentum: defaults.momentum.map(|own| self.momentum.unwrap_or(own)),
+            weight_decay: self.weight_decay,
         };
         OptimizerChoice { name: entry.name().to_owned(), rule: entry.make_rule(&flags), flags }
     }

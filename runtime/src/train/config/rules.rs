@@ -11,7 +11,7 @@ use meshwright_core::__internal::check_rule;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::problems::Problems;
 use super::resolve::SIZES;
-use super::setting_value::{MeshSetting, refuse_word};
+use super::setting_value::{MeshSetting, word};
 use super::settings::{FLAGS, REPORTS, RunSettings, SAVING};
 use super::{Decay, DeviceChoice, Precision, ScheduleSource};
 
@@ -21,36 +21,80 @@ type Rule = fn(&RunSettings, &mut Problems);
 /// Every rule.
 pub const RULES: &[Rule] = &[
     the_mesh_is_chosen,
+    preflights_write_nothing,
+    others_are_given,
     mesh_order_has_the_axes,
-    gpu_settings_need_a_gpu,
     zero_needs_shards,
-    schedules_need_pp,
     virtual_stages_fit_the_schedule,
     cp_needs_its_axis,
     reduce_dtype_keeps_precision,
     sizes_exclude_a_folder,
     heads_divide,
-    accept_keys_needs_a_folder,
-    documents_are_given,
     the_optimizer_is_known,
     the_optimizer_takes_its_flags,
     the_optimizer_accepts_its_flags,
     decays_fall,
     the_warm_up_ends,
-    preflights_write_nothing,
-    checkpoints_need_a_folder,
-    save_async_needs_earlier_checkpoints,
     resume_auto_needs_save,
     stage_times_are_json,
 ];
 
 fn the_mesh_is_chosen(settings: &RunSettings, problems: &mut Problems) {
     if let Some(auto @ MeshSetting::Auto(_)) = settings.mesh {
-        problems.add(&["mesh"], match settings.preflight {
+        let message = match settings.preflight {
             Some(_) => format!("`{auto}` is not compared by --preflight; name the axes of the run"),
-            None => "`auto` needs the model: create the trainer by Trainer::from_args, or name the axes".into(),
-        });
+            None => {
+                "`auto` needs the model: create the trainer by Trainer::from_args, or name the axes"
+                    .into()
+            }
+        };
+        problems.add(&["mesh"], message);
     }
+}
+
+/// A preflight refuses the settings that it does not read, write or print.
+fn preflights_write_nothing(settings: &RunSettings, problems: &mut Problems) {
+    let Some(compared) = settings.preflight else { return };
+    let total = settings.steps;
+    if compared > total {
+        let message = format!("{compared} steps are more than --steps {total}");
+        problems.add(&["preflight", "steps"], message);
+    }
+    let others = FLAGS.iter().filter(|flag| [SAVING, REPORTS].contains(&flag.group));
+    // No tokens are those that a preflight samples anyway.
+    let is_moot =
+        |name| name == "preflight" || name == "sample-tokens" && settings.sample_tokens == 0;
+    for flag in others.filter(|flag| settings.is_given(flag.name) && !is_moot(flag.name)) {
+        let message =
+            "a --preflight compares steps from the beginning, and writes nothing; leave it out";
+        problems.add(&[flag.name], message);
+    }
+}
+
+/// Some settings need another one. Files may turn switches off.
+fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
+    let mut need = |is_met: bool, other: &str, names: &str, message: &str| {
+        for name in names.split(' ').filter(|name| !is_met && settings.is_on(name)) {
+            problems.add(&[name, other], message);
+        }
+    };
+    let has_gpu = settings.device == DeviceChoice::Cuda;
+    let message = "the CPU has no nondeterministic algorithms; use --device cuda, or leave it out";
+    need(has_gpu, "device", "nondeterministic", message);
+    let message = "the CPU has no CUDA graphs; use --device cuda, or leave it out";
+    need(has_gpu, "device", "no-graphs", message);
+    let is_pipelined = settings.shape().degree(AxisId::Pp) > 1;
+    let message = "needs a pp axis, such as --mesh pp=2; add one, or leave it out";
+    need(is_pipelined, "mesh", "schedule virtual-stages stages", message);
+    let message = "needs --init-from DIR, whose keys it names";
+    need(settings.is_given("init-from"), "init-from", "accept-keys", message);
+    let has_documents = settings.is_given("documents");
+    need(has_documents, "documents", "pack mask-borders", "needs --documents ID");
+    let saves = settings.is_given("save");
+    need(saves, "save", "save-every keep max-failed-saves", "needs --save DIR");
+    need(saves, "save", "stop-after", "needs --save DIR, from which the run is continued");
+    let message = "needs --save-every N: a run waits for the checkpoint after its last step";
+    need(settings.is_given("save-every"), "save-every", "save-async", message);
 }
 
 fn mesh_order_has_the_axes(settings: &RunSettings, problems: &mut Problems) {
@@ -60,40 +104,16 @@ fn mesh_order_has_the_axes(settings: &RunSettings, problems: &mut Problems) {
     }
 }
 
-fn gpu_settings_need_a_gpu(settings: &RunSettings, problems: &mut Problems) {
-    let (algorithms, graphs) = (settings.nondeterministic, settings.no_graphs);
-    for (name, is_on, what) in [
-        ("nondeterministic", algorithms, "nondeterministic algorithms"),
-        ("no-graphs", graphs, "CUDA graphs"),
-    ] {
-        if is_on && settings.device == DeviceChoice::Cpu {
-            let message = format!("the CPU has no {what}; use --device cuda, or leave it out");
-            problems.add(&[name, "device"], message);
-        }
-    }
-}
-
 /// A ZeRO stage above 0 needs ranks that state can be sharded over.
 fn zero_needs_shards(settings: &RunSettings, problems: &mut Problems) {
     let mesh = settings.shape();
     let level = settings.zero.filter(|level| *level > ZeroStage::Replicated);
     if let (Some(level), 1) = (level, mesh.degree_of(AxisSet::ZERO)) {
         let (level, instead) = (level.number(), with_ranks_along(&mesh, AxisId::Fsdp));
-        problems.add(
-            &["zero", "mesh"],
-            format!(
-                "{level} shards over fsdp, ep and cp, whose degrees are 1 in --mesh {mesh}; use {instead}, or --zero 0"
-            ),
+        let message = format!(
+            "{level} shards over fsdp, ep and cp, whose degrees are 1 in --mesh {mesh}; use {instead}, or --zero 0"
         );
-    }
-}
-
-fn schedules_need_pp(settings: &RunSettings, problems: &mut Problems) {
-    let names = ["schedule", "virtual-stages", "stages"];
-    let is_pipelined = settings.shape().degree(AxisId::Pp) > 1;
-    for name in names.into_iter().filter(|name| !is_pipelined && settings.is_given(name)) {
-        let message = "needs a pp axis, such as --mesh pp=2; add one, or leave it out";
-        problems.add(&[name, "mesh"], message);
+        problems.add(&["zero", "mesh"], message);
     }
 }
 
@@ -105,7 +125,7 @@ fn virtual_stages_fit_the_schedule(settings: &RunSettings, problems: &mut Proble
         }
         // The rule does not depend on the other numbers.
         ScheduleSource::Named(kind) => {
-            kind.generate(1, count.size(), 1).err().map(|error| error.to_string())
+            kind.generate(1, count as usize, 1).err().map(|error| error.to_string())
         }
     };
     if let Some(message) = refused {
@@ -118,13 +138,11 @@ fn cp_needs_its_axis(settings: &RunSettings, problems: &mut Problems) {
     let mesh = settings.shape();
     if let (Some(style), 1) = (settings.cp, mesh.degree(AxisId::Cp)) {
         let instead = with_ranks_along(&mesh, AxisId::Cp);
-        problems.add(
-            &["cp", "mesh"],
-            format!(
-                "{style} needs context-parallel ranks, but the degree of cp is 1 in --mesh {mesh}; use {instead}, or \
-                 leave it out"
-            ),
+        let message = format!(
+            "{style} needs context-parallel ranks, but the degree of cp is 1 in --mesh {mesh}; use {instead}, or leave \
+             it out"
         );
+        problems.add(&["cp", "mesh"], message);
     }
 }
 
@@ -159,27 +177,12 @@ fn sizes_exclude_a_folder(settings: &RunSettings, problems: &mut Problems) {
 }
 
 fn heads_divide(settings: &RunSettings, problems: &mut Problems) {
-    let (hidden, heads) = (settings.hidden.0, settings.heads.0);
+    let (hidden, heads) = (settings.hidden, settings.heads);
     if !hidden.is_multiple_of(heads) {
         problems.add(&["heads"], format!("{heads} does not divide --hidden {hidden}"));
     }
-    if let Some(kv_heads) = settings.kv_heads.filter(|kv_heads| !heads.is_multiple_of(kv_heads.0)) {
-        problems.add(&["kv-heads"], format!("{} does not divide --heads {heads}", kv_heads.0));
-    }
-}
-
-fn accept_keys_needs_a_folder(settings: &RunSettings, problems: &mut Problems) {
-    if settings.accept_keys.is_some() && settings.init_from.is_none() {
-        problems.add(&["accept-keys"], "needs --init-from DIR, whose keys it names");
-    }
-}
-
-fn documents_are_given(settings: &RunSettings, problems: &mut Problems) {
-    // A file may also turn them off.
-    for (name, is_on) in [("pack", settings.pack), ("mask-borders", settings.mask_borders)] {
-        if is_on && settings.documents.is_none() {
-            problems.add(&[name, "documents"], "needs --documents ID");
-        }
+    if let Some(kv_heads) = settings.kv_heads.filter(|kv_heads| !heads.is_multiple_of(*kv_heads)) {
+        problems.add(&["kv-heads"], format!("{kv_heads} does not divide --heads {heads}"));
     }
 }
 
@@ -187,10 +190,9 @@ fn the_optimizer_is_known(settings: &RunSettings, problems: &mut Problems) {
     if let Some(name) = settings.optimizers.duplicate_name() {
         problems.add(&["optimizer"], format!("two optimizers are registered as `{name}`"));
     }
-    let known = settings.optimizers.entries().iter().map(OptimizerEntry::name);
-    let (name, known) = (settings.optimizer.0.as_str(), Vec::from_iter(known));
-    if !known.contains(&name) {
-        problems.add(&["optimizer"], refuse_word(name, &known));
+    let known = settings.optimizers.entries().iter().map(|entry| (entry.name(), ()));
+    if let Err(message) = word(&settings.optimizer, &Vec::from_iter(known)) {
+        problems.add(&["optimizer"], message);
     }
 }
 
@@ -225,7 +227,7 @@ fn the_optimizer_accepts_its_flags(settings: &RunSettings, problems: &mut Proble
 }
 
 fn decays_fall(settings: &RunSettings, problems: &mut Problems) {
-    let (peak, min) = (settings.lr.0, settings.min_lr.0);
+    let (peak, min) = (settings.lr, settings.min_lr);
     let is_constant = settings.lr_schedule == Decay::Constant;
     if is_constant && min > 0.0 && settings.is_given_now("min-lr") {
         let message = "is the end of a decay, and --lr-schedule constant has none; use cosine or wsd, or leave it out";
@@ -236,47 +238,9 @@ fn decays_fall(settings: &RunSettings, problems: &mut Problems) {
 }
 
 fn the_warm_up_ends(settings: &RunSettings, problems: &mut Problems) {
-    let (warmup, steps) = (settings.warmup.0, settings.steps.0);
+    let (warmup, steps) = (settings.warmup, settings.steps);
     if warmup > steps {
         problems.add(&["warmup"], format!("{warmup} is more than --steps {steps}"));
-    }
-}
-
-/// A preflight refuses the settings that it does not read, write or print.
-fn preflights_write_nothing(settings: &RunSettings, problems: &mut Problems) {
-    let Some(compared) = settings.preflight else { return };
-    let total = settings.steps.0;
-    if compared.0 > total {
-        let message = format!("{} steps are more than --steps {total}", compared.0);
-        problems.add(&["preflight", "steps"], message);
-    }
-    let others = FLAGS.iter().filter(|flag| [SAVING, REPORTS].contains(&flag.group));
-    // No tokens are those that a preflight samples anyway.
-    let is_moot =
-        |name| name == "preflight" || name == "sample-tokens" && settings.sample_tokens.0 == 0;
-    for flag in others.filter(|flag| settings.is_given(flag.name) && !is_moot(flag.name)) {
-        let message =
-            "a --preflight compares steps from the beginning, and writes nothing; leave it out";
-        problems.add(&[flag.name], message);
-    }
-}
-
-fn checkpoints_need_a_folder(settings: &RunSettings, problems: &mut Problems) {
-    let names = ["save-every", "keep", "max-failed-saves"];
-    for name in names.into_iter().filter(|name| settings.is_given(name)) {
-        if settings.save.is_none() {
-            problems.add(&[name, "save"], "needs --save DIR");
-        }
-    }
-    if settings.stop_after.is_some() && settings.save.is_none() {
-        problems.add(&["stop-after", "save"], "needs --save DIR, from which the run is continued");
-    }
-}
-
-fn save_async_needs_earlier_checkpoints(settings: &RunSettings, problems: &mut Problems) {
-    if settings.save_async && settings.save_every.is_none() {
-        let message = "needs --save-every N: a run waits for the checkpoint after its last step";
-        problems.add(&["save-async", "save-every"], message);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The types of settings: how each is read from text, and what it is called in messages.
+//! The types of settings: how each is read from text, and what it must be.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,8 +19,11 @@ use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
 
-/// A type of settings.
-pub trait SettingValue: Sized {
+/// A type of settings. Its values are of [`Value`](Self::Value), of which it may allow only some.
+pub trait SettingType {
+    /// The values.
+    type Value;
+
     /// The kind of the flag.
     const KIND: FlagKind;
 
@@ -28,13 +31,13 @@ pub trait SettingValue: Sized {
     ///
     /// # Errors
     /// The problem, to be put after the name of the flag.
-    fn parse(text: &str) -> Result<Self, String>;
+    fn parse(text: &str) -> Result<Self::Value, String>;
 
     /// Reads a value as given.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    fn read(text: &OsStr) -> Result<Self, String> {
+    fn read(text: &OsStr) -> Result<Self::Value, String> {
         match text.to_str() {
             Some(text) => Self::parse(text.trim()),
             None => Err(format!("{} is not valid UTF-8", text.to_string_lossy())),
@@ -42,37 +45,33 @@ pub trait SettingValue: Sized {
     }
 
     /// Returns the value of a flag that is not given, from the default in the table.
-    fn absent(default: &str) -> Self {
+    fn absent(default: &str) -> Self::Value {
         Self::parse(default).expect("defaults are valid")
     }
 }
 
 /// A setting whose absence has a meaning of its own.
-impl<T: SettingValue> SettingValue for Option<T> {
+impl<T: SettingType> SettingType for Option<T> {
+    type Value = Option<T::Value>;
+
     const KIND: FlagKind = T::KIND;
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Option<T::Value>, String> {
         T::parse(text).map(Some)
     }
 
-    fn read(text: &OsStr) -> Result<Self, String> {
+    fn read(text: &OsStr) -> Result<Option<T::Value>, String> {
         T::read(text).map(Some)
     }
 
-    fn absent(_: &str) -> Self {
+    fn absent(_: &str) -> Option<T::Value> {
         None
     }
 }
 
-impl SettingValue for bool {
-    const KIND: FlagKind = FlagKind::Switch;
+impl SettingType for PathBuf {
+    type Value = PathBuf;
 
-    fn parse(text: &str) -> Result<bool, String> {
-        Ok(text == "true")
-    }
-}
-
-impl SettingValue for PathBuf {
     const KIND: FlagKind = FlagKind::Path;
 
     fn parse(text: &str) -> Result<PathBuf, String> {
@@ -86,8 +85,7 @@ impl SettingValue for PathBuf {
 }
 
 /// A whole number from `MIN` to `MAX`. The upper bound also keeps products of two sizes from overflowing.
-#[derive(Debug, Clone, Copy)]
-pub struct Count<const MIN: u64, const MAX: u64>(pub u64);
+pub struct Count<const MIN: u64, const MAX: u64>;
 
 /// A whole number that may be zero.
 pub type Natural = Count<0, { u32::MAX as u64 }>;
@@ -96,19 +94,14 @@ pub type Positive = Count<1, { u32::MAX as u64 }>;
 /// Any whole number of 64 bits.
 pub type Seed = Count<0, { u64::MAX }>;
 
-impl<const MIN: u64, const MAX: u64> Count<MIN, MAX> {
-    /// Returns the number as a size.
-    pub fn size(self) -> usize {
-        self.0 as usize
-    }
-}
+impl<const MIN: u64, const MAX: u64> SettingType for Count<MIN, MAX> {
+    type Value = u64;
 
-impl<const MIN: u64, const MAX: u64> SettingValue for Count<MIN, MAX> {
     const KIND: FlagKind = FlagKind::Count;
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let is_too_large = match text.parse::<u64>() {
-            Ok(number) if (MIN..=MAX).contains(&number) => return Ok(Count(number)),
+    fn parse(text: &str) -> Result<u64, String> {
+        let is_too_large = match text.parse() {
+            Ok(number) if (MIN..=MAX).contains(&number) => return Ok(number),
             Ok(number) => number > MAX,
             Err(error) => *error.kind() == IntErrorKind::PosOverflow,
         };
@@ -118,79 +111,110 @@ impl<const MIN: u64, const MAX: u64> SettingValue for Count<MIN, MAX> {
             0 => "a whole number".to_owned(),
             min => format!("a whole number of at least {min}"),
         };
-        Err(refuse(&wanted, text))
+        Err(format!("must be {wanted}, not `{text}`"))
     }
 }
 
-impl SettingValue for ZeroStage {
+/// A positive number that counts things in memory.
+pub struct Size;
+
+impl SettingType for Size {
+    type Value = usize;
+
+    const KIND: FlagKind = FlagKind::Count;
+
+    fn parse(text: &str) -> Result<usize, String> {
+        Positive::parse(text).map(|size| size as usize)
+    }
+}
+
+impl SettingType for ZeroStage {
+    type Value = ZeroStage;
+
     const KIND: FlagKind = FlagKind::Count;
 
     fn parse(text: &str) -> Result<ZeroStage, String> {
-        Count::<0, 3>::parse(text).map(|stage| ZeroStage::ALL[stage.size()])
+        Count::<0, 3>::parse(text).map(|stage| ZeroStage::ALL[stage as usize])
     }
 }
 
-/// Implements settings that [`refuse`] names by what they must be.
-macro_rules! wanted_values {
-    ($($type:ty: $kind:expr, $wanted:literal, $parse:expr;)+) => {$(
-        impl SettingValue for $type {
-            const KIND: FlagKind = $kind;
-
-            fn parse(text: &str) -> Result<$type, String> {
-                let parse: fn(&str) -> Option<$type> = $parse;
-                parse(text).ok_or_else(|| refuse($wanted, text))
-            }
-        }
-    )+};
-}
-
 /// A finite number of at least zero.
-#[derive(Debug, Clone, Copy)]
-pub struct Number(pub f64);
-
+pub struct Number;
 /// A number in [0, 1).
-#[derive(Debug, Clone, Copy)]
-pub struct Fraction(pub f64);
+pub struct Fraction;
+/// Two numbers in [0, 1), written as `0.9,0.95`.
+pub struct Pair;
+/// The name of an optimizer, which may be one that the program registers.
+pub struct OptimizerName;
+/// Keys separated by commas.
+pub struct KeyList;
+/// Weight of the load-balancing loss; 0 for `none`.
+pub struct Balance;
 
-/// Two numbers in [0, 1), parsed from `0.9,0.95`.
-#[derive(Debug, Clone, Copy)]
-pub struct Pair(pub f64, pub f64);
+/// Implements types by a function that reads a value, or states the problem.
+macro_rules! setting_types {
+    ($($type:ty: $value:ty, $kind:ident $(($words:expr))?, $parse:expr;)+) => {$(
+        impl SettingType for $type {
+            type Value = $value;
 
-wanted_values! {
-    Number: FlagKind::Number, "a number of at least 0", number;
-    Fraction: FlagKind::Number, "a number of at least 0 and below 1", fraction;
-    Pair: FlagKind::Pair, "two numbers in [0, 1) separated by a comma", |text| {
-        let (first, second) = text.split_once(',')?;
-        Some(Pair(fraction(first.trim())?.0, fraction(second.trim())?.0))
-    };
-    Bytes: FlagKind::Bytes, "a number of bytes such as 2GB or 512MiB", |text| {
-        text.parse().ok().filter(|bytes: &Bytes| bytes.0 >= 1.0)
-    };
-    TimeLimit: FlagKind::Text, "a time such as 3h50m, 90s or 2d", |text| text.parse().ok();
-}
+            const KIND: FlagKind = FlagKind::$kind $(($words))?;
 
-fn number(text: &str) -> Option<Number> {
-    text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).map(Number)
-}
-
-fn fraction(text: &str) -> Option<Fraction> {
-    text.parse().ok().filter(|number| (0.0..1.0).contains(number)).map(Fraction)
-}
-
-/// Implements settings that are one of some words.
-macro_rules! words {
-    ($($type:ty { $($word:literal => $value:path),+ })+) => {$(
-        impl SettingValue for $type {
-            const KIND: FlagKind = FlagKind::Choice(&[$($word),+]);
-
-            fn parse(text: &str) -> Result<$type, String> {
-                match text {
-                    $($word => Ok($value),)+
-                    _ => Err(refuse_word(text, &[$($word),+])),
-                }
+            fn parse(text: &str) -> Result<$value, String> {
+                let parse: fn(&str) -> Result<$value, String> = $parse;
+                parse(text)
             }
         }
     )+};
+}
+
+setting_types! {
+    bool: bool, Switch, |text| Ok(text == "true");
+    Number: f64, Number, |text| wanted("a number of at least 0", text, number);
+    Fraction: f64, Number, |text| wanted("a number of at least 0 and below 1", text, fraction);
+    Pair: (f64, f64), Pair, |text| wanted("two numbers in [0, 1) separated by a comma", text, |text| {
+        let (first, second) = text.split_once(',')?;
+        Some((fraction(first.trim())?, fraction(second.trim())?))
+    });
+    Bytes: usize, Bytes, |text| wanted("a number of bytes such as 2GB or 512MiB", text, |text| {
+        text.parse().ok().filter(|bytes: &Bytes| bytes.0 >= 1.0).map(|bytes| bytes.0 as usize)
+    });
+    TimeLimit: TimeLimit, Text, |text| {
+        wanted("a time such as 3h50m, 90s or 2d", text, |text| text.parse().ok())
+    };
+    OptimizerName: String, Choice(&["adamw", "sgd", "muon"]), |text| Ok(text.to_owned());
+    MeshSetting: MeshSetting, Text, parsed;
+    AxisOrder: AxisOrder, Text, parsed;
+    ScheduleSource: ScheduleSource, Text, parsed;
+    StageCut: StageCut, Text, parsed;
+    RecomputeOverride: RecomputeOverride, Text, parsed;
+    ContextStyle: ContextStyle, Text, parsed;
+    KeyList: Vec<String>, Text, |text| {
+        let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
+        if keys.iter().any(String::is_empty) {
+            return Err(format!("`{text}` has a key without a name; write for example `a,b`"));
+        }
+        Ok(keys)
+    };
+    Balance: f64, Text, |text| {
+        let (kind, weight) = text.split_once('=').unwrap_or((text, ""));
+        match (kind.trim(), number(weight.trim())) {
+            ("none", None) if !text.contains('=') => Ok(0.0),
+            ("batch", Some(weight)) => Ok(weight),
+            ("batch", None) => {
+                Err(format!("`{text}` has no weight of at least 0; write for example batch=0.01"))
+            }
+            _ => Err(format!("`{text}` is not known; use none or batch=X")),
+        }
+    };
+}
+
+/// Implements types whose values are words.
+macro_rules! words {
+    ($($type:ty { $($word:literal => $value:path),+ })+) => {
+        setting_types! {
+            $($type: $type, Choice(&[$($word),+]), |text| word(text, &[$(($word, $value)),+]);)+
+        }
+    };
 }
 
 words! {
@@ -199,42 +223,6 @@ words! {
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
     Decay { "constant" => Decay::Constant, "cosine" => Decay::Cosine, "wsd" => Decay::Wsd }
 }
-
-/// The name of an optimizer, which may be one that the program registers.
-#[derive(Debug, Clone)]
-pub struct OptimizerName(pub String);
-
-impl SettingValue for OptimizerName {
-    const KIND: FlagKind = FlagKind::Choice(&["adamw", "sgd", "muon"]);
-
-    fn parse(text: &str) -> Result<OptimizerName, String> {
-        Ok(OptimizerName(text.to_owned()))
-    }
-}
-
-/// Implements settings by [`FromStr`], whose errors state the problem.
-macro_rules! parsed_values {
-    ($($type:ty),+) => {$(
-        impl SettingValue for $type {
-            const KIND: FlagKind = FlagKind::Text;
-
-            fn parse(text: &str) -> Result<$type, String> {
-                text.parse().map_err(|error: <$type as FromStr>::Err| error.to_string())
-            }
-        }
-    )+};
-}
-
-parsed_values!(
-    MeshSetting,
-    AxisOrder,
-    ScheduleSource,
-    StageCut,
-    RecomputeOverride,
-    ContextStyle,
-    KeyList,
-    Balance
-);
 
 /// `--mesh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,10 +238,8 @@ impl FromStr for MeshSetting {
 
     fn from_str(text: &str) -> Result<MeshSetting, String> {
         let Some(rest) = text.strip_prefix("auto") else {
-            return text
-                .parse()
-                .map(MeshSetting::Shape)
-                .map_err(|error: MeshError| error.to_string());
+            let shape = text.parse().map(MeshSetting::Shape);
+            return shape.map_err(|error: MeshError| error.to_string());
         };
         match rest.trim().strip_prefix('=').map(|ranks| ranks.trim().parse()) {
             None if rest.is_empty() => Ok(MeshSetting::Auto(None)),
@@ -273,49 +259,31 @@ impl fmt::Display for MeshSetting {
     }
 }
 
-/// Keys separated by commas.
-#[derive(Debug, Clone)]
-pub struct KeyList(pub Vec<String>);
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
 
-impl FromStr for KeyList {
-    type Err = String;
+fn fraction(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number| (0.0..1.0).contains(number))
+}
 
-    fn from_str(text: &str) -> Result<KeyList, String> {
-        let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
-        if keys.iter().any(String::is_empty) {
-            return Err(format!("`{text}` has a key without a name; write for example `a,b`"));
-        }
-        Ok(KeyList(keys))
+/// Reads a value, or states what it must be.
+fn wanted<T>(wanted: &str, text: &str, read: fn(&str) -> Option<T>) -> Result<T, String> {
+    read(text).ok_or_else(|| format!("must be {wanted}, not `{text}`"))
+}
+
+/// Reads a value whose errors state the problem.
+fn parsed<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+/// Returns the value of a word, or the problem, with a suggestion.
+pub fn word<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
+    if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
+        return Ok(*value);
     }
-}
-
-/// Weight of the load-balancing loss; 0 for `none`.
-#[derive(Debug, Clone, Copy)]
-pub struct Balance(pub f64);
-
-impl FromStr for Balance {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Balance, String> {
-        let (kind, weight) = text.split_once('=').unwrap_or((text, ""));
-        match (kind.trim(), number(weight.trim())) {
-            ("none", None) if !text.contains('=') => Ok(Balance(0.0)),
-            ("batch", Some(Number(weight))) => Ok(Balance(weight)),
-            ("batch", None) => {
-                Err(format!("`{text}` has no weight of at least 0; write for example batch=0.01"))
-            }
-            _ => Err(format!("`{text}` is not known; use none or batch=X")),
-        }
-    }
-}
-
-fn refuse(wanted: &str, text: &str) -> String {
-    format!("must be {wanted}, not `{text}`")
-}
-
-/// Returns the problem with a word that is none of `words`, with a suggestion.
-pub fn refuse_word(text: &str, words: &[&str]) -> String {
+    let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
     let near = Flag::nearest(text, words.iter().copied());
     let hint = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-    format!("must be one of {}, not `{text}`{hint}", words.join(", "))
+    Err(format!("must be one of {}, not `{text}`{hint}", words.join(", ")))
 }

@@ -15,7 +15,7 @@ use super::given::GivenMap;
 use super::problems::Problems;
 use super::setting_value::{
     Balance, Count, Fraction, KeyList, MeshSetting, Natural, Number, OptimizerName, Pair, Positive,
-    Seed, SettingValue,
+    Seed, SettingType, Size,
 };
 use super::{Decay, DeviceChoice, Optimizers, Precision, ScheduleSource, TimeLimit};
 
@@ -34,7 +34,7 @@ macro_rules! settings {
                 as_text(&NAME)
             },
             value: concat!("" $(, $placeholder)?),
-            kind: <$type as SettingValue>::KIND,
+            kind: <$type as SettingType>::KIND,
             default: concat!("" $(, $default)?),
             alone: concat!("" $($(, $alone)?)?),
             group: $group,
@@ -45,7 +45,7 @@ macro_rules! settings {
         /// [rules](super::rules) are not checked yet.
         #[derive(Debug, Clone)]
         pub struct RunSettings {
-            $($($(#[doc = $help])+ pub(in crate::train) $field: $type,)+)+
+            $($($(#[doc = $help])+ pub(in crate::train) $field: <$type as SettingType>::Value,)+)+
             /// The settings as given.
             pub(super) given: GivenMap,
             /// The problems of single values.
@@ -60,7 +60,7 @@ macro_rules! settings {
                 let mut problems = Problems::new(&given);
                 let mut flags = FLAGS.iter();
                 RunSettings {
-                    $($($field: read_next(&given, &mut flags, &mut problems),)+)+
+                    $($($field: read_next::<$type>(&given, &mut flags, &mut problems),)+)+
                     given,
                     problems,
                     optimizers: optimizers.clone(),
@@ -94,7 +94,7 @@ settings! {
         /// Device of the ranks: cpu, or cuda in a program built with --features cuda
         device: DeviceChoice = "cpu", "DEVICE";
         /// Threads of each rank [default: cores divided by ranks, at least 1]
-        threads: Option<Positive>, "N";
+        threads: Option<Size>, "N";
         /// Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits
         /// from run to run [needs --device cuda]
         nondeterministic: bool;
@@ -106,7 +106,7 @@ settings! {
         /// gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]
         zero: Option<ZeroStage>, "STAGE";
         /// Gradient accumulation: micro-batches per step on each rank
-        micro_batches: Positive = "1", "N";
+        micro_batches: Size = "1", "N";
         /// Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation;
         /// `meshwright schedule` draws them [default: 1f1b; needs a pp axis]
         schedule: Option<ScheduleSource>, "NAME";
@@ -136,18 +136,18 @@ settings! {
         /// Leave out these keys of the config.json of --init-from, which the program does not know
         accept_keys: Option<KeyList>, "KEY,..";
         /// Width of the residual stream
-        hidden: Positive = "128", "N";
+        hidden: Size = "128", "N";
         /// Transformer blocks
-        layers: Positive = "4", "N";
+        layers: Size = "4", "N";
         /// Attention heads; each is hidden / heads wide
-        heads: Positive = "4", "N";
+        heads: Size = "4", "N";
         /// Key and value heads, each shared by heads / kv-heads query heads [default: --heads]
-        kv_heads: Option<Positive>, "N";
+        kv_heads: Option<Size>, "N";
         /// Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times
         /// --hidden for a GPT-2]
-        ffn: Option<Positive>, "N";
+        ffn: Option<Size>, "N";
         /// Vocabulary size
-        vocab: Positive = "256", "N";
+        vocab: Size = "256", "N";
         /// Use one weight for the token embedding and the output head
         tied: bool;
         /// Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef
@@ -174,9 +174,9 @@ settings! {
         /// Do not count the prediction of the next document's first token in the loss [needs --documents]
         mask_borders: bool;
         /// Global batch: sequences per step over all ranks
-        batch: Positive = "16", "B";
+        batch: Size = "16", "B";
         /// Sequence length in tokens
-        seq: Positive = "128", "T";
+        seq: Size = "128", "T";
         /// Optimizer steps in total, including those before --resume
         steps: Positive = "600", "N";
         /// Seed of initialization, sample order, dropout and sampling
@@ -215,10 +215,10 @@ settings! {
         /// Write the checkpoints of --save-every while training goes on, from a copy of the state in host memory
         save_async: bool;
         /// Remove all but the newest K checkpoints [needs --save]
-        keep: Option<Positive>, "K";
+        keep: Option<Size>, "K";
         /// End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a
         /// warning, except for the last save
-        max_failed_saves: Option<Positive>, "N";
+        max_failed_saves: Option<Size>, "N";
         /// Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of
         /// --save, or begins if there is none
         resume: Option<PathBuf>, "DIR/latest";
@@ -247,11 +247,11 @@ settings! {
 }
 
 /// Reads the value of the next flag of the table.
-fn read_next<T: SettingValue>(
+fn read_next<T: SettingType>(
     given: &GivenMap,
     flags: &mut impl Iterator<Item = &'static Flag>,
     problems: &mut Problems,
-) -> T {
+) -> T::Value {
     let flag = flags.next().expect("each setting has a flag");
     let read = given.get(flag.name).map(|given| T::read(&given.text));
     match read {
