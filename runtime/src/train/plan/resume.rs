@@ -16,7 +16,7 @@ use crate::train::config::{Config, RunSettings};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
-use super::saved_settings::{changed_settings, check_architecture, check_family, saved_flags};
+use super::saved_settings::{Differences, check_family, saved_flags};
 
 /// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
 ///
@@ -74,9 +74,11 @@ pub fn check_checkpoint(
     let kinds = |param: &ParamRef| rule.state_kinds(groups.of(param)).to_vec();
     check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
-    state.data.check_resume(&DataPosition::after(state.step, dataset))?;
+    let position = DataPosition::after(state.step, dataset);
+    let differences = Differences::new(checkpoint, config, architecture, &position);
+    differences.check_data(state.data.other_data(&position))?;
     // It names what differs; tensors only show it.
-    check_architecture(checkpoint, config, architecture)?;
+    differences.check_architecture(checkpoint, config)?;
     let has_average = state_kinds_in(checkpoint).contains(Ema::KIND);
     let average = has_average.then_some(Ema::KIND);
     let expected =
@@ -107,7 +109,7 @@ pub fn check_checkpoint(
         )),
         _ => {}
     }
-    let changed = changed_settings(checkpoint, config, architecture);
+    let changed = differences.changed_settings(config, architecture);
     if !changed.is_empty() {
         let folder = checkpoint.folder().display();
         print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));

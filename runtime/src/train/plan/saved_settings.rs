@@ -1,11 +1,13 @@
 //! Settings of a saved run, compared with the settings of the run that resumes it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::hf::HfConfig;
+use crate::data::{DataError, DataPosition};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::tensor::ZeroStage;
@@ -18,37 +20,73 @@ const ARCHITECTURE: &str = "architecture";
 /// Key of the flags among the saved settings, with which a resumed run has the same settings.
 const FLAGS: &str = "flags";
 
-/// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are
-/// compared.
-const NOT_COMPARED: [&str; 4] =
-    ["bos_token_id", "eos_token_id", "router_aux_loss_coef", "router_z_loss_coef"];
+/// Treatment of a setting that differs.
+#[derive(Clone, Copy, PartialEq)]
+enum Treatment {
+    /// The run would not continue.
+    Refuse,
+    /// The run may change it, but it is easily forgotten: a warning, with its consequence.
+    Warn(&'static str),
+    /// Without effect on training, or set by flags, which are compared.
+    Ignore,
+}
 
-/// Keys of `config.json` of the sizes that are not saved as flags where they follow from others, and their flags.
-const DERIVED_SIZES: [(&str, &str); 3] =
-    [("intermediate_size", "--ffn"), ("n_inner", "--ffn"), ("num_key_value_heads", "--kv-heads")];
+use Treatment::{Ignore, Refuse, Warn};
 
-/// Flags of how ranks share the work, without effect on results. Those that depend on the mesh are not taken from a
-/// checkpoint with another one.
-const LAYOUT: [&str; 7] =
-    ["mesh", "schedule", "virtual-stages", "stages", "mesh-order", "zero", "cp"];
-
-/// Settings that a resumed run may change, but that are easily forgotten: the path among the saved settings, and the
-/// flag.
-const CHANGEABLE: [(&str, &str); 13] = [
-    ("/balance", "--balance"),
-    ("/z-loss", "--z-loss"),
-    ("/optimizer/lr/peak", "--lr"),
-    ("/optimizer/lr/decay", "--lr-schedule"),
-    ("/optimizer/lr/min", "--min-lr"),
-    ("/optimizer/lr/warmup", "--warmup"),
-    ("/optimizer/betas", "--betas"),
-    ("/optimizer/eps", "--eps"),
-    ("/optimizer/momentum", "--momentum"),
-    ("/optimizer/weight-decay", "--weight-decay"),
-    ("/optimizer/clip", "--clip"),
-    ("/dtype", "--dtype"),
-    ("/reduce-dtype", "--reduce-dtype"),
+/// The settings that are compared: the path among the saved ones, the flag, and the treatment. All keys of the
+/// architecture are compared, and others of the saved settings are not.
+const SETTINGS: [(&str, &str, Treatment); 36] = [
+    ("data.seq", "--seq", Refuse),
+    ("data.batch", "--batch", Refuse),
+    ("data.order", "--order", Refuse),
+    ("data.seed", "--seed", Refuse),
+    ("data.documents.end", "--documents", Refuse),
+    ("data.documents.packs", "--pack", Refuse),
+    ("data.documents.masks-borders", "--mask-borders", Refuse),
+    ("architecture.bos_token_id", "", Ignore),
+    ("architecture.eos_token_id", "", Ignore),
+    ("architecture.router_aux_loss_coef", "", Ignore),
+    ("architecture.router_z_loss_coef", "", Ignore),
+    // Sizes that are not saved as flags where they follow from others.
+    ("architecture.intermediate_size", "--ffn", Refuse),
+    ("architecture.n_inner", "--ffn", Refuse),
+    ("architecture.num_key_value_heads", "--kv-heads", Refuse),
+    ("balance", "--balance", Warn("")),
+    ("z-loss", "--z-loss", Warn("")),
+    ("optimizer.lr.peak", "--lr", Warn("")),
+    ("optimizer.lr.decay", "--lr-schedule", Warn("")),
+    ("optimizer.lr.min", "--min-lr", Warn("")),
+    ("optimizer.lr.warmup", "--warmup", Warn("")),
+    ("optimizer.betas", "--betas", Warn("")),
+    ("optimizer.eps", "--eps", Warn("")),
+    ("optimizer.momentum", "--momentum", Warn("")),
+    ("optimizer.weight-decay", "--weight-decay", Warn("")),
+    ("optimizer.clip", "--clip", Warn("")),
+    ("dtype", "--dtype", Warn("")),
+    ("reduce-dtype", "--reduce-dtype", Warn("")),
+    ("micro-batches", "--micro-batches", Warn(", which changes the load-balancing loss")),
+    ("flags.schedule", "--schedule", Warn("")),
+    ("flags.virtual-stages", "--virtual-stages", Warn("")),
+    ("flags.stages", "--stages", Warn("")),
+    ("flags.mesh-order", "--mesh-order", Warn("")),
+    ("flags.zero", "--zero", Warn("")),
+    ("flags.cp", "--cp", Warn("")),
+    ("optimizer.ema", "--ema", Warn("")),
+    ("optimizer.lr.steps", "--steps", Warn(", which moves the decay of the learning rate")),
 ];
+
+/// A setting that differs from the saved one, `null` where it is missing.
+struct Difference {
+    path: String,
+    saved: Value,
+    now: Value,
+}
+
+/// The settings of a run that differ from the saved ones.
+pub struct Differences {
+    all: Vec<Difference>,
+    saved_mesh: Option<MeshShape>,
+}
 
 /// Returns all settings of a run, also as flags, with the architecture of its model as `config.json` describes it.
 pub fn settings_to_save(config: &Config, architecture: &Value) -> Value {
@@ -79,141 +117,168 @@ pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
     }
 }
 
-/// Checks that the model of a checkpoint has the same architecture. What shapes do not show, such as the base of rotary
-/// positions, would change the results.
-pub fn check_architecture(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    architecture: &Value,
-) -> Result<()> {
-    let settings = &checkpoint.manifest().state.config;
-    // Older checkpoints do not have it.
-    let Some(saved) = settings.get(ARCHITECTURE) else { return Ok(()) };
-    // Saved numbers were read from text.
-    let now = serde_json::from_str(&architecture.to_string()).unwrap_or_default();
-    let mut differences = Vec::new();
-    list_differences("", saved, &now, &mut differences);
-    if differences.is_empty() {
-        return Ok(());
-    }
-    let saved_source = settings.pointer("/model/init-from").and_then(Value::as_str);
-    // The flag is kept as an absolute path.
-    let is_saved_folder = |folder: &Path| {
-        let kept = settings.pointer("/flags/init-from").and_then(Value::as_str);
-        let is_same = |saved: &str| std::path::absolute(folder).is_ok_and(|now| now == *saved);
-        kept.is_some_and(is_same) || saved_source.is_some_and(|saved| Path::new(saved) == folder)
-    };
-    let advice = match (saved_source, &config.model) {
-        (Some(saved), ModelSource::InitFrom(folder)) if is_saved_folder(folder) => {
-            format!("restore the config.json of {saved}, with which the run was saved")
+impl Differences {
+    /// Compares the settings of a checkpoint with those of a run that continues at the position `data`.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        config: &Config,
+        architecture: &Value,
+        data: &DataPosition,
+    ) -> Differences {
+        let state = &checkpoint.manifest().state;
+        // Saved numbers were read from text.
+        let now = settings_to_save(config, architecture).to_string();
+        let now: Value = serde_json::from_str(&now).unwrap_or_default();
+        let mut all = Vec::new();
+        // Older checkpoints do not have all of them.
+        for (key, saved) in state.config.as_object().into_iter().flatten() {
+            list_differences(key, saved, &now[key], &mut all);
         }
-        (Some(saved), _) => format!("add --init-from {saved}, as in the saved run"),
-        (None, ModelSource::InitFrom(_)) => "leave --init-from out, as in the saved run".to_owned(),
-        (None, ModelSource::New(_)) => {
-            "leave out the flags that change it, or train another model without --resume".to_owned()
+        let position = |data: &DataPosition| serde_json::to_value(data).unwrap_or_default();
+        list_differences("data", &position(&state.data), &position(data), &mut all);
+        let saved_mesh = state.config[FLAGS]["mesh"].as_str().and_then(|mesh| mesh.parse().ok());
+        Differences { all, saved_mesh }
+    }
+
+    fn find(&self, path: &str) -> Option<&Difference> {
+        self.all.iter().find(|difference| difference.path == path)
+    }
+
+    /// Checks that the run continues with the same samples.
+    ///
+    /// # Errors
+    /// [`DataError::OtherPosition`] lists every difference; `other_data` is one.
+    pub fn check_data(&self, other_data: Option<String>) -> Result<()> {
+        let of_data = SETTINGS.into_iter().filter(|(path, ..)| path.starts_with("data."));
+        let settings = of_data.filter_map(|(path, flag, _)| {
+            let Difference { saved, now, .. } = self.find(path)?;
+            // Without documents there is nothing to pack or to mask.
+            let is_moot = !path.ends_with(".end") && (saved.is_null() || now.is_null());
+            (!is_moot).then(|| format!("{flag}: {}, but {} was saved", text(now), text(saved)))
+        });
+        let differences: Vec<String> = other_data.into_iter().chain(settings).collect();
+        if differences.is_empty() {
+            Ok(())
+        } else {
+            Err(DataError::OtherPosition { differences }.into())
         }
-    };
-    Err(Error::Input(format!(
-        "--resume: the model of {} differs from that of this run: {}; {advice}",
-        checkpoint.folder().display(),
-        differences.join(", ")
-    )))
-}
+    }
 
-/// Adds each setting that differs, by its path.
-fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Vec<String>) {
-    if NOT_COMPARED.contains(&path) || saved == now {
-        return;
-    }
-    let (Value::Object(saved), Value::Object(now)) = (saved, now) else {
-        let flag = DERIVED_SIZES.iter().find(|(key, _)| *key == path);
-        let name = flag.map_or(path.to_owned(), |(key, flag)| format!("{flag} ({key})"));
-        differences.push(difference(&name, saved, now));
-        return;
-    };
-    let added = now.keys().filter(|key| !saved.contains_key(*key));
-    for key in saved.keys().chain(added) {
-        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        let [saved, now] = [saved, now].map(|settings| settings.get(key).unwrap_or(&Value::Null));
-        list_differences(&path, saved, now, differences);
-    }
-}
-
-/// Describes the [changeable](CHANGEABLE) settings that differ from the saved ones, for a model of this `architecture`.
-pub fn changed_settings(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    architecture: &Value,
-) -> Vec<String> {
-    let saved = &checkpoint.manifest().state.config;
-    let now = serde_json::to_string(config).and_then(|text| serde_json::from_str(&text));
-    let now: Value = now.unwrap_or_default();
-    let describe = |(path, flag): (&str, &str)| {
-        let (saved, now) = (saved.pointer(path)?, now.pointer(path)?);
-        (saved != now).then(|| difference(flag, saved, now))
-    };
-    let mut changed: Vec<String> = CHANGEABLE.into_iter().filter_map(describe).collect();
-    // A load-balancing loss follows from all rows of a micro-batch together.
-    let balance = config.balance.or_else(|| architecture["router_aux_loss_coef"].as_f64());
-    if balance.is_some_and(|weight| weight > 0.0)
-        && let Some(difference) = describe(("/micro-batches", "--micro-batches"))
-    {
-        changed.push(format!("{difference}, which changes the load-balancing loss"));
-    }
-    changed.extend(changed_layout(saved, config));
-    let ema = "/optimizer/ema";
-    // A run that begins or stops to keep an average has a warning of its own.
-    if config.optimizer.ema.is_some() && saved.pointer(ema).is_some_and(Value::is_number) {
-        changed.extend(describe((ema, "--ema")));
-    }
-    let lr = &config.optimizer.lr;
-    // A constant rate does not depend on the number of steps.
-    if lr.decay != Decay::Constant
-        && let Some(difference) = describe(("/optimizer/lr/steps", "--steps"))
-    {
-        changed.push(format!("{difference}, which moves the decay of the learning rate"));
-    }
-    changed
-}
-
-/// Describes the settings of the [layout](LAYOUT) that differ from the saved ones and do not follow from another mesh:
-/// on it they have their defaults.
-fn changed_layout(saved: &Value, config: &Config) -> Vec<String> {
-    let (saved, now) = (&saved[FLAGS], kept_flags(config));
-    let saved = |name: &str| saved[name].as_str();
-    let Some(saved_mesh) = saved("mesh").and_then(|mesh| mesh.parse::<MeshShape>().ok()) else {
-        return Vec::new();
-    };
-    let is_changed = |name: &&str| saved(name) != now.get(*name).map(String::as_str);
-    // Given settings of the same mesh are no surprise.
-    if !LAYOUT[..3].iter().any(is_changed) {
-        return Vec::new();
-    }
-    let mesh = &config.mesh;
-    let is_default = |zero: &str| zero == ZeroStage::suited_to(&saved_mesh).number().to_string();
-    let matters = |name: &&str| match *name {
-        "mesh" => false,
-        "mesh-order" => {
-            saved(name).is_some()
-                && AxisId::ALL.iter().filter(|axis| mesh.degree(**axis) > 1).count() > 1
+    /// Checks that the model of the checkpoint has the same architecture. What shapes do not show, such as the base of
+    /// rotary positions, would change the results.
+    pub fn check_architecture(&self, checkpoint: &Checkpoint, config: &Config) -> Result<()> {
+        let of_architecture = self.all.iter().filter_map(|difference| {
+            let key = difference.path.strip_prefix(ARCHITECTURE)?.strip_prefix('.')?;
+            match SETTINGS.into_iter().find(|(path, ..)| *path == difference.path) {
+                Some((_, _, Ignore)) => None,
+                Some((_, flag, _)) => Some(difference.describe(&format!("{flag} ({key})"))),
+                None => Some(difference.describe(key)),
+            }
+        });
+        let differences: Vec<String> = of_architecture.collect();
+        if differences.is_empty() {
+            return Ok(());
         }
-        "zero" => mesh.degree_of(AxisSet::ZERO) > 1 && !saved("zero").is_some_and(is_default),
-        "cp" => mesh.degree(AxisId::Cp) > 1 && saved("cp").is_some(),
-        _ => mesh.degree(AxisId::Pp) > 1 && saved_mesh.degree(AxisId::Pp) > 1,
-    };
-    let value = |text: Option<&str>| text.map_or(Value::Null, Value::from);
-    let describe = |name: &str| {
-        let now = now.get(name).map(String::as_str);
-        difference(&format!("--{name}"), &value(saved(name)), &value(now))
-    };
-    LAYOUT.into_iter().filter(is_changed).filter(matters).map(describe).collect()
+        let settings = &checkpoint.manifest().state.config;
+        let saved_source = settings.pointer("/model/init-from").and_then(Value::as_str);
+        // The flag is kept as an absolute path.
+        let is_saved_folder = |folder: &Path| {
+            let kept = settings.pointer("/flags/init-from").and_then(Value::as_str);
+            let is_same = |saved: &str| std::path::absolute(folder).is_ok_and(|now| now == *saved);
+            kept.is_some_and(is_same)
+                || saved_source.is_some_and(|saved| Path::new(saved) == folder)
+        };
+        let advice = match (saved_source, &config.model) {
+            (Some(saved), ModelSource::InitFrom(folder)) if is_saved_folder(folder) => {
+                format!("restore the config.json of {saved}, with which the run was saved")
+            }
+            (Some(saved), _) => format!("add --init-from {saved}, as in the saved run"),
+            (None, ModelSource::InitFrom(_)) => {
+                "leave --init-from out, as in the saved run".to_owned()
+            }
+            (None, ModelSource::New(_)) => {
+                "leave out the flags that change it, or train another model without --resume"
+                    .to_owned()
+            }
+        };
+        Err(Error::Input(format!(
+            "--resume: the model of {} differs from that of this run: {}; {advice}",
+            checkpoint.folder().display(),
+            differences.join(", ")
+        )))
+    }
+
+    /// Describes the settings that the run may change, and has changed.
+    pub fn changed_settings(&self, config: &Config, architecture: &Value) -> Vec<String> {
+        let describe = |(path, flag, treatment): (&str, &str, Treatment)| {
+            let (difference, Warn(consequence)) = (self.find(path)?, treatment) else {
+                return None;
+            };
+            let matters = self.matters(difference, config, architecture);
+            matters.then(|| difference.describe(flag) + consequence)
+        };
+        SETTINGS.into_iter().filter_map(describe).collect()
+    }
+
+    fn matters(&self, difference: &Difference, config: &Config, architecture: &Value) -> bool {
+        let Difference { path, saved, now } = difference;
+        let degree = |axes| config.mesh.degree_of(axes);
+        let of_layout = ["flags.mesh", "flags.schedule", "flags.virtual-stages"];
+        match (path.as_str(), &self.saved_mesh) {
+            // A load-balancing loss follows from all rows of a micro-batch together.
+            ("micro-batches", _) => {
+                let of_model = || architecture["router_aux_loss_coef"].as_f64();
+                config.balance.or_else(of_model).is_some_and(|weight| weight > 0.0)
+            }
+            // A run that begins or stops to keep an average has a warning of its own.
+            ("optimizer.ema", _) => saved.is_number() && now.is_number(),
+            // A constant rate does not depend on the number of steps.
+            ("optimizer.lr.steps", _) => config.optimizer.lr.decay != Decay::Constant,
+            (path, _) if !path.starts_with("flags.") => true,
+            // How ranks share the work has no effect on results. Given settings of the same mesh are no surprise, nor
+            // are those that follow from another one, on which they have their defaults.
+            (_, None) => false,
+            _ if of_layout.iter().all(|path| self.find(path).is_none()) => false,
+            ("flags.mesh-order", _) => {
+                let axes = AxisId::ALL.iter().filter(|axis| config.mesh.degree(**axis) > 1);
+                !saved.is_null() && axes.count() > 1
+            }
+            ("flags.zero", Some(saved_mesh)) => {
+                let suited = ZeroStage::suited_to(saved_mesh).number().to_string();
+                degree(AxisSet::ZERO) > 1 && *saved != suited
+            }
+            ("flags.cp", _) => degree(AxisSet::of(AxisId::Cp)) > 1 && !saved.is_null(),
+            (_, Some(saved_mesh)) => {
+                degree(AxisSet::of(AxisId::Pp)) > 1 && saved_mesh.degree(AxisId::Pp) > 1
+            }
+        }
+    }
 }
 
-fn difference(name: &str, saved: &Value, now: &Value) -> String {
-    let text = |value: &Value| match value {
+impl Difference {
+    fn describe(&self, name: &str) -> String {
+        format!("{name} is {}, and {} was saved", text(&self.now), text(&self.saved))
+    }
+}
+
+/// Lists the values that differ, by path.
+fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Vec<Difference>) {
+    let objects = [saved, now].into_iter().filter_map(Value::as_object);
+    let keys: BTreeSet<&String> = objects.flat_map(|object| object.keys()).collect();
+    if keys.is_empty() && saved != now {
+        let (saved, now) = (saved.clone(), now.clone());
+        differences.push(Difference { path: path.to_owned(), saved, now });
+    }
+    for key in keys {
+        let [saved, now] = [saved, now].map(|value| value.get(key).unwrap_or(&Value::Null));
+        list_differences(&format!("{path}.{key}"), saved, now, differences);
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),
         value => value.to_string(),
-    };
-    format!("{name} is {}, and {} was saved", text(now), text(saved))
+    }
 }
