@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use meshwright::train::config::FLAGS;
+
 /// `BLESS=1` writes the error into the README.
 #[test]
 fn the_readme_shows_the_error_of_its_model() {
@@ -25,13 +27,37 @@ fn the_readme_shows_the_error_of_its_model() {
     );
 }
 
+/// `BLESS=1` writes the table.
+#[test]
+fn the_table_of_settings_is_that_of_the_flags() {
+    let mut table = String::new();
+    for group in FLAGS.chunk_by(|one, next| one.group == next.group) {
+        table += &format!("### {}\n\n| setting | meaning |\n|---|---|\n", group[0].group);
+        for flag in group {
+            let words = format!("--{} {}", flag.name, flag.value);
+            let default = match flag.default {
+                "" => String::new(),
+                default => format!(" [default: {default}]"),
+            };
+            table += &format!("| `{}` | {}{default} |\n", words.trim(), flag.help);
+        }
+        table += "\n";
+    }
+    let path = root().join("src/settings_table.md");
+    let table = table.trim_end().to_owned() + "\n";
+    if env::var_os("BLESS").is_some() {
+        fs::write(&path, &table).unwrap();
+    }
+    assert_eq!(read(&path), table, "BLESS=1 brings the table up to date");
+}
+
 #[test]
 fn every_page_is_in_the_table_of_contents() {
     let summary = read(&root().join("src/SUMMARY.md"));
     for page in pages() {
         let name = page.strip_prefix(root().join("src")).unwrap().display().to_string();
-        // The table is part of another page.
-        if !["SUMMARY.md", "attributes_table.md"].contains(&name.as_str()) {
+        // The tables are parts of other pages.
+        if !["SUMMARY.md", "attributes_table.md", "settings_table.md"].contains(&name.as_str()) {
             assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
         }
     }

@@ -23,6 +23,26 @@ pub enum FlagKind {
     Switch,
 }
 
+/// Treatment of a resumed run whose setting differs from the saved one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Its samples would be others.
+    Refuse,
+    /// It is easily forgotten: a warning.
+    Warn,
+    /// Without effect on training, or compared by what it reads.
+    Free,
+}
+
+/// The place of a setting that checkpoints keep.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// Pointer into a serialized [`Config`](super::Config).
+    pub path: &'static str,
+    /// Treatment of another value.
+    pub change: Change,
+}
+
 /// One flag of the command line, which is also a key of `--config` files.
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
@@ -40,6 +60,8 @@ pub struct Flag {
     pub group: &'static str,
     /// One line for `--help`.
     pub help: &'static str,
+    /// Its place in checkpoints; `None` for a setting of one machine, and of what a run reads and writes besides.
+    pub kept: Option<Kept>,
 }
 
 impl Flag {

@@ -3,40 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::mesh::{AxisOrder, MeshShape};
-use crate::pipeline::StageCut;
 
-use super::flags::Flag;
+use super::flags::{Flag, FlagKind};
 use super::given::GivenMap;
 use super::given_value::GivenValue;
 use super::resolve::SIZES;
-use super::{Config, Decay, ModelSource, Problem, ScheduleSource, SettingSource};
+use super::settings::FLAGS;
+use super::{Config, Problem, SettingSource};
 
-/// Flags that a checkpoint does not keep, and a resumed run does not take from one: flags of one machine, and of what a
-/// run reads and writes besides.
-const NOT_KEPT: [&str; 18] = [
-    "config",
-    "threads",
-    "nondeterministic",
-    "no-graphs",
-    "memory-limit",
-    "save",
-    "save-every",
-    "save-async",
-    "keep",
-    "max-failed-saves",
-    "resume",
-    "stop-after",
-    "export-hf",
-    "metrics",
-    "trace",
-    "stage-times",
-    "explain",
-    "preflight",
-];
+/// Settings as text, by flag.
+pub type KeptFlags = BTreeMap<&'static str, String>;
 
 /// A flag, and those that are not taken from a checkpoint if the flag is given with another value than the saved one:
 /// they may not fit it.
@@ -50,99 +29,48 @@ const DEPENDENT: [(&str, &[&str]); 6] = [
 ];
 
 /// Returns the settings that a checkpoint keeps, by flag. Paths are absolute.
-pub fn kept_flags(config: &Config) -> BTreeMap<&'static str, String> {
-    let mut flags = BTreeMap::new();
-    let mut keep = |name: &'static str, value: Option<String>| {
-        flags.extend(value.map(|value| (name, value)));
-    };
-    let text = |value: &dyn ToString| Some(value.to_string());
-    let switch = |is_on: bool| is_on.then(|| "true".to_owned());
-    keep("mesh", text(&config.mesh));
+pub fn kept_flags(config: &Config) -> KeptFlags {
+    let mut settings = serde_json::to_value(config).unwrap_or_default();
     let order = config.mesh.order();
-    keep("mesh-order", (*order != AxisOrder::DEFAULT).then(|| order.to_string()));
-    keep("device", word(&config.device));
-    keep("zero", text(&config.zero.number()));
-    keep("micro-batches", text(&config.micro_batches));
-    if let Some(pipeline) = &config.pipeline {
-        keep(
-            "schedule",
-            match &pipeline.schedule {
-                ScheduleSource::File(path) => absolute(path),
-                named => text(named),
-            },
-        );
-        let is_named = matches!(pipeline.schedule, ScheduleSource::Named(_));
-        let stages = pipeline.virtual_stages.filter(|_| is_named);
-        keep("virtual-stages", stages.map(|count| count.to_string()));
-        keep(
-            "stages",
-            match &pipeline.stages {
-                StageCut::Measured(path) => absolute(path),
-                cut => text(cut),
-            },
-        );
+    if *order != AxisOrder::DEFAULT {
+        settings["mesh-order"] = order.to_string().into();
     }
-    keep("recompute", config.recompute.map(|policy| policy.to_string()));
-    keep("cp", config.context.map(|style| style.to_string()));
-    keep("dtype", word(&config.dtype));
-    keep("reduce-dtype", word(&config.reduce_dtype));
-    match &config.model {
-        ModelSource::InitFrom(folder) => {
-            keep("init-from", absolute(folder));
-            let keys = &config.accept_keys;
-            keep("accept-keys", (!keys.is_empty()).then(|| keys.join(",")));
-        }
-        ModelSource::New(sizes) => {
-            keep("hidden", text(&sizes.hidden));
-            keep("layers", text(&sizes.layers));
-            keep("heads", text(&sizes.heads));
-            keep("kv-heads", sizes.kv_heads.map(|count| count.to_string()));
-            keep("ffn", sizes.ffn.map(|width| width.to_string()));
-            keep("vocab", text(&sizes.vocab));
-            keep("tied", switch(sizes.tied));
-        }
-    }
-    let balance = |weight: f64| match weight {
-        0.0 => "none".to_owned(),
-        weight => format!("batch={weight}"),
+    flags_of(&settings)
+}
+
+/// Returns the flags of a serialized [`Config`].
+pub fn flags_of(settings: &Value) -> KeptFlags {
+    // A constant rate has no end.
+    let has_end = settings["optimizer"]["lr"]["decay"] != "constant";
+    let value_of = |flag: &Flag| flag_text(flag, settings.pointer(flag.kept?.path)?);
+    let kept = FLAGS.iter().filter(|flag| has_end || flag.name != "min-lr");
+    kept.filter_map(|flag| Some((flag.name, value_of(flag)?))).collect()
+}
+
+/// Returns a serialized value as that of a flag; `None` for one that is absent by default.
+fn flag_text(flag: &Flag, value: &Value) -> Option<String> {
+    let is_path = || match flag.name {
+        // A word, and no path.
+        "tokenizer" => *value != "bytes",
+        "schedule" | "stages" => value.as_str().is_some_and(|text| text.contains('.')),
+        _ => flag.kind == FlagKind::Path,
     };
-    keep("balance", config.balance.map(balance));
-    keep("z-loss", config.z_loss.map(|weight| weight.to_string()));
-    keep("data", config.data.as_deref().and_then(absolute));
-    keep(
-        "tokenizer",
-        match config.tokenizer.as_deref() {
-            // A word, and no path.
-            Some(bytes) if bytes == Path::new("bytes") => text(&"bytes"),
-            path => path.and_then(absolute),
+    match value {
+        Value::String(path) if is_path() => absolute(Path::new(path)),
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => match (flag.name, number.as_f64()?) {
+            ("balance", 0.0) => Some("none".to_owned()),
+            ("balance", weight) => Some(format!("batch={weight}")),
+            (_, real) => Some(number.as_u64().map_or(real.to_string(), |count| count.to_string())),
         },
-    );
-    keep("order", text(&config.order));
-    if let Some(documents) = &config.documents {
-        keep("documents", text(&documents.end));
-        keep("pack", switch(documents.packs));
-        keep("mask-borders", switch(documents.masks_borders));
+        Value::Array(items) if !items.is_empty() => {
+            let items: Option<Vec<_>> = items.iter().map(|item| flag_text(flag, item)).collect();
+            Some(items?.join(","))
+        }
+        Value::Bool(true) => Some("true".to_owned()),
+        Value::Null if flag.name == "clip" => Some("0".to_owned()),
+        _ => None,
     }
-    keep("batch", text(&config.batch));
-    keep("seq", text(&config.seq));
-    keep("steps", text(&config.steps));
-    keep("seed", text(&config.seed));
-    let optimizer = &config.optimizer;
-    let choice = &optimizer.choice;
-    keep("optimizer", text(&choice.name));
-    keep("betas", choice.flags.betas.map(|(first, second)| format!("{first},{second}")));
-    keep("eps", choice.flags.eps.map(|eps| eps.to_string()));
-    keep("momentum", choice.flags.momentum.map(|momentum| momentum.to_string()));
-    keep("weight-decay", text(&optimizer.weight_decay));
-    keep("lr", text(&optimizer.lr.peak));
-    keep("lr-schedule", word(&optimizer.lr.decay));
-    let has_end = optimizer.lr.decay != Decay::Constant;
-    keep("min-lr", has_end.then(|| optimizer.lr.min.to_string()));
-    keep("warmup", text(&optimizer.lr.warmup));
-    keep("clip", text(&optimizer.clip.unwrap_or(0.0)));
-    keep("ema", optimizer.ema.map(|decay| decay.to_string()));
-    keep("sample-tokens", text(&config.sample_tokens));
-    flags
 }
 
 /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, to those that are given and override
@@ -162,8 +90,7 @@ pub fn add_kept_flags(
     };
     let mut flags: BTreeMap<&'static str, &str> = BTreeMap::new();
     for (name, value) in saved {
-        let is_kept = |flag: &&Flag| !NOT_KEPT.contains(&flag.name);
-        match (Flag::find(name).filter(is_kept), value.as_str()) {
+        match (Flag::find(name).filter(|flag| flag.kept.is_some()), value.as_str()) {
             (Some(flag), Some(value)) => flags.insert(flag.name, value),
             _ => {
                 let message = format!(
@@ -214,7 +141,7 @@ pub fn add_kept_flags(
 }
 
 /// Returns true if two texts are the same value of a flag.
-fn is_same(name: &str, now: &str, saved: &str) -> bool {
+pub fn is_same(name: &str, now: &str, saved: &str) -> bool {
     let [now, saved] = [now, saved].map(str::trim);
     if name == "mesh" {
         let [now, saved] = [now, saved].map(|text| text.parse::<MeshShape>());
@@ -227,11 +154,6 @@ fn is_same(name: &str, now: &str, saved: &str) -> bool {
     now == saved || is_same_number
 }
 
-/// Returns the word of a value that is serialized as it is given.
-fn word(value: &impl Serialize) -> Option<String> {
-    serde_json::to_value(value).ok()?.as_str().map(str::to_owned)
-}
-
 /// Returns a path that leads to the same file from any folder; `None` if it is no text.
 fn absolute(path: &Path) -> Option<String> {
     let absolute = std::path::absolute(path).ok()?;
@@ -241,8 +163,6 @@ fn absolute(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::config::flags::FlagKind;
-    use crate::train::config::settings::FLAGS;
 
     fn parse(line: &str) -> Config {
         Config::parse(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"))
@@ -277,9 +197,9 @@ mod tests {
         }
     }
 
-    /// Each new flag is kept, or listed as one that is not.
+    /// A place in a checkpoint is that of a setting.
     #[test]
-    fn every_flag_is_kept_or_not() {
+    fn every_flag_that_is_kept_has_a_value() {
         let lines = [
             "t --mesh pp=2 --mesh-order pp --recompute sqrt --data a --tokenizer b --documents 1 --pack --mask-borders \
              --ema 0.5 --kv-heads 2 --ffn 2 --tied --optimizer muon",
@@ -288,7 +208,7 @@ mod tests {
         let kept: Vec<_> = lines.iter().flat_map(|line| kept_flags(&parse(line))).collect();
         for flag in FLAGS {
             let is_kept = kept.iter().any(|(name, _)| *name == flag.name);
-            assert_ne!(is_kept, NOT_KEPT.contains(&flag.name), "--{}", flag.name);
+            assert_eq!(is_kept, flag.kept.is_some(), "--{}", flag.name);
         }
     }
 }

@@ -37,8 +37,8 @@ mod time_limit;
 
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
-pub use flags::{Flag, FlagKind};
-pub(super) use kept_flags::kept_flags;
+pub use flags::{Change, Flag, FlagKind, Kept};
+pub(super) use kept_flags::{flags_of, is_same, kept_flags};
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use meshwright_store::family::ModelSizes;

@@ -10,7 +10,7 @@ use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
 use crate::tensor::ZeroStage;
 
-use super::flags::Flag;
+use super::flags::{Change, Flag, Kept};
 use super::given::GivenMap;
 use super::problems::Problems;
 use super::setting_value::{
@@ -20,12 +20,14 @@ use super::setting_value::{
 use super::{Decay, DeviceChoice, Optimizers, Precision, ScheduleSource, TimeLimit};
 
 /// Declares the settings by group. Each has its help, its name with `_` for `-`, its type, its default (if absence has
-/// no meaning of its own), the placeholder of its value in `--help` (unless it is a switch), and its value if it is
-/// given without one (if it may be).
+/// no meaning of its own), the placeholder of its value in `--help` (unless it is a switch), its value if it is given
+/// without one (if it may be), and its place in a serialized [`Config`](super::Config) and the treatment of a
+/// [`Change`] (if checkpoints keep it).
 macro_rules! settings {
     ($($group:ident { $(
         $(#[doc = $help:literal])+
-        $field:ident: $type:ty $(= $default:literal)? $(, $placeholder:literal $(, alone $alone:literal)?)?;
+        $field:ident: $type:ty $(= $default:literal)? $(, $placeholder:literal)? $(, alone $alone:literal)?
+            $(, at $path:literal $change:ident)?;
     )+ })+) => {
         /// Every flag, in the order of `--help`.
         pub const FLAGS: &[Flag] = &[$($(Flag {
@@ -36,9 +38,10 @@ macro_rules! settings {
             value: concat!("" $(, $placeholder)?),
             kind: <$type as SettingType>::KIND,
             default: concat!("" $(, $default)?),
-            alone: concat!("" $($(, $alone)?)?),
+            alone: concat!("" $(, $alone)?),
             group: $group,
             help: concat!($($help),+).trim_ascii(),
+            kept: kept(&[$(($path, Change::$change))?]),
         }),+),+];
 
         /// The settings of a command line, its `--config` file and its checkpoint: each value is read, and their
@@ -87,12 +90,12 @@ settings! {
         /// Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel),
         /// ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without
         /// --data and --init-from, else one rank]
-        mesh: Option<MeshSetting>, "AXIS=N,..";
+        mesh: Option<MeshSetting>, "AXIS=N,..", at "/mesh" Free;
         /// Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors
         /// [default: pp,dp,fsdp,ep,cp,tp]
-        mesh_order: Option<AxisOrder>, "AXIS,..";
+        mesh_order: Option<AxisOrder>, "AXIS,..", at "/mesh-order" Warn;
         /// Device of the ranks: cpu, or cuda in a program built with --features cuda
-        device: DeviceChoice = "cpu", "DEVICE";
+        device: DeviceChoice = "cpu", "DEVICE", at "/device" Free;
         /// Threads of each rank [default: cores divided by ranks, at least 1]
         threads: Option<Size>, "N";
         /// Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits
@@ -104,108 +107,108 @@ settings! {
     SHARDING {
         /// ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also
         /// gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]
-        zero: Option<ZeroStage>, "STAGE";
+        zero: Option<ZeroStage>, "STAGE", at "/zero" Warn;
         /// Gradient accumulation: micro-batches per step on each rank
-        micro_batches: Size = "1", "N";
+        micro_batches: Size = "1", "N", at "/micro-batches" Warn;
         /// Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation;
         /// `meshwright schedule` draws them [default: 1f1b; needs a pp axis]
-        schedule: Option<ScheduleSource>, "NAME";
+        schedule: Option<ScheduleSource>, "NAME", at "/pipeline/schedule" Warn;
         /// Pipeline stages of each rank [default: 2 for interleaved, zb-v and dualpipev, else 1; needs a pp axis]
-        virtual_stages: Option<Count<1, 4096>>, "N";
+        virtual_stages: Option<Count<1, 4096>>, "N", at "/pipeline/virtual-stages" Warn;
         /// Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, or
         /// FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]
-        stages: Option<StageCut>, "CUT";
+        stages: Option<StageCut>, "CUT", at "/pipeline/stages" Warn;
         /// Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments
         /// of N layers), sqrt (segments of about the square root of the number of layers), attn (attention only)
         /// [default: as the model declares]
-        recompute: Option<RecomputeOverride>, "POLICY";
+        recompute: Option<RecomputeOverride>, "POLICY", at "/recompute" Free;
         /// Style of the model's context-parallel attention: ring, ulysses, gather, hybrid, or hybrid=N (N ranks
         /// exchange heads) [default: as the model declares; needs a cp axis]
-        cp: Option<ContextStyle>, "STYLE";
+        cp: Option<ContextStyle>, "STYLE", at "/context" Warn;
         /// Memory limit of each rank, such as 2GB or 512MiB; a run that needs more is refused
         memory_limit: Option<Bytes>, "BYTES";
         /// Compute dtype, also of activations and their gradients in collectives, which are summed in f32; master
         /// weights, optimizer state and accumulated gradients are always f32 [default: f32 on cpu, bf16 on cuda]
-        dtype: Option<Precision>, "DTYPE";
+        dtype: Option<Precision>, "DTYPE", at "/dtype" Warn;
         /// Dtype of the gradient reduction over the data ranks [bf16 needs --dtype bf16]
-        reduce_dtype: Precision = "f32", "DTYPE";
+        reduce_dtype: Precision = "f32", "DTYPE", at "/reduce-dtype" Warn;
     }
     MODEL {
         /// Load sizes and weights from a Hugging Face folder of the model's family
-        init_from: Option<PathBuf>, "DIR";
+        init_from: Option<PathBuf>, "DIR", at "/model/init-from" Free;
         /// Leave out these keys of the config.json of --init-from, which the program does not know
-        accept_keys: Option<KeyList>, "KEY,..";
+        accept_keys: Option<KeyList>, "KEY,..", at "/accept-keys" Free;
         /// Width of the residual stream
-        hidden: Size = "128", "N";
+        hidden: Size = "128", "N", at "/model/new/hidden" Free;
         /// Transformer blocks
-        layers: Size = "4", "N";
+        layers: Size = "4", "N", at "/model/new/layers" Free;
         /// Attention heads; each is hidden / heads wide
-        heads: Size = "4", "N";
+        heads: Size = "4", "N", at "/model/new/heads" Free;
         /// Key and value heads, each shared by heads / kv-heads query heads [default: --heads]
-        kv_heads: Option<Size>, "N";
+        kv_heads: Option<Size>, "N", at "/model/new/kv-heads" Free;
         /// Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times
         /// --hidden for a GPT-2]
-        ffn: Option<Size>, "N";
+        ffn: Option<Size>, "N", at "/model/new/ffn" Free;
         /// Vocabulary size
-        vocab: Size = "256", "N";
+        vocab: Size = "256", "N", at "/model/new/vocab" Free;
         /// Use one weight for the token embedding and the output head
-        tied: bool;
+        tied: bool, at "/model/new/tied" Free;
         /// Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef
         /// of the config.json of --init-from, 0.01 for a new model]
-        balance: Option<Balance>, "LOSS";
+        balance: Option<Balance>, "LOSS", at "/balance" Warn;
         /// Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of
         /// the config.json of --init-from, else 0]
-        z_loss: Option<Number>, "X";
+        z_loss: Option<Number>, "X", at "/z-loss" Warn;
     }
     DATA {
         /// Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer [default: the
         /// project's own book]
-        data: Option<PathBuf>, "FILE";
+        data: Option<PathBuf>, "FILE", at "/data" Free;
         /// Tokenize text with a Hugging Face tokenizer.json [default: byte by byte]
-        tokenizer: Option<PathBuf>, "FILE.json";
+        tokenizer: Option<PathBuf>, "FILE.json", at "/tokenizer" Free;
         /// Order of the samples: sequential, or reshuffled every epoch
-        order: Order = "sequential", "ORDER";
+        order: Order = "sequential", "ORDER", at "/order" Refuse;
         /// Separate documents in attention and positions, each ending after the token ID; the model must use documents
         /// [default: each row is one document]
-        documents: Option<Natural>, "ID";
+        documents: Option<Natural>, "ID", at "/documents/end" Refuse;
         /// Pack each row with whole documents, best fit first; only documents longer than --seq are cut [needs
         /// --documents]
-        pack: bool;
+        pack: bool, at "/documents/packs" Refuse;
         /// Do not count the prediction of the next document's first token in the loss [needs --documents]
-        mask_borders: bool;
+        mask_borders: bool, at "/documents/masks-borders" Refuse;
         /// Global batch: sequences per step over all ranks
-        batch: Size = "16", "B";
+        batch: Size = "16", "B", at "/batch" Refuse;
         /// Sequence length in tokens
-        seq: Size = "128", "T";
+        seq: Size = "128", "T", at "/seq" Refuse;
         /// Optimizer steps in total, including those before --resume
-        steps: Positive = "600", "N";
+        steps: Positive = "600", "N", at "/steps" Warn;
         /// Seed of initialization, sample order, dropout and sampling
-        seed: Seed = "0", "K";
+        seed: Seed = "0", "K", at "/seed" Refuse;
     }
     OPTIMIZER {
         /// adamw, sgd (with momentum), or muon (for matrices of layers; adamw for the rest)
-        optimizer: OptimizerName = "adamw", "NAME";
+        optimizer: OptimizerName = "adamw", "NAME", at "/optimizer/optimizer" Free;
         /// Peak learning rate
-        lr: Number = "1e-3", "X";
+        lr: Number = "1e-3", "X", at "/optimizer/lr/peak" Warn;
         /// Schedule after the warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last fifth)
-        lr_schedule: Decay = "constant", "NAME";
+        lr_schedule: Decay = "constant", "NAME", at "/optimizer/lr/decay" Warn;
         /// Warm-up steps, over which the learning rate rises linearly
-        warmup: Natural = "0", "N";
+        warmup: Natural = "0", "N", at "/optimizer/lr/warmup" Warn;
         /// Learning rate at the end of a decay
-        min_lr: Number = "0", "X";
+        min_lr: Number = "0", "X", at "/optimizer/lr/min" Warn;
         /// Decay of the two moments, in [0, 1) [adamw, muon]
-        betas: Pair = "0.9,0.95", "A,B";
+        betas: Pair = "0.9,0.95", "A,B", at "/optimizer/betas" Warn;
         /// Added to the square root of the second moment [adamw, muon]
-        eps: Number = "1e-8", "X";
+        eps: Number = "1e-8", "X", at "/optimizer/eps" Warn;
         /// Momentum, in [0, 1) [sgd, muon; default: 0.9 for sgd, 0.95 for muon]
-        momentum: Option<Fraction>, "X";
+        momentum: Option<Fraction>, "X", at "/optimizer/momentum" Warn;
         /// Decoupled weight decay of parameters with two or more dims
-        weight_decay: Number = "0.1", "X";
+        weight_decay: Number = "0.1", "X", at "/optimizer/weight-decay" Warn;
         /// Gradient clipping by global norm; 0 turns it off
-        clip: Number = "1.0", "X";
+        clip: Number = "1.0", "X", at "/optimizer/clip" Warn;
         /// Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the
         /// continuation at the end
-        ema: Option<Fraction>, "DECAY";
+        ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;
     }
     SAVING {
         /// Save checkpoints of the whole training state in DIR
@@ -236,7 +239,7 @@ settings! {
         /// Measure the milliseconds of each layer, and write them for --stages; steps run without CUDA graphs
         stage_times: Option<PathBuf>, "FILE.json";
         /// Tokens of the continuation sampled at the end
-        sample_tokens: Natural = "200", "N";
+        sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         /// Print the collectives of a training step, with their bytes and the computations that they overlap with, and
         /// exit
         explain: bool;
@@ -261,6 +264,13 @@ fn read_next<T: SettingType>(
             T::absent(flag.default)
         }
         None => T::absent(flag.default),
+    }
+}
+
+const fn kept(places: &[(&'static str, Change)]) -> Option<Kept> {
+    match places {
+        [(path, change)] => Some(Kept { path, change: *change }),
+        _ => None,
     }
 }
 

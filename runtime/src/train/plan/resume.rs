@@ -16,7 +16,7 @@ use crate::train::config::{Config, RunSettings};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
-use super::saved_settings::{Differences, check_family, saved_flags};
+use super::saved_settings::{Differences, check_architecture, check_family, saved_flags};
 
 /// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
 ///
@@ -75,10 +75,10 @@ pub fn check_checkpoint(
     check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
     let position = DataPosition::after(state.step, dataset);
-    let differences = Differences::new(checkpoint, config, architecture, &position);
-    differences.check_data(state.data.other_data(&position))?;
+    let differences = Differences::new(state, config);
+    differences.check_samples(state.data.other_data(&position))?;
     // It names what differs; tensors only show it.
-    differences.check_architecture(checkpoint, config)?;
+    check_architecture(checkpoint, config, architecture)?;
     let has_average = state_kinds_in(checkpoint).contains(Ema::KIND);
     let average = has_average.then_some(Ema::KIND);
     let expected =

@@ -1,88 +1,43 @@
 //! Settings of a saved run, compared with the settings of the run that resumes it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::checkpoint::Checkpoint;
 use crate::checkpoint::hf::HfConfig;
-use crate::data::{DataError, DataPosition};
+use crate::checkpoint::{Checkpoint, TrainState};
+use crate::data::DataError;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::tensor::ZeroStage;
-use crate::train::config::{Config, ModelSource, kept_flags};
+use crate::train::config::{
+    Change, Config, FLAGS, Flag, FlagKind, Kept, ModelSource, flags_of, is_same, kept_flags,
+};
 use crate::train::{Decay, Error, Result};
 
 /// Key of the architecture among the saved settings.
 const ARCHITECTURE: &str = "architecture";
 
 /// Key of the flags among the saved settings, with which a resumed run has the same settings.
-const FLAGS: &str = "flags";
+const SAVED_FLAGS: &str = "flags";
 
-/// Treatment of a setting that differs.
-#[derive(Clone, Copy, PartialEq)]
-enum Treatment {
-    /// The run would not continue.
-    Refuse,
-    /// The run may change it, but it is easily forgotten: a warning, with its consequence.
-    Warn(&'static str),
-    /// Without effect on training, or set by flags, which are compared.
-    Ignore,
-}
+/// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are
+/// compared.
+const NOT_COMPARED: [&str; 4] =
+    ["bos_token_id", "eos_token_id", "router_aux_loss_coef", "router_z_loss_coef"];
 
-use Treatment::{Ignore, Refuse, Warn};
+/// Keys of `config.json` of the sizes that are not saved as flags where they follow from others, and their flags.
+const DERIVED_SIZES: [(&str, &str); 3] =
+    [("intermediate_size", "--ffn"), ("n_inner", "--ffn"), ("num_key_value_heads", "--kv-heads")];
 
-/// The settings that are compared: the path among the saved ones, the flag, and the treatment. All keys of the
-/// architecture are compared, and others of the saved settings are not.
-const SETTINGS: [(&str, &str, Treatment); 36] = [
-    ("data.seq", "--seq", Refuse),
-    ("data.batch", "--batch", Refuse),
-    ("data.order", "--order", Refuse),
-    ("data.seed", "--seed", Refuse),
-    ("data.documents.end", "--documents", Refuse),
-    ("data.documents.packs", "--pack", Refuse),
-    ("data.documents.masks-borders", "--mask-borders", Refuse),
-    ("architecture.bos_token_id", "", Ignore),
-    ("architecture.eos_token_id", "", Ignore),
-    ("architecture.router_aux_loss_coef", "", Ignore),
-    ("architecture.router_z_loss_coef", "", Ignore),
-    // Sizes that are not saved as flags where they follow from others.
-    ("architecture.intermediate_size", "--ffn", Refuse),
-    ("architecture.n_inner", "--ffn", Refuse),
-    ("architecture.num_key_value_heads", "--kv-heads", Refuse),
-    ("balance", "--balance", Warn("")),
-    ("z-loss", "--z-loss", Warn("")),
-    ("optimizer.lr.peak", "--lr", Warn("")),
-    ("optimizer.lr.decay", "--lr-schedule", Warn("")),
-    ("optimizer.lr.min", "--min-lr", Warn("")),
-    ("optimizer.lr.warmup", "--warmup", Warn("")),
-    ("optimizer.betas", "--betas", Warn("")),
-    ("optimizer.eps", "--eps", Warn("")),
-    ("optimizer.momentum", "--momentum", Warn("")),
-    ("optimizer.weight-decay", "--weight-decay", Warn("")),
-    ("optimizer.clip", "--clip", Warn("")),
-    ("dtype", "--dtype", Warn("")),
-    ("reduce-dtype", "--reduce-dtype", Warn("")),
-    ("micro-batches", "--micro-batches", Warn(", which changes the load-balancing loss")),
-    ("flags.schedule", "--schedule", Warn("")),
-    ("flags.virtual-stages", "--virtual-stages", Warn("")),
-    ("flags.stages", "--stages", Warn("")),
-    ("flags.mesh-order", "--mesh-order", Warn("")),
-    ("flags.zero", "--zero", Warn("")),
-    ("flags.cp", "--cp", Warn("")),
-    ("optimizer.ema", "--ema", Warn("")),
-    ("optimizer.lr.steps", "--steps", Warn(", which moves the decay of the learning rate")),
-];
-
-/// A setting that differs from the saved one, `null` where it is missing.
+/// A setting that differs, `None` where it is not given.
 struct Difference {
-    path: String,
-    saved: Value,
-    now: Value,
+    flag: &'static Flag,
+    saved: Option<String>,
+    now: Option<String>,
 }
 
-/// The settings of a run that differ from the saved ones.
+/// The settings that a checkpoint keeps and that differ in the run that continues it.
 pub struct Differences {
     all: Vec<Difference>,
     saved_mesh: Option<MeshShape>,
@@ -93,15 +48,17 @@ pub fn settings_to_save(config: &Config, architecture: &Value) -> Value {
     let mut settings = serde_json::to_value(config).unwrap_or_default();
     if let Value::Object(settings) = &mut settings {
         settings.insert(ARCHITECTURE.to_owned(), architecture.clone());
-        settings
-            .insert(FLAGS.to_owned(), serde_json::to_value(kept_flags(config)).unwrap_or_default());
+        settings.insert(
+            SAVED_FLAGS.to_owned(),
+            serde_json::to_value(kept_flags(config)).unwrap_or_default(),
+        );
     }
     settings
 }
 
 /// Returns the saved flags. Older checkpoints do not have them.
 pub fn saved_flags(checkpoint: &Checkpoint) -> Option<&Value> {
-    checkpoint.manifest().state.config.get(FLAGS)
+    checkpoint.manifest().state.config.get(SAVED_FLAGS)
 }
 
 /// Checks that a checkpoint is of a model of family `C`.
@@ -117,168 +74,244 @@ pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
     }
 }
 
-impl Differences {
-    /// Compares the settings of a checkpoint with those of a run that continues at the position `data`.
-    pub fn new(
-        checkpoint: &Checkpoint,
-        config: &Config,
-        architecture: &Value,
-        data: &DataPosition,
-    ) -> Differences {
-        let state = &checkpoint.manifest().state;
-        // Saved numbers were read from text.
-        let now = settings_to_save(config, architecture).to_string();
-        let now: Value = serde_json::from_str(&now).unwrap_or_default();
-        let mut all = Vec::new();
-        // Older checkpoints do not have all of them.
-        for (key, saved) in state.config.as_object().into_iter().flatten() {
-            list_differences(key, saved, &now[key], &mut all);
+/// Checks that the model of a checkpoint has the same architecture. What shapes do not show, such as the base of rotary
+/// positions, would change the results.
+pub fn check_architecture(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    architecture: &Value,
+) -> Result<()> {
+    let settings = &checkpoint.manifest().state.config;
+    // Older checkpoints do not have it.
+    let Some(saved) = settings.get(ARCHITECTURE) else { return Ok(()) };
+    // Saved numbers were read from text.
+    let now = serde_json::from_str(&architecture.to_string()).unwrap_or_default();
+    let mut differences = Vec::new();
+    list_differences("", saved, &now, &mut differences);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let saved_source = settings.pointer("/model/init-from").and_then(Value::as_str);
+    // The flag is kept as an absolute path.
+    let is_saved_folder = |folder: &Path| {
+        let kept = settings.pointer("/flags/init-from").and_then(Value::as_str);
+        let is_same = |saved: &str| std::path::absolute(folder).is_ok_and(|now| now == *saved);
+        kept.is_some_and(is_same) || saved_source.is_some_and(|saved| Path::new(saved) == folder)
+    };
+    let advice = match (saved_source, &config.model) {
+        (Some(saved), ModelSource::InitFrom(folder)) if is_saved_folder(folder) => {
+            format!("restore the config.json of {saved}, with which the run was saved")
         }
-        let position = |data: &DataPosition| serde_json::to_value(data).unwrap_or_default();
-        list_differences("data", &position(&state.data), &position(data), &mut all);
-        let saved_mesh = state.config[FLAGS]["mesh"].as_str().and_then(|mesh| mesh.parse().ok());
-        Differences { all, saved_mesh }
+        (Some(saved), _) => format!("add --init-from {saved}, as in the saved run"),
+        (None, ModelSource::InitFrom(_)) => "leave --init-from out, as in the saved run".to_owned(),
+        (None, ModelSource::New(_)) => {
+            "leave out the flags that change it, or train another model without --resume".to_owned()
+        }
+    };
+    Err(Error::Input(format!(
+        "--resume: the model of {} differs from that of this run: {}; {advice}",
+        checkpoint.folder().display(),
+        differences.join(", ")
+    )))
+}
+
+/// Adds each setting that differs, by its path.
+fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Vec<String>) {
+    if NOT_COMPARED.contains(&path) || saved == now {
+        return;
+    }
+    let (Value::Object(saved), Value::Object(now)) = (saved, now) else {
+        let flag = DERIVED_SIZES.iter().find(|(key, _)| *key == path);
+        let name = flag.map_or(path.to_owned(), |(key, flag)| format!("{flag} ({key})"));
+        differences.push(difference(&name, saved, now));
+        return;
+    };
+    let added = now.keys().filter(|key| !saved.contains_key(*key));
+    for key in saved.keys().chain(added) {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let [saved, now] = [saved, now].map(|settings| settings.get(key).unwrap_or(&Value::Null));
+        list_differences(&path, saved, now, differences);
+    }
+}
+
+impl Differences {
+    /// Compares the settings of a saved run with those of this one.
+    pub fn new(saved: &TrainState, config: &Config) -> Differences {
+        let now = kept_flags(config);
+        let of_data = flags_of(&serde_json::to_value(&saved.data).unwrap_or_default());
+        let of_config = flags_of(&saved.config);
+        let saved_text = |flag: &Flag, change| match saved.config.get(SAVED_FLAGS) {
+            _ if change == Change::Refuse => of_data.get(flag.name).cloned(),
+            Some(flags) => flags[flag.name].as_str().map(str::to_owned),
+            None => of_config.get(flag.name).cloned(),
+        };
+        // Older checkpoints do not have flags, and not all settings.
+        let is_known = |kept: &Kept| {
+            kept.change == Change::Refuse
+                || saved.config.get(SAVED_FLAGS).is_some()
+                || saved.config.pointer(kept.path).is_some()
+        };
+        let compare = |flag: &'static Flag| {
+            let kept = flag.kept.filter(is_known)?;
+            let (saved, now) = (saved_text(flag, kept.change), now.get(flag.name).cloned());
+            let is_same = match (&saved, &now) {
+                (Some(saved), Some(now)) => is_same(flag.name, now, saved),
+                (saved, now) => saved == now,
+            };
+            (!is_same).then_some(Difference { flag, saved, now })
+        };
+        let saved_mesh = Flag::find("mesh").and_then(|flag| saved_text(flag, Change::Free));
+        Differences {
+            all: FLAGS.iter().filter_map(compare).collect(),
+            saved_mesh: saved_mesh.and_then(|mesh| mesh.parse().ok()),
+        }
     }
 
-    fn find(&self, path: &str) -> Option<&Difference> {
-        self.all.iter().find(|difference| difference.path == path)
+    fn find(&self, flag: &str) -> Option<&Difference> {
+        self.all.iter().find(|difference| difference.flag.name == flag)
     }
 
-    /// Checks that the run continues with the same samples.
+    fn treated(&self, change: Change) -> impl Iterator<Item = &Difference> {
+        let is_treated = move |kept: Kept| kept.change == change;
+        self.all.iter().filter(move |difference| difference.flag.kept.is_some_and(is_treated))
+    }
+
+    /// Checks that the run continues with the same samples; `other_data` describes other data.
     ///
     /// # Errors
-    /// [`DataError::OtherPosition`] lists every difference; `other_data` is one.
-    pub fn check_data(&self, other_data: Option<String>) -> Result<()> {
-        let of_data = SETTINGS.into_iter().filter(|(path, ..)| path.starts_with("data."));
-        let settings = of_data.filter_map(|(path, flag, _)| {
-            let Difference { saved, now, .. } = self.find(path)?;
-            // Without documents there is nothing to pack or to mask.
-            let is_moot = !path.ends_with(".end") && (saved.is_null() || now.is_null());
-            (!is_moot).then(|| format!("{flag}: {}, but {} was saved", text(now), text(saved)))
+    /// [`DataError::OtherPosition`] lists every difference.
+    pub fn check_samples(&self, other_data: Option<String>) -> Result<()> {
+        // Without documents there is nothing to pack or to mask.
+        let is_moot = self.find("documents").is_some_and(|ids| ids.is_given_once());
+        let settings = self.treated(Change::Refuse).filter(|difference| {
+            !is_moot || !["pack", "mask-borders"].contains(&difference.flag.name)
+        });
+        let settings = settings.map(|difference| {
+            let [saved, now] = difference.texts();
+            format!("--{}: {now}, but {saved} was saved", difference.flag.name)
         });
         let differences: Vec<String> = other_data.into_iter().chain(settings).collect();
         if differences.is_empty() {
-            Ok(())
-        } else {
-            Err(DataError::OtherPosition { differences }.into())
-        }
-    }
-
-    /// Checks that the model of the checkpoint has the same architecture. What shapes do not show, such as the base of
-    /// rotary positions, would change the results.
-    pub fn check_architecture(&self, checkpoint: &Checkpoint, config: &Config) -> Result<()> {
-        let of_architecture = self.all.iter().filter_map(|difference| {
-            let key = difference.path.strip_prefix(ARCHITECTURE)?.strip_prefix('.')?;
-            match SETTINGS.into_iter().find(|(path, ..)| *path == difference.path) {
-                Some((_, _, Ignore)) => None,
-                Some((_, flag, _)) => Some(difference.describe(&format!("{flag} ({key})"))),
-                None => Some(difference.describe(key)),
-            }
-        });
-        let differences: Vec<String> = of_architecture.collect();
-        if differences.is_empty() {
             return Ok(());
         }
-        let settings = &checkpoint.manifest().state.config;
-        let saved_source = settings.pointer("/model/init-from").and_then(Value::as_str);
-        // The flag is kept as an absolute path.
-        let is_saved_folder = |folder: &Path| {
-            let kept = settings.pointer("/flags/init-from").and_then(Value::as_str);
-            let is_same = |saved: &str| std::path::absolute(folder).is_ok_and(|now| now == *saved);
-            kept.is_some_and(is_same)
-                || saved_source.is_some_and(|saved| Path::new(saved) == folder)
-        };
-        let advice = match (saved_source, &config.model) {
-            (Some(saved), ModelSource::InitFrom(folder)) if is_saved_folder(folder) => {
-                format!("restore the config.json of {saved}, with which the run was saved")
-            }
-            (Some(saved), _) => format!("add --init-from {saved}, as in the saved run"),
-            (None, ModelSource::InitFrom(_)) => {
-                "leave --init-from out, as in the saved run".to_owned()
-            }
-            (None, ModelSource::New(_)) => {
-                "leave out the flags that change it, or train another model without --resume"
-                    .to_owned()
-            }
-        };
-        Err(Error::Input(format!(
-            "--resume: the model of {} differs from that of this run: {}; {advice}",
-            checkpoint.folder().display(),
-            differences.join(", ")
-        )))
+        Err(DataError::OtherPosition { differences }.into())
     }
 
-    /// Describes the settings that the run may change, and has changed.
+    /// Describes the settings that the run may change, and has changed, for a model of this `architecture`.
     pub fn changed_settings(&self, config: &Config, architecture: &Value) -> Vec<String> {
-        let describe = |(path, flag, treatment): (&str, &str, Treatment)| {
-            let (difference, Warn(consequence)) = (self.find(path)?, treatment) else {
-                return None;
-            };
-            let matters = self.matters(difference, config, architecture);
-            matters.then(|| difference.describe(flag) + consequence)
-        };
-        SETTINGS.into_iter().filter_map(describe).collect()
+        let changed = self.treated(Change::Warn);
+        let changed = changed.filter(|difference| self.matters(difference, config, architecture));
+        changed.map(|difference| difference.describe()).collect()
     }
 
     fn matters(&self, difference: &Difference, config: &Config, architecture: &Value) -> bool {
-        let Difference { path, saved, now } = difference;
-        let degree = |axes| config.mesh.degree_of(axes);
-        let of_layout = ["flags.mesh", "flags.schedule", "flags.virtual-stages"];
-        match (path.as_str(), &self.saved_mesh) {
+        let degree = |axis| config.mesh.degree(axis);
+        let is_layout_changed =
+            ["mesh", "schedule", "virtual-stages"].iter().any(|flag| self.find(flag).is_some());
+        match (difference.flag.name, &self.saved_mesh) {
             // A load-balancing loss follows from all rows of a micro-batch together.
             ("micro-batches", _) => {
                 let of_model = || architecture["router_aux_loss_coef"].as_f64();
                 config.balance.or_else(of_model).is_some_and(|weight| weight > 0.0)
             }
-            // A run that begins or stops to keep an average has a warning of its own.
-            ("optimizer.ema", _) => saved.is_number() && now.is_number(),
+            // A run that begins or stops to keep an average has a warning of its own, and other optimizers have other
+            // flags.
+            ("ema" | "betas" | "eps" | "momentum", _) => !difference.is_given_once(),
             // A constant rate does not depend on the number of steps.
-            ("optimizer.lr.steps", _) => config.optimizer.lr.decay != Decay::Constant,
-            (path, _) if !path.starts_with("flags.") => true,
+            ("steps" | "min-lr", _) => config.optimizer.lr.decay != Decay::Constant,
             // How ranks share the work has no effect on results. Given settings of the same mesh are no surprise, nor
             // are those that follow from another one, on which they have their defaults.
-            (_, None) => false,
-            _ if of_layout.iter().all(|path| self.find(path).is_none()) => false,
-            ("flags.mesh-order", _) => {
-                let axes = AxisId::ALL.iter().filter(|axis| config.mesh.degree(**axis) > 1);
-                !saved.is_null() && axes.count() > 1
+            (
+                "mesh-order" | "zero" | "cp" | "schedule" | "virtual-stages" | "stages",
+                saved_mesh,
+            ) if saved_mesh.is_none() || !is_layout_changed => false,
+            ("mesh-order", _) => {
+                let axes = AxisId::ALL.into_iter().filter(|axis| degree(*axis) > 1);
+                difference.saved.is_some() && axes.count() > 1
             }
-            ("flags.zero", Some(saved_mesh)) => {
-                let suited = ZeroStage::suited_to(saved_mesh).number().to_string();
-                degree(AxisSet::ZERO) > 1 && *saved != suited
+            ("zero", Some(saved_mesh)) => {
+                let default = ZeroStage::suited_to(saved_mesh).number().to_string();
+                config.mesh.degree_of(AxisSet::ZERO) > 1 && difference.saved != Some(default)
             }
-            ("flags.cp", _) => degree(AxisSet::of(AxisId::Cp)) > 1 && !saved.is_null(),
-            (_, Some(saved_mesh)) => {
-                degree(AxisSet::of(AxisId::Pp)) > 1 && saved_mesh.degree(AxisId::Pp) > 1
+            ("cp", _) => degree(AxisId::Cp) > 1 && difference.saved.is_some(),
+            ("schedule" | "virtual-stages" | "stages", Some(saved_mesh)) => {
+                degree(AxisId::Pp) > 1 && saved_mesh.degree(AxisId::Pp) > 1
             }
+            _ => true,
         }
     }
 }
 
 impl Difference {
-    fn describe(&self, name: &str) -> String {
-        format!("{name} is {}, and {} was saved", text(&self.now), text(&self.saved))
+    fn is_given_once(&self) -> bool {
+        self.saved.is_some() != self.now.is_some()
+    }
+
+    /// Returns the saved value and that of this run, as text.
+    fn texts(&self) -> [&str; 2] {
+        let absent = if self.flag.kind == FlagKind::Switch { "false" } else { "none" };
+        [&self.saved, &self.now].map(|value| value.as_deref().unwrap_or(absent))
+    }
+
+    fn describe(&self) -> String {
+        let [saved, now] = self.texts();
+        let consequence = match self.flag.name {
+            "micro-batches" => ", which changes the load-balancing loss",
+            "steps" => ", which moves the decay of the learning rate",
+            _ => "",
+        };
+        format!("--{} is {now}, and {saved} was saved{consequence}", self.flag.name)
     }
 }
 
-/// Lists the values that differ, by path.
-fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Vec<Difference>) {
-    let objects = [saved, now].into_iter().filter_map(Value::as_object);
-    let keys: BTreeSet<&String> = objects.flat_map(|object| object.keys()).collect();
-    if keys.is_empty() && saved != now {
-        let (saved, now) = (saved.clone(), now.clone());
-        differences.push(Difference { path: path.to_owned(), saved, now });
-    }
-    for key in keys {
-        let [saved, now] = [saved, now].map(|value| value.get(key).unwrap_or(&Value::Null));
-        list_differences(&format!("{path}.{key}"), saved, now, differences);
-    }
-}
-
-fn text(value: &Value) -> String {
-    match value {
+fn difference(name: &str, saved: &Value, now: &Value) -> String {
+    let text = |value: &Value| match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),
         value => value.to_string(),
+    };
+    format!("{name} is {}, and {} was saved", text(now), text(saved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::RunHistory;
+    use crate::data::DataPosition;
+
+    fn config(line: &str) -> Config {
+        Config::parse(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    /// A checkpoint with these settings; one of an older version has fewer.
+    fn saved(config: Value) -> TrainState {
+        let (mesh, history) = ("1".to_owned(), RunHistory::begin(None));
+        let data = DataPosition::without_data(8, 0);
+        TrainState { step: 2, seed: 0, mesh, mesh_order: None, data, history, config }
+    }
+
+    #[test]
+    fn older_checkpoints_are_compared_by_what_they_have() {
+        let line = "t --mesh fsdp=2 --seq 8 --batch 4 --order shuffled";
+        let of_run = settings_to_save(&config(&format!("{line} --lr 1 --clip 0")), &Value::Null);
+        let mut older = of_run.clone();
+        older.as_object_mut().unwrap().remove(SAVED_FLAGS).unwrap();
+        let oldest = serde_json::json!({ "optimizer": { "lr": { "peak": 1.0 }, "clip": null } });
+        for of_checkpoint in [of_run, older, oldest] {
+            let changed = |line: &str| {
+                let now = config(line);
+                let differences = Differences::new(&saved(of_checkpoint.clone()), &now);
+                differences.check_samples(None).map_err(|error| error.to_string())?;
+                Ok::<_, String>(differences.changed_settings(&now, &Value::Null))
+            };
+            let warnings = changed(&format!("{line} --lr 2 --clip 0")).unwrap();
+            assert_eq!(warnings, ["--lr is 2, and 1 was saved"]);
+            let text = changed(&line.replace("--batch 4", "--batch 8 --documents 7 --pack"));
+            let text = text.unwrap_err();
+            for part in ["--batch: 8, but 4 was saved", "--documents: 7, but none was saved"] {
+                assert!(text.contains(part), "{text}");
+            }
+            assert!(!text.contains("--pack") && !text.contains("--order"), "{text}");
+        }
     }
 }
