@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::flags::{Flag, FlagKind};
-use super::given_value::{GivenValue, describe_unknown};
+use super::given_value::GivenValue;
 use super::{Problem, SettingSource};
 use crate::os::read_text;
 
@@ -92,7 +92,7 @@ fn unknown_key(name: &str, value: &DeValue<'_>) -> String {
                 "unknown table `{name}`; keys must be at the top level of the file, outside of any table"
             )
         }
-        _ => describe_unknown("key", name, ""),
+        _ => Flag::describe_unknown("key", name, ""),
     }
 }
 

@@ -1,7 +1,5 @@
 //! The description of a flag, for the command line, the keys of `--config` files and `--help`.
 
-use super::settings::FLAGS;
-
 /// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FlagKind {
@@ -65,11 +63,6 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// Returns the flag called `name`, written with dashes.
-    pub fn find(name: &str) -> Option<&'static Flag> {
-        FLAGS.iter().find(|flag| flag.name == name)
-    }
-
     /// Returns the candidate closest to a misspelled `word`, if one is close.
     pub fn nearest<'a>(
         word: &str,
@@ -81,26 +74,5 @@ impl Flag {
             .filter(|(distance, name)| *distance <= 1 + name.len().min(word.len()) / 4)
             .min_by_key(|(distance, _)| *distance)
             .map(|(_, name)| name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_close_words_are_suggested() {
-        let names = || FLAGS.iter().map(|flag| flag.name);
-        assert_eq!(Flag::nearest("save-evry", names()), Some("save-every"));
-        assert_eq!(Flag::nearest("bacth", names()), Some("batch"));
-        assert_eq!(Flag::nearest("learning-rate", names()), None);
-    }
-
-    #[test]
-    fn flags_are_unique_and_have_help() {
-        for (i, flag) in FLAGS.iter().enumerate() {
-            assert!(!flag.help.is_empty(), "--{}", flag.name);
-            assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "--{}", flag.name);
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! The settings as given: the command line over a `--config` file, not yet parsed.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -9,12 +8,9 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use super::file;
 use super::flags::{Flag, FlagKind};
-use super::given_value::{GivenValue, describe_unknown};
+use super::given_value::{GivenMap, GivenValue};
 use super::settings::FLAGS;
 use super::{ConfigError, OptimizerEntry, Optimizers, Problem, SettingSource};
-
-/// The given values, by flag name.
-pub type GivenMap = HashMap<&'static str, GivenValue>;
 
 /// Reads the command line and the `--config` file that it names.
 pub fn read_given(
@@ -125,7 +121,7 @@ fn explain_clap_error(error: clap::Error) -> ConfigError {
             return ConfigError::Asked(error.render().to_string());
         }
         ErrorKind::UnknownArgument => match arg.strip_prefix("--") {
-            Some(name) => describe_unknown("flag", name, "--"),
+            Some(name) => Flag::describe_unknown("flag", name, "--"),
             None => format!("`{arg}` is not a flag; every setting is written as --name value"),
         },
         ErrorKind::ArgumentConflict => format!("{known} was given twice"),

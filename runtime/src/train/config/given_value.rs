@@ -1,10 +1,12 @@
-//! A value of a setting as given, and messages about unknown settings.
+//! The settings as given, as text.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 
 use super::SettingSource;
-use super::flags::Flag;
-use super::settings::FLAGS;
+
+/// The given values, by flag name.
+pub type GivenMap = HashMap<&'static str, GivenValue>;
 
 /// A value as text, with its source.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,14 +15,4 @@ pub struct GivenValue {
     pub text: OsString,
     /// The source of the value.
     pub source: SettingSource,
-}
-
-/// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
-pub fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
-    let dashed = name.replace('_', "-");
-    let names = FLAGS.iter().map(|flag| flag.name);
-    match Flag::nearest(&dashed, names) {
-        Some(near) => format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?"),
-        None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
-    }
 }

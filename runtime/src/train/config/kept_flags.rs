@@ -8,10 +8,8 @@ use serde_json::Value;
 use crate::mesh::{AxisOrder, MeshShape};
 
 use super::flags::{Flag, FlagKind};
-use super::given::GivenMap;
-use super::given_value::GivenValue;
-use super::resolve::SIZES;
-use super::settings::FLAGS;
+use super::given_value::{GivenMap, GivenValue};
+use super::settings::{FLAGS, SIZES};
 use super::{Config, Problem, SettingSource};
 
 /// Settings as text, by flag.

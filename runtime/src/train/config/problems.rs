@@ -1,7 +1,7 @@
 //! The problems that were found with settings.
 
-use super::given::GivenMap;
-use super::settings::FLAGS;
+use super::flags::Flag;
+use super::given_value::GivenMap;
 use super::{ConfigError, Problem, SettingSource};
 
 /// The problems found so far, at most one of each flag.
@@ -33,12 +33,12 @@ impl Problems {
         self.found.push((name.to_owned(), Problem { source, message }));
     }
 
-    /// Returns all problems, in the order of the flags.
+    /// Returns all problems, in the order of the `flags`.
     ///
     /// # Errors
     /// The problems, if there are some.
-    pub fn finish(mut self) -> Result<(), ConfigError> {
-        let place = |name: &str| FLAGS.iter().position(|flag| flag.name == name);
+    pub fn finish(mut self, flags: &[Flag]) -> Result<(), ConfigError> {
+        let place = |name: &str| flags.iter().position(|flag| flag.name == name);
         self.found.sort_by_key(|(name, _)| place(name));
         let problems: Vec<_> = self.found.into_iter().map(|(_, problem)| problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(ConfigError::Invalid(problems)) }

@@ -19,14 +19,11 @@ use super::optimizer::OptimizerChoice;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::rules::RULES;
 use super::setting_value::MeshSetting;
-use super::settings::RunSettings;
+use super::settings::{FLAGS, RunSettings};
 use super::{
     Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, OptimizerConfig, Optimizers,
     PipelineConfig, Precision, SaveConfig, ScheduleSource, SettingSource,
 };
-
-/// Flags with the sizes of a new model.
-pub const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
 
 impl RunSettings {
     /// Reads a command line whose first word is the name of the program, and the file that it names.
@@ -71,7 +68,7 @@ impl RunSettings {
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let mut problems = self.problems.clone();
         RULES.iter().for_each(|rule| rule(&self, &mut problems));
-        problems.finish()?;
+        problems.finish(FLAGS)?;
         let resume = self.resume_path().map(|(path, is_auto)| (path.to_owned(), is_auto));
         let mesh = self.shape();
         Ok(Config {

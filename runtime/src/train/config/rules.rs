@@ -10,9 +10,8 @@ use meshwright_core::__internal::check_rule;
 
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::problems::Problems;
-use super::resolve::SIZES;
 use super::setting_value::{MeshSetting, word};
-use super::settings::{FLAGS, REPORTS, RunSettings, SAVING};
+use super::settings::{FLAGS, REPORTS, RunSettings, SAVING, SIZES};
 use super::{Decay, DeviceChoice, Precision, ScheduleSource};
 
 /// A rule, which adds the problems with settings that it finds.

@@ -85,16 +85,16 @@ impl SettingType for PathBuf {
 }
 
 /// A whole number from `MIN` to `MAX`. The upper bound also keeps products of two sizes from overflowing.
-pub struct Count<const MIN: u64, const MAX: u64>;
+pub struct WholeNumber<const MIN: u64, const MAX: u64>;
 
 /// A whole number that may be zero.
-pub type Natural = Count<0, { u32::MAX as u64 }>;
+pub type Natural = WholeNumber<0, { u32::MAX as u64 }>;
 /// A whole number of at least one.
-pub type Positive = Count<1, { u32::MAX as u64 }>;
+pub type Positive = WholeNumber<1, { u32::MAX as u64 }>;
 /// Any whole number of 64 bits.
-pub type Seed = Count<0, { u64::MAX }>;
+pub type Seed = WholeNumber<0, { u64::MAX }>;
 
-impl<const MIN: u64, const MAX: u64> SettingType for Count<MIN, MAX> {
+impl<const MIN: u64, const MAX: u64> SettingType for WholeNumber<MIN, MAX> {
     type Value = u64;
 
     const KIND: FlagKind = FlagKind::Count;
@@ -134,7 +134,7 @@ impl SettingType for ZeroStage {
     const KIND: FlagKind = FlagKind::Count;
 
     fn parse(text: &str) -> Result<ZeroStage, String> {
-        Count::<0, 3>::parse(text).map(|stage| ZeroStage::ALL[stage as usize])
+        WholeNumber::<0, 3>::parse(text).map(|stage| ZeroStage::ALL[stage as usize])
     }
 }
 

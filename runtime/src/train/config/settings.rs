@@ -11,11 +11,11 @@ use crate::pipeline::StageCut;
 use crate::tensor::ZeroStage;
 
 use super::flags::{Change, Flag, Kept};
-use super::given::GivenMap;
+use super::given_value::GivenMap;
 use super::problems::Problems;
 use super::setting_value::{
-    Balance, Count, Fraction, KeyList, MeshSetting, Natural, Number, OptimizerName, Pair, Positive,
-    Seed, SettingType, Size,
+    Balance, Fraction, KeyList, MeshSetting, Natural, Number, OptimizerName, Pair, Positive, Seed,
+    SettingType, Size, WholeNumber,
 };
 use super::{Decay, DeviceChoice, Optimizers, Precision, ScheduleSource, TimeLimit};
 
@@ -114,7 +114,7 @@ settings! {
         /// `meshwright schedule` draws them [default: 1f1b; needs a pp axis]
         schedule: Option<ScheduleSource>, "NAME", at "/pipeline/schedule" Warn;
         /// Pipeline stages of each rank [default: 2 for interleaved, zb-v and dualpipev, else 1; needs a pp axis]
-        virtual_stages: Option<Count<1, 4096>>, "N", at "/pipeline/virtual-stages" Warn;
+        virtual_stages: Option<WholeNumber<1, 4096>>, "N", at "/pipeline/virtual-stages" Warn;
         /// Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, or
         /// FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]
         stages: Option<StageCut>, "CUT", at "/pipeline/stages" Warn;
@@ -249,6 +249,27 @@ settings! {
     }
 }
 
+/// Flags with the sizes of a new model.
+pub const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
+
+impl Flag {
+    /// Returns the flag called `name`, written with dashes.
+    pub fn find(name: &str) -> Option<&'static Flag> {
+        FLAGS.iter().find(|flag| flag.name == name)
+    }
+
+    /// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
+    pub(super) fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
+        let dashed = name.replace('_', "-");
+        match Flag::nearest(&dashed, FLAGS.iter().map(|flag| flag.name)) {
+            Some(near) => {
+                format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?")
+            }
+            None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
+        }
+    }
+}
+
 /// Reads the value of the next flag of the table.
 fn read_next<T: SettingType>(
     given: &GivenMap,
@@ -290,5 +311,26 @@ const fn as_text(name: &[u8]) -> &str {
     match std::str::from_utf8(name) {
         Ok(name) => name,
         Err(_) => panic!("names of fields are ASCII"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_close_words_are_suggested() {
+        let names = || FLAGS.iter().map(|flag| flag.name);
+        assert_eq!(Flag::nearest("save-evry", names()), Some("save-every"));
+        assert_eq!(Flag::nearest("bacth", names()), Some("batch"));
+        assert_eq!(Flag::nearest("learning-rate", names()), None);
+    }
+
+    #[test]
+    fn flags_are_unique_and_have_help() {
+        for (i, flag) in FLAGS.iter().enumerate() {
+            assert!(!flag.help.is_empty(), "--{}", flag.name);
+            assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "--{}", flag.name);
+        }
     }
 }
