@@ -187,7 +187,7 @@ impl<M: LanguageModel> Trainer<M> {
     ///     }
     /// }
     ///
-    /// let flags = "train --mesh dp=2 --steps 20 --layers 1 --hidden 16 --heads 2 --seq 16 --batch 2 --sample-tokens 0";
+    /// let flags = "train --mesh dp=2 --steps 20 --layers 1 --hidden 16 --heads 2 --seq 16 --sample-tokens 0";
     /// let config = Config::parse(flags.split(' '))?;
     /// let trainer = Trainer::<Llama>::new(config)?;
     /// // Of rank 0 only.

@@ -24,11 +24,11 @@ pub enum FlagKind {
 /// Treatment of a resumed run whose setting differs from the saved one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Its samples would be others.
+    /// A refusal: the samples would be others.
     Refuse,
-    /// It is easily forgotten: a warning.
+    /// A warning: the change is easily forgotten.
     Warn,
-    /// Without effect on training, or compared by what it reads.
+    /// No report: it has no effect on training, or what it reads is compared.
     Free,
 }
 
@@ -58,7 +58,7 @@ pub struct Flag {
     pub group: &'static str,
     /// One line for `--help`.
     pub help: &'static str,
-    /// Its place in checkpoints; `None` for a setting of one machine, and of what a run reads and writes besides.
+    /// The place in checkpoints; `None` for a setting of one machine, and of what a run reads and writes besides.
     pub kept: Option<Kept>,
 }
 

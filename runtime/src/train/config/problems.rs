@@ -8,7 +8,7 @@ use super::{ConfigError, Problem, SettingSource};
 #[derive(Debug, Clone)]
 pub struct Problems {
     given: GivenMap,
-    /// By flag.
+    /// The name of the flag, and its problem.
     found: Vec<(String, Problem)>,
 }
 

@@ -228,7 +228,7 @@ settings! {
         /// Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code
         /// 75 [needs --save]
         stop_after: Option<TimeLimit>, "TIME";
-        /// At the end, write the model as a Hugging Face folder
+        #[doc = "At the end, write the model as a Hugging Face folder"]
         export_hf: Option<PathBuf>, "DIR";
     }
     REPORTS {
