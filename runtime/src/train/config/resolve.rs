@@ -10,7 +10,6 @@ use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::pipeline::StageCut;
 use crate::schedule::ScheduleKind;
-use crate::tensor::ZeroStage;
 use crate::train::LrSchedule;
 
 use super::given::read_given;
@@ -69,58 +68,7 @@ impl RunSettings {
         let mut problems = self.problems.clone();
         RULES.iter().for_each(|rule| rule(&self, &mut problems));
         problems.finish(FLAGS)?;
-        let resume = self.resume_path().map(|(path, is_auto)| (path.to_owned(), is_auto));
-        let mesh = self.shape();
-        Ok(Config {
-            mesh,
-            zero: self.zero.unwrap_or(ZeroStage::suited_to(&mesh)),
-            pipeline: (mesh.degree(AxisId::Pp) > 1).then(|| self.pipeline()),
-            micro_batches: self.micro_batches,
-            memory_limit: self.memory_limit,
-            graphs: self.device == DeviceChoice::Cuda && !self.no_graphs,
-            dtype: self.dtype(),
-            threads: self.threads,
-            model: self.model(),
-            balance: self.balance,
-            z_loss: self.z_loss,
-            documents: self.documents.map(|end| DocumentOptions {
-                end: end as u32,
-                packs: self.pack,
-                masks_borders: self.mask_borders,
-            }),
-            batch: self.batch,
-            seq: self.seq,
-            steps: self.steps,
-            seed: self.seed,
-            optimizer: self.optimizer_config(),
-            preflight: self.preflight,
-            resume_auto: resume.as_ref().is_some_and(|(_, is_auto)| *is_auto),
-            resume: resume.map(|(path, _)| path),
-            sample_tokens: self.sample_tokens as usize,
-            save: self.save.map(|dir| SaveConfig {
-                dir,
-                every: self.save_every,
-                asynchronous: self.save_async,
-                keep: self.keep,
-                max_failed: self.max_failed_saves.unwrap_or(3),
-            }),
-            config_file: self.config,
-            recompute: self.recompute,
-            context: self.cp,
-            device: self.device,
-            nondeterministic: self.nondeterministic,
-            reduce_dtype: self.reduce_dtype,
-            accept_keys: self.accept_keys.unwrap_or_default(),
-            data: self.data,
-            tokenizer: self.tokenizer,
-            order: self.order,
-            explain: self.explain,
-            stop_after: self.stop_after,
-            export_hf: self.export_hf,
-            metrics: self.metrics,
-            trace: self.trace,
-            stage_times: self.stage_times,
-        })
+        Ok(self.config())
     }
 
     /// Returns true if a setting is given, or kept by a checkpoint.
@@ -170,7 +118,8 @@ impl RunSettings {
         self.schedule.clone().unwrap_or(ScheduleSource::Named(ScheduleKind::OneFOneB))
     }
 
-    fn pipeline(&self) -> PipelineConfig {
+    /// Returns the pipeline settings if the mesh has a `pp` axis.
+    pub(super) fn pipeline(&self) -> Option<PipelineConfig> {
         let schedule = self.schedule();
         let virtual_stages = match &schedule {
             ScheduleSource::File(_) => None,
@@ -180,10 +129,29 @@ impl RunSettings {
             }
         };
         let stages = self.stages.clone().unwrap_or(StageCut::Auto);
-        PipelineConfig { schedule, virtual_stages, stages }
+        let is_pipelined = self.shape().degree(AxisId::Pp) > 1;
+        is_pipelined.then_some(PipelineConfig { schedule, virtual_stages, stages })
     }
 
-    fn model(&self) -> ModelSource {
+    /// Returns how rows are made of documents.
+    pub(super) fn document_options(&self) -> Option<DocumentOptions> {
+        let (packs, masks_borders) = (self.pack, self.mask_borders);
+        self.documents.map(|end| DocumentOptions { end: end as u32, packs, masks_borders })
+    }
+
+    /// Returns the settings of checkpoints.
+    pub(super) fn save_config(&self) -> Option<SaveConfig> {
+        Some(SaveConfig {
+            dir: self.save.clone()?,
+            every: self.save_every,
+            asynchronous: self.save_async,
+            keep: self.keep,
+            max_failed: self.max_failed_saves.unwrap_or(3),
+        })
+    }
+
+    /// Returns the source of the model.
+    pub(super) fn model(&self) -> ModelSource {
         match &self.init_from {
             Some(folder) => ModelSource::InitFrom(folder.clone()),
             None => ModelSource::New(ModelSizes {
@@ -198,7 +166,8 @@ impl RunSettings {
         }
     }
 
-    fn optimizer_config(&self) -> OptimizerConfig {
+    /// Returns the optimizer and its settings.
+    pub(super) fn optimizer_config(&self) -> OptimizerConfig {
         OptimizerConfig {
             choice: self.optimizer_choice(),
             lr: LrSchedule {

@@ -3,75 +3,29 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use crate::backend::Bytes;
-use crate::data::Order;
-use crate::mesh::AxisOrder;
+use crate::data::{DocumentOptions, Order};
+use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
 use crate::tensor::ZeroStage;
 
-use super::flags::{Change, Flag, Kept};
+use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
 use super::problems::Problems;
 use super::setting_value::{
     Balance, Fraction, KeyList, MeshSetting, Natural, Number, OptimizerName, Pair, Positive, Seed,
     SettingType, Size, WholeNumber,
 };
-use super::{Decay, DeviceChoice, Optimizers, Precision, ScheduleSource, TimeLimit};
-
-/// Declares the settings by group. Each has its help, its name with `_` for `-`, its type, its default (if absence has
-/// no meaning of its own), the placeholder of its value in `--help` (unless it is a switch), its value if it is given
-/// without one (if it may be), and its place in a serialized [`Config`](super::Config) and the treatment of a
-/// [`Change`] (if checkpoints keep it).
-macro_rules! settings {
-    ($($group:ident { $(
-        $(#[doc = $help:literal])+
-        $field:ident: $type:ty $(= $default:literal)? $(, $placeholder:literal)? $(, alone $alone:literal)?
-            $(, at $path:literal $change:ident)?;
-    )+ })+) => {
-        /// Every flag, in the order of `--help`.
-        pub const FLAGS: &[Flag] = &[$($(Flag {
-            name: {
-                const NAME: [u8; stringify!($field).len()] = dashed(stringify!($field));
-                as_text(&NAME)
-            },
-            value: concat!("" $(, $placeholder)?),
-            kind: <$type as SettingType>::KIND,
-            default: concat!("" $(, $default)?),
-            alone: concat!("" $(, $alone)?),
-            group: $group,
-            help: concat!($($help),+).trim_ascii(),
-            kept: kept(&[$(($path, Change::$change))?]),
-        }),+),+];
-
-        /// The settings of a command line, its `--config` file and its checkpoint: each value is read, and their
-        /// [rules](super::rules) are not checked yet.
-        #[derive(Debug, Clone)]
-        pub struct RunSettings {
-            $($($(#[doc = $help])+ pub(in crate::train) $field: <$type as SettingType>::Value,)+)+
-            /// The settings as given.
-            pub(super) given: GivenMap,
-            /// The problems of single values.
-            pub(super) problems: Problems,
-            /// The optimizers that `--optimizer` selects from.
-            pub(super) optimizers: Optimizers,
-        }
-
-        impl RunSettings {
-            /// Reads each value; one that is invalid has its default, and is a problem.
-            pub(super) fn of(given: GivenMap, optimizers: &Optimizers) -> RunSettings {
-                let mut problems = Problems::new(&given);
-                let mut flags = FLAGS.iter();
-                RunSettings {
-                    $($($field: read_next::<$type>(&given, &mut flags, &mut problems),)+)+
-                    given,
-                    problems,
-                    optimizers: optimizers.clone(),
-                }
-            }
-        }
-    };
-}
+use super::settings_macro::{
+    as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
+};
+use super::{
+    Decay, DeviceChoice, ModelSource, OptimizerConfig, Optimizers, PipelineConfig, Precision,
+    SaveConfig, ScheduleSource, TimeLimit,
+};
 
 const MACHINE: &str = "Devices and ranks";
 const MODEL: &str = "Model";
@@ -84,168 +38,201 @@ pub const SAVING: &str = "Saving";
 pub const REPORTS: &str = "Reports";
 
 settings! {
-    MACHINE {
-        /// Read settings from a file with the same keys; flags override it
-        config: Option<PathBuf>, "FILE.toml";
-        /// Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel),
-        /// ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without
-        /// --data and --init-from, else one rank]
+    group MACHINE {
+        "Read settings from a file with the same keys; flags override it"
+        config: Option<PathBuf>, "FILE.toml" => #[serde(skip)] config_file;
+        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel), \
+         ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without \
+         --data and --init-from, else one rank]"
         mesh: Option<MeshSetting>, "AXIS=N,..", at "/mesh" Free;
-        /// Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors
-        /// [default: pp,dp,fsdp,ep,cp,tp]
+        "Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors \
+         [default: pp,dp,fsdp,ep,cp,tp]"
         mesh_order: Option<AxisOrder>, "AXIS,..", at "/mesh-order" Warn;
-        /// Device of the ranks: cpu, or cuda in a program built with --features cuda
-        device: DeviceChoice = "cpu", "DEVICE", at "/device" Free;
-        /// Threads of each rank [default: cores divided by ranks, at least 1]
-        threads: Option<Size>, "N";
-        /// Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits
-        /// from run to run [needs --device cuda]
-        nondeterministic: bool;
-        /// Launch the kernels of every step eagerly, without CUDA graphs [needs --device cuda]
+        "Device of the ranks: cpu, or cuda in a program built with --features cuda"
+        device: DeviceChoice = "cpu", "DEVICE", at "/device" Free => device;
+        "Threads of each rank [default: cores divided by ranks, at least 1]"
+        threads: Option<Size>, "N" => threads;
+        "Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits \
+         from run to run [needs --device cuda]"
+        nondeterministic: bool => nondeterministic;
+        "Launch the kernels of every step eagerly, without CUDA graphs [needs --device cuda]"
         no_graphs: bool;
     }
-    SHARDING {
-        /// ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also
-        /// gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]
+    group SHARDING {
+        "ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also \
+         gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]"
         zero: Option<ZeroStage>, "STAGE", at "/zero" Warn;
-        /// Gradient accumulation: micro-batches per step on each rank
-        micro_batches: Size = "1", "N", at "/micro-batches" Warn;
-        /// Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation;
-        /// `meshwright schedule` draws them [default: 1f1b; needs a pp axis]
+        "Gradient accumulation: micro-batches per step on each rank"
+        micro_batches: Size = "1", "N", at "/micro-batches" Warn => micro_batches;
+        "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation; \
+         `meshwright schedule` draws them [default: 1f1b; needs a pp axis]"
         schedule: Option<ScheduleSource>, "NAME", at "/pipeline/schedule" Warn;
-        /// Pipeline stages of each rank [default: 2 for interleaved, zb-v and dualpipev, else 1; needs a pp axis]
+        "Pipeline stages of each rank [default: 2 for interleaved, zb-v and dualpipev, else 1; needs a pp axis]"
         virtual_stages: Option<WholeNumber<1, 4096>>, "N", at "/pipeline/virtual-stages" Warn;
-        /// Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, or
-        /// FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]
+        "Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, or \
+         FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]"
         stages: Option<StageCut>, "CUT", at "/pipeline/stages" Warn;
-        /// Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments
-        /// of N layers), sqrt (segments of about the square root of the number of layers), attn (attention only)
-        /// [default: as the model declares]
-        recompute: Option<RecomputeOverride>, "POLICY", at "/recompute" Free;
-        /// Style of the model's context-parallel attention: ring, ulysses, gather, hybrid, or hybrid=N (N ranks
-        /// exchange heads) [default: as the model declares; needs a cp axis]
-        cp: Option<ContextStyle>, "STYLE", at "/context" Warn;
-        /// Memory limit of each rank, such as 2GB or 512MiB; a run that needs more is refused
-        memory_limit: Option<Bytes>, "BYTES";
-        /// Compute dtype, also of activations and their gradients in collectives, which are summed in f32; master
-        /// weights, optimizer state and accumulated gradients are always f32 [default: f32 on cpu, bf16 on cuda]
+        "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments \
+         of N layers), sqrt (segments of about the square root of the number of layers), attn (attention only) \
+         [default: as the model declares]"
+        recompute: Option<RecomputeOverride>, "POLICY", at "/recompute" Free
+            => #[serde(serialize_with = "as_optional_text")] recompute;
+        "Style of the model's context-parallel attention: ring, ulysses, gather, hybrid, or hybrid=N (N ranks exchange \
+         heads) [default: as the model declares; needs a cp axis]"
+        cp: Option<ContextStyle>, "STYLE", at "/context" Warn => #[serde(serialize_with = "as_optional_text")] context;
+        "Memory limit of each rank, such as 2GB or 512MiB; a run that needs more is refused"
+        memory_limit: Option<Bytes>, "BYTES" => memory_limit;
+        "Compute dtype, also of activations and their gradients in collectives, which are summed in f32; master \
+         weights, optimizer state and accumulated gradients are always f32 [default: f32 on cpu, bf16 on cuda]"
         dtype: Option<Precision>, "DTYPE", at "/dtype" Warn;
-        /// Dtype of the gradient reduction over the data ranks [bf16 needs --dtype bf16]
-        reduce_dtype: Precision = "f32", "DTYPE", at "/reduce-dtype" Warn;
+        "Dtype of the gradient reduction over the data ranks [bf16 needs --dtype bf16]"
+        reduce_dtype: Precision = "f32", "DTYPE", at "/reduce-dtype" Warn => reduce_dtype;
     }
-    MODEL {
-        /// Load sizes and weights from a Hugging Face folder of the model's family
+    group MODEL {
+        "Load sizes and weights from a Hugging Face folder of the model's family"
         init_from: Option<PathBuf>, "DIR", at "/model/init-from" Free;
-        /// Leave out these keys of the config.json of --init-from, which the program does not know
+        "Leave out these keys of the config.json of --init-from, which the program does not know"
         accept_keys: Option<KeyList>, "KEY,..", at "/accept-keys" Free;
-        /// Width of the residual stream
+        "Width of the residual stream"
         hidden: Size = "128", "N", at "/model/new/hidden" Free;
-        /// Transformer blocks
+        "Transformer blocks"
         layers: Size = "4", "N", at "/model/new/layers" Free;
-        /// Attention heads; each is hidden / heads wide
+        "Attention heads; each is hidden / heads wide"
         heads: Size = "4", "N", at "/model/new/heads" Free;
-        /// Key and value heads, each shared by heads / kv-heads query heads [default: --heads]
+        "Key and value heads, each shared by heads / kv-heads query heads [default: --heads]"
         kv_heads: Option<Size>, "N", at "/model/new/kv-heads" Free;
-        /// Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times
-        /// --hidden for a GPT-2]
+        "Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times \
+         --hidden for a GPT-2]"
         ffn: Option<Size>, "N", at "/model/new/ffn" Free;
-        /// Vocabulary size
+        "Vocabulary size"
         vocab: Size = "256", "N", at "/model/new/vocab" Free;
-        /// Use one weight for the token embedding and the output head
+        "Use one weight for the token embedding and the output head"
         tied: bool, at "/model/new/tied" Free;
-        /// Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef
-        /// of the config.json of --init-from, 0.01 for a new model]
-        balance: Option<Balance>, "LOSS", at "/balance" Warn;
-        /// Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of
-        /// the config.json of --init-from, else 0]
-        z_loss: Option<Number>, "X", at "/z-loss" Warn;
+        "Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef \
+         of the config.json of --init-from, 0.01 for a new model]"
+        balance: Option<Balance>, "LOSS", at "/balance" Warn => balance;
+        "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \
+         the config.json of --init-from, else 0]"
+        z_loss: Option<Number>, "X", at "/z-loss" Warn => z_loss;
     }
-    DATA {
-        /// Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer [default: the
-        /// project's own book]
-        data: Option<PathBuf>, "FILE", at "/data" Free;
-        /// Tokenize text with a Hugging Face tokenizer.json [default: byte by byte]
-        tokenizer: Option<PathBuf>, "FILE.json", at "/tokenizer" Free;
-        /// Order of the samples: sequential, or reshuffled every epoch
-        order: Order = "sequential", "ORDER", at "/order" Refuse;
-        /// Separate documents in attention and positions, each ending after the token ID; the model must use documents
-        /// [default: each row is one document]
+    group DATA {
+        "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer [default: the \
+         project's own book]"
+        data: Option<PathBuf>, "FILE", at "/data" Free => data;
+        "Tokenize text with a Hugging Face tokenizer.json [default: byte by byte]"
+        tokenizer: Option<PathBuf>, "FILE.json", at "/tokenizer" Free => tokenizer;
+        "Order of the samples: sequential, or reshuffled every epoch"
+        order: Order = "sequential", "ORDER", at "/order" Refuse => order;
+        "Separate documents in attention and positions, each ending after the token ID; the model must use documents \
+         [default: each row is one document]"
         documents: Option<Natural>, "ID", at "/documents/end" Refuse;
-        /// Pack each row with whole documents, best fit first; only documents longer than --seq are cut [needs
-        /// --documents]
+        "Pack each row with whole documents, best fit first; only documents longer than --seq are cut [needs \
+         --documents]"
         pack: bool, at "/documents/packs" Refuse;
-        /// Do not count the prediction of the next document's first token in the loss [needs --documents]
+        "Do not count the prediction of the next document's first token in the loss [needs --documents]"
         mask_borders: bool, at "/documents/masks-borders" Refuse;
-        /// Global batch: sequences per step over all ranks
-        batch: Size = "16", "B", at "/batch" Refuse;
-        /// Sequence length in tokens
-        seq: Size = "128", "T", at "/seq" Refuse;
-        /// Optimizer steps in total, including those before --resume
-        steps: Positive = "600", "N", at "/steps" Warn;
-        /// Seed of initialization, sample order, dropout and sampling
-        seed: Seed = "0", "K", at "/seed" Refuse;
+        "Global batch: sequences per step over all ranks"
+        batch: Size = "16", "B", at "/batch" Refuse => batch;
+        "Sequence length in tokens"
+        seq: Size = "128", "T", at "/seq" Refuse => seq;
+        "Optimizer steps in total, including those before --resume"
+        steps: Positive = "600", "N", at "/steps" Warn => steps;
+        "Seed of initialization, sample order, dropout and sampling"
+        seed: Seed = "0", "K", at "/seed" Refuse => seed;
     }
-    OPTIMIZER {
-        /// adamw, sgd (with momentum), or muon (for matrices of layers; adamw for the rest)
+    group OPTIMIZER {
+        "adamw, sgd (with momentum), or muon (for matrices of layers; adamw for the rest)"
         optimizer: OptimizerName = "adamw", "NAME", at "/optimizer/optimizer" Free;
-        /// Peak learning rate
+        "Peak learning rate"
         lr: Number = "1e-3", "X", at "/optimizer/lr/peak" Warn;
-        /// Schedule after the warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last fifth)
+        "Schedule after the warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last fifth)"
         lr_schedule: Decay = "constant", "NAME", at "/optimizer/lr/decay" Warn;
-        /// Warm-up steps, over which the learning rate rises linearly
+        "Warm-up steps, over which the learning rate rises linearly"
         warmup: Natural = "0", "N", at "/optimizer/lr/warmup" Warn;
-        /// Learning rate at the end of a decay
+        "Learning rate at the end of a decay"
         min_lr: Number = "0", "X", at "/optimizer/lr/min" Warn;
-        /// Decay of the two moments, in [0, 1) [adamw, muon]
+        "Decay of the two moments, in [0, 1) [adamw, muon]"
         betas: Pair = "0.9,0.95", "A,B", at "/optimizer/betas" Warn;
-        /// Added to the square root of the second moment [adamw, muon]
+        "Added to the square root of the second moment [adamw, muon]"
         eps: Number = "1e-8", "X", at "/optimizer/eps" Warn;
-        /// Momentum, in [0, 1) [sgd, muon; default: 0.9 for sgd, 0.95 for muon]
+        "Momentum, in [0, 1) [sgd, muon; default: 0.9 for sgd, 0.95 for muon]"
         momentum: Option<Fraction>, "X", at "/optimizer/momentum" Warn;
-        /// Decoupled weight decay of parameters with two or more dims
+        "Decoupled weight decay of parameters with two or more dims"
         weight_decay: Number = "0.1", "X", at "/optimizer/weight-decay" Warn;
-        /// Gradient clipping by global norm; 0 turns it off
+        "Gradient clipping by global norm; 0 turns it off"
         clip: Number = "1.0", "X", at "/optimizer/clip" Warn;
-        /// Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the
-        /// continuation at the end
+        "Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the \
+         continuation at the end"
         ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;
     }
-    SAVING {
-        /// Save checkpoints of the whole training state in DIR
+    group SAVING {
+        "Save checkpoints of the whole training state in DIR"
         save: Option<PathBuf>, "DIR";
-        /// Also save after every N steps, not only after the last [needs --save]
+        "Also save after every N steps, not only after the last [needs --save]"
         save_every: Option<Positive>, "N";
-        /// Write the checkpoints of --save-every while training goes on, from a copy of the state in host memory
+        "Write the checkpoints of --save-every while training goes on, from a copy of the state in host memory"
         save_async: bool;
-        /// Remove all but the newest K checkpoints [needs --save]
+        "Remove all but the newest K checkpoints [needs --save]"
         keep: Option<Size>, "K";
-        /// End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a
-        /// warning, except for the last save
+        "End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a \
+         warning, except for the last save"
         max_failed_saves: Option<Size>, "N";
-        /// Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of
-        /// --save, or begins if there is none
+        "Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of \
+         --save, or begins if there is none"
         resume: Option<PathBuf>, "DIR/latest";
-        /// Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code
-        /// 75 [needs --save]
-        stop_after: Option<TimeLimit>, "TIME";
-        #[doc = "At the end, write the model as a Hugging Face folder"]
-        export_hf: Option<PathBuf>, "DIR";
+        "Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code 75 \
+         [needs --save]"
+        stop_after: Option<TimeLimit>, "TIME" => #[serde(skip)] stop_after;
+        "At the end, write the model as a Hugging Face folder"
+        export_hf: Option<PathBuf>, "DIR" => export_hf;
     }
-    REPORTS {
-        /// Write one JSON object per step
-        metrics: Option<PathBuf>, "FILE.jsonl";
-        /// Write a trace of compute and communication of every rank, for Perfetto
-        trace: Option<PathBuf>, "FILE.json";
-        /// Measure the milliseconds of each layer, and write them for --stages; steps run without CUDA graphs
-        stage_times: Option<PathBuf>, "FILE.json";
-        /// Tokens of the continuation sampled at the end
+    group REPORTS {
+        "Write one JSON object per step"
+        metrics: Option<PathBuf>, "FILE.jsonl" => metrics;
+        "Write a trace of compute and communication of every rank, for Perfetto"
+        trace: Option<PathBuf>, "FILE.json" => trace;
+        "Measure the milliseconds of each layer, and write them for --stages; steps run without CUDA graphs"
+        stage_times: Option<PathBuf>, "FILE.json" => stage_times;
+        "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
-        /// Print the collectives of a training step, with their bytes and the computations that they overlap with, and
-        /// exit
-        explain: bool;
-        /// Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one
-        /// rank, and exit [STEPS: 3]
-        preflight: Option<Positive>, "STEPS", alone "3";
+        "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
+         exit"
+        explain: bool => explain;
+        "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
+         rank, and exit [STEPS: 3]"
+        preflight: Option<Positive>, "STEPS", alone "3" => #[serde(skip)] preflight;
+    }
+    derived {
+        /// `--mesh` and `--mesh-order`.
+        #[serde(serialize_with = "as_text")]
+        mesh: MeshShape = RunSettings::shape;
+        /// `--zero`: the ZeRO stage; by default 3 if the mesh has an `fsdp` axis, and 1 if it has a `pp` axis as well.
+        #[serde(serialize_with = "zero_stage_number")]
+        zero: ZeroStage = |settings| settings.zero.unwrap_or(ZeroStage::suited_to(&settings.shape()));
+        /// `--schedule` and its settings, if the mesh has a `pp` axis.
+        pipeline: Option<PipelineConfig> = RunSettings::pipeline;
+        /// CUDA graphs: on for GPUs, unless `--no-graphs` is given.
+        graphs: bool = |settings| settings.device == DeviceChoice::Cuda && !settings.no_graphs;
+        /// `--dtype`: compute dtype of parameters and activations.
+        dtype: Precision = RunSettings::dtype;
+        /// `--init-from`, or the sizes of a new model.
+        model: ModelSource = RunSettings::model;
+        /// `--accept-keys`: unknown keys of the `config.json` of `--init-from` that are left out.
+        accept_keys: Vec<String> = |settings| settings.accept_keys.clone().unwrap_or_default();
+        /// `--documents`, `--pack` and `--mask-borders`: how rows are made of documents; `None` if each row is one.
+        documents: Option<DocumentOptions> = RunSettings::document_options;
+        /// `--optimizer` and its settings.
+        optimizer: OptimizerConfig = RunSettings::optimizer_config;
+        /// `--save` and its settings.
+        save: Option<SaveConfig> = RunSettings::save_config;
+        /// `--resume`; for `auto`, the folder of `--save`. The trainer of a command line takes the settings of the
+        /// checkpoint from it.
+        resume: Option<PathBuf> = |settings| Some(settings.resume_path()?.0.to_owned());
+        /// `--resume auto`: without an intact checkpoint, the run begins.
+        #[serde(skip)]
+        resume_auto: bool = |settings| settings.resume_path().is_some_and(|(_, is_auto)| is_auto);
+        /// `--sample-tokens`: length of the continuation sampled at the end, possibly 0.
+        sample_tokens: usize = |settings| settings.sample_tokens as usize;
     }
 }
 
@@ -267,50 +254,6 @@ impl Flag {
             }
             None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
         }
-    }
-}
-
-/// Reads the value of the next flag of the table.
-fn read_next<T: SettingType>(
-    given: &GivenMap,
-    flags: &mut impl Iterator<Item = &'static Flag>,
-    problems: &mut Problems,
-) -> T::Value {
-    let flag = flags.next().expect("each setting has a flag");
-    let read = given.get(flag.name).map(|given| T::read(&given.text));
-    match read {
-        Some(Ok(value)) => value,
-        Some(Err(message)) => {
-            problems.add(&[flag.name], message);
-            T::absent(flag.default)
-        }
-        None => T::absent(flag.default),
-    }
-}
-
-const fn kept(places: &[(&'static str, Change)]) -> Option<Kept> {
-    match places {
-        [(path, change)] => Some(Kept { path, change: *change }),
-        _ => None,
-    }
-}
-
-/// Returns the name of a field with dashes.
-const fn dashed<const N: usize>(field: &str) -> [u8; N] {
-    let mut name = [0; N];
-    let mut index = 0;
-    while index < N {
-        let byte = field.as_bytes()[index];
-        name[index] = if byte == b'_' { b'-' } else { byte };
-        index += 1;
-    }
-    name
-}
-
-const fn as_text(name: &[u8]) -> &str {
-    match std::str::from_utf8(name) {
-        Ok(name) => name,
-        Err(_) => panic!("names of fields are ASCII"),
     }
 }
 

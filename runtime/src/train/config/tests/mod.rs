@@ -8,6 +8,10 @@ mod resuming;
 mod sharding;
 
 use super::*;
+use crate::data::{DocumentOptions, Order};
+use crate::mesh::MeshShape;
+use crate::nn::{ContextStyle, RecomputeOverride};
+use crate::tensor::ZeroStage;
 
 fn parse(line: &str) -> Result<Config, ConfigError> {
     Config::parse(std::iter::once("train").chain(line.split_whitespace()))
