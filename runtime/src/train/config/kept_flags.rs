@@ -145,11 +145,12 @@ pub fn is_same(name: &str, now: &str, saved: &str) -> bool {
         let [now, saved] = [now, saved].map(|text| text.parse::<MeshShape>());
         return matches!((now, saved), (Ok(now), Ok(saved)) if now == saved);
     }
-    let is_same_number = match (now.parse::<f64>(), saved.parse::<f64>()) {
-        (Ok(now), Ok(saved)) => now == saved,
-        _ => false,
-    };
-    now == saved || is_same_number
+    // Seeds have more digits than a real number.
+    match (now.parse::<u64>(), saved.parse::<u64>(), now.parse::<f64>(), saved.parse::<f64>()) {
+        (Ok(now), Ok(saved), ..) => now == saved,
+        (.., Ok(now), Ok(saved)) => now == saved,
+        _ => now == saved,
+    }
 }
 
 /// Returns a path that leads to the same file from any folder; `None` if it is no text.

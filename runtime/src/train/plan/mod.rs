@@ -11,6 +11,7 @@ mod output_check;
 mod outputs;
 mod pipeline;
 mod resume;
+mod saved_architecture;
 mod saved_settings;
 mod schedule;
 

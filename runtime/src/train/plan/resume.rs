@@ -16,7 +16,8 @@ use crate::train::config::{Config, RunSettings};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
-use super::saved_settings::{Differences, check_architecture, check_family, saved_flags};
+use super::saved_architecture::{check_architecture, check_family};
+use super::saved_settings::{Differences, saved_flags};
 
 /// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
 ///

@@ -1,34 +1,21 @@
 //! Settings of a saved run, compared with the settings of the run that resumes it.
 
-use std::path::Path;
-
 use serde_json::Value;
 
-use crate::checkpoint::hf::HfConfig;
 use crate::checkpoint::{Checkpoint, TrainState};
 use crate::data::DataError;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::tensor::ZeroStage;
 use crate::train::config::{
-    Change, Config, FLAGS, Flag, FlagKind, Kept, ModelSource, flags_of, is_same, kept_flags,
+    Change, Config, FLAGS, Flag, FlagKind, Kept, flags_of, is_same, kept_flags,
 };
-use crate::train::{Decay, Error, Result};
+use crate::train::{Decay, Result};
 
-/// Key of the architecture among the saved settings.
-const ARCHITECTURE: &str = "architecture";
+use super::saved_architecture::ARCHITECTURE;
 
 /// Key of the flags among the saved settings, with which a resumed run has the same settings.
 const SAVED_FLAGS: &str = "flags";
-
-/// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are
-/// compared.
-const NOT_COMPARED: [&str; 4] =
-    ["bos_token_id", "eos_token_id", "router_aux_loss_coef", "router_z_loss_coef"];
-
-/// Keys of `config.json` of the sizes that are not saved as flags where they follow from others, and their flags.
-const DERIVED_SIZES: [(&str, &str); 3] =
-    [("intermediate_size", "--ffn"), ("n_inner", "--ffn"), ("num_key_value_heads", "--kv-heads")];
 
 /// A setting that differs, `None` where it is not given.
 struct Difference {
@@ -59,79 +46,6 @@ pub fn settings_to_save(config: &Config, architecture: &Value) -> Value {
 /// Returns the saved flags. Older checkpoints do not have them.
 pub fn saved_flags(checkpoint: &Checkpoint) -> Option<&Value> {
     checkpoint.manifest().state.config.get(SAVED_FLAGS)
-}
-
-/// Checks that a checkpoint is of a model of family `C`.
-pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
-    let saved = &checkpoint.manifest().state.config[ARCHITECTURE]["model_type"];
-    match saved.as_str() {
-        Some(saved) if saved != C::MODEL_TYPE => Err(Error::Input(format!(
-            "--resume: {} is of a {saved}, and this program trains a {}; use the program that has saved it",
-            checkpoint.folder().display(),
-            C::MODEL_TYPE
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Checks that the model of a checkpoint has the same architecture. What shapes do not show, such as the base of rotary
-/// positions, would change the results.
-pub fn check_architecture(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    architecture: &Value,
-) -> Result<()> {
-    let settings = &checkpoint.manifest().state.config;
-    // Older checkpoints do not have it.
-    let Some(saved) = settings.get(ARCHITECTURE) else { return Ok(()) };
-    // Saved numbers were read from text.
-    let now = serde_json::from_str(&architecture.to_string()).unwrap_or_default();
-    let mut differences = Vec::new();
-    list_differences("", saved, &now, &mut differences);
-    if differences.is_empty() {
-        return Ok(());
-    }
-    let saved_source = settings.pointer("/model/init-from").and_then(Value::as_str);
-    // The flag is kept as an absolute path.
-    let is_saved_folder = |folder: &Path| {
-        let kept = settings.pointer("/flags/init-from").and_then(Value::as_str);
-        let is_same = |saved: &str| std::path::absolute(folder).is_ok_and(|now| now == *saved);
-        kept.is_some_and(is_same) || saved_source.is_some_and(|saved| Path::new(saved) == folder)
-    };
-    let advice = match (saved_source, &config.model) {
-        (Some(saved), ModelSource::InitFrom(folder)) if is_saved_folder(folder) => {
-            format!("restore the config.json of {saved}, with which the run was saved")
-        }
-        (Some(saved), _) => format!("add --init-from {saved}, as in the saved run"),
-        (None, ModelSource::InitFrom(_)) => "leave --init-from out, as in the saved run".to_owned(),
-        (None, ModelSource::New(_)) => {
-            "leave out the flags that change it, or train another model without --resume".to_owned()
-        }
-    };
-    Err(Error::Input(format!(
-        "--resume: the model of {} differs from that of this run: {}; {advice}",
-        checkpoint.folder().display(),
-        differences.join(", ")
-    )))
-}
-
-/// Adds each setting that differs, by its path.
-fn list_differences(path: &str, saved: &Value, now: &Value, differences: &mut Vec<String>) {
-    if NOT_COMPARED.contains(&path) || saved == now {
-        return;
-    }
-    let (Value::Object(saved), Value::Object(now)) = (saved, now) else {
-        let flag = DERIVED_SIZES.iter().find(|(key, _)| *key == path);
-        let name = flag.map_or(path.to_owned(), |(key, flag)| format!("{flag} ({key})"));
-        differences.push(difference(&name, saved, now));
-        return;
-    };
-    let added = now.keys().filter(|key| !saved.contains_key(*key));
-    for key in saved.keys().chain(added) {
-        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        let [saved, now] = [saved, now].map(|settings| settings.get(key).unwrap_or(&Value::Null));
-        list_differences(&path, saved, now, differences);
-    }
 }
 
 impl Differences {
@@ -264,15 +178,6 @@ impl Difference {
     }
 }
 
-fn difference(name: &str, saved: &Value, now: &Value) -> String {
-    let text = |value: &Value| match value {
-        Value::Null => "none".to_owned(),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    };
-    format!("{name} is {}, and {} was saved", text(now), text(saved))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,5 +218,16 @@ mod tests {
             }
             assert!(!text.contains("--pack") && !text.contains("--order"), "{text}");
         }
+    }
+
+    #[test]
+    fn seeds_are_compared_in_all_digits() {
+        let line = format!("t --mesh 1 --seq 8 --batch 4 --order shuffled --seed {}", u64::MAX);
+        let mut saved = saved(settings_to_save(&config(&line), &Value::Null));
+        saved.data.seed = u64::MAX;
+        let check = |line: &str| Differences::new(&saved, &config(line)).check_samples(None);
+        check(&line).unwrap();
+        let text = check(&line.replace("1615", "1614")).unwrap_err().to_string();
+        assert!(text.contains("--seed: 18446744073709551614, but 18446744073709551615"), "{text}");
     }
 }

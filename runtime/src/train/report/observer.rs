@@ -11,6 +11,7 @@ use super::step_usage::StepUsage;
 /// All ranks train the same steps, and call the same methods of their observers in the same order. So a method may use
 /// collectives if the observers of all ranks do, and they belong to no step: they do not count in its report. A report
 /// of the whole run needs none, since all numbers of a [`StepReport`] are the same on all ranks, except for its time.
+/// The other ranks wait for a slow method in their next collective, up to the time limit of communication.
 pub trait StepObserver {
     /// Called before `step` (from 1).
     fn begin(&mut self, _rank: &Rank, _step: u64) {}

@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
+use crate::comm::Site;
 use crate::models::llama::Llama;
 use crate::os::exit_code::{LOST, REFUSED};
 use crate::tensor::Rank;
@@ -145,6 +146,29 @@ fn an_error_ends_the_run() {
         assert!(dir.path().join(name).join("step-00000003").is_dir());
     }
     assert!(dir.path().join("hf/config.json").is_file());
+}
+
+/// A call that the other ranks do not make, in a step and after the last one.
+#[test]
+fn a_collective_of_one_rank_ends_the_run() {
+    struct Alone {
+        at: u64,
+    }
+    impl StepObserver for Alone {
+        fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
+            if report.step == self.at {
+                report.rank.comms().world().barrier(&Site::new("observer"))?;
+            }
+            Ok(())
+        }
+    }
+    for at in [1, 3] {
+        let config = Config::parse(format!("{SMALL} --mesh dp=2").split(' ')).unwrap();
+        let make = move |rank: &Rank| Ok((rank.index() == 0).then_some(Alone { at }));
+        let trained = Trainer::<Llama>::new(config).unwrap().on_step(make).train();
+        let text = trained.map(drop).unwrap_err().to_string();
+        assert!(text.contains("observer"), "{text}");
+    }
 }
 
 /// A run that stops anyway is stopped, not failed.
