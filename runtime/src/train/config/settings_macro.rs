@@ -39,7 +39,7 @@ macro_rules! settings {
         }),+),+];
 
         /// The settings of a command line, its `--config` file and its checkpoint: each value is read, and their
-        /// [rules](super::rules) are not checked yet.
+        /// rules are not checked yet.
         #[derive(Debug, Clone)]
         pub struct RunSettings {
             $($(pub(in crate::train) $name: <$type as SettingType>::Value,)+)+
