@@ -76,7 +76,7 @@ pub fn check_checkpoint(
     check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
     let position = DataPosition::after(state.step, dataset);
-    let differences = Differences::new(state, config);
+    let differences = Differences::new(state, config, architecture);
     differences.check_samples(state.data.other_data(&position))?;
     // It names what differs; tensors only show it.
     check_architecture(checkpoint, config, architecture)?;
@@ -110,7 +110,7 @@ pub fn check_checkpoint(
         )),
         _ => {}
     }
-    let changed = differences.changed_settings(config, architecture);
+    let changed = differences.changed_settings();
     if !changed.is_empty() {
         let folder = checkpoint.folder().display();
         print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));

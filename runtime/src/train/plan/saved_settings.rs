@@ -25,9 +25,11 @@ struct Difference {
 }
 
 /// The settings that a checkpoint keeps and that differ in the run that continues it.
-pub struct Differences {
+pub struct Differences<'a> {
     all: Vec<Difference>,
     saved_mesh: Option<MeshShape>,
+    config: &'a Config,
+    architecture: &'a Value,
 }
 
 /// Returns all settings of a run, also as flags, with the architecture of its model as `config.json` describes it.
@@ -48,9 +50,9 @@ pub fn saved_flags(checkpoint: &Checkpoint) -> Option<&Value> {
     checkpoint.manifest().state.config.get(SAVED_FLAGS)
 }
 
-impl Differences {
-    /// Compares the settings of a saved run with those of this one.
-    pub fn new(saved: &TrainState, config: &Config) -> Differences {
+impl<'a> Differences<'a> {
+    /// Compares the settings of a saved run with those of this one, of a model of this `architecture`.
+    pub fn new(saved: &TrainState, config: &'a Config, architecture: &'a Value) -> Differences<'a> {
         let now = kept_flags(config);
         let of_data = flags_of(&serde_json::to_value(&saved.data).unwrap_or_default());
         let of_config = flags_of(&saved.config);
@@ -78,6 +80,8 @@ impl Differences {
         Differences {
             all: FLAGS.iter().filter_map(compare).collect(),
             saved_mesh: saved_mesh.and_then(|mesh| mesh.parse().ok()),
+            config,
+            architecture,
         }
     }
 
@@ -87,7 +91,8 @@ impl Differences {
 
     fn treated(&self, change: Change) -> impl Iterator<Item = &Difference> {
         let is_treated = move |kept: Kept| kept.change == change;
-        self.all.iter().filter(move |difference| difference.flag.kept.is_some_and(is_treated))
+        let treated = move |one: &&Difference| one.flag.kept.is_some_and(is_treated);
+        self.all.iter().filter(treated).filter(|difference| self.matters(difference))
     }
 
     /// Checks that the run continues with the same samples; `other_data` describes other data.
@@ -95,12 +100,7 @@ impl Differences {
     /// # Errors
     /// [`DataError::OtherPosition`] lists every difference.
     pub fn check_samples(&self, other_data: Option<String>) -> Result<()> {
-        // Without documents there is nothing to pack or to mask.
-        let is_moot = self.find("documents").is_some_and(|ids| ids.is_given_once());
-        let settings = self.treated(Change::Refuse).filter(|difference| {
-            !is_moot || !["pack", "mask-borders"].contains(&difference.flag.name)
-        });
-        let settings = settings.map(|difference| {
+        let settings = self.treated(Change::Refuse).map(|difference| {
             let [saved, now] = difference.texts();
             format!("--{}: {now}, but {saved} was saved", difference.flag.name)
         });
@@ -111,18 +111,21 @@ impl Differences {
         Err(DataError::OtherPosition { differences }.into())
     }
 
-    /// Describes the settings that the run may change, and has changed, for a model of this `architecture`.
-    pub fn changed_settings(&self, config: &Config, architecture: &Value) -> Vec<String> {
-        let changed = self.treated(Change::Warn);
-        let changed = changed.filter(|difference| self.matters(difference, config, architecture));
-        changed.map(|difference| difference.describe()).collect()
+    /// Describes the settings that the run may change, and has changed.
+    pub fn changed_settings(&self) -> Vec<String> {
+        self.treated(Change::Warn).map(Difference::describe).collect()
     }
 
-    fn matters(&self, difference: &Difference, config: &Config, architecture: &Value) -> bool {
+    fn matters(&self, difference: &Difference) -> bool {
+        let Differences { config, architecture, .. } = self;
         let degree = |axis| config.mesh.degree(axis);
         let is_layout_changed =
             ["mesh", "schedule", "virtual-stages"].iter().any(|flag| self.find(flag).is_some());
         match (difference.flag.name, &self.saved_mesh) {
+            // Without documents there is nothing to pack or to mask.
+            ("pack" | "mask-borders", _) => {
+                self.find("documents").is_none_or(|documents| !documents.is_given_once())
+            }
             // A load-balancing loss follows from all rows of a micro-batch together.
             ("micro-batches", _) => {
                 let of_model = || architecture["router_aux_loss_coef"].as_f64();
@@ -204,10 +207,10 @@ mod tests {
         let oldest = serde_json::json!({ "optimizer": { "lr": { "peak": 1.0 }, "clip": null } });
         for of_checkpoint in [of_run, older, oldest] {
             let changed = |line: &str| {
-                let now = config(line);
-                let differences = Differences::new(&saved(of_checkpoint.clone()), &now);
+                let (saved, now) = (saved(of_checkpoint.clone()), config(line));
+                let differences = Differences::new(&saved, &now, &Value::Null);
                 differences.check_samples(None).map_err(|error| error.to_string())?;
-                Ok::<_, String>(differences.changed_settings(&now, &Value::Null))
+                Ok::<_, String>(differences.changed_settings())
             };
             let warnings = changed(&format!("{line} --lr 2 --clip 0")).unwrap();
             assert_eq!(warnings, ["--lr is 2, and 1 was saved"]);
@@ -225,7 +228,10 @@ mod tests {
         let line = format!("t --mesh 1 --seq 8 --batch 4 --order shuffled --seed {}", u64::MAX);
         let mut saved = saved(settings_to_save(&config(&line), &Value::Null));
         saved.data.seed = u64::MAX;
-        let check = |line: &str| Differences::new(&saved, &config(line)).check_samples(None);
+        let check = |line: &str| {
+            let (now, architecture) = (config(line), Value::Null);
+            Differences::new(&saved, &now, &architecture).check_samples(None)
+        };
         check(&line).unwrap();
         let text = check(&line.replace("1615", "1614")).unwrap_err().to_string();
         assert!(text.contains("--seed: 18446744073709551614, but 18446744073709551615"), "{text}");
