@@ -3,7 +3,7 @@
 use meshwright::backend::Category;
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
-use meshwright::nn::{AttentionOptions, Built, Linear, Padding, Sizes, build};
+use meshwright::nn::{AttentionOptions, Built, Layer, Linear, Padding, Sizes, build};
 use meshwright::tensor::function::apply;
 use meshwright::tensor::{
     Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,

@@ -23,7 +23,7 @@ macro_rules! cases {
 
 cases!(mlp tied generic recompute conditional stages mesh_test);
 
-use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Model, Module, SCOPES, Tensor};
+use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Layer, Model, Module, SCOPES, Tensor};
 
 fn built<M: Build>() -> Vec<String> {
     let mut builder = Builder::new();
@@ -173,12 +173,12 @@ fn forward_without_body_runs_the_stages() {
 }
 
 #[test]
-fn forward_is_a_method_and_a_module_and_names_itself() {
+fn forward_is_a_method_and_a_layer_and_names_itself() {
     let model = mlp::written::Mlp::build(&mut Builder::new());
     let x = Tensor::new();
     SCOPES.take();
     model.forward(&x);
-    Module::forward(&model, &x);
+    Layer::forward(&model, &x);
     let names = SCOPES.take();
     assert_eq!(names, ["Mlp::forward", "Mlp::is_linear", "Mlp::forward", "Mlp::is_linear"]);
 }

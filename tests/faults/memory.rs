@@ -8,7 +8,7 @@ use meshwright::comm::{CommError, LaunchError, launch};
 use meshwright::models::llama::{
     Batch, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Vocab,
 };
-use meshwright::nn::{Module, build};
+use meshwright::nn::build;
 use meshwright::prelude::*;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{MemoryUse, Summary};
@@ -99,7 +99,7 @@ struct Checked {
 #[forward]
 impl Checked {
     fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
-        let x = Module::forward(&self.llama, tokens);
+        let x = Layer::forward(&self.llama, tokens);
         assert!(x.0.to_local_vec().iter().any(|x| *x != 0.0), "the stream has vanished");
         x
     }

@@ -12,18 +12,19 @@ use crate::attr::Runtime;
 use crate::forward::{Forward, Types};
 use crate::tokens::{ends, relocated, shown};
 
-/// Writes the impl block with its methods named in traces, and the `Module` impl that calls its `forward`.
+/// Writes the impl block with its methods named in traces, and the `Layer` impl that calls its `forward`.
 ///
 /// ```text
 /// #[deny(unused_must_use)]
 /// impl Mlp {
 ///     fn forward(&self, x: &impl ForwardInput<Stream>) -> Stream {
-///         let x: &Stream = ForwardInput::<Stream>::forward_input(x);
+///         let x: &Stream = ForwardInput::<Stream>::as_declared(x);
 ///         let _scope = scope("Mlp::forward");
 ///         check_output::<Stream>(..)
 ///     }
 /// }
-/// impl Module for Mlp { type In = Stream; type Out = Stream; fn forward(..) { Self::forward(self, input) } }
+/// impl<X: ForwardInput<Stream>> Layer<X> for Mlp { type Out = Stream; fn forward(..) { Self::forward(self, input) } }
+/// impl Module for Mlp { type In = Stream; }
 /// impl<X: StageInput<Stream>> PipelineStage<X> for Mlp { type Output = Stream; .. }
 /// ```
 pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
@@ -45,7 +46,7 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
     quote!(#item #module #staged)
 }
 
-/// Writes the fallback of an invalid block: the block itself and, if its types are known, a `Module` impl that avoids
+/// Writes the fallback of an invalid block: the block itself and, if its types are known, a `Layer` impl that avoids
 /// errors at its uses.
 pub fn fallback(forward: &Forward) -> TokenStream {
     let generic = !forward.function.sig.generics.params.is_empty();
@@ -92,7 +93,7 @@ fn check_input(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     }
     let bind: Stmt = parse_quote_spanned! {end=>
         #(#attrs)*
-        let #pat: &#input = #private::ForwardInput::<#input>::forward_input(#name);
+        let #pat: &#input = #private::ForwardInput::<#input>::as_declared(#name);
     };
     function.block.stmts.insert(0, bind);
 }
@@ -101,7 +102,7 @@ fn check_input(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
 ///
 /// ```text
 /// fn forward(&self, input: &impl ForwardInput<Ids>) -> Stream {
-///     forward_stages::<Self>(self, ForwardInput::<Ids>::forward_input(input))
+///     forward_stages::<Self>(self, ForwardInput::<Ids>::as_declared(input))
 /// }
 /// ```
 fn run_stages(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
@@ -110,7 +111,7 @@ fn run_stages(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     let input_type = &types.input;
     let input = Ident::new("input", Span::mixed_site());
     function.block = parse_quote_spanned! {function.sig.ident.span()=> {
-        #private::forward_stages::<Self>(self, #private::ForwardInput::<#input_type>::forward_input(#input))
+        #private::forward_stages::<Self>(self, #private::ForwardInput::<#input_type>::as_declared(#input))
     }};
 }
 
@@ -178,15 +179,21 @@ fn module_impl(forward: &Forward, types: &Types, body: TokenStream) -> TokenStre
                 &self,
                 visitor: &mut V,
                 input: #private::StageValue<V, <Self as #module>::In>,
-            ) -> ::core::option::Option<#private::StageValue<V, <Self as #module>::Out>> {
+            ) -> ::core::option::Option<#private::StageValue<V, #output>> {
                 #private::visit_model(self, visitor, input)
             }
         }
     });
     // A type parameter has the scope of the user's types, so its name is unusual.
     let received = Ident::new("__Received", Span::mixed_site());
-    let mut stage_generics = generics.clone();
-    stage_generics.params.push(parse_quote!(#received: #private::StageInput<#input>));
+    let receiving = |bound: TokenStream| {
+        let mut generics = generics.clone();
+        generics.params.push(parse_quote!(#received: #bound));
+        generics
+    };
+    let layer_generics = receiving(quote!(#private::ForwardInput<#input>));
+    let (layer_generics, _, _) = layer_generics.split_for_impl();
+    let stage_generics = receiving(quote!(#private::StageInput<#input>));
     let (stage_generics, _, _) = stage_generics.split_for_impl();
     quote! {
         #(#cfgs)*
@@ -199,10 +206,14 @@ fn module_impl(forward: &Forward, types: &Types, body: TokenStream) -> TokenStre
         }
         #(#cfgs)*
         #[automatically_derived]
+        impl #layer_generics #private::Layer<#received> for #self_ty #where_clause {
+            type Out = #output;
+            fn forward(&self, input: &#received) -> #output { #body }
+        }
+        #(#cfgs)*
+        #[automatically_derived]
         impl #impl_generics #module for #self_ty #where_clause {
             type In = #input;
-            type Out = #output;
-            fn forward(&self, input: &<Self as #module>::In) -> <Self as #module>::Out { #body }
             #visit_stages
         }
     }

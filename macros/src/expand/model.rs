@@ -68,9 +68,10 @@ fn sharded_struct(model: &Model) -> TokenStream {
         for (written, field) in named.named.iter_mut().zip(&model.fields) {
             written.ty = Type::Verbatim(field_type(&model.runtime, field));
         }
-        if let Some(end) = end_field(model) {
-            let ty = end_type();
-            named.named.push(parse_quote!(#[doc(hidden)] #end: #ty));
+        if let Some(index) = last_field(model) {
+            let mut fields: Vec<_> = named.named.iter().cloned().collect();
+            let last = fields.remove(index);
+            named.named = fields.into_iter().chain([last]).collect();
         }
     }
     // The field is simple in the source, however complex clippy finds its sharded form.
@@ -84,22 +85,16 @@ fn is_rewritten(field: &Field) -> bool {
     cuts_of(field).next().is_some() || field.recompute.is_some()
 }
 
-fn cuts_of(field: &Field) -> impl Iterator<Item = &Cut> {
-    field.sharded.iter().flat_map(|sharded| &sharded.cuts)
-}
-
-/// Names a field of size zero after a rewritten last field.
+/// Returns the field that becomes the last one: the last one whose type stays, if there is one.
 ///
 /// The compiler computes the size of a struct at each mention, from its last field. If the layer of that field did not
 /// support the style, every mention would be another error.
-fn end_field(model: &Model) -> Option<Ident> {
-    let last = model.fields.last()?;
-    is_rewritten(last).then(|| Ident::new("_end", Span::mixed_site()))
+fn last_field(model: &Model) -> Option<usize> {
+    model.fields.iter().rposition(|field| !is_rewritten(field) && field.cfgs.is_empty())
 }
 
-/// The type and value of that field. A plain `()` would look like a private field that prevents construction.
-fn end_type() -> TokenStream {
-    quote!(::core::marker::PhantomData::<()>)
+fn cuts_of(field: &Field) -> impl Iterator<Item = &Cut> {
+    field.sharded.iter().flat_map(|sharded| &sharded.cuts)
 }
 
 /// Writes the type of a field: `Linear<Hidden, Ffn>`, `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, or
@@ -174,10 +169,6 @@ fn build_impl(model: &Model) -> TokenStream {
     let probes = ties.chain(saved);
     let unit = model.is_unit.then(|| quote!(#private::Builder::unit(#builder);));
     let fields = model.fields.iter().map(|field| build_field(model, &builder, field));
-    let end = end_field(model).map(|end| {
-        let ty = end_type();
-        quote!(#end: #ty,)
-    });
     let is_unused = !model.is_unit && model.fields.iter().all(|field| !field.cfgs.is_empty());
     let unused = is_unused.then(|| quote!(let _ = #builder;));
     quote! {
@@ -187,7 +178,7 @@ fn build_impl(model: &Model) -> TokenStream {
                 #unused
                 #unit
                 #(#probes)*
-                Self { #(#fields)* #end }
+                Self { #(#fields)* }
             }
         }
     }

@@ -63,7 +63,7 @@ impl Net {
         let _scope = ::meshwright::__private::scope("Net::forward");
         let x: &Tensor<(u8, u8, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(u8, u8, Hidden)>,
-        >::forward_input(input);
+        >::as_declared(input);
         #[cfg(any())]
         {
             ::meshwright::__private::check_output::<
@@ -92,13 +92,15 @@ impl<
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::Module for Net {
-    type In = Tensor<(u8, u8, Hidden)>;
+impl<
+    __Received: ::meshwright::__private::ForwardInput<Tensor<(u8, u8, Hidden)>>,
+> ::meshwright::__private::Layer<__Received> for Net {
     type Out = Tensor<(u8, u8, Hidden)>;
-    fn forward(
-        &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
+    fn forward(&self, input: &__Received) -> Tensor<(u8, u8, Hidden)> {
         Self::forward(self, input)
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Net {
+    type In = Tensor<(u8, u8, Hidden)>;
 }

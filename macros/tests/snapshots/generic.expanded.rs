@@ -58,7 +58,6 @@ where
     M: Module,
 {
     norm: RmsNorm<Hidden>,
-    inner: Stack<M, N>,
     up: <Linear<
         Hidden,
         Ffn,
@@ -74,8 +73,7 @@ where
             ::meshwright::__private::Scatter<Along>,
         >,
     >>::Sharded,
-    #[doc(hidden)]
-    _end: ::core::marker::PhantomData<()>,
+    inner: Stack<M, N>,
 }
 #[automatically_derived]
 impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Build
@@ -113,7 +111,6 @@ where
             down: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "down"),
             ),
-            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }
@@ -202,7 +199,7 @@ where
         let _scope = ::meshwright::__private::scope("Block::forward");
         let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::forward_input(input);
+        >::as_declared(input);
         let mut y = self.norm.forward(x);
         for block in &self.inner.0 {
             y = block.forward(&y);
@@ -233,17 +230,26 @@ where
     }
 }
 #[automatically_derived]
+impl<
+    M,
+    Ffn: Whole,
+    Along: Whole,
+    const N: usize,
+    __Received: ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::Layer<__Received> for Block<M, Ffn, Along, N>
+where
+    M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
+{
+    type Out = Tensor<(Batch, Seq, Split<Ffn, Tp>)>;
+    fn forward(&self, input: &__Received) -> Tensor<(Batch, Seq, Split<Ffn, Tp>)> {
+        Self::forward(self, input)
+    }
+}
+#[automatically_derived]
 impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Module
 for Block<M, Ffn, Along, N>
 where
     M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
 {
     type In = Tensor<(Batch, Seq, Hidden)>;
-    type Out = Tensor<(Batch, Seq, Split<Ffn, Tp>)>;
-    fn forward(
-        &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
-        Self::forward(self, input)
-    }
 }

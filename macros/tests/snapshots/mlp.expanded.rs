@@ -118,8 +118,6 @@ pub struct Mlp {
             ::meshwright::__private::Scatter<Seq>,
         >,
     >>::Sharded,
-    #[doc(hidden)]
-    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Mlp {
@@ -134,7 +132,6 @@ impl ::meshwright::__private::Build for Mlp {
             down: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "down"),
             ),
-            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }
@@ -186,7 +183,7 @@ impl Mlp {
         let _scope = ::meshwright::__private::scope("Mlp::forward");
         let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::forward_input(input);
+        >::as_declared(input);
         if self.is_linear() {
             return ::meshwright::__private::check_output::<
                 Tensor<(Batch, Seq, Hidden)>,
@@ -216,13 +213,15 @@ impl<
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::Module for Mlp {
-    type In = Tensor<(Batch, Seq, Hidden)>;
+impl<
+    __Received: ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::Layer<__Received> for Mlp {
     type Out = Tensor<(Batch, Seq, Hidden)>;
-    fn forward(
-        &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
+    fn forward(&self, input: &__Received) -> Tensor<(Batch, Seq, Hidden)> {
         Self::forward(self, input)
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Mlp {
+    type In = Tensor<(Batch, Seq, Hidden)>;
 }

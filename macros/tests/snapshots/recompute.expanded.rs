@@ -87,8 +87,6 @@ pub struct Mlp {
             ::meshwright::__private::AllReduce,
         >,
     >>::Sharded,
-    #[doc(hidden)]
-    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Mlp {
@@ -103,7 +101,6 @@ impl ::meshwright::__private::Build for Mlp {
             down: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "down"),
             ),
-            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }
@@ -142,8 +139,6 @@ impl ::meshwright::__private::Recompute for Mlp {
 pub struct Block<M: Model> {
     mlp: <Mlp as ::meshwright::__private::Recompute>::Recomputed,
     inner: <Twice<M> as ::meshwright::__private::Recompute>::Recomputed,
-    #[doc(hidden)]
-    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl<M: Model> ::meshwright::__private::Build for Block<M>
@@ -174,7 +169,6 @@ where
                     },
                 ),
             ),
-            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }
@@ -269,8 +263,6 @@ pub struct Tower {
         3,
     > as ::meshwright::__private::RecomputeEvery>::Recomputed,
     mlps: <Stack<Mlp, 1> as ::meshwright::__private::RecomputeEvery>::Recomputed,
-    #[doc(hidden)]
-    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Tower {
@@ -329,7 +321,6 @@ impl ::meshwright::__private::Build for Tower {
                     },
                 ),
             ),
-            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }
@@ -387,7 +378,7 @@ impl<M: Model> Block<M> {
         let _scope = ::meshwright::__private::scope("Block::forward");
         let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::forward_input(input);
+        >::as_declared(input);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
         >(self.mlp.forward(x))
@@ -408,15 +399,18 @@ impl<
     }
 }
 #[automatically_derived]
-impl<M: Model> ::meshwright::__private::Module for Block<M> {
-    type In = Tensor<(Batch, Seq, Hidden)>;
+impl<
+    M: Model,
+    __Received: ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::Layer<__Received> for Block<M> {
     type Out = Tensor<(Batch, Seq, Hidden)>;
-    fn forward(
-        &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
+    fn forward(&self, input: &__Received) -> Tensor<(Batch, Seq, Hidden)> {
         Self::forward(self, input)
     }
+}
+#[automatically_derived]
+impl<M: Model> ::meshwright::__private::Module for Block<M> {
+    type In = Tensor<(Batch, Seq, Hidden)>;
 }
 #[deny(unused_must_use)]
 impl Mlp {
@@ -427,7 +421,7 @@ impl Mlp {
         let _scope = ::meshwright::__private::scope("Mlp::forward");
         let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::forward_input(input);
+        >::as_declared(input);
         let _ = self.up.forward(x);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
@@ -448,13 +442,15 @@ impl<
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::Module for Mlp {
-    type In = Tensor<(Batch, Seq, Hidden)>;
+impl<
+    __Received: ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::Layer<__Received> for Mlp {
     type Out = Tensor<(Batch, Seq, Hidden)>;
-    fn forward(
-        &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
+    fn forward(&self, input: &__Received) -> Tensor<(Batch, Seq, Hidden)> {
         Self::forward(self, input)
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Mlp {
+    type In = Tensor<(Batch, Seq, Hidden)>;
 }

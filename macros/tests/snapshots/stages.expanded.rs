@@ -119,7 +119,7 @@ impl Block {
         let _scope = ::meshwright::__private::scope("Block::forward");
         let x: &Tensor<(Batch, Seq, Ffn)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Ffn)>,
-        >::forward_input(input);
+        >::as_declared(input);
         ::meshwright::__private::check_output::<Tensor<(Batch, Seq, Ffn)>>(x.split())
     }
 }
@@ -137,15 +137,17 @@ impl<
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::Module for Block {
-    type In = Tensor<(Batch, Seq, Ffn)>;
+impl<
+    __Received: ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Ffn)>>,
+> ::meshwright::__private::Layer<__Received> for Block {
     type Out = Tensor<(Batch, Seq, Ffn)>;
-    fn forward(
-        &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
+    fn forward(&self, input: &__Received) -> Tensor<(Batch, Seq, Ffn)> {
         Self::forward(self, input)
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Block {
+    type In = Tensor<(Batch, Seq, Ffn)>;
 }
 pub struct Net {
     up: Linear<Hidden, Ffn>,
@@ -302,7 +304,7 @@ impl Net {
         let _scope = ::meshwright::__private::scope("Net::forward");
         ::meshwright::__private::forward_stages::<
             Self,
-        >(self, ::meshwright::__private::ForwardInput::<Stream>::forward_input(input))
+        >(self, ::meshwright::__private::ForwardInput::<Stream>::as_declared(input))
     }
 }
 #[automatically_derived]
@@ -315,15 +317,17 @@ impl<
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::Module for Net {
-    type In = Stream;
+impl<
+    __Received: ::meshwright::__private::ForwardInput<Stream>,
+> ::meshwright::__private::Layer<__Received> for Net {
     type Out = Stream;
-    fn forward(
-        &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
+    fn forward(&self, input: &__Received) -> Stream {
         Self::forward(self, input)
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Net {
+    type In = Stream;
     fn visit_stages<V: ::meshwright::__private::StageVisitor>(
         &self,
         visitor: &mut V,
@@ -331,12 +335,7 @@ impl ::meshwright::__private::Module for Net {
             V,
             <Self as ::meshwright::__private::Module>::In,
         >,
-    ) -> ::core::option::Option<
-        ::meshwright::__private::StageValue<
-            V,
-            <Self as ::meshwright::__private::Module>::Out,
-        >,
-    > {
+    ) -> ::core::option::Option<::meshwright::__private::StageValue<V, Stream>> {
         ::meshwright::__private::visit_model(self, visitor, input)
     }
 }

@@ -99,8 +99,6 @@ pub struct Embed {
             ::meshwright::__private::AllReduce,
         >,
     >>::Sharded,
-    #[doc(hidden)]
-    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Embed {
@@ -109,7 +107,6 @@ impl ::meshwright::__private::Build for Embed {
             tokens: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "tokens"),
             ),
-            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }
@@ -138,7 +135,6 @@ impl ::meshwright::__private::Recompute for Embed {
 }
 #[allow(clippy::type_complexity)]
 pub struct Llama {
-    embed: Embed,
     #[cfg(all())]
     norm: RmsNorm<Hidden>,
     #[cfg(any())]
@@ -151,6 +147,7 @@ pub struct Llama {
     >>::Sharded,
     #[cfg(any())]
     other: DoesNotExist,
+    embed: Embed,
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Llama {
@@ -263,7 +260,7 @@ impl Llama {
         let _scope = ::meshwright::__private::scope("Llama::forward");
         let (x, choose): &(Tensor<(Batch, Seq, Hidden)>, Option<bool>) = ::meshwright::__private::ForwardInput::<
             (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
-        >::forward_input(input);
+        >::as_declared(input);
         let length = [1].map(|x| return x + 1).len();
         match choose {
             None => panic!("choose"),
@@ -303,13 +300,20 @@ impl<
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::Module for Llama {
-    type In = (Tensor<(Batch, Seq, Hidden)>, Option<bool>);
+impl<
+    __Received: ::meshwright::__private::ForwardInput<
+            (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        >,
+> ::meshwright::__private::Layer<__Received> for Llama {
     type Out = (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize);
     fn forward(
         &self,
-        input: &<Self as ::meshwright::__private::Module>::In,
-    ) -> <Self as ::meshwright::__private::Module>::Out {
+        input: &__Received,
+    ) -> (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize) {
         Self::forward(self, input)
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Llama {
+    type In = (Tensor<(Batch, Seq, Hidden)>, Option<bool>);
 }

@@ -155,9 +155,10 @@ pub trait RecomputeEvery {
     type Layer;
 }
 pub struct Recomputed<M>(M);
-impl<M: Module> Recomputed<M> {
-    pub fn forward(&self, x: &impl ForwardInput<M::In>) -> M::Out {
-        self.0.forward(x.forward_input())
+impl<X, M: Layer<X>> Layer<X> for Recomputed<M> {
+    type Out = M::Out;
+    fn forward(&self, x: &X) -> M::Out {
+        self.0.forward(x)
     }
 }
 impl<M> std::ops::Deref for Recomputed<M> {
@@ -191,10 +192,8 @@ pub struct VocabSplit<A, End>(PhantomData<(A, End)>);
 pub trait Shard<Style> {
     type Sharded;
 }
-pub trait Module {
+pub trait Module: Layer<<Self as Module>::In> {
     type In;
-    type Out;
-    fn forward(&self, x: &Self::In) -> Self::Out;
     fn visit_stages<V: StageVisitor>(
         &self,
         _: &mut V,
@@ -287,23 +286,23 @@ pub fn forward_stages<M: StagedForward<Input: Clone>>(model: &M, input: &M::In) 
 }
 #[diagnostic::on_unimplemented(message = "`forward` takes `{T}`, not `{Self}`")]
 pub trait ForwardInput<T> {
-    fn forward_input(&self) -> &T;
+    fn as_declared(&self) -> &T;
 }
 impl<T> ForwardInput<T> for T {
-    fn forward_input(&self) -> &T {
+    fn as_declared(&self) -> &T {
         self
     }
 }
 pub trait ForwardOutput<T> {
-    fn forward_output(self) -> T;
+    fn into_declared(self) -> T;
 }
 impl<T> ForwardOutput<T> for T {
-    fn forward_output(self) -> T {
+    fn into_declared(self) -> T {
         self
     }
 }
 pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
-    x.forward_output()
+    x.into_declared()
 }
 
 thread_local! {
@@ -363,12 +362,6 @@ impl<I, O, A> SameWeightAs<(O, I)> for Linear<I, O, Col<A>> {}
 pub trait Layer<X: ?Sized> {
     type Out;
     fn forward(&self, x: &X) -> Self::Out;
-}
-impl<M: Module> Layer<M::In> for M {
-    type Out = M::Out;
-    fn forward(&self, x: &M::In) -> M::Out {
-        Module::forward(self, x)
-    }
 }
 impl<B, S, I: Whole, O: Whole> Layer<Tensor<(B, S, I)>> for Linear<I, O> {
     type Out = Tensor<(B, S, O)>;

@@ -4,6 +4,8 @@ pub use meshwright_core::layout::{
     Cp, Data, Dim, Dp, Ep, Fsdp, Local, Pp, Routed, Split, Tp, Whole,
 };
 pub use meshwright_core::nn::layers::*;
+// Also if a program has a `Layer` of its own.
+pub use meshwright_core::nn::Layer as _;
 pub use meshwright_core::nn::{
     Build, Builder, Layer, Layers, Model, Module, Shard, Sizes, TokenRouting,
 };

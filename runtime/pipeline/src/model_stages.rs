@@ -7,7 +7,7 @@ use meshwright_backend::Buffer;
 use meshwright_comm::CommError;
 use meshwright_core::__internal::{LossFactor, MicrobatchPass};
 use meshwright_core::layout::Dims;
-use meshwright_core::nn::{Module, PartOutput};
+use meshwright_core::nn::{Layer, Module, PartOutput};
 use meshwright_core::tensor::{
     Accumulating, DeferredWeightGradients, Gradients, Loss, Losses, Metric, Part, SegmentData,
     WeightGradients,
@@ -18,7 +18,8 @@ use super::boundary::BoundaryShape;
 use super::rank_stages::{PP, RankStages};
 
 /// Computes the loss of a micro-batch, given by its index, from the output of the model.
-pub(super) type LossFn<'a, M, S> = dyn FnMut(&M, &<M as Module>::Out, usize) -> Loss<S> + 'a;
+pub(super) type LossFn<'a, M, S> =
+    dyn FnMut(&M, &<M as Layer<<M as Module>::In>>::Out, usize) -> Loss<S> + 'a;
 
 /// One training step of the stages of a rank.
 pub(super) struct ModelStages<'a, M: Module, S> {

@@ -142,7 +142,7 @@ fn documents_of_other_rows_are_refused() {
                 .with_documents(&vec![0; rows * SEQ])
         };
         let (two, three) = (tokens(2), tokens(3));
-        let flow = Module::forward(&built.model.start, &two);
+        let flow = Layer::forward(&built.model.start, &two);
         let mixed = || built.model.blocks.forward(&(flow.0.clone(), three.documents()));
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(mixed)).err().unwrap();
         let text = panic.downcast_ref::<String>().unwrap();

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use meshwright::layout::Shape;
-use meshwright::nn::{AttentionOptions, Layers, Module, RecomputeOverride, Sizes};
+use meshwright::nn::{AttentionOptions, Layer, Layers, RecomputeOverride, Sizes};
 use meshwright::prelude::Padding;
 use meshwright::tensor::{Loss, Rank, Tensor, Tokens};
 use meshwright_tests::data::numbers;
@@ -71,7 +71,7 @@ fn windows_caps_and_sinks() {
             let attention =
                 AttentionOptions { windows: windows.clone(), soft_cap, scale, ..options() };
             check(&what, &MESHES, &setup(4, attention), |model: &Decoder, rank, _| {
-                loss(&Module::forward(model, &input(rank, SEQ)))
+                loss(&Layer::forward(model, &input(rank, SEQ)))
             });
         }
     }
@@ -84,7 +84,7 @@ fn recomputed_layers() {
         let mut setup = setup(4, attention);
         setup.sizes.recompute = Some(recompute.parse::<RecomputeOverride>().unwrap());
         check(&format!("recompute {recompute}"), &MESHES, &setup, |model: &Decoder, rank, _| {
-            loss(&Module::forward(model, &input(rank, SEQ)))
+            loss(&Layer::forward(model, &input(rank, SEQ)))
         });
     }
 }

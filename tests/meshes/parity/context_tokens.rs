@@ -1,6 +1,6 @@
 //! Each token of a distributed sequence by itself: its loss, its logits, and the rows and masks of its position.
 
-use meshwright::nn::{ContextStyle, Module, build};
+use meshwright::nn::{ContextStyle, Layer, build};
 use meshwright::tensor::{Rank, Targets, Tokens};
 use meshwright::train::LanguageModel;
 use meshwright_tests::compare::Report;
@@ -40,7 +40,7 @@ fn loss_of_each_position(rank: &Rank, model: &ContextLm) -> Vec<f64> {
     let tokens = of_rows(&token);
     let ignored = Targets::<(Batch, Seq)>::IGNORED;
     rank.evaluate(|| {
-        let output = Module::forward(model, &tokens);
+        let output = Layer::forward(model, &tokens);
         let loss = |position: usize| {
             let target = |row: usize, at: usize| {
                 if at == position { token(row, at + 1) } else { ignored }

@@ -7,6 +7,7 @@ use ::meshwright as renamed;
 #[allow(dead_code, reason = "traps are not meant to be used")]
 mod traps {
     pub struct Build;
+    pub struct Layer;
     pub struct Module;
     pub struct Option;
     pub struct Some;
@@ -21,6 +22,9 @@ mod traps {
 }
 #[allow(unused_imports, reason = "traps are not meant to be used")]
 use traps::*;
+
+// Authors call `forward` by this trait, which the prelude has too.
+use ::meshwright::prelude::Layer as _;
 
 ::meshwright::dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
 

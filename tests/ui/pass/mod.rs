@@ -13,6 +13,7 @@ mod hygiene;
 mod pipeline;
 mod ranks;
 mod recompute;
+mod structs;
 mod units;
 
 use meshwright::backend::cpu::CpuBackend;

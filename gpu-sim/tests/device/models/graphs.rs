@@ -8,7 +8,7 @@ use std::sync::Arc;
 use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::models::gpt2::Gpt2;
 use meshwright::models::llama::Llama;
-use meshwright::nn::{Module, Sizes};
+use meshwright::nn::{Layer, Sizes};
 use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
 use meshwright::{forward, model};
@@ -255,7 +255,7 @@ macro_rules! model_with_auxiliary_loss {
         #[forward]
         impl $name {
             fn forward(&self, tokens: &Tokens<(gpt::Batch, gpt::Seq)>) -> gpt::Stream {
-                let x = Module::forward(&self.gpt, tokens);
+                let x = Layer::forward(&self.gpt, tokens);
                 let terms = x.square() * 0.5;
                 x.with_auxiliary_loss(&terms)
             }

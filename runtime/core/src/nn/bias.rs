@@ -17,26 +17,25 @@ pub struct Bias<F, Style = Plain> {
     kind: PhantomData<(F, Style)>,
 }
 
-impl<F> Bias<F, Plain> {
-    /// Computes `x + bias`.
+/// Computes `x + bias`.
+impl<F: WholeFeature, S: Trailing<F::Alone>, T: Operand<Shape = S>> Layer<T> for Bias<F, Plain> {
+    type Out = Tensor<S>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
-    where
-        F: WholeFeature,
-        T::Shape: Trailing<F::Alone>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         add_bias::<F, T>(x, &self.vector)
     }
 }
 
-impl<F, A: Axis> Bias<F, Col<A>> {
-    /// Computes `x + bias` on this rank's shard of both.
+/// Computes `x + bias` on this rank's shard of both.
+impl<F: WholeFeature, A: Axis, S, T: Operand<Shape = S>> Layer<T> for Bias<F, Col<A>>
+where
+    S: Trailing<<F::Split<A> as Feature>::Alone>,
+{
+    type Out = Tensor<S>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
-    where
-        F: WholeFeature,
-        T::Shape: Trailing<<F::Split<A> as Feature>::Alone>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         add_bias::<F::Split<A>, T>(x, &self.vector)
     }
 }
@@ -63,26 +62,6 @@ impl<F, Style> Bias<F, Style> {
 #[diagnostic::do_not_recommend]
 impl<F, A> Shard<Col<A>> for Bias<F> {
     type Sharded = Bias<F, Col<A>>;
-}
-
-impl<F: WholeFeature, X: Trailing<F::Alone>> Layer<Tensor<X>> for Bias<F, Plain> {
-    type Out = Tensor<X>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
-        Bias::<F, Plain>::forward(self, x)
-    }
-}
-
-impl<F: WholeFeature, A: Axis, X: Trailing<<F::Split<A> as Feature>::Alone>> Layer<Tensor<X>>
-    for Bias<F, Col<A>>
-{
-    type Out = Tensor<X>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
-        Bias::<F, Col<A>>::forward(self, x)
-    }
 }
 
 stage_layers! {

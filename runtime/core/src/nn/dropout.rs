@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::layout::Dims;
 use crate::tensor::{Operand, Tensor};
 
 use super::chain::stage_layers;
@@ -18,10 +19,12 @@ pub struct Dropout {
     rate: f32,
 }
 
-impl Dropout {
-    /// Applies dropout to `x`.
+/// Applies dropout to `x`.
+impl<S: Dims, T: Operand<Shape = S>> Layer<T> for Dropout {
+    type Out = Tensor<S>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape> {
+    fn forward(&self, x: &T) -> Tensor<S> {
         x.operand().dropout(&self.path, self.rate)
     }
 }
@@ -33,15 +36,6 @@ impl Build for Dropout {
             builder.problem(format_args!("the dropout rate {rate} is not in 0..1"));
         }
         Dropout { path: builder.site().field().into(), rate }
-    }
-}
-
-impl<T: Operand> Layer<T> for Dropout {
-    type Out = Tensor<T::Shape>;
-
-    #[track_caller]
-    fn forward(&self, x: &T) -> Tensor<T::Shape> {
-        Dropout::forward(self, x)
     }
 }
 

@@ -31,24 +31,26 @@ pub struct Embedding<V, H, Style = Plain> {
     kind: PhantomData<(V, H, Style)>,
 }
 
-impl<V, H> Embedding<V, H, Plain> {
-    /// Looks up tokens shaped `[..]`; the result is shaped `[.., H]`.
+/// Looks up tokens shaped `[..]`; the result is shaped `[.., H]`.
+impl<V: Whole, H: Whole, X: Dims + With<H>> Layer<Tokens<X>> for Embedding<V, H, Plain> {
+    type Out = Tensor<<X as With<H>>::Out>;
+
     #[track_caller]
-    pub fn forward<X: Dims + With<H>>(&self, tokens: &Tokens<X>) -> Tensor<<X as With<H>>::Out> {
+    fn forward(&self, tokens: &Tokens<X>) -> Self::Out {
         let axes = gradient_axes(X::VARIES, <X as With<H>>::Out::VARIES, AxisSet::NONE);
         Tensor::from_untyped(look_up_rows(tokens, (&self.weight, self.padding), axes))
     }
 }
 
-impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
-    /// Looks up tokens shaped `[..]`, each on the rank whose shard holds its row; the result is shaped `[.., H]`. All
-    /// ranks of the axis pass the same tokens.
+/// Looks up tokens shaped `[..]`, each on the rank whose shard holds its row; the result is shaped `[.., H]`. All ranks
+/// of the axis pass the same tokens.
+impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens<X>>
+    for Embedding<V, H, VocabSplit<A, E>>
+{
+    type Out = Tensor<<X as VocabInput<H, A, E>>::Out>;
+
     #[track_caller]
-    pub fn forward<X>(&self, tokens: &Tokens<X>) -> Tensor<<X as VocabInput<H, A, E>>::Out>
-    where
-        V: Whole,
-        X: Dims + VocabInput<H, A, E>,
-    {
+    fn forward(&self, tokens: &Tokens<X>) -> Self::Out {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up_rows(tokens, (&self.weight, self.padding), axes);
         let site = self.weight.site().clone().at_location(Location::caller());
@@ -123,26 +125,6 @@ impl<V: Whole, H, Style> Embedding<V, H, Style> {
 #[diagnostic::do_not_recommend]
 impl<V, H, A, E> Shard<VocabSplit<A, E>> for Embedding<V, H> {
     type Sharded = Embedding<V, H, VocabSplit<A, E>>;
-}
-
-impl<V: Whole, H: Whole, X: Dims + With<H>> Layer<Tokens<X>> for Embedding<V, H, Plain> {
-    type Out = Tensor<<X as With<H>>::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tokens<X>) -> Self::Out {
-        Embedding::<V, H, Plain>::forward(self, x)
-    }
-}
-
-impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens<X>>
-    for Embedding<V, H, VocabSplit<A, E>>
-{
-    type Out = Tensor<<X as VocabInput<H, A, E>>::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tokens<X>) -> Self::Out {
-        Embedding::<V, H, VocabSplit<A, E>>::forward(self, x)
-    }
 }
 
 stage_layers! {

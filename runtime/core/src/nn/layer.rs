@@ -9,14 +9,9 @@ use super::chain::{StageValue, StageVisitor};
     note = "a module is a struct with `#[model]`, and `#[forward]` on an impl block with its `fn forward(&self, x: \
             &In) -> Out`"
 )]
-pub trait Module {
-    /// The input of `forward`.
+pub trait Module: Layer<<Self as Module>::In> {
+    /// The input of `forward`. Its output is that of the [`Layer`].
     type In;
-    /// The output of `forward`.
-    type Out;
-
-    /// Computes the output for `x`.
-    fn forward(&self, x: &Self::In) -> Self::Out;
 
     /// Visits the pipeline stages of the model; `None` if it has none.
     #[doc(hidden)]
@@ -45,15 +40,6 @@ pub trait Layer<X: ?Sized> {
 
     /// Applies the layer.
     fn forward(&self, x: &X) -> Self::Out;
-}
-
-#[diagnostic::do_not_recommend]
-impl<M: Module> Layer<M::In> for M {
-    type Out = M::Out;
-
-    fn forward(&self, x: &M::In) -> M::Out {
-        Module::forward(self, x)
-    }
 }
 
 /// Traits whose message lists the styles of all layers.

@@ -26,43 +26,40 @@ pub struct Linear<I, O, Style = Plain> {
     kind: PhantomData<(I, O, Style)>,
 }
 
-impl<I, O> Linear<I, O, Plain> {
-    /// Computes `x · W` on every rank.
+/// Computes `x · W` on every rank.
+impl<I: WholeFeature, O: WholeFeature, T: Operand<Shape: PlainInput<I, O>>> Layer<T>
+    for Linear<I, O, Plain>
+{
+    type Out = Tensor<<T::Shape as PlainInput<I, O>>::Out>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as PlainInput<I, O>>::Out>
-    where
-        I: WholeFeature,
-        O: WholeFeature,
-        T::Shape: PlainInput<I, O>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         let axes = T::Shape::GRADIENT_AXES;
         Tensor::from_untyped(self.contract(x, I::DIMS.len(), Entry::Stay, axes, None))
     }
 }
 
-impl<I, O, A: Axis> Linear<I, O, Col<A>> {
-    /// Computes this rank's shard of `x · W`.
+/// Computes this rank's shard of `x · W`.
+impl<I: WholeFeature, O: WholeFeature, A: Axis, T: Operand<Shape: ColumnInput<I, O, A>>> Layer<T>
+    for Linear<I, O, Col<A>>
+{
+    type Out = Tensor<<T::Shape as ColumnInput<I, O, A>>::Out>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as ColumnInput<I, O, A>>::Out>
-    where
-        I: WholeFeature,
-        O: WholeFeature,
-        T::Shape: ColumnInput<I, O, A>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         let (entry, axes) = (T::Shape::ENTRY, T::Shape::GRADIENT_AXES);
         Tensor::from_untyped(self.contract(x, I::DIMS.len(), entry, axes, None))
     }
 }
 
-impl<I, O, A: Axis, E> Linear<I, O, Row<A, E>> {
-    /// Computes `x · W`, reduced over the ranks that each hold a shard of `x` and `W`.
+/// Computes `x · W`, reduced over the ranks that each hold a shard of `x` and `W`.
+impl<I: WholeFeature, O: WholeFeature, A: Axis, E, T: Operand<Shape: RowInput<I, O, A, E>>> Layer<T>
+    for Linear<I, O, Row<A, E>>
+{
+    type Out = Tensor<<T::Shape as RowInput<I, O, A, E>>::Out>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as RowInput<I, O, A, E>>::Out>
-    where
-        I: WholeFeature,
-        O: WholeFeature,
-        T::Shape: RowInput<I, O, A, E>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         let leaves = Some((A::ID, T::Shape::SCATTER));
         let axes = T::Shape::GRADIENT_AXES;
         Tensor::from_untyped(self.contract(x, I::DIMS.len(), Entry::Stay, axes, leaves))
@@ -127,39 +124,6 @@ impl<I, O, A> Shard<Col<A>> for Linear<I, O> {
 #[diagnostic::do_not_recommend]
 impl<I, O, A, E> Shard<Row<A, E>> for Linear<I, O> {
     type Sharded = Linear<I, O, Row<A, E>>;
-}
-
-impl<I: WholeFeature, O: WholeFeature, X: PlainInput<I, O>> Layer<Tensor<X>>
-    for Linear<I, O, Plain>
-{
-    type Out = Tensor<X::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
-        Linear::<I, O, Plain>::forward(self, x)
-    }
-}
-
-impl<I: WholeFeature, O: WholeFeature, A: Axis, X: ColumnInput<I, O, A>> Layer<Tensor<X>>
-    for Linear<I, O, Col<A>>
-{
-    type Out = Tensor<X::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
-        Linear::<I, O, Col<A>>::forward(self, x)
-    }
-}
-
-impl<I: WholeFeature, O: WholeFeature, A: Axis, E, X: RowInput<I, O, A, E>> Layer<Tensor<X>>
-    for Linear<I, O, Row<A, E>>
-{
-    type Out = Tensor<X::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
-        Linear::<I, O, Row<A, E>>::forward(self, x)
-    }
 }
 
 stage_layers! {

@@ -56,12 +56,12 @@ pub struct StageDescription {
 )]
 pub trait ForwardInput<T> {
     #[doc(hidden)]
-    fn forward_input(&self) -> &T;
+    fn as_declared(&self) -> &T;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T> ForwardInput<T> for T {
-    fn forward_input(&self) -> &T {
+    fn as_declared(&self) -> &T {
         self
     }
 }
@@ -79,12 +79,12 @@ impl<T> ForwardInput<T> for T {
 )]
 pub trait ForwardOutput<T> {
     #[doc(hidden)]
-    fn forward_output(self) -> T;
+    fn into_declared(self) -> T;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T> ForwardOutput<T> for T {
-    fn forward_output(self) -> T {
+    fn into_declared(self) -> T {
         self
     }
 }
@@ -92,5 +92,5 @@ impl<T> ForwardOutput<T> for T {
 /// Returns `x`, the result of a `forward` declared to return `T`; another type is a compile error.
 #[doc(hidden)]
 pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
-    x.forward_output()
+    x.into_declared()
 }

@@ -55,30 +55,28 @@ impl<X: Ends<H>, H: Whole> NormInput<H> for X {
     const SEAL: Seal = Seal::new();
 }
 
-impl<H> RmsNorm<H> {
-    /// Normalizes `x`.
+/// Normalizes `x`.
+impl<H, S: NormInput<H>, T: Operand<Shape = S>> Layer<T> for RmsNorm<H> {
+    type Out = Tensor<S>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
-    where
-        T::Shape: NormInput<H>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         Tensor::from_untyped(rms_norm(
             x.operand().value(),
             &self.weight,
             self.eps,
-            T::Shape::GRADIENT_AXES,
+            S::GRADIENT_AXES,
         ))
     }
 }
 
-impl<H> LayerNorm<H> {
-    /// Normalizes `x`.
+/// Normalizes `x`.
+impl<H, S: NormInput<H>, T: Operand<Shape = S>> Layer<T> for LayerNorm<H> {
+    type Out = Tensor<S>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
-    where
-        T::Shape: NormInput<H>,
-    {
-        let axes = T::Shape::GRADIENT_AXES;
+    fn forward(&self, x: &T) -> Self::Out {
+        let axes = S::GRADIENT_AXES;
         Tensor::from_untyped(layer_norm(
             x.operand().value(),
             &self.weight,
@@ -107,24 +105,6 @@ where
         let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
         let bias = builder.param::<(H,)>("bias", Init::Zeros).handle().clone();
         LayerNorm { weight, bias, eps: builder.sizes().norm_eps, dim: PhantomData }
-    }
-}
-
-impl<H, X: NormInput<H>> Layer<Tensor<X>> for RmsNorm<H> {
-    type Out = Tensor<X>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
-        RmsNorm::forward(self, x)
-    }
-}
-
-impl<H, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
-    type Out = Tensor<X>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
-        LayerNorm::forward(self, x)
     }
 }
 

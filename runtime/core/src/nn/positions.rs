@@ -22,16 +22,15 @@ pub struct LearnedPositions<P, H> {
     kind: PhantomData<(P, H)>,
 }
 
-impl<P, H> LearnedPositions<P, H> {
-    /// Computes `x[.., position, :] + weight[position, :]`.
-    ///
-    /// # Panics
-    /// If the sequence is longer than the table.
+/// Computes `x[.., position, :] + weight[position, :]`.
+///
+/// # Panics
+/// If the sequence is longer than the table.
+impl<P, H, S: SequenceInput<H>, T: Operand<Shape = S>> Layer<T> for LearnedPositions<P, H> {
+    type Out = Tensor<S>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
-    where
-        T::Shape: SequenceInput<H>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         let x = x.operand();
         let lead = self.lead(x);
         let places = Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::token_positions(
@@ -41,7 +40,9 @@ impl<P, H> LearnedPositions<P, H> {
         let rows = look_up_rows(&places, (&self.weight, None), gradient_axes_of::<T::Shape>());
         x + Tensor::from_untyped(rows)
     }
+}
 
+impl<P, H> LearnedPositions<P, H> {
     /// Computes `x[.., position, :] + weight[position - start, :]`, where the document of a token begins at `start`:
     /// positions restart with each document.
     ///
@@ -183,15 +184,6 @@ where
         let std = builder.sizes().init_std;
         let weight: Param<(P, H)> = builder.table("weight", Init::Normal(std));
         LearnedPositions { weight: weight.handle().clone(), kind: PhantomData }
-    }
-}
-
-impl<P, H, X: SequenceInput<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
-    type Out = Tensor<X>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
-        LearnedPositions::forward(self, x)
     }
 }
 

@@ -37,16 +37,17 @@ pub struct Stack<M, N = Layers> {
     count: PhantomData<N>,
 }
 
-impl<M, N> Stack<M, N> {
-    /// Applies all layers in order.
+/// Applies all layers in order.
+impl<X: StackInput<M>, M, N> Layer<X> for Stack<M, N> {
+    type Out = X;
+
     #[track_caller]
-    pub fn forward<X>(&self, x: &X) -> X
-    where
-        X: StackInput<M>,
-    {
+    fn forward(&self, x: &X) -> X {
         self.forward_layers(0..self.layers.len(), x.clone())
     }
+}
 
+impl<M, N> Stack<M, N> {
     /// Applies the layers of a range in order. Of a segment that reaches beyond the range, the layers inside are
     /// recomputed together.
     #[track_caller]
@@ -126,14 +127,5 @@ impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
         let layers = (0..count).map(|index| M::build(&mut builder.element::<M>(index))).collect();
         let segments = builder.segments(declared, count);
         Stack { layers, segments, rank: builder.rank().clone(), count: PhantomData }
-    }
-}
-
-impl<X: StackInput<M>, M, N> Layer<X> for Stack<M, N> {
-    type Out = X;
-
-    #[track_caller]
-    fn forward(&self, x: &X) -> X {
-        Stack::forward(self, x)
     }
 }

@@ -55,16 +55,17 @@ pub struct WithDocuments<L> {
     layer: L,
 }
 
-impl<L> WithDocuments<L> {
-    /// Computes the output of the layer for `tokens`, and returns it with the documents of these.
+/// Computes the output of the layer for `tokens`, and returns it with the documents of these.
+impl<L: Layer<Tokens<S>>, S: Dims> Layer<Tokens<S>> for WithDocuments<L> {
+    type Out = (L::Out, Documents<S>);
+
     #[track_caller]
-    pub fn forward<S: Dims>(&self, tokens: &Tokens<S>) -> (L::Out, Documents<S>)
-    where
-        L: Layer<Tokens<S>>,
-    {
+    fn forward(&self, tokens: &Tokens<S>) -> Self::Out {
         (self.layer.forward(tokens), tokens.documents())
     }
+}
 
+impl<L> WithDocuments<L> {
     /// The layer.
     pub fn layer(&self) -> &L {
         &self.layer
@@ -85,15 +86,6 @@ impl<L: Shard<Style>, Style> Shard<Style> for WithDocuments<L> {
 #[diagnostic::do_not_recommend]
 impl<L: TiedWeight> TiedWeight for WithDocuments<L> {
     type Weight = L::Weight;
-}
-
-impl<L: Layer<Tokens<S>>, S: Dims> Layer<Tokens<S>> for WithDocuments<L> {
-    type Out = (L::Out, Documents<S>);
-
-    #[track_caller]
-    fn forward(&self, tokens: &Tokens<S>) -> Self::Out {
-        WithDocuments::forward(self, tokens)
-    }
 }
 
 stage_layers! {

@@ -8,7 +8,7 @@ use crate::{Pipeline, StageCut, StageRequest, build_stages, plan_stages};
 use meshwright_backend::{DType, DryRunBackend};
 use meshwright_comm::__internal::CallObserver;
 use meshwright_comm::{Call, CommError, CommOp, LaunchOptions, launch_rank};
-use meshwright_core::nn::{Embedding, Layers, Linear, LmHead, Sizes, Stack};
+use meshwright_core::nn::{Embedding, Layer, Layers, Linear, LmHead, Sizes, Stack};
 use meshwright_core::tensor::{Rank, Settings, Targets, Tensor, Tokens, ZeroStage};
 use meshwright_macros::{dims, forward, model};
 

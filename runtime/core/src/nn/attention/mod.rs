@@ -73,13 +73,18 @@ pub struct Attention<H, K, D, M = Causal, V = D, Style = Plain> {
     kind: PhantomData<(H, K, D, M, V, Style)>,
 }
 
-impl<H, K, D, M, V, Style> Attention<H, K, D, M, V, Style> {
-    /// Computes the attention of `(q, k, v)`, or of `(q, k, v, extras)`.
-    ///
-    /// # Panics
-    /// If sizes of the operands do not fit together, in a message that names the field and the operand.
+/// Computes the attention of `(q, k, v)`, or of `(q, k, v, extras)`.
+///
+/// # Panics
+/// If sizes of the operands do not fit together, in a message that names the field and the operand.
+impl<T, H, K, D, M, V, Style> Layer<T> for Attention<H, K, D, M, V, Style>
+where
+    T: QueriesKeysValues<H, K, D, M, V, Style>,
+{
+    type Out = T::Out;
+
     #[track_caller]
-    pub fn forward<T: QueriesKeysValues<H, K, D, M, V, Style>>(&self, qkv: &T) -> T::Out {
+    fn forward(&self, qkv: &T) -> T::Out {
         qkv.attend(&self.core)
     }
 }
@@ -128,18 +133,6 @@ impl AttentionCore {
         });
         let path: Arc<str> = builder.site().field().into();
         AttentionCore { path, is_causal: M::IS_CAUSAL, options, context: None }
-    }
-}
-
-impl<T, H, K, D, M, V, Style> Layer<T> for Attention<H, K, D, M, V, Style>
-where
-    T: QueriesKeysValues<H, K, D, M, V, Style>,
-{
-    type Out = T::Out;
-
-    #[track_caller]
-    fn forward(&self, qkv: &T) -> T::Out {
-        Attention::forward(self, qkv)
     }
 }
 

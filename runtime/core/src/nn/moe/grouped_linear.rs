@@ -24,16 +24,14 @@ pub struct GroupedLinear<E, I, O, Style = Plain> {
     kind: PhantomData<(E, I, O, Style)>,
 }
 
-/// The result of a layer of the experts `P` for rows shaped `X`.
-type Output<X, P, I, O> = Tensor<<X as GroupedInput<P, I, O>>::Out>;
+/// Computes the rows of every expert with its weight.
+impl<E: Whole, I, O, T: Operand<Shape: GroupedInput<E, I, O>>> Layer<T>
+    for GroupedLinear<E, I, O, Plain>
+{
+    type Out = Tensor<<T::Shape as GroupedInput<E, I, O>>::Out>;
 
-impl<E: Whole, I, O> GroupedLinear<E, I, O, Plain> {
-    /// Computes the rows of every expert with its weight.
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Output<T::Shape, E, I, O>
-    where
-        T::Shape: GroupedInput<E, I, O>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         Tensor::from_untyped(grouped_matmul(
             x.operand().value(),
             &self.weight,
@@ -42,13 +40,14 @@ impl<E: Whole, I, O> GroupedLinear<E, I, O, Plain> {
     }
 }
 
-impl<E: Whole, I, O, A: SplitAxes> GroupedLinear<E, I, O, ByExpert<A>> {
-    /// Computes the rows of every expert of this rank with its weight.
+/// Computes the rows of every expert of this rank with its weight.
+impl<E: Whole, I, O, A: SplitAxes, T: Operand<Shape: GroupedInput<Split<E, A>, I, O>>> Layer<T>
+    for GroupedLinear<E, I, O, ByExpert<A>>
+{
+    type Out = Tensor<<T::Shape as GroupedInput<Split<E, A>, I, O>>::Out>;
+
     #[track_caller]
-    pub fn forward<T: Operand>(&self, x: &T) -> Output<T::Shape, Split<E, A>, I, O>
-    where
-        T::Shape: GroupedInput<Split<E, A>, I, O>,
-    {
+    fn forward(&self, x: &T) -> Self::Out {
         Tensor::from_untyped(grouped_matmul(
             x.operand().value(),
             &self.weight,
@@ -116,24 +115,4 @@ impl<E, I, O, Style> GroupedLinear<E, I, O, Style> {
 #[diagnostic::do_not_recommend]
 impl<E, I, O, A> Shard<ByExpert<A>> for GroupedLinear<E, I, O> {
     type Sharded = GroupedLinear<E, I, O, ByExpert<A>>;
-}
-
-impl<E: Whole, I, O, X: GroupedInput<E, I, O>> Layer<Tensor<X>> for GroupedLinear<E, I, O, Plain> {
-    type Out = Tensor<X::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
-        GroupedLinear::<E, I, O, Plain>::forward(self, x)
-    }
-}
-
-impl<E: Whole, I, O, A: SplitAxes, X: GroupedInput<Split<E, A>, I, O>> Layer<Tensor<X>>
-    for GroupedLinear<E, I, O, ByExpert<A>>
-{
-    type Out = Tensor<X::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
-        GroupedLinear::<E, I, O, ByExpert<A>>::forward(self, x)
-    }
 }

@@ -78,7 +78,7 @@ impl<M: Module + 'static> Recomputed<M> {
         M::In: SegmentData,
         M::Out: SegmentData,
     {
-        self.run_recomputed(x.forward_input())
+        self.run_recomputed(x.as_declared())
     }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::nn::builder::declare;
 use crate::nn::{
-    Attention, Build, Builder, Built, Layers, Linear, RecomputeOverride, RmsNorm, Rope, Sizes,
-    Stack,
+    Attention, Build, Builder, Built, Layer, Layers, Linear, RecomputeOverride, RmsNorm, Rope,
+    Sizes, Stack,
 };
 use crate::tensor::{CheckpointedSegment, Rank, SavePolicy, Tensor};
 use meshwright_comm::RankComms;

@@ -4,8 +4,8 @@
 use super::{BATCH, Batch, HeadDim, Heads, Hidden, KvHeads, Results, SEQ, STYLES, Seq, Stream};
 use super::{Vocab, assert_near, sizes, with_style};
 use crate::nn::{
-    Attention, AttentionSinks, Bidirectional, ContextStyle, Embedding, Linear, LmHead, Padding,
-    RmsNorm, Sizes, Stack, build,
+    Attention, AttentionSinks, Bidirectional, ContextStyle, Embedding, Layer, Linear, LmHead,
+    Padding, RmsNorm, Sizes, Stack, build,
 };
 use crate::tensor::{Rank, Targets, Tensor, Tokens};
 use meshwright_comm::{CommError, launch};

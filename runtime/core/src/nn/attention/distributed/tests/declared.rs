@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::{BATCH, Batch, HeadDim, Heads, Hidden, KvHeads, Results, SEQ, Seq, Stream, Vocab};
 use super::{sizes, start, with_style};
 use crate::layout::AxisSet;
-use crate::nn::{Attention, Build, ContextStyle, Embedding, Linear, LmHead, RmsNorm, Sizes, build};
+use crate::nn::{
+    Attention, Build, ContextStyle, Embedding, Layer, Linear, LmHead, RmsNorm, Sizes, build,
+};
 use crate::tensor::{Loss, Rank, Targets, Tokens};
 use meshwright_comm::{CommError, launch};
 use meshwright_cpu::CpuBackend;

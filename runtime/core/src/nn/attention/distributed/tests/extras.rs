@@ -6,8 +6,8 @@ use super::{
 };
 use super::{assert_near, sizes, with_style};
 use crate::nn::{
-    Alibi, Attention, AttentionOptions, AttentionSinks, ContextStyle, Embedding, Linear, LmHead,
-    Padding, RelativeBias, RmsNorm, Sizes, Stack, build,
+    Alibi, Attention, AttentionOptions, AttentionSinks, ContextStyle, Embedding, Layer, Linear,
+    LmHead, Padding, RelativeBias, RmsNorm, Sizes, Stack, build,
 };
 use crate::tensor::{Rank, Targets, Tokens};
 use meshwright_comm::{CommError, launch};

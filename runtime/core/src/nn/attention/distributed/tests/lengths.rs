@@ -1,7 +1,7 @@
 //! One padding with sequences of several lengths.
 
 use super::{Batch, HeadDim, Heads, STYLES, Seq, sizes, with_style};
-use crate::nn::{Attention, Bidirectional, Padding, Sizes, build};
+use crate::nn::{Attention, Bidirectional, Layer, Padding, Sizes, build};
 use crate::tensor::{Rank, Tensor};
 use meshwright_comm::{CommError, launch};
 use meshwright_cpu::CpuBackend;

@@ -8,7 +8,7 @@ mod lengths;
 
 use crate::nn::builder::declare;
 use crate::nn::{
-    Attention, AttentionOptions, ContextStyle, Embedding, Layers, Linear, LmHead,
+    Attention, AttentionOptions, ContextStyle, Embedding, Layer, Layers, Linear, LmHead,
     RecomputeOverride, RmsNorm, Rope, Sizes, Stack, build,
 };
 use crate::tensor::{Documents, Rank, Settings, Targets, Tensor, Tokens, ZeroStage};
