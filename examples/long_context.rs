@@ -4,7 +4,7 @@
 //! context-parallel attention do not travel again.
 
 use meshwright::models::llama::{
-    Batch, Block, Flow, HF_NAMES, Hidden, Llama, LlamaConfig, Seq, Vocab,
+    Batch, Block, HF_NAMES, Hidden, Llama, LlamaConfig, Seq, Stream, Vocab,
 };
 use meshwright::prelude::*;
 
@@ -13,7 +13,7 @@ use meshwright::prelude::*;
 pub struct LongLlama {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
-    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+    embed: Embedding<Vocab, Hidden>,
     #[pipeline_stage]
     #[recompute(save = [attn.core])]
     blocks: Stack<Block>,
@@ -27,7 +27,7 @@ pub struct LongLlama {
 
 #[forward]
 impl LongLlama {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
 }
 
 impl LanguageModel for LongLlama {
@@ -42,11 +42,11 @@ impl LanguageModel for LongLlama {
         Llama::sizes(config)
     }
 
-    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

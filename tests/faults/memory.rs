@@ -6,7 +6,7 @@ use meshwright::backend::cpu::CpuBackend;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::comm::{CommError, LaunchError, launch};
 use meshwright::models::llama::{
-    Batch, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Vocab,
+    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Stream, Vocab,
 };
 use meshwright::nn::build;
 use meshwright::prelude::*;
@@ -98,9 +98,9 @@ struct Checked {
 
 #[forward]
 impl Checked {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
         let x = Layer::forward(&self.llama, tokens);
-        assert!(x.0.to_local_vec().iter().any(|x| *x != 0.0), "the stream has vanished");
+        assert!(x.to_local_vec().iter().any(|x| *x != 0.0), "the stream has vanished");
         x
     }
 }
@@ -117,11 +117,11 @@ impl LanguageModel for Checked {
         Llama::sizes(config)
     }
 
-    fn loss_of_output(&self, x: &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.llama.loss_of_output(x, targets)
     }
 
-    fn logits_of_output(&self, x: &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
         self.llama.logits_of_output(x)
     }
 }

@@ -32,9 +32,6 @@ dims! {
 /// The residual stream.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// The stream, with the documents of its tokens.
-pub type Flow = (Stream, Documents<(Batch, Seq)>);
-
 /// Attention with a norm of the keys, and values of another width.
 #[model]
 pub struct GroupedAttention {
@@ -53,11 +50,11 @@ pub struct GroupedAttention {
 }
 
 impl GroupedAttention {
-    fn attend(&self, x: &Stream, documents: &Documents<(Batch, Seq)>) -> Stream {
+    fn attend(&self, x: &Stream) -> Stream {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k_norm.forward(&self.k.forward(x)));
         let v = self.v.forward(x);
-        self.o.forward(&self.core.forward(&(q, k, v, documents)))
+        self.o.forward(&self.core.forward(&(q, k, v)))
     }
 }
 
@@ -78,7 +75,7 @@ pub struct SharedAttention {
 impl SharedAttention {
     fn attend(&self, x: &Stream) -> Stream {
         let (k, v) = (self.k.forward(x).gather(Seq), self.v.forward(x).gather(Seq));
-        let heads = self.core.forward(&(self.q.forward(x), k, v));
+        let heads = self.core.ignoring_documents().forward(&(self.q.forward(x), k, v));
         self.o.forward(&self.dropout.forward(&heads))
     }
 }
@@ -100,16 +97,16 @@ pub struct Block {
 
 #[forward]
 impl Block {
-    fn forward(&self, (x, documents): &Flow) -> Flow {
-        let x = self.positions.forward_in(x, documents);
-        let x = &x + self.grouped.attend(&self.grouped_norm.forward(&x), documents);
+    fn forward(&self, x: &Stream) -> Stream {
+        let x = self.positions.forward(x);
+        let x = &x + self.grouped.attend(&self.grouped_norm.forward(&x));
         let x = &x + self.shared.attend(&self.shared_norm.forward(&x));
         let y = self.down.forward(&self.up.forward(&x).silu());
-        (&x + self.dropout.forward(&y), documents.clone())
+        &x + self.dropout.forward(&y)
     }
 }
 
-/// Embeds tokens, and takes their documents along.
+/// Embeds tokens.
 #[model]
 pub struct Start {
     #[sharded(tp = "vocab", scatter = Seq)]
@@ -118,12 +115,12 @@ pub struct Start {
 
 #[forward]
 impl Start {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
-        (self.embed.forward(tokens), tokens.documents())
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+        self.embed.forward(tokens)
     }
 }
 
-/// Drops the documents.
+/// Normalizes the stream.
 #[model]
 pub struct End {
     norm: RmsNorm<Hidden>,
@@ -131,8 +128,8 @@ pub struct End {
 
 #[forward]
 impl End {
-    fn forward(&self, flow: &Flow) -> Stream {
-        self.norm.forward(&flow.0)
+    fn forward(&self, x: &Stream) -> Stream {
+        self.norm.forward(x)
     }
 }
 

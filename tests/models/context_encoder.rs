@@ -25,8 +25,8 @@ dims! {
     Vocab,
 }
 
-/// The residual stream, with the documents of its tokens.
-pub type Flow = (Tensor<(Batch, Split<Seq, Tp>, Hidden)>, Documents<(Batch, Seq)>);
+/// The residual stream.
+pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
 /// Bidirectional attention within documents, and causal attention within whole rows, and a feed-forward.
 #[model]
@@ -59,15 +59,15 @@ pub struct Block {
 
 #[forward]
 impl Block {
-    fn forward(&self, (x, documents): &Flow) -> Flow {
+    fn forward(&self, x: &Stream) -> Stream {
         let y = self.norm.forward(x);
         let (q, k, v) = (self.q.forward(&y), self.k.forward(&y), self.v.forward(&y));
-        let extras = (documents, &self.bias, &self.sinks);
-        let within = self.encoder.forward(&(q.clone(), k.clone(), v.clone(), extras));
-        let whole = self.decoder.forward(&(q, k, v, (&self.bias, &self.sinks)));
+        let operands = (q, k, v, (&self.bias, &self.sinks));
+        let within = self.encoder.forward(&operands);
+        let whole = self.decoder.ignoring_documents().forward(&operands);
         let x = x + self.o.forward(&(within + whole));
         let y = self.up.forward(&self.ffn_norm.forward(&x)).silu();
-        (&x + self.down.forward(&y), documents.clone())
+        &x + self.down.forward(&y)
     }
 }
 
@@ -76,7 +76,7 @@ impl Block {
 pub struct EncoderLm {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
-    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+    embed: Embedding<Vocab, Hidden>,
     #[pipeline_stage]
     #[recompute(save = [encoder, decoder])]
     blocks: Stack<Block>,
@@ -90,7 +90,7 @@ pub struct EncoderLm {
 
 #[forward]
 impl EncoderLm {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
 }
 
 impl LanguageModel for EncoderLm {
@@ -117,11 +117,11 @@ impl LanguageModel for EncoderLm {
         sizes
     }
 
-    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

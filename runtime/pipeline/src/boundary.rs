@@ -1,16 +1,15 @@
 //! The data that crosses from one stage to the next: its parts, and their extents on this rank.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::schedule::{Message, MessageKind};
 use meshwright_backend::Buffer;
 use meshwright_core::__internal::Internal;
-use meshwright_core::__internal::{PartGradients, TokenIds};
+use meshwright_core::__internal::PartGradients;
 use meshwright_core::layout::DimInfo;
 use meshwright_core::nn::Sizes;
 use meshwright_core::tensor::{Part, PartKind, Rank, SegmentData};
-use meshwright_mesh::__internal::{local_len, shape_name};
+use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 use super::MessagePart;
@@ -20,23 +19,9 @@ use super::MessagePart;
 /// Shapes at boundaries are static, and never sent. A dim of the model's input has its extent there, so that the rows
 /// of a micro-batch stay the same; other dims have their extents by the model's sizes.
 pub(super) struct BoundaryShape {
-    parts: Vec<BoundaryPart>,
-}
-
-/// A part that crosses from one stage to the next.
-enum BoundaryPart {
-    Sent(PartKind, Vec<Extent>),
-    /// The documents of these tokens, which the ranks of both stages have: they are tokens of the model's input.
-    Documents(TokenIds),
-}
-
-impl BoundaryPart {
-    fn sent_extents(&self) -> Option<(&PartKind, &Vec<Extent>)> {
-        match self {
-            BoundaryPart::Sent(kind, extents) => Some((kind, extents)),
-            BoundaryPart::Documents(_) => None,
-        }
-    }
+    /// The rank of the model's input, which refers to its micro-batch and its documents.
+    rank: Rank,
+    parts: Vec<(PartKind, Vec<Extent>)>,
 }
 
 impl BoundaryShape {
@@ -44,8 +29,7 @@ impl BoundaryShape {
     /// which are of `input_kinds`.
     ///
     /// # Panics
-    /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds; and if documents cross
-    /// that no tokens of the input have, which [`documents_without_tokens`] finds.
+    /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds.
     pub fn new(
         rank: &Rank,
         kinds: &[PartKind],
@@ -63,30 +47,19 @@ impl BoundaryShape {
             let extent = input_extent(rank, dim, &input).or_else(of_sizes);
             extent.unwrap_or_else(|| panic!("the dim {dim} of a stage boundary has no size"))
         };
-        let part = |kind: &PartKind| match kind {
-            PartKind::Documents(dims) => BoundaryPart::Documents(tokens_of_documents(
-                dims,
-                input_kinds.iter().zip(input_parts),
-            )),
-            _ => BoundaryPart::Sent(*kind, kind.dims().iter().map(extent).collect()),
-        };
-        BoundaryShape { parts: kinds.iter().map(part).collect() }
+        let part = |kind: &PartKind| (*kind, kind.dims().iter().map(extent).collect());
+        BoundaryShape { rank: rank.clone(), parts: kinds.iter().map(part).collect() }
     }
 
-    /// Returns the buffers of a message across the boundary, in order. Token ids have no gradient, and documents are
-    /// not sent.
+    /// Returns the buffers of a message across the boundary, in order. Token ids have no gradient.
     pub fn message_parts(&self, rank: &Rank, kind: MessageKind) -> Vec<MessagePart> {
         let is_sent = |part: &PartKind| match kind {
             MessageKind::Activation => true,
             MessageKind::Gradient => matches!(part, PartKind::Activation(_)),
         };
-        let sent = self
-            .parts
-            .iter()
-            .filter_map(BoundaryPart::sent_extents)
-            .filter(|(part, _)| is_sent(part));
-        let part = |(part, extents): (&PartKind, &Vec<Extent>)| MessagePart {
-            dtype: part.dtype(rank),
+        let sent = self.parts.iter().filter(|(kind, _)| is_sent(kind));
+        let part = |(kind, extents): &(PartKind, Vec<Extent>)| MessagePart {
+            dtype: kind.dtype(rank),
             len: local_len(extents),
         };
         sent.map(part).collect()
@@ -95,42 +68,36 @@ impl BoundaryShape {
     /// Returns the buffers of the output of a stage, as they are sent.
     ///
     /// # Panics
-    /// If the output has documents that the next stage would take from other tokens.
+    /// If the output has other documents in its rows than the input of the model.
     pub fn buffers_of_parts(&self, output: &[Part]) -> Vec<Arc<Buffer>> {
         assert_eq!(self.parts.len(), output.len(), "the parts of a boundary");
-        for (part, output) in self.parts.iter().zip(output) {
-            if let (BoundaryPart::Documents(tokens), Part::Documents(own)) = (part, output) {
-                let [known, own] =
-                    [tokens, own].map(|ids| ids.documents().several().map(Rc::as_ptr));
-                assert!(
-                    known == own,
-                    "documents that cross from one pipeline stage to the next must belong to the tokens that the model \
-                     takes, its first ones of this shape: the next stage has read these, and nothing is sent"
-                );
-            }
+        for ((kind, _), part) in self.parts.iter().zip(output) {
+            assert!(
+                part.rank().agrees_on_documents(&self.rank, kind.dims()),
+                "what crosses from one pipeline stage to the next must have the documents of the tokens that the model \
+                 takes: the next stage has these, and documents are not sent; set them by `with_documents` on the \
+                 input of the model, the same for all of its tokens with the dims of these rows"
+            );
         }
-        output.iter().filter_map(Part::buffer).collect()
+        output.iter().map(Part::buffer).collect()
     }
 
-    /// Creates the input of a stage from the buffers of a message. `rank` refers to the micro-batch.
-    pub fn parts_of_buffers(&self, rank: &Rank, buffers: Vec<Arc<Buffer>>) -> Vec<Part> {
-        let mut buffers = buffers.into_iter();
-        let part = |part: &BoundaryPart| match part {
-            BoundaryPart::Sent(kind, extents) => {
-                let buffer = buffers.next().expect("a message has the buffers of its parts");
-                kind.part_of_buffer(rank, extents.clone(), buffer)
-            }
-            BoundaryPart::Documents(tokens) => Part::Documents(tokens.clone()),
+    /// Creates the input of a stage from the buffers of a message.
+    pub fn parts_of_buffers(&self, buffers: Vec<Arc<Buffer>>) -> Vec<Part> {
+        assert_eq!(self.parts.len(), buffers.len(), "a message has the buffers of its parts");
+        let parts = self.parts.iter().zip(buffers);
+        let part = |((kind, extents), buffer): (&(PartKind, Vec<Extent>), _)| {
+            kind.part_of_buffer(&self.rank, extents.clone(), buffer)
         };
-        self.parts.iter().map(part).collect()
+        parts.map(part).collect()
     }
 
-    /// Returns the gradient of each part from the buffers of a message: `None` for token ids and documents.
+    /// Returns the gradient of each part from the buffers of a message: `None` for token ids.
     pub fn gradients_of_buffers(&self, buffers: Vec<Arc<Buffer>>) -> PartGradients {
         let mut buffers = buffers.into_iter();
-        let gradient = |part: &BoundaryPart| match part {
-            BoundaryPart::Sent(PartKind::Activation(_), _) => buffers.next(),
-            _ => None,
+        let gradient = |(kind, _): &(PartKind, _)| match kind {
+            PartKind::Activation(_) => buffers.next(),
+            PartKind::TokenIds(_) => None,
         };
         self.parts.iter().map(gradient).collect()
     }
@@ -162,48 +129,6 @@ pub(super) fn dims_without_size(
     let mut found: Vec<_> = dims.filter(|dim| !has_extent(dim)).collect();
     found.dedup_by_key(|dim| dim.name);
     found
-}
-
-/// Returns the dims of documents at a boundary that belong to no tokens of the model's input: the next stage has no
-/// others.
-pub(super) fn documents_without_tokens(
-    kinds: &[PartKind],
-    input_kinds: &[PartKind],
-) -> Vec<&'static [DimInfo]> {
-    let has_tokens = |dims: &[DimInfo]| {
-        let mut inputs = input_kinds.iter();
-        inputs.any(|kind| matches!(kind, PartKind::TokenIds(own) if are_same(own, dims)))
-    };
-    let documents = kinds.iter().filter_map(|kind| match kind {
-        PartKind::Documents(dims) => Some(*dims),
-        _ => None,
-    });
-    documents.filter(|dims| !has_tokens(dims)).collect()
-}
-
-fn are_same(own: &[DimInfo], dims: &[DimInfo]) -> bool {
-    own.len() == dims.len() && own.iter().zip(dims).all(|(own, dim)| own.is_same_dim(dim))
-}
-
-/// Returns the first tokens of a model's input with these dims, whose documents cross between stages.
-///
-/// # Panics
-/// If the input has no such tokens, which [`documents_without_tokens`] finds.
-fn tokens_of_documents<'a>(
-    dims: &'static [DimInfo],
-    mut input: impl Iterator<Item = (&'a PartKind, &'a Part)>,
-) -> TokenIds {
-    let found = input.find_map(|(kind, part)| match part {
-        Part::TokenIds(ids) if are_same(kind.dims(), dims) => Some(ids.clone()),
-        _ => None,
-    });
-    found.unwrap_or_else(|| {
-        panic!(
-            "documents shaped {} cross from one pipeline stage to the next, but the model takes no tokens of this \
-             shape",
-            shape_name(dims)
-        )
-    })
 }
 
 /// Returns the extent of `dim` if the input has it, split as `dim` is.

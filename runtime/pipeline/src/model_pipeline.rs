@@ -190,7 +190,6 @@ impl Pipeline {
         let kinds = kinds_of::<M::In>();
         let input = parts_of(input);
         let shapes = self.boundary_shapes(&kinds, &input);
-        let rank = self.stages.rank_of_input(&input);
         let sent = |message: Message| self.message_parts(&shapes, message);
         if !self.has_evaluated.replace(true) {
             self.executor.agree_on_parts(sent)?;
@@ -200,7 +199,7 @@ impl Pipeline {
             let outcome = self.executor.evaluate(sent, |stage, buffers| {
                 let parts = match stage.checked_sub(1) {
                     None => input.clone(),
-                    Some(before) => shapes[before].parts_of_buffers(&rank, buffers),
+                    Some(before) => shapes[before].parts_of_buffers(buffers),
                 };
                 let sent = match self.stages.forward_stage(model, stage, parts) {
                     PartOutput::Boundary(data) => data.parts,

@@ -68,7 +68,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
         let rank = self.stages.rank_of_input(model_input);
         let input = match stage.checked_sub(1) {
             None => model_input.clone(),
-            Some(before) => self.boundaries[micro_batch][before].parts_of_buffers(&rank, input),
+            Some(before) => self.boundaries[micro_batch][before].parts_of_buffers(input),
         };
         let mut output = None;
         let (sent, pass) = MicrobatchPass::record(&rank, &input, |parts| {

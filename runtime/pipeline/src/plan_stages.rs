@@ -7,9 +7,8 @@ use meshwright_core::nn::{
     BuildError, Built, ChainDescription, Model, Module, Sizes, StageDescription, describe_chain,
 };
 use meshwright_core::tensor::{Rank, SegmentData};
-use meshwright_mesh::__internal::shape_name;
 
-use super::boundary::{dims_without_size, documents_without_tokens, kinds_of};
+use super::boundary::{dims_without_size, kinds_of};
 use super::plan::cut_declared;
 use super::{ChainOutline, FieldOutline, StagePlan, StageRequest};
 
@@ -19,7 +18,7 @@ use super::{ChainOutline, FieldOutline, StagePlan, StageRequest};
 /// # Errors
 /// All problems together: what [`build`](meshwright_core::nn::build) finds in the model, a model without stages, a
 /// mesh with another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with
-/// a dim that has no size or with documents of other tokens than the model's input.
+/// a dim that has no size.
 pub fn plan_stages<M: Model + Module<In: SegmentData>>(
     rank: &Rank,
     sizes: &Sizes,
@@ -100,14 +99,7 @@ fn check_boundaries<M: Module<In: SegmentData>>(
             let dim = dim.name;
             format!("{crosses} the dim {dim}, which has no size: set it by `Sizes::with({dim}, ..)`")
         });
-        let documents = documents_without_tokens(&field.output, &input).into_iter().map(|dims| {
-            let shape = shape_name(dims);
-            format!(
-                "{crosses} documents shaped {shape}, which are never sent, and the model takes no tokens of this \
-                 shape: add such tokens to its input, or drop the documents"
-            )
-        });
-        unsized_dims.chain(documents).collect::<Vec<_>>()
+        unsized_dims.collect::<Vec<_>>()
     });
     problems.collect()
 }

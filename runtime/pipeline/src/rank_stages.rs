@@ -108,9 +108,9 @@ impl RankStages {
         self.completed.get(&(stage, micro_batch)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the rank of an input, which refers to its micro-batch.
+    /// Returns the rank of an input, which refers to its micro-batch and its documents.
     pub fn rank_of_input(&self, input: &[Part]) -> Rank {
-        Rank::of_operands(input.iter().map(Part::rank)).unwrap_or(&self.rank).clone()
+        Rank::of_operands(input.iter().map(Part::rank)).unwrap_or_else(|| self.rank.clone())
     }
 }
 

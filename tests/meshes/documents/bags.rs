@@ -14,13 +14,11 @@ dims! {
 
 /// The residual stream.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
-/// The stream, with the documents of its tokens.
-pub type Flow = (Stream, Documents<(Batch, Seq)>);
 
 /// Adds learned positions within documents, and an MLP. Nothing reads along the sequence.
 #[model]
 pub struct Block {
-    positions: LearnedPositions<Positions, Hidden>,
+    pub positions: LearnedPositions<Positions, Hidden>,
     #[sharded(tp = "col")]
     up: Linear<Hidden, Ffn>,
     #[sharded(tp = "row", scatter = Seq)]
@@ -29,38 +27,9 @@ pub struct Block {
 
 #[forward]
 impl Block {
-    fn forward(&self, flow: &Flow) -> Flow {
-        let (x, documents) = flow;
-        let x = self.positions.forward_in(x, documents);
-        let y = &x + self.down.forward(&self.up.forward(&x).gelu());
-        (y, documents.clone())
-    }
-}
-
-/// Embeds tokens, and takes their documents along.
-#[model]
-pub struct Start {
-    #[sharded(tp = "vocab", scatter = Seq)]
-    embed: Embedding<Vocab, Hidden>,
-}
-
-#[forward]
-impl Start {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
-        (self.embed.forward(tokens), tokens.documents())
-    }
-}
-
-/// Drops the documents.
-#[model]
-pub struct End {
-    norm: RmsNorm<Hidden>,
-}
-
-#[forward]
-impl End {
-    fn forward(&self, flow: &Flow) -> Stream {
-        self.norm.forward(&flow.0)
+    fn forward(&self, x: &Stream) -> Stream {
+        let x = self.positions.forward(x);
+        &x + self.down.forward(&self.up.forward(&x).gelu())
     }
 }
 
@@ -68,12 +37,13 @@ impl End {
 #[model]
 pub struct Bags {
     #[pipeline_stage]
-    pub start: Start,
+    #[sharded(tp = "vocab", scatter = Seq)]
+    pub embed: Embedding<Vocab, Hidden>,
     #[pipeline_stage]
     #[recompute(every = 1)]
     pub blocks: Stack<Block>,
     #[pipeline_stage]
-    end: End,
+    norm: RmsNorm<Hidden>,
     #[pipeline_stage(last)]
     #[sharded(tp = "vocab")]
     head: LmHead<Hidden, Vocab>,

@@ -142,8 +142,9 @@ fn documents_of_other_rows_are_refused() {
                 .with_documents(&vec![0; rows * SEQ])
         };
         let (two, three) = (tokens(2), tokens(3));
-        let flow = Layer::forward(&built.model.start, &two);
-        let mixed = || built.model.blocks.forward(&(flow.0.clone(), three.documents()));
+        let x = built.model.embed.forward(&two);
+        let positions = &built.model.blocks.layers()[0].positions;
+        let mixed = || positions.forward_in(&x, &three.documents());
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(mixed)).err().unwrap();
         let text = panic.downcast_ref::<String>().unwrap();
         assert!(text.contains("documents of 3 rows of 12 tokens"), "{text}");

@@ -63,25 +63,32 @@ impl LanguageModel for Unaware {
     }
 }
 
-/// Whole rows, with their documents.
-type WholeRows = (Tensor<(Batch, Seq, Hidden)>, Documents<(Batch, Seq)>);
+/// Whole rows.
+type WholeRows = Tensor<(Batch, Seq, Hidden)>;
 
-/// A model that takes documents along, and keeps none apart.
+/// A model whose attention loses the documents: its queries, keys and values are along a dim of their own.
 #[model]
-struct Passing {
-    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+struct Losing {
+    embed: Embedding<Vocab, Hidden>,
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    core: Attention<Heads, Heads, HeadDim>,
     norm: RmsNorm<Hidden>,
     head: LmHead<Hidden, Vocab>,
 }
 
 #[forward]
-impl Passing {
+impl Losing {
     fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> WholeRows {
-        Layer::forward(&self.norm, &self.embed.forward(tokens))
+        let x = self.norm.forward(&self.embed.forward(tokens));
+        let copied: Tensor<(Batch, Other, Hidden)> =
+            Tensor::from_block(x.rank(), &x.sizes(), &x.to_local_vec());
+        let q = self.q.forward(&copied);
+        let _ = self.core.forward(&(q.clone(), q.clone(), q));
+        x
     }
 }
 
-impl LanguageModel for Passing {
+impl LanguageModel for Losing {
     type Batch = Batch;
     type Seq = Seq;
     type Vocab = Vocab;
@@ -90,18 +97,14 @@ impl LanguageModel for Passing {
     const HF_NAMES: &'static [HfName] = &[];
 
     fn sizes(config: &Gpt2Config) -> Sizes {
-        Bags::sizes(config)
+        Bags::sizes(config).with(Heads, 2).with(HeadDim, 4)
     }
 
-    fn loss_of_output(
-        &self,
-        (x, _): &Self::Out,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, x: &WholeRows, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, (x, _): &Self::Out) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, x: &WholeRows) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x)
     }
 }
@@ -144,6 +147,8 @@ impl LanguageModel for Probing {
     }
 }
 
+dims! { Other, Heads, HeadDim }
+
 const UNUSED: &str = "--documents: the model does not use documents, so attention";
 
 /// The plan refuses them, so nothing is allocated or written.
@@ -161,7 +166,7 @@ fn models_that_do_not_use_documents_are_refused() {
         let _ = std::fs::remove_dir_all(&save);
     }
     let words = format!("--documents 10 --steps 2 --mesh dp=2 --save {save}");
-    assert!(plan_of::<Passing>(&run, &words).unwrap().starts_with(UNUSED));
+    assert!(plan_of::<Losing>(&run, &words).unwrap().starts_with(UNUSED));
     assert!(!Path::new(&save).exists());
 }
 

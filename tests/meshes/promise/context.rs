@@ -83,10 +83,10 @@ fn norm_of(net: &Net, ids: &Ids) -> f64 {
 }
 
 fn attend(net: &Net, ids: &Ids) -> Stream {
-    let x = net.positions.forward_in(&net.embed.forward(ids), &ids.documents());
+    let x = net.positions.forward(&net.embed.forward(ids));
     let q = net.rope.forward(&net.q.forward(&x));
     let k = net.rope.forward(&net.k.forward(&x));
-    net.o.forward(&net.ring.forward(&(q, k.clone(), k, ids.documents())))
+    net.o.forward(&net.ring.forward(&(q, k.clone(), k)))
 }
 
 /// Each rank of `cp` takes its positions of other rows.

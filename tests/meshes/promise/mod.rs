@@ -9,6 +9,7 @@ mod checks;
 mod context;
 mod declared_handles;
 mod deferral;
+mod documents;
 mod global_numbers;
 mod harness;
 mod kept;

@@ -11,7 +11,6 @@ use meshwright::train::{Config, Summary};
 dims! { Batch @ data, Seq @ cp, Hidden, Heads, HeadDim, Vocab, Case }
 
 type Stream = Tensor<(Batch, Seq, Hidden)>;
-type Flow = (Stream, Documents<(Batch, Seq)>);
 
 /// Values that a model makes in its `forward`, by the size of the dim `Case`.
 const CONSTANTS: usize = 1;
@@ -100,15 +99,15 @@ struct Block {
 
 #[forward]
 impl Block {
-    fn forward(&self, (x, documents): &Flow) -> Flow {
+    fn forward(&self, x: &Stream) -> Stream {
         let y = self.norm.forward(x);
         let [q, k] = [&self.q, &self.k].map(|of| self.rope.forward(&of.forward(&y)));
         let v = self.v.forward(&y);
         let heads = match self.made.case {
-            DOCUMENTS => self.core.forward(&(q, k, v, documents)),
+            DOCUMENTS => self.core.forward(&(q, k, v)),
             _ => self.core.forward(&(q, k, v, &self.made.padding(x))),
         };
-        (x + self.made.times(&self.o.forward(&heads)), documents.clone())
+        x + self.made.times(&self.o.forward(&heads))
     }
 }
 
@@ -121,9 +120,8 @@ struct Start {
 
 #[forward]
 impl Start {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow {
-        let tokens = self.made.with_documents(tokens);
-        (self.embed.forward(&tokens), tokens.documents())
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+        self.embed.forward(&self.made.with_documents(tokens))
     }
 }
 
@@ -134,8 +132,8 @@ struct End {
 
 #[forward]
 impl End {
-    fn forward(&self, flow: &Flow) -> Stream {
-        self.norm.forward(&flow.0)
+    fn forward(&self, x: &Stream) -> Stream {
+        self.norm.forward(x)
     }
 }
 
@@ -219,7 +217,7 @@ fn wrong_values_of_a_forward_are_refused() {
     let of_tensors = [MASK, BLOCK, NUMBER, PADDING, DOCUMENTS];
     // Ranks of cp hold different parts of the stream, and the same samples.
     let of_samples = [PADDING, DOCUMENTS];
-    // Documents that a pipeline stage makes cannot cross to the next one.
+    // Documents that a pipeline stage makes cannot cross to the next one, whatever they are.
     let of_stages = [MASK, BLOCK, NUMBER, PADDING];
     for (mesh, cases) in [
         ("tp=2", &of_tensors[..]),
@@ -237,6 +235,14 @@ fn wrong_values_of_a_forward_are_refused() {
             }
         }
     }
+}
+
+/// The next stage would attend to all of each row, as it has the tokens that the model takes.
+#[test]
+fn documents_that_a_stage_makes_are_refused() {
+    let text =
+        train("pp=2 --micro-batches 2", DOCUMENTS).expect_err("they do not cross").to_string();
+    assert!(text.contains("must have the documents of the tokens that the model takes"), "{text}");
 }
 
 /// Stages make the values of their own layers, which other stages do not make.

@@ -1,43 +1,18 @@
-//! Documents declared for a part of the sequence, because the stream of the same tuple is split.
+//! Documents declared for a part of the sequence, because the stream of the same tokens is split.
 
+use meshwright::nn::Ring;
 use meshwright::prelude::*;
 
-dims! { Batch @ data, Seq @ cp, Hidden, Heads, HeadDim, Vocab }
+dims! { Batch @ data, Seq @ cp, Heads, HeadDim }
 
-type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
-type Flow = (Stream, Documents<(Batch, Split<Seq, Tp>)>);
+type Distributed = <Attention<Heads, Heads, HeadDim> as Shard<Ring<Cp>>>::Sharded;
 
-#[model]
-struct Block {
-    #[sharded(tp = "col")]
-    q: Linear<Hidden, (Heads, HeadDim)>,
-    #[sharded(cp = "ring")]
-    core: Attention<Heads, Heads, HeadDim>,
-    #[sharded(tp = "row", scatter = Seq)]
-    o: Linear<(Heads, HeadDim), Hidden>,
-}
-
-#[forward]
-impl Block {
-    fn forward(&self, (x, documents): &Flow) -> Flow {
-        let q = self.q.forward(x);
-        let attended = self.core.forward(&(q.clone(), q.clone(), q, documents));
-        (x + self.o.forward(&attended), documents.clone())
-    }
-}
-
-#[model]
-struct Lm {
-    #[pipeline_stage]
-    #[sharded(tp = "vocab", scatter = Seq)]
-    embed: WithDocuments<Embedding<Vocab, Hidden>>,
-    #[pipeline_stage]
-    blocks: Stack<Block>,
-}
-
-#[forward]
-impl Lm {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+fn attend(
+    core: &Distributed,
+    documents: &Documents<(Batch, Split<Seq, Tp>)>,
+    x: Tensor<(Batch, Seq, Heads, HeadDim)>,
+) -> Tensor<(Batch, Seq, Heads, HeadDim)> {
+    core.forward(&(x.clone(), x.clone(), x, documents))
 }
 
 fn main() {}

@@ -1,4 +1,4 @@
-//! The struct and the `forward` of a model are the author's own: no field more, and no method twice.
+//! The struct and the `forward` of a model are as they are written: no field more, and no method twice.
 
 use meshwright::prelude::*;
 

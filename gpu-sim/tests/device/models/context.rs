@@ -60,10 +60,11 @@ impl Extras {
     ) -> Loss<(Batch, Seq)> {
         let x: Stream = self.embed.forward(tokens);
         let (q, k, v) = (self.q.forward(&x), self.k.forward(&x), self.v.forward(&x));
-        let extras = (&tokens.documents(), &self.bias, &self.sinks);
+        let extras = (&self.bias, &self.sinks);
         let packed = self.packed.forward(&(q.clone(), k.clone(), v.clone(), extras));
         let extras = (padding, &self.alibi, &self.sinks);
-        let y = self.o.forward(&(packed + self.padded.forward(&(q, k, v, extras))));
+        let padded = self.padded.ignoring_documents().forward(&(q, k, v, extras));
+        let y = self.o.forward(&(packed + padded));
         self.head.loss(&self.norm.forward(&(&x + y)), targets)
     }
 }

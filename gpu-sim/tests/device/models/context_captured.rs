@@ -62,7 +62,7 @@ impl Narrowing {
         let (q, k, v) = (self.q.forward(&x), self.k.forward(&x), self.v.forward(&x));
         let Passes(passes) = &self.passes;
         let core = if passes.replace(passes.get() + 1) < 2 { &self.wide } else { &self.near };
-        let y = self.o.forward(&core.forward(&(q, k, v, &tokens.documents())));
+        let y = self.o.forward(&core.forward(&(q, k, v)));
         self.norm.forward(&(&x + y))
     }
 }

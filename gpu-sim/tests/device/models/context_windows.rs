@@ -64,13 +64,12 @@ impl Windowed {
         let x: Stream = self.embed.forward(tokens);
         let (q, k, v) = (self.q.forward(&x), self.k.forward(&x), self.v.forward(&x));
         let operands = || (q.clone(), k.clone(), v.clone());
-        let plain = self.plain.forward(&operands());
+        let plain = self.plain.ignoring_documents().forward(&operands());
         let (q, k, v) = operands();
-        let biased = self.biased.forward(&(q, k, v, &self.bias));
+        let biased = self.biased.ignoring_documents().forward(&(q, k, v, &self.bias));
+        let packed = self.packed.forward(&operands());
         let (q, k, v) = operands();
-        let packed = self.packed.forward(&(q, k, v, &tokens.documents()));
-        let (q, k, v) = operands();
-        let padded = self.padded.forward(&(q, k, v, (padding, &self.bias)));
+        let padded = self.padded.ignoring_documents().forward(&(q, k, v, (padding, &self.bias)));
         let y = self.o.forward(&(plain + biased + packed + padded));
         self.head.loss(&self.norm.forward(&(&x + y)), targets)
     }

@@ -4,7 +4,6 @@ mod activation_checkpointing;
 mod auxiliary_loss;
 mod backward;
 mod contraction;
-mod document_ids;
 mod function;
 mod grad_mode;
 mod matmul;
@@ -18,7 +17,6 @@ mod tape;
 pub(crate) mod tensor_parallel;
 mod token_ids;
 mod value;
-mod visible_rows;
 
 pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
 pub use microbatch_pass::{DeferredWeightGradients, WeightGradients};
@@ -27,7 +25,6 @@ pub use segment_data::SegmentData;
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
-pub(crate) use document_ids::{DocumentIds, DocumentUse};
 pub(crate) use function::{
     AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
     OperationParam, apply,
@@ -41,7 +38,5 @@ pub(crate) use segment_data::at_stage_boundary;
 pub use segment_data::{Part, PartKind, at_boundary, data_of_parts, parts_of};
 pub use tape::LossFactor;
 pub(crate) use tape::{NodeId, TapeGradients};
-pub(crate) use token_ids::RowDocuments;
 pub use token_ids::TokenIds;
 pub(crate) use value::Value;
-pub(crate) use visible_rows::{KeyBlock, KeyBlocks, VisibleRows};

@@ -16,7 +16,7 @@ use super::value::Value;
     message = "`{Self}` cannot enter or leave a recomputed segment",
     label = "not a tensor, tokens, or a tuple of them",
     note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the segment, or \
-            outside"
+            outside; layers find the documents of their tokens themselves"
 )]
 pub trait SegmentData: Clone + 'static {
     /// Appends the kind of each part, in order.
@@ -38,28 +38,21 @@ pub enum PartKind {
     Activation(&'static [DimInfo]),
     /// Token ids, which have no gradient.
     TokenIds(&'static [DimInfo]),
-    /// The documents of token ids with these dims.
-    Documents(&'static [DimInfo]),
 }
 
-/// A part of the data: an untyped tensor, token ids, or the documents of token ids.
+/// A part of the data: an untyped tensor, or token ids.
 #[doc(hidden)]
 #[derive(Clone)]
 pub enum Part {
     Activation(Value),
     TokenIds(TokenIds),
-    /// Documents of the same tokens as the ids: ranks that read the tokens have their documents too, so documents are
-    /// never sent.
-    Documents(TokenIds),
 }
 
 impl PartKind {
     /// Returns the dims of the part.
     pub fn dims(&self) -> &'static [DimInfo] {
         match self {
-            PartKind::Activation(dims) | PartKind::TokenIds(dims) | PartKind::Documents(dims) => {
-                dims
-            }
+            PartKind::Activation(dims) | PartKind::TokenIds(dims) => dims,
         }
     }
 
@@ -67,7 +60,7 @@ impl PartKind {
     pub fn dtype(&self, rank: &Rank) -> DType {
         match self {
             PartKind::Activation(_) => rank.compute_dtype(),
-            PartKind::TokenIds(_) | PartKind::Documents(_) => DType::U32,
+            PartKind::TokenIds(_) => DType::U32,
         }
     }
 
@@ -75,7 +68,7 @@ impl PartKind {
     /// refers to the micro-batch that the part belongs to.
     ///
     /// # Panics
-    /// If the buffer is not one of this kind, or the kind is that of documents, which are not sent.
+    /// If the buffer is not one of this kind.
     pub fn part_of_buffer(&self, rank: &Rank, extents: Vec<Extent>, buffer: Arc<Buffer>) -> Part {
         assert_eq!(extents.len(), self.dims().len(), "each dim of a part has an extent");
         assert_eq!(buffer.dtype(), self.dtype(rank), "the dtype of a part follows from its kind");
@@ -83,7 +76,6 @@ impl PartKind {
         match self {
             PartKind::Activation(_) => Part::Activation(Value::constant(rank, extents, buffer)),
             PartKind::TokenIds(_) => Part::TokenIds(TokenIds::of_buffer(rank, extents, buffer)),
-            PartKind::Documents(_) => unreachable!("documents are not sent"),
         }
     }
 }
@@ -94,7 +86,7 @@ impl Part {
     pub fn rank(&self) -> &Rank {
         match self {
             Part::Activation(value) => value.rank(),
-            Part::TokenIds(ids) | Part::Documents(ids) => ids.rank(),
+            Part::TokenIds(ids) => ids.rank(),
         }
     }
 
@@ -103,33 +95,32 @@ impl Part {
     pub fn extents(&self) -> &[Extent] {
         match self {
             Part::Activation(value) => value.extents(),
-            Part::TokenIds(ids) | Part::Documents(ids) => ids.extents(),
+            Part::TokenIds(ids) => ids.extents(),
         }
     }
 
-    /// Returns the buffer of its elements, or `None` for documents.
+    /// Returns the buffer of its elements.
     #[doc(hidden)]
-    pub fn buffer(&self) -> Option<Arc<Buffer>> {
+    pub fn buffer(&self) -> Arc<Buffer> {
         match self {
-            Part::Activation(value) => Some(value.compute().data),
-            Part::TokenIds(ids) => Some(Arc::clone(ids.on_device())),
-            Part::Documents(_) => None,
+            Part::Activation(value) => value.compute().data,
+            Part::TokenIds(ids) => Arc::clone(ids.on_device()),
         }
     }
 
-    /// Returns the activation, or `None` for token ids and documents.
+    /// Returns the activation, or `None` for token ids.
     pub(crate) fn activation(&self) -> Option<&Value> {
         match self {
             Part::Activation(value) => Some(value),
-            Part::TokenIds(_) | Part::Documents(_) => None,
+            Part::TokenIds(_) => None,
         }
     }
 
-    /// Returns the part with its activation replaced by `map`, or the same token ids or documents.
+    /// Returns the part with its activation replaced by `map`, or the same token ids.
     pub(crate) fn map_activation(&self, map: impl FnOnce(&Value) -> Value) -> Part {
         match self {
             Part::Activation(value) => Part::Activation(map(value)),
-            Part::TokenIds(_) | Part::Documents(_) => self.clone(),
+            Part::TokenIds(_) => self.clone(),
         }
     }
 }

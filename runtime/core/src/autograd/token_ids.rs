@@ -8,8 +8,6 @@ use crate::context::Rank;
 use meshwright_backend::{Buffer, Category, DType};
 use meshwright_mesh::Extent;
 
-use super::document_ids::DocumentIds;
-
 /// Token ids without the type of their dims. A clone shares the numbers.
 #[derive(Clone)]
 pub struct TokenIds {
@@ -19,30 +17,7 @@ pub struct TokenIds {
     /// The ids, and more in a dry run, which leaves them out.
     on_host: Arc<Vec<u32>>,
     len: usize,
-    documents: RowDocuments,
     counted: Rc<OnceCell<Arc<Buffer>>>,
-}
-
-/// The documents in the rows of token ids.
-#[derive(Clone)]
-pub enum RowDocuments {
-    /// Each row is one document.
-    Whole,
-    /// Rows of several documents.
-    Several(Rc<DocumentIds>),
-    /// Unknown: the ids were received from another rank without documents.
-    NotReceived,
-}
-
-impl RowDocuments {
-    /// Returns the documents of rows that hold several.
-    #[doc(hidden)]
-    pub fn several(&self) -> Option<&Rc<DocumentIds>> {
-        match self {
-            RowDocuments::Several(documents) => Some(documents),
-            RowDocuments::Whole | RowDocuments::NotReceived => None,
-        }
-    }
 }
 
 impl TokenIds {
@@ -52,11 +27,10 @@ impl TokenIds {
     /// Creates token ids from this rank's block, row-major.
     pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
         let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
-        let (documents, counted) = (RowDocuments::Whole, Rc::default());
-        let len = block.len();
+        let (len, counted) = (block.len(), Rc::default());
         let on_host =
             if rank.leaves_out_numbers(len) { rank.zeros(len) } else { Arc::new(block.to_vec()) };
-        TokenIds { rank: rank.clone(), extents, on_device, on_host, len, documents, counted }
+        TokenIds { rank: rank.clone(), extents, on_device, on_host, len, counted }
     }
 
     /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.
@@ -67,20 +41,12 @@ impl TokenIds {
         } else {
             Arc::new(block.view().to_vec())
         };
-        let (documents, counted) = (RowDocuments::NotReceived, Rc::default());
-        TokenIds { rank, extents, on_device: block, on_host, len, documents, counted }
+        TokenIds { rank, extents, on_device: block, on_host, len, counted: Rc::default() }
     }
 
-    /// Returns the same token ids with documents in their rows.
-    pub(crate) fn with_documents(&self, documents: DocumentIds) -> TokenIds {
-        let documents = RowDocuments::Several(Rc::new(documents));
-        TokenIds { documents, ..self.clone() }
-    }
-
-    /// Returns the documents in the rows.
-    #[doc(hidden)]
-    pub fn documents(&self) -> &RowDocuments {
-        &self.documents
+    /// Returns the same token ids on a rank that refers to the documents in their rows.
+    pub(crate) fn on_rank(&self, rank: Rank) -> TokenIds {
+        TokenIds { rank, ..self.clone() }
     }
 
     /// Returns the rank that holds the block.

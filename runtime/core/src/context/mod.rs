@@ -3,6 +3,7 @@
 mod buffers;
 mod collectives;
 mod declared_values;
+mod document_ids;
 mod extents;
 mod failure;
 mod grad_mode;
@@ -11,6 +12,7 @@ mod micro_batch;
 mod rank;
 mod rounding;
 mod routed_rows;
+mod row_documents;
 mod running_stage;
 pub(crate) mod scope;
 mod session;
@@ -21,6 +23,7 @@ mod step_losses;
 mod update_history;
 mod updates;
 mod value_digests;
+mod visible_rows;
 mod zero_stage;
 
 pub use rank::Rank;
@@ -29,6 +32,7 @@ pub use settings::Settings;
 pub use zero_stage::ZeroStage;
 
 pub(crate) use buffers::{Staged, alloc_like};
+pub(crate) use document_ids::DocumentIds;
 pub(crate) use extents::{block_index, elements_along, extents_of, gather_block};
 pub use failure::fail;
 pub(crate) use micro_batch::MicroBatch;
@@ -36,3 +40,4 @@ pub use routed_rows::RoutedRows;
 pub(crate) use running_stage::{BoundaryId, RunningStage, StageReaders, StagedForwardId};
 pub(crate) use step_losses::LossSum;
 pub use update_history::AppliedUpdates;
+pub(crate) use visible_rows::{KeyBlock, KeyRangeBuffers, VisibleRows};

@@ -5,15 +5,18 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use crate::layout::AxisSet;
+use crate::layout::{AxisSet, DimInfo};
 use meshwright_backend::{Backend, CachingAllocator, DType, StreamKind};
 use meshwright_comm::__internal::DeviceSpan;
 use meshwright_comm::{RankComms, Timeline};
+use meshwright_mesh::__internal::shape_name;
 
 use super::declared_values::DeclaredValues;
+use super::document_ids::DocumentIds;
 use super::grad_mode::GradMode;
 use super::micro_batch::MicroBatch;
 use super::routed_rows::RoutedRows;
+use super::row_documents::RowDocuments;
 use super::scope;
 use super::session::Session;
 use super::settings::Settings;
@@ -24,12 +27,14 @@ use super::zero_stage::ZeroStage;
 /// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
 ///
 /// The rank of a tensor ([`Tensor::rank`](crate::tensor::Tensor::rank)) also refers to the micro-batch that the tensor
-/// is computed from: new tensors made on it have the same rows; and to the rows of a routing that the tensor has.
+/// is computed from: new tensors made on it have the same rows, and the same documents in them; and to the rows of a
+/// routing that the tensor has.
 #[derive(Clone)]
 pub struct Rank {
     context: Rc<Context>,
     micro_batch: Option<Rc<MicroBatch>>,
     routed_rows: Option<Rc<RoutedRows>>,
+    documents: RowDocuments,
 }
 
 /// State of one rank.
@@ -91,7 +96,7 @@ impl Rank {
             declared_values: DeclaredValues::default(),
             step_exchange: StepExchange::default(),
         });
-        Rank { context, micro_batch: None, routed_rows: None }
+        Rank { context, micro_batch: None, routed_rows: None, documents: RowDocuments::default() }
     }
 
     /// Returns the rank on which tensors are computed from `micro_batch`.
@@ -101,7 +106,8 @@ impl Rank {
 
     /// Returns the rank on which tensors are computed from whole batches.
     pub(crate) fn with_whole_batch(&self) -> Rank {
-        Rank { micro_batch: None, routed_rows: None, ..self.clone() }
+        let documents = RowDocuments::default();
+        Rank { micro_batch: None, routed_rows: None, documents, ..self.clone() }
     }
 
     /// Returns the rank on which tensors have the rows of a routing.
@@ -109,14 +115,47 @@ impl Rank {
         Rank { routed_rows: Some(rows), ..self.clone() }
     }
 
-    /// Returns the first rank of operands on which tensors are computed from a micro-batch, or else the first one: a
-    /// result has the rows of the micro-batch, in whatever order the operands come.
+    /// Returns the rank on which tokens have `documents` in their rows.
+    pub(crate) fn with_documents(&self, documents: DocumentIds) -> Rank {
+        Rank { documents: self.documents.replaced_by(documents), ..self.clone() }
+    }
+
+    /// Returns the rank of a result: the first rank of operands on which tensors are computed from a micro-batch, or
+    /// else the first one, with the documents of all. So a result has the rows of the micro-batch and their documents,
+    /// in whatever order the operands come.
     #[doc(hidden)]
     pub fn of_operands<'a>(
         ranks: impl IntoIterator<Item = &'a Rank, IntoIter: Clone>,
-    ) -> Option<&'a Rank> {
-        let mut ranks = ranks.into_iter();
-        ranks.clone().find(|rank| rank.micro_batch.is_some()).or_else(|| ranks.next())
+    ) -> Option<Rank> {
+        let ranks = ranks.into_iter();
+        let first = ranks.clone().find(|rank| rank.micro_batch.is_some());
+        let first = first.or_else(|| ranks.clone().next())?;
+        let documents = ranks.fold(first.documents.clone(), |all, rank| all.union(&rank.documents));
+        Some(Rank { documents, ..first.clone() })
+    }
+
+    /// Returns the documents in rows with these dims, of the tokens that tensors on this rank are computed from; `None`
+    /// if each row is one document.
+    ///
+    /// # Panics
+    /// If they are computed from tokens with different documents in these rows.
+    #[track_caller]
+    pub(crate) fn documents_of<'a>(&'a self, dims: &[DimInfo]) -> Option<&'a Rc<DocumentIds>> {
+        let mut documents = self.documents.of_rows(dims);
+        let first = documents.next();
+        assert!(
+            documents.next().is_none(),
+            "rows of {} have different documents in one computation: those of two micro-batches, or of two inputs; \
+             declare other dims for the second input, or pass the documents that count as an operand of attention",
+            shape_name(dims)
+        );
+        first
+    }
+
+    /// Returns true if tensors with `dims` have the same documents in their rows on both ranks.
+    #[doc(hidden)]
+    pub fn agrees_on_documents(&self, other: &Rank, dims: &[DimInfo]) -> bool {
+        self.documents.agree_on(&other.documents, dims)
     }
 
     /// Returns the micro-batch that tensors on this rank are computed from, or `None` for whole batches.

@@ -6,7 +6,6 @@ use crate::layout::Dims;
 use crate::tensor::{Operand, Tensor};
 
 use super::chain::stage_layers;
-use super::with_documents::forward_with_documents;
 use super::{Build, Builder, Layer};
 
 /// Zeroes elements at the model's dropout rate in training (Srivastava et al., 2014), and scales the others so that the
@@ -40,9 +39,5 @@ impl Build for Dropout {
 }
 
 stage_layers! {
-    Dropout;
-}
-
-forward_with_documents! {
     Dropout;
 }

@@ -26,7 +26,6 @@ mod sizes;
 mod stack;
 mod style;
 mod tie;
-mod with_documents;
 
 pub use attention::{
     Attended, AttentionExtra, AttentionMask, BiasOfScores, ContextParallel, ContextStyle,
@@ -86,5 +85,4 @@ pub mod layers {
     pub use crate::nn::positions::LearnedPositions;
     pub use crate::nn::rope::Rope;
     pub use crate::nn::stack::Stack;
-    pub use crate::nn::with_documents::WithDocuments;
 }

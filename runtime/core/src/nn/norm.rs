@@ -14,7 +14,6 @@ use meshwright_backend::ops::norm::{
 use meshwright_backend::{Buffer, ResidualSum, View};
 
 use super::chain::stage_layers;
-use super::with_documents::forward_with_documents;
 use super::{Build, Builder, Layer};
 
 /// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
@@ -109,11 +108,6 @@ where
 }
 
 stage_layers! {
-    LayerNorm<H>;
-    RmsNorm<H>;
-}
-
-forward_with_documents! {
     LayerNorm<H>;
     RmsNorm<H>;
 }

@@ -1,11 +1,13 @@
 //! Learned positions.
 
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::layout::{Axis, AxisSet, Dim, Dims, Ends, OnEveryRank, Seal, Split, Whole, With};
 use crate::tensor::{
-    Documents, Extent, Init, Operand, Param, ParamRef, Rank, Tensor, Tokens, gradient_axes,
+    DocumentIds, Documents, Extent, Init, Operand, Param, ParamRef, Rank, Tensor, Tokens,
+    gradient_axes,
 };
 use meshwright_backend::{BlockCopy, Buffer, Category, DType};
 
@@ -16,13 +18,14 @@ use super::{Build, Builder, Layer};
 /// Adds a learned row of `H` for each position of the sequence, the dim before `H`; the weight is shaped `(P, H)`.
 ///
 /// Sequences may be shorter than the `P` positions of the table. If the stream is split along the sequence, each rank
-/// adds the rows of its own shard, from a table that is whole on all of them.
+/// adds the rows of its own shard, from a table that is whole on all of them. Positions restart with each document.
 pub struct LearnedPositions<P, H> {
     weight: ParamRef,
     kind: PhantomData<(P, H)>,
 }
 
-/// Computes `x[.., position, :] + weight[position, :]`.
+/// Computes `x[.., position, :] + weight[position - start, :]`, where the document of a token begins at `start`: 0, or
+/// with several documents in the rows of `x`, the first position of its document.
 ///
 /// # Panics
 /// If the sequence is longer than the table.
@@ -32,19 +35,18 @@ impl<P, H, S: SequenceInput<H>, T: Operand<Shape = S>> Layer<T> for LearnedPosit
     #[track_caller]
     fn forward(&self, x: &T) -> Self::Out {
         let x = x.operand();
-        let lead = self.lead(x);
-        let places = Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::token_positions(
-            x.value().rank(),
-            lead,
-        );
-        let rows = look_up_rows(&places, (&self.weight, None), gradient_axes_of::<T::Shape>());
-        x + Tensor::from_untyped(rows)
+        let rank = x.value().rank();
+        let (_, rows) = S::DIMS.split_last().expect("an activation has a feature");
+        let documents = rank.documents_of(rows);
+        if documents.is_some() {
+            rank.note_use_of_documents();
+        }
+        self.add_rows(x, documents)
     }
 }
 
 impl<P, H> LearnedPositions<P, H> {
-    /// Computes `x[.., position, :] + weight[position - start, :]`, where the document of a token begins at `start`:
-    /// positions restart with each document.
+    /// Computes the layer with `documents` that the model computes.
     ///
     /// # Panics
     /// If the sequence is longer than the table, or `documents` belong to another micro-batch.
@@ -57,14 +59,29 @@ impl<P, H> LearnedPositions<P, H> {
     where
         T::Shape: DocumentsInput<H, D>,
     {
-        let Some(places) = documents.places() else { return self.forward(x) };
         let x = x.operand();
-        let lead = self.lead(x);
-        let rank = x.value().rank();
-        rank.check_same(documents.rank());
-        let ids = part_of_rows(rank, places, documents.local_extents(), lead);
-        let rows =
-            look_up_ids(rank, ids, lead, (&self.weight, None), gradient_axes_of::<T::Shape>());
+        x.value().rank().check_same(documents.rank());
+        self.add_rows(x, documents.ids())
+    }
+
+    #[track_caller]
+    fn add_rows<S: SequenceInput<H>>(
+        &self,
+        x: &Tensor<S>,
+        documents: Option<&Rc<DocumentIds>>,
+    ) -> Tensor<S> {
+        let (rank, lead) = (x.value().rank(), self.lead(x));
+        let axes = gradient_axes(S::VARIES, S::VARIES, AxisSet::NONE);
+        let rows = match documents {
+            None => {
+                let places = Tokens::<S::Tokens>::token_positions(rank, lead);
+                look_up_rows(&places, (&self.weight, None), axes)
+            }
+            Some(documents) => {
+                let ids = part_of_rows(rank, &documents.places, &documents.extents, lead);
+                look_up_ids(rank, ids, lead, (&self.weight, None), axes)
+            }
+        };
         x + Tensor::from_untyped(rows)
     }
 
@@ -83,11 +100,6 @@ impl<P, H> LearnedPositions<P, H> {
         );
         lead
     }
-}
-
-/// The axes over which the gradient of a table that is added to an activation shaped `S` is summed.
-fn gradient_axes_of<S: Dims>() -> AxisSet {
-    gradient_axes(S::VARIES, S::VARIES, AxisSet::NONE)
 }
 
 /// Returns the part `lead` of a block of the positions that a rank has of the rows of `documents`.
@@ -184,18 +196,6 @@ where
         let std = builder.sizes().init_std;
         let weight: Param<(P, H)> = builder.table("weight", Init::Normal(std));
         LearnedPositions { weight: weight.handle().clone(), kind: PhantomData }
-    }
-}
-
-/// Positions restart with each document.
-impl<P, H, X: DocumentsInput<H, D>, D: Dims> Layer<(Tensor<X>, Documents<D>)>
-    for LearnedPositions<P, H>
-{
-    type Out = (Tensor<X>, Documents<D>);
-
-    #[track_caller]
-    fn forward(&self, (x, documents): &(Tensor<X>, Documents<D>)) -> Self::Out {
-        (self.forward_in(x, documents), documents.clone())
     }
 }
 

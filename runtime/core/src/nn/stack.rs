@@ -77,7 +77,8 @@ impl<M, N> Stack<M, N> {
     label = "each layer's output is the input of the next one",
     note = "the `forward` of a layer in a stack takes and returns the same type, which is also the input type of the \
             stack",
-    note = "that type is a tensor, tokens, or a tuple of them, so that the stack can be recomputed",
+    note = "that type is a tensor, tokens, or a tuple of them, so that the stack can be recomputed; layers find the \
+            documents of their tokens themselves",
     note = "a layer of your own is a `#[model]` with a `#[forward]`, or implements `Layer`"
 )]
 pub trait StackInput<M>: Clone {

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::autograd::{DocumentIds, KeyBlock, KeyBlocks};
-use crate::context::{Rank, extents_of};
+use crate::context::{DocumentIds, KeyBlock, Rank, extents_of};
 use crate::layout::{Dims, Shape};
 use meshwright_backend::{Buffer, GraphBuffer, GraphPool};
 use meshwright_mesh::Extent;
 
 use super::Tokens;
+use super::key_ranges::KeyBlocks;
 
 /// Input of a micro-batch.
 pub struct InputPass<'a> {
@@ -55,7 +55,7 @@ impl CapturedInput {
             tokens = tokens.with_documents(starts);
         }
         let buffer = |ids: &Arc<Buffer>| recordings.buffer(ids.view());
-        let documents = tokens.untyped().documents().several().map(|documents| {
+        let documents = tokens.rank().documents_of(S::DIMS).map(|documents| {
             let seq = tokens.local_extents().last().expect("tokens have a sequence").global;
             // An upload by the pass itself would be part of the graph, with the documents of the capture.
             let ranges_of = |block: KeyBlock| {

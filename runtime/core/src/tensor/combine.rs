@@ -342,7 +342,7 @@ fn combine_param<S: Dims>(
 /// Combines two values of the same extents.
 #[track_caller]
 fn pointwise_of(left: &Value, right: &Value, op: Binary) -> Value {
-    let rank = Rank::of_operands([left.rank(), right.rank()]).unwrap_or(left.rank());
+    let rank = Rank::of_operands([left.rank(), right.rank()]).expect("there are two operands");
     let pointwise = left.to_pointwise().binary(right.to_pointwise(), op);
-    Value::deferred(rank, left.extents().to_vec(), pointwise)
+    Value::deferred(&rank, left.extents().to_vec(), pointwise)
 }

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::autograd::KeyBlocks;
 use crate::context::{Rank, fail};
 use crate::fsdp::CapturedBuffers;
 use crate::layout::{AxisSet, Dims, Shape};
@@ -16,6 +15,7 @@ use meshwright_backend::{CapturedGraph, Category, DType, GraphBuffer, GraphPool}
 use meshwright_comm::CommStats;
 
 use super::captured_input::{CapturedInput, InputPass};
+use super::key_ranges::KeyBlocks;
 use super::{Gradients, Metric, Tokens};
 
 /// CUDA graphs of a rank: they share its context, and the private memory pool.

@@ -15,6 +15,7 @@ mod global_indices;
 mod gradient_operators;
 mod gradients;
 mod in_flight;
+mod key_ranges;
 mod loss;
 mod losses;
 mod metric;
@@ -83,8 +84,9 @@ pub(crate) use crate::autograd::{
     OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,
     contract, gradient_axes, recompute,
 };
-pub(crate) use crate::autograd::{KeyBlock, VisibleRows};
 pub(crate) use crate::context::scope::SpanStart;
-pub(crate) use crate::context::{RoutedRows, RunningStage, StagedForwardId, alloc_like, fail};
+pub(crate) use crate::context::{
+    DocumentIds, KeyBlock, RoutedRows, RunningStage, StagedForwardId, VisibleRows, alloc_like, fail,
+};
 pub(crate) use crate::fsdp::{InBackward, ParamDims, Role};
 pub(crate) use meshwright_mesh::__internal::{check_sizes, shape_name};

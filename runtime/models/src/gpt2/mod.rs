@@ -6,7 +6,7 @@ mod names;
 
 pub use config::{Gpt2Config, Gpt2Dropout};
 pub use model::{
-    Batch, Block, Ffn, Flow, Gpt2, HeadDim, Heads, Hidden, Mlp, Positions, SelfAttention, Seq,
-    Stream, Vocab,
+    Batch, Block, Ffn, Gpt2, HeadDim, Heads, Hidden, Mlp, Positions, SelfAttention, Seq, Stream,
+    Vocab,
 };
 pub use names::HF_NAMES;

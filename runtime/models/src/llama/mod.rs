@@ -6,7 +6,7 @@ mod names;
 
 pub use config::LlamaConfig;
 pub use model::{
-    Batch, Block, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads, Llama, Mlp, SelfAttention, Seq,
-    Stream, Vocab,
+    Batch, Block, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Mlp, SelfAttention, Seq, Stream,
+    Vocab,
 };
 pub use names::HF_NAMES;

@@ -27,9 +27,6 @@ dims! {
 /// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// The stream with the documents in the rows of its tokens, which attention keeps apart.
-pub type Flow = (Stream, Documents<(Batch, Seq)>);
-
 /// SwiGLU MLP.
 #[model]
 pub struct Mlp {
@@ -69,11 +66,11 @@ pub struct SelfAttention {
 #[forward]
 impl SelfAttention {
     /// Returns the stream that the attention adds.
-    pub fn forward(&self, (x, documents): &Flow) -> Stream {
+    pub fn forward(&self, x: &Stream) -> Stream {
         let q = self.rope.forward(&self.q.forward(x));
         let k = self.rope.forward(&self.k.forward(x));
         let v = self.v.forward(x);
-        self.o.forward(&self.core.forward(&(q, k, v, documents)))
+        self.o.forward(&self.core.forward(&(q, k, v)))
     }
 }
 
@@ -91,9 +88,9 @@ pub struct Block {
 #[forward]
 impl Block {
     /// Returns the stream after the block.
-    pub fn forward(&self, (x, documents): &Flow) -> Flow {
-        let x = x + self.attn.forward(&(self.attn_norm.forward(x), documents.clone()));
-        (&x + self.mlp.forward(&self.mlp_norm.forward(&x)), documents.clone())
+    pub fn forward(&self, x: &Stream) -> Stream {
+        let x = x + self.attn.forward(&self.attn_norm.forward(x));
+        &x + self.mlp.forward(&self.mlp_norm.forward(&x))
     }
 }
 
@@ -102,7 +99,7 @@ impl Block {
 pub struct Llama {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
-    embed: WithDocuments<Embedding<Vocab, Hidden>>,
+    embed: Embedding<Vocab, Hidden>,
     #[pipeline_stage]
     blocks: Stack<Block>,
     #[pipeline_stage]
@@ -116,7 +113,7 @@ pub struct Llama {
 #[forward]
 impl Llama {
     /// Returns the stream before the head.
-    pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+    pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
 }
 
 impl LanguageModel for Llama {
@@ -145,11 +142,11 @@ impl LanguageModel for Llama {
         sizes
     }
 
-    fn loss_of_output(&self, (x, _): &Flow, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         self.head.loss(x, targets)
     }
 
-    fn logits_of_output(&self, (x, _): &Flow) -> Tensor<(Batch, Seq, Vocab)> {
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
         self.head.logits(x).gather(Vocab)
     }
 }

@@ -6,7 +6,7 @@ mod names;
 
 pub use config::MixtralConfig;
 pub use model::{
-    Batch, Block, ExpertMlps, ExpertTokens, Experts, Ffn, Flow, HeadDim, Heads, Hidden, KvHeads,
-    Mixtral, Mixture, SelfAttention, Seq, Stream, TopK, Vocab,
+    Batch, Block, ExpertMlps, ExpertTokens, Experts, Ffn, HeadDim, Heads, Hidden, KvHeads, Mixtral,
+    Mixture, SelfAttention, Seq, Stream, TopK, Vocab,
 };
 pub use names::HF_NAMES;

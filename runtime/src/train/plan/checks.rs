@@ -118,9 +118,10 @@ pub fn check_documents_are_used(used: bool) -> Result<()> {
         return Ok(());
     }
     Err(Error::Input(
-        "--documents: the model does not use documents, so attention and positions would cross document borders; in \
-         its `forward`, pass `tokens.documents()` to the layers that keep documents apart: `self.core.forward(&(q, k, \
-         v, documents))` and `LearnedPositions::forward_in`; or leave --documents out"
+        "--documents: the model does not use documents, so attention and positions would cross document borders: \
+         `Attention` and `LearnedPositions` over the sequence of the tokens keep them apart, and other layers can by \
+         `tokens.documents()`; leave --documents out, or call `ignoring_documents()` on an attention that may cross \
+         the borders"
             .to_owned(),
     ))
 }

@@ -105,7 +105,7 @@ impl SegmentUse {
     }
 }
 
-/// A saved part of the input of a segment. Token ids and documents are small, and saved as they are.
+/// A saved part of the input of a segment. Token ids are small, and saved as they are.
 enum SavedPart {
     Activation(SegmentInput),
     AsIs(Part),
@@ -115,7 +115,7 @@ impl SavedPart {
     fn save(part: &Part, offload: bool) -> SavedPart {
         match part {
             Part::Activation(value) => SavedPart::Activation(SegmentInput::save(value, offload)),
-            Part::TokenIds(_) | Part::Documents(_) => SavedPart::AsIs(part.clone()),
+            Part::TokenIds(_) => SavedPart::AsIs(part.clone()),
         }
     }
 }

@@ -151,6 +151,8 @@ pub struct Extras<'a> {
     pub(super) queries: &'a [Extent],
     pub(super) keys: &'a [Extent],
     pub(super) is_causal: bool,
+    /// True if the documents are an operand, or were found.
+    pub(super) has_documents: bool,
     /// First visible key of each query, and the end of the visible ones, u32 `[batch, queries]`.
     pub(super) ranges: Option<[Arc<Buffer>; 2]>,
     /// The same for the queries of whole rows, if ranks share them.
@@ -164,10 +166,11 @@ impl<'a> Extras<'a> {
     pub(super) fn from_inputs(inputs: &'a AttentionInputs<'a>) -> Extras<'a> {
         Extras {
             path: &inputs.core.path,
-            rank: inputs.queries.rank(),
+            rank: &inputs.rank,
             queries: inputs.queries.extents(),
             keys: inputs.keys.extents(),
             is_causal: inputs.core.is_causal,
+            has_documents: false,
             ranges: None,
             visible: None,
             bias: None,

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::layout::{DimInfo, Dims, Entry};
-use crate::tensor::{Extent, Operand, Value, enter_region};
+use crate::tensor::{Extent, Operand, Rank, Value, enter_region};
 use meshwright_backend::{AttentionShape, Band, SequenceLayout};
 use meshwright_comm::Site;
 
@@ -12,10 +12,13 @@ use super::context::ContextStyle;
 use super::layer_options::LayerOptions;
 
 /// The field and the settings of an attention, which are known when it is built.
+#[derive(Clone)]
 pub struct AttentionCore {
     /// The field.
     pub(super) path: Arc<str>,
     pub(super) is_causal: bool,
+    /// True if queries attend to keys of other documents.
+    pub(super) ignores_documents: bool,
     pub(super) options: LayerOptions,
     /// Style of ranks that share the sequence, if they may.
     pub(super) context: Option<ContextStyle>,
@@ -24,11 +27,15 @@ pub struct AttentionCore {
 /// Queries, keys and values of one application, inside of the region of the query heads.
 pub struct AttentionInputs<'a> {
     pub(super) core: &'a AttentionCore,
+    /// The rank of the result.
+    pub(super) rank: Rank,
     pub(super) queries: &'a Value,
     pub(super) keys: Value,
     pub(super) values: Value,
     /// The sequence dims of queries and of keys.
     sequences: [DimInfo; 2],
+    /// The dims of the rows of keys.
+    pub(super) rows: &'static [DimInfo],
 }
 
 impl<'a> AttentionInputs<'a> {
@@ -50,7 +57,10 @@ impl<'a> AttentionInputs<'a> {
         };
         let [keys, values] = [keys, values].map(enter);
         let sequences = [Q::Shape::DIMS[1], K::Shape::DIMS[1]];
-        let inputs = AttentionInputs { core, queries, keys, values, sequences };
+        let ranks = [queries, &keys, &values].map(Value::rank);
+        let rank = Rank::of_operands(ranks).expect("there are three operands");
+        let rows = &K::Shape::DIMS[..2];
+        let inputs = AttentionInputs { core, rank, queries, keys, values, sequences, rows };
         inputs.check_shapes();
         inputs
     }

@@ -62,10 +62,14 @@ pub use sinks::AttentionSinks;
 ///   dim is declared without `@`, so that each rank has all keys, and none are exchanged.
 /// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
 /// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
+/// - **Documents** in the rows of the keys are kept apart: those of the tokens that the operands are computed from,
+///   [`Tokens::with_documents`](crate::tensor::Tokens::with_documents).
+///   [`ignoring_documents`](Self::ignoring_documents) is the exception.
 /// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys
-///   that queries have, by [`Documents`](crate::tensor::Documents) or [`Padding`](crate::nn::Padding); a bias on the
-///   scores by position, [`Alibi`](crate::nn::Alibi) or [`RelativeBias`](crate::nn::RelativeBias);
-///   [`AttentionSinks`](crate::nn::AttentionSinks): `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
+///   that queries have, by [`Padding`](crate::nn::Padding), or by [`Documents`](crate::tensor::Documents) that the
+///   model computes; a bias on the scores by position, [`Alibi`](crate::nn::Alibi) or
+///   [`RelativeBias`](crate::nn::RelativeBias); [`AttentionSinks`](crate::nn::AttentionSinks):
+///   `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
 ///
 /// A query that sees no key has the result zero.
 pub struct Attention<H, K, D, M = Causal, V = D, Style = Plain> {
@@ -86,6 +90,14 @@ where
     #[track_caller]
     fn forward(&self, qkv: &T) -> T::Out {
         qkv.attend(&self.core)
+    }
+}
+
+impl<H, K, D, M, V, Style> Attention<H, K, D, M, V, Style> {
+    /// Returns the same attention, whose queries attend to the keys of all documents of their rows.
+    pub fn ignoring_documents(&self) -> Attention<H, K, D, M, V, Style> {
+        let core = AttentionCore { ignores_documents: true, ..self.core.clone() };
+        Attention { core, kind: PhantomData }
     }
 }
 
@@ -132,7 +144,8 @@ impl AttentionCore {
             position_ranks: 1,
         });
         let path: Arc<str> = builder.site().field().into();
-        AttentionCore { path, is_causal: M::IS_CAUSAL, options, context: None }
+        let is_causal = M::IS_CAUSAL;
+        AttentionCore { path, is_causal, ignores_documents: false, options, context: None }
     }
 }
 

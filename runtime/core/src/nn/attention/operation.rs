@@ -16,7 +16,8 @@ use super::score_operands::{ScoreGradients, ScoreOperands, ScoreParams, ScoreSou
 impl AttentionInputs<'_> {
     /// Computes the attention, with optional operands.
     #[track_caller]
-    pub(super) fn attend(&self, extras: Extras<'_>) -> Value {
+    pub(super) fn attend(&self, mut extras: Extras<'_>) -> Value {
+        extras.find_documents(self);
         let Extras { ranges, bias, sinks, .. } = extras;
         let (scores, params) = ScoreSources::new(bias, sinks);
         let operation = AttentionOperation { shape: self.shape(), ranges, scores };
@@ -35,7 +36,7 @@ impl AttentionInputs<'_> {
     ) -> Value {
         let (q, v) = (self.queries.extents(), self.values.extents());
         let operands = Operands::<Count<3>, Count<P>> {
-            rank: self.queries.rank(),
+            rank: &self.rank,
             path: &self.core.path,
             inputs: [self.queries, &self.keys, &self.values]
                 .map(|value| OperationInput::new(value, InBackward::Reads)),

@@ -66,10 +66,9 @@ impl<T> StageInput<T> for T {
     }
 }
 
-/// Data that can cross from one pipeline stage to the next: tensors, tokens, documents, and tuples of up to four of
-/// them.
+/// Data that can cross from one pipeline stage to the next: tensors, tokens, and tuples of up to four of them.
 ///
-/// Gradients flow through tensors; token ids have none. Documents are not sent, as the next stage has read them too.
+/// Gradients flow through tensors; token ids have none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot cross from one pipeline stage to the next",
     label = "the next stage may run on another rank",

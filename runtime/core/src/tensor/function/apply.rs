@@ -90,8 +90,8 @@ where
         |(axes, _): &(&AxisSet, &&Value)| !axes.intersection(AxisSet::DATA).is_empty();
     let of_samples = X::Shapes::VARIES.iter().zip(values.as_ref()).filter(has_samples);
     let ranks = of_samples.map(|(_, value)| value.rank());
-    let rank = Rank::of_operands(ranks).unwrap_or_else(|| values.as_ref()[0].rank());
-    let extents = output_extents(rank, path, &operands, dims, |dim| function.new_size(dim));
+    let rank = Rank::of_operands(ranks).unwrap_or_else(|| values.as_ref()[0].rank().clone());
+    let extents = output_extents(&rank, path, &operands, dims, |dim| function.new_size(dim));
     drop(operands);
 
     let reads = function.backward_reads();
@@ -101,7 +101,7 @@ where
         enter_regions(values.as_ref()[index], added, &site)
     });
     let operands = Operands::<'_, <X::Shapes as Shapes>::Count, <W::Shapes as Shapes>::Count> {
-        rank,
+        rank: &rank,
         path,
         inputs: <X::Shapes as Shapes>::Count::from_fn(|index| {
             OperationInput::new(&entered.as_ref()[index], in_backward(reads.inputs.as_ref()[index]))

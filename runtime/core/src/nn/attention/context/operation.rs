@@ -35,19 +35,21 @@ pub(in crate::nn::attention) struct ContextAttention {
 }
 
 impl ContextAttention {
-    /// Computes the attention of `inputs`: queries, keys and values. The parameters belong to the scores.
+    /// Computes the attention of `inputs`: queries, keys and values. The parameters belong to the scores, and the
+    /// result to `rank`.
     #[track_caller]
     pub fn apply(
         self,
         algorithm: ContextAlgorithm,
+        rank: &Rank,
         inputs: [&Value; 3],
         params: ScoreParams<'_>,
         extents: Vec<Extent>,
     ) -> Value {
         match params {
-            ScoreParams::None(params) => self.apply_with(algorithm, inputs, params, extents),
-            ScoreParams::One(params) => self.apply_with(algorithm, inputs, params, extents),
-            ScoreParams::Two(params) => self.apply_with(algorithm, inputs, params, extents),
+            ScoreParams::None(params) => self.apply_with(algorithm, rank, inputs, params, extents),
+            ScoreParams::One(params) => self.apply_with(algorithm, rank, inputs, params, extents),
+            ScoreParams::Two(params) => self.apply_with(algorithm, rank, inputs, params, extents),
         }
     }
 
@@ -55,13 +57,14 @@ impl ContextAttention {
     fn apply_with<const P: usize>(
         self,
         algorithm: ContextAlgorithm,
+        rank: &Rank,
         inputs: [&Value; 3],
         params: [OperationParam<'_>; P],
         extents: Vec<Extent>,
     ) -> Value {
         let path = Arc::clone(self.site.shared_field());
         let operands = |in_backward| Operands::<Count<3>, Count<P>> {
-            rank: inputs[0].rank(),
+            rank,
             path: &path,
             inputs: inputs.map(|value| OperationInput::new(value, in_backward)),
             params,

@@ -110,8 +110,9 @@ impl AttentionInputs<'_> {
     /// Computes attention of queries along a sequence that the ranks of `cp` share. In cross attention each rank has
     /// all keys, so nothing is exchanged.
     #[track_caller]
-    fn attend_distributed(&self, extras: Extras<'_>) -> Value {
-        let rank = self.queries.rank();
+    fn attend_distributed(&self, mut extras: Extras<'_>) -> Value {
+        extras.find_documents(self);
+        let rank = &self.rank;
         if rank.degree_of(CP) == 1 || self.is_cross() {
             return self.attend(extras);
         }
@@ -139,6 +140,7 @@ impl AttentionInputs<'_> {
             scores,
         };
         let extents = vec![queries[0], queries[1], queries[2], self.values.extents()[3]];
-        attention.apply(algorithm, [self.queries, &self.keys, &self.values], params, extents)
+        let inputs = [self.queries, &self.keys, &self.values];
+        attention.apply(algorithm, &self.rank, inputs, params, extents)
     }
 }

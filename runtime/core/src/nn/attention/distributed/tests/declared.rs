@@ -53,7 +53,7 @@ macro_rules! one_layer {
             ) -> Loss<(Batch, Seq)> {
                 let x: Stream = self.embed.forward(tokens);
                 let (q, k, v) = (self.q.forward(&x), self.k.forward(&x), self.v.forward(&x));
-                let y = self.o.forward(&self.core.forward(&(q, k, v, tokens.documents())));
+                let y = self.o.forward(&self.core.forward(&(q, k, v)));
                 self.head.loss(&self.norm.forward(&(x + y)), targets)
             }
         }

@@ -11,7 +11,7 @@ use crate::nn::{
     Attention, AttentionOptions, ContextStyle, Embedding, Layer, Layers, Linear, LmHead,
     RecomputeOverride, RmsNorm, Rope, Sizes, Stack, build,
 };
-use crate::tensor::{Documents, Rank, Settings, Targets, Tensor, Tokens, ZeroStage};
+use crate::tensor::{Rank, Settings, Targets, Tensor, Tokens, ZeroStage};
 use meshwright_comm::{CommError, RankComms, launch};
 use meshwright_cpu::CpuBackend;
 use meshwright_macros::{dims, forward, model};
@@ -20,7 +20,6 @@ use meshwright_mesh::MeshShape;
 dims! { crate = crate; Batch @ data, Seq @ cp, Hidden, Heads, KvHeads, HeadDim, Vocab }
 
 type Stream = Tensor<(Batch, crate::layout::Split<Seq, crate::layout::Tp>, Hidden)>;
-type Flow = (Stream, Documents<(Batch, Seq)>);
 
 #[model(crate = crate)]
 struct Block {
@@ -40,13 +39,12 @@ struct Block {
 
 #[forward(crate = crate)]
 impl Block {
-    fn forward(&self, (x, documents): &Flow) -> Flow {
+    fn forward(&self, x: &Stream) -> Stream {
         let y = self.norm.forward(x);
         let q = self.rope.forward(&self.q.forward(&y));
         let k = self.rope.forward(&self.k.forward(&y));
         let v = self.v.forward(&y);
-        let y = self.o.forward(&self.core.forward(&(q, k, v, documents)));
-        (x + y, documents.clone())
+        x + self.o.forward(&self.core.forward(&(q, k, v)))
     }
 }
 
@@ -142,8 +140,7 @@ impl Run {
                 tokens = tokens.with_documents(&starts);
             }
             let model = &built.model;
-            let flow = (model.embed.forward(&tokens), tokens.documents());
-            let (x, _) = model.blocks.forward(&flow);
+            let x = model.blocks.forward(&model.embed.forward(&tokens));
             let loss = model.head.loss(&model.norm.forward(&x), &targets);
             // The mean of a micro-batch depends on its rows, which are others on each mesh.
             if self.micro_batches == 1 {

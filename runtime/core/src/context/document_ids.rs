@@ -1,17 +1,19 @@
 //! Documents of a block of tokens: where the document of each token begins and ends.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::context::Rank;
-use meshwright_backend::{Buffer, Category, DType};
+use crate::layout::DimInfo;
+use meshwright_backend::Buffer;
 use meshwright_mesh::Extent;
 
 use super::visible_rows::VisibleRows;
 
 /// Documents of the tokens of a block: for each token, three positions, u32 and shaped as the block.
 pub struct DocumentIds {
+    /// Dims of the tokens, and their local extents.
+    pub(crate) dims: &'static [DimInfo],
+    pub(crate) extents: Vec<Extent>,
     /// Position in the row at which the token's document begins.
     pub(crate) starts: Arc<Buffer>,
     /// Position in the row after the document's last token.
@@ -23,31 +25,17 @@ pub struct DocumentIds {
 }
 
 impl DocumentIds {
-    /// Copies documents of rows to the device, for the tokens of `sequence` that this rank holds; `starts` are
-    /// positions in the row, for all tokens of whole rows.
-    ///
-    /// # Panics
-    /// If `starts` are not the starts of documents that follow one another.
-    #[track_caller]
-    pub(crate) fn new(rank: &Rank, sequence: &Extent, starts: &[u32]) -> DocumentIds {
-        if rank.leaves_out_numbers(starts.len()) {
-            let len = starts.len() / sequence.global.max(1) * sequence.local;
-            let alloc = || Arc::new(rank.allocator().alloc(DType::U32, len, Category::Activations));
-            let zeros = vec![0; starts.len()];
-            let rows = Rc::new(VisibleRows::new(sequence.global, zeros, Vec::new()));
-            return DocumentIds { starts: alloc(), ends: alloc(), places: alloc(), rows };
-        }
-        let (own, rows) = DocumentIds::on_host(sequence, starts);
-        let upload = |own| Arc::new(rank.allocator().copy_of(own, Category::Activations));
-        let [starts, ends, places] = own.each_ref().map(|own| upload(&own[..]));
-        DocumentIds { starts, ends, places, rows: Rc::new(rows) }
+    /// Returns true if both are documents of the same rows, at the same borders.
+    pub(super) fn are_equal(&self, other: &DocumentIds) -> bool {
+        std::ptr::eq(self, other)
+            || (self.extents == other.extents && self.rows.starts == other.rows.starts)
     }
 
     /// Returns starts, ends and positions of the tokens of `sequence` in each row, and the positions that the queries
     /// of whole rows may see.
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// If `starts` are not the starts of documents that follow one another.
     #[track_caller]
     pub(crate) fn on_host(sequence: &Extent, starts: &[u32]) -> ([Vec<u32>; 3], VisibleRows) {
         let blocks = DocumentIds::blocks(sequence.global, starts);
@@ -59,7 +47,7 @@ impl DocumentIds {
     /// Returns starts, ends and positions of the tokens of rows of `seq` tokens.
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// As [`on_host`](Self::on_host).
     #[track_caller]
     fn blocks(seq: usize, starts: &[u32]) -> [Vec<u32>; 3] {
         assert!(
@@ -91,10 +79,6 @@ impl DocumentIds {
         [starts.to_vec(), ends, places]
     }
 }
-
-/// State of a rank: set when a layer reads the documents of tokens.
-#[derive(Default)]
-pub(crate) struct DocumentUse(pub(crate) Cell<bool>);
 
 #[cfg(test)]
 mod tests {

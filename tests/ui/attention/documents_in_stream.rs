@@ -1,4 +1,4 @@
-//! Blocks that take documents, behind an embedding that does not pass them on.
+//! Documents that are passed from block to block, although attention finds them.
 
 use meshwright::prelude::*;
 
@@ -28,16 +28,16 @@ impl Block {
 
 #[model]
 struct Lm {
-    #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
-    #[pipeline_stage]
     blocks: Stack<Block>,
 }
 
 #[forward]
 impl Lm {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Flow;
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+        self.blocks.forward(&(self.embed.forward(tokens), tokens.documents())).0
+    }
 }
 
 fn main() {}

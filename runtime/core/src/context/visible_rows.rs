@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::context::Rank;
-use meshwright_backend::{Band, Buffer, Category, DType};
+use meshwright_backend::{Band, Buffer};
 use meshwright_mesh::Extent;
 
 /// The positions that the query of each token of whole rows may see, on the host: those from a start to an end in its
@@ -16,10 +15,11 @@ use meshwright_mesh::Extent;
 /// exchange none.
 pub struct VisibleRows {
     /// Positions of a row.
-    seq: usize,
-    starts: Vec<u32>,
+    pub(crate) seq: usize,
+    pub(crate) starts: Vec<u32>,
     ends: Vec<u32>,
-    key_ranges: RefCell<Vec<(KeyBlock, KeyRangeBuffers)>>,
+    /// The ranges that were computed, on the device.
+    pub(crate) key_ranges: RefCell<Vec<(KeyBlock, KeyRangeBuffers)>>,
 }
 
 /// First visible key and end of the visible keys of each query of a block: u32 `[batch, queries]`, by the keys' number
@@ -40,26 +40,6 @@ impl VisibleRows {
     /// Creates the visible ranges of rows of `seq` positions.
     pub(crate) fn new(seq: usize, starts: Vec<u32>, ends: Vec<u32>) -> VisibleRows {
         VisibleRows { seq, starts, ends, key_ranges: RefCell::default() }
-    }
-
-    /// Returns the key ranges of a block. The first call computes them; all layers share them, and their backward.
-    pub(crate) fn key_ranges(&self, rank: &Rank, block: KeyBlock) -> KeyRangeBuffers {
-        let known = self.key_ranges.borrow();
-        if let Some((_, ranges)) = known.iter().find(|(of, _)| *of == block) {
-            return ranges.clone();
-        }
-        drop(known);
-        let ranges = if rank.leaves_out_numbers(self.starts.len()) {
-            let len = self.starts.len() / self.seq.max(1) * block.queries.local;
-            let alloc = |()| rank.allocator().alloc(DType::U32, len, Category::Activations);
-            [(); 2].map(alloc).map(Arc::new)
-        } else {
-            let upload = |ids: Vec<u32>| rank.allocator().copy_of(&ids, Category::Activations);
-            self.find_key_ranges(&block).map(upload).map(Arc::new)
-        };
-        rank.session_state::<KeyBlocks>().note(&block);
-        self.key_ranges.borrow_mut().push((block, ranges.clone()));
-        ranges
     }
 
     /// Returns the key ranges of a block on the host: the keys that a query may see, in the band.
@@ -91,30 +71,6 @@ impl VisibleRows {
     #[cfg(test)]
     pub(crate) fn computed_blocks(&self) -> usize {
         self.key_ranges.borrow().len()
-    }
-}
-
-/// State of a rank: the blocks whose key ranges its layers have read. They depend on the model and on the length of a
-/// sequence, not on documents.
-#[derive(Default)]
-pub(crate) struct KeyBlocks(RefCell<Vec<KeyBlock>>);
-
-impl KeyBlocks {
-    fn note(&self, block: &KeyBlock) {
-        let mut blocks = self.0.borrow_mut();
-        if !blocks.contains(block) {
-            blocks.push(block.clone());
-        }
-    }
-
-    /// Returns the number of blocks.
-    pub(crate) fn count(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    /// Returns the key blocks of sequences of `seq` tokens.
-    pub(crate) fn of_sequences(&self, seq: usize) -> Vec<KeyBlock> {
-        self.0.borrow().iter().filter(|block| block.queries.global == seq).cloned().collect()
     }
 }
 
