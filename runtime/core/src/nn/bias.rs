@@ -17,27 +17,32 @@ pub struct Bias<F, Style = Plain> {
     kind: PhantomData<(F, Style)>,
 }
 
-/// Computes `x + bias`.
-impl<F: WholeFeature, S: Trailing<F::Alone>, T: Operand<Shape = S>> Layer<T> for Bias<F, Plain> {
-    type Out = Tensor<S>;
-
-    #[track_caller]
-    fn forward(&self, x: &T) -> Self::Out {
-        add_bias::<F, T>(x, &self.vector)
-    }
-}
-
-/// Computes `x + bias` on this rank's shard of both.
-impl<F: WholeFeature, A: Axis, S, T: Operand<Shape = S>> Layer<T> for Bias<F, Col<A>>
+/// Computes `x + bias`, on this rank's shard of both if they are split.
+impl<F: WholeFeature, Style: SplitsFeature<F>, S, T: Operand<Shape = S>> Layer<T> for Bias<F, Style>
 where
-    S: Trailing<<F::Split<A> as Feature>::Alone>,
+    S: Trailing<<Style::Own as Feature>::Alone>,
 {
     type Out = Tensor<S>;
 
     #[track_caller]
     fn forward(&self, x: &T) -> Self::Out {
-        add_bias::<F::Split<A>, T>(x, &self.vector)
+        let axes = gradient_axes(S::VARIES, S::VARIES, Style::Own::VARIES);
+        add_param(x.operand(), &self.vector, axes)
     }
+}
+
+/// A style, which states the part of a feature that each rank has.
+pub trait SplitsFeature<F> {
+    /// The feature, whole or split.
+    type Own: Feature;
+}
+
+impl<F: WholeFeature> SplitsFeature<F> for Plain {
+    type Own = F;
+}
+
+impl<F: WholeFeature, A: Axis> SplitsFeature<F> for Col<A> {
+    type Own = F::Split<A>;
 }
 
 impl<F: LocalFeature> Build for Bias<F, Plain> {
@@ -66,11 +71,4 @@ impl<F, A> Shard<Col<A>> for Bias<F> {
 
 stage_layers! {
     Bias<F, Style>;
-}
-
-/// Computes `x + bias` for a bias split like `F`.
-#[track_caller]
-fn add_bias<F: Feature, T: Operand>(x: &T, bias: &ParamRef) -> Tensor<T::Shape> {
-    let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, F::VARIES);
-    add_param(x.operand(), bias, axes)
 }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::layout::{
-    Axis, AxisSet, Dim, Dims, ModelAxis, OnEveryRank, Seal, Split, Unsplit, Whole, With,
+    Axis, AxisId, AxisSet, Dim, Dims, ModelAxis, OnEveryRank, Seal, Split, Unsplit, Whole, With,
 };
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Init, Operands, Operation, OperationBackward,
@@ -31,31 +31,41 @@ pub struct Embedding<V, H, Style = Plain> {
     kind: PhantomData<(V, H, Style)>,
 }
 
-/// Looks up tokens shaped `[..]`; the result is shaped `[.., H]`.
-impl<V: Whole, H: Whole, X: Dims + With<H>> Layer<Tokens<X>> for Embedding<V, H, Plain> {
-    type Out = Tensor<<X as With<H>>::Out>;
+/// Looks up tokens shaped `[..]`; the result is shaped `[.., H]`. With a split vocabulary, each is looked up on the rank
+/// whose shard holds its row, and all ranks of the axis pass the same tokens.
+impl<V, H, Style, X: EmbeddingInput<V, H, Style>> Layer<Tokens<X>> for Embedding<V, H, Style> {
+    type Out = Tensor<X::Out>;
 
     #[track_caller]
     fn forward(&self, tokens: &Tokens<X>) -> Self::Out {
-        let axes = gradient_axes(X::VARIES, <X as With<H>>::Out::VARIES, AxisSet::NONE);
-        Tensor::from_untyped(look_up_rows(tokens, (&self.weight, self.padding), axes))
+        let rows = look_up_rows(tokens, (&self.weight, self.padding), X::GRADIENT_AXES);
+        let Some((axis, scatter)) = X::LEAVES else { return Tensor::from_untyped(rows) };
+        let site = self.weight.site().clone().at_location(Location::caller());
+        Tensor::from_untyped(leave_region(rows, axis, scatter, &site))
     }
 }
 
-/// Looks up tokens shaped `[..]`, each on the rank whose shard holds its row; the result is shaped `[.., H]`. All ranks
-/// of the axis pass the same tokens.
-impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens<X>>
-    for Embedding<V, H, VocabSplit<A, E>>
-{
-    type Out = Tensor<<X as VocabInput<H, A, E>>::Out>;
+/// Shapes of tokens for an embedding of the vocabulary `V` in `Style`.
+pub trait EmbeddingInput<V, H, Style>: Dims {
+    /// Dims of the result.
+    type Out: Dims;
+    /// The axes over which the table's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+    /// The axis over which results are reduced, and the dim along which they are scattered.
+    const LEAVES: Option<(AxisId, Option<usize>)> = None;
+}
 
-    #[track_caller]
-    fn forward(&self, tokens: &Tokens<X>) -> Self::Out {
-        let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
-        let partial = look_up_rows(tokens, (&self.weight, self.padding), axes);
-        let site = self.weight.site().clone().at_location(Location::caller());
-        Tensor::from_untyped(leave_region(partial, A::ID, X::SCATTER, &site))
-    }
+impl<X: Dims + With<H>, V: Whole, H: Whole> EmbeddingInput<V, H, Plain> for X {
+    type Out = <X as With<H>>::Out;
+    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, Self::Out::VARIES, AxisSet::NONE);
+}
+
+impl<X: Dims + VocabInput<H, A, E>, V: Whole, H: Whole, A: Axis, E>
+    EmbeddingInput<V, H, VocabSplit<A, E>> for X
+{
+    type Out = <X as VocabInput<H, A, E>>::Out;
+    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
+    const LEAVES: Option<(AxisId, Option<usize>)> = Some((A::ID, X::SCATTER));
 }
 
 /// Shapes of tokens for a vocabulary-parallel embedding whose results are reduced by `E`.

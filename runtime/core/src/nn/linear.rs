@@ -8,7 +8,7 @@ use crate::layout::{
     WholeFeature, With,
 };
 use crate::tensor::{
-    Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, Value, contract, gradient_axes,
+    Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, contract, gradient_axes,
 };
 
 use super::chain::stage_layers;
@@ -26,62 +26,26 @@ pub struct Linear<I, O, Style = Plain> {
     kind: PhantomData<(I, O, Style)>,
 }
 
-/// Computes `x · W` on every rank.
-impl<I: WholeFeature, O: WholeFeature, T: Operand<Shape: PlainInput<I, O>>> Layer<T>
-    for Linear<I, O, Plain>
+/// Computes `x · W` in the layer's style.
+impl<I: WholeFeature, O: WholeFeature, Style, T: Operand<Shape: LinearInput<I, O, Style>>> Layer<T>
+    for Linear<I, O, Style>
 {
-    type Out = Tensor<<T::Shape as PlainInput<I, O>>::Out>;
+    type Out = Tensor<<T::Shape as LinearInput<I, O, Style>>::Out>;
 
     #[track_caller]
     fn forward(&self, x: &T) -> Self::Out {
-        let axes = T::Shape::GRADIENT_AXES;
-        Tensor::from_untyped(self.contract(x, I::DIMS.len(), Entry::Stay, axes, None))
-    }
-}
-
-/// Computes this rank's shard of `x · W`.
-impl<I: WholeFeature, O: WholeFeature, A: Axis, T: Operand<Shape: ColumnInput<I, O, A>>> Layer<T>
-    for Linear<I, O, Col<A>>
-{
-    type Out = Tensor<<T::Shape as ColumnInput<I, O, A>>::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &T) -> Self::Out {
-        let (entry, axes) = (T::Shape::ENTRY, T::Shape::GRADIENT_AXES);
-        Tensor::from_untyped(self.contract(x, I::DIMS.len(), entry, axes, None))
-    }
-}
-
-/// Computes `x · W`, reduced over the ranks that each hold a shard of `x` and `W`.
-impl<I: WholeFeature, O: WholeFeature, A: Axis, E, T: Operand<Shape: RowInput<I, O, A, E>>> Layer<T>
-    for Linear<I, O, Row<A, E>>
-{
-    type Out = Tensor<<T::Shape as RowInput<I, O, A, E>>::Out>;
-
-    #[track_caller]
-    fn forward(&self, x: &T) -> Self::Out {
-        let leaves = Some((A::ID, T::Shape::SCATTER));
-        let axes = T::Shape::GRADIENT_AXES;
-        Tensor::from_untyped(self.contract(x, I::DIMS.len(), Entry::Stay, axes, leaves))
+        let how = Contraction {
+            reads: Reads::First(I::DIMS.len()),
+            entry: T::Shape::ENTRY,
+            gradient_axes: T::Shape::GRADIENT_AXES,
+            leaves: T::Shape::LEAVES,
+        };
+        let site = self.weight.site().clone().at_location(Location::caller());
+        Tensor::from_untyped(contract(x.operand().value(), &self.weight, how, &site))
     }
 }
 
 impl<I, O, Style> Linear<I, O, Style> {
-    #[track_caller]
-    fn contract<T: Operand>(
-        &self,
-        x: &T,
-        contracted: usize,
-        entry: Entry,
-        gradient_axes: AxisSet,
-        leaves: Option<(AxisId, Option<usize>)>,
-    ) -> Value {
-        let reads = Reads::First(contracted);
-        let how = Contraction { reads, entry, gradient_axes, leaves };
-        let site = self.weight.site().clone().at_location(Location::caller());
-        contract(x.operand().value(), &self.weight, how, &site)
-    }
-
     fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.param("weight", Init::Normal(std));
@@ -128,6 +92,35 @@ impl<I, O, A, E> Shard<Row<A, E>> for Linear<I, O> {
 
 stage_layers! {
     Linear<I, O, Style>;
+}
+
+/// Input shapes of a layer from `I` to `O` in `Style`: [`PlainInput`], [`ColumnInput`] or [`RowInput`].
+pub trait LinearInput<I, O, Style>: Dims {
+    /// Dims of the result.
+    type Out: Dims;
+    /// The operation on the input as it enters the region.
+    const ENTRY: Entry = Entry::Stay;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+    /// The axis over which results are reduced, and the dim along which they are scattered.
+    const LEAVES: Option<(AxisId, Option<usize>)> = None;
+}
+
+impl<X: PlainInput<I, O>, I, O> LinearInput<I, O, Plain> for X {
+    type Out = X::Out;
+    const GRADIENT_AXES: AxisSet = X::GRADIENT_AXES;
+}
+
+impl<X: ColumnInput<I, O, A>, I, O, A> LinearInput<I, O, Col<A>> for X {
+    type Out = X::Out;
+    const ENTRY: Entry = X::ENTRY;
+    const GRADIENT_AXES: AxisSet = X::GRADIENT_AXES;
+}
+
+impl<X: RowInput<I, O, A, E>, I, O, A: Axis, E> LinearInput<I, O, Row<A, E>> for X {
+    type Out = X::Out;
+    const GRADIENT_AXES: AxisSet = X::GRADIENT_AXES;
+    const LEAVES: Option<(AxisId, Option<usize>)> = Some((A::ID, X::SCATTER));
 }
 
 /// Input shapes of a plain layer from `I` to `O`.

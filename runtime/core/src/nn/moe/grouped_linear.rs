@@ -24,36 +24,31 @@ pub struct GroupedLinear<E, I, O, Style = Plain> {
     kind: PhantomData<(E, I, O, Style)>,
 }
 
-/// Computes the rows of every expert with its weight.
-impl<E: Whole, I, O, T: Operand<Shape: GroupedInput<E, I, O>>> Layer<T>
-    for GroupedLinear<E, I, O, Plain>
+/// Computes the rows of every expert of this rank with its weight.
+impl<E, I, O, Style: SplitsExperts<E>, T: Operand<Shape: GroupedInput<Style::Own, I, O>>> Layer<T>
+    for GroupedLinear<E, I, O, Style>
 {
-    type Out = Tensor<<T::Shape as GroupedInput<E, I, O>>::Out>;
+    type Out = Tensor<<T::Shape as GroupedInput<Style::Own, I, O>>::Out>;
 
     #[track_caller]
     fn forward(&self, x: &T) -> Self::Out {
-        Tensor::from_untyped(grouped_matmul(
-            x.operand().value(),
-            &self.weight,
-            T::Shape::GRADIENT_AXES,
-        ))
+        let axes = T::Shape::GRADIENT_AXES;
+        Tensor::from_untyped(grouped_matmul(x.operand().value(), &self.weight, axes))
     }
 }
 
-/// Computes the rows of every expert of this rank with its weight.
-impl<E: Whole, I, O, A: SplitAxes, T: Operand<Shape: GroupedInput<Split<E, A>, I, O>>> Layer<T>
-    for GroupedLinear<E, I, O, ByExpert<A>>
-{
-    type Out = Tensor<<T::Shape as GroupedInput<Split<E, A>, I, O>>::Out>;
+/// A style, which states the experts that each rank has.
+pub trait SplitsExperts<E> {
+    /// The experts of a rank.
+    type Own;
+}
 
-    #[track_caller]
-    fn forward(&self, x: &T) -> Self::Out {
-        Tensor::from_untyped(grouped_matmul(
-            x.operand().value(),
-            &self.weight,
-            T::Shape::GRADIENT_AXES,
-        ))
-    }
+impl<E: Whole> SplitsExperts<E> for Plain {
+    type Own = E;
+}
+
+impl<E: Whole, A: SplitAxes> SplitsExperts<E> for ByExpert<A> {
+    type Own = Split<E, A>;
 }
 
 /// Shapes of rows that were routed to the experts `P` of this rank, for a layer from `I` to `O`.
