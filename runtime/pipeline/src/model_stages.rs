@@ -9,7 +9,7 @@ use meshwright_core::__internal::{LossFactor, MicrobatchPass};
 use meshwright_core::layout::Dims;
 use meshwright_core::nn::{Layer, Module, PartOutput};
 use meshwright_core::tensor::{
-    Accumulating, DeferredWeightGradients, Gradients, Loss, Losses, Metric, Part, SegmentData,
+    Accumulating, DeferredWeightGradients, Gradients, Loss, Metric, Part, SegmentData,
     WeightGradients,
 };
 
@@ -119,16 +119,13 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
     /// Records the loss of a micro-batch as part of the pass of the last stage. So logits and a gradient of the head's
     /// weight exist for one micro-batch only, however many passes are alive.
     fn record_loss(&mut self, pass: &mut MicrobatchPass, output: &M::Out, micro_batch: usize) {
-        let (model, loss) = (self.model, &mut self.loss);
-        let (totals, metric) = pass.record_losses(&[], |_| {
+        let (model, loss, gradients) = (self.model, &mut self.loss, &mut self.gradients);
+        let metric = pass.record_losses(&[], |_| {
             let loss = loss(model, output, micro_batch);
             let metric = loss.metric();
-            let (roots, _, totals) = Losses::from(loss).into_parts();
-            (roots, (totals, metric))
+            (gradients.record_loss(loss), metric)
         });
         self.losses[micro_batch] = metric.summed_over(PP);
-        // They belong to the last stage.
-        self.gradients.add_totals(totals.summed_over(PP));
     }
 }
 

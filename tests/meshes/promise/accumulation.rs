@@ -2,7 +2,7 @@
 
 use meshwright::layout::Dims;
 use meshwright::prelude::*;
-use meshwright::tensor::Losses;
+use meshwright::tensor::{Objective, Pooled};
 use meshwright_tests::compare::distance;
 
 use super::harness::{ONE, Steps, assert_mesh_parity, built, gradients_of, numbers, on};
@@ -10,7 +10,7 @@ use super::net::*;
 
 /// Differentiates `losses` of each of `count` micro-batches.
 #[track_caller]
-fn check(name: &str, losses: impl Fn(&Net, &Batched) -> Losses + Sync) {
+fn check(name: &str, losses: impl Fn(&Net, &Batched) -> Objective<Pooled> + Sync) {
     for (count, eager) in [(1, true), (2, false), (3, false), (2, true), (3, true)] {
         assert_mesh_parity(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
             let net = built::<Net>(rank, &sizes());
@@ -68,7 +68,7 @@ impl Penalty for OnMean {
     }
 }
 
-fn penalized<P: Penalty>(net: &Net, batch: &Batched, penalty: &P) -> Losses {
+fn penalized<P: Penalty>(net: &Net, batch: &Batched, penalty: &P) -> Objective<Pooled> {
     let x = net.plain.forward(&net.embed.forward(&batch.tokens));
     squares(&x).and(penalty.of(net, &x))
 }
@@ -91,9 +91,9 @@ struct Objective<'a> {
 }
 
 impl Objective<'_> {
-    fn losses(&self, batch: &Batched) -> Losses {
+    fn losses(&self, batch: &Batched) -> Objective<Pooled> {
         let x = self.net.embed.forward(&batch.tokens);
-        Losses::from((self.main)(self.net, &x)).and((self.split)(self.net, &x))
+        Objective::from((self.main)(self.net, &x)).and((self.split)(self.net, &x))
     }
 }
 
@@ -111,7 +111,7 @@ fn written_in_fields() {
 
 #[test]
 fn written_as_closures() {
-    type Term = Box<dyn Fn(&Net, &Stream) -> Losses>;
+    type Term = Box<dyn Fn(&Net, &Stream) -> Objective<Pooled>>;
     check("losses of a list", |net, batch| {
         let terms: Vec<Term> = vec![
             Box::new(|net, x| squares(&net.plain.forward(x)).into()),
@@ -150,7 +150,7 @@ fn joined_losses_are_pooled() {
         let x = || net.model.plain.forward(&net.model.embed.forward(&batch.tokens));
         let first = || squares(&x());
         let second = || squares(&x().mean(Batch).all_reduce());
-        let own = |losses: Losses| gradients_of(&net, &losses.backward().reduce());
+        let own = |losses: Objective<Pooled>| gradients_of(&net, &losses.backward().reduce());
         let both = own(first().and(second()));
         let [first, second] = [own(first().into()), own(second().into())];
         let (of_first, of_second) = (4.0 * 6.0 * 8.0, 6.0 * 8.0);

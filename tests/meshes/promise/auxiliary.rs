@@ -267,7 +267,7 @@ fn terms_on_a_dropped_tensor_are_dropped() {
 fn terms_of_frozen_layers_have_no_gradient() {
     let of_shared = |rank: &Rank, built: &Built<Lm>| {
         let loss = built.model.loss(&batch(rank, 0, 1));
-        let gradients = loss.backward_for(&built.units_of("shared")).reduce();
+        let gradients = loss.only(&built.units_of("shared")).backward().reduce();
         let params = built.params().into_iter();
         let shared = params.filter(|param| param.path().starts_with("shared."));
         shared.map(|param| (param.path().to_owned(), gradients.gather(&param))).collect()

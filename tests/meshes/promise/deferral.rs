@@ -7,7 +7,7 @@ use meshwright::backend::DType;
 use meshwright::layout::Dims;
 use meshwright::optim::{Ema, Sgd, SgdOptions};
 use meshwright::prelude::*;
-use meshwright::tensor::{Rank, Settings, Unit};
+use meshwright::tensor::{Objective, Pooled, Rank, Settings, Unit};
 use meshwright_tests::run::on_mesh_with;
 
 use super::harness::{
@@ -28,7 +28,7 @@ fn squares<S: Dims>(x: &Tensor<S>) -> Loss<S> {
 #[track_caller]
 fn gradients_on_one_rank(
     name: &str,
-    loss: impl Fn(&Net, &Stream) -> meshwright::tensor::Losses + Sync,
+    loss: impl Fn(&Net, &Stream) -> Objective<Pooled> + Sync,
 ) -> Numbers {
     let body = |rank: &Rank| {
         let net = built::<Net>(rank, &sizes());
@@ -44,7 +44,7 @@ fn gradients_on_one_rank(
 /// A result of `evaluate` is a constant, also if the operation has nothing to do on one rank.
 #[test]
 fn results_of_evaluate_have_no_gradient() {
-    type Program = fn(&Net, &Stream, bool) -> meshwright::tensor::Losses;
+    type Program = fn(&Net, &Stream, bool) -> Objective<Pooled>;
     // With `copied`, the constant is a copy of the numbers.
     fn constant<S: meshwright::layout::Shape>(
         x: &Stream,

@@ -8,7 +8,7 @@ use meshwright::comm::{CommError, launch};
 use meshwright::layout::Dims;
 use meshwright::nn::{Build, Built, Sizes, build};
 use meshwright::tensor::{
-    Accumulating, Gradients, Loss, Losses, Mean, Rank, Reduced, Settings, ZeroStage,
+    Accumulating, Gradients, Loss, Mean, Objective, Pooled, Rank, Reduced, Settings, ZeroStage,
 };
 use meshwright_tests::compare::{Tensors, distance};
 
@@ -168,7 +168,7 @@ pub struct Steps {
     /// Number of losses whose backward runs before the next forward; that of others runs after it.
     eager: usize,
     earlier: Option<Gradients<Accumulating>>,
-    waiting: Option<Losses>,
+    waiting: Option<Objective<Pooled>>,
     total: Mean,
 }
 
@@ -179,7 +179,7 @@ impl Steps {
     }
 
     /// Adds the loss of a micro-batch.
-    pub fn add(&mut self, loss: impl Into<Losses>) {
+    pub fn add(&mut self, loss: impl Into<Objective<Pooled>>) {
         let loss = loss.into();
         let ready = match self.eager.checked_sub(1) {
             Some(eager) => {

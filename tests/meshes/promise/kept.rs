@@ -2,7 +2,7 @@
 
 use meshwright::optim::{Sgd, SgdOptions};
 use meshwright::prelude::*;
-use meshwright::tensor::{Losses, Rank};
+use meshwright::tensor::{Objective, Pooled, Rank};
 
 use super::harness::{
     Numbers, OTHER_MESH_CASES, Steps, assert_mesh_parity, assert_parity_on, built, gradients_of,
@@ -11,7 +11,7 @@ use super::harness::{
 use super::net::*;
 
 /// Returns a loss, and results of layers. It does not read all of them.
-fn forward(net: &Net, rank: &Rank) -> (Losses, Vec<Stream>) {
+fn forward(net: &Net, rank: &Rank) -> (Objective<Pooled>, Vec<Stream>) {
     let batch = micro_batch(rank, (8, 6), (0, 1), true);
     let x = net.embed.forward(&batch.tokens);
     let plain = net.plain.forward(&x);

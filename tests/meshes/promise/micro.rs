@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use meshwright::layout::AxisSet;
 use meshwright::prelude::*;
-use meshwright::tensor::Losses;
+use meshwright::tensor::{Objective, Pooled};
 use meshwright_tests::compare::distance;
 
 use super::harness::{
@@ -15,7 +15,12 @@ use super::net::*;
 const FILE: &str = "tests/meshes/promise/micro.rs";
 
 #[track_caller]
-fn check(name: &str, sizes: &Sizes, alike: bool, loss: impl Fn(&Net, &Batched) -> Losses + Sync) {
+fn check(
+    name: &str,
+    sizes: &Sizes,
+    alike: bool,
+    loss: impl Fn(&Net, &Batched) -> Objective<Pooled> + Sync,
+) {
     for (count, eager) in [(1, true), (2, false), (3, false), (2, true), (3, true)] {
         assert_mesh_parity(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
             let net = built::<Net>(rank, sizes);
@@ -36,7 +41,7 @@ fn dropping() -> Sizes {
 }
 
 /// Applies a layer to any split of the stream.
-fn apply<S, L>(layer: &L, x: &Tensor<S>) -> Losses
+fn apply<S, L>(layer: &L, x: &Tensor<S>) -> Objective<Pooled>
 where
     S: meshwright::layout::Dims,
     L: Layer<Tensor<S>, Out = Tensor<S>>,
@@ -76,9 +81,9 @@ fn a_parameter_on_whole_and_split_streams() {
         let x = net.embed.forward(&batch.tokens);
         let scaled = |split: bool| {
             if split {
-                Losses::from(Loss::mean_of(&(x.slice(Seq, Tp) * &net.gain).tanh()))
+                Objective::from(Loss::mean_of(&(x.slice(Seq, Tp) * &net.gain).tanh()))
             } else {
-                Losses::from(Loss::mean_of(&(&x * &net.gain).tanh()))
+                Objective::from(Loss::mean_of(&(&x * &net.gain).tanh()))
             }
         };
         scaled(batch.index % 2 == 1)
@@ -88,9 +93,9 @@ fn a_parameter_on_whole_and_split_streams() {
         let all = [true, false].into_iter().filter(|split| *split == (batch.index % 2 == 0));
         let losses = all.map(|split| {
             if split {
-                Losses::from(Loss::mean_of(&x.slice(Seq, Tp).contract(&net.own).tanh()))
+                Objective::from(Loss::mean_of(&x.slice(Seq, Tp).contract(&net.own).tanh()))
             } else {
-                Losses::from(Loss::mean_of(&x.contract(&net.own).tanh()))
+                Objective::from(Loss::mean_of(&x.contract(&net.own).tanh()))
             }
         });
         losses.last().expect("one of the two")

@@ -1,6 +1,7 @@
 //! Programs with many distributions of tensors, each compared with one rank, in one, two and three micro-batches.
 
 use meshwright::prelude::*;
+use meshwright::tensor::{Objective, Pooled};
 
 use super::harness::{
     Numbers, OTHER_MESH_CASES, Steps, assert_mesh_parity, assert_parity_on, built, numbers,
@@ -298,7 +299,7 @@ const OTHER_AXES: &[(&str, Program)] = &[
     }),
 ];
 
-fn steps_of(x: &Stream) -> meshwright::tensor::Losses {
+fn steps_of(x: &Stream) -> Objective<Pooled> {
     Loss::mean_of(&(x * x)).into()
 }
 

@@ -100,7 +100,7 @@ fn gan() {
             of_judges.step(0.1, loss.backward().reduce());
             let fake = makes.model.forward(&samples(rank, step));
             let loss = squares(&(judges.model.forward(&fake) - 1.0));
-            of_makes.step(0.1, loss.backward_for(&makes.units).reduce());
+            of_makes.step(0.1, loss.only(&makes.units).backward().reduce());
         }),
         ("the fake is computed before", |rank, makes, judges, [of_makes, of_judges], step| {
             let fake = makes.model.forward(&samples(rank, step));
@@ -108,9 +108,9 @@ fn gan() {
             let real = samples(rank, step + 100);
             let loss = squares(&judges.model.forward(&detached))
                 + squares(&(judges.model.forward(&real) + 1.0));
-            of_judges.step(0.1, loss.backward_for(&judges.units).reduce());
+            of_judges.step(0.1, loss.only(&judges.units).backward().reduce());
             let loss = squares(&(judges.model.forward(&fake) - 1.0));
-            of_makes.step(0.1, loss.backward_for(&makes.units).reduce());
+            of_makes.step(0.1, loss.only(&makes.units).backward().reduce());
         }),
         ("the discriminator's own gradients wait", |rank, makes, judges, optimizers, step| {
             let [of_makes, of_judges] = optimizers;
@@ -119,7 +119,7 @@ fn gan() {
             let pending = loss.backward();
             let fake = makes.model.forward(&samples(rank, step));
             let loss = squares(&(judges.model.forward(&fake) - 1.0));
-            let of_fake = loss.backward_for(&makes.units).reduce();
+            let of_fake = loss.only(&makes.units).backward().reduce();
             of_makes.step(0.1, of_fake);
             of_judges.step(0.1, pending.reduce());
         }),
@@ -127,13 +127,13 @@ fn gan() {
             let real = squares(&(judges.model.forward(&samples(rank, step + 100)) + 1.0));
             let fake = rank.evaluate(|| makes.model.forward(&samples(rank, step)));
             let fake = squares(&judges.model.forward(&fake));
-            let gradients = real.accumulate_for(&judges.units).backward(fake);
+            let gradients = real.only(&judges.units).accumulate().backward(fake);
             of_judges.step(0.1, gradients.reduce());
             let loss = |seed| {
                 let fake = makes.model.forward(&samples(rank, seed));
                 squares(&(judges.model.forward(&fake) - 1.0))
             };
-            let gradients = loss(step).accumulate_for(&makes.units).accumulate(loss(step + 1));
+            let gradients = loss(step).only(&makes.units).accumulate().accumulate(loss(step + 1));
             of_makes.step(0.1, gradients.backward(loss(step + 2)).reduce());
         }),
     ];
@@ -209,8 +209,8 @@ fn actor_and_critic() {
             let detached = rank.evaluate(|| &shared + 0.0);
             let of_critic = squares(&(both.model.critic.forward(&detached) - &x));
             let of_actor = squares(&both.model.actor.forward(&shared));
-            let of_critic = of_critic.backward_for(&critics);
-            let of_actor = of_actor.backward_for(&actors).reduce();
+            let of_critic = of_critic.only(&critics).backward();
+            let of_actor = of_actor.only(&actors).backward().reduce();
             value.step(0.3, of_critic.reduce());
             policy.step(0.1, of_actor);
         }

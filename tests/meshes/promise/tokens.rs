@@ -115,10 +115,10 @@ fn overwriting_gradients_is_refused() {
     });
     refused(mesh("tp=2"), FILE, OVERWRITES, |rank, spot| {
         let net = built::<Net>(rank, &sizes());
-        let first = loss(&net.model, rank, 0).backward_for(&net.units);
+        let first = loss(&net.model, rank, 0).only(&net.units).backward();
         let second = loss(&net.model, rank, 1);
         spot.next(line!());
-        let second = second.accumulate_for(&net.units);
+        let second = second.only(&net.units).accumulate();
         let _ = (first.reduce().norm(), second.backward(loss(&net.model, rank, 0)));
     });
     refused(mesh("dp=2"), FILE, OVERWRITES, |rank, spot| {
@@ -218,7 +218,7 @@ fn discarded_gradients_and_those_pending_are_stale() {
     refused(mesh("tp=2"), FILE, &["were overwritten"], |rank, spot| {
         let net = built::<Net>(rank, &sizes());
         let older = loss(&net.model, rank, 0).accumulate();
-        loss(&net.model, rank, 0).backward_for(&[]).discard();
+        loss(&net.model, rank, 0).only(&[]).backward().discard();
         for unit in &net.units {
             // The other backward did not touch them.
             assert!(!unit.name().is_empty());
@@ -267,7 +267,7 @@ fn gradients_of_another_model_are_refused() {
         let net = built::<Net>(rank, &sizes());
         let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
         let some = &net.units[..1];
-        step(&mut sgd, loss(&net.model, rank, 0).backward_for(some).reduce(), spot);
+        step(&mut sgd, loss(&net.model, rank, 0).only(some).backward().reduce(), spot);
     });
     // A loss that nothing was recorded of.
     refused(mesh("1"), FILE, LACKS, |rank, spot| {

@@ -4,7 +4,7 @@
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::optim::{Sgd, SgdOptions};
 use meshwright::prelude::*;
-use meshwright::tensor::{Gradients, Losses, Rank, Reduced};
+use meshwright::tensor::{Gradients, Objective, Pooled, Rank, Reduced};
 
 use super::harness::{
     MESH_CASES, MeshCase, ONE, Steps, assert_mesh_parity, built, gradients_of, on, params_of,
@@ -88,7 +88,7 @@ fn other_updates_of_one_rank_are_refused() {
 #[test]
 fn losses_that_differ_between_ranks_are_refused() {
     /// Returns the loss of a rank that deviates if the flag is set.
-    type Program = fn(&Net, &Stream, bool) -> Losses;
+    type Program = fn(&Net, &Stream, bool) -> Objective<Pooled>;
     let programs: [(&str, Program); 3] = [
         ("another parameter", |net, x, deviates| {
             let y = net.plain.forward(x);
@@ -148,7 +148,7 @@ fn losses_of_one_rank_without_an_update_are_accepted() {
             for step in 0..STEPS {
                 rank.set_step(step);
                 if rank.index() == 0 {
-                    drop(Losses::from(probe(rank, &net.model)));
+                    drop(Objective::from(probe(rank, &net.model)));
                     probe(rank, &net.model).accumulate().discard();
                 }
                 let x = net.model.embed.forward(&micro_batch(rank, (8, 6), (0, 1), true).tokens);
@@ -206,7 +206,7 @@ fn a_rank_that_reads_numbers_alone_is_an_error() {
     }
 }
 
-/// Units that `backward_for` requests, and that the loss does not depend on, have the gradient zero, as without it.
+/// Units that `only` requests, and that the loss does not depend on, have the gradient zero, as without it.
 #[test]
 fn requested_units_that_no_gradient_reaches_are_zero() {
     assert_mesh_parity("unreached units", |rank| {
@@ -221,7 +221,7 @@ fn requested_units_that_no_gradient_reaches_are_zero() {
         let mut sgd = Sgd::new(rank, &blocks, SgdOptions::default());
         // Through the root unit only, which is not requested.
         let loss = Loss::mean_of(&net.model.plain.forward(&x));
-        sgd.step(0.1, loss.backward_for(&blocks).reduce());
+        sgd.step(0.1, loss.only(&blocks).backward().reduce());
         let mut steps = Steps::default();
         let y = net.model.blocks.forward(&x);
         steps.add(Loss::mean_of(&(&y * &y)));

@@ -308,7 +308,7 @@ impl BackwardPass {
         if let Some(unit) = units.find(|unit| !self.owns_gradient_of(unit)) {
             panic!(
                 "the optimizer updates `{}`, but the gradients from the backward at {} do not contain it: the loss \
-                 does not depend on that model, or `backward_for` excludes it; pass each optimizer the gradients of a \
+                 does not depend on that model, or `only(&units)` excludes it; pass each optimizer the gradients of a \
                  loss of its own model",
                 unit.name(),
                 self.line

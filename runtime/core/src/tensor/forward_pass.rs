@@ -5,16 +5,15 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::autograd::{
-    LossFactor, MicrobatchPass, NodeId, PartGradients, PartIdentities, SegmentData, data_of_parts,
-    parts_of,
+    LossFactor, MicrobatchPass, PartGradients, PartIdentities, SegmentData, data_of_parts, parts_of,
 };
 use crate::context::Rank;
+use crate::layout::Dims;
 use meshwright_backend::Buffer;
 
-use super::losses::LossTotals;
-use super::{
-    Accumulating, DeferredWeightGradients, Gradients, Losses, Objective, OfStep, WeightGradients,
-};
+use super::objective::CountsStep;
+use super::terms::Terms;
+use super::{Accumulating, DeferredWeightGradients, Gradients, Loss, Objective, WeightGradients};
 
 /// Forward pass of one micro-batch through a model or a part of it, from an input `X` to an output `Y`. Several can be
 /// recorded before the backward of the first one, which pipeline schedules need.
@@ -65,12 +64,8 @@ use super::{
 #[must_use = "a recorded pass does nothing until `backward`"]
 pub struct ForwardPass<X, Y> {
     pass: MicrobatchPass,
-    /// Totals of the losses of the pass that have no weights.
-    totals: LossTotals,
-    /// Factor of their sums, if there are any.
-    factor: Option<LossFactor>,
-    /// The sum of its losses with weights.
-    objective: Option<Objective<OfStep>>,
+    /// The losses of the pass, if there are any.
+    losses: Option<Terms>,
     data: PhantomData<fn(X) -> Y>,
 }
 
@@ -94,9 +89,7 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     pub fn record(rank: &Rank, input: &X, body: impl FnOnce(&X) -> Y) -> (Y, ForwardPass<X, Y>) {
         let body = |parts| parts_of(&body(&data_of_parts(parts)));
         let (output, pass) = MicrobatchPass::record(rank, &parts_of(input), body);
-        let totals = LossTotals::default();
-        let pass = ForwardPass { pass, totals, factor: None, objective: None, data: PhantomData };
-        (data_of_parts(output), pass)
+        (data_of_parts(output), ForwardPass { pass, losses: None, data: PhantomData })
     }
 
     /// Adds a loss of `output`, which [`record`](Self::record) has returned, to the pass. The operations of the loss
@@ -110,16 +103,15 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     /// If `output` is that of another pass.
     #[track_caller]
     pub fn add_loss<L: PassLoss>(&mut self, output: &Y, loss: impl FnOnce(&Y) -> L) {
-        let (totals, factor, objective) = self.pass.record_losses(&parts_of(output), |parts| {
-            let losses = loss(&data_of_parts(parts)).into_pass_losses();
-            (losses.roots, (losses.totals, losses.factor, losses.objective))
+        let added = self.pass.record_losses(&parts_of(output), |parts| {
+            let losses = loss(&data_of_parts(parts)).into_terms();
+            losses.record_sums();
+            (Vec::new(), losses)
         });
-        self.totals.add(totals);
-        self.factor = joint_factor([self.factor, factor]);
-        self.objective = match (self.objective.take(), objective) {
-            (Some(sum), Some(objective)) => Some(sum + objective),
-            (sum, objective) => sum.or(objective),
-        };
+        match &mut self.losses {
+            Some(losses) => losses.append(added),
+            None => self.losses = Some(added),
+        }
     }
 
     /// Runs the backward of the losses, and of the output from its gradients. Adds the gradients of parameters to
@@ -146,33 +138,20 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
             "a `ForwardPass` is given the gradients of another tensor than its output: the input of the pass after it \
              is the output of this one, of the same micro-batch and unchanged"
         );
-        let of_output = output_gradients.as_ref().map(|gradients| gradients.factor);
-        let output_gradients = output_gradients.map(|gradients| gradients.parts);
-        let ForwardPass { mut pass, totals, factor, objective, .. } = self;
-        gradients.add_totals(totals);
-        let mut of_objective = None;
-        if let Some(objective) = objective {
-            let line = Location::caller();
-            let common = objective.begin_pass(gradients);
-            let (factor, totals) = pass.record_more_losses(|| {
-                let losses = objective.into_losses(common, line);
-                let (roots, factor, totals) = losses.into_parts();
-                (roots, (factor, totals))
-            });
-            gradients.add_totals(totals);
-            of_objective = Some(factor);
+        let ForwardPass { mut pass, losses, .. } = self;
+        let mut factor = output_gradients.as_ref().map(|gradients| gradients.factor);
+        if let Some(losses) = losses {
+            let (factors, line) = (gradients.count_terms(&losses), Location::caller());
+            let own = pass.record_more_losses(|| gradients.record_terms(losses, &factors, line));
+            factor = Some(factor.map_or(own, |of_output| of_output.and(own)));
         }
-        let factor = joint_factor([of_output, factor, of_objective]).unwrap_or(LossFactor::ONE);
+        let factor = factor.unwrap_or(LossFactor::ONE);
+        let output_gradients = output_gradients.map(|gradients| gradients.parts);
         let step = gradients.backward_pass();
         let (rank, of) = (gradients.rank().clone(), pass.input_identities());
         let (parts, deferred) = pass.backward(step, output_gradients, factor, weights);
         (ActivationGradients { rank, of, parts, factor, data: PhantomData }, deferred)
     }
-}
-
-/// Returns the factor of all losses, if there are any.
-fn joint_factor(factors: impl IntoIterator<Item = Option<LossFactor>>) -> Option<LossFactor> {
-    factors.into_iter().flatten().reduce(LossFactor::and)
 }
 
 /// A loss of the output of a [`ForwardPass`]: one without a weight, or a weighted sum with the counts of the step.
@@ -186,36 +165,21 @@ fn joint_factor(factors: impl IntoIterator<Item = Option<LossFactor>>) -> Option
 pub trait PassLoss {
     #[doc(hidden)]
     #[track_caller]
-    fn into_pass_losses(self) -> PassLosses;
-}
-
-/// Recorded losses of a pass.
-#[doc(hidden)]
-pub struct PassLosses {
-    /// The operations that have computed the losses without weights.
-    roots: Vec<NodeId>,
-    totals: LossTotals,
-    /// Factor of their sums; `None` without such losses.
-    factor: Option<LossFactor>,
-    objective: Option<Objective<OfStep>>,
+    fn into_terms(self) -> Terms;
 }
 
 #[diagnostic::do_not_recommend]
-impl<L: Into<Losses>> PassLoss for L {
+impl<S: Dims> PassLoss for Loss<S> {
     #[track_caller]
-    fn into_pass_losses(self) -> PassLosses {
-        let (roots, factor, totals) = self.into().into_parts();
-        PassLosses { roots, totals, factor: Some(factor), objective: None }
+    fn into_terms(self) -> Terms {
+        Objective::from(self).terms
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl PassLoss for Objective<OfStep> {
-    #[track_caller]
-    fn into_pass_losses(self) -> PassLosses {
-        self.compute_sums();
-        let (roots, totals) = (Vec::new(), LossTotals::default());
-        PassLosses { roots, totals, factor: None, objective: Some(self) }
+impl<Of: CountsStep> PassLoss for Objective<Of> {
+    fn into_terms(self) -> Terms {
+        self.terms
     }
 }
 

@@ -1,22 +1,21 @@
 //! Gradients with their state in the type: accumulating, pending, reduced. Their norm, and gradient clipping.
 
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::rc::Rc;
 
-use crate::autograd::run_backward;
 use crate::context::{Rank, ZeroStage};
 use crate::fsdp::{BackwardPass, ParamRef, Unit, UnitSlice};
 use crate::layout::{AxisId, AxisSet};
 use meshwright_backend::View;
 use meshwright_comm::Site;
 
-use super::Losses;
-use super::losses::LossTotals;
+use super::loss_totals::LossTotals;
+use super::objective::Pooled;
 
-/// State of gradients during gradient accumulation: further micro-batches follow.
+/// State of gradients during gradient accumulation: further micro-batches follow, whose losses are counted as the first
+/// ones, [`Pooled`] or [`OfStep`](super::OfStep).
 #[derive(Debug)]
-pub struct Accumulating;
+pub struct Accumulating<Of = Pooled>(PhantomData<Of>);
 
 /// State of gradients after backward: their reduction over the ranks is in progress.
 #[derive(Debug)]
@@ -82,25 +81,19 @@ impl Unsummed for Pending {}
 /// these after it is.
 #[must_use = "gradients do nothing until an optimizer applies them"]
 pub struct Gradients<State> {
-    rank: Rank,
+    pub(super) rank: Rank,
     /// The backward pass whose units hold the gradients.
     pub(super) pass: Rc<BackwardPass>,
     /// Totals of the losses.
     pub(super) totals: LossTotals,
     /// Factor of the numbers in the buffers.
-    scale: f32,
+    pub(super) scale: f32,
     state: PhantomData<State>,
 }
 
 impl<State> Gradients<State> {
-    /// Returns the gradients, already in the buffers, of micro-batches that count `count` elements, still to be summed
-    /// over `axes`.
-    #[track_caller]
-    #[doc(hidden)]
-    pub fn of_latest_backward(rank: &Rank, axes: AxisSet, count: u64) -> Gradients<State> {
-        let pass = BackwardPass::latest(rank, Location::caller());
-        let totals = LossTotals::of_count(axes, count);
-        Gradients { rank: rank.with_whole_batch(), pass, totals, scale: 1.0, state: PhantomData }
+    pub(super) fn new(rank: Rank, pass: Rc<BackwardPass>, totals: LossTotals) -> Gradients<State> {
+        Gradients { rank, pass, totals, scale: 1.0, state: PhantomData }
     }
 
     pub(super) fn with_state<Other>(self) -> Gradients<Other> {
@@ -108,52 +101,11 @@ impl<State> Gradients<State> {
         Gradients { rank, pass, totals, scale, state: PhantomData }
     }
 
-    /// Returns the factor of the numbers in the buffers.
-    pub(super) fn factor(&self) -> f32 {
-        self.scale
-    }
-
-    /// Sets the factor of the numbers in the buffers, to which nothing has been added yet.
-    pub(super) fn set_factor(&mut self, factor: f32) {
-        self.scale = factor;
-    }
-
     /// Discards the gradients, so that another backward of the same models can begin before they are reduced.
     pub fn discard(self) {
         for unit in self.pass.units().iter().filter(|unit| self.pass.owns_gradient_of(unit)) {
             unit.discard_gradient();
         }
-    }
-}
-
-impl Gradients<Accumulating> {
-    pub(super) fn begin_backward(
-        losses: &Losses,
-        units: Option<&[Rc<Unit>]>,
-        line: &'static Location<'static>,
-    ) -> Gradients<Accumulating> {
-        Gradients::of_backward(losses.rank().clone(), units, line)
-    }
-
-    pub(super) fn of_backward(
-        rank: Rank,
-        units: Option<&[Rc<Unit>]>,
-        line: &'static Location<'static>,
-    ) -> Gradients<Accumulating> {
-        let pass = BackwardPass::new(&rank, line, units);
-        Gradients { rank, pass, totals: LossTotals::default(), scale: 1.0, state: PhantomData }
-    }
-
-    #[track_caller]
-    pub(super) fn add<State>(mut self, losses: Losses, last: bool) -> Gradients<State> {
-        self.rank.check_same(losses.rank());
-        let (roots, factor, totals) = losses.into_parts();
-        self.totals.add(totals);
-        if last {
-            self.pass.check_no_deferred();
-        }
-        run_backward(&self.rank, &self.pass, roots, factor, last);
-        self.with_state()
     }
 }
 
@@ -312,7 +264,7 @@ impl<State> Gradients<State> {
         self.pass.check_valid();
         assert!(
             self.pass.includes(param.unit()),
-            "`backward_for` left the gradient of `{}` out",
+            "`only(&units)` left the gradient of `{}` out",
             param.path()
         );
         self.pass.owns_gradient_of(param.unit())

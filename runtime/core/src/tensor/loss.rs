@@ -1,8 +1,7 @@
 //! Losses as ratios.
 
 use std::marker::PhantomData;
-use std::ops::{Add, Div, Mul, Sub};
-use std::panic::Location;
+use std::ops::Add;
 use std::rc::Rc;
 
 use crate::autograd::{Binary, Value};
@@ -10,11 +9,13 @@ use crate::fsdp::Unit;
 use crate::layout::Dims;
 use meshwright_mesh::__internal::local_len;
 
-use super::counted_terms::terms_of_targets;
-use super::losses::Losses;
-use super::never_applies::never_applies;
-use super::reduce::sum_of_elements;
-use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending, Targets};
+use super::objective::{AddsTo, OnlyUnits, Pooled};
+use super::reduce::{sum_of_elements, sum_over_targets};
+use super::terms::{Counting, Terms};
+use super::{
+    Accumulating, Gradients, HasValue, Mean, Metric, Objective, OfStep, Operand, Pending,
+    StepCount, Targets,
+};
 
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
 /// axes over which `S` varies, and divided once after that.
@@ -50,22 +51,7 @@ impl<S: Dims> Loss<S> {
     /// If terms and targets have other sizes, or are of other micro-batches.
     #[track_caller]
     pub fn masked_mean_of<T: Operand<Shape = S>>(terms: &T, targets: &Targets<S>) -> Loss<S> {
-        let counted = terms_of_targets(terms.operand(), targets);
-        Loss::new(sum_of_elements(counted.value()), targets.target_count())
-    }
-
-    /// Returns the number of elements that this rank counts.
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Returns the sum, with the penalties, and the count.
-    pub(super) fn into_sum_and_count(self) -> (Value, u64) {
-        let sum = match &self.penalty {
-            Some(penalty) => sum_of_both(&self.sum, penalty),
-            None => self.sum,
-        };
-        (sum, self.count)
+        Loss::new(sum_over_targets(terms.operand(), targets), targets.target_count())
     }
 
     /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: an
@@ -78,11 +64,7 @@ impl<S: Dims> Loss<S> {
     pub fn with_penalty<T: Operand<Shape = S>>(self, terms: &T) -> Loss<S> {
         let terms = terms.operand();
         self.sum.rank().check_same(terms.rank());
-        let own = sum_of_elements(terms.value());
-        let penalty = match &self.penalty {
-            Some(penalty) => sum_of_both(penalty, &own),
-            None => own,
-        };
+        let penalty = sum_of_both(&sum_of_elements(terms.value()), self.penalty.as_ref());
         Loss { penalty: Some(penalty), ..self }
     }
 
@@ -118,17 +100,7 @@ impl<S: Dims> Loss<S> {
     /// [`accumulate`](Self::accumulate).
     #[track_caller]
     pub fn backward(self) -> Gradients<Pending> {
-        Losses::from(self).backward()
-    }
-
-    /// [`backward`](Self::backward) for the parameters of `units` only: gradients pass through other models, and leave
-    /// nothing there. `loss.backward_for(&generator.units)` leaves the gradients of the discriminator alone.
-    ///
-    /// # Panics
-    /// As [`backward`](Self::backward).
-    #[track_caller]
-    pub fn backward_for(self, units: &[Rc<Unit>]) -> Gradients<Pending> {
-        Losses::from(self).backward_for(units)
+        Objective::from(self).backward()
     }
 
     /// Computes the gradients of the first of several micro-batches: [`Gradients::accumulate`] and
@@ -138,156 +110,94 @@ impl<S: Dims> Loss<S> {
     /// As [`backward`](Self::backward).
     #[track_caller]
     pub fn accumulate(self) -> Gradients<Accumulating> {
-        Losses::from(self).accumulate()
+        Objective::from(self).accumulate()
     }
 
-    /// [`accumulate`](Self::accumulate) for the parameters of `units` only, as [`backward_for`](Self::backward_for).
-    ///
-    /// # Panics
-    /// As [`backward`](Self::backward).
+    /// Limits the gradients to the parameters of `units`: they pass through other models, and leave nothing there.
+    /// `loss.only(&generator.units).backward()` leaves the gradients of the discriminator alone.
     #[track_caller]
-    pub fn accumulate_for(self, units: &[Rc<Unit>]) -> Gradients<Accumulating> {
-        Losses::from(self).accumulate_for(units)
+    pub fn only(self, units: &[Rc<Unit>]) -> OnlyUnits<'_, Pooled> {
+        Objective::from(self).only(units)
     }
 
     /// Returns this loss and one of another shape, to be differentiated together: a penalty on activations, for
     /// example. For losses of one shape, `a + b` is the same.
     #[track_caller]
-    pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
-        Losses::from(self).and(other)
+    pub fn and<T: Dims>(self, other: Loss<T>) -> Objective<Pooled> {
+        Objective::from(self).and(other)
+    }
+
+    /// Returns the loss with a weight, as a term of a sum: the mean over all its elements times `weight`, which may be
+    /// negative and is the same on all ranks. A loss that counts nothing on any rank is 0.
+    ///
+    /// # Panics
+    /// If the weight is infinite or NaN.
+    #[track_caller]
+    pub fn weighted(self, weight: f32) -> Objective {
+        Objective::of_terms(self.into_weighted_term(weight, Counting::OfBatch))
+    }
+
+    /// Returns the loss of a micro-batch with a weight, as a term of a sum: the mean over all elements of the step
+    /// times `weight`, which is the same on all ranks. Each loss has a count of its own, also if two count the same
+    /// elements.
+    ///
+    /// # Panics
+    /// As [`weighted`](Self::weighted).
+    #[track_caller]
+    pub fn weighted_over(self, weight: f32, count: &StepCount<S>) -> Objective<OfStep> {
+        Objective::of_terms(self.into_weighted_term(weight, Counting::OfStep(count.announced())))
+    }
+
+    #[track_caller]
+    fn into_weighted_term(self, weight: f32, counting: Counting) -> Terms {
+        let sum = sum_of_both(&self.sum, self.penalty.as_ref());
+        Terms::of_sum::<S>(sum, self.count, weight, counting)
     }
 }
 
-impl<S: Dims> From<Loss<S>> for Losses {
+/// The objective of one loss. Its sum is recorded now, and not only when it is differentiated.
+impl<S: Dims> From<Loss<S>> for Objective<Pooled> {
     #[track_caller]
-    fn from(loss: Loss<S>) -> Losses {
-        let losses = Losses::of_sum(&loss.sum, S::VARIES, loss.count);
-        match &loss.penalty {
-            Some(penalty) => losses.merge_losses(Losses::of_sum(penalty, S::VARIES, 0)),
-            None => losses,
+    fn from(loss: Loss<S>) -> Objective<Pooled> {
+        let pooled = |sum, count| Terms::of_sum::<S>(sum, count, 1.0, Counting::Pooled);
+        let mut terms = pooled(loss.sum, loss.count);
+        if let Some(penalty) = loss.penalty {
+            terms.append(pooled(penalty, 0));
         }
+        terms.record_sums();
+        Objective::of_terms(terms)
     }
 }
 
-impl Losses {
-    /// Adds another loss.
-    #[track_caller]
-    pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
-        self.merge_losses(Losses::from(other))
-    }
+/// Adds sums and counts: the mean over the elements of both.
+impl<S: Dims, R: AddsTo<Loss<S>>> Add<R> for Loss<S> {
+    type Output = Loss<S>;
 
-    /// Computes the gradients of all of the losses, as [`Loss::backward`] does for one.
-    ///
-    /// # Panics
-    /// As [`Loss::backward`].
     #[track_caller]
-    pub fn backward(self) -> Gradients<Pending> {
-        Gradients::begin_backward(&self, None, Location::caller()).add(self, true)
+    fn add(mut self, other: R) -> Loss<S> {
+        other.add_to(&mut self);
+        self
     }
-
-    /// [`backward`](Self::backward) for the parameters of `units` only, as [`Loss::backward_for`].
-    ///
-    /// # Panics
-    /// As [`Loss::backward`].
-    #[track_caller]
-    pub fn backward_for(self, units: &[Rc<Unit>]) -> Gradients<Pending> {
-        Gradients::begin_backward(&self, Some(units), Location::caller()).add(self, true)
-    }
-
-    /// Computes the gradients of the first of several micro-batches, as [`Loss::accumulate`].
-    ///
-    /// # Panics
-    /// As [`Loss::backward`].
-    #[track_caller]
-    pub fn accumulate(self) -> Gradients<Accumulating> {
-        Gradients::begin_backward(&self, None, Location::caller()).add(self, false)
-    }
-
-    /// [`accumulate`](Self::accumulate) for the parameters of `units` only, as [`Loss::backward_for`].
-    ///
-    /// # Panics
-    /// As [`Loss::backward`].
-    #[track_caller]
-    pub fn accumulate_for(self, units: &[Rc<Unit>]) -> Gradients<Accumulating> {
-        Gradients::begin_backward(&self, Some(units), Location::caller()).add(self, false)
-    }
-}
-
-/// A loss that can be added to one shaped `S`: one of the same shape.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be added to a loss over `{S}`",
-    label = "not a mean over the same things",
-    note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, \
-            divided by the number of all terms",
-    note = "the weighted sum of two means is `a.weighted(1.0) + b.weighted(0.1)`",
-    note = "terms with further dims are reduced to one for each sample first: `Loss::mean_of(&terms.mean(Dim))`"
-)]
-pub trait AddsToLoss<S> {
-    #[doc(hidden)]
-    #[track_caller]
-    fn add_to(self, left: Loss<S>) -> Loss<S>;
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Dims> AddsToLoss<S> for Loss<S> {
+impl<S: Dims> AddsTo<Loss<S>> for Loss<S> {
     #[track_caller]
-    fn add_to(self, left: Loss<S>) -> Loss<S> {
-        left.sum.rank().check_same(self.sum.rank());
-        let sum = sum_of_both(&left.sum, &self.sum);
-        let penalty = match (left.penalty, self.penalty) {
-            (Some(left), Some(right)) => Some(sum_of_both(&left, &right)),
-            (penalty, None) | (None, penalty) => penalty,
+    fn add_to(self, other: &mut Loss<S>) {
+        other.sum.rank().check_same(self.sum.rank());
+        other.sum = sum_of_both(&other.sum, Some(&self.sum));
+        other.penalty = match &other.penalty {
+            Some(penalty) => Some(sum_of_both(penalty, self.penalty.as_ref())),
+            None => self.penalty,
         };
-        Loss { sum, penalty, count: left.count + self.count, shape: PhantomData }
+        other.count += self.count;
     }
 }
 
 /// Returns the sum of two sums of one element.
 #[track_caller]
-fn sum_of_both(left: &Value, right: &Value) -> Value {
+fn sum_of_both(left: &Value, right: Option<&Value>) -> Value {
+    let Some(right) = right else { return left.clone() };
     let both = left.to_pointwise().binary(right.to_pointwise(), Binary::Add);
     Value::deferred(left.rank(), Vec::new(), both)
-}
-
-/// Adds sums and counts: the mean over the elements of both.
-impl<S: Dims, R: AddsToLoss<S>> Add<R> for Loss<S> {
-    type Output = Loss<S>;
-
-    #[track_caller]
-    fn add(self, other: R) -> Loss<S> {
-        other.add_to(self)
-    }
-}
-
-/// Never implemented: a factor of a loss.
-#[diagnostic::on_unimplemented(
-    message = "a loss cannot be scaled by hand",
-    label = "this is a sum and a count, divided once, after both are summed over the ranks",
-    note = "the weighted sum of several losses, each a mean over its own elements, is `a.weighted(1.0) + \
-            b.weighted(0.1)`",
-    note = "a factor of the only loss belongs to the learning rate, and a sign to the terms: `Loss::mean_of(&-terms)`",
-    note = "add up the losses of micro-batches: `a + b` is the mean over both"
-)]
-pub trait ScalesLoss {
-    #[doc(hidden)]
-    fn never_implemented() -> !;
-}
-
-never_applies! {
-    <S> Loss<S>, ScalesLoss:
-    Mul mul;
-    Div div;
-    Sub sub;
-}
-
-/// Never applies; the message of its bound explains why.
-impl<S> Mul<Loss<S>> for f32
-where
-    Loss<S>: ScalesLoss,
-{
-    type Output = Loss<S>;
-
-    fn mul(self, _: Loss<S>) -> Loss<S> {
-        Loss::<S>::never_implemented()
-    }
 }

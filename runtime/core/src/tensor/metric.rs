@@ -11,9 +11,8 @@ use meshwright_backend::{Buffer, GraphBuffer, GraphPool};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::{local_len, shape_name};
 
-use super::counted_terms::terms_of_targets;
 use super::never_applies::never_applies;
-use super::reduce::sum_of_elements;
+use super::reduce::{sum_of_elements, sum_over_targets};
 use super::{Operand, Targets, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
@@ -68,8 +67,7 @@ impl<S: Dims> Metric<S> {
     pub fn masked_mean_of<T: Operand<Shape = S>>(terms: &T, targets: &Targets<S>) -> Metric<S> {
         let terms = terms.operand();
         terms.rank().evaluate(|| {
-            let counted = terms_of_targets(terms, targets);
-            let sum = sum_of_elements(counted.value()).compute().data;
+            let sum = sum_over_targets(terms, targets).compute().data;
             Metric::of_buffer(terms.rank(), sum, targets.target_count())
         })
     }
@@ -248,22 +246,6 @@ pub trait CombinesMetrics {
     fn never_implemented() -> !;
 }
 
-/// An operand of `+=`. The bound is one of its tuple, because the compiler shows no message of a bound of the left
-/// side's own type.
-pub trait AddsInPlace {
-    #[doc(hidden)]
-    fn never_implemented() -> !;
-}
-
-impl<R> AddsInPlace for R
-where
-    (R,): CombinesMetrics,
-{
-    fn never_implemented() -> ! {
-        <(R,) as CombinesMetrics>::never_implemented()
-    }
-}
-
 never_applies! {
     <S> Metric<S>, CombinesMetrics:
     Add add;
@@ -273,7 +255,7 @@ never_applies! {
 }
 
 never_applies! {
-    in place <S> Metric<S>, AddsInPlace:
+    in place AddsInPlace <S> Metric<S>, CombinesMetrics:
     AddAssign add_assign;
 }
 

@@ -5,27 +5,24 @@ mod block_by_index;
 pub(crate) mod captured_input;
 mod combine;
 mod contract;
-mod counted_terms;
 pub(crate) mod cuda_graphs;
 mod documents;
 mod elementwise;
 mod forward_pass;
 pub mod function;
 mod global_indices;
-mod gradient_operators;
+mod gradient_accumulation;
 mod gradients;
 mod in_flight;
 mod key_ranges;
 mod loss;
-mod losses;
+mod loss_refusals;
+mod loss_totals;
 mod metric;
-mod micro_batch_loss;
-mod negated_loss;
 mod never_applies;
 mod objective;
 mod operators;
 mod partial;
-mod pass_gradients;
 mod random;
 mod reduce;
 mod row_range;
@@ -34,6 +31,7 @@ mod segment_data;
 mod sharing;
 mod softmax;
 mod step_count;
+mod terms;
 mod tokens;
 mod typed;
 
@@ -43,17 +41,14 @@ pub use combine::{
 pub use contract::{Contract, ContractionWeight, FromValue};
 pub use documents::Documents;
 pub use forward_pass::{ActivationGradients, ForwardPass, PassLoss};
-pub use gradient_operators::CombinesGradients;
+pub use gradient_accumulation::MicroBatchLoss;
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
-pub use loss::{AddsToLoss, Loss, ScalesLoss};
-pub use losses::Losses;
+pub use loss::Loss;
+pub use loss_refusals::{CombinesGradients, HasSign, Negated, ScalesLoss};
 pub use metric::{CombinesMetrics, HasShape, HasValue, MadeOfTensor, Mean, Metric};
-pub use micro_batch_loss::MicroBatchLoss;
-pub use negated_loss::{HasSign, NegatedLoss, NegatedObjective};
 pub use objective::{
-    AccumulatingObjective, AddsToObjective, CountsStep, Objective, OfBatch, OfStep,
-    ScalesObjective, WeightedSum,
+    AddsTo, CountsEach, CountsStep, Objective, OfBatch, OfStep, OnlyUnits, Pooled, WeightedSum,
 };
 pub use operators::{AfterParam, ParamAsTensor, Right};
 pub use partial::{NotAValue, Partial, StillPartial};

@@ -3,17 +3,17 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::autograd::Value;
+use crate::autograd::{Binary, Value};
 use crate::context::{Rank, elements_along, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
 use meshwright_backend::{Buffer, MiddleDim};
 use meshwright_comm::Site;
-use meshwright_mesh::__internal::local_len;
+use meshwright_mesh::__internal::{check_sizes, local_len};
 use meshwright_mesh::Extent;
 
 use super::{
     AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, Partial, Tensor, apply,
+    OperationInput, Partial, Targets, Tensor, apply,
 };
 
 /// Result of a sum over a dim: a [`Tensor`] if the home of the dim is [`Here`], else a [`Partial`] over its axes.
@@ -107,6 +107,20 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
 pub(super) fn sum_of_elements(x: &Value) -> Value {
     let dim = MiddleDim { outer: 1, len: local_len(x.extents()), inner: 1 };
     apply_sum(x, SumOperation { dim, factor: 1.0, alloc: Rank::alloc_statistics }, Vec::new())
+}
+
+/// Returns the sum of the elements of `terms` on this rank whose target is not ignored.
+#[track_caller]
+pub(super) fn sum_over_targets<S: Dims>(terms: &Tensor<S>, targets: &Targets<S>) -> Value {
+    let rank = terms.rank();
+    rank.check_same(targets.rank());
+    let extents = terms.local_extents();
+    check_sizes(S::DIMS, ("the terms", extents), ("their targets", targets.local_extents()));
+    let mut mask = rank.alloc_activation(local_len(extents));
+    rank.backend().cast(targets.counted_targets().view(), mask.view_mut());
+    let mask = Value::constant(rank, extents.to_vec(), mask);
+    let product = terms.value().to_pointwise().binary(mask.to_pointwise(), Binary::Mul);
+    sum_of_elements(&Value::deferred(rank, extents.to_vec(), product))
 }
 
 #[track_caller]

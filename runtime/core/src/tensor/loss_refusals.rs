@@ -1,0 +1,150 @@
+//! The messages for losses, weighted sums of losses, and gradients that are scaled, negated or combined by hand.
+
+use std::marker::PhantomData;
+use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use std::rc::Rc;
+
+use crate::fsdp::Unit;
+
+use super::never_applies::never_applies;
+use super::objective::{OnlyUnits, Pooled};
+use super::{Accumulating, Gradients, Loss, Mean, Objective, Pending, WeightedSum};
+
+/// Never implemented: a factor of a loss or of a weighted sum, or a subtrahend.
+#[diagnostic::on_unimplemented(
+    message = "a loss cannot be scaled by hand, and nothing is subtracted from it; nor can a weighted sum of losses",
+    label = "a loss is a sum and a count, divided once, after both are summed over the ranks",
+    note = "in a weighted sum each loss is a mean over its own elements, and has its weight, which may be negative, \
+            before it is added: `a.weighted(1.0) + b.weighted(-0.1)`, or \
+            `a.weighted_over(1.0, &tokens) + b.weighted_over(-0.1, &samples)`",
+    note = "a factor of the only loss, or of all losses, belongs to the learning rate, and a sign to the terms: \
+            `Loss::mean_of(&-terms)`",
+    note = "add up the losses of micro-batches: `a + b` is the mean over both"
+)]
+pub trait ScalesLoss {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+never_applies! {
+    <S> Loss<S>, ScalesLoss:
+    Mul mul;
+    Div div;
+    Sub sub;
+}
+
+never_applies! {
+    <Of> Objective<Of>, ScalesLoss:
+    Mul mul;
+    Div div;
+    Sub sub;
+}
+
+never_applies! {
+    in place ScalesInPlace <Of> Objective<Of>, ScalesLoss:
+    MulAssign mul_assign;
+    DivAssign div_assign;
+    SubAssign sub_assign;
+}
+
+/// Never applies; the message of its bound explains why.
+impl<S> Mul<Loss<S>> for f32
+where
+    Loss<S>: ScalesLoss,
+{
+    type Output = Loss<S>;
+
+    fn mul(self, _: Loss<S>) -> Loss<S> {
+        Loss::<S>::never_implemented()
+    }
+}
+
+/// Never applies; the message of its bound explains why.
+impl<Of> Mul<Objective<Of>> for f32
+where
+    Objective<Of>: ScalesLoss,
+{
+    type Output = Objective<Of>;
+
+    fn mul(self, _: Objective<Of>) -> Objective<Of> {
+        Objective::<Of>::never_implemented()
+    }
+}
+
+/// Never implemented: a loss, or a weighted sum of losses, with a sign of its own.
+#[diagnostic::on_unimplemented(
+    message = "a loss cannot be negated by hand, nor a weighted sum of losses",
+    label = "the sign belongs to the terms of a loss, or to its weight",
+    note = "`Loss::mean_of(&-terms)` is the mean of the negated terms, which descends where their mean ascends",
+    note = "the difference of two means is `a.weighted(1.0) + b.weighted(-1.0)`"
+)]
+pub trait HasSign {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+/// `-loss` or `-objective`, which has no use. The compiler does not show the message of a bound of `Neg` itself, so the
+/// result has a type of its own, and every use of it shows the message.
+#[must_use = "a loss has no sign of its own: negate its terms, `Loss::mean_of(&-terms)`, or its weight, \
+              `loss.weighted(-0.1)`"]
+pub struct Negated<L>(PhantomData<L>);
+
+macro_rules! never_negated {
+    ($(<$param:ident> $loss:ty { $($name:ident($($argument:ty)?) -> $out:ty;)* })*) => {$(
+        impl<$param> Neg for $loss {
+            type Output = Negated<$loss>;
+
+            fn neg(self) -> Negated<$loss> {
+                Negated(PhantomData)
+            }
+        }
+
+        impl<$param> Negated<$loss> {$(
+            /// Never compiles: the sign is that of the terms or of the weight.
+            #[doc(hidden)]
+            pub fn $name(self $(, _: $argument)?) -> $out
+            where
+                Self: HasSign,
+            {
+                Self::never_implemented()
+            }
+        )*}
+    )*};
+}
+
+never_negated! {
+    <S> Loss<S> {
+        reduce() -> Mean;
+        backward() -> Gradients<Pending>;
+        accumulate() -> Gradients<Accumulating>;
+        only(&[Rc<Unit>]) -> OnlyUnits<'_, Pooled>;
+    }
+    <Of> Objective<Of> {
+        reduce() -> WeightedSum;
+        backward() -> Gradients<Pending>;
+        accumulate() -> Gradients<Accumulating<Of>>;
+        only(&[Rc<Unit>]) -> OnlyUnits<'_, Of>;
+    }
+}
+
+/// Never implemented: an operand of gradients.
+#[diagnostic::on_unimplemented(
+    message = "gradients are not added, averaged or scaled by hand",
+    label = "they are divided once, by the count of all ranks",
+    note = "losses are differentiated together, `(a + b).backward()` or `a.and(b).backward()`, or one after the other: \
+            `a.accumulate().backward(b)`",
+    note = "a weighted sum is one of losses, `(a.weighted(1.0) + b.weighted(0.1)).backward()`; `.clip(max_norm)` \
+            limits the norm of reduced gradients"
+)]
+pub trait CombinesGradients {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+never_applies! {
+    <State> Gradients<State>, CombinesGradients:
+    Add add;
+    Sub sub;
+    Mul mul;
+    Div div;
+}

@@ -1,0 +1,238 @@
+//! Objectives: losses that are differentiated together, pooled or each with a weight.
+
+use std::marker::PhantomData;
+use std::ops::{Add, AddAssign};
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::fsdp::Unit;
+use crate::layout::{Dims, Seal};
+
+use super::terms::Terms;
+use super::{Accumulating, Gradients, HasValue, Loss, Pending};
+
+/// Losses of an [`Objective`] are one mean over the elements of all of them, in the whole step.
+#[derive(Debug)]
+pub struct Pooled;
+
+/// Losses of an [`Objective`] are divided by their counts in the batch that is differentiated.
+#[derive(Debug)]
+pub struct OfBatch;
+
+/// Losses of an [`Objective`] are divided by their counts in the step; the batch is one of its micro-batches.
+#[derive(Debug)]
+pub struct OfStep;
+
+/// Losses that are differentiated together. `Of` states the elements by whose number each is divided:
+///
+/// - of [`OfBatch`] and [`OfStep`] it is a weighted sum, each loss the mean over its own elements on all ranks:
+///   `tokens.weighted(1.0) + penalty.weighted(0.01)`;
+/// - [`Pooled`], it is one mean over everything that any of the losses counts: `tokens.and(penalty)`.
+#[must_use = "an objective does nothing until `.backward()`"]
+pub struct Objective<Of = OfBatch> {
+    pub(super) terms: Terms,
+    of: PhantomData<Of>,
+}
+
+impl<Of> Objective<Of> {
+    pub(super) fn of_terms(terms: Terms) -> Objective<Of> {
+        Objective { terms, of: PhantomData }
+    }
+
+    /// Computes the gradients of all losses, as [`Loss::backward`] does for one. In a weighted sum each loss is divided
+    /// by its count on all ranks: no factor is left to the caller.
+    ///
+    /// Counts [of the batch](OfBatch) are summed over the ranks first: one small all-reduce for each set of axes along
+    /// which losses vary.
+    ///
+    /// # Panics
+    /// As [`Loss::backward`], and if a loss has not counted what is announced.
+    #[track_caller]
+    pub fn backward(self) -> Gradients<Pending> {
+        self.differentiate(None, true)
+    }
+
+    /// Computes the gradients of the first of several micro-batches, as [`Loss::accumulate`] does for one loss. Losses
+    /// with weights are divided by their counts in the step.
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn accumulate(self) -> Gradients<Accumulating<Of>>
+    where
+        Of: CountsStep,
+    {
+        self.differentiate(None, false)
+    }
+
+    /// Limits the gradients to the parameters of `units`, as [`Loss::only`].
+    pub fn only(self, units: &[Rc<Unit>]) -> OnlyUnits<'_, Of> {
+        OnlyUnits { objective: self, units }
+    }
+
+    #[track_caller]
+    fn differentiate<State>(self, units: Option<&[Rc<Unit>]>, last: bool) -> Gradients<State> {
+        let rank = self.terms.rank().with_whole_batch();
+        Gradients::<State>::begin(rank, units, Location::caller()).add(self.terms, last)
+    }
+
+    /// Reduces the weighted sum over all ranks, and returns its value: at most two small all-reduces for each set of
+    /// axes along which losses vary. Of a micro-batch it is the part of the step's.
+    #[track_caller]
+    pub fn reduce(&self) -> WeightedSum
+    where
+        Of: CountsEach,
+    {
+        WeightedSum { value: self.terms.reduce() }
+    }
+
+    /// Never compiles: a weighted sum has no value before the losses are reduced over the ranks.
+    #[doc(hidden)]
+    pub fn value(&self) -> f64
+    where
+        Self: HasValue,
+    {
+        Self::never_implemented()
+    }
+}
+
+impl Objective<Pooled> {
+    /// Adds another loss.
+    #[track_caller]
+    pub fn and<T: Dims>(mut self, other: Loss<T>) -> Objective<Pooled> {
+        self.terms.append(Objective::from(other).terms);
+        self
+    }
+}
+
+/// Objective of some units: [`Objective::only`].
+#[must_use = "an objective does nothing until `.backward()`"]
+pub struct OnlyUnits<'a, Of> {
+    objective: Objective<Of>,
+    units: &'a [Rc<Unit>],
+}
+
+impl<Of> OnlyUnits<'_, Of> {
+    /// Computes the gradients of the parameters of the units, as [`Objective::backward`].
+    ///
+    /// # Panics
+    /// As [`Objective::backward`].
+    #[track_caller]
+    pub fn backward(self) -> Gradients<Pending> {
+        self.objective.differentiate(Some(self.units), true)
+    }
+
+    /// Computes the gradients of the parameters of the units, as [`Objective::accumulate`]. Later micro-batches have
+    /// the same units.
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn accumulate(self) -> Gradients<Accumulating<Of>>
+    where
+        Of: CountsStep,
+    {
+        self.objective.differentiate(Some(self.units), false)
+    }
+}
+
+/// A loss that can be added to a `Sum`: a loss of the same shape, or a weighted sum with counts of the same kind.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be added to `{Sum}`",
+    label = "not a mean over the same dims, nor a weighted loss whose count is of the same kind",
+    note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, \
+            divided by the number of all terms",
+    note = "in a weighted sum of means each loss takes its weight first: `a.weighted(1.0) + b.weighted(0.1)`; with \
+            several micro-batches it takes the count of the step, too: \
+            `a.weighted_over(1.0, &tokens) + b.weighted_over(0.1, &samples)`",
+    note = "terms with further dims are reduced to one for each sample first: `Loss::mean_of(&terms.mean(Dim))`"
+)]
+pub trait AddsTo<Sum> {
+    #[doc(hidden)]
+    #[track_caller]
+    fn add_to(self, sum: &mut Sum);
+}
+
+#[diagnostic::do_not_recommend]
+impl<Of: CountsEach> AddsTo<Objective<Of>> for Objective<Of> {
+    #[track_caller]
+    fn add_to(self, sum: &mut Objective<Of>) {
+        sum.terms.append(self.terms);
+    }
+}
+
+impl<Of, R: AddsTo<Objective<Of>>> Add<R> for Objective<Of> {
+    type Output = Objective<Of>;
+
+    #[track_caller]
+    fn add(mut self, other: R) -> Objective<Of> {
+        other.add_to(&mut self);
+        self
+    }
+}
+
+impl<Of, R: AddsTo<Objective<Of>>> AddAssign<R> for Objective<Of> {
+    #[track_caller]
+    fn add_assign(&mut self, other: R) {
+        other.add_to(self);
+    }
+}
+
+/// Counts of a step, whose micro-batches can be accumulated: [`Pooled`] and [`OfStep`].
+#[diagnostic::on_unimplemented(
+    message = "weighted losses with counts of one micro-batch cannot be accumulated",
+    label = "each loss would be divided by the count of its micro-batch, not of the step",
+    note = "count the step first, and divide each loss by it: `let tokens = StepCount::new(rank, own);`, \
+            `loss.weighted_over(1.0, &tokens)`"
+)]
+pub trait CountsStep {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl CountsStep for Pooled {
+    const SEAL: Seal = Seal::new();
+}
+
+impl CountsStep for OfStep {
+    const SEAL: Seal = Seal::new();
+}
+
+/// Counts of each loss, which has a weight: [`OfBatch`] and [`OfStep`].
+#[diagnostic::on_unimplemented(
+    message = "losses without weights have no value together",
+    label = "each loss is reduced before they are joined: `loss.reduce()`",
+    note = "a weighted sum has a value: `(a.weighted(1.0) + b.weighted(0.1)).reduce()`"
+)]
+pub trait CountsEach {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl CountsEach for OfBatch {
+    const SEAL: Seal = Seal::new();
+}
+
+impl CountsEach for OfStep {
+    const SEAL: Seal = Seal::new();
+}
+
+/// A weighted sum of losses on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WeightedSum {
+    value: f64,
+}
+
+impl WeightedSum {
+    /// Returns the sum: each loss is the mean over its own elements, times its weight.
+    pub fn value(&self) -> f64 {
+        self.value
+    }
+}
+
+/// Adds the part of another micro-batch, whose losses are divided by their counts in the step, too.
+impl AddAssign for WeightedSum {
+    fn add_assign(&mut self, other: WeightedSum) {
+        self.value += other.value;
+    }
+}
