@@ -83,14 +83,14 @@ type SplitLoss = Loss<(Batch, Split<Seq, Tp>, Hidden)>;
 
 type WholeLoss = Loss<(Batch, Seq, Hidden)>;
 
-/// An objective that borrows a model.
-struct Objective<'a> {
+/// Losses that borrow a model.
+struct ModelLosses<'a> {
     net: &'a Net,
     main: fn(&Net, &Stream) -> WholeLoss,
     split: fn(&Net, &Stream) -> SplitLoss,
 }
 
-impl Objective<'_> {
+impl ModelLosses<'_> {
     fn losses(&self, batch: &Batched) -> Objective<Pooled> {
         let x = self.net.embed.forward(&batch.tokens);
         Objective::from((self.main)(self.net, &x)).and((self.split)(self.net, &x))
@@ -100,7 +100,7 @@ impl Objective<'_> {
 #[test]
 fn written_in_fields() {
     check("losses in fields", |net, batch| {
-        let objective = Objective {
+        let objective = ModelLosses {
             net,
             main: |net, x| squares(&net.bias.forward(&net.norm.forward(x))),
             split: |net, x| squares(&net.bias.forward(&net.layer_norm.forward(&x.slice(Seq, Tp)))),
