@@ -8,12 +8,10 @@ use crate::autograd::{
     LossFactor, MicrobatchPass, PartGradients, PartIdentities, SegmentData, data_of_parts, parts_of,
 };
 use crate::context::Rank;
-use crate::layout::Dims;
 use meshwright_backend::Buffer;
 
-use super::objective::CountsStep;
 use super::terms::Terms;
-use super::{Accumulating, DeferredWeightGradients, Gradients, Loss, Objective, WeightGradients};
+use super::{Accumulating, DeferredWeightGradients, Gradients, PassLoss, WeightGradients};
 
 /// Forward pass of one micro-batch through a model or a part of it, from an input `X` to an output `Y`. Several can be
 /// recorded before the backward of the first one, which pipeline schedules need.
@@ -151,35 +149,6 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
         let (rank, of) = (gradients.rank().clone(), pass.input_identities());
         let (parts, deferred) = pass.backward(step, output_gradients, factor, weights);
         (ActivationGradients { rank, of, parts, factor, data: PhantomData }, deferred)
-    }
-}
-
-/// A loss of the output of a [`ForwardPass`]: one without a weight, or a weighted sum with the counts of the step.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a loss of a `ForwardPass`",
-    label = "not a loss, or a weighted sum of losses with the counts of the step",
-    note = "`Loss::mean_of(&terms)` is the loss of a tensor",
-    note = "a step of several passes counts its elements first, and divides each loss by the count of the step: \
-            `let tokens = StepCount::new(rank, own);`, `loss.weighted_over(1.0, &tokens)`"
-)]
-pub trait PassLoss {
-    #[doc(hidden)]
-    #[track_caller]
-    fn into_terms(self) -> Terms;
-}
-
-#[diagnostic::do_not_recommend]
-impl<S: Dims> PassLoss for Loss<S> {
-    #[track_caller]
-    fn into_terms(self) -> Terms {
-        Objective::from(self).terms
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<Of: CountsStep> PassLoss for Objective<Of> {
-    fn into_terms(self) -> Terms {
-        self.terms
     }
 }
 

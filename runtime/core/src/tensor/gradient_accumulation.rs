@@ -10,7 +10,7 @@ use crate::fsdp::{BackwardPass, Unit};
 use crate::layout::{AxisSet, Dims};
 
 use super::loss_totals::LossTotals;
-use super::objective::{CountsStep, Pooled};
+use super::objective::CountsStep;
 use super::terms::{Terms, common_factor};
 use super::{Accumulating, Gradients, Loss, Objective, Pending};
 
@@ -85,7 +85,9 @@ impl<State> Gradients<State> {
         if self.totals.counts.is_empty() {
             self.scale = common_factor(&factors);
         }
-        terms.iter().for_each(|term| self.totals.add(term));
+        for term in terms.iter() {
+            self.totals.add(term);
+        }
         factors.into_iter().map(|factor| factor / self.scale).collect()
     }
 
@@ -166,22 +168,39 @@ impl Gradients<Accumulating> {
     note = "of weighted losses, each has the count of the step in every micro-batch: `a.weighted_over(1.0, &tokens)`; \
             losses without weights are divided by the count of all of them"
 )]
-pub trait MicroBatchLoss<State> {
+pub trait MicroBatchLoss<State>: PassLoss {}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> MicroBatchLoss<Accumulating> for Loss<S> {}
+
+#[diagnostic::do_not_recommend]
+impl<Of: CountsStep> MicroBatchLoss<Accumulating<Of>> for Objective<Of> {}
+
+/// A loss of the output of a [`ForwardPass`](super::ForwardPass), or of another micro-batch: one without a weight, or a
+/// weighted sum with the counts of the step.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a loss of a `ForwardPass`",
+    label = "not a loss, or a weighted sum of losses with the counts of the step",
+    note = "`Loss::mean_of(&terms)` is the loss of a tensor",
+    note = "a step of several passes counts its elements first, and divides each loss by the count of the step: \
+            `let tokens = StepCount::new(rank, own);`, `loss.weighted_over(1.0, &tokens)`"
+)]
+pub trait PassLoss {
     #[doc(hidden)]
     #[track_caller]
     fn into_terms(self) -> Terms;
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Dims> MicroBatchLoss<Accumulating> for Loss<S> {
+impl<S: Dims> PassLoss for Loss<S> {
     #[track_caller]
     fn into_terms(self) -> Terms {
-        Objective::<Pooled>::from(self).terms
+        Objective::from(self).terms
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<Of: CountsStep> MicroBatchLoss<Accumulating<Of>> for Objective<Of> {
+impl<Of: CountsStep> PassLoss for Objective<Of> {
     fn into_terms(self) -> Terms {
         self.terms
     }

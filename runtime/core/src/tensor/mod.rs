@@ -40,8 +40,8 @@ pub use combine::{
 };
 pub use contract::{Contract, ContractionWeight, FromValue};
 pub use documents::Documents;
-pub use forward_pass::{ActivationGradients, ForwardPass, PassLoss};
-pub use gradient_accumulation::MicroBatchLoss;
+pub use forward_pass::{ActivationGradients, ForwardPass};
+pub use gradient_accumulation::{MicroBatchLoss, PassLoss};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::Loss;
