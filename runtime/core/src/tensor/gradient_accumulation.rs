@@ -163,8 +163,9 @@ impl Gradients<Accumulating> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be added to `{State}` gradients",
     label = "not the losses of another micro-batch",
-    note = "the first of several micro-batches is `loss.accumulate()`, the last one `gradients.backward(loss)`: after \
-            it the sum over the ranks has begun, and no other can be added",
+    note = "the first of several micro-batches is `loss.accumulate()`, or of some units \
+            `loss.only(&units).accumulate()`, the last one `gradients.backward(loss)`: after it the sum over the ranks \
+            has begun, and no other can be added",
     note = "of weighted losses, each has the count of the step in every micro-batch: `a.weighted_over(1.0, &tokens)`; \
             losses without weights are divided by the count of all of them"
 )]

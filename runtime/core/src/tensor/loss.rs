@@ -9,7 +9,7 @@ use crate::fsdp::Unit;
 use crate::layout::Dims;
 use meshwright_mesh::__internal::local_len;
 
-use super::objective::{AddsTo, OnlyUnits, Pooled};
+use super::objective::{OnlyUnits, Pooled};
 use super::reduce::{sum_of_elements, sum_over_targets};
 use super::terms::{Counting, Terms};
 use super::{
@@ -169,28 +169,42 @@ impl<S: Dims> From<Loss<S>> for Objective<Pooled> {
     }
 }
 
-/// Adds sums and counts: the mean over the elements of both.
-impl<S: Dims, R: AddsTo<Loss<S>>> Add<R> for Loss<S> {
-    type Output = Loss<S>;
-
+/// A loss that can be added to one shaped `S`: one of the same shape.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be added to a loss over `{S}`",
+    label = "not a mean over the same things",
+    note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, \
+            divided by the number of all terms",
+    note = "the weighted sum of two means is `a.weighted(1.0) + b.weighted(0.1)`",
+    note = "terms with further dims are reduced to one for each sample first: `Loss::mean_of(&terms.mean(Dim))`"
+)]
+pub trait AddsToLoss<S> {
+    #[doc(hidden)]
     #[track_caller]
-    fn add(mut self, other: R) -> Loss<S> {
-        other.add_to(&mut self);
-        self
-    }
+    fn add_to(self, left: Loss<S>) -> Loss<S>;
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Dims> AddsTo<Loss<S>> for Loss<S> {
+impl<S: Dims> AddsToLoss<S> for Loss<S> {
     #[track_caller]
-    fn add_to(self, other: &mut Loss<S>) {
-        other.sum.rank().check_same(self.sum.rank());
-        other.sum = sum_of_both(&other.sum, Some(&self.sum));
-        other.penalty = match &other.penalty {
+    fn add_to(self, left: Loss<S>) -> Loss<S> {
+        left.sum.rank().check_same(self.sum.rank());
+        let sum = sum_of_both(&left.sum, Some(&self.sum));
+        let penalty = match &left.penalty {
             Some(penalty) => Some(sum_of_both(penalty, self.penalty.as_ref())),
             None => self.penalty,
         };
-        other.count += self.count;
+        Loss { sum, penalty, count: left.count + self.count, shape: PhantomData }
+    }
+}
+
+/// Adds sums and counts: the mean over the elements of both.
+impl<S: Dims, R: AddsToLoss<S>> Add<R> for Loss<S> {
+    type Output = Loss<S>;
+
+    #[track_caller]
+    fn add(self, other: R) -> Loss<S> {
+        other.add_to(self)
     }
 }
 

@@ -10,15 +10,13 @@ use super::never_applies::never_applies;
 use super::objective::{OnlyUnits, Pooled};
 use super::{Accumulating, Gradients, Loss, Mean, Objective, Pending, WeightedSum};
 
-/// Never implemented: a factor of a loss or of a weighted sum, or a subtrahend.
+/// Never implemented: a factor of a loss.
 #[diagnostic::on_unimplemented(
-    message = "a loss cannot be scaled by hand, and nothing is subtracted from it; nor can a weighted sum of losses",
-    label = "a loss is a sum and a count, divided once, after both are summed over the ranks",
-    note = "in a weighted sum each loss is a mean over its own elements, and has its weight, which may be negative, \
-            before it is added: `a.weighted(1.0) + b.weighted(-0.1)`, or \
-            `a.weighted_over(1.0, &tokens) + b.weighted_over(-0.1, &samples)`",
-    note = "a factor of the only loss, or of all losses, belongs to the learning rate, and a sign to the terms: \
-            `Loss::mean_of(&-terms)`",
+    message = "a loss cannot be scaled by hand",
+    label = "this is a sum and a count, divided once, after both are summed over the ranks",
+    note = "the weighted sum of several losses, each a mean over its own elements, is `a.weighted(1.0) + \
+            b.weighted(0.1)`",
+    note = "a factor of the only loss belongs to the learning rate, and a sign to the terms: `Loss::mean_of(&-terms)`",
     note = "add up the losses of micro-batches: `a + b` is the mean over both"
 )]
 pub trait ScalesLoss {
@@ -26,49 +24,52 @@ pub trait ScalesLoss {
     fn never_implemented() -> !;
 }
 
-never_applies! {
-    <S> Loss<S>, ScalesLoss:
-    Mul mul;
-    Div div;
-    Sub sub;
+/// Never implemented: a factor of a weighted sum, or a subtrahend.
+#[diagnostic::on_unimplemented(
+    message = "a weighted sum of losses cannot be scaled, and nothing is subtracted from it",
+    label = "each loss has its weight before it is added",
+    note = "a weight may be negative: `a.weighted(2.0) + b.weighted(-0.1)`, or \
+            `a.weighted_over(2.0, &tokens) + b.weighted_over(-0.1, &samples)`",
+    note = "a factor of all losses belongs to the learning rate"
+)]
+pub trait ScalesObjective {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+macro_rules! never_scaled {
+    ($(<$param:ident> $loss:ty, $rule:ident;)*) => {$(
+        never_applies! {
+            <$param> $loss, $rule:
+            Mul mul;
+            Div div;
+            Sub sub;
+        }
+
+        /// Never applies; the message of its bound explains why.
+        impl<$param> Mul<$loss> for f32
+        where
+            $loss: $rule,
+        {
+            type Output = $loss;
+
+            fn mul(self, _: $loss) -> $loss {
+                <$loss>::never_implemented()
+            }
+        }
+    )*};
+}
+
+never_scaled! {
+    <S> Loss<S>, ScalesLoss;
+    <Of> Objective<Of>, ScalesObjective;
 }
 
 never_applies! {
-    <Of> Objective<Of>, ScalesLoss:
-    Mul mul;
-    Div div;
-    Sub sub;
-}
-
-never_applies! {
-    in place ScalesInPlace <Of> Objective<Of>, ScalesLoss:
+    in place ScalesInPlace <Of> Objective<Of>, ScalesObjective:
     MulAssign mul_assign;
     DivAssign div_assign;
     SubAssign sub_assign;
-}
-
-/// Never applies; the message of its bound explains why.
-impl<S> Mul<Loss<S>> for f32
-where
-    Loss<S>: ScalesLoss,
-{
-    type Output = Loss<S>;
-
-    fn mul(self, _: Loss<S>) -> Loss<S> {
-        Loss::<S>::never_implemented()
-    }
-}
-
-/// Never applies; the message of its bound explains why.
-impl<Of> Mul<Objective<Of>> for f32
-where
-    Objective<Of>: ScalesLoss,
-{
-    type Output = Objective<Of>;
-
-    fn mul(self, _: Objective<Of>) -> Objective<Of> {
-        Objective::<Of>::never_implemented()
-    }
 }
 
 /// Never implemented: a loss, or a weighted sum of losses, with a sign of its own.

@@ -44,11 +44,12 @@ pub use forward_pass::{ActivationGradients, ForwardPass};
 pub use gradient_accumulation::{MicroBatchLoss, PassLoss};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
-pub use loss::Loss;
-pub use loss_refusals::{CombinesGradients, HasSign, Negated, ScalesLoss};
+pub use loss::{AddsToLoss, Loss};
+pub use loss_refusals::{CombinesGradients, HasSign, Negated, ScalesLoss, ScalesObjective};
 pub use metric::{CombinesMetrics, HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use objective::{
-    AddsTo, CountsEach, CountsStep, Objective, OfBatch, OfStep, OnlyUnits, Pooled, WeightedSum,
+    AddsToObjective, CountsEach, CountsStep, Objective, OfBatch, OfStep, OnlyUnits, Pooled,
+    WeightedSum,
 };
 pub use operators::{AfterParam, ParamAsTensor, Right};
 pub use partial::{NotAValue, Partial, StillPartial};

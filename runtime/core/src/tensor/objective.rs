@@ -136,45 +136,40 @@ impl<Of> OnlyUnits<'_, Of> {
     }
 }
 
-/// A loss that can be added to a `Sum`: a loss of the same shape, or a weighted sum with counts of the same kind.
+/// A term of a weighted sum: another one with counts of the same kind.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be added to `{Sum}`",
-    label = "not a mean over the same dims, nor a weighted loss whose count is of the same kind",
-    note = "`a.and(b).backward()` differentiates losses of different shapes together: the sum of all their terms, \
-            divided by the number of all terms",
-    note = "in a weighted sum of means each loss takes its weight first: `a.weighted(1.0) + b.weighted(0.1)`; with \
-            several micro-batches it takes the count of the step, too: \
-            `a.weighted_over(1.0, &tokens) + b.weighted_over(0.1, &samples)`",
-    note = "terms with further dims are reduced to one for each sample first: `Loss::mean_of(&terms.mean(Dim))`"
+    message = "`{Self}` cannot be added to a weighted sum of losses",
+    label = "not a weighted loss whose count is of the same kind",
+    note = "each loss takes its weight first: `a.weighted(1.0) + b.weighted(0.1)`",
+    note = "with several micro-batches, each loss takes the count of the step, too: \
+            `a.weighted_over(1.0, &tokens) + b.weighted_over(0.1, &samples)`"
 )]
-pub trait AddsTo<Sum> {
+pub trait AddsToObjective<Of> {
     #[doc(hidden)]
-    #[track_caller]
-    fn add_to(self, sum: &mut Sum);
+    fn into_terms(self) -> Terms;
 }
 
 #[diagnostic::do_not_recommend]
-impl<Of: CountsEach> AddsTo<Objective<Of>> for Objective<Of> {
-    #[track_caller]
-    fn add_to(self, sum: &mut Objective<Of>) {
-        sum.terms.append(self.terms);
+impl<Of: CountsEach> AddsToObjective<Of> for Objective<Of> {
+    fn into_terms(self) -> Terms {
+        self.terms
     }
 }
 
-impl<Of, R: AddsTo<Objective<Of>>> Add<R> for Objective<Of> {
+impl<Of, R: AddsToObjective<Of>> Add<R> for Objective<Of> {
     type Output = Objective<Of>;
 
     #[track_caller]
     fn add(mut self, other: R) -> Objective<Of> {
-        other.add_to(&mut self);
+        self += other;
         self
     }
 }
 
-impl<Of, R: AddsTo<Objective<Of>>> AddAssign<R> for Objective<Of> {
+impl<Of, R: AddsToObjective<Of>> AddAssign<R> for Objective<Of> {
     #[track_caller]
     fn add_assign(&mut self, other: R) {
-        other.add_to(self);
+        self.terms.append(other.into_terms());
     }
 }
 
