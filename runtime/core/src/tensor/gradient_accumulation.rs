@@ -10,9 +10,8 @@ use crate::fsdp::{BackwardPass, Unit};
 use crate::layout::{AxisSet, Dims};
 
 use super::loss_totals::LossTotals;
-use super::objective::CountsStep;
 use super::terms::{Terms, common_factor};
-use super::{Accumulating, Gradients, Loss, Objective, Pending};
+use super::{Accumulating, Gradients, Pending};
 
 impl<State> Gradients<State> {
     /// Begins the gradients of losses that are differentiated from `line` on, for the parameters of `units` if given.
@@ -38,8 +37,8 @@ impl<State> Gradients<State> {
     /// Accumulates the gradient of a micro-batch that is not the last one.
     ///
     /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the
-    /// number of elements that all of them count. [Weighted](Loss::weighted_over) losses are divided by their own
-    /// counts.
+    /// number of elements that all of them count. [Weighted](super::Loss::weighted_over) losses are divided by their
+    /// own counts.
     ///
     /// # Panics
     /// If another backward has overwritten these gradients.
@@ -133,8 +132,8 @@ impl Gradients<Accumulating> {
     /// Records the loss of a pass, and returns the operations that have computed it.
     #[track_caller]
     #[doc(hidden)]
-    pub fn record_loss<S: Dims>(&mut self, loss: Loss<S>) -> Vec<NodeId> {
-        let terms = Objective::from(loss).terms;
+    pub fn record_loss(&mut self, loss: impl PassLoss) -> Vec<NodeId> {
+        let terms = loss.into_terms();
         let (factors, line) = (self.count_terms(&terms), self.pass.line());
         self.record_terms(terms, &factors, line).0
     }
@@ -171,12 +170,6 @@ impl Gradients<Accumulating> {
 )]
 pub trait MicroBatchLoss<State>: PassLoss {}
 
-#[diagnostic::do_not_recommend]
-impl<S: Dims> MicroBatchLoss<Accumulating> for Loss<S> {}
-
-#[diagnostic::do_not_recommend]
-impl<Of: CountsStep> MicroBatchLoss<Accumulating<Of>> for Objective<Of> {}
-
 /// A loss of the output of a [`ForwardPass`](super::ForwardPass), or of another micro-batch: one without a weight, or a
 /// weighted sum with the counts of the step.
 #[diagnostic::on_unimplemented(
@@ -190,19 +183,4 @@ pub trait PassLoss {
     #[doc(hidden)]
     #[track_caller]
     fn into_terms(self) -> Terms;
-}
-
-#[diagnostic::do_not_recommend]
-impl<S: Dims> PassLoss for Loss<S> {
-    #[track_caller]
-    fn into_terms(self) -> Terms {
-        Objective::from(self).terms
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<Of: CountsStep> PassLoss for Objective<Of> {
-    fn into_terms(self) -> Terms {
-        self.terms
-    }
 }

@@ -9,8 +9,8 @@ use crate::layout::{AxisId, AxisSet};
 use meshwright_backend::View;
 use meshwright_comm::Site;
 
+use super::counting::Pooled;
 use super::loss_totals::LossTotals;
-use super::objective::Pooled;
 
 /// State of gradients during gradient accumulation: further micro-batches follow, whose losses are counted as the first
 /// ones, [`Pooled`] or [`OfStep`](super::OfStep).

@@ -9,12 +9,12 @@ use crate::fsdp::Unit;
 use crate::layout::Dims;
 use meshwright_mesh::__internal::local_len;
 
-use super::objective::{OnlyUnits, Pooled};
+use super::counting::{Counting, OfStep, Pooled};
 use super::reduce::{sum_of_elements, sum_over_targets};
-use super::terms::{Counting, Terms};
+use super::terms::Terms;
 use super::{
-    Accumulating, Gradients, HasValue, Mean, Metric, Objective, OfStep, Operand, Pending,
-    StepCount, Targets,
+    Accumulating, Gradients, HasValue, Mean, Metric, MicroBatchLoss, Objective, OnlyUnits, Operand,
+    PassLoss, Pending, StepCount, Targets,
 };
 
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
@@ -168,6 +168,26 @@ impl<S: Dims> From<Loss<S>> for Objective<Pooled> {
         Objective::of_terms(terms)
     }
 }
+
+impl Objective<Pooled> {
+    /// Adds another loss.
+    #[track_caller]
+    pub fn and<T: Dims>(mut self, other: Loss<T>) -> Objective<Pooled> {
+        self.terms.append(Objective::from(other).terms);
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> PassLoss for Loss<S> {
+    #[track_caller]
+    fn into_terms(self) -> Terms {
+        Objective::from(self).terms
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> MicroBatchLoss<Accumulating> for Loss<S> {}
 
 /// A loss that can be added to one shaped `S`: one of the same shape.
 #[diagnostic::on_unimplemented(

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use crate::fsdp::Unit;
 
 use super::never_applies::never_applies;
-use super::objective::{OnlyUnits, Pooled};
-use super::{Accumulating, Gradients, Loss, Mean, Objective, Pending, WeightedSum};
+use super::{
+    Accumulating, Gradients, Loss, Mean, Objective, OnlyUnits, Pending, Pooled, WeightedSum,
+};
 
 /// Never implemented: a factor of a loss.
 #[diagnostic::on_unimplemented(

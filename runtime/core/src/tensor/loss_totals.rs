@@ -6,8 +6,9 @@ use std::rc::Rc;
 use crate::context::LossSum;
 use crate::layout::AxisSet;
 
+use super::counting::Counting;
 use super::step_count::AnnouncedCount;
-use super::terms::{Counting, Term};
+use super::terms::Term;
 
 /// Totals of the losses of a step.
 #[derive(Default)]

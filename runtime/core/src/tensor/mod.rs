@@ -5,6 +5,7 @@ mod block_by_index;
 pub(crate) mod captured_input;
 mod combine;
 mod contract;
+mod counting;
 pub(crate) mod cuda_graphs;
 mod documents;
 mod elementwise;
@@ -39,6 +40,7 @@ pub use combine::{
     Accumulate, Combine, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
 };
 pub use contract::{Contract, ContractionWeight, FromValue};
+pub use counting::{CountsEach, CountsStep, OfBatch, OfStep, Pooled};
 pub use documents::Documents;
 pub use forward_pass::{ActivationGradients, ForwardPass};
 pub use gradient_accumulation::{MicroBatchLoss, PassLoss};
@@ -47,10 +49,7 @@ pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{AddsToLoss, Loss};
 pub use loss_refusals::{CombinesGradients, HasSign, Negated, ScalesLoss, ScalesObjective};
 pub use metric::{CombinesMetrics, HasShape, HasValue, MadeOfTensor, Mean, Metric};
-pub use objective::{
-    AddsToObjective, CountsEach, CountsStep, Objective, OfBatch, OfStep, OnlyUnits, Pooled,
-    WeightedSum,
-};
+pub use objective::{AddsToObjective, Objective, OnlyUnits, WeightedSum};
 pub use operators::{AfterParam, ParamAsTensor, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use reduce::SumState;

@@ -6,28 +6,16 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use crate::fsdp::Unit;
-use crate::layout::{Dims, Seal};
 
+use super::counting::{CountsEach, CountsStep, OfBatch};
 use super::terms::Terms;
-use super::{Accumulating, Gradients, HasValue, Loss, Pending};
+use super::{Accumulating, Gradients, HasValue, MicroBatchLoss, PassLoss, Pending};
 
-/// Losses of an [`Objective`] are one mean over the elements of all of them, in the whole step.
-#[derive(Debug)]
-pub struct Pooled;
-
-/// Losses of an [`Objective`] are divided by their counts in the batch that is differentiated.
-#[derive(Debug)]
-pub struct OfBatch;
-
-/// Losses of an [`Objective`] are divided by their counts in the step; the batch is one of its micro-batches.
-#[derive(Debug)]
-pub struct OfStep;
-
-/// Losses that are differentiated together. `Of` states the elements by whose number each is divided:
+/// Losses that are differentiated together, counted as `Of` states:
 ///
-/// - of [`OfBatch`] and [`OfStep`] it is a weighted sum, each loss the mean over its own elements on all ranks:
-///   `tokens.weighted(1.0) + penalty.weighted(0.01)`;
-/// - [`Pooled`], it is one mean over everything that any of the losses counts: `tokens.and(penalty)`.
+/// - [`Pooled`](super::Pooled) is one mean over everything that any of the losses counts: `tokens.and(penalty)`;
+/// - [`OfBatch`] and [`OfStep`](super::OfStep) are weighted sums, each loss the mean over its own elements on all ranks:
+///   `tokens.weighted(1.0) + penalty.weighted(0.01)`.
 #[must_use = "an objective does nothing until `.backward()`"]
 pub struct Objective<Of = OfBatch> {
     pub(super) terms: Terms,
@@ -39,24 +27,24 @@ impl<Of> Objective<Of> {
         Objective { terms, of: PhantomData }
     }
 
-    /// Computes the gradients of all losses, as [`Loss::backward`] does for one. In a weighted sum each loss is divided
-    /// by its count on all ranks: no factor is left to the caller.
+    /// Computes the gradients of all losses, as [`Loss::backward`](super::Loss::backward) does for one. In a weighted sum
+    /// each loss is divided by its count on all ranks: no factor is left to the caller.
     ///
     /// Counts [of the batch](OfBatch) are summed over the ranks first: one small all-reduce for each set of axes along
     /// which losses vary.
     ///
     /// # Panics
-    /// As [`Loss::backward`], and if a loss has not counted what is announced.
+    /// As [`Loss::backward`](super::Loss::backward), and if a loss has not counted what is announced.
     #[track_caller]
     pub fn backward(self) -> Gradients<Pending> {
         self.differentiate(None, true)
     }
 
-    /// Computes the gradients of the first of several micro-batches, as [`Loss::accumulate`] does for one loss. Losses
-    /// with weights are divided by their counts in the step.
+    /// Computes the gradients of the first of several micro-batches, as [`Loss::accumulate`](super::Loss::accumulate)
+    /// does for one loss. Losses with weights are divided by their counts in the step.
     ///
     /// # Panics
-    /// As [`Loss::backward`].
+    /// As [`Loss::backward`](super::Loss::backward).
     #[track_caller]
     pub fn accumulate(self) -> Gradients<Accumulating<Of>>
     where
@@ -65,7 +53,7 @@ impl<Of> Objective<Of> {
         self.differentiate(None, false)
     }
 
-    /// Limits the gradients to the parameters of `units`, as [`Loss::only`].
+    /// Limits the gradients to the parameters of `units`, as [`Loss::only`](super::Loss::only).
     pub fn only(self, units: &[Rc<Unit>]) -> OnlyUnits<'_, Of> {
         OnlyUnits { objective: self, units }
     }
@@ -96,14 +84,15 @@ impl<Of> Objective<Of> {
     }
 }
 
-impl Objective<Pooled> {
-    /// Adds another loss.
-    #[track_caller]
-    pub fn and<T: Dims>(mut self, other: Loss<T>) -> Objective<Pooled> {
-        self.terms.append(Objective::from(other).terms);
-        self
+#[diagnostic::do_not_recommend]
+impl<Of: CountsStep> PassLoss for Objective<Of> {
+    fn into_terms(self) -> Terms {
+        self.terms
     }
 }
+
+#[diagnostic::do_not_recommend]
+impl<Of: CountsStep> MicroBatchLoss<Accumulating<Of>> for Objective<Of> {}
 
 /// Objective of some units: [`Objective::only`].
 #[must_use = "an objective does nothing until `.backward()`"]
@@ -126,7 +115,7 @@ impl<Of> OnlyUnits<'_, Of> {
     /// the same units.
     ///
     /// # Panics
-    /// As [`Loss::backward`].
+    /// As [`Loss::backward`](super::Loss::backward).
     #[track_caller]
     pub fn accumulate(self) -> Gradients<Accumulating<Of>>
     where
@@ -171,45 +160,6 @@ impl<Of, R: AddsToObjective<Of>> AddAssign<R> for Objective<Of> {
     fn add_assign(&mut self, other: R) {
         self.terms.append(other.into_terms());
     }
-}
-
-/// Counts of a step, whose micro-batches can be accumulated: [`Pooled`] and [`OfStep`].
-#[diagnostic::on_unimplemented(
-    message = "weighted losses with counts of one micro-batch cannot be accumulated",
-    label = "each loss would be divided by the count of its micro-batch, not of the step",
-    note = "count the step first, and divide each loss by it: `let tokens = StepCount::new(rank, own);`, \
-            `loss.weighted_over(1.0, &tokens)`"
-)]
-pub trait CountsStep {
-    #[doc(hidden)]
-    const SEAL: Seal;
-}
-
-impl CountsStep for Pooled {
-    const SEAL: Seal = Seal::new();
-}
-
-impl CountsStep for OfStep {
-    const SEAL: Seal = Seal::new();
-}
-
-/// Counts of each loss, which has a weight: [`OfBatch`] and [`OfStep`].
-#[diagnostic::on_unimplemented(
-    message = "losses without weights have no value together",
-    label = "each loss is reduced before they are joined: `loss.reduce()`",
-    note = "a weighted sum has a value: `(a.weighted(1.0) + b.weighted(0.1)).reduce()`"
-)]
-pub trait CountsEach {
-    #[doc(hidden)]
-    const SEAL: Seal;
-}
-
-impl CountsEach for OfBatch {
-    const SEAL: Seal = Seal::new();
-}
-
-impl CountsEach for OfStep {
-    const SEAL: Seal = Seal::new();
 }
 
 /// A weighted sum of losses on all ranks.

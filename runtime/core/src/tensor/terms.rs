@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::Location;
-use std::rc::Rc;
 
 use crate::autograd::{LossFactor, NodeId, Unary, Value};
 use crate::context::{LossSum, Rank};
@@ -11,8 +10,8 @@ use crate::layout::{AxisSet, DimInfo, Dims};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::shape_name;
 
+use super::counting::Counting;
 use super::metric::read_number;
-use super::step_count::AnnouncedCount;
 
 /// Least common factor of gradients.
 const LEAST_FACTOR: f32 = 1e-20;
@@ -37,27 +36,6 @@ pub(super) struct Term {
     pub(super) counting: Counting,
     /// Line at which the weight was given.
     line: &'static Location<'static>,
-}
-
-/// The elements by whose number a sum is divided.
-pub(super) enum Counting {
-    /// All that any loss of the step counts: gradients are divided when they are reduced.
-    Pooled,
-    /// Those of the loss itself in the batch that is differentiated.
-    OfBatch,
-    /// Those of the loss itself in the step.
-    OfStep(Rc<AnnouncedCount>),
-}
-
-impl Counting {
-    /// Returns the divisor of the sum, if it is known before the ranks have counted.
-    fn known_divisor(&self) -> Option<f64> {
-        match self {
-            Counting::Pooled => Some(1.0),
-            Counting::OfBatch => None,
-            Counting::OfStep(count) => Some(count.total()),
-        }
-    }
 }
 
 impl Terms {
