@@ -14,8 +14,8 @@ use super::{Accumulating, Gradients, HasValue, MicroBatchLoss, PassLoss, Pending
 /// Losses that are differentiated together, counted as `Of` states:
 ///
 /// - [`Pooled`](super::Pooled) is one mean over everything that any of the losses counts: `tokens.and(penalty)`;
-/// - [`OfBatch`] and [`OfStep`](super::OfStep) are weighted sums, each loss the mean over its own elements on all ranks:
-///   `tokens.weighted(1.0) + penalty.weighted(0.01)`.
+/// - [`OfBatch`] and [`OfStep`](super::OfStep) are weighted sums, each loss the mean over its own elements on all
+///   ranks: `tokens.weighted(1.0) + penalty.weighted(0.01)`.
 #[must_use = "an objective does nothing until `.backward()`"]
 pub struct Objective<Of = OfBatch> {
     pub(super) terms: Terms,
@@ -27,8 +27,8 @@ impl<Of> Objective<Of> {
         Objective { terms, of: PhantomData }
     }
 
-    /// Computes the gradients of all losses, as [`Loss::backward`](super::Loss::backward) does for one. In a weighted sum
-    /// each loss is divided by its count on all ranks: no factor is left to the caller.
+    /// Computes the gradients of all losses, as [`Loss::backward`](super::Loss::backward) does for one. In a weighted
+    /// sum each loss is divided by its count on all ranks: no factor is left to the caller.
     ///
     /// Counts [of the batch](OfBatch) are summed over the ranks first: one small all-reduce for each set of axes along
     /// which losses vary.
