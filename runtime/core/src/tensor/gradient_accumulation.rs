@@ -1,4 +1,4 @@
-//! Gradients of a step as its losses are differentiated: at once, one micro-batch after the other, or as forward passes
+//! Gradients of a step as its losses are differentiated: together, one micro-batch after the other, or as forward passes
 //! whose backward runs later.
 
 use std::panic::Location;
