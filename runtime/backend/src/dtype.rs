@@ -12,6 +12,8 @@ pub enum DType {
     Bf16,
     /// 32-bit unsigned integer: token ids.
     U32,
+    /// 64-bit floating point: sums of losses, counts and squares on the host, which no kernel computes.
+    F64,
 }
 
 impl DType {
@@ -20,6 +22,7 @@ impl DType {
         match self {
             DType::F32 | DType::U32 => 4,
             DType::Bf16 => 2,
+            DType::F64 => 8,
         }
     }
 
@@ -29,6 +32,7 @@ impl DType {
             DType::F32 => "f32",
             DType::Bf16 => "bf16",
             DType::U32 => "u32",
+            DType::F64 => "f64",
         }
     }
 }
@@ -55,4 +59,8 @@ impl Element for bf16 {
 
 impl Element for u32 {
     const DTYPE: DType = DType::U32;
+}
+
+impl Element for f64 {
+    const DTYPE: DType = DType::F64;
 }

@@ -1,6 +1,6 @@
 //! Reduction operations of collectives.
 
-/// The reduction operation of a collective, over f32 or bf16.
+/// The reduction operation of a collective, over f32, bf16 or f64.
 ///
 /// Contributions in bf16 are combined in f32, and the result is rounded once, to nearest even: a sum over any number of
 /// ranks has one rounding to bf16, not one for each addition.

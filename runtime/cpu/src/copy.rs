@@ -15,6 +15,7 @@ impl CopyOps for CpuBackend {
             DType::F32 => copy_blocks::<f32>(workers, copy, src.typed(), dst.typed()),
             DType::Bf16 => copy_blocks::<bf16>(workers, copy, src.typed(), dst.typed()),
             DType::U32 => copy_blocks::<u32>(workers, copy, src.typed(), dst.typed()),
+            DType::F64 => copy_blocks::<f64>(workers, copy, src.typed(), dst.typed()),
         }
     }
 

@@ -203,6 +203,7 @@ impl fmt::Display for KernelParam {
             DType::F32 => "float",
             DType::Bf16 => "bf16",
             DType::U32 => "uint32_t",
+            DType::F64 => "double",
         };
         match self {
             KernelParam::Read(dtype) => write!(f, "const {}*", element(dtype)),

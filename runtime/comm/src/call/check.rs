@@ -86,11 +86,14 @@ impl Call {
         Ok(())
     }
 
-    /// Refuses reductions of integers.
+    /// Refuses reductions of integers, and of f64 by a device.
     fn require_float(&self) -> CheckResult {
         match self.dtype {
-            Some(DType::U32) => Err(self.refuse("reductions take f32 or bf16, not u32")),
-            Some(DType::F32 | DType::Bf16) | None => Ok(()),
+            Some(DType::U32) => Err(self.refuse("reductions take f32, bf16 or f64, not u32")),
+            Some(DType::F64) if self.on_device => {
+                Err(self.refuse("reductions of f64 take host memory, not device memory"))
+            }
+            Some(DType::F32 | DType::Bf16 | DType::F64) | None => Ok(()),
         }
     }
 

@@ -108,24 +108,11 @@ impl Communicator {
         self.run_call(site, CommOp::Barrier, Operands::Borrowed { src: None, dst: None })
     }
 
-    /// Sums `values` of all members in f64, in the order of group ranks. It gathers the values of all members, as bit
-    /// patterns: for a few values each, such as norms and counts.
+    /// Sums `values` of all members, such as norms and counts, in place.
     pub fn all_reduce_f64(&self, site: &Site, values: &mut [f64]) -> CommResult {
         if self.size() == 1 {
             return Ok(());
         }
-        let words = |value: &f64| [(value.to_bits() >> 32) as u32, value.to_bits() as u32];
-        let own: Vec<u32> = values.iter().flat_map(words).collect();
-        let mut all = vec![0u32; own.len() * self.size()];
-        let blocks = Blocks::even(1, own.len(), self.size());
-        self.all_gather(site, own.as_slice().into(), all.as_mut_slice().into(), &blocks)?;
-        for (index, value) in values.iter_mut().enumerate() {
-            let contributions = all.chunks_exact(own.len()).map(|words| {
-                let [high, low] = [words[2 * index], words[2 * index + 1]];
-                f64::from_bits(u64::from(high) << 32 | u64::from(low))
-            });
-            *value = contributions.sum();
-        }
-        Ok(())
+        self.all_reduce(site, ReduceOp::Sum, values.into())
     }
 }

@@ -24,6 +24,14 @@ impl Reducible for f32 {
     }
 }
 
+impl Reducible for f64 {
+    const ZERO: f64 = 0.0;
+
+    fn reduce<'a>(op: ReduceOp, acc: &mut [f64], others: impl Iterator<Item = &'a [f64]>) {
+        others.for_each(|src| fold_f64(op, acc, src));
+    }
+}
+
 /// Accumulates in f32, rounded once at the end.
 impl Reducible for bf16 {
     const ZERO: bf16 = bf16::ZERO;
@@ -66,20 +74,27 @@ macro_rules! with_avx2 {
     };
 }
 
-with_avx2! {
-    /// Reduces `src` into `acc`, element by element.
-    fn fold_values(op: ReduceOp, acc: &mut [f32], src: &[f32]) {
-        assert_eq!(acc.len(), src.len(), "contributions to a reduction have one length");
-        match op {
-            ReduceOp::Sum => acc.iter_mut().zip(src).for_each(|(a, b)| *a += *b),
-            // Comparison is false for NaN: a NaN in `src` is taken, one in `acc` is kept.
-            ReduceOp::Max => acc
-                .iter_mut()
-                .zip(src)
-                .for_each(|(a, b)| *a = if *a > *b || a.is_nan() { *a } else { *b }),
+/// Defines the fold of one element type, from `src` into `acc`, element by element.
+macro_rules! fold {
+    ($name:ident, $element:ty) => {
+        with_avx2! {
+            fn $name(op: ReduceOp, acc: &mut [$element], src: &[$element]) {
+                assert_eq!(acc.len(), src.len(), "contributions to a reduction have one length");
+                match op {
+                    ReduceOp::Sum => acc.iter_mut().zip(src).for_each(|(a, b)| *a += *b),
+                    // Comparison is false for NaN: a NaN in `src` is taken, one in `acc` is kept.
+                    ReduceOp::Max => acc
+                        .iter_mut()
+                        .zip(src)
+                        .for_each(|(a, b)| *a = if *a > *b || a.is_nan() { *a } else { *b }),
+                }
+            }
         }
-    }
+    };
 }
+
+fold!(fold_values, f32);
+fold!(fold_f64, f64);
 
 with_avx2! {
     fn widen(dst: &mut [f32], src: &[bf16]) {

@@ -51,6 +51,7 @@ impl Participation<'_> {
             // SAFETY: as the caller guarantees. Reductions of integers are refused before.
             return match dtype {
                 DType::Bf16 => unsafe { self.combine_on_host::<bf16>(op, range, dst, at) },
+                DType::F64 => unsafe { self.combine_on_host::<f64>(op, range, dst, at) },
                 DType::F32 | DType::U32 => unsafe {
                     self.combine_on_host::<f32>(op, range, dst, at)
                 },

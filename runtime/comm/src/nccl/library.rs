@@ -86,6 +86,7 @@ fn nccl_dtype(dtype: DType) -> ncclDataType_t {
         DType::F32 => ncclDataType_t::ncclFloat32,
         DType::Bf16 => ncclDataType_t::ncclBfloat16,
         DType::U32 => ncclDataType_t::ncclUint32,
+        DType::F64 => ncclDataType_t::ncclFloat64,
     }
 }
 

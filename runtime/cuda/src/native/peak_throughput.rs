@@ -58,7 +58,7 @@ pub fn peak_flops(name: &str, dtype: DType) -> Option<f64> {
     match dtype {
         DType::Bf16 => Some(peak.bf16),
         DType::F32 => Some(peak.f32),
-        DType::U32 => None,
+        DType::U32 | DType::F64 => None,
     }
 }
 

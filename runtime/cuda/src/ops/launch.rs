@@ -23,7 +23,10 @@ pub(super) fn covering(gpu: &GpuContext, items: u64) -> Grid {
 
 /// Returns the suffix of the names of kernels that are compiled for one floating-point dtype.
 pub(super) fn float_name(dtype: DType) -> &'static str {
-    assert!(dtype != DType::U32, "kernels compute on f32 and bf16, not on u32");
+    assert!(
+        matches!(dtype, DType::F32 | DType::Bf16),
+        "kernels compute on f32 and bf16, not on {dtype}"
+    );
     dtype.name()
 }
 

@@ -201,6 +201,6 @@ fn copy_addresses(copy: Option<View>) -> Copies {
     match copy.dtype() {
         DType::F32 => Copies { wide: address(copy), narrow: 0 },
         DType::Bf16 => Copies { wide: 0, narrow: address(copy) },
-        DType::U32 => panic!("parameters are copied in f32 or bf16"),
+        DType::U32 | DType::F64 => panic!("parameters are copied in f32 or bf16"),
     }
 }

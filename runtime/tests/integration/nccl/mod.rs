@@ -211,6 +211,27 @@ fn collectives_use_the_fewest_transfers() {
     );
 }
 
+/// Numbers of the host in f64 are one call of the library, and the same on all ranks.
+#[test]
+fn sums_of_f64_are_one_call() {
+    let value = |rank: usize, index: usize| (rank as f64 + 0.1).powi(3) * 1e-3 + index as f64;
+    let ranks = on_ranks("tp=3", |hub, rank, comms| {
+        let group = comms.group(AxisSet::of(AxisId::Tp));
+        hub.take_log(rank);
+        let mut values: Vec<f64> = (0..2).map(|index| value(rank, index)).collect();
+        group.all_reduce_f64(&Site::here("x"), &mut values).unwrap();
+        (values, hub.take_log(rank))
+    });
+    let sum = |index| (0..3).map(|rank| value(rank, index)).sum::<f64>().to_bits();
+    for (values, log) in ranks {
+        assert_eq!(
+            values.iter().map(|value| value.to_bits()).collect::<Vec<_>>(),
+            [sum(0), sum(1)]
+        );
+        assert_eq!(log, ["all_reduce 2"]);
+    }
+}
+
 /// Every set of axes is an independent group, with one communicator; single ranks do not use the library.
 ///
 /// The library matches the creation of groups by its order, so a rank that had another order would be in wrong groups.
@@ -268,7 +289,7 @@ fn unsupported_calls_are_refused() {
         let mut data = [1u32];
         let data = ViewMut::from(&mut data[..]);
         let error = group.all_reduce(&Site::here("x"), ReduceOp::Sum, data).expect_err("u32");
-        assert!(error.to_string().contains("reductions take f32 or bf16"), "{error}");
+        assert!(error.to_string().contains("reductions take f32, bf16 or f64"), "{error}");
     });
 }
 

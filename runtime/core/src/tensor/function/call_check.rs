@@ -93,7 +93,7 @@ impl CallCheck {
         match dtype {
             DType::F32 => view.write(&vec![f32::from_bits(UNWRITTEN); len]),
             DType::Bf16 => view.write(&vec![bf16::from_bits(UNWRITTEN_BF16); len]),
-            DType::U32 => unreachable!("results of functions are numbers"),
+            DType::U32 | DType::F64 => unreachable!("results of functions are numbers"),
         }
     }
 
@@ -154,7 +154,7 @@ fn first_unwritten(buffer: &Buffer) -> Option<usize> {
         DType::Bf16 => {
             view.to_vec::<bf16>().into_iter().position(|value| value.to_bits() == UNWRITTEN_BF16)
         }
-        DType::U32 => unreachable!("results of functions are numbers"),
+        DType::U32 | DType::F64 => unreachable!("results of functions are numbers"),
     }
 }
 

@@ -187,6 +187,7 @@ fn data_type(dtype: DType) -> cudaDataType_t {
         DType::F32 => cudaDataType_t::CUDA_R_32F,
         DType::Bf16 => cudaDataType_t::CUDA_R_16BF,
         DType::U32 => cudaDataType_t::CUDA_R_32U,
+        DType::F64 => cudaDataType_t::CUDA_R_64F,
     }
 }
 
