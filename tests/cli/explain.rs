@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Finished, SMALL, Workspace, assert_contains, gpt2_program, program};
+use crate::{Finished, SMALL, Workspace, assert_contains, gpt2_program, mixtral_program, program};
 
 /// Bytes that a cell shows: `16.4 kB`; a dash is none.
 fn bytes_in(cell: &str) -> f64 {
@@ -39,7 +39,7 @@ fn sums_of(table: &str) -> BTreeMap<String, f64> {
                     bytes.iter().map(|cell| bytes_in(cell)).sum::<f64>();
             }
             // Checks are not counted by metrics.
-            ["check of updates", _, axes, _, ref bytes @ ..] => {
+            ["losses and checks", _, axes, _, ref bytes @ ..] => {
                 *sums.entry(axes.to_owned()).or_default() -=
                     bytes.iter().map(|cell| bytes_in(cell)).sum::<f64>();
             }
@@ -89,6 +89,47 @@ fn the_collectives_are_those_of_a_run() {
         for (axes, bytes) in expected {
             let sum = sums.get(&axes).copied().unwrap_or_default();
             assert!((sum - bytes).abs() <= 0.01 * bytes, "{mesh}, {axes}: {sum}, {bytes}\n{table}");
+        }
+    }
+}
+
+/// After the last backward pass, two reductions carry neither gradients nor parameters: the exchange of the step, with
+/// its losses and checks, and the norm. Both have as many numbers on every mesh.
+#[test]
+fn a_step_has_two_exchanges_of_fixed_size() {
+    let workspace = Workspace::new();
+    let llama = program as fn() -> Command;
+    for (program, mesh, micro_batches) in [
+        (llama, "tp=2", 1),
+        (llama, "fsdp=4", 1),
+        (llama, "dp=64", 1),
+        (llama, "pp=2,cp=2,tp=2", 2),
+        (llama, "dp=2,fsdp=2,cp=2,tp=2", 4),
+        (mixtral_program, "fsdp=2,ep=2,tp=2", 1),
+    ] {
+        let sizes = SMALL.replace("--batch 4", "--batch 64");
+        let line = format!("{sizes} --mesh {mesh} --micro-batches {micro_batches} --explain");
+        let finished = workspace.run_program(program(), &line);
+        assert_eq!(finished.code, Some(0), "{mesh}\n{}", finished.stderr);
+        for table in finished.stdout.split("collectives of a step").skip(1) {
+            assert!(!table.contains("Metric::reduce"), "{table}");
+            let is_number = |row: &Vec<&str>| {
+                row.len() >= 8 && row[7] != "-" && row[0] != "all" && !row[0].ends_with(')')
+            };
+            let rows: Vec<Vec<&str>> = table.lines().skip(2).map(cells).filter(is_number).collect();
+            let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+            // Replicas of one rank each have the same gradients, and need not sum a norm.
+            let expected = ["losses and checks", "Gradients::norm"];
+            assert_eq!(names, expected[..names.len().max(1)], "{mesh}\n{table}");
+            for (row, numbers) in rows.iter().zip([6 + 2 * micro_batches, 1]) {
+                assert_eq!((row[1], row[3]), ("all_reduce", "1 x 1"), "{mesh}\n{table}");
+                let is_along = |(axis, _): &(&str, &str)| row[2].split(" x ").any(|of| of == *axis);
+                let sizes = mesh.split(',').filter_map(|size| size.split_once('='));
+                let degrees = sizes.filter(is_along).map(|(_, size)| size.parse::<f64>().unwrap());
+                let ranks: f64 = degrees.product();
+                let sent = 2.0 * (8.0 * f64::from(numbers) * (ranks - 1.0) / ranks).floor();
+                assert_eq!(bytes_in(row[7]), sent, "{mesh}\n{table}");
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ pub const STEPS: usize = 2;
 
 /// Bytes of an `f32`.
 pub const F32: usize = 4;
+pub const F64: usize = 8;
 /// Alignment of parameters and shards in a unit's flat buffer, in elements.
 const LINE: usize = 16;
 

@@ -10,8 +10,3 @@ pub fn gather(bytes: usize, ranks: usize) -> usize {
 pub fn all_reduce(bytes: usize, ranks: usize) -> usize {
     2 * gather(bytes, ranks)
 }
-
-/// An all-gather of `count` numbers in double precision from each rank.
-pub fn gather_f64(count: usize, ranks: usize) -> usize {
-    gather(8 * count * ranks, ranks)
-}

@@ -3,12 +3,13 @@
 pub use crate::autograd::{
     LossFactor, MicrobatchPass, PartGradients, TokenIds, data_of_parts, parts_of,
 };
+pub use crate::context::fail;
 pub use crate::context::scope::{Pass, begin_pass, begin_span, current_pass, end_span};
-pub use crate::context::{AppliedUpdates, fail};
 pub use crate::fsdp::{BackwardPass, CompletedUnits, StageAction, StageActionKind};
 pub use crate::layout::sealed::Internal;
 pub use crate::nn::builder::{declare, declare_again, declare_first};
 pub use crate::nn::rope::with_unpadded_length;
 pub use crate::optim::rule::check_rule;
+pub use crate::promise::AppliedUpdates;
 pub use crate::tensor::captured_input::InputPass;
 pub use crate::tensor::cuda_graphs::{CapturedPass, PassGraphs, PassVariation};

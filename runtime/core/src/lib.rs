@@ -6,6 +6,7 @@ mod fsdp;
 pub mod layout;
 pub mod nn;
 pub mod optim;
+mod promise;
 pub mod random;
 pub mod rotary;
 pub mod tensor;

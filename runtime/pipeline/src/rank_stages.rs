@@ -78,7 +78,7 @@ impl RankStages {
 
     /// Runs `body`, a computation of a stage of this rank: the values that it makes belong to the stage.
     pub fn in_stage<T>(&self, body: impl FnOnce() -> T) -> T {
-        self.rank.declared_values().in_stage(body)
+        self.rank.in_stage(body)
     }
 
     /// Returns the kinds of the parts that cross the boundary after each stage but the last.

@@ -106,16 +106,14 @@ pub fn train_step<M: LanguageModel>(
         None => (accumulate_gradients(rank, &built.model, graphs, input), None),
     };
 
+    let _pass = scope::begin_pass(scope::Pass::Update);
     // Reading a loss waits for the device; by now it has the whole backward pass queued.
+    let (mut gradients, means) = gradients.reduce_with(&losses);
     let mut loss = Mean::default();
-    for micro_batch_loss in losses {
-        let mean = micro_batch_loss.reduce();
+    for (mean, micro_batch_loss) in means.into_iter().zip(&losses) {
         check_finite("loss", mean.value(), || micro_batch_loss.local_sum())?;
         loss += mean;
     }
-
-    let _pass = scope::begin_pass(scope::Pass::Update);
-    let mut gradients = gradients.reduce();
     if let Some(observed) = observed {
         observed.loss(loss.value());
         observed.gradients(built, &gradients);

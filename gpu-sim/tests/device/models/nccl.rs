@@ -197,16 +197,16 @@ fn kinds(log: &[String]) -> String {
 }
 
 /// Meshes and ZeRO stages, and the calls in two steps of a two-layer Llama: 5 FSDP units with a gradient reduction per
-/// step, the gathers of the comparison, one in each step for the check of updates, and two for the consistency check of
-/// the first step. Unequal shards (11 positions and 61 tokens over `tp`) differ by so little that they are exchanged as
+/// step, the gathers of the comparison, and two for the consistency check of the first step; the sums of the loss, of the
+/// norm over ranks with other shards, and of the exchange of each step. Unequal shards (11 positions and 61 tokens over `tp`) differ by so little that they are exchanged as
 /// if they were equal.
 const CALLS: [(&str, ZeroStage, &str); 8] = [
-    ("dp=2", ZeroStage::Replicated, "all_gather 8, all_reduce 10"),
-    ("tp=2", ZeroStage::Replicated, "all_gather 82, all_reduce 12, reduce_scatter 20"),
-    ("fsdp=2", ZeroStage::Replicated, "all_gather 8, all_reduce 10"),
-    ("fsdp=2", ZeroStage::Optimizer, "all_gather 83, reduce_scatter 10"),
-    ("fsdp=2", ZeroStage::Gradients, "all_gather 83, reduce_scatter 10"),
-    ("fsdp=2", ZeroStage::Parameters, "all_gather 88, reduce_scatter 10"),
-    ("dp=2,fsdp=2", ZeroStage::Parameters, "all_gather 88, all_reduce 10, reduce_scatter 10"),
-    ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
+    ("dp=2", ZeroStage::Replicated, "all_gather 2, all_reduce 14"),
+    ("tp=2", ZeroStage::Replicated, "all_gather 78, all_reduce 16, reduce_scatter 20"),
+    ("fsdp=2", ZeroStage::Replicated, "all_gather 2, all_reduce 14"),
+    ("fsdp=2", ZeroStage::Optimizer, "all_gather 75, all_reduce 6, reduce_scatter 10"),
+    ("fsdp=2", ZeroStage::Gradients, "all_gather 75, all_reduce 6, reduce_scatter 10"),
+    ("fsdp=2", ZeroStage::Parameters, "all_gather 80, all_reduce 6, reduce_scatter 10"),
+    ("dp=2,fsdp=2", ZeroStage::Parameters, "all_gather 80, all_reduce 16, reduce_scatter 10"),
+    ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 156, all_reduce 28, reduce_scatter 30"),
 ];

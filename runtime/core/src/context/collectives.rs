@@ -41,7 +41,7 @@ impl Rank {
     pub fn process_group(&self, axes: AxisSet) -> Arc<Communicator> {
         let is_over_stages = axes.contains(AxisId::Pp) && self.degree(AxisId::Pp) > 1;
         assert!(
-            !is_over_stages || !self.declared_values().is_in_stage(),
+            !is_over_stages || !self.is_in_stage(),
             "an operation inside of a pipeline stage communicates over `pp`, whose ranks compute other stages \
              meanwhile: split tensors of stages over `tp` or `cp`, and let the schedule pass tensors from stage to \
              stage"

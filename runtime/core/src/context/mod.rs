@@ -2,7 +2,6 @@
 
 mod buffers;
 mod collectives;
-mod declared_values;
 mod document_ids;
 mod extents;
 mod failure;
@@ -18,17 +17,12 @@ pub(crate) mod scope;
 mod session;
 mod settings;
 mod step_counter;
-mod step_exchange;
-mod step_losses;
-mod update_history;
-mod updates;
-mod value_digests;
 mod visible_rows;
 mod zero_stage;
 
 pub use rank::Rank;
 pub use scope::{Scope, scope};
-pub use settings::Settings;
+pub use settings::{Checks, Settings};
 pub use zero_stage::ZeroStage;
 
 pub(crate) use buffers::{Staged, alloc_like};
@@ -38,6 +32,4 @@ pub use failure::fail;
 pub(crate) use micro_batch::MicroBatch;
 pub use routed_rows::RoutedRows;
 pub(crate) use running_stage::{BoundaryId, RunningStage, StageReaders, StagedForwardId};
-pub(crate) use step_losses::LossSum;
-pub use update_history::AppliedUpdates;
 pub(crate) use visible_rows::{KeyBlock, KeyRangeBuffers, VisibleRows};

@@ -11,7 +11,6 @@ use meshwright_comm::__internal::DeviceSpan;
 use meshwright_comm::{RankComms, Timeline};
 use meshwright_mesh::__internal::shape_name;
 
-use super::declared_values::DeclaredValues;
 use super::document_ids::DocumentIds;
 use super::grad_mode::GradMode;
 use super::micro_batch::MicroBatch;
@@ -19,9 +18,8 @@ use super::routed_rows::RoutedRows;
 use super::row_documents::RowDocuments;
 use super::scope;
 use super::session::Session;
-use super::settings::Settings;
+use super::settings::{Checks, Settings};
 use super::step_counter::StepCounter;
-use super::step_exchange::StepExchange;
 use super::zero_stage::ZeroStage;
 
 /// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
@@ -50,8 +48,7 @@ struct Context {
     /// Lanes of the device in the trace.
     timeline: Option<Arc<Timeline>>,
     used_axes: Cell<AxisSet>,
-    declared_values: DeclaredValues,
-    step_exchange: StepExchange,
+    is_in_stage: Cell<bool>,
 }
 
 impl Drop for Context {
@@ -93,8 +90,7 @@ impl Rank {
             session: Session::default(),
             timeline,
             used_axes: Cell::default(),
-            declared_values: DeclaredValues::default(),
-            step_exchange: StepExchange::default(),
+            is_in_stage: Cell::default(),
         });
         Rank { context, micro_batch: None, routed_rows: None, documents: RowDocuments::default() }
     }
@@ -318,37 +314,23 @@ impl Rank {
         self.context.used_axes.get()
     }
 
-    /// Returns the values that were declared the same on several ranks.
+    /// Runs `body`, a computation of a pipeline stage, whose declared values differ along `pp`.
     #[doc(hidden)]
-    pub fn declared_values(&self) -> &DeclaredValues {
-        &self.context.declared_values
+    pub fn in_stage<T>(&self, body: impl FnOnce() -> T) -> T {
+        let outer = self.context.is_in_stage.replace(true);
+        let result = body();
+        self.context.is_in_stage.set(outer);
+        result
     }
 
-    /// Returns the state that each step exchanges.
-    pub(super) fn step_exchange(&self) -> &StepExchange {
-        &self.context.step_exchange
+    /// Returns true while a pipeline stage of this rank is computed.
+    pub(crate) fn is_in_stage(&self) -> bool {
+        self.context.is_in_stage.get()
     }
 
-    /// Compares the values that were declared the same on several ranks, at the end of the first step: later values are
-    /// not compared. Every rank calls it.
-    ///
-    /// # Panics
-    /// If a value differs between ranks on which it was declared the same; on all ranks alike.
-    #[track_caller]
-    #[doc(hidden)]
-    pub fn compare_declared_values(&self) {
-        self.declared_values().compare(self.comms(), self.peek_step(), true);
-    }
-
-    /// Compares the values of [`compare_declared_values`](Self::compare_declared_values) that were made so far, before
-    /// the first step, whose own values are still to be compared. Every rank calls it.
-    ///
-    /// # Panics
-    /// As [`compare_declared_values`](Self::compare_declared_values).
-    #[track_caller]
-    #[doc(hidden)]
-    pub fn compare_values_before_step(&self) {
-        self.declared_values().compare(self.comms(), self.peek_step(), false);
+    /// Returns the steps in which the promise is checked.
+    pub(crate) fn checks(&self) -> Checks {
+        self.context.settings.checks
     }
 
     /// Waits until the trace of the device is complete.

@@ -26,6 +26,20 @@ pub struct Settings {
     /// and what is smaller behind it; in a pipeline, of each stage. The same on every rank. The trainer turns it off if
     /// the memory plan does not fit otherwise.
     pub keeps_last_units: bool,
+    /// Steps in which the ranks check what no type can express; the same on every rank.
+    pub checks: Checks,
+}
+
+/// Steps in which the ranks check what no type can express: that they train one model on one batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Checks {
+    /// None: for a program that has passed the checks before.
+    Off,
+    /// The first step, up to its `Gradients::reduce`.
+    FirstStep,
+    /// All steps.
+    #[default]
+    EveryStep,
 }
 
 impl Settings {
@@ -39,6 +53,7 @@ impl Settings {
             memory_limit: None,
             logits_limit: None,
             keeps_last_units: true,
+            checks: Checks::EveryStep,
         }
     }
 }

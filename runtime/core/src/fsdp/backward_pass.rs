@@ -9,7 +9,8 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use crate::context::scope::{self, Pass};
-use crate::context::{LossSum, Rank};
+use crate::context::Rank;
+use crate::promise::LossSum;
 
 use super::param::ParamRef;
 use super::unit::{GradientOwner, Unit};

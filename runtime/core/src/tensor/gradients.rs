@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use crate::context::{Rank, ZeroStage};
 use crate::fsdp::{BackwardPass, ParamRef, Unit, UnitSlice};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::{AxisId, AxisSet, Dims};
 use meshwright_backend::View;
 use meshwright_comm::Site;
 
 use super::counting::Pooled;
 use super::loss_totals::LossTotals;
+use super::{Mean, Metric};
 
 /// State of gradients during gradient accumulation: further micro-batches follow, whose losses are counted as the first
 /// ones, [`Pooled`] or [`OfStep`](super::OfStep).
@@ -139,23 +140,34 @@ impl<State> Gradients<State> {
     where
         State: Unsummed,
     {
+        self.reduce_with::<()>(&[]).0
+    }
+
+    /// Reduces the gradients, as [`reduce`](Self::reduce) does, and `metrics` in the same exchange of the ranks: the
+    /// losses of the micro-batches of a step.
+    ///
+    /// # Panics
+    /// As [`reduce`](Self::reduce).
+    #[track_caller]
+    pub fn reduce_with<S: Dims>(self, metrics: &[Metric<S>]) -> (Gradients<Reduced>, Vec<Mean>)
+    where
+        State: Unsummed,
+    {
         self.pass.check_valid();
         // The reductions come first: they may be part of the CUDA graph of the backward, and every rank issues the
         // same.
         self.pass.finish_reductions();
         self.pass.units().iter().for_each(|unit| unit.check_tie_summed());
         self.pass.mark_reduced();
-        let site = Site::here("Gradients::reduce");
-        let mut total = 0.0;
-        for (axes, count) in &self.totals.counts {
-            let mut count = [*count as f64];
-            self.rank.all_reduce_f64(*axes, &site, &mut count);
-            total += count[0];
-        }
         self.rank.compare_declared_values();
-        self.rank.compare_updates(self.totals.sum.with_auxiliary(self.pass.auxiliary_losses()));
+        let mut sums = vec![self.totals.share_of_count(&self.rank)];
+        sums.extend(metrics.iter().flat_map(Metric::shares));
+        let losses = self.totals.compared().with_auxiliary(self.pass.auxiliary_losses());
+        self.rank.exchange_step(losses, &mut sums);
+        let total = sums[0];
+        let means = sums[1..].chunks_exact(2).map(Mean::of_sums).collect();
         let scale = if total > 0.0 { self.scale * (1.0 / total) as f32 } else { 0.0 };
-        Gradients { scale, ..self.with_state() }
+        (Gradients { scale, ..self.with_state() }, means)
     }
 
     /// Returns the gradient norm, the Euclidean norm of the gradients of the global model: every element counts once,

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::context::LossSum;
+use crate::context::Rank;
 use crate::layout::AxisSet;
+use crate::promise::LossSum;
 
 use super::counting::Counting;
 use super::step_count::AnnouncedCount;
@@ -54,6 +55,17 @@ impl LossTotals {
             count.add_counted(term.elements);
             self.announced.push(Rc::clone(count));
         }
+    }
+
+    /// Returns this rank's share of the number of elements that the losses count on all ranks.
+    pub fn share_of_count(&self, rank: &Rank) -> f64 {
+        self.counts.iter().map(|(axes, count)| rank.share_of(*axes, *count as f64)).sum()
+    }
+
+    /// Returns what ranks compare: the sum, with its count.
+    pub fn compared(&self) -> LossSum {
+        let add = |sum: LossSum, (axes, count): (&AxisSet, &u64)| sum.with_count(*axes, *count);
+        self.counts.iter().fold(self.sum, add)
     }
 
     /// Checks that the losses have counted what is announced.

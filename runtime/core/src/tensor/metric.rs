@@ -133,12 +133,17 @@ impl<S: Dims> Metric<S> {
         }
     }
 
+    /// Returns this rank's shares of the sum and the count of all ranks.
+    pub(super) fn shares(&self) -> [f64; 2] {
+        [self.local_sum(), self.count as f64].map(|number| self.rank.share_of(self.axes, number))
+    }
+
     /// Reduces the mean over all ranks: one small all-reduce.
     #[track_caller]
     pub fn reduce(&self) -> Mean {
         let mut parts = [self.local_sum(), self.count as f64];
         self.rank.all_reduce_f64(self.axes, &Site::here("Metric::reduce"), &mut parts);
-        Mean { sum: parts[0], count: parts[1] as u64 }
+        Mean::of_sums(&parts)
     }
 
     /// Never compiles: a metric has no value before its sum and count are reduced over the ranks.
@@ -204,6 +209,11 @@ pub struct Mean {
 }
 
 impl Mean {
+    /// Creates the mean of a sum and a count.
+    pub(super) fn of_sums(sums: &[f64]) -> Mean {
+        Mean { sum: sums[0], count: sums[1] as u64 }
+    }
+
     /// Returns the sum divided by the count; zero if nothing counted.
     pub fn value(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }

@@ -67,7 +67,7 @@ pub use crate::autograd::{
 #[doc(hidden)]
 pub use crate::autograd::{Part, PartKind};
 pub(crate) use crate::autograd::{at_boundary, at_stage_boundary};
-pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
+pub use crate::context::{Checks, Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use meshwright_mesh::Extent;
 

@@ -55,7 +55,7 @@ mod tests {
             ("blocks.3 (gradient)", Some("blocks.3")),
             ("start.embed.weight", Some("start")),
             ("head (parameters)", Some("head")),
-            ("check of updates", None),
+            ("losses and checks", None),
             ("Gradients::norm", None),
         ] {
             let found = LayerField::new(path).part();

@@ -10,6 +10,9 @@ use crate::train::Result;
 /// Checks that data ranks hold different rows of a step of `samples` samples, and that model-parallel ranks hold the
 /// same rows. Every rank calls it with its own `batch`, and all get the same result.
 pub fn check_first_batches(rank: &Rank, samples: usize, batch: &Batch) -> Result<()> {
+    if !rank.makes_checks() {
+        return Ok(());
+    }
     let world = rank.comms().world();
     let mut own = vec![rank.position(AxisSet::DATA) as u32];
     own.extend(BatchHash::of_batch(batch).to_words());

@@ -4,7 +4,6 @@
 mod open_segments;
 mod recompute;
 mod segment;
-mod segment_program;
 
 pub use segment::{CheckpointedSegment, SavePolicy};
 

@@ -9,10 +9,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::context::Rank;
 use crate::fsdp::Unit;
+use crate::promise::SegmentProgram;
 use meshwright_backend::{Buffer, Element};
 
 use super::segment::CheckpointedSegment;
-use super::segment_program::SegmentProgram;
 
 /// Checkpointed segments that a rank is computing, innermost last.
 #[derive(Default)]

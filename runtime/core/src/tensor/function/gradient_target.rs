@@ -7,8 +7,8 @@ use crate::context::Rank;
 use meshwright_backend::Buffer;
 use meshwright_mesh::Extent;
 
-use super::call_check::CallCheck;
 use super::operands::{OperandName, ResultView};
+use crate::promise::CallCheck;
 
 /// The gradient of one operand, which backward writes.
 #[must_use = "backward writes the gradient of each operand: `if let Some(dx) = dx.target() { .. }`"]

@@ -13,13 +13,13 @@ use crate::context::Rank;
 use crate::layout::{DimInfo, Dims};
 use meshwright_backend::{DType, View};
 
-use super::call_check::CallCheck;
 use super::definition::Function;
 use super::made_up::{Draw, number_of_gradient};
 use super::output::FunctionOutput;
 use super::probe::{Probe, ProbeBlock, ProbePart, ProbeResults};
 use super::recorded::FunctionOperation;
 use super::shapes::{PerOperand, Shapes};
+use crate::promise::CallCheck;
 
 /// Result of a check of calls: the first mistake of forward, or else of backward.
 type Checked = Result<Option<String>, String>;

@@ -3,7 +3,7 @@
 //! Parameters that begin as zeros, gates that are closed at first, and samples of about one scale hide what a function
 //! does.
 
-use super::call_check::CallCheck;
+use crate::promise::CallCheck;
 
 /// The numbers of the operands of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -58,7 +58,6 @@
 //! ```
 
 mod apply;
-mod call_check;
 mod calls;
 mod definition;
 mod extents;

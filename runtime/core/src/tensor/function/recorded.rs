@@ -10,13 +10,13 @@ use meshwright_backend::{Buffer, DType, View};
 use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
-use super::call_check::{CallCheck, CallKey};
 use super::calls::{Backward, Forward, FunctionContext};
 use super::definition::{BackwardReads, Function};
 use super::gradient_target::GradientBuffers;
 use super::operands::{OperandName, OperandView, ResultView};
 use super::saved::SavedBuffers;
 use super::shapes::{PerOperand, Shapes};
+use crate::promise::{CallCheck, CallKey};
 
 /// A function with the local extents of its operands and its output.
 pub(super) struct FunctionOperation<F, I: Shapes, P: Shapes> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::DType;
 use crate::optim::{AdamWOptions, MuonOptions};
+use crate::tensor::Checks;
 use crate::train::{Decay, LrSchedule};
 
 use super::*;
@@ -155,6 +156,7 @@ fn rank_settings_follow_from_flags() {
         memory_limit: Some(1000),
         logits_limit: None,
         keeps_last_units: true,
+        checks: Checks::EveryStep,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }

@@ -6,24 +6,24 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Fingerprint of a segment, compared between forward and recomputation: the parameters that it uses, in order, and the
 /// numbers that come from the host. A recomputation may use fewer numbers, because a layer may keep constants.
 #[derive(Default)]
-pub(super) struct SegmentProgram {
+pub(crate) struct SegmentProgram {
     params: DefaultHasher,
     numbers: HashSet<u64>,
 }
 
 impl SegmentProgram {
     /// Adds the use of the parameter at `path`.
-    pub(super) fn add_param(&mut self, path: &str) {
+    pub(crate) fn add_param(&mut self, path: &str) {
         path.hash(&mut self.params);
     }
 
     /// Adds a number, or the hash of several.
-    pub(super) fn add_number(&mut self, number: u64) {
+    pub(crate) fn add_number(&mut self, number: u64) {
         self.numbers.insert(number);
     }
 
     /// Returns true if `again` has used the same parameters, and no other numbers.
-    pub(super) fn is_repeated_by(&self, again: &SegmentProgram) -> bool {
+    pub(crate) fn is_repeated_by(&self, again: &SegmentProgram) -> bool {
         self.params.finish() == again.params.finish() && again.numbers.is_subset(&self.numbers)
     }
 }

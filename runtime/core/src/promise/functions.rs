@@ -6,13 +6,14 @@
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::Location;
 
 use half::bf16;
 
 use crate::context::Rank;
 use meshwright_backend::{Buffer, DType};
+
+use super::digests::hash_of;
 
 /// Bits of the NaN in f32; the upper half are those in bf16.
 const UNWRITTEN: u32 = 0x7fe5_a3c9;
@@ -26,12 +27,12 @@ const OPTIONS: usize = 64;
 
 /// A call of a function of type `F`, whose shapes are part of the type.
 #[derive(Hash)]
-pub(super) struct CallKey<'a> {
-    pub(super) path: &'a str,
-    pub(super) called_at: &'static Location<'static>,
-    pub(super) pass: &'static str,
+pub(crate) struct CallKey<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) called_at: &'static Location<'static>,
+    pub(crate) pass: &'static str,
     /// Lengths of the results, and which gradients are required.
-    pub(super) results: Vec<usize>,
+    pub(crate) results: Vec<usize>,
 }
 
 /// The calls of a rank, by the hashes of their types and keys.
@@ -51,7 +52,7 @@ struct CallCount {
 
 /// The check of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallCheck {
+pub(crate) enum CallCheck {
     /// Everything is checked: it is the first call, or the first one with these options.
     Full,
     /// A repeated check, with its number.
@@ -65,26 +66,26 @@ impl CallCheck {
     ///
     /// A call that is captured in a CUDA graph is not checked, because the host does not read device memory then; the
     /// steps before it were eager. Neither is one of a dry run, whose kernels write nothing.
-    pub(super) fn new<F: 'static>(
+    pub(crate) fn new<F: 'static>(
         rank: &Rank,
         key: &CallKey<'_>,
         options: Option<&str>,
     ) -> CallCheck {
         let is_captured = rank.allocator().device().is_some_and(|device| device.is_capturing());
-        if is_captured || rank.backend().is_dry_run() {
+        if is_captured || rank.backend().is_dry_run() || !rank.makes_checks() {
             return CallCheck::Unchecked;
         }
         let mut calls = rank.session_state::<CheckedCalls>().0.borrow_mut();
-        calls.entry(hash_of(&(TypeId::of::<F>(), key))).or_default().count_call(options)
+        calls.entry(hash_of((TypeId::of::<F>(), key))).or_default().count_call(options)
     }
 
     /// Returns true if the call is checked.
-    pub(super) fn is_checked(self) -> bool {
+    pub(crate) fn is_checked(self) -> bool {
         self != CallCheck::Unchecked
     }
 
     /// Marks all elements as unwritten.
-    pub(super) fn mark_unwritten(self, buffer: &mut Buffer) {
+    pub(crate) fn mark_unwritten(self, buffer: &mut Buffer) {
         if !self.is_checked() {
             return;
         }
@@ -102,7 +103,7 @@ impl CallCheck {
     /// # Panics
     /// If one was not.
     #[track_caller]
-    pub(super) fn check_written(self, buffer: &Buffer, name: impl std::fmt::Display) {
+    pub(crate) fn check_written(self, buffer: &Buffer, name: impl std::fmt::Display) {
         if !self.is_checked() {
             return;
         }
@@ -124,24 +125,18 @@ impl CallCount {
     /// loop over layers is left out forever.
     fn count_call(&mut self, options: Option<&str>) -> CallCheck {
         self.calls += 1;
-        let are_new = self.options.len() < OPTIONS && self.options.insert(hash_of(&options));
+        let are_new = self.options.len() < OPTIONS && self.options.insert(hash_of(options));
         if !are_new && self.calls < self.next {
             return CallCheck::Unchecked;
         }
         let number = self.calls;
         self.next = match number {
             0..FIRST_CALLS => number + 1,
-            _ => number + number / 4 + hash_of(&number) % (number / 8 + 1),
+            _ => number + number / 4 + hash_of(number) % (number / 8 + 1),
         };
         self.checks += 1;
         if are_new { CallCheck::Full } else { CallCheck::Repeated(self.checks) }
     }
-}
-
-fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Returns the index of the first element that is still marked as unwritten.

@@ -1,12 +1,12 @@
 //! Losses, which have to be the same on ranks that compute the same part of a batch.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::Location;
 
 use crate::layout::{AxisId, AxisSet};
 use meshwright_mesh::MeshShape;
 
-use super::declared_values::describe_agreement;
+use super::digests::hash_of;
+use super::recorded::describe_agreement;
 
 /// The sum of the losses of gradients.
 #[derive(Debug, Default, Clone, Copy)]
@@ -15,6 +15,8 @@ pub(crate) struct LossSum {
     sum: f64,
     /// The axes over which any of them varies.
     varies: AxisSet,
+    /// Number of elements that they count on this rank.
+    count: u64,
     /// Hash of their weights, and of auxiliary losses; 0 for losses without.
     weights: u64,
     /// Line of the last one.
@@ -25,7 +27,7 @@ impl LossSum {
     /// Creates the sum of one loss that is differentiated at `line`, whose `sum` is the same on ranks with equal
     /// positions along `varies`.
     pub fn of_one_loss(sum: f64, varies: AxisSet, line: &'static Location<'static>) -> LossSum {
-        LossSum { sum, varies, weights: 0, line: Some(line) }
+        LossSum { sum, varies, line: Some(line), ..LossSum::default() }
     }
 
     /// Returns the sum as that of one loss with a weight, differentiated at `line`. The weights of a step are compared
@@ -44,6 +46,7 @@ impl LossSum {
         LossSum {
             sum: self.sum + later.sum,
             varies: self.varies.union(later.varies),
+            count: self.count + later.count,
             weights: match (self.weights, later.weights) {
                 (weights, 0) | (0, weights) => weights,
                 both => hash_of([both.0, both.1]),
@@ -66,6 +69,12 @@ impl LossSum {
         LossSum { line: own_line.or(both.line), ..both }
     }
 
+    /// Returns the sum as one of losses that count `count` elements, which is the same on ranks with equal positions
+    /// along `axes`.
+    pub fn with_count(self, axes: AxisSet, count: u64) -> LossSum {
+        LossSum { count: self.count + count, varies: self.varies.union(axes), ..self }
+    }
+
     /// Returns the sum as one of losses of the last pipeline stage, on a mesh of several stages.
     pub(super) fn of_last_stage(self, shape: &MeshShape) -> LossSum {
         match shape.degree(AxisId::Pp) {
@@ -75,13 +84,23 @@ impl LossSum {
     }
 
     /// Number of words that [`words`](Self::words) returns.
-    pub(super) const WORDS: usize = 5;
+    pub(super) const WORDS: usize = 7;
 
     /// Returns the words that other ranks compare with their own.
     pub(super) fn words(&self) -> [u32; Self::WORDS] {
         let halves = |word: u64| [(word >> 32) as u32, word as u32];
-        let ([a, b], [c, d]) = (halves(self.sum.to_bits()), halves(self.weights));
-        [a, b, c, d, self.varies.number() as u32]
+        let [[a, b], [c, d], [e, f]] = [self.sum.to_bits(), self.weights, self.count].map(halves);
+        [a, b, c, d, e, f, self.varies.number() as u32]
+    }
+
+    /// Returns the hash of the weights.
+    pub(super) fn weights(&self) -> u64 {
+        self.weights
+    }
+
+    /// Returns the axes over which the losses vary.
+    pub(super) fn varies(&self) -> AxisSet {
+        self.varies
     }
 
     /// Compares the losses of this rank with the words of another one.
@@ -91,9 +110,18 @@ impl LossSum {
     /// other weights.
     #[track_caller]
     pub(super) fn compare_with(&self, words: &[u32], other: usize, rank: usize, shape: &MeshShape) {
+        let [sum, weights, count] =
+            [0, 2, 4].map(|first| u64::from(words[first]) << 32 | u64::from(words[first + 1]));
+        let position = |rank| shape.index_in_group(rank, self.varies);
+        let is_alike = position(other) == position(rank) && words[6] == self.varies.number() as u32;
+        assert!(
+            count == self.count || !is_alike,
+            "the losses of a step are declared {}, but they count {} elements on rank {rank} and {count} on rank \
+             {other}: these ranks compute the same part of the batch, so they ignore the same targets",
+            describe_agreement(self.varies),
+            self.count,
+        );
         let Some(line) = self.line else { return };
-        let [sum, weights] =
-            [0, 2].map(|first| u64::from(words[first]) << 32 | u64::from(words[first + 1]));
         // Only ranks of the last pipeline stage have losses.
         assert!(
             weights == self.weights || shape.degree(AxisId::Pp) > 1,
@@ -102,8 +130,7 @@ impl LossSum {
              order, which a `HashMap` does not have, with weights that follow from numbers of all ranks, as \
              `Loss::reduce` and `Gradients::norm` return"
         );
-        let position = |rank| shape.index_in_group(rank, self.varies);
-        if position(other) != position(rank) || words[4] != self.varies.number() as u32 {
+        if !is_alike {
             return;
         }
         let sum = f64::from_bits(sum);
@@ -119,12 +146,6 @@ impl LossSum {
     }
 }
 
-fn hash_of(words: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    words.hash(&mut hasher);
-    hasher.finish()
-}
-
 /// Returns true if two ranks have the same loss. Sums may differ by rounding: a rank may have read a number from a
 /// tensor.
 fn is_same_sum(one: f64, other: f64) -> bool {
@@ -136,7 +157,24 @@ fn is_same_sum(one: f64, other: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_same_sum;
+    use super::*;
+
+    /// Ranks of `tp` share a part of the batch, and ranks of `dp` do not.
+    #[test]
+    fn counts_differ_only_between_parts_of_the_batch() {
+        let shape: MeshShape = "dp=2,tp=2".parse().unwrap();
+        let data = AxisSet::of(AxisId::Dp);
+        let count = |count| LossSum::default().with_count(data, count);
+        let compare = |other: usize, counts: [u64; 2]| {
+            let [own, words] = [count(counts[0]), count(counts[1])];
+            let compare = || own.compare_with(&words.words(), other, 0, &shape);
+            std::panic::catch_unwind(compare).map_err(|panic| *panic.downcast::<String>().unwrap())
+        };
+        assert_eq!(compare(1, [3, 3]), Ok(()));
+        assert_eq!(compare(2, [3, 4]), Ok(()));
+        let message = compare(1, [3, 4]).unwrap_err();
+        assert!(message.contains("they count 3 elements on rank 0 and 4 on rank 1"), "{message}");
+    }
 
     #[test]
     fn sums_differ_by_rounding_only() {

@@ -1,6 +1,7 @@
-//! Digests of declared values. Ranks compare digests first: a few words, however many values there are.
+//! Hashes, and digests of declared values. Ranks compare digests first: a few words, however many values there are.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -44,6 +45,13 @@ pub(super) fn are_alike(shape: &MeshShape, by_rank: &[Vec<u32>]) -> bool {
         count * shape.degree_of(AxisSet::from_number(*axes)) == shape.world_size()
     };
     found.iter().all(is_complete)
+}
+
+/// Returns a hash that is the same on all ranks.
+pub(super) fn hash_of(words: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    words.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@ use std::panic::Location;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::context::{Rank, fail};
 use crate::layout::{AxisId, AxisSet};
 use meshwright_backend::Element;
-use meshwright_comm::{Blocks, Communicator, RankComms, Site};
+use meshwright_comm::{Blocks, Communicator, Site};
 
-use super::failure::fail;
-use super::value_digests::{are_alike, digests_of};
+use super::digests::{are_alike, digests_of};
 
 /// Limits of the values, and of the numbers, that a rank records for the comparison.
 const LIMITS: [usize; 2] = [4096, 1024];
@@ -22,16 +22,21 @@ const LIMITS: [usize; 2] = [4096, 1024];
 /// Number of `u32` words that describe a value in the comparison.
 const WORDS: usize = 7;
 
-/// Values made on the host of a rank, recorded until the ranks have compared the values of the first step.
+/// Values made on the host of `rank`, recorded until the ranks have compared the values of the first step.
+#[derive(Clone, Copy)]
+pub struct DeclaredValues<'a> {
+    pub(super) rank: &'a Rank,
+    pub(super) record: &'a ValueRecord,
+}
+
+/// The record of the values of a rank.
 #[derive(Default)]
-pub struct DeclaredValues {
+pub(super) struct ValueRecord {
     values: RefCell<Vec<Declared>>,
     /// Number of values made at each line.
     made_at: RefCell<HashMap<u64, u32>>,
     /// Number of recorded tensors and settings, and of recorded numbers.
     counts: Cell<[usize; 2]>,
-    /// True while a pipeline stage of this rank is computed.
-    is_in_stage: Cell<bool>,
     is_compared: Cell<bool>,
 }
 
@@ -80,7 +85,7 @@ impl DeclaredKind {
     }
 }
 
-impl DeclaredValues {
+impl DeclaredValues<'_> {
     /// Records the elements `block` of `name`, made at `line`.
     pub(crate) fn note_elements<T: Element>(
         &self,
@@ -118,20 +123,6 @@ impl DeclaredValues {
         self.record_value(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
     }
 
-    /// Runs `body`, a computation of a pipeline stage, whose declared values differ along `pp`.
-    #[doc(hidden)]
-    pub fn in_stage<T>(&self, body: impl FnOnce() -> T) -> T {
-        let outer = self.is_in_stage.replace(true);
-        let result = body();
-        self.is_in_stage.set(outer);
-        result
-    }
-
-    /// Returns true while a pipeline stage of this rank is computed.
-    pub(super) fn is_in_stage(&self) -> bool {
-        self.is_in_stage.get()
-    }
-
     fn record_value(
         &self,
         kind: DeclaredKind,
@@ -148,7 +139,9 @@ impl DeclaredValues {
 
     fn is_recorded(&self, kind: DeclaredKind) -> bool {
         let class = usize::from(kind == DeclaredKind::Number);
-        !self.is_compared.get() && self.counts.get()[class] < LIMITS[class]
+        self.rank.makes_checks()
+            && !self.record.is_compared.get()
+            && self.record.counts.get()[class] < LIMITS[class]
     }
 
     /// Independent of closures, so that it is compiled once.
@@ -160,13 +153,14 @@ impl DeclaredValues {
         line: &'static Location<'static>,
         [len, hash]: [u64; 2],
     ) {
-        let mut counts = self.counts.get();
+        let record = self.record;
+        let mut counts = record.counts.get();
         counts[usize::from(kind == DeclaredKind::Number)] += 1;
-        self.counts.set(counts);
-        let stages = if self.is_in_stage.get() { AxisSet::of(AxisId::Pp) } else { AxisSet::NONE };
+        record.counts.set(counts);
+        let stages = if self.rank.is_in_stage() { AxisSet::of(AxisId::Pp) } else { AxisSet::NONE };
         let varies = varies.union(stages);
         let key = xxh3_64(line.to_string().as_bytes());
-        let mut made_at = self.made_at.borrow_mut();
+        let mut made_at = record.made_at.borrow_mut();
         let count = made_at.entry(key).or_default();
         let alike = xxh3_64(format!("{name} {len}").as_bytes()) as u32;
         let words = [
@@ -179,25 +173,27 @@ impl DeclaredValues {
             alike,
         ];
         *count += 1;
-        self.values.borrow_mut().push(Declared { name, line, kind, words, varies });
+        record.values.borrow_mut().push(Declared { name, line, kind, words, varies });
     }
 
-    /// Compares the values of all ranks that were recorded so far, in training step `step`, and ends the recording if
-    /// `is_last`. Does nothing if the recording has ended. Every rank calls it. The exchange does not count as
+    /// Compares the values of all ranks that were recorded so far, and ends the recording if `is_last`. Does nothing if the recording has ended. Every rank calls it. The exchange does not count as
     /// communication of the step, and is short unless values differ.
     ///
     /// # Panics
     /// If a value differs between ranks on which it was declared the same; on all ranks alike.
     #[track_caller]
-    pub(super) fn compare(&self, comms: &RankComms, step: u64, is_last: bool) {
-        if self.is_compared.get() {
+    pub(super) fn compare(&self, is_last: bool) {
+        let DeclaredValues { rank, record } = *self;
+        if record.is_compared.get() || !rank.makes_checks() {
             return;
         }
-        self.note_setting("the training step", Location::caller(), || step.to_string());
-        self.is_compared.set(is_last);
-        self.counts.take();
-        self.made_at.take();
-        let own = self.values.take();
+        let step = || rank.peek_step().to_string();
+        self.note_setting("the training step", Location::caller(), step);
+        record.is_compared.set(is_last);
+        record.counts.take();
+        record.made_at.take();
+        let own = record.values.take();
+        let comms = rank.comms();
         let world = comms.uncounted_world();
         if world.is_dry_run() {
             // The other ranks would have made the same values.
