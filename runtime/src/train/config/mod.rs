@@ -130,6 +130,7 @@ impl Config {
             reduce: self.reduce_dtype.dtype(),
             zero: self.zero,
             memory_limit: self.memory_limit,
+            checks: self.checks,
             ..Settings::new(self.seed)
         }
     }

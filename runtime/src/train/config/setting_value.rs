@@ -11,7 +11,7 @@ use crate::data::Order;
 use crate::mesh::{AxisOrder, MeshError, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
-use crate::tensor::ZeroStage;
+use crate::tensor::{Checks, ZeroStage};
 
 use super::flags::{Flag, FlagKind};
 use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
@@ -219,6 +219,7 @@ macro_rules! words {
 
 words! {
     DeviceChoice { "cpu" => DeviceChoice::Cpu, "cuda" => DeviceChoice::Cuda }
+    Checks { "off" => Checks::Off, "first" => Checks::FirstStep, "every" => Checks::EveryStep }
     Precision { "f32" => Precision::F32, "bf16" => Precision::Bf16 }
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
     Decay { "constant" => Decay::Constant, "cosine" => Decay::Cosine, "wsd" => Decay::Wsd }

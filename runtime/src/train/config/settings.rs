@@ -10,7 +10,7 @@ use crate::data::{DocumentOptions, Order};
 use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
-use crate::tensor::ZeroStage;
+use crate::tensor::{Checks, ZeroStage};
 
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
@@ -52,6 +52,8 @@ settings! {
         device: DeviceChoice = "cpu", "DEVICE", at "/device" Free => device;
         "Threads of each rank [default: cores divided by ranks, at least 1]"
         threads: Option<Size>, "N" => threads;
+        "Steps in which ranks check that they train one model on one batch: off, first, every"
+        checks: Checks = "every", "STEPS" => #[serde(skip)] checks;
         "Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits \
          from run to run [needs --device cuda]"
         nondeterministic: bool => nondeterministic;

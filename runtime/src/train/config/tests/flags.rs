@@ -63,7 +63,7 @@ fn flags_reach_their_fields() {
          --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json --stage-times s.json \
-         --sample-tokens 0",
+         --sample-tokens 0 --checks off",
     )
     .unwrap();
     let expected = Config {
@@ -80,6 +80,7 @@ fn flags_reach_their_fields() {
         graphs: false,
         dtype: Precision::Bf16,
         reduce_dtype: Precision::Bf16,
+        checks: Checks::Off,
         threads: Some(3),
         model: ModelSource::New(ModelSizes {
             hidden: 64,
@@ -147,7 +148,7 @@ fn flags_reach_their_fields() {
 
 #[test]
 fn rank_settings_follow_from_flags() {
-    let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --memory-limit 1kB --seed 5";
+    let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --memory-limit 1kB --seed 5 --checks first";
     let settings = Settings {
         seed: 5,
         compute: DType::Bf16,
@@ -156,7 +157,7 @@ fn rank_settings_follow_from_flags() {
         memory_limit: Some(1000),
         logits_limit: None,
         keeps_last_units: true,
-        checks: Checks::EveryStep,
+        checks: Checks::FirstStep,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }
