@@ -105,7 +105,7 @@ impl Target {
             DType::Bf16 => {
                 self.put(&values.iter().copied().map(bf16::from_f32).collect::<Vec<_>>())
             }
-            DType::U32 => panic!("not a type of numbers"),
+            DType::U32 | DType::F64 => panic!("not a type of kernels"),
         }
     }
 

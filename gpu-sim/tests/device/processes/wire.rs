@@ -159,7 +159,7 @@ fn transfer(words: &[u64]) -> Transfer {
 }
 
 fn dtype(word: u64) -> DType {
-    let known = [DType::F32, DType::Bf16, DType::U32];
+    let known = [DType::F32, DType::Bf16, DType::U32, DType::F64];
     known.into_iter().find(|dtype| *dtype as u64 == word).expect("a dtype")
 }
 
