@@ -197,9 +197,9 @@ fn kinds(log: &[String]) -> String {
 }
 
 /// Meshes and ZeRO stages, and the calls in two steps of a two-layer Llama: 5 FSDP units with a gradient reduction per
-/// step, the gathers of the comparison, and two for the consistency check of the first step; the sums of the loss, of the
-/// norm over ranks with other shards, and of the exchange of each step. Unequal shards (11 positions and 61 tokens over `tp`) differ by so little that they are exchanged as
-/// if they were equal.
+/// step, the gathers of the comparison, and two for the consistency check of the first step; the sums of the loss, of
+/// the norm over ranks with other shards, and of the exchange of each step. Unequal shards (11 positions and 61 tokens
+/// over `tp`) differ by so little that they are exchanged as if they were equal.
 const CALLS: [(&str, ZeroStage, &str); 8] = [
     ("dp=2", ZeroStage::Replicated, "all_gather 2, all_reduce 14"),
     ("tp=2", ZeroStage::Replicated, "all_gather 78, all_reduce 16, reduce_scatter 20"),
