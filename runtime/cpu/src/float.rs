@@ -114,7 +114,9 @@ macro_rules! by_float {
                 type $T = half::bf16;
                 by_float!(@ [$($rest => $U),*] $body)
             }
-            meshwright_backend::DType::U32 | meshwright_backend::DType::F64 => panic!("kernels compute on f32 and bf16, not on u32"),
+            meshwright_backend::DType::U32 | meshwright_backend::DType::F64 => {
+                panic!("kernels compute on f32 and bf16 only")
+            }
         }
     };
 }

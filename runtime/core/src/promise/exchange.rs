@@ -127,7 +127,7 @@ impl StepExchange {
     }
 }
 
-/// What a rank compares with others.
+/// Updates, losses and step of a rank, which are compared with others.
 struct OwnWords {
     updates: [u32; UpdateHistory::WORDS],
     losses: LossSum,

@@ -4,7 +4,7 @@
 //! | file | what is checked | when |
 //! |---|---|---|
 //! | `recorded` | values made on the host that are the same on several ranks by their type | first step |
-//! | `functions` | which calls of user-defined functions are repeated on parts of their operands | first calls, few later |
+//! | `functions` | calls of user-defined functions, repeated on parts of their operands | first calls, few later |
 //! | `segments` | a recomputed segment uses the parameters and numbers of its forward pass | every segment |
 //! | `updates`, `losses` | updates, training step and losses | every step |
 //!

@@ -176,8 +176,9 @@ impl DeclaredValues<'_> {
         record.values.borrow_mut().push(Declared { name, line, kind, words, varies });
     }
 
-    /// Compares the values of all ranks that were recorded so far, and ends the recording if `is_last`. Does nothing if the recording has ended. Every rank calls it. The exchange does not count as
-    /// communication of the step, and is short unless values differ.
+    /// Compares the values of all ranks that were recorded so far, and ends the recording if `is_last`. Does nothing if
+    /// the recording has ended. Every rank calls it. The exchange does not count as communication of the step, and is
+    /// short unless values differ.
     ///
     /// # Panics
     /// If a value differs between ranks on which it was declared the same; on all ranks alike.

@@ -72,7 +72,7 @@ pub(super) fn cpp_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float",
         DType::Bf16 => "bf16",
-        DType::U32 | DType::F64 => panic!("kernels compute on f32 and bf16, not on u32"),
+        DType::U32 | DType::F64 => panic!("kernels compute on f32 and bf16, not on {dtype}"),
     }
 }
 
