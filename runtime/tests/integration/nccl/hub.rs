@@ -271,12 +271,15 @@ fn transfer(offers: &BTreeMap<usize, Offer>) -> HashMap<usize, Taken> {
 /// Elements of all sources, combined in their order and rounded once.
 pub fn combined(dtype: DType, op: ReduceOp, sources: &[&[u8]]) -> Vec<u8> {
     if dtype == DType::F64 {
-        let values = |source: &[u8]| bytemuck::pod_collect_to_vec::<u8, f64>(source);
+        let values = |source: &[u8]| -> Vec<f64> {
+            let numbers = source.chunks_exact(8);
+            numbers.map(|bytes| f64::from_le_bytes(bytes.try_into().expect("8 bytes"))).collect()
+        };
         let combine = |a: f64, b: f64| if op == ReduceOp::Sum { a + b } else { a.max(b) };
         let folded = sources.iter().map(|source| values(source)).reduce(|acc, source| {
             acc.into_iter().zip(source).map(|(a, b)| combine(a, b)).collect()
         });
-        return bytemuck::cast_slice(&folded.expect("ranks")).to_vec();
+        return folded.expect("ranks").into_iter().flat_map(f64::to_le_bytes).collect();
     }
     let value = |source: &[u8], i: usize| match dtype {
         DType::Bf16 => bf16::from_le_bytes([source[2 * i], source[2 * i + 1]]).to_f32(),
