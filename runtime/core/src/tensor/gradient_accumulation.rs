@@ -1,5 +1,5 @@
-//! Gradients of a step as its losses are differentiated: together, one micro-batch after the other, or as forward passes
-//! whose backward runs later.
+//! Gradients of a step as its losses are differentiated: together, one micro-batch after the other, or as forward
+//! passes whose backward runs later.
 
 use std::panic::Location;
 use std::rc::Rc;
