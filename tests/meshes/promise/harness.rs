@@ -8,7 +8,8 @@ use meshwright::comm::{CommError, launch};
 use meshwright::layout::Dims;
 use meshwright::nn::{Build, Built, Sizes, build};
 use meshwright::tensor::{
-    Accumulating, Gradients, Loss, Mean, Objective, Pooled, Rank, Reduced, Settings, ZeroStage,
+    Accumulating, Checks, Gradients, Loss, Mean, Objective, Pooled, Rank, Reduced, Settings,
+    ZeroStage,
 };
 use meshwright_tests::compare::{Tensors, distance};
 
@@ -55,8 +56,17 @@ pub const OTHER_MESH_CASES: [MeshCase; 9] = [
 
 /// Runs `body` on every rank of a mesh; the error names the rank, cause and location of a failure.
 pub fn on<T: Send>(case: MeshCase, body: impl Fn(&Rank) -> T + Sync) -> Result<Vec<T>, String> {
+    on_with(case, Checks::EveryStep, body)
+}
+
+/// [`on`], with the checks of some steps.
+pub fn on_with<T: Send>(
+    case: MeshCase,
+    checks: Checks,
+    body: impl Fn(&Rank) -> T + Sync,
+) -> Result<Vec<T>, String> {
     let shape = case.mesh.parse().unwrap_or_else(|error| panic!("{}: {error}", case.mesh));
-    let settings = Settings { zero: case.zero, ..Settings::new(7) };
+    let settings = Settings { zero: case.zero, checks, ..Settings::new(7) };
     let results = launch(&shape, |comms| {
         let backend = Box::new(CpuBackend::new(1).expect("threads start"));
         Ok::<T, CommError>(body(&Rank::with_settings(comms, backend, settings)))

@@ -5,6 +5,7 @@ mod attention;
 mod auxiliary;
 mod auxiliary_stages;
 mod boundaries;
+mod checked_steps;
 mod checks;
 mod context;
 mod declared_handles;

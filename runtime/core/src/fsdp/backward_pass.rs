@@ -8,8 +8,8 @@ use std::cell::{Cell, Ref, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::context::scope::{self, Pass};
 use crate::context::Rank;
+use crate::context::scope::{self, Pass};
 use crate::promise::LossSum;
 
 use super::param::ParamRef;
