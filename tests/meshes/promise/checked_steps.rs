@@ -53,7 +53,7 @@ fn checks_are_made_in_their_steps() {
                 Ok(_) => assert!(!is_found, "{label}: nothing was found"),
                 Err(message) => {
                     assert!(
-                        is_found && message.contains("are declared the same"),
+                        is_found && message.contains("declared the same"),
                         "{label}: {message}"
                     );
                 }

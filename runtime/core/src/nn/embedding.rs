@@ -31,8 +31,8 @@ pub struct Embedding<V, H, Style = Plain> {
     kind: PhantomData<(V, H, Style)>,
 }
 
-/// Looks up tokens shaped `[..]`; the result is shaped `[.., H]`. With a split vocabulary, each is looked up on the rank
-/// whose shard holds its row, and all ranks of the axis pass the same tokens.
+/// Looks up tokens shaped `[..]`; the result is shaped `[.., H]`. Of a split vocabulary, the rank whose shard holds the
+/// row of a token looks it up, and all ranks of the axis pass the same tokens.
 impl<V, H, Style, X: EmbeddingInput<V, H, Style>> Layer<Tokens<X>> for Embedding<V, H, Style> {
     type Out = Tensor<X::Out>;
 
