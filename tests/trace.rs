@@ -30,7 +30,8 @@ fn traces_show_compute_and_communication() {
             .filter(|(owner, _)| *owner == rank)
             .map(|(_, name)| name.as_str())
             .collect();
-        for name in ["compute", "comm tp", "comm tp (async)", "comm fsdp", "comm fsdp (async)"] {
+        for name in ["compute", "comm tp", "comm tp (async)", "comm the world", "comm fsdp (async)"]
+        {
             assert!(names.contains(&name), "rank {rank}: no `{name}` in {names:?}");
         }
         let compute = &lanes[&(rank, "compute".to_owned())];

@@ -108,7 +108,11 @@ impl Terms {
     pub(super) fn factors(&self) -> Vec<f64> {
         let known: Option<Vec<f64>> =
             self.0.iter().map(|term| term.counting.known_divisor()).collect();
-        let divisors = known.unwrap_or_else(|| self.all_reduce(|term| term.elements as f64));
+        // A closure would hide the line of the program.
+        let divisors = match known {
+            Some(divisors) => divisors,
+            None => self.all_reduce(|term| term.elements as f64),
+        };
         self.0.iter().zip(divisors).map(|(term, divisor)| term.factor(divisor)).collect()
     }
 
