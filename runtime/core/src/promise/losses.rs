@@ -126,8 +126,8 @@ impl LossSum {
         assert!(
             weights == self.weights || shape.degree(AxisId::Pp) > 1,
             "the weighted or auxiliary losses of a step (the last is differentiated at {line}) differ between rank \
-             {rank} and rank {other} in number, order, shapes or weights, or in the lines of `with_auxiliary_loss`: all \
-             ranks add and attach the same losses in the same order, which neither `if rank.index() == 0` nor a \
+             {rank} and rank {other} in number, order, shapes or weights, or in the lines of `with_auxiliary_loss`: \
+             all ranks add and attach the same losses in the same order, which neither `if rank.index() == 0` nor a \
              `HashMap` has, with weights that follow from numbers of all ranks, as `Loss::reduce` and \
              `Gradients::norm` return"
         );
