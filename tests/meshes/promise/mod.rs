@@ -11,6 +11,7 @@ mod context;
 mod declared_handles;
 mod deferral;
 mod documents;
+mod given_documents;
 mod global_numbers;
 mod harness;
 mod kept;

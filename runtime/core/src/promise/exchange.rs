@@ -13,14 +13,15 @@ use meshwright_comm::{Blocks, Communicator, Site};
 use meshwright_mesh::MeshShape;
 
 use super::digests::hash_of;
+use super::documents::{GivenDocuments, StepDocuments};
 use super::losses::LossSum;
 use super::updates::{UpdateHistory, describe_difference};
 
 /// Number of sums that show if fingerprints agree.
 const CHECKS: usize = 4;
 
-/// Number of `u32` words that describe the updates, losses and step of a rank.
-const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + 2;
+/// Number of `u32` words that describe the updates, losses, documents and step of a rank.
+const WORDS: usize = UpdateHistory::WORDS + LossSum::WORDS + GivenDocuments::WORDS + 2;
 
 /// Step of a rank whose step does not matter.
 const NO_STEP: u64 = u64::MAX;
@@ -29,6 +30,7 @@ const NO_STEP: u64 = u64::MAX;
 #[derive(Default)]
 pub(super) struct StepExchange {
     pub(super) updates: UpdateHistory,
+    pub(super) documents: StepDocuments,
     /// True after the first exchange.
     has_run: Cell<bool>,
     /// True if this rank cannot train on another step.
@@ -64,13 +66,14 @@ impl StepExchange {
     pub(super) fn run(&self, rank: &Rank, losses: LossSum, step: Option<u64>, sums: &mut [f64]) {
         let makes_checks = rank.makes_checks();
         self.has_run.set(true);
+        let documents = self.documents.take();
         let (shape, world) = (rank.comms().shape(), rank.comms().uncounted_world());
         if world.size() == 1 {
             self.is_last_step.set(self.announces_last_step.get());
             return;
         }
         let losses = losses.of_last_stage(shape);
-        let own = OwnWords { updates: self.updates.words(), losses, step };
+        let own = OwnWords { updates: self.updates.words(), losses, documents, step };
         let checks = if makes_checks { own.checks(shape, rank.index()) } else { [0.0; CHECKS] };
         let announcement = f64::from(u8::from(self.announces_last_step.get()));
         let mut all = [&checks[..], &[announcement], sums].concat();
@@ -113,6 +116,7 @@ impl StepExchange {
             );
         }
         for (other, words) in world.members().iter().zip(&by_member) {
+            own.documents.compare_with(words.documents, *other, rank, shape);
             own.losses.compare_with(words.losses, *other, rank, shape);
         }
     }
@@ -127,10 +131,11 @@ impl StepExchange {
     }
 }
 
-/// Updates, losses and step of a rank, which are compared with others.
+/// Updates, losses, documents and step of a rank, which are compared with others.
 struct OwnWords {
     updates: [u32; UpdateHistory::WORDS],
     losses: LossSum,
+    documents: GivenDocuments,
     step: Option<u64>,
 }
 
@@ -143,12 +148,15 @@ impl OwnWords {
         let everywhere = hash_of((self.updates, self.step, weights));
         let everywhere = check_words(shape, rank, AxisSet::NONE, everywhere);
         let of_losses = check_words(shape, rank, varies, hash_of(losses));
-        std::array::from_fn(|word| (everywhere[word] + of_losses[word]) as f64)
+        let documents = (self.documents.varies(), self.documents.hash());
+        let of_documents = check_words(shape, rank, documents.0, documents.1);
+        std::array::from_fn(|word| (everywhere[word] + of_losses[word] + of_documents[word]) as f64)
     }
 
     fn words(&self) -> Vec<u32> {
         let step = self.step.unwrap_or(NO_STEP);
-        [&self.updates[..], &self.losses.words(), &[(step >> 32) as u32, step as u32]].concat()
+        let step = [(step >> 32) as u32, step as u32];
+        [&self.updates[..], &self.losses.words(), &self.documents.words(), &step].concat()
     }
 }
 
@@ -174,14 +182,16 @@ fn check_words(shape: &MeshShape, rank: usize, varies: AxisSet, fingerprint: u64
 struct Words<'a> {
     updates: &'a [u32],
     losses: &'a [u32],
+    documents: &'a [u32],
     step: &'a [u32],
 }
 
 impl<'a> Words<'a> {
     fn split(all: &'a [u32]) -> Words<'a> {
         let (updates, rest) = all.split_at(UpdateHistory::WORDS);
-        let (losses, step) = rest.split_at(LossSum::WORDS);
-        Words { updates, losses, step }
+        let (losses, rest) = rest.split_at(LossSum::WORDS);
+        let (documents, step) = rest.split_at(GivenDocuments::WORDS);
+        Words { updates, losses, documents, step }
     }
 
     fn step(&self) -> Option<u64> {

@@ -6,12 +6,13 @@
 //! | `recorded` | values made on the host that are the same on several ranks by their type | first step |
 //! | `functions` | calls of user-defined functions, repeated on parts of their operands | first calls, few later |
 //! | `segments` | a recomputed segment uses the parameters and numbers of its forward pass | every segment |
-//! | `updates`, `losses` | updates, training step and losses | every step |
+//! | `updates`, `losses`, `documents` | updates, training step, losses and documents of tokens | every step |
 //!
 //! `exchange` is all that the ranks exchange for these in a step: one sum of a fixed number of words, in which the
 //! counts and losses of the step travel, too. Texts and numbers of all ranks are gathered for a message only.
 
 mod digests;
+mod documents;
 mod exchange;
 mod functions;
 mod losses;
@@ -19,10 +20,11 @@ mod recorded;
 mod segments;
 mod updates;
 
+use std::panic::Location;
 use std::rc::Rc;
 
 use crate::context::{Checks, Rank};
-use crate::layout::AxisSet;
+use crate::layout::{AxisId, AxisSet};
 
 pub(crate) use functions::{CallCheck, CallKey};
 pub(crate) use losses::LossSum;
@@ -100,10 +102,25 @@ impl Rank {
         if self.position(AxisSet::ALL.difference(axes)) == 0 { number } else { 0.0 }
     }
 
+    /// Notes that tokens are given documents at `line`, with these starts, which are the same on all ranks with equal
+    /// positions along `varies`. What a stage gives to its own tokens may differ from that of other stages.
+    pub(crate) fn note_documents(
+        &self,
+        starts: &[u32],
+        varies: AxisSet,
+        line: &'static Location<'static>,
+    ) {
+        if self.records_operations() && self.makes_checks() {
+            let stages = if self.is_in_stage() { AxisSet::of(AxisId::Pp) } else { AxisSet::NONE };
+            self.promise().exchange.documents.note(starts, varies.union(stages), line);
+        }
+    }
+
     /// Sums each of `sums` over all ranks, and compares between ranks:
     ///
     /// - the updates that they have applied so far: different updates would lead to different models;
     /// - the `losses` whose gradients are reduced;
+    /// - the documents that were given to tokens since the last exchange;
     /// - the training step.
     ///
     /// Every rank calls it.

@@ -1,6 +1,7 @@
 //! The input of captured passes: each replay uploads the tokens of its micro-batches, and their documents and key
 //! ranges.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::context::{DocumentIds, KeyBlock, Rank, extents_of};
@@ -76,6 +77,7 @@ impl CapturedInput {
     }
 
     /// Writes the micro-batch of the next replay.
+    #[track_caller]
     pub(super) fn write_input<S: Dims>(&self, rank: &Rank, pass: &InputPass<'_>) {
         let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
         self.tokens.write(&own(pass.tokens));
@@ -83,6 +85,7 @@ impl CapturedInput {
         if let (Some(documents), Some(starts)) = (&self.documents, pass.starts) {
             let extents = extents_of::<S>(&rank.with_whole_batch(), pass.sizes);
             documents.write(extents.last().expect("tokens have a sequence"), starts);
+            rank.note_documents(starts, Tokens::<S>::VARIES_OF_ROWS, Location::caller());
         }
     }
 

@@ -56,6 +56,7 @@ impl<S: Dims> Tokens<S> {
     ///
     /// # Panics
     /// If `starts` do not fill whole rows, or do not belong to documents that follow one another.
+    #[must_use = "the tokens have documents where the result is used"]
     #[track_caller]
     pub fn with_documents(&self, starts: &[u32]) -> Tokens<S> {
         let (rank, extents) = (self.rank(), self.local_extents());
@@ -69,6 +70,7 @@ impl<S: Dims> Tokens<S> {
         let name = || format!("documents of token ids shaped {}", shape_name(S::DIMS));
         let varies = Tokens::<S>::VARIES_OF_ROWS;
         rank.declared_values().note_elements(name, varies, Location::caller(), starts);
+        rank.note_documents(starts, varies, Location::caller());
         let documents = upload_documents(rank, (S::DIMS, extents), starts);
         Tokens::of_untyped(self.untyped().on_rank(rank.with_documents(documents)))
     }
