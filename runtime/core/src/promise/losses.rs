@@ -116,8 +116,11 @@ impl LossSum {
         let is_alike = position(other) == position(rank) && words[6] == self.varies.number() as u32;
         assert!(
             count == self.count || !is_alike,
-            "the losses of a step are declared {}, but they count {} elements on rank {rank} and {count} on rank \
+            "the losses of a step{} are declared {}, but they count {} elements on rank {rank} and {count} on rank \
              {other}: these ranks compute the same part of the batch, so they ignore the same targets",
+            self.line.map_or_else(String::new, |line| format!(
+                " (the last is differentiated at {line})"
+            )),
             describe_agreement(self.varies),
             self.count,
         );
