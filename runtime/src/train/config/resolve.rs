@@ -48,7 +48,7 @@ impl RunSettings {
 
     /// Replaces `--mesh`.
     pub fn with_mesh(&self, mesh: &MeshShape) -> RunSettings {
-        RunSettings { mesh: Some(MeshSetting::Shape(*mesh)), ..self.clone() }
+        RunSettings { mesh: Some(MeshSetting::Axes(*mesh)), ..self.clone() }
     }
 
     /// Returns the path to resume from, if `--resume` is given, and true for `auto`: the folder of `--save`. `None` for
@@ -97,7 +97,7 @@ impl RunSettings {
     /// demonstration run.
     pub(super) fn axes(&self) -> MeshShape {
         match self.mesh {
-            Some(MeshSetting::Shape(mesh)) => mesh,
+            Some(MeshSetting::Axes(mesh)) => mesh,
             None if self.data.is_none() && self.init_from.is_none() => {
                 MeshShape::new([(AxisId::Dp, 2), (AxisId::Tp, 2)]).expect("the mesh is valid")
             }

@@ -231,7 +231,7 @@ pub enum MeshSetting {
     /// A mesh that is chosen for this number of ranks; `None` for as many as there are GPUs.
     Auto(Option<usize>),
     /// The degrees of the axes.
-    Shape(MeshShape),
+    Axes(MeshShape),
 }
 
 impl FromStr for MeshSetting {
@@ -239,7 +239,7 @@ impl FromStr for MeshSetting {
 
     fn from_str(text: &str) -> Result<MeshSetting, String> {
         let Some(rest) = text.strip_prefix("auto") else {
-            let shape = text.parse().map(MeshSetting::Shape);
+            let shape = text.parse().map(MeshSetting::Axes);
             return shape.map_err(|error: MeshError| error.to_string());
         };
         match rest.trim().strip_prefix('=').map(|ranks| ranks.trim().parse()) {
@@ -255,7 +255,7 @@ impl fmt::Display for MeshSetting {
         match self {
             MeshSetting::Auto(None) => f.write_str("auto"),
             MeshSetting::Auto(Some(ranks)) => write!(f, "auto={ranks}"),
-            MeshSetting::Shape(shape) => shape.fmt(f),
+            MeshSetting::Axes(shape) => shape.fmt(f),
         }
     }
 }

@@ -15,7 +15,7 @@ fn settings(line: &str) -> RunSettings {
 fn a_mesh_may_be_left_to_the_trainer() {
     let mesh = |line: &str| settings(line).mesh;
     let auto = |ranks| Some(MeshSetting::Auto(ranks));
-    assert_eq!(mesh("t --mesh dp=2"), Some(MeshSetting::Shape("dp=2".parse().unwrap())));
+    assert_eq!(mesh("t --mesh dp=2"), Some(MeshSetting::Axes("dp=2".parse().unwrap())));
     assert_eq!(mesh("t"), None);
     assert_eq!(mesh("t --mesh auto=8"), auto(Some(8)));
     assert_eq!(mesh("t --mesh auto"), auto(None));
