@@ -90,8 +90,8 @@ impl GivenDocuments {
             None => String::new(),
         };
         panic!(
-            "the documents of a step{line} are declared {}, but {difference}: these ranks have the same rows, so each of \
-             them gives its tokens the documents of all, also in a pipeline stage that reads no tokens",
+            "the documents of a step{line} are declared {}, but {difference}: these ranks have the same rows, so each \
+             of them gives its tokens the documents of all, also in a pipeline stage that reads no tokens",
             describe_agreement(varies)
         );
     }
