@@ -3,7 +3,6 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::context::Rank;
 use crate::layout::AxisSet;
 use crate::promise::LossSum;
 use meshwright_backend::{Buffer, MiddleDim};
@@ -29,7 +28,8 @@ impl Value {
             let Computed { data, node: Some(of_terms) } = terms.compute() else {
                 return self.unchanged();
             };
-            let loss = compared_sum(rank, &data, varies, line);
+            let sum = || rank.read(data.view()).into_iter().map(f64::from).sum();
+            let loss = LossSum::of_checked_loss(rank, varies, line, sum).of_auxiliary_loss(line);
             let (len, sources) = (data.len(), source.iter().chain([&of_terms]));
             let node = rank.tape().record(Dependencies::on(sources), move |gradients, gradient| {
                 if let Some(backward) = gradients.rank.running_backward() {
@@ -49,24 +49,6 @@ impl Value {
             None => self.unchanged(),
         }
     }
-}
-
-/// Returns the sum of the terms `data`, which ranks compare when the gradients are reduced. On a device only the line
-/// is compared, because the sum would be waited for.
-fn compared_sum(
-    rank: &Rank,
-    data: &Buffer,
-    varies: AxisSet,
-    line: &'static Location<'static>,
-) -> LossSum {
-    let sum = match rank.allocator().device() {
-        None if rank.makes_checks() => {
-            let sum = rank.read(data.view()).into_iter().map(f64::from).sum();
-            LossSum::of_one_loss(sum, varies, line)
-        }
-        _ => LossSum::default(),
-    };
-    sum.of_auxiliary_loss(line)
 }
 
 impl TapeGradients<'_> {

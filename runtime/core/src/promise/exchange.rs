@@ -148,8 +148,8 @@ impl OwnWords {
         let everywhere = hash_of((self.updates, self.step, weights));
         let everywhere = check_words(shape, rank, AxisSet::NONE, everywhere);
         let of_losses = check_words(shape, rank, varies, hash_of(losses));
-        let documents = (self.documents.varies(), self.documents.hash());
-        let of_documents = check_words(shape, rank, documents.0, documents.1);
+        let documents = &self.documents;
+        let of_documents = check_words(shape, rank, documents.varies(), documents.hash());
         std::array::from_fn(|word| (everywhere[word] + of_losses[word] + of_documents[word]) as f64)
     }
 

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::context::Rank;
 use crate::layout::{AxisId, AxisSet};
 use meshwright_mesh::MeshShape;
 
@@ -26,8 +27,23 @@ pub(crate) struct LossSum {
 impl LossSum {
     /// Creates the sum of one loss that is differentiated at `line`, whose `sum` is the same on ranks with equal
     /// positions along `varies`.
-    pub fn of_one_loss(sum: f64, varies: AxisSet, line: &'static Location<'static>) -> LossSum {
+    fn of_one_loss(sum: f64, varies: AxisSet, line: &'static Location<'static>) -> LossSum {
         LossSum { sum, varies, line: Some(line), ..LossSum::default() }
+    }
+
+    /// Returns what ranks compare of one loss that is differentiated at `line`: nothing if no checks are made, or on a
+    /// device. Ranks may use different kernels there, rounding may be all that is left of a sum of both signs, and it
+    /// would be waited for.
+    pub fn of_checked_loss(
+        rank: &Rank,
+        varies: AxisSet,
+        line: &'static Location<'static>,
+        sum: impl FnOnce() -> f64,
+    ) -> LossSum {
+        match rank.allocator().device() {
+            None if rank.makes_checks() => LossSum::of_one_loss(sum(), varies, line),
+            _ => LossSum::default(),
+        }
     }
 
     /// Returns the sum as that of one loss with a weight, differentiated at `line`. The weights of a step are compared

@@ -152,17 +152,10 @@ impl Term {
 
     /// Returns what ranks compare of the term, whose `sum` is differentiated at `line`: it is the same on all ranks
     /// with equal positions along its axes, unless their control flow or a user-defined function depends on the rank.
-    ///
-    /// Sums on devices are not compared: ranks may use different kernels, and of a sum of both signs rounding may be
-    /// all that is left; they would be waited for, too.
     #[track_caller]
     fn compared(&self, sum: &Value, line: &'static Location<'static>) -> LossSum {
-        let compared = match sum.rank().allocator().device() {
-            None if sum.rank().makes_checks() => {
-                LossSum::of_one_loss(read_number(&sum.compute().data), self.axes, line)
-            }
-            _ => LossSum::default(),
-        };
+        let number = || read_number(&sum.compute().data);
+        let compared = LossSum::of_checked_loss(sum.rank(), self.axes, line, number);
         match self.counting {
             Counting::Pooled => compared,
             _ => compared.with_weight(self.weight, self.identity(), line),
