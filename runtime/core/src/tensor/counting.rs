@@ -1,4 +1,4 @@
-//! Counts by which losses are divided.
+//! Divisors of losses: counts of a step, or of a batch.
 
 use std::rc::Rc;
 
@@ -62,9 +62,9 @@ impl CountsEach for OfStep {
 pub(super) enum Counting {
     /// All that any loss of the step counts: gradients are divided when they are reduced.
     Pooled,
-    /// Those of the loss itself in the batch that is differentiated.
+    /// The elements of the loss itself, in the batch that is differentiated.
     OfBatch,
-    /// Those of the loss itself in the step.
+    /// The elements of the loss itself, in the step.
     OfStep(Rc<AnnouncedCount>),
 }
 

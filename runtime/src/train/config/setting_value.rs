@@ -19,7 +19,7 @@ use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
 
-/// A type of settings. Its values are of [`Value`](Self::Value), of which it may allow only some.
+/// A type of settings. Its values are of [`Value`](Self::Value), and it may refuse some of them.
 pub trait SettingType {
     /// The values.
     type Value;

@@ -1,4 +1,4 @@
-//! RunSettings of which a mesh or a checkpoint determines some.
+//! Settings that a mesh or a checkpoint determines.
 
 use std::ffi::OsString;
 use std::path::Path;
