@@ -33,6 +33,11 @@ pub enum Grouping {
 }
 
 impl Recompute {
+    /// Returns the trait that the type of the field must implement.
+    pub fn bound(&self) -> &'static str {
+        if self.every.is_some() { "RecomputeEvery" } else { "Recompute" }
+    }
+
     /// Parses the attribute. Invalid arguments are reported and ignored.
     pub fn parse(cx: &Ctxt, attr: &Attribute) -> Self {
         let mut every = Once::default();

@@ -1,20 +1,26 @@
 //! The rules of `#[model]`.
 
 use syn::ext::IdentExt;
+use syn::{Ident, ItemStruct, Type, WherePredicate};
 
 use crate::attr::table;
 use crate::diag::{Ctxt, nearest, one_of};
 use crate::model::{Field, Model};
 use crate::tokens::shown;
 
-/// Checks a model against every rule. Invalid ties are dropped, so that rustc does not report them again.
+/// Checks a model against every rule. Invalid ties and recomputations are dropped, so that rustc does not report them
+/// again.
 pub fn check(cx: &Ctxt, model: &mut Model) {
     model_owns_its_parameters(cx, model);
-    let mut broken_ties = Vec::new();
+    let (mut broken_ties, mut not_recomputed) = (Vec::new(), Vec::new());
     for (i, field) in model.fields.iter().enumerate() {
         attributes_are_not_conditional(cx, field);
         scatter_ends_a_sum(cx, field);
         unit_has_parameters(cx, field);
+        if let Err(error) = type_parameter_can_be_recomputed(&model.item, field) {
+            cx.push(error);
+            not_recomputed.push(i);
+        }
         let tie = tie_points_to_an_earlier_field(&model.fields, i)
             .and_then(|()| tie_is_no_chain(&model.fields, field));
         if let Err(error) = tie {
@@ -24,6 +30,9 @@ pub fn check(cx: &Ctxt, model: &mut Model) {
     }
     for i in broken_ties {
         model.fields[i].tied = None;
+    }
+    for i in not_recomputed {
+        model.fields[i].recompute = None;
     }
     model.stages_are_valid = super::stages::check(cx, model);
 }
@@ -92,6 +101,36 @@ fn unit_has_parameters(cx: &Ctxt, field: &Field) {
             ),
         );
     }
+}
+
+/// Checks that a type parameter with `#[recompute]` has a bound, without which each mention of the model would be an
+/// error. The bound may be another trait with the supertrait `Recompute`.
+fn type_parameter_can_be_recomputed(item: &ItemStruct, field: &Field) -> syn::Result<()> {
+    let Some(recompute) = &field.recompute else { return Ok(()) };
+    let mut params = item.generics.type_params();
+    let Some(param) = params.find(|param| is_named(&field.ty, &param.ident)) else {
+        return Ok(());
+    };
+    let mut predicates = item.generics.where_clause.iter().flat_map(|clause| &clause.predicates);
+    let is_bounded = predicates.any(|predicate| match predicate {
+        WherePredicate::Type(predicate) => is_named(&predicate.bounded_ty, &param.ident),
+        _ => false,
+    });
+    if is_bounded || !param.bounds.is_empty() {
+        return Ok(());
+    }
+    let (name, bound) = (&param.ident, recompute.bound());
+    Err(syn::Error::new_spanned(
+        &field.ty,
+        format_args!(
+            "`{name}` may be a layer that cannot be recomputed: declare `{name}: meshwright::nn::{bound}`"
+        ),
+    ))
+}
+
+/// Returns true if a type is the parameter `name`.
+fn is_named(ty: &Type, name: &Ident) -> bool {
+    matches!(ty, Type::Path(path) if path.qself.is_none() && path.path.is_ident(name))
 }
 
 /// Checks that a field is tied to an earlier field of the same struct, whose weight exists.

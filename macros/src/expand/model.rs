@@ -59,6 +59,10 @@ pub fn stand_ins(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenS
             type Recomputed = #private::Recomputed<Self>;
             type Layer = Self;
         }
+        impl #impl_generics #private::RecomputeEvery for #name #ty_generics #where_clause {
+            type Recomputed = #private::NotRecomputed<Self, #private::Grouped>;
+            type Layer = Self;
+        }
     }
 }
 
@@ -110,16 +114,10 @@ fn field_type(runtime: &Runtime, field: &Field) -> TokenStream {
         form = quote_spanned!(end=> #open #form as #private::Shard<#style>>::Sharded);
     }
     if let Some(recompute) = &field.recompute {
-        let form_trait = recompute_trait(recompute, end);
+        let form_trait = Ident::new(recompute.bound(), end);
         form = quote_spanned!(end=> #open #form as #private::#form_trait>::Recomputed);
     }
     form
-}
-
-/// The trait that the type of a field must implement for this recomputation.
-fn recompute_trait(recompute: &Recompute, span: Span) -> Ident {
-    let name = if recompute.every.is_some() { "RecomputeEvery" } else { "Recompute" };
-    Ident::new(name, span)
 }
 
 /// Writes the style type: `Row<Tp, Scatter<Seq>>`.
@@ -273,7 +271,7 @@ fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
     }
     let (start, end) = ends(ty);
     let private = model.runtime.private(end);
-    let form_trait = recompute_trait(recompute, end);
+    let form_trait = Ident::new(recompute.bound(), end);
     let open = quote_spanned!(start=> <);
     let layer = Ident::new("__layer", ends(&recompute.attr).1);
     let looks = saved.iter().map(|path| {
@@ -287,11 +285,15 @@ fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
     })
 }
 
-/// Writes the `Recompute` impl.
+/// Writes the `Recompute` impl, and the `RecomputeEvery` impl with which `every` is one error, at the field.
 ///
 /// ```text
 /// impl Recompute for Mlp {
 ///     type Recomputed = Recomputed<Self>;
+///     type Layer = Self;
+/// }
+/// impl RecomputeEvery for Mlp {
+///     type Recomputed = NotRecomputed<Self, Grouped>;
 ///     type Layer = Self;
 /// }
 /// ```
@@ -305,6 +307,11 @@ fn recompute_impl(model: &Model) -> TokenStream {
         #[automatically_derived]
         impl #impl_generics #private::Recompute for #name #ty_generics #where_clause {
             type Recomputed = #private::Recomputed<Self>;
+            type Layer = Self;
+        }
+        #[automatically_derived]
+        impl #impl_generics #private::RecomputeEvery for #name #ty_generics #where_clause {
+            type Recomputed = #private::NotRecomputed<Self, #private::Grouped>;
             type Layer = Self;
         }
     }

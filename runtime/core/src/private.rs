@@ -3,10 +3,10 @@
 pub use crate::layout::{BatchDim, Cp, Data, Dp, Ep, Fsdp, Here, Local, Pp, Split, Tp, Whole};
 pub use crate::nn::{
     AllReduce, Build, Builder, ByExpert, Col, FieldDescription, ForwardInput, GatheredKeys,
-    Grouping, Hybrid, Layer, Model, ModelDescription, Module, PipelineModel, PipelineStage,
-    Recompute, RecomputeEvery, RecomputePolicy, Recomputed, Ring, Row, SameWeightAs, Scatter,
-    Shard, StageDescription, StageInput, StageValue, StageVisitor, StagedForward, TiedWeight,
-    Ulysses, VocabSplit, check_boundaries, check_output, check_tie, finish_stages, forward_stages,
-    run_module, visit_model, visit_stage,
+    Grouped, Grouping, Hybrid, Layer, Model, ModelDescription, Module, NotRecomputed,
+    PipelineModel, PipelineStage, Recompute, RecomputeEvery, RecomputePolicy, Recomputed, Ring,
+    Row, SameWeightAs, Scatter, Shard, StageDescription, StageInput, StageValue, StageVisitor,
+    StagedForward, TiedWeight, Ulysses, VocabSplit, check_boundaries, check_output, check_tie,
+    finish_stages, forward_stages, run_module, visit_model, visit_stage,
 };
 pub use crate::tensor::{Scope, scope};

@@ -60,8 +60,8 @@ pub use no_form::NoForm;
 pub use norm::NormInput;
 pub use positions::{DocumentsInput, SequenceInput};
 pub use recompute::{
-    Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
-    UnknownRecompute,
+    Alone, Grouped, Grouping, NotRecomputed, Recompute, RecomputeEvery, RecomputeOverride,
+    RecomputePolicy, Recomputed, RecomputesAlone, RecomputesGroups, UnknownRecompute,
 };
 pub use sizes::Sizes;
 pub use stack::{Layers, StackInput};

@@ -1,5 +1,6 @@
 //! Activation checkpointing (recomputation) of models and stacks: `#[recompute(..)]`.
 
+mod not_recomputed;
 mod policy;
 mod segments;
 #[cfg(test)]
@@ -10,48 +11,64 @@ use std::rc::Rc;
 
 use crate::tensor::{CheckpointedSegment, Rank, SegmentData, at_boundary, recompute};
 
+pub use not_recomputed::{Alone, Grouped, NotRecomputed};
 pub use policy::{Grouping, RecomputeOverride, RecomputePolicy, UnknownRecompute};
 pub(super) use segments::Segment;
 
 use super::{Build, Builder, ForwardInput, Layer, Module, Stack};
 
-/// A type that can be recomputed: `#[recompute]` on a field of type `F` makes the field a
-/// `<F as Recompute>::Recomputed`.
-///
-/// Models (`#[model]` implements the trait) and stacks can be recomputed. Implement it for your own layer, with
-/// [`Recomputed<Self>`](Recomputed), to allow the annotation.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be recomputed by itself",
-    label = "not a model or a `Stack`",
-    note = "`#[recompute]` applies to models and stacks: a layer only saves its inputs for backward, so recomputing it \
-            alone saves no memory; annotate the field that holds the model of this layer",
-    note = "your own layer can be recomputed once it implements `Recompute`"
-)]
-pub trait Recompute {
-    /// The field that recomputes.
-    type Recomputed;
-    /// The type whose fields `save = [..]` names: the model itself, or the layer of a stack.
-    type Layer;
+/// Traits of types that can be recomputed, each with a never implemented one that has the same message.
+macro_rules! recomputable {
+    ($(#[doc = $doc:literal])* $name:ident, $never:ident, $(#[$message:meta])*) => {
+        $(#[doc = $doc])*
+        $(#[$message])*
+        pub trait $name {
+            /// The field that recomputes.
+            type Recomputed;
+            /// The type whose fields `save = [..]` names: the model itself, or the layer of a stack.
+            type Layer;
+        }
+
+        /// Never implemented: the bound of a field of this library that is recomputed nevertheless.
+        $(#[$message])*
+        pub trait $never {
+            #[doc(hidden)]
+            fn never_implemented() -> !;
+        }
+    };
+}
+
+recomputable! {
+    /// A type that can be recomputed: `#[recompute]` on a field of type `F` makes the field a
+    /// `<F as Recompute>::Recomputed`.
+    ///
+    /// Models (`#[model]` implements the trait) and stacks can be recomputed. Implement it for your own layer, with
+    /// [`Recomputed<Self>`](Recomputed), to allow the annotation.
+    Recompute, RecomputesAlone,
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be recomputed by itself",
+        label = "not a model or a `Stack`",
+        note = "`#[recompute]` applies to models and stacks: a layer only saves its inputs for backward, so recomputing \
+                it alone saves no memory; annotate the field that holds the model of this layer",
+        note = "your own layer can be recomputed once it implements `Recompute`"
+    )]
+}
+
+recomputable! {
+    /// A type with layers that can be recomputed in groups: `#[recompute(every = 2)]`.
+    RecomputeEvery, RecomputesGroups,
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` has no layers that `every` could group",
+        label = "not a `Stack`",
+        note = "`every` sets how many layers of a `Stack` are recomputed together; a model is recomputed as a whole: \
+                write `#[recompute]` without `every`"
+    )]
 }
 
 #[diagnostic::do_not_recommend]
 impl<M, N> Recompute for Stack<M, N> {
     type Recomputed = Stack<M, N>;
     type Layer = M;
-}
-
-/// A type with layers that can be recomputed in groups: `#[recompute(every = 2)]`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` has no layers that `every` could group",
-    label = "not a `Stack`",
-    note = "`every` sets how many layers of a `Stack` are recomputed together; a model is recomputed as a whole: write \
-            `#[recompute]` without `every`"
-)]
-pub trait RecomputeEvery {
-    /// The field that recomputes.
-    type Recomputed;
-    /// The layer type, whose fields `save = [..]` names.
-    type Layer;
 }
 
 #[diagnostic::do_not_recommend]
