@@ -150,3 +150,24 @@ never_applies! {
     Mul mul;
     Div div;
 }
+
+/// Never implemented: an operand of losses that are limited to some units.
+#[diagnostic::on_unimplemented(
+    message = "losses that are limited to units are not added or scaled",
+    label = "these are the losses and the units of one backward",
+    note = "add the losses first, and limit their gradients then: `(a + b).only(&units)`, or \
+            `(a.weighted(1.0) + b.weighted(0.1)).only(&units)`",
+    note = "losses of different units have a backward and an update each: `a.only(&first).backward()`"
+)]
+pub trait CombinesOnlyUnits {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+never_applies! {
+    <'a, Of> OnlyUnits<'a, Of>, CombinesOnlyUnits:
+    Add add;
+    Sub sub;
+    Mul mul;
+    Div div;
+}

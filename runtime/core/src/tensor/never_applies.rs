@@ -31,16 +31,22 @@ macro_rules! never_applies {
             }
         )*
     };
-    (<$param:ident> $left:ty, $rule:ident: $($operator:ident $method:ident;)*) => {$(
+    (<$($param:tt),+> $left:ty, $rule:ident: $($operator:ident $method:ident;)*) => {
+        never_applies! { @ {<$($param),+> $left, $rule} $($operator $method;)* }
+    };
+    (@ $left:tt $($operator:ident $method:ident;)*) => {$(
+        never_applies! { one $left $operator $method }
+    )*};
+    (one {<$($param:tt),+> $left:ty, $rule:ident} $operator:ident $method:ident) => {
         /// Never applies; the message of its bound explains why.
-        impl<$param, R: $rule> $operator<R> for $left {
+        impl<$($param,)+ R: $rule> $operator<R> for $left {
             type Output = $left;
 
             fn $method(self, _: R) -> $left {
                 R::never_implemented()
             }
         }
-    )*};
+    };
 }
 
 pub(in crate::tensor) use never_applies;

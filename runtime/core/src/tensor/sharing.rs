@@ -4,7 +4,7 @@ use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::Dims;
 
-use super::{Gradients, InFlight, Loss, Metric, Param, Partial, Tensor, Tokens};
+use super::{Gradients, InFlight, Loss, Metric, Objective, Param, Partial, Tensor, Tokens};
 
 /// Never implemented: a value that several ranks could use. Each rank is a thread.
 #[diagnostic::on_unimplemented(
@@ -35,6 +35,7 @@ of_one_rank! {
     InFlight<T>;
     Loss<S>;
     Metric<S>;
+    Objective<Of>;
     Param<S>;
     ParamRef;
     Partial<S, A>;
