@@ -81,6 +81,15 @@ impl<'a> AttentionInputs<'a> {
             let other = value.extents();
             let positions = if is_cross { k[1] } else { q[1] };
             assert!(
+                q[0] == other[0] || q[0].local != other[0].local,
+                "`{path}`: the queries are rows {} to {} of the batch, and the {name} are rows {} to {}: compute both \
+                 from one micro-batch",
+                q[0].offset,
+                q[0].offset + q[0].local - 1,
+                other[0].offset,
+                other[0].offset + other[0].local - 1
+            );
+            assert!(
                 q[0] == other[0] && positions == other[1],
                 "`{path}`: the {} have a batch of {} and {} positions, but the {name} have {} and {}",
                 if is_cross { "queries and keys" } else { "queries" },

@@ -206,6 +206,15 @@ fn operands_of_other_sizes_are_refused() {
         || core.forward(&(q.clone(), kv(2, 5), kv(1, 5))),
         "`core`: the queries have a batch of 2 and 5 positions, but the values have 1 and 5",
     );
+    let rows = |first| -> Operand<Seq, KvHeads> {
+        Tensor::from_rows(&rank, &[4, 5, 2, 4], first, &[1.0; 2 * 5 * 2 * 4])
+    };
+    let queries: Operand<Seq, Heads> = Tensor::from_rows(&rank, &[4, 5, 4, 4], 2, &[1.0; 160]);
+    assert_panics(
+        || core.forward(&(queries.clone(), rows(2), rows(0))),
+        "`core`: the queries are rows 2 to 3 of the batch, and the values are rows 0 to 1: compute both from one \
+         micro-batch",
+    );
     let wide: Operand<Seq, KvHeads> = ones(&rank, &[2, 5, 2, 6]);
     assert_panics(
         || core.forward(&(q.clone(), wide.clone(), wide.clone())),
