@@ -17,6 +17,11 @@ use super::saved_architecture::ARCHITECTURE;
 /// Key of the flags among the saved settings, with which a resumed run has the same settings.
 const SAVED_FLAGS: &str = "flags";
 
+/// Flags of the weights of auxiliary losses, and the keys of the model's architecture that hold them: the flag's, or
+/// those of `--init-from`.
+const AUXILIARY_WEIGHTS: [(&str, &str); 2] =
+    [("balance", "router_aux_loss_coef"), ("z-loss", "router_z_loss_coef")];
+
 /// A setting that differs, `None` where it is not given.
 struct Difference {
     flag: &'static Flag,
@@ -50,6 +55,19 @@ pub fn saved_flags(checkpoint: &Checkpoint) -> Option<&Value> {
     checkpoint.manifest().state.config.get(SAVED_FLAGS)
 }
 
+/// Returns the weight of an auxiliary loss of this architecture as a value of its flag; `None` for other flags, and
+/// for models without experts.
+fn auxiliary_weight(flag: &str, architecture: &Value) -> Option<String> {
+    let (_, key) = AUXILIARY_WEIGHTS.iter().find(|(name, _)| *name == flag)?;
+    architecture.get(AUXILIARY_WEIGHTS[0].1)?;
+    // A weight of 0 may be left out.
+    Some(match (flag, architecture[key].as_f64().unwrap_or(0.0)) {
+        ("balance", 0.0) => "none".to_owned(),
+        ("balance", weight) => format!("batch={weight}"),
+        (_, weight) => weight.to_string(),
+    })
+}
+
 impl<'a> Differences<'a> {
     /// Compares the settings of a saved run with those of this one, of a model of this `architecture`.
     pub fn new(saved: &TrainState, config: &'a Config, architecture: &'a Value) -> Differences<'a> {
@@ -67,9 +85,16 @@ impl<'a> Differences<'a> {
                 || saved.config.get(SAVED_FLAGS).is_some()
                 || saved.config.pointer(kept.path).is_some()
         };
+        let weights = |flag: &Flag| {
+            let saved = auxiliary_weight(flag.name, saved.config.get(ARCHITECTURE)?)?;
+            Some((saved, auxiliary_weight(flag.name, architecture)?))
+        };
         let compare = |flag: &'static Flag| {
             let kept = flag.kept.filter(is_known)?;
-            let (saved, now) = (saved_text(flag, kept.change), now.get(flag.name).cloned());
+            let (saved, now) = match weights(flag) {
+                Some((saved, now)) => (Some(saved), Some(now)),
+                None => (saved_text(flag, kept.change), now.get(flag.name).cloned()),
+            };
             let is_same = match (&saved, &now) {
                 (Some(saved), Some(now)) => is_same(flag.name, now, saved),
                 (saved, now) => saved == now,
@@ -118,6 +143,7 @@ impl<'a> Differences<'a> {
 
     fn matters(&self, difference: &Difference) -> bool {
         let Differences { config, architecture, .. } = self;
+        let balance = || architecture[AUXILIARY_WEIGHTS[0].1].as_f64();
         let degree = |axis| config.mesh.degree(axis);
         let is_layout_changed =
             ["mesh", "schedule", "virtual-stages"].iter().any(|flag| self.find(flag).is_some());
@@ -127,10 +153,7 @@ impl<'a> Differences<'a> {
                 self.find("documents").is_none_or(|documents| !documents.is_given_once())
             }
             // A load-balancing loss follows from all rows of a micro-batch together.
-            ("micro-batches", _) => {
-                let of_model = || architecture["router_aux_loss_coef"].as_f64();
-                config.balance.or_else(of_model).is_some_and(|weight| weight > 0.0)
-            }
+            ("micro-batches", _) => balance().is_some_and(|weight| weight > 0.0),
             // A run that begins or stops to keep an average has a warning of its own, and other optimizers have other
             // flags.
             ("ema" | "betas" | "eps" | "momentum", _) => !difference.is_given_once(),
@@ -221,6 +244,25 @@ mod tests {
             }
             assert!(!text.contains("--pack") && !text.contains("--order"), "{text}");
         }
+    }
+
+    #[test]
+    fn weights_of_auxiliary_losses_are_compared_as_they_are() {
+        let of_model = |balance: f64| serde_json::json!({ "router_aux_loss_coef": balance });
+        let line = "t --mesh 1 --seq 8 --batch 4 --micro-batches";
+        let changed = |now: &str, balance: f64| {
+            let saved = saved(settings_to_save(&config(&format!("{line} 1")), &of_model(0.01)));
+            let (now, architecture) = (config(&format!("{line} {now}")), of_model(balance));
+            let differences = Differences::new(&saved, &now, &architecture);
+            differences.changed_settings()
+        };
+        assert_eq!(
+            changed("1 --balance none", 0.0),
+            ["--balance is none, and batch=0.01 was saved"]
+        );
+        assert_eq!(changed("1 --balance batch=0.01 --z-loss 0", 0.01), [""; 0]);
+        assert_eq!(changed("2 --balance none", 0.0).len(), 1);
+        assert_eq!(changed("2", 0.01).len(), 1);
     }
 
     #[test]
