@@ -21,7 +21,7 @@ pub enum Located {
     },
 }
 
-/// Finds the checkpoints that `path` names: `DIR/step-N` or a copy of it, `DIR/latest`, `DIR`, or a link to one of
+/// Finds the checkpoints that `path` names: `DIR/step-N`, with or without its leading zeros, or a copy of it, `DIR/latest`, `DIR`, or a link to one of
 /// them.
 pub fn locate(path: &Path) -> Located {
     let followed = Followed::new(path);
@@ -29,6 +29,7 @@ pub fn locate(path: &Path) -> Located {
         return located;
     }
     let Followed { target, latest_dir } = followed;
+    let target = names::with_all_digits(target);
     // A copy of one checkpoint may have any name, `latest` too.
     if names::step_of_path(&target).is_some() || Manifest::is_in(&target) {
         return Located::One(target);

@@ -30,6 +30,13 @@ pub fn step_of_path(path: &Path) -> Option<u64> {
     step_of(path.file_name()?.to_str()?)
 }
 
+/// Returns the path of the checkpoint that `path` names without the leading zeros of its step, if only that exists.
+pub fn with_all_digits(path: PathBuf) -> PathBuf {
+    let step = || path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok();
+    let whole = || Some(path.with_file_name(folder_name(step()?))).filter(|whole| whole.is_dir());
+    if path.exists() { path } else { whole().unwrap_or(path) }
+}
+
 /// Returns the step of a replaced checkpoint's folder name; `None` for another name.
 pub fn replaced_step_of(name: &str) -> Option<u64> {
     step_of(name.strip_prefix(REPLACED)?)
@@ -106,6 +113,19 @@ mod tests {
             "rank-00001.safetensors\0",
         ] {
             assert!(!is_rank_file(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn leading_zeros_may_be_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = dir.path().join(folder_name(12));
+        std::fs::create_dir(&whole).unwrap();
+        for name in ["step-12", "step-0012", "step-00000012"] {
+            assert_eq!(with_all_digits(dir.path().join(name)), whole);
+        }
+        for name in ["step-1", "step-", "12", "step-12x"] {
+            assert_eq!(with_all_digits(dir.path().join(name)), dir.path().join(name));
         }
     }
 
