@@ -66,7 +66,7 @@ pub enum Error {
     #[error("{0}")]
     Metrics(#[from] MetricsError),
     /// A [`StepObserver`](super::StepObserver) of the program.
-    #[error("{0}")]
+    #[error("observer: {0}")]
     Observer(Box<dyn std::error::Error + Send + Sync>),
     /// A collective.
     #[error("{0}")]

@@ -124,7 +124,7 @@ fn an_error_ends_the_run() {
     let save = |name: &str| dir.path().join(name).display().to_string();
     let check = |trained: Result<Summary>| {
         let error = trained.map(drop).unwrap_err();
-        assert_eq!(error.to_string(), "the tracker is away");
+        assert_eq!(error.to_string(), "observer: the tracker is away");
         assert_eq!(error.exit_code(), REFUSED);
     };
     let (trained, calls) = train("--mesh dp=2,tp=2", Some(Failure::Make));
