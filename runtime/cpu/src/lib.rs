@@ -30,5 +30,8 @@ mod workers;
 
 pub use backend::CpuBackend;
 
+/// False if the kernels are built without optimization, as in a debug build: hundreds of times slower.
+pub const IS_OPTIMIZED: bool = !cfg!(unoptimized);
+
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,12 @@
 //! Runs a closure on every rank of a mesh.
 
-use crate::backend::cpu::CpuBackend;
 use crate::comm::launch;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::tensor::{Rank, Settings};
 use meshwright_core::__internal::AppliedUpdates;
 
+use super::machine::open_cpu;
 use super::{Error, Result};
 
 /// Runs `body` once per rank of `mesh` (`"dp=2,tp=2"`; `"1"` for a single rank), each on a thread of this process, and
@@ -52,10 +52,7 @@ pub fn run_on_shape<T: Send>(
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = (cores / shape.world_size()).max(1);
     let ended = launch(shape, |comms| {
-        let backend = CpuBackend::new(threads).map_err(|error| {
-            Error::Input(format!("{threads} threads could not be started: {error}"))
-        })?;
-        let rank = Rank::with_settings(comms, Box::new(backend), settings);
+        let rank = Rank::with_settings(comms, Box::new(open_cpu(threads)?), settings);
         let result = body(&rank)?;
         check_axes_used(&rank)?;
         Ok((result, rank.applied_updates()))

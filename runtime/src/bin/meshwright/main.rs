@@ -1,8 +1,9 @@
-//! Command-line tool that reports GPUs, libraries and checkpoints, and draws pipeline schedules:
+//! Command-line tool that writes new projects, reports GPUs, libraries and checkpoints, and draws pipeline schedules:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod ckpt;
 mod failure;
+mod new;
 mod schedule;
 
 use std::io::Write;
@@ -13,7 +14,8 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Reports GPUs, libraries and checkpoints, and draws pipeline schedules";
+const ABOUT: &str =
+    "Writes new projects, reports GPUs, libraries and checkpoints, and draws pipeline schedules";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
@@ -40,6 +42,7 @@ fn run_command_line() -> Result<bool, Failure> {
     let (text, good) = match matches.subcommand() {
         Some(("schedule", matches)) => schedule::run_command(matches),
         Some(("ckpt", matches)) => ckpt::run_command(matches),
+        Some(("new", matches)) => new::run_command(matches),
         _ => probe(),
     }?;
     print_text(&text).map_err(unprinted)?;
@@ -56,7 +59,7 @@ fn command() -> Command {
         .about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([probe, schedule::command(), ckpt::command()])
+        .subcommands([new::command(), probe, schedule::command(), ckpt::command()])
 }
 
 /// Reports libraries and GPUs; returns false if no rank can run on a GPU.

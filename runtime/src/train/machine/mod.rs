@@ -8,13 +8,15 @@ mod host_memory;
 #[cfg(feature = "cuda")]
 mod message_path;
 
-use crate::backend::cpu::CpuBackend;
+use std::sync::Once;
+
+use crate::backend::cpu::{CpuBackend, IS_OPTIMIZED};
 use crate::backend::{Backend, DType};
 use crate::comm::RankComms;
 use crate::launch::{ProcessRank, RankAssignment, RankAssignmentError};
 
 use crate::train::config::{Config, DeviceChoice};
-use crate::train::console::counted;
+use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
 /// The devices of a run and their connection. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
@@ -124,6 +126,21 @@ fn refuse_processes(
     }
 }
 
+/// Starts the threads of a rank on the CPU. Kernels without optimization are reported once.
+pub fn open_cpu(threads: usize) -> Result<CpuBackend> {
+    static REPORT: Once = Once::new();
+    if !IS_OPTIMIZED {
+        REPORT.call_once(|| print_line(UNOPTIMIZED));
+    }
+    CpuBackend::new(threads).map_err(|error| {
+        Error::Input(format!("{} could not be started: {error}", counted(threads, "thread")))
+    })
+}
+
+/// The message for kernels of a debug build, with the lines of TOML that optimize dependencies.
+const UNOPTIMIZED: &str = "warning: the kernels are built without optimization, hundreds of times slower; run with \
+                           --release, or add to Cargo.toml:\n    [profile.dev.package.\"*\"]\n    opt-level = 3";
+
 /// The CPU of this machine, its cores divided among the ranks.
 struct CpuMachine {
     threads: usize,
@@ -132,11 +149,7 @@ struct CpuMachine {
 
 impl Machine for CpuMachine {
     fn backend(&self, _: usize) -> Result<Box<dyn Backend>> {
-        let threads = self.threads;
-        let backend = CpuBackend::new(threads).map_err(|error| {
-            Error::Input(format!("--threads {threads}: the threads could not be started: {error}"))
-        })?;
-        Ok(Box::new(backend))
+        Ok(Box::new(open_cpu(self.threads)?))
     }
 
     fn describe(&self) -> String {

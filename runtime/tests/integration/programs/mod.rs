@@ -3,6 +3,7 @@
 mod checkpoints;
 #[cfg(feature = "cuda")]
 mod meshwright;
+mod new_project;
 mod schedule_input;
 mod stdout;
 mod tokenize;

@@ -1,0 +1,9 @@
+//! Tells the kernels whether the compiler optimizes them.
+
+fn main() {
+    println!("cargo::rustc-check-cfg=cfg(unoptimized)");
+    println!("cargo::rerun-if-changed=build.rs");
+    if std::env::var("OPT_LEVEL").as_deref() == Ok("0") {
+        println!("cargo::rustc-cfg=unoptimized");
+    }
+}
