@@ -93,6 +93,14 @@ impl ::meshwright::__private::Recompute for NoParameters {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for NoParameters {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[allow(clippy::type_complexity)]
 /// The feed-forward part of a block.
 pub struct Mlp {
@@ -172,6 +180,14 @@ impl ::meshwright::__private::Model for Mlp {
 #[automatically_derived]
 impl ::meshwright::__private::Recompute for Mlp {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Mlp {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
     type Layer = Self;
 }
 #[deny(unused_must_use)]

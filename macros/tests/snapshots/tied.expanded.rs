@@ -133,6 +133,14 @@ impl ::meshwright::__private::Recompute for Embed {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Embed {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[allow(clippy::type_complexity)]
 pub struct Llama {
     #[cfg(all())]
@@ -247,6 +255,14 @@ impl ::meshwright::__private::Model for Llama {
 #[automatically_derived]
 impl ::meshwright::__private::Recompute for Llama {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Llama {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
     type Layer = Self;
 }
 #[deny(unused_must_use)]

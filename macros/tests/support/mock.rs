@@ -154,6 +154,9 @@ pub trait RecomputeEvery {
     type Recomputed;
     type Layer;
 }
+/// The type of a model with a recomputation that it cannot have.
+pub struct NotRecomputed<M, Way>(M, std::marker::PhantomData<Way>);
+pub enum Grouped {}
 pub struct Recomputed<M>(M);
 impl<X, M: Layer<X>> Layer<X> for Recomputed<M> {
     type Out = M::Out;
